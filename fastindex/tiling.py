@@ -1,0 +1,137 @@
+"""The definition of a tiled layout, spelled out once, as a fold over axes.
+
+The physical array starts as the dimensions of the shape, most major first, padded where the layout says so. Each tile
+then merges, pads and splits axes and moves the tile-size axes to the end. What an axis *means* is recorded as a small
+tree: a dimension, a merge of two axes, or one of the two parts of a split. Sizes, index programs and relayout plans are
+all read off these trees, so none of them repeats the definition.
+
+Source of the rule: XLA "Tiled layout", https://openxla.org/xla/tiled_layout, and ``xla/layout.h``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: A tile entry that merges its axis with the next more minor one: ``*`` in text, -1 in documents.
+COMBINE = -(2**63)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis:
+    """One axis of a physical array at some level of tiling; compared by identity."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DimensionAxis(Axis):
+    """A whole dimension. ``size`` counts the legacy padding, ``extent`` does not."""
+
+    dimension: int
+    extent: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitAxis(Axis):
+    """A major axis of size 1 that a tile longer than the array sees."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MergedAxis(Axis):
+    """``outer * inner.size + inner``."""
+
+    outer: Axis
+    inner: Axis
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountAxis(Axis):
+    """``whole // tile_size``: which tile."""
+
+    whole: Axis
+    tile_size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OffsetAxis(Axis):
+    """``whole % tile_size``: where in the tile; its size is the tile size."""
+
+    whole: Axis
+
+
+def tile_axes(axes: Sequence[Axis], tile: Sequence[int]) -> list[Axis]:
+    """Apply one tile to the axes of a physical array, most major first.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+    tile : sequence of int
+        Tile sizes, most major first; `COMBINE` merges an axis with the next more minor one.
+
+    Returns
+    -------
+    list of Axis
+        The axes the tile does not reach, the tile counts in place, then the tile sizes in order.
+    """
+    missing = max(len(tile) - len(axes), 0)
+    padded: list[Axis] = [UnitAxis(1) for _ in range(missing)] + list(axes)
+    untouched, reached = padded[: len(padded) - len(tile)], padded[len(padded) - len(tile) :]
+    counts: list[Axis] = []
+    offsets: list[Axis] = []
+    pending: Axis | None = None
+    for axis, tile_size in zip(reached, tile, strict=True):
+        whole = axis if pending is None else MergedAxis(pending.size * axis.size, pending, axis)
+        if tile_size == COMBINE:
+            pending = whole
+            continue
+        pending = None
+        counts.append(CountAxis(-(-whole.size // tile_size), whole, tile_size))
+        offsets.append(OffsetAxis(tile_size, whole))
+    return untouched + counts + offsets
+
+
+def physical_axes(
+    dimensions: Sequence[int],
+    minor_to_major: Sequence[int],
+    padded_dimensions: Sequence[int] | None,
+    tiles: Sequence[Sequence[int]],
+) -> list[Axis]:
+    """Give the axes of the physical array, most major first, after all `tiles`.
+
+    Parameters
+    ----------
+    dimensions : sequence of int
+        Logical sizes, one per dimension.
+    minor_to_major : sequence of int
+        XLA's dimension order, most minor first.
+    padded_dimensions : sequence of int or None
+        Legacy padded sizes, one per dimension.
+    tiles : sequence of sequence of int
+        Tiles in the order in which they apply.
+
+    Examples
+    --------
+    >>> [axis.size for axis in physical_axes((3, 5), (1, 0), None, ((2, 2),))]
+    [2, 3, 2, 2]
+    """
+    sizes = dimensions if padded_dimensions is None else padded_dimensions
+    axes: list[Axis] = [DimensionAxis(sizes[d], d, dimensions[d]) for d in reversed(minor_to_major)]
+    for tile in tiles:
+        axes = tile_axes(axes, tile)
+    return axes
+
+
+def axis_strides(axes: Sequence[Axis]) -> list[int]:
+    """Give the distance in slots between neighbours along each axis, the last axis most minor."""
+    strides = [1] * len(axes)
+    for i in range(len(axes) - 2, -1, -1):
+        strides[i] = strides[i + 1] * axes[i + 1].size
+    return strides
+
+
+def slot_count(axes: Sequence[Axis], tail_alignment: int) -> int:
+    """Give the number of slots of the buffer, the tail rounded up to `tail_alignment` elements."""
+    slots = math.prod(axis.size for axis in axes)
+    return -(-slots // tail_alignment) * tail_alignment
