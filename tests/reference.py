@@ -3,15 +3,15 @@
 Nothing here is shared with the package: own parser, own arithmetic, own table of element types. There are two
 ways to a slot, and `test_reference.py` compares them:
 
-* `physical_array` builds the whole buffer as a list of cells by padding, merging, splitting and transposing, one
-  cell at a time. A cell holds the multi-index of the element that lives there, or None for padding.
+* `physical_array` builds the whole buffer as a list of cells by padding, merging, splitting and transposing,
+  one cell at a time. A cell holds the multi-index of the element that lives there, or None for padding.
 * `linear_index` follows one element through the same steps, with numbers of any size.
 
-The definition: (1) list the dimensions from most major to most minor; (2) pad each to its ``padded_dimensions``;
-(3) for each tile, which speaks about the last ``len(tile)`` axes (missing leading axes have size 1): merge each
-``*`` axis with the next more minor one, pad each axis up to a multiple of its tile size, split it into (count,
-tile size), move all tile-size axes, in order, to the end; (4) flatten, last axis most minor; (5) round the slot
-count up to ``L``.
+The definition: (1) list the dimensions from most major to most minor; (2) pad each to its padded dimension;
+(3) for each tile, which speaks about the last ``len(tile)`` axes (missing leading axes have size 1): merge
+each ``*`` axis with the next more minor one, pad each axis up to a multiple of its tile size, split it into
+(count, tile size), move all tile-size axes, in order, to the end; (4) flatten, last axis most minor;
+(5) round the slot count up to ``L``.
 """
 
 from __future__ import annotations
@@ -133,6 +133,8 @@ class ReferenceShape:
     tail_alignment: int = 1
     #: physical dimension (0 = most major) -> where it is cut; changes `xla_array_size` only
     splits: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    #: which dimensions are written ``<=N``
+    bounded: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         attributes = ""
@@ -149,7 +151,8 @@ class ReferenceShape:
         if self.splits:
             attributes += "SC" + "".join(f"({axis}:{_join(cuts)})" for axis, cuts in self.splits)
         layout = _join(self.minor_to_major) + (":" + attributes if attributes else "")
-        return f"{self.element_type}[{_join(self.dimensions)}]" + (f"{{{layout}}}" if layout else "")
+        sizes = [f"<={size}" if d in self.bounded else str(size) for d, size in enumerate(self.dimensions)]
+        return f"{self.element_type}[{_join(sizes)}]" + (f"{{{layout}}}" if layout else "")
 
 
 def _join(numbers: Iterable[int | str]) -> str:
@@ -188,6 +191,7 @@ def parse(text: str) -> ReferenceShape:
         element_size_in_bits=int(found.get("E", ["0"])[0]),
         tail_alignment=int(found.get("L", ["1"])[0]),
         splits=splits,
+        bounded=tuple(d for d, size in enumerate(dimensions_text.split(",")) if "<=" in size),
     )
 
 
@@ -340,7 +344,8 @@ def tile_index(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Which tile an element is in and where in that tile, after tile number `level` has been applied.
 
-    The first part has one coordinate for every axis but the tile-size axes of that tile, the second for those.
+    The first part has one coordinate for every axis but the tile-size axes of that tile, the second for
+    those.
     """
     axes = axes_of(shape, multi_index)
     for tile in shape.tiles[:level]:
@@ -380,7 +385,7 @@ def logical_nbytes(shape: ReferenceShape) -> int:
 
 
 def xla_array_size(shape: ReferenceShape) -> int:
-    """XLA's shortcut, ``ShapeUtil::ArraySize``: first tile only, ``L`` and splits only with a tile; no ``*``."""
+    """XLA's shortcut ``ShapeUtil::ArraySize``: one tile level, ``L`` and splits only with tiles, no ``*``."""
     if not shape.tiles:
         return logical_nbytes(shape)
     sizes = [shape.dimensions[d] for d in reversed(shape.minor_to_major)]
