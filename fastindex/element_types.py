@@ -1,0 +1,276 @@
+"""XLA's primitive types: names, numbers, widths and their NumPy dtypes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from fastindex.errors import FastIndexError, UnsupportedError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Kind = Literal["predicate", "signed", "unsigned", "float", "complex", "other"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ElementType:
+    """One of XLA's primitive types; equal to its name.
+
+    Source: ``PrimitiveType`` in ``xla/xla_data.proto``.
+
+    Attributes
+    ----------
+    name : str
+        XLA's name in text.
+    number : int
+        XLA's number in protos.
+    bits : int
+        Width of a value; 0 for types that are not array elements.
+    kind : {"predicate", "signed", "unsigned", "float", "complex", "other"}
+
+    Examples
+    --------
+    >>> t = ElementType.of("s4")
+    >>> t == "s4", str(t), t.bits, t.nbytes, t.is_sub_byte, t.is_integral
+    (True, 's4', 4, 1, True, True)
+    """
+
+    name: str
+    number: int
+    bits: int
+    kind: Kind
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one element that is not packed.
+
+        Examples
+        --------
+        >>> ElementType.of("s4").nbytes, ElementType.of("c64").nbytes
+        (1, 8)
+        """
+        return -(-self.bits // 8)
+
+    @property
+    def is_array(self) -> bool:
+        """Whether arrays of this type exist.
+
+        Examples
+        --------
+        >>> ElementType.of("f32").is_array, ElementType.of("token").is_array
+        (True, False)
+        """
+        return self.kind != "other"
+
+    @property
+    def is_integral(self) -> bool:
+        """Whether this is a signed or an unsigned integer; ``pred`` is neither.
+
+        Examples
+        --------
+        >>> ElementType.of("u8").is_integral, ElementType.of("pred").is_integral
+        (True, False)
+        """
+        return self.kind in ("signed", "unsigned")
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether this is a real floating-point type.
+
+        Examples
+        --------
+        >>> ElementType.of("bf16").is_floating, ElementType.of("c64").is_floating
+        (True, False)
+        """
+        return self.kind == "float"
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether this is a complex type.
+
+        Examples
+        --------
+        >>> ElementType.of("c64").is_complex
+        True
+        """
+        return self.kind == "complex"
+
+    @property
+    def is_sub_byte(self) -> bool:
+        """Whether a value is narrower than a byte; ``pred`` does not count.
+
+        Examples
+        --------
+        >>> ElementType.of("f4e2m1fn").is_sub_byte, ElementType.of("pred").is_sub_byte
+        (True, False)
+        """
+        return 0 < self.bits < 8 and self.kind != "predicate"
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype of unpacked elements; imports numpy, and ml_dtypes where it is needed.
+
+        Raises
+        ------
+        UnsupportedError
+            The type is not an array element, or the installed ml_dtypes does not have it.
+
+        Examples
+        --------
+        >>> ElementType.of("f32").numpy_dtype
+        dtype('float32')
+        """
+        return _numpy_dtype(self.name)
+
+    @staticmethod
+    def of(value: Any) -> ElementType:
+        """Give the element type that an ElementType, an XLA name or a NumPy dtype means.
+
+        Raises
+        ------
+        FastIndexError
+            No such element type.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> ElementType.of("bf16"), ElementType.of(np.float32)
+        (ElementType('bf16'), ElementType('f32'))
+        """
+        if isinstance(value, ElementType):
+            return value
+        if isinstance(value, str):
+            found = BY_NAME.get(value)
+            if found is None:
+                raise FastIndexError(
+                    f"no element type is called {value!r}; the names are {', '.join(BY_NAME)}"
+                )
+            return found
+        return ElementType.from_numpy_dtype(value)
+
+    @staticmethod
+    def from_number(number: int) -> ElementType:
+        """Give the element type with XLA's `number`.
+
+        Raises
+        ------
+        FastIndexError
+            No such element type.
+
+        Examples
+        --------
+        >>> ElementType.from_number(16)
+        ElementType('bf16')
+        """
+        found = BY_NUMBER.get(number)
+        if found is None:
+            raise FastIndexError(f"no element type has the number {number}")
+        return found
+
+    @staticmethod
+    def from_numpy_dtype(dtype: Any) -> ElementType:
+        """Give the element type of a NumPy dtype or scalar type.
+
+        Raises
+        ------
+        FastIndexError
+            XLA has no such element type.
+
+        Examples
+        --------
+        >>> import ml_dtypes
+        >>> ElementType.from_numpy_dtype("float32"), ElementType.from_numpy_dtype(ml_dtypes.int4)
+        (ElementType('f32'), ElementType('s4'))
+        """
+        import numpy as np
+
+        name = np.dtype(dtype).newbyteorder("=").name
+        found = _NAME_OF_DTYPE.get(name)
+        if found is None:
+            raise FastIndexError(f"XLA has no element type for the NumPy dtype {name}")
+        return BY_NAME[found]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ElementType):
+            return self.name == other.name
+        if isinstance(other, str):
+            return self.name == other
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"ElementType({self.name!r})"
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return ElementType.of, (self.name,)
+
+
+_ROWS: tuple[tuple[str, int, int, Kind, str], ...] = (
+    ("pred", 1, 1, "predicate", "bool"),
+    ("s1", 30, 1, "signed", "int1"),
+    ("s2", 26, 2, "signed", "int2"),
+    ("s4", 21, 4, "signed", "int4"),
+    ("s8", 2, 8, "signed", "int8"),
+    ("s16", 3, 16, "signed", "int16"),
+    ("s32", 4, 32, "signed", "int32"),
+    ("s64", 5, 64, "signed", "int64"),
+    ("u1", 31, 1, "unsigned", "uint1"),
+    ("u2", 27, 2, "unsigned", "uint2"),
+    ("u4", 22, 4, "unsigned", "uint4"),
+    ("u8", 6, 8, "unsigned", "uint8"),
+    ("u16", 7, 16, "unsigned", "uint16"),
+    ("u32", 8, 32, "unsigned", "uint32"),
+    ("u64", 9, 64, "unsigned", "uint64"),
+    ("f16", 10, 16, "float", "float16"),
+    ("bf16", 16, 16, "float", "bfloat16"),
+    ("f32", 11, 32, "float", "float32"),
+    ("f64", 12, 64, "float", "float64"),
+    ("f8e5m2", 19, 8, "float", "float8_e5m2"),
+    ("f8e4m3", 28, 8, "float", "float8_e4m3"),
+    ("f8e4m3fn", 20, 8, "float", "float8_e4m3fn"),
+    ("f8e4m3b11fnuz", 23, 8, "float", "float8_e4m3b11fnuz"),
+    ("f8e3m4", 29, 8, "float", "float8_e3m4"),
+    ("f8e5m2fnuz", 24, 8, "float", "float8_e5m2fnuz"),
+    ("f8e4m3fnuz", 25, 8, "float", "float8_e4m3fnuz"),
+    ("f8e8m0fnu", 33, 8, "float", "float8_e8m0fnu"),
+    ("f4e2m1fn", 32, 4, "float", "float4_e2m1fn"),
+    ("c64", 15, 64, "complex", "complex64"),
+    ("c128", 18, 128, "complex", "complex128"),
+    ("tuple", 13, 0, "other", ""),
+    ("opaque", 14, 0, "other", ""),
+    ("token", 17, 0, "other", ""),
+    ("buffer", 34, 0, "other", ""),
+)
+#: The element types by their XLA names, in the order of the documents.
+BY_NAME: Final = {name: ElementType(name, number, bits, kind) for name, number, bits, kind, _ in _ROWS}
+#: The element types by their XLA numbers.
+BY_NUMBER: Final = {element_type.number: element_type for element_type in BY_NAME.values()}
+_DTYPE_NAME_OF = {row[0]: row[4] for row in _ROWS if row[4]}
+_NAME_OF_DTYPE = {row[4]: row[0] for row in _ROWS if row[4]}
+
+
+@cache
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    import numpy as np
+
+    dtype_name = _DTYPE_NAME_OF.get(name)
+    if dtype_name is None:
+        raise UnsupportedError(f"{name} is not the type of array elements and has no NumPy dtype")
+    if dtype_name in np.sctypeDict:
+        return np.dtype(dtype_name)
+    import ml_dtypes
+
+    scalar = getattr(ml_dtypes, dtype_name, None)
+    if scalar is None:
+        raise UnsupportedError(
+            f"{name} needs ml_dtypes.{dtype_name}; update ml_dtypes ({ml_dtypes.__version__})"
+        )
+    dtype: np.dtype[Any] = np.dtype(scalar)
+    return dtype

@@ -1,0 +1,140 @@
+"""The errors of fastindex; each names the rule, the value and the input, and what to do."""
+
+from __future__ import annotations
+
+_SHOWN_COLUMNS = 100
+
+
+class FastIndexError(ValueError):
+    """Root of the errors that fastindex raises.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> issubclass(fi.LayoutError, fi.FastIndexError) and issubclass(fi.FastIndexError, ValueError)
+    True
+    """
+
+
+class LayoutError(FastIndexError):
+    """A shape or a layout that cannot exist, or that does not fit what it is used with.
+
+    Attributes
+    ----------
+    field : str
+        The constructor argument at fault, or "".
+    index : int or None
+        Which entry of it, where one entry is at fault.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> try:
+    ...     fi.Layout((0, 0))
+    ... except fi.LayoutError as error:
+    ...     print(error)
+    minor_to_major must name each dimension once: 0 is twice in (0, 0)
+    """
+
+    def __init__(self, message: str, *, field: str = "", index: int | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+        self.index = index
+
+
+class ShapeSyntaxError(FastIndexError):
+    """Text that is not a shape.
+
+    Attributes
+    ----------
+    rule : str
+        What the grammar asks for, and what it found.
+    text : str
+    position : int
+        0-based offset into the text where the rule is broken.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> try:
+    ...     fi.Shape.parse("f32[3,x]")
+    ... except fi.ShapeSyntaxError as error:
+    ...     print(error.position)
+    ...     print(error)
+    6
+    expected an integer, found 'x', at column 7
+      f32[3,x]
+            ^
+    """
+
+    def __init__(self, rule: str, text: str, position: int) -> None:
+        # Not super(): in InvalidShapeError that is LayoutError.
+        ValueError.__init__(self, rule, text, position)
+        self.rule = rule
+        self.text = text
+        self.position = position
+
+    def __str__(self) -> str:
+        begin = self.text.rfind("\n", 0, self.position) + 1
+        end = self.text.find("\n", self.position)
+        line = self.text[begin : end if end >= 0 else len(self.text)]
+        number = self.text.count("\n", 0, self.position) + 1
+        column = self.position - begin
+        where = f"column {column + 1}" if number == 1 else f"line {number}, column {column + 1}"
+        cut = max(column - _SHOWN_COLUMNS // 2, 0) if len(line) > _SHOWN_COLUMNS else 0
+        shown = line[cut : cut + _SHOWN_COLUMNS]
+        before = "..." if cut else ""
+        after = "..." if cut + _SHOWN_COLUMNS < len(line) else ""
+        printable = "".join(c if c.isprintable() else " " for c in shown)
+        caret = " " * (len(before) + column - cut) + "^"
+        return f"{self.rule}, at {where}\n  {before}{printable}{after}\n  {caret}"
+
+
+class InvalidShapeError(ShapeSyntaxError, LayoutError):
+    """Well-formed text that describes a shape that cannot exist.
+
+    It is a `ShapeSyntaxError`, with a position, and a `LayoutError`, with the field at fault.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> try:
+    ...     fi.Shape.parse("f32[3]{0:T(0)}")
+    ... except fi.LayoutError as error:
+    ...     print(error)
+    tile sizes must be at least 1: 0 in T(0), at column 10
+      f32[3]{0:T(0)}
+               ^
+    """
+
+    def __init__(
+        self, rule: str, text: str, position: int, *, field: str = "", index: int | None = None
+    ) -> None:
+        ShapeSyntaxError.__init__(self, rule, text, position)
+        self.field = field
+        self.index = index
+
+
+class OutOfBoundsError(FastIndexError, IndexError):
+    """An index that lies outside its array.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> issubclass(fi.OutOfBoundsError, IndexError)
+    True
+    """
+
+
+class UnsupportedError(FastIndexError):
+    """Something that is well formed but that fastindex does not do.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> try:
+    ...     fi.Shape.parse("f32[?]").nbytes
+    ... except fi.UnsupportedError as error:
+    ...     print(error)
+    f32[?]{0} has an unbounded dimension and so no size; give it a size or a bound
+    """
