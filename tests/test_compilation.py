@@ -1,0 +1,130 @@
+"""Kernels compile once where that is possible, and always run."""
+
+import os
+import pty
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from fastindex.kernels import compilation
+
+HELPER = "def step(x):\n    return x + {step}\n"
+MODULE = textwrap.dedent(
+    """
+    import numpy as np
+    from fastindex.kernels.compilation import compile_kernels, kernel
+    from fastindex.kernels.helper import step
+    from numba.extending import register_jitable
+
+    inlined = register_jitable(step)
+
+    @kernel("int64(int64[::1])")
+    def total(values):
+        result = 0
+        for value in values:
+            result += inlined(value)
+        return result
+
+    def main():
+        result = total(np.arange(4))
+        compile_kernels()
+        stats = total.stats
+        print(result, sum(stats.cache_hits.values()), sum(stats.cache_misses.values()), len(total.signatures))
+    """
+)
+
+
+@pytest.fixture
+def package(tmp_path):
+    kernels = tmp_path / "fastindex" / "kernels"
+    kernels.mkdir(parents=True)
+    (tmp_path / "fastindex" / "__init__.py").touch()
+    (kernels / "__init__.py").touch()
+    (kernels / "compilation.py").write_text(Path(compilation.__file__).read_text())
+    (kernels / "helper.py").write_text(HELPER.format(step=1))
+    (kernels / "total.py").write_text(MODULE)
+    return tmp_path
+
+
+def environment(package: Path, **variables: str) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    return inherited | {"PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"} | variables
+
+
+def run(package: Path, **variables: str) -> list[int]:
+    command = [sys.executable, "-W", "error", "-c", "from fastindex.kernels.total import main; main()"]
+    done = subprocess.run(
+        command,
+        cwd=package,
+        env=environment(package, **variables),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_compiled_once_and_again_after_an_edit_in_an_inlined_module(package):
+    assert run(package) == [10, 0, 1, 1]
+    assert run(package) == [10, 1, 0, 1]
+    (package / "fastindex/kernels/helper.py").write_text(HELPER.format(step=2))
+    assert run(package) == [14, 0, 1, 1]
+
+
+def test_damaged_cache_files_cost_only_time(package):
+    cache = package / "cache"
+    assert run(package, NUMBA_CACHE_DIR=str(cache)) == [10, 0, 1, 1]
+    files = [path for path in cache.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".nbi", ".nbc"}
+    for path in files:
+        path.write_bytes(path.read_bytes()[:40])
+    assert run(package, NUMBA_CACHE_DIR=str(cache)) == [10, 0, 1, 1]
+    assert run(package, NUMBA_CACHE_DIR=str(cache)) == [10, 1, 0, 1]
+
+
+def make_cache_unwritable(package: Path) -> dict[str, str]:
+    # A file where a folder should be refuses even the superuser.
+    (package / "fastindex/kernels/__pycache__").touch()
+    return {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null/cache", "NUMBA_CACHE_DIR": "/dev/null/numba"}
+
+
+def test_no_cache_folder_costs_only_time(package):
+    variables = make_cache_unwritable(package)
+    assert run(package, **variables) == [10, 0, 1, 1]
+    assert run(package, **variables) == [10, 0, 1, 1]
+
+
+def stderr_on_terminal(package: Path, **variables: str) -> str:
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-c", "from fastindex.kernels.total import main; main()"]
+    done = subprocess.run(
+        command,
+        cwd=package,
+        env=environment(package, **variables),
+        stdout=subprocess.DEVNULL,
+        stderr=end,
+        timeout=120,
+        check=True,
+    )
+    assert done.returncode == 0
+    os.set_blocking(terminal, False)
+    try:
+        text = os.read(terminal, 10_000).decode()
+    except BlockingIOError:
+        text = ""
+    os.close(terminal)
+    os.close(end)
+    return text
+
+
+def test_a_terminal_is_told_why_it_waits(package):
+    first = stderr_on_terminal(package)
+    assert first.startswith("fastindex: compiling kernels (once for this machine, kept in ")
+    assert first.count("\n") == 1
+    assert stderr_on_terminal(package) == ""
