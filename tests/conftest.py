@@ -1,10 +1,11 @@
-"""What every test shares: one deterministic Hypothesis profile, and `benchmarks` on the import path."""
+"""What every test shares: one deterministic Hypothesis profile, printed seeds, `benchmarks` on the path."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+import strategies
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -18,3 +19,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("deterministic")
+
+
+def pytest_report_header() -> str:
+    """Print where the seeds of the random tests start."""
+    return f"random tests: seeds from {strategies.FIRST_SEED} (FASTINDEX_TEST_SEED)"
