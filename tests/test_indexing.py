@@ -1,4 +1,4 @@
-"""Index conversion in bulk against the slow reference: every feature, both directions, every kind of input."""
+"""Index conversion in bulk against the slow reference: every feature, both ways, every kind of input."""
 
 from __future__ import annotations
 
