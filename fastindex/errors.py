@@ -4,6 +4,8 @@ from __future__ import annotations
 
 _SHOWN_COLUMNS = 100
 
+Index = int | tuple[int, int] | None
+
 
 class FastIndexError(ValueError):
     """Root of the errors that fastindex raises.
@@ -23,8 +25,8 @@ class LayoutError(FastIndexError):
     ----------
     field : str
         The constructor argument at fault, or "".
-    index : int or None
-        Which entry of it, where one entry is at fault.
+    index : int, pair of int or None
+        Which entry of it, where one entry is at fault; of `tiles`, which tile and which entry.
 
     Examples
     --------
@@ -36,7 +38,7 @@ class LayoutError(FastIndexError):
     minor_to_major must name each dimension once: 0 is twice in (0, 0)
     """
 
-    def __init__(self, message: str, *, field: str = "", index: int | None = None) -> None:
+    def __init__(self, message: str, *, field: str = "", index: Index = None) -> None:
         super().__init__(message)
         self.field = field
         self.index = index
@@ -102,14 +104,12 @@ class InvalidShapeError(ShapeSyntaxError, LayoutError):
     ...     fi.Shape.parse("f32[3]{0:T(0)}")
     ... except fi.LayoutError as error:
     ...     print(error)
-    tile sizes must be at least 1: 0 in T(0), at column 10
+    tile sizes must be at least 1: 0 in T(0), at column 12
       f32[3]{0:T(0)}
-               ^
+                 ^
     """
 
-    def __init__(
-        self, rule: str, text: str, position: int, *, field: str = "", index: int | None = None
-    ) -> None:
+    def __init__(self, rule: str, text: str, position: int, *, field: str = "", index: Index = None) -> None:
         ShapeSyntaxError.__init__(self, rule, text, position)
         self.field = field
         self.index = index

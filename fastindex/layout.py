@@ -219,9 +219,30 @@ class Layout:
         return self.minor_to_major[::-1]
 
     def __str__(self) -> str:
-        from fastindex.notation import format_layout
-
-        return format_layout(self)
+        # As ``Layout::ToString`` in xla/layout.cc.
+        order = ",".join(map(str, self.minor_to_major))
+        attributes = ""
+        if self.padded_dimensions is not None:
+            attributes += f"PAD({','.join(map(str, self.padded_dimensions))})"
+        if self.padding_value is not None:
+            attributes += f"PV({self.padding_value})"
+        if self.dimension_levels:
+            attributes += f"D({','.join(self.dimension_levels)})"
+        if self.tiles:
+            attributes += "T"
+            for tile in self.tiles:
+                attributes += f"({','.join(['*' if size == COMBINE else str(size) for size in tile])})"
+        if self.tail_padding_alignment_in_elements != 1:
+            attributes += f"L({self.tail_padding_alignment_in_elements})"
+        if self.element_size_in_bits:
+            attributes += f"E({self.element_size_in_bits})"
+        if self.memory_space:
+            attributes += f"S({self.memory_space})"
+        if self.split_configs:
+            attributes += "SC" + "".join(map(str, self.split_configs))
+        if self.dynamic_shape_metadata_prefix_bytes:
+            attributes += f"M({self.dynamic_shape_metadata_prefix_bytes})"
+        return f"{{{order}:{attributes}}}" if attributes else f"{{{order}}}"
 
 
 _BOUNDS = (
@@ -268,16 +289,16 @@ def _checked_tiles(tiles: Sequence[Iterable[SupportsIndex]]) -> Iterable[tuple[i
         if min(tile) < 1:
             tile = tuple([COMBINE if size == -1 else size for size in tile])
             text = ",".join("*" if size == COMBINE else str(size) for size in tile)
-            for size in tile:
+            for j, size in enumerate(tile):
                 if size < 1 and size != COMBINE:
                     raise LayoutError(
-                        f"tile sizes must be at least 1: {size} in T({text})", field="tiles", index=i
+                        f"tile sizes must be at least 1: {size} in T({text})", field="tiles", index=(i, j)
                     )
             if tile[-1] == COMBINE:
                 raise LayoutError(
                     f"the last entry of a tile must be a size, * has nothing to merge with: T({text})",
                     field="tiles",
-                    index=i,
+                    index=(i, len(tile) - 1),
                 )
         yield tile
 

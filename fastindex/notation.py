@@ -1,7 +1,7 @@
-"""The text notation of shapes: XLA's grammar, strict, and XLA's canonical printing, byte for byte.
+"""Reading the text notation of shapes: XLA's grammar, strict.
 
-Source of the grammar: ``xla/hlo/parser/hlo_{lexer,parser}.cc``; of the printing:
-``ShapeUtil::HumanStringWithLayout`` and ``Layout::ToString``. ``PAD(...)`` and ``PV(...)``, first among the attributes, are fastindex's own.
+Source: ``xla/hlo/parser/hlo_{lexer,parser}.cc``. ``PAD(...)`` and ``PV(...)``, first among the attributes,
+are fastindex's own.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from fastindex.element_types import BY_NAME
-from fastindex.errors import InvalidShapeError, LayoutError, ShapeSyntaxError
+from fastindex.errors import Index, InvalidShapeError, LayoutError, ShapeSyntaxError
 from fastindex.integers import INT64_MAX, INT64_MIN
 from fastindex.layout import PADDING_VALUES, Layout, SplitConfig
-from fastindex.shape import UNBOUNDED, Shape
+from fastindex.shape import Shape
+from fastindex.shape_rules import UNBOUNDED
 from fastindex.tiling import COMBINE
 
 _SKIPPED = r"(?:[ \t\r\n]+|//[^\r\n]*|/\*(?s:.*?)\*/)*"
@@ -78,7 +79,7 @@ class _Parser:
         self.tokens: list[str] = _TOKENS.findall(text)
         self.at = 0
         #: Token index at which each field, or entry of a field, of the shape being read begins.
-        self.begins: dict[tuple[str, int | None], int] = {}
+        self.begins: dict[tuple[str, Index], int] = {}
 
     def offset(self, token: int) -> int:
         for i, match in enumerate(_TOKENS.finditer(self.text)):
@@ -317,6 +318,7 @@ class _Parser:
             while tokens[self.at] != ")":
                 if tile:
                     self.expect(",", "',' or ')' in the tile")
+                self.begins["tiles", (len(tiles), len(tile))] = self.at
                 if tokens[self.at] == "*":
                     self.at += 1
                     tile.append(COMBINE)
@@ -374,94 +376,3 @@ _ATTRIBUTES: tuple[tuple[str, Callable[[_Parser, dict[str, Any]], None]], ...] =
     ("P", _Parser.sparse_only),
     ("M", _Parser.prefix_bytes),
 )
-
-
-def format_layout(layout: Layout) -> str:
-    """Print a layout as XLA does, braces included.
-
-    Examples
-    --------
-    >>> format_layout(Layout((1, 0), tiles=((-1, 8),), memory_space=5))
-    '{1,0:T(*,8)S(5)}'
-    """
-    order = ",".join(map(str, layout.minor_to_major))
-    attributes = ""
-    if layout.padded_dimensions is not None:
-        attributes += f"PAD({','.join(map(str, layout.padded_dimensions))})"
-    if layout.padding_value is not None:
-        attributes += f"PV({layout.padding_value})"
-    if layout.dimension_levels:
-        attributes += f"D({','.join(layout.dimension_levels)})"
-    if layout.tiles:
-        attributes += "T"
-        for tile in layout.tiles:
-            attributes += f"({','.join(['*' if size == COMBINE else str(size) for size in tile])})"
-    if layout.tail_padding_alignment_in_elements != 1:
-        attributes += f"L({layout.tail_padding_alignment_in_elements})"
-    if layout.element_size_in_bits:
-        attributes += f"E({layout.element_size_in_bits})"
-    if layout.memory_space:
-        attributes += f"S({layout.memory_space})"
-    if layout.split_configs:
-        attributes += "SC" + "".join(map(str, layout.split_configs))
-    if layout.dynamic_shape_metadata_prefix_bytes:
-        attributes += f"M({layout.dynamic_shape_metadata_prefix_bytes})"
-    return f"{{{order}:{attributes}}}" if attributes else f"{{{order}}}"
-
-
-def format_shape(shape: Shape, *, with_layout: bool = True) -> str:
-    """Print a shape as XLA does.
-
-    Parameters
-    ----------
-    shape : Shape
-    with_layout : bool
-        Whether arrays print their layouts; scalars print theirs only where it says something.
-
-    Examples
-    --------
-    >>> format_shape(Shape.tuple([Shape("f32", (2, 3)), Shape("s32")]))
-    '(f32[2,3]{1,0}, s32[])'
-    >>> format_shape(Shape("f32", (2, 3)), with_layout=False)
-    'f32[2,3]'
-    """
-    if shape.is_array:
-        return _format_array(shape, with_layout)
-    pieces: list[str] = []
-    # What is still to be printed, the next last; no recursion, since tuples nest thousands deep.
-    pending: list[Shape | str] = [shape]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, str):
-            pieces.append(item)
-        elif item.is_tuple:
-            pieces.append("(")
-            pending.append(")")
-            for i in range(len(item.tuple_shapes) - 1, -1, -1):
-                pending.append(item.tuple_shapes[i])
-                if i:
-                    pending.append(", " if i % 5 else f", /*index={i}*/")
-        elif item.is_buffer:
-            pieces.append(f"b({_format_array(item.tuple_shapes[0], with_layout)})")
-        elif item.is_array:
-            pieces.append(_format_array(item, with_layout))
-        else:
-            pieces.append(f"{item.element_type}[]")
-    return "".join(pieces)
-
-
-def _format_array(shape: Shape, with_layout: bool) -> str:
-    if True in shape.dynamic_dimensions:
-        sizes = ",".join(
-            [
-                "?" if size == UNBOUNDED else f"<={size}" if dynamic else str(size)
-                for size, dynamic in zip(shape.dimensions, shape.dynamic_dimensions, strict=True)
-            ]
-        )
-    else:
-        sizes = ",".join(map(str, shape.dimensions))
-    text = f"{shape.element_type.name}[{sizes}]"
-    if not with_layout:
-        return text
-    layout = format_layout(shape.layout)
-    return text if layout == "{}" else text + layout

@@ -8,15 +8,12 @@ from typing import Any, SupportsIndex
 
 from fastindex.element_types import BY_NAME, ElementType
 from fastindex.errors import LayoutError, OutOfBoundsError, UnsupportedError
-from fastindex.integers import INT64_MAX, INT64_MIN, as_integer, as_integers, spelled
+from fastindex.integers import as_integer, as_integers
 from fastindex.layout import Layout
-from fastindex.tiling import physical_axes, slot_count
+from fastindex.printing import format_shape
+from fastindex.shape_rules import Bools, Ints, check_dimensions, check_fit, checked_dynamic
+from fastindex.sizes import bytes_of, check_sized, count_slots, sum_bytes
 
-#: The size of an unbounded dimension, ``?`` in text.
-UNBOUNDED = INT64_MIN
-
-Ints = tuple[int, ...]
-Bools = tuple[bool, ...]
 Shapes = tuple["Shape", ...]
 Letters = tuple[str, ...]
 Reduced = tuple[Any, ...]
@@ -36,7 +33,7 @@ class Shape:
     ----------
     element_type : ElementType, str or NumPy dtype
     dimensions : sequence of int
-        Sizes; `UNBOUNDED` for ``?``.
+        Sizes; `fastindex.shape_rules.UNBOUNDED` for ``?``.
     layout : Layout, optional
         Absent: the last dimension is the most minor.
     dynamic_dimensions : sequence of bool, optional
@@ -87,14 +84,14 @@ class Shape:
         if not kind.is_array:
             raise LayoutError(f"{kind} has no dimensions; use Shape.{kind}()", field="element_type")
         sizes = as_integers(dimensions, "dimensions")
-        dynamic = _checked_dynamic(sizes, dynamic_dimensions)
-        _check_dimensions(kind, sizes)
+        dynamic = checked_dynamic(sizes, dynamic_dimensions)
+        check_dimensions(kind, sizes)
         if layout is None:
             layout = Layout.descending(len(sizes))
         elif not isinstance(layout, Layout):
             raise TypeError(f"layout must be a Layout, got {layout!r}; Layout.parse reads text")
         else:
-            _check_fit(sizes, layout)
+            check_fit(sizes, layout)
         self._fill(kind, sizes, dynamic, layout, ())
 
     def _fill(
@@ -238,7 +235,7 @@ class Shape:
         '{1,0}'
         """
         if self._layout is None:
-            raise UnsupportedError(f"only arrays have a layout, not {self._cut_text()}")
+            raise UnsupportedError(f"only arrays have a layout, not {self.cut_text()}")
         return self._layout
 
     @property
@@ -305,7 +302,7 @@ class Shape:
         checked = as_integer(number, "dimension")
         if not -self.rank <= checked < self.rank:
             raise OutOfBoundsError(
-                f"dimension {checked} is out of bounds for {self._cut_text()} of rank {self.rank}"
+                f"dimension {checked} is out of bounds for {self.cut_text()} of rank {self.rank}"
             )
         return checked % self.rank
 
@@ -334,7 +331,7 @@ class Shape:
         >>> Shape("f32", (3, 5)).element_count
         15
         """
-        self._check_sized()
+        check_sized(self)
         return math.prod(self.dimensions)
 
     @property
@@ -355,19 +352,8 @@ class Shape:
         """
         slots = self._slot_count
         if slots is None:
-            slots = self._count_slots()
+            slots = count_slots(self)
             object.__setattr__(self, "_slot_count", slots)
-        return slots
-
-    def _count_slots(self) -> int:
-        self._check_sized()
-        layout = self.layout
-        if layout.dimension_levels:
-            raise UnsupportedError(f"{self._cut_text()} is sparse; its size depends on its contents")
-        axes = physical_axes(self.dimensions, layout.minor_to_major, layout.padded_dimensions, layout.tiles)
-        slots = slot_count(axes, layout.tail_padding_alignment_in_elements)
-        if slots > INT64_MAX:
-            raise LayoutError(f"int64 overflow: {self._cut_text()} takes {slots} slots")
         return slots
 
     @property
@@ -391,11 +377,8 @@ class Shape:
         2
         """
         if not self.is_array:
-            return self._sum_bytes(logical=False)
-        nbytes = -(-self.slot_count * self.element_bits // 8)
-        if nbytes > INT64_MAX:
-            raise LayoutError(f"int64 overflow: {self._cut_text()} takes {nbytes} bytes")
-        return nbytes
+            return sum_bytes(self, logical=False)
+        return bytes_of(self, self.slot_count)
 
     @property
     def logical_nbytes(self) -> int:
@@ -412,18 +395,8 @@ class Shape:
         60
         """
         if not self.is_array:
-            return self._sum_bytes(logical=True)
-        return -(-self.element_count * self.element_bits // 8)
-
-    def _sum_bytes(self, logical: bool) -> int:
-        total = 0
-        for leaf in self.leaves():
-            array = leaf.tuple_shapes[0] if leaf.is_buffer else leaf
-            if array.is_array:
-                total += array.logical_nbytes if logical else array.nbytes
-        if total > INT64_MAX:
-            raise LayoutError(f"int64 overflow: {self._cut_text()} takes {total} bytes")
-        return total
+            return sum_bytes(self, logical=True)
+        return bytes_of(self, self.element_count)
 
     @property
     def padding_ratio(self) -> float:
@@ -455,15 +428,14 @@ class Shape:
             else:
                 yield shape
 
-    def _check_sized(self) -> None:
-        if self._layout is None:
-            raise UnsupportedError(f"only arrays have elements, not {self._cut_text()}")
-        if UNBOUNDED in self.dimensions:
-            raise UnsupportedError(
-                f"{self._cut_text()} has an unbounded dimension and so no size; give it a size or a bound"
-            )
+    def cut_text(self) -> str:
+        """The text, cut where it is too long for a message.
 
-    def _cut_text(self) -> str:
+        Examples
+        --------
+        >>> Shape("f32", (2, 3)).cut_text()
+        'f32[2,3]{1,0}'
+        """
         text = str(self)
         return text if len(text) <= 200 else text[:200] + "..."
 
@@ -498,8 +470,6 @@ class Shape:
         raise AttributeError(f"shapes are frozen, {name} cannot be deleted")
 
     def __str__(self) -> str:
-        from fastindex.notation import format_shape
-
         return format_shape(self)
 
     def __repr__(self) -> str:
@@ -507,63 +477,3 @@ class Shape:
 
     def __reduce__(self) -> Reduced:
         return Shape.parse, (str(self),)
-
-
-def _checked_dynamic(sizes: Ints, dynamic: Iterable[bool] | None) -> Bools:
-    if dynamic is None:
-        return tuple([size == UNBOUNDED for size in sizes])
-    flags = tuple([bool(flag) for flag in dynamic])
-    if len(flags) != len(sizes):
-        raise LayoutError(
-            f"dynamic_dimensions must have one flag per dimension: {len(flags)} for {len(sizes)} dimensions",
-            field="dynamic_dimensions",
-        )
-    for i, size in enumerate(sizes):
-        if size == UNBOUNDED and not flags[i]:
-            raise LayoutError("an unbounded dimension is dynamic", field="dynamic_dimensions", index=i)
-    return flags
-
-
-def _check_dimensions(element_type: ElementType, sizes: Ints) -> None:
-    count = 1
-    for i, size in enumerate(sizes):
-        if size < 0:
-            if size == UNBOUNDED:
-                continue
-            raise LayoutError(
-                f"dimensions must be at least 0: {size} in {spelled(sizes)}", field="dimensions", index=i
-            )
-        # Left to right, as XLA: an overflow before a 0 is an error, a 0 before it is not.
-        count *= size
-        if count > INT64_MAX:
-            raise LayoutError(
-                f"int64 overflow: the elements of {spelled(sizes)}", field="dimensions", index=i
-            )
-    if count * element_type.nbytes > INT64_MAX:
-        raise LayoutError(
-            f"int64 overflow: the bytes of {element_type}{spelled(sizes)}", field="dimensions", index=None
-        )
-
-
-def _check_fit(sizes: Ints, layout: Layout) -> None:
-    if layout.rank != len(sizes):
-        raise LayoutError(
-            f"minor_to_major must name every dimension: {layout.rank} entries for {len(sizes)} dimensions",
-            field="layout",
-        )
-    if layout.padded_dimensions is not None:
-        for i, (size, padded) in enumerate(zip(sizes, layout.padded_dimensions, strict=True)):
-            if padded < size:
-                raise LayoutError(
-                    f"a padded dimension must be at least its dimension: {padded} for {size}",
-                    field="padded_dimensions",
-                    index=i,
-                )
-    for i, split in enumerate(layout.split_configs):
-        size = sizes[layout.minor_to_major[layout.rank - 1 - split.dimension]]
-        if split.split_indices and size != UNBOUNDED and split.split_indices[-1] >= size:
-            raise LayoutError(
-                f"split indices must lie below the dimension's size {size}: SC{split}",
-                field="split_configs",
-                index=i,
-            )
