@@ -1,0 +1,419 @@
+"""Bad input ends in a clear error of the named class, and nothing is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastindex as fi
+
+SHAPE = "f32[6,10]{0,1:T(4,3)}"
+SLOTS = fi.Shape.parse(SHAPE).slot_count
+ARRAY = np.zeros((6, 10), np.float32)
+BUFFER = np.zeros(SLOTS, np.float32)
+
+
+# Shapes
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("", 0),
+        ("f32", 3),
+        ("f33[2]", 0),
+        ("f32[2", 5),
+        ("f32[a]", 4),
+        ("f32[2]{0:T(2}", 11),
+        ("f32[2]{0}x", 9),
+        ("f32[-1]", 4),
+    ],
+)
+def test_text_that_is_no_shape(text: str, position: int) -> None:
+    with pytest.raises(fi.ShapeSyntaxError) as caught:
+        fi.Shape.parse(text)
+    assert caught.value.position == position
+    for function, arguments in (
+        (fi.linear_index, ([0],)),
+        (fi.multi_index, ([0],)),
+        (fi.tile_index, ([0],)),
+        (fi.plan_relayout, ("f32[2]",)),
+    ):
+        with pytest.raises(fi.ShapeSyntaxError):
+            function(text, *arguments)
+    with pytest.raises(fi.ShapeSyntaxError):
+        fi.pack(np.zeros(2, np.float32), text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f32[2,3]{0}",
+        "f32[2,3]{0,0}",
+        "f32[2,3]{0,2}",
+        "f32[2]{0:T(0)}",
+        "f32[2]{0:T()}",
+        "f32[2]{0:T(2,*)}",
+        "f32[2]{0:L(0)}",
+        "f32[2]{0:E(-4)}",
+        "f32[2]{0:S(128)}",
+        "f32[2]{0:PAD(1)}",
+        "f32[2]{0:PAD(2,2)}",
+        "f32[4611686018427387904,4]",
+        "u8[9223372036854775807,2]",
+        "f32[9223372036854775808]",
+        "u8[4611686018427387904]{0:T(4611686018427387905)L(4611686018427387904)}",
+        "u8[2,4611686018427387905]{1,0:T(2,4611686018427387904)}",
+    ],
+)
+def test_shapes_that_cannot_exist(text: str) -> None:
+    with pytest.raises(fi.FastIndexError):
+        fi.Shape.parse(text).slot_count  # noqa: B018
+    with pytest.raises(fi.FastIndexError):
+        fi.linear_index(text, np.zeros((2, 1), np.int64))
+
+
+@pytest.mark.parametrize("text", ["(f32[2], f32[3])", "token[]", "opaque[]"])
+def test_shapes_without_elements(text: str) -> None:
+    for call in (
+        lambda: fi.linear_index(text, ([0],)),
+        lambda: fi.multi_index(text, [0]),
+        lambda: fi.tile_index(text, ([0],)),
+        lambda: fi.convert_index(text, text, [0]),
+        lambda: fi.pack(ARRAY, text),
+        lambda: fi.unpack(BUFFER, text),
+        lambda: fi.relayout(BUFFER, text, text),
+    ):
+        with pytest.raises((fi.FastIndexError, TypeError)):
+            call()
+
+
+@pytest.mark.parametrize("text", ["f32[?,10]", "f32[6,10]{1,0:D(D,C)}"])
+def test_shapes_without_a_size(text: str) -> None:
+    for call in (
+        lambda: fi.multi_index(text, [0]),
+        lambda: fi.convert_index(text, text, [0]),
+        lambda: fi.pack(ARRAY, text),
+        lambda: fi.unpack(BUFFER, text),
+        lambda: fi.relayout(BUFFER, text, text),
+    ):
+        with pytest.raises(fi.UnsupportedError):
+            call()
+
+
+@pytest.mark.parametrize("shape", [None, 5, ("f32", (2,)), np.zeros(3), b"f32[2]"])
+def test_things_that_are_no_shape(shape: Any) -> None:
+    for call in (
+        lambda: fi.linear_index(shape, ([0],)),
+        lambda: fi.multi_index(shape, [0]),
+        lambda: fi.pack(ARRAY, shape),
+        lambda: fi.plan_relayout(shape, "f32[2]"),
+    ):
+        with pytest.raises((TypeError, fi.FastIndexError)):
+            call()
+
+
+# Indices
+
+
+@pytest.mark.parametrize("multi_index", [(), ([0],), ([0], [0], [0]), 5, np.zeros((3, 4), np.int64)])
+def test_wrong_number_of_coordinates(multi_index: Any) -> None:
+    for function in (fi.linear_index, fi.tile_index):
+        with pytest.raises(fi.FastIndexError, match="2"):
+            function(SHAPE, multi_index)
+
+
+@pytest.mark.parametrize(
+    "bad", [[0.5], np.zeros(1, np.float64), ["a"], [None], [1j], np.zeros(1, "M8[s]"), np.zeros(1, bool)]
+)
+def test_indices_that_are_no_integers(bad: Any) -> None:
+    for call in (
+        lambda: fi.linear_index(SHAPE, (bad, [0])),
+        lambda: fi.linear_index(SHAPE, ([0], bad)),
+        lambda: fi.multi_index(SHAPE, bad),
+        lambda: fi.tile_index(SHAPE, (bad, [0])),
+        lambda: fi.convert_index(SHAPE, SHAPE, bad),
+    ):
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_coordinates_that_do_not_broadcast() -> None:
+    with pytest.raises(ValueError, match=r"broadcast|shape"):
+        fi.linear_index(SHAPE, (np.zeros(3, np.int64), np.zeros(4, np.int64)))
+
+
+@pytest.mark.parametrize("bad", [-1, 10, 2**31, 2**32, 2**32 + 3, -(2**31), 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_out_of_bounds_names_the_coordinate_and_the_place(bad: int, threads: int) -> None:
+    columns = np.zeros((50, 80), np.int64)
+    columns[31, 17] = bad
+    with pytest.raises(fi.OutOfBoundsError) as caught:
+        fi.linear_index(SHAPE, (np.int64(0), columns), threads=threads)
+    message = str(caught.value)
+    assert str(bad) in message
+    assert "dimension 1" in message
+    assert "(31, 17)" in message
+    assert "10" in message
+    assert isinstance(caught.value, IndexError)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_out_of_bounds_in_the_first_coordinate() -> None:
+    with pytest.raises(fi.OutOfBoundsError, match="dimension 0"):
+        fi.linear_index(SHAPE, ([0, 6], [0, 0]))
+    with pytest.raises(fi.OutOfBoundsError, match="dimension 0"):
+        fi.tile_index(SHAPE, ([0, 6], [0, 0]))
+
+
+@pytest.mark.parametrize("bad", [-1, SLOTS, 2**32, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("padding", ["raise", "mark"])
+def test_slots_outside_the_buffer(bad: int, padding: str) -> None:
+    slots = np.zeros(1000, np.int64)
+    slots[777] = bad
+    with pytest.raises(fi.OutOfBoundsError) as caught:
+        fi.multi_index(SHAPE, slots, padding=padding)
+    assert str(bad) in str(caught.value)
+    assert "777" in str(caught.value)
+
+
+def test_every_index_of_an_empty_array_is_out_of_bounds() -> None:
+    with pytest.raises(fi.OutOfBoundsError):
+        fi.linear_index("f32[0,3]", ([0], [0]))
+    with pytest.raises(fi.OutOfBoundsError):
+        fi.multi_index("f32[0,3]", [0])
+    for mode in ("wrap", "clip"):
+        with pytest.raises(fi.OutOfBoundsError):
+            fi.linear_index("f32[0,3]", ([0], [0]), mode=mode)
+
+
+def test_padding_slots_are_refused() -> None:
+    padding = int(np.flatnonzero(fi.multi_index(SHAPE, np.arange(SLOTS), padding="mark")[0] < 0)[0])
+    for call in (
+        lambda: fi.multi_index(SHAPE, [0, padding]),
+        lambda: fi.convert_index(SHAPE, "f32[6,10]", [0, padding]),
+    ):
+        with pytest.raises(fi.OutOfBoundsError, match=rf"\b{padding}\b.*padding|padding.*\b{padding}\b"):
+            call()
+
+
+@pytest.mark.parametrize(("name", "value"), [("mode", "other"), ("mode", None), ("mode", 3)])
+def test_unknown_modes(name: str, value: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        fi.linear_index(SHAPE, ([0], [0]), **{name: value})
+
+
+def test_unknown_padding_policies() -> None:
+    with pytest.raises(ValueError, match="mark"):
+        fi.multi_index(SHAPE, [0], padding="other")
+
+
+@pytest.mark.parametrize("level", [-2, 1, 5])
+def test_levels_that_do_not_exist(level: int) -> None:
+    with pytest.raises((fi.FastIndexError, IndexError)):
+        fi.tile_index(SHAPE, ([0], [0]), level=level)
+
+
+def test_tile_index_without_tiles() -> None:
+    with pytest.raises(fi.FastIndexError, match="tile"):
+        fi.tile_index("f32[6,10]", ([0], [0]))
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "two"])
+def test_impossible_numbers_of_threads(threads: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        fi.linear_index(SHAPE, ([0], [0]), threads=threads)
+    with pytest.raises((ValueError, TypeError)):
+        fi.relayout(BUFFER, SHAPE, SHAPE, threads=threads)
+
+
+# out=
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        np.zeros(3, np.int64),
+        np.zeros((2, 2), np.int64),
+        np.zeros(4, np.int32),
+        np.zeros(4, np.float64),
+        [0, 0, 0, 0],
+    ],
+    ids=["too short", "wrong shape", "int32", "float64", "list"],
+)
+def test_wrong_out_of_linear_index(out: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        fi.linear_index(SHAPE, ([0, 1, 2, 3], [0, 0, 0, 0]), out=out)
+
+
+def test_wrong_out_of_multi_index() -> None:
+    for out in ((np.zeros(4, np.int64),), (np.zeros(4, np.int64), np.zeros(3, np.int64))):
+        with pytest.raises((ValueError, TypeError)):
+            fi.multi_index(SHAPE, [0, 1, 2, 3], out=out)
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def test_read_only_out() -> None:
+    with pytest.raises(ValueError, match=r"read-only|writ"):
+        fi.linear_index(SHAPE, ([0], [0]), out=read_only(np.zeros(1, np.int64)))
+    with pytest.raises(ValueError, match=r"read-only|writ"):
+        fi.pack(ARRAY, SHAPE, out=read_only(BUFFER))
+    with pytest.raises(ValueError, match=r"read-only|writ"):
+        fi.unpack(BUFFER, SHAPE, out=read_only(ARRAY))
+    with pytest.raises(ValueError, match=r"read-only|writ"):
+        fi.relayout(BUFFER, SHAPE, "f32[6,10]", out=read_only(np.zeros(60, np.float32)))
+
+
+def test_overlapping_out() -> None:
+    wide = np.zeros(2 * SLOTS, np.float32)
+    with pytest.raises(ValueError, match=r"overlap|share"):
+        fi.relayout(
+            wide[:SLOTS], SHAPE, SHAPE.replace("{0,1", "{1,0").replace("(4,3)", "(3,4)"), out=wide[2:74]
+        )
+    square = np.arange(16, dtype=np.float32)
+    with pytest.raises(ValueError, match=r"overlap|share"):
+        fi.relayout(square, "f32[4,4]", "f32[4,4]{0,1}", out=square)
+    with pytest.raises(ValueError, match=r"overlap|share"):
+        fi.pack(square.reshape(4, 4), "f32[4,4]{0,1}", out=square)
+    with pytest.raises(ValueError, match=r"overlap|share"):
+        fi.unpack(square, "f32[4,4]{0,1}", out=square.reshape(4, 4))
+    np.testing.assert_array_equal(square, np.arange(16))
+
+
+def test_out_whose_elements_overlap() -> None:
+    overlapping = np.broadcast_to(np.zeros(1, np.float32), (6, 10))
+    with pytest.raises(ValueError, match=r"read-only|writ|overlap"):
+        fi.unpack(BUFFER, SHAPE, out=overlapping)
+
+
+@pytest.mark.parametrize(
+    "out", [np.zeros(SLOTS - 1, np.float32), np.zeros(SLOTS, np.float64), np.zeros((2, SLOTS), np.float32)]
+)
+def test_wrong_out_of_pack(out: Any) -> None:
+    before = out.copy()
+    with pytest.raises((ValueError, TypeError)):
+        fi.pack(ARRAY + 1, SHAPE, out=out)
+    np.testing.assert_array_equal(out, before)
+
+
+# Buffers and arrays
+
+
+@pytest.mark.parametrize("change", [-1, 1, -SLOTS])
+def test_buffers_of_the_wrong_size(change: int) -> None:
+    buffer = np.zeros(SLOTS + change, np.float32)
+    for call in (
+        lambda data: fi.unpack(data, SHAPE),
+        lambda data: fi.relayout(data, SHAPE, "f32[6,10]"),
+        lambda data: fi.plan_relayout(SHAPE, "f32[6,10]")(data),
+    ):
+        for data in (buffer, buffer.tobytes(), buffer.view(np.uint8)):
+            with pytest.raises(fi.FastIndexError, match=rf"{SLOTS}|{4 * SLOTS}"):
+                call(data)
+    with pytest.raises(fi.FastIndexError):
+        fi.unpack(b"\0\0\0", SHAPE)
+
+
+@pytest.mark.parametrize("shape", [(10, 6), (60,), (6, 10, 1), (6, 9), ()])
+def test_arrays_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
+    with pytest.raises(fi.FastIndexError, match=r"6.*10"):
+        fi.pack(np.zeros(shape, np.float32), SHAPE)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i4", "f2", "c8", "U1", "O"])
+def test_arrays_of_the_wrong_dtype(dtype: str) -> None:
+    with pytest.raises((TypeError, fi.FastIndexError), match="f32|float32"):
+        fi.pack(np.zeros((6, 10), dtype), SHAPE)
+    if dtype in ("f8", "i4", "c8"):
+        with pytest.raises((TypeError, fi.FastIndexError), match="f32|float32"):
+            fi.unpack(np.zeros(SLOTS, dtype), SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        ("f32[6,10]", "f32[10,6]"),
+        ("f32[6,10]", "f32[60]"),
+        ("f32[6,10]", "s32[6,10]"),
+        ("f32[6,10]", "bf16[6,10]"),
+        ("u8[6,10]", "s8[6,10]"),
+    ],
+)
+def test_layouts_of_different_arrays(source: str, destination: str) -> None:
+    with pytest.raises(fi.FastIndexError) as caught:
+        fi.plan_relayout(source, destination)
+    assert source in str(caught.value)
+    assert destination in str(caught.value)
+    with pytest.raises(fi.FastIndexError):
+        fi.relayout(np.zeros(60, fi.Shape.parse(source).element_type.numpy_dtype), source, destination)
+    if source.split("[")[1] != destination.split("[")[1]:
+        with pytest.raises(fi.FastIndexError):
+            fi.convert_index(source, destination, [0])
+
+
+@pytest.mark.parametrize(
+    "text", ["f32[6,10]{1,0:E(12)}", "f32[6,10]{1,0:E(16)}", "u8[6,10]{1,0:E(3)}", "s4[6,10]{1,0:E(2)}"]
+)
+def test_element_sizes_that_cannot_be_moved(text: str) -> None:
+    """Indices and sizes work; moving data does not."""
+    shape = fi.Shape.parse(text)
+    assert int(fi.linear_index(text, (1, 1))) == 11
+    assert shape.nbytes == -(-60 * shape.element_bits // 8)
+    plain = text.split("{")[0]
+    array = np.zeros((6, 10), np.uint8).astype(shape.element_type.numpy_dtype)
+    for call in (
+        lambda: fi.pack(array, text),
+        lambda: fi.unpack(bytes(shape.nbytes), text),
+        lambda: fi.relayout(bytes(shape.nbytes), text, plain),
+        lambda: fi.relayout(array.ravel(), plain, text),
+    ):
+        with pytest.raises(fi.UnsupportedError, match=r"E\("):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("element_type", "fill"),
+    [
+        ("u8", 256),
+        ("u8", -1),
+        ("s8", 128),
+        ("s4", 8),
+        ("u2", 4),
+        ("s32", 0.5),
+        ("f32", "a"),
+        ("f32", 1j),
+        ("f32", [1, 2]),
+    ],
+)
+def test_fills_that_do_not_fit(element_type: str, fill: Any) -> None:
+    text = f"{element_type}[3,5]{{1,0:T(2,2)}}"
+    array = np.zeros((3, 5)).astype(fi.Shape.parse(text).element_type.numpy_dtype)
+    with pytest.raises((ValueError, TypeError, OverflowError)):
+        fi.pack(array, text, fill=fill)
+
+
+@pytest.mark.parametrize("mode", ["wrap", "clip"])
+def test_kernels_stay_inside_their_arrays(mode: str) -> None:
+    """Whatever the indices, answers are slots of the buffer; nothing around `out` changes."""
+    numbers = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, (2, 5000))
+    guarded = np.full(5200, -99)
+    slots = fi.linear_index(SHAPE, numbers, mode=mode, out=guarded[100:5100])
+    assert slots.min() >= 0
+    assert slots.max() < SLOTS
+    assert (guarded[:100] == -99).all()
+    assert (guarded[5100:] == -99).all()
+
+
+def test_a_failed_call_leaves_no_trace_in_the_next() -> None:
+    good = fi.linear_index(SHAPE, ([1], [1]))
+    for _ in range(3):
+        with pytest.raises(fi.OutOfBoundsError):
+            fi.linear_index(SHAPE, ([1], [99]))
+        np.testing.assert_array_equal(fi.linear_index(SHAPE, ([1], [1])), good)
