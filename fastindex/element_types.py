@@ -240,6 +240,8 @@ _ROWS: tuple[tuple[str, int, int, Kind, str], ...] = (
     ("f8e5m2fnuz", 24, 8, "float", "float8_e5m2fnuz"),
     ("f8e4m3fnuz", 25, 8, "float", "float8_e4m3fnuz"),
     ("f8e8m0fnu", 33, 8, "float", "float8_e8m0fnu"),
+    ("f6e3m2fn", 35, 6, "float", "float6_e3m2fn"),
+    ("f6e2m3fn", 36, 6, "float", "float6_e2m3fn"),
     ("f4e2m1fn", 32, 4, "float", "float4_e2m1fn"),
     ("c64", 15, 64, "complex", "complex64"),
     ("c128", 18, 128, "complex", "complex128"),

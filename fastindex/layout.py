@@ -87,10 +87,10 @@ class Layout:
         The number of slots is rounded up to a multiple of this.
     split_configs : sequence of SplitConfig
     dynamic_shape_metadata_prefix_bytes : int
-        Bytes in front of the data; takes no part in equality, as in XLA.
+        Bytes in front of the data, none where it is not positive; takes no part in equality, as in XLA.
     dimension_levels : sequence of str
         Sparse levels: each "D", "C", "S" or "H", then "+" (not unique), then "~" (not ordered).
-        All "D" is stored as absent.
+        All dense is stored as absent.
 
     Raises
     ------
@@ -196,6 +196,36 @@ class Layout:
 
         return parse_layout(text)
 
+    @staticmethod
+    def from_proto(proto: object) -> Layout:
+        """Read a ``LayoutProto``: its bytes, or a message object of the protobuf library.
+
+        Raises
+        ------
+        FastIndexError
+            The bytes are not a proto, or not of a valid layout.
+
+        Examples
+        --------
+        >>> str(Layout.from_proto(Layout((1, 0)).to_proto()))
+        '{1,0}'
+        """
+        from fastindex.proto import bytes_of_message, layout_from_bytes
+
+        return layout_from_bytes(bytes_of_message(proto))
+
+    def to_proto(self) -> bytes:
+        """Serialise as a ``LayoutProto``, byte for byte as XLA.
+
+        Examples
+        --------
+        >>> Layout((1, 0)).to_proto().hex()
+        '0a020100800101'
+        """
+        from fastindex.proto import layout_to_bytes
+
+        return layout_to_bytes(self)
+
     @property
     def rank(self) -> int:
         """Number of dimensions.
@@ -240,7 +270,7 @@ class Layout:
             attributes += f"S({self.memory_space})"
         if self.split_configs:
             attributes += "SC" + "".join(map(str, self.split_configs))
-        if self.dynamic_shape_metadata_prefix_bytes:
+        if self.dynamic_shape_metadata_prefix_bytes > 0:
             attributes += f"M({self.dynamic_shape_metadata_prefix_bytes})"
         return f"{{{order}:{attributes}}}" if attributes else f"{{{order}}}"
 
@@ -249,7 +279,7 @@ _BOUNDS = (
     ("element_size_in_bits", 0, 2**63 - 1),
     ("memory_space", -128, 127),
     ("tail_padding_alignment_in_elements", 1, 2**63 - 1),
-    ("dynamic_shape_metadata_prefix_bytes", 0, 2**63 - 1),
+    ("dynamic_shape_metadata_prefix_bytes", -(2**63), 2**63 - 1),
 )
 
 
@@ -355,7 +385,7 @@ def _checked_levels(levels: Iterable[str]) -> tuple[str, ...]:
                 field="dimension_levels",
                 index=i,
             )
-    return () if all(level == "D" for level in checked) else checked
+    return () if all(level[0] == "D" for level in checked) else checked
 
 
 _LEVEL_FLAGS = ("", "+", "~", "+~")

@@ -111,6 +111,8 @@ class _Parser:
         ) from None
 
     def end(self, what: str) -> None:
+        if self.tokens[self.at] == "{" and what == "shape":
+            self.fail("a layout such as {1,0} or {:T(256)}, or none")
         if self.tokens[self.at]:
             self.fail(f"nothing more after the {what}")
 
@@ -348,11 +350,6 @@ class _Parser:
                 self.invalid(error, begin)
         values["split_configs"] = tuple(splits)
 
-    def prefix_bytes(self, values: dict[str, Any]) -> None:
-        self.one_integer("dynamic_shape_metadata_prefix_bytes", values)
-        # XLA takes a negative size to mean none.
-        values["dynamic_shape_metadata_prefix_bytes"] = max(values["dynamic_shape_metadata_prefix_bytes"], 0)
-
     def sparse_only(self, values: dict[str, Any]) -> NoReturn:
         raise InvalidShapeError(
             f"the attribute {self.tokens[self.at]}(...) is for sparse arrays, which XLA's text no longer has",
@@ -374,5 +371,5 @@ _ATTRIBUTES: tuple[tuple[str, Callable[[_Parser, dict[str, Any]], None]], ...] =
     ("S", lambda parser, values: parser.one_integer("memory_space", values)),
     ("SC", _Parser.split_configs),
     ("P", _Parser.sparse_only),
-    ("M", _Parser.prefix_bytes),
+    ("M", lambda parser, values: parser.one_integer("dynamic_shape_metadata_prefix_bytes", values)),
 )

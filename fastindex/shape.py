@@ -187,6 +187,38 @@ class Shape:
 
         return parse_shape(text)
 
+    @staticmethod
+    def from_proto(proto: object) -> Shape:
+        """Read a ``ShapeProto``: its bytes, or a message object of the protobuf library.
+
+        Legacy padding (``padded_dimensions``, ``padding_value``) is read; unknown fields are skipped.
+
+        Raises
+        ------
+        FastIndexError
+            The bytes are not a proto, or not of a valid shape.
+
+        Examples
+        --------
+        >>> Shape.from_proto(Shape("f32", (3,)).to_proto())
+        Shape.parse('f32[3]{0}')
+        """
+        from fastindex.proto import bytes_of_message, shape_from_bytes
+
+        return shape_from_bytes(bytes_of_message(proto))
+
+    def to_proto(self) -> bytes:
+        """Serialise as a ``ShapeProto``, byte for byte as XLA.
+
+        Examples
+        --------
+        >>> Shape("f32", (3,)).to_proto().hex()
+        '100b1a01032a060a0100800101320100'
+        """
+        from fastindex.proto import shape_to_bytes
+
+        return shape_to_bytes(self)
+
     @property
     def is_array(self) -> bool:
         """Whether this is an array.

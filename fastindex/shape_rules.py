@@ -1,7 +1,7 @@
 """What a shape must satisfy: XLA's rules for dimensions, and for a layout with them.
 
-Source: ``ValidateDimensions`` and ``ValidateShapeSize`` in ``xla/shape_util.cc``, ``ValidateLayoutForShape`` in
-``xla/layout_util.cc``.
+Source: ``ValidateDimensions`` and ``ValidateShapeSize`` in ``xla/shape_util.cc``, ``ValidateLayoutForShape``
+in ``xla/layout_util.cc``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def check_fit(sizes: Ints, layout: Layout) -> None:
                 )
     for i, split in enumerate(layout.split_configs):
         size = sizes[layout.minor_to_major[layout.rank - 1 - split.dimension]]
-        if split.split_indices and size != UNBOUNDED and split.split_indices[-1] >= size:
+        # An unbounded dimension has no size to split.
+        if split.split_indices and split.split_indices[-1] >= size:
             raise LayoutError(
                 f"split indices must lie below the dimension's size {size}: SC{split}",
                 field="split_configs",
