@@ -1,4 +1,5 @@
-"""Shapes and layouts as XLA's protocol buffers, byte for byte as XLA serialises them; needs no protobuf library.
+"""Shapes and layouts as XLA's protocol buffers, byte for byte as XLA serialises them; needs no protobuf
+library.
 
 Source: ``ShapeProto``, ``LayoutProto``, ``TileProto``, ``SplitConfigProto`` in ``xla/xla_data.proto``;
 ``Shape::FromProto`` and ``Layout::FromProto`` in ``xla/shape.cc`` and ``xla/layout.cc``.
@@ -162,8 +163,8 @@ def shape_from_bytes(data: bytes) -> Shape:
     >>> str(shape_from_bytes(bytes.fromhex("100b1a01032a060a0100800101320100")))
     'f32[3]{0}'
     """
-    # One entry per message being read: its element type, the messages of its elements still to be read, the last
-    # first, and the shapes read so far. No recursion, since tuples nest thousands deep.
+    # One entry per message being read: its element type, the messages of its elements still to be read, the
+    # last first, and the shapes read so far. No recursion, since tuples nest thousands deep.
     open_messages: list[tuple[ElementType, list[bytes], list[Shape]]] = []
     message = data
     while True:

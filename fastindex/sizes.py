@@ -126,7 +126,8 @@ def array_data_size(shape: Shape) -> int:
     """Give the bytes from the start of the buffer to the end of the last element.
 
     Source: ``ShapeUtil::ArrayDataSize``; here every tile counts. The last element is the one whose
-    coordinates are all the largest; a chain of tiles may place others behind it. An array without elements has 0.
+    coordinates are all the largest; a chain of tiles may place others behind it. An array without elements
+    has 0.
 
     Raises
     ------
@@ -228,8 +229,8 @@ def xla_array_size(shape: Shape) -> int:
     """Give XLA's ``ArraySize``, the bytes a device allocates for an array.
 
     It differs from `Shape.nbytes`, which follows the definition of a layout: only the first tile pads (and
-    the second where the first says ``*``), split dimensions count with their largest part, and without tiles the
-    tail alignment and the splits count for nothing.
+    the second where the first says ``*``), split dimensions count with their largest part, and without tiles
+    the tail alignment and the splits count for nothing.
 
     Raises
     ------

@@ -195,6 +195,6 @@ class Fields:
         return messages
 
     def message(self, number: int) -> bytes | None:
-        """Give a message field; several are merged, which their concatenation is. None where there is none."""
+        """Give a message field, several merged, which their concatenation is; None where there is none."""
         messages = self.messages(number)
         return b"".join(messages) if messages else None

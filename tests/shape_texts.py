@@ -1,14 +1,16 @@
-"""Texts of shapes from a seed: valid ones with every feature, ones that break a rule, and ones broken at random."""
+"""Texts of shapes from a seed: valid ones with every feature, ones that break a rule, and damaged ones."""
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 
-ELEMENT_TYPES = (
-    "pred s1 s2 s4 s8 s16 s32 s64 u1 u2 u4 u8 u16 u32 u64 f16 bf16 f32 f64 f8e5m2 f8e4m3 f8e4m3fn f8e4m3b11fnuz"
-    " f8e3m4 f8e5m2fnuz f8e4m3fnuz f8e8m0fnu f6e3m2fn f6e2m3fn f4e2m1fn c64 c128"
-).split()
+ELEMENT_TYPES = re.findall(
+    r"\S+",
+    """pred s1 s2 s4 s8 s16 s32 s64 u1 u2 u4 u8 u16 u32 u64 f16 bf16 f32 f64 f8e5m2 f8e4m3 f8e4m3fn
+    f8e4m3b11fnuz f8e3m4 f8e5m2fnuz f8e4m3fnuz f8e8m0fnu f6e3m2fn f6e2m3fn f4e2m1fn c64 c128""",
+)
 
 #: Texts as JAX and XLA print them for TPU, GPU and CPU programs.
 REAL_TEXTS = (
@@ -35,11 +37,14 @@ bf16[8,32,512,128]{3,2,1,0:T(8,128)(2,1)S(3)}|s64[0]{0}|f32[0,5]{1,0}|f32[5,0]{1
 )
 
 _GAPS = (" ", "\t", "\n", "\r\n", "  ", "/* c */", "/**/", "// c\n", " /*x*/ ")
-_SCRAPS = (
-    "( ) [ ] { } , : * # ? <= < = - + ~ / . 0 1 2 -1 -0 07 2.0 1e3 2x3 T L E S SC D M P b f32 s4 tuple token opaque"
-    " tuple[] token[] f32[2] {0} T(2) E(4) S(300) L(0) 9223372036854775807 9223372036854775808 18446744073709551616"
-    " -9223372036854775808 x _ \x0b \0 é ٣"
-).split(" ")
+_SCRAPS = [
+    *"()[]{},:*#?<=-+~/.012x_TLESDMPb\x0b\0é\u0663",
+    *re.findall(
+        r"\S+",
+        """<= -1 -0 07 2.0 1e3 2x3 SC f32 s4 tuple token opaque tuple[] token[] f32[2] {0} T(2) E(4) S(300) L(0)
+        9223372036854775807 9223372036854775808 18446744073709551616 -9223372036854775808""",
+    ),
+]
 
 
 class TextMaker:
