@@ -126,7 +126,7 @@ def test_wrong_number_of_coordinates(multi_index: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [[0.5], np.zeros(1, np.float64), ["a"], [None], [1j], np.zeros(1, "M8[s]"), np.zeros(1, bool)]
+    "bad", [[0.5], np.zeros(1, np.float64), ["a"], [None], [1j], np.zeros(1, "M8[s]")]
 )
 def test_indices_that_are_no_integers(bad: Any) -> None:
     for call in (
@@ -329,10 +329,10 @@ def test_arrays_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("dtype", ["f8", "i4", "f2", "c8", "U1", "O"])
 def test_arrays_of_the_wrong_dtype(dtype: str) -> None:
-    with pytest.raises((TypeError, fi.FastIndexError), match="f32|float32"):
+    with pytest.raises((TypeError, fi.FastIndexError), match=r"f32|float32"):
         fi.pack(np.zeros((6, 10), dtype), SHAPE)
     if dtype in ("f8", "i4", "c8"):
-        with pytest.raises((TypeError, fi.FastIndexError), match="f32|float32"):
+        with pytest.raises((TypeError, fi.FastIndexError), match=r"f32|float32"):
             fi.unpack(np.zeros(SLOTS, dtype), SHAPE)
 
 

@@ -1,0 +1,193 @@
+"""The benchmarks' cases against the slow reference, and every benchmark once at toy size."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+import re
+import xml.etree.ElementTree
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+from comparison import clear_unused_bits, differences_in_packing, differences_in_relayout
+
+import fastindex as fi
+from benchmarks import (
+    bench_first_call,
+    bench_import,
+    bench_index,
+    bench_plan,
+    bench_relayout,
+    cases,
+    copy_ceiling,
+    index_rows,
+    relayout_rows,
+    report,
+)
+
+RELAYOUTS = pytest.mark.parametrize("case", cases.RELAYOUT_CASES, ids=lambda case: case.name)
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@RELAYOUTS
+def test_a_case_at_toy_size(case: cases.RelayoutCase) -> None:
+    source, destination = reference.parse(case.source("toy")), reference.parse(case.destination("toy"))
+    assert differences_in_packing(source, 1) == []
+    assert differences_in_relayout(source, destination, 2) == []
+
+
+@RELAYOUTS
+def test_a_case_is_large_and_its_prime_twin_about_as_large(case: cases.RelayoutCase) -> None:
+    sizes = [fi.Shape.parse(case.source(size)).logical_nbytes for size in ("round", "prime")]
+    assert min(sizes) >= 60 << 20
+    assert 0.9 < sizes[0] / sizes[1] < 1.1
+    assert case.target in cases.TARGETS.values()
+
+
+def test_names_are_unique() -> None:
+    for listed in (cases.RELAYOUT_CASES, cases.INDEX_CASES):
+        assert len({case.name for case in listed}) == len(listed)
+
+
+@RELAYOUTS
+def test_rivals_agree_at_toy_size(case: cases.RelayoutCase) -> None:
+    """Every installed rival gives what fastindex and the slow reference give."""
+    source, destination = case.source("toy"), case.destination("toy")
+    found = relayout_rows.prepared(source, destination, 1)
+    assert {"fastindex", "NumPy"} <= set(found)
+    buffer = relayout_rows.source_buffer(source)
+    clean = clear_unused_bits(reference.parse(source), bytes(buffer))
+    expected = reference.relayout(clean, reference.parse(source), reference.parse(destination))
+    for name, rival in found.items():
+        rival.run()
+        assert relayout_rows.as_bytes(rival.result()).tobytes() == expected, name
+
+
+@pytest.mark.parametrize("nbytes", relayout_rows.SWEEP_BYTES)
+@RELAYOUTS
+def test_scaled_cases_have_the_size_asked_for(case: cases.RelayoutCase, nbytes: int) -> None:
+    source, destination = (fi.Shape.parse(text) for text in case.scaled(nbytes // 4))
+    assert source.dimensions == destination.dimensions
+    assert 0.3 < 4 * source.element_count / nbytes < 3
+
+
+@pytest.mark.parametrize("case", cases.INDEX_CASES, ids=lambda case: case.name)
+def test_numpy_expressions_of_the_index_cases(case: cases.IndexCase) -> None:
+    """The rival of the index benchmarks is right itself."""
+    shape, expected = fi.Shape.parse(case.shape), reference.parse(case.shape)
+    indices = index_rows.random_indices(shape, 100)
+    slots = index_rows.numpy_linear_index(shape, indices)
+    columns = zip(*(column.tolist() for column in indices), strict=True)
+    assert slots.tolist() == [reference.linear_index(expected, index) for index in columns]
+    assert all(map(np.array_equal, index_rows.numpy_multi_index(shape, slots), indices))
+    assert set(index_rows.prepared(case, 100, 1)) == {"linear_index", "multi_index"}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_copies_of_the_ceiling_copy(threads: int) -> None:
+    runs = copy_ceiling.copies((1 << 16) + 64, threads)
+    assert set(runs) == {"memmove", "non-temporal copy"}
+    for run in runs.values():
+        run()
+
+
+def benchmarks_of(module: Any) -> list[Any]:
+    """(class, method, one combination of parameters) for all of asv's benchmarks in a module."""
+    found = []
+    for value in vars(module).values():
+        if not isinstance(value, type) or value.__module__ != module.__name__:
+            continue
+        parameters = tuple(options[0] for options in getattr(value, "params", ()))
+        names = [name for name in dir(value) if re.match(r"(time|track|peakmem)_", name)]
+        found += [pytest.param(value, name, parameters, id=f"{value.__name__}.{name}") for name in names]
+    return found
+
+
+def small(benchmark: Any) -> Any:
+    """The benchmark with everything that makes it long cut down."""
+    for name, value in {"rounds": 1, "count": 1000, "ceiling_nbytes": 1 << 16}.items():
+        if hasattr(benchmark, name):
+            setattr(benchmark, name, value)
+    return benchmark
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "method", "parameters"),
+    [
+        parameters
+        for module in (bench_relayout, bench_index, bench_plan, bench_import, bench_first_call)
+        for parameters in benchmarks_of(module)
+    ],
+)
+def test_every_benchmark_runs(benchmark: Any, method: str, parameters: tuple[Any, ...]) -> None:
+    if "size" in getattr(benchmark, "param_names", ()):
+        at = benchmark.param_names.index("size")
+        parameters = (*parameters[:at], "toy", *parameters[at + 1 :])
+    running = small(benchmark())
+    if hasattr(running, "setup"):
+        running.setup(*parameters)
+    result = getattr(running, method)(*parameters)
+    assert result is None or result > 0
+
+
+def test_every_module_of_the_suite_imports() -> None:
+    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+        importlib.import_module(f"benchmarks.{path.stem}")
+    assert json.loads((ROOT / "asv.conf.json").read_text())["benchmark_dir"] == "benchmarks"
+
+
+def rows_at_toy_size() -> dict[str, Any]:
+    ceiling = copy_ceiling.copies(1 << 16, 1)
+    common = {"threads": 1, "rounds": 1, "ceiling": ceiling, "ceiling_nbytes": 1 << 16}
+    return {
+        "date": "2000-01-01",
+        "machine": {"processor": "a <b>", "processors": 2, "system": "Linux", "python": "3"},
+        "versions": {"numpy": "2"},
+        "options": {"rounds": 1},
+        "rows": {
+            "relayout": list(relayout_rows.case_rows(relayout_rows.named("u8"), ("toy",), **common)),
+            "sweep": list(relayout_rows.sweep_rows(relayout_rows.named("u8"), **common))[:1],
+            "index": list(index_rows.index_rows(1000, **common))[:2],
+            "drop_ins": list(index_rows.drop_in_rows(1000, 1, 1)),
+        },
+    }
+
+
+def test_the_report_says_it_all(tmp_path: Path) -> None:
+    results = rows_at_toy_size()
+    json.dumps(results)
+    table = report.markdown(results)
+    assert table.count("\n| ") == 1 + 1 + 1 + 1 + 1 + 2 + 1 + 2 + 4
+    assert "met" in table or "missed" in table
+    picture = xml.etree.ElementTree.fromstring(report.plot(results))
+    assert picture.tag.endswith("svg")
+    readme = tmp_path / "README.md"
+    readme.write_text((ROOT / "benchmarks" / "README.md").read_text())
+    report.update(readme, table)
+    report.update(readme, table)
+    assert readme.read_text().count(table) == 1
+    assert readme.read_text().startswith("# Benchmarks")
+
+
+def test_a_wrong_rival_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: one rival's output has one wrong byte."""
+
+    def wrong(problem: Any) -> Any:
+        rival = right(problem)
+
+        def result() -> Any:
+            spoiled = rival.result().copy()
+            spoiled.view(np.uint8)[random.Random(0).randrange(spoiled.nbytes)] ^= 1
+            return spoiled
+
+        return type(rival)(rival.run, result)
+
+    peers = importlib.import_module("benchmarks.peers")
+    right = peers.numpy_rival
+    monkeypatch.setattr(peers, "numpy_rival", wrong)
+    with pytest.raises(AssertionError, match="wrong result"):
+        relayout_rows.prepared("f32[5,7]", "f32[5,7]{0,1}", 1)
