@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import reference
 from numpy.typing import NDArray
-from reference import MultiIndex, ReferenceShape
+from reference import STAR, MultiIndex, ReferenceShape
 
 import fastindex as fi
+from fastindex.sizes import xla_array_size
 
 
 def same(name: str, text: str, found: Any, expected: Any) -> list[str]:
@@ -43,7 +44,14 @@ def coordinate_arrays(cells: list[MultiIndex], rank: int) -> tuple[NDArray[np.in
 def differences_in_sizes(expected: ReferenceShape, package: Any = fi) -> list[str]:
     text = str(expected)
     shape = package.Shape.parse(text)
+    simple = expected.padded_dimensions is None and not (expected.tiles and STAR in expected.tiles[0])
+    xla = (
+        same("xla_array_size", text, xla_array_size(shape), reference.xla_array_size(expected))
+        if simple
+        else []
+    )
     return [
+        *xla,
         *same("text", text, str(shape), text),
         *same("element_count", text, shape.element_count, reference.element_count(expected)),
         *same("slot_count", text, shape.slot_count, reference.slot_count(expected)),
