@@ -1,0 +1,334 @@
+"""Vector operations for kernels that move whole cache lines: copies, transposes, interleaves.
+
+Everything works on addresses and on vectors of 64 bytes, one cache line. LLVM splits these vectors where the machine
+has shorter ones, so the same code runs with AVX-512, AVX2 and NEON. Elements are opaque bits of `width` bytes (1 to
+64); `width` and `ways` arguments are literals, so each is compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+#: Bytes of a cache line, and of every vector here.
+LINE_BYTES = 64
+
+_INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_ADDRESS = types.int64
+
+
+def _load(builder: Any, address: Any, count: int, width: int) -> Any:
+    vector = ir.VectorType(ir.IntType(8 * width), count)
+    value = builder.load(builder.inttoptr(address, vector.as_pointer()))
+    value.align = 1
+    return value
+
+
+def _store(builder: Any, value: Any, address: Any, streamed: bool) -> None:
+    stored = builder.store(value, builder.inttoptr(address, value.type.as_pointer()))
+    stored.align = LINE_BYTES if streamed else 1
+    if streamed:
+        stored.set_metadata("nontemporal", builder.module.add_metadata([_INT32(1)]))
+
+
+def _offset(builder: Any, address: Any, offset_bytes: int) -> Any:
+    return builder.add(address, _INT64(offset_bytes))
+
+
+def _from_table(builder: Any, address: Any, table: Any, position: int) -> Any:
+    """Add the int64 at ``table[position]`` to an address."""
+    place = builder.inttoptr(_offset(builder, table, 8 * position), _INT64.as_pointer())
+    return builder.add(address, builder.load(place))
+
+
+def _shuffle(builder: Any, first: Any, second: Any, mask: Sequence[int]) -> Any:
+    return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(_INT32, len(mask)), list(mask)))
+
+
+class _Lines:
+    """How a line is cut into elements, each of one or more atoms that vector instructions know."""
+
+    def __init__(self, width: int) -> None:
+        self.atom_bytes = min(width, 8)
+        self.atoms = width // self.atom_bytes
+        self.count = LINE_BYTES // width
+
+    def load(self, builder: Any, address: Any) -> Any:
+        return _load(builder, address, LINE_BYTES // self.atom_bytes, self.atom_bytes)
+
+    def shuffle(self, builder: Any, first: Any, second: Any, elements: Sequence[int]) -> Any:
+        mask = [element * self.atoms + atom for element in elements for atom in range(self.atoms)]
+        return _shuffle(builder, first, second, mask)
+
+    def transpose(self, builder: Any, rows: Sequence[Any]) -> list[Any]:
+        """Transpose a square of lines by swapping off-diagonal blocks of 1, 2, 4 ... elements."""
+        lines, step = list(rows), 1
+        while step < self.count:
+            kept = range(self.count)
+            low = [k if not k & step else self.count + k - step for k in kept]
+            high = [k + step if not k & step else self.count + k for k in kept]
+            for i in kept:
+                if not i & step:
+                    first, second = lines[i], lines[i + step]
+                    lines[i] = self.shuffle(builder, first, second, low)
+                    lines[i + step] = self.shuffle(builder, first, second, high)
+            step *= 2
+        return lines
+
+    def zip(self, builder: Any, first: Any, second: Any) -> list[Any]:
+        half = self.count // 2
+        pairs = [[k, self.count + k] for k in range(self.count)]
+        return [
+            self.shuffle(builder, first, second, [e for pair in pairs[start : start + half] for e in pair])
+            for start in (0, half)
+        ]
+
+    def interleave(self, builder: Any, rows: Sequence[Any]) -> list[Any]:
+        if len(rows) == 1:
+            return list(rows)
+        even = self.interleave(builder, rows[0::2])
+        odd = self.interleave(builder, rows[1::2])
+        return [line for pair in zip(even, odd, strict=True) for line in self.zip(builder, *pair)]
+
+    def deinterleave(self, builder: Any, lines: Sequence[Any]) -> list[Any]:
+        if len(lines) == 1:
+            return list(lines)
+        halves = [
+            [
+                self.shuffle(builder, first, second, range(parity, 2 * self.count, 2))
+                for first, second in zip(lines[0::2], lines[1::2], strict=True)
+            ]
+            for parity in (0, 1)
+        ]
+        even, odd = (self.deinterleave(builder, half) for half in halves)
+        return [row for pair in zip(even, odd, strict=True) for row in pair]
+
+
+def _lane_transpose(builder: Any, quads: Sequence[Any], width: int) -> list[Any]:
+    """Transpose within each of the four 16-byte lanes by ``log2`` perfect shuffles of equal width."""
+    count, lane = LINE_BYTES // width, 16 // width
+    low = [e for start in range(0, count, lane) for k in range(lane // 2) for e in (start + k, count + start + k)]
+    high = [e + lane // 2 for e in low]
+    lines, half = list(quads), len(quads) // 2
+    for _ in range(len(quads).bit_length() - 1):
+        lines = [_shuffle(builder, lines[i], lines[i + half], mask) for i in range(half) for mask in (low, high)]
+    return lines
+
+
+def _gather_lanes(builder: Any, stage: Any, first_row: int, width: int) -> list[Any]:
+    """Load 16 bytes of each of a line's worth of staged rows; line `i` holds rows i, i+lane, i+2*lane, ..."""
+    lane = 16 // width
+    lines = []
+    for i in range(lane):
+        parts = [
+            _load(builder, _offset(builder, stage, (first_row + i + lane * quarter) * LINE_BYTES), lane, width)
+            for quarter in range(4)
+        ]
+        pairs = [_shuffle(builder, *parts[k : k + 2], range(2 * lane)) for k in (0, 2)]
+        lines.append(_shuffle(builder, *pairs, range(4 * lane)))
+    return lines
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def literal(typingctx: Any, value: Any) -> Any:
+    """Give a literal argument as a constant that the compiler folds."""
+    constant = value.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.get_constant(types.int64, constant)
+
+    return types.int64(value), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch(typingctx: Any, address: Any) -> Any:
+    """Ask for the line at an address, which need not be mapped."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _INT8.as_pointer()
+        declared = ir.FunctionType(ir.VoidType(), [pointer, _INT32, _INT32, _INT32])
+        name = "llvm.prefetch.p0"
+        function = builder.module.globals.get(name) or ir.Function(builder.module, declared, name)
+        builder.call(function, [builder.inttoptr(arguments[0], pointer), _INT32(0), _INT32(3), _INT32(1)])
+        return context.get_dummy_value()
+
+    return types.void(_ADDRESS), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fence(typingctx: Any) -> Any:
+    """Make streamed lines visible to other threads before what follows."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def copy_vector(typingctx: Any, target: Any, source: Any, size_bytes: Any) -> Any:
+    """Copy 1, 2, 4 ... 64 bytes between any two addresses."""
+    size = size_bytes.literal_value
+    width = min(size, 8)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _store(builder, _load(builder, arguments[1], size // width, width), arguments[0], False)
+        return context.get_dummy_value()
+
+    return types.void(_ADDRESS, _ADDRESS, size_bytes), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def copy_element(typingctx: Any, width: Any, target: Any, source: Any) -> Any:
+    """Copy one element of `width` bytes."""
+    size = width.literal_value
+    atom = min(size, 8)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _store(builder, _load(builder, arguments[2], size // atom, atom), arguments[1], False)
+        return context.get_dummy_value()
+
+    return types.void(width, _ADDRESS, _ADDRESS), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def stream_line(typingctx: Any, target: Any, source: Any) -> Any:
+    """Copy a line past the cache to a target on a line boundary."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _store(builder, _load(builder, arguments[1], 8, 8), arguments[0], True)
+        return context.get_dummy_value()
+
+    return types.void(_ADDRESS, _ADDRESS), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def transpose_rows(
+    typingctx: Any, width: Any, squares: Any, streamed: Any, target: Any, columns: Any, source: Any, rows: Any
+) -> Any:
+    """Transpose squares of elements: a line of each of ``squares * 64/width`` rows, to `squares` lines of each column.
+
+    Row ``i`` is read at ``source + rows[i]``; column ``j`` is written at ``target + columns[j]``; `rows` and
+    `columns` are the addresses of int64 tables of byte offsets.
+    """
+    lines, count = _Lines(width.literal_value), squares.literal_value
+    past_cache = bool(streamed.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, _, _, target, columns, source, rows = arguments
+        if lines.count > 16:
+            # Never reached: too many registers. The staged transposes below serve these widths.
+            return context.get_dummy_value()
+        transposed = []
+        for square in range(count):
+            loaded = [
+                lines.load(builder, _from_table(builder, source, rows, square * lines.count + i))
+                for i in range(lines.count)
+            ]
+            transposed.append(lines.transpose(builder, loaded))
+        for j in range(lines.count):
+            start = _from_table(builder, target, columns, j)
+            for square in range(count):
+                _store(builder, transposed[square][j], _offset(builder, start, LINE_BYTES * square), past_cache)
+        return context.get_dummy_value()
+
+    return types.void(width, squares, streamed, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def transpose_stage(typingctx: Any, width: Any, target: Any, pitch_bytes: Any, stage: Any) -> Any:
+    """Transpose one square of staged rows, a line each, into a line of each column, `pitch_bytes` apart."""
+    size = width.literal_value
+    lines = _Lines(size)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, target, pitch, stage = arguments
+        if size <= 2:
+            columns = []
+            for part in range(0, LINE_BYTES, 16):
+                quads = _gather_lanes(builder, _offset(builder, stage, part), 0, size)
+                columns += _lane_transpose(builder, quads, size)
+        else:
+            rows = [lines.load(builder, _offset(builder, stage, LINE_BYTES * i)) for i in range(lines.count)]
+            columns = lines.transpose(builder, rows)
+        for j, column in enumerate(columns):
+            _store(builder, column, builder.add(target, builder.mul(pitch, _INT64(j))), False)
+        return context.get_dummy_value()
+
+    return types.void(width, _ADDRESS, types.int64, _ADDRESS), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def transpose_stage_lanes(typingctx: Any, width: Any, streamed: Any, target: Any, columns: Any, stage: Any) -> Any:
+    """Transpose 16 bytes of each of ``2 * 64/width`` staged rows to two lines of each of ``16/width`` columns.
+
+    `width` is 1 or 2; `columns` is the address of an int64 table of byte offsets from `target`.
+    """
+    size = width.literal_value
+    past_cache = bool(streamed.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, _, target, columns, stage = arguments
+        if size > 2:
+            # Never reached: `transpose_rows` serves these widths.
+            return context.get_dummy_value()
+        pair = [
+            _lane_transpose(builder, _gather_lanes(builder, stage, first_row, size), size)
+            for first_row in (0, LINE_BYTES // size)
+        ]
+        for j in range(16 // size):
+            start = _from_table(builder, target, columns, j)
+            for line in (0, 1):
+                _store(builder, pair[line][j], _offset(builder, start, LINE_BYTES * line), past_cache)
+        return context.get_dummy_value()
+
+    return types.void(width, streamed, _ADDRESS, _ADDRESS, _ADDRESS), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def interleave_rows(typingctx: Any, width: Any, ways: Any, streamed: Any, target: Any, source: Any, rows: Any) -> Any:
+    """Read a line at ``source + rows[i]`` of each of `ways` rows, write their elements in turn to `target`.
+
+    With 0 ways, which no call reaches, nothing.
+    """
+    lines, count = _Lines(width.literal_value), ways.literal_value
+    past_cache = bool(streamed.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, _, _, target, source, rows = arguments
+        if not count:
+            return context.get_dummy_value()
+        loaded = [lines.load(builder, _from_table(builder, source, rows, i)) for i in range(count)]
+        for i, line in enumerate(lines.interleave(builder, loaded)):
+            _store(builder, line, _offset(builder, target, LINE_BYTES * i), past_cache)
+        return context.get_dummy_value()
+
+    return types.void(width, ways, streamed, _ADDRESS, _ADDRESS, _ADDRESS), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def deinterleave_line(
+    typingctx: Any, width: Any, ways: Any, streamed: Any, target: Any, columns: Any, source: Any
+) -> Any:
+    """Read `ways` lines at `source`, write every `ways`-th element to a line at ``target + columns[i]``.
+
+    With 0 ways, which no call reaches, nothing.
+    """
+    lines, count = _Lines(width.literal_value), ways.literal_value
+    past_cache = bool(streamed.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, _, _, target, columns, source = arguments
+        if not count:
+            return context.get_dummy_value()
+        loaded = [lines.load(builder, _offset(builder, source, LINE_BYTES * i)) for i in range(count)]
+        for i, line in enumerate(lines.deinterleave(builder, loaded)):
+            _store(builder, line, _from_table(builder, target, columns, i), past_cache)
+        return context.get_dummy_value()
+
+    return types.void(width, ways, streamed, _ADDRESS, _ADDRESS, _ADDRESS), generate

@@ -1,0 +1,238 @@
+"""Transposes: elements that are neighbours in the source go to different lines of the destination.
+
+A panel is a set of rows and a set of columns. Source elements of one row are contiguous along the columns; destination
+elements of one column are contiguous along the rows; two tables of byte offsets say where the rows start in the source
+and the columns in the destination. Any permutation of any loops has this form.
+
+Few rows are read at a time, far along the columns: long sequential streams that the hardware prefetches. Two whole
+neighbouring lines of each column are written at a time.
+"""
+
+from __future__ import annotations
+
+from numba import carray, njit
+
+from fastindex.kernels.compilation import kernel
+from fastindex.kernels.lines import copy_run, copy_short
+from fastindex.kernels.memory import pointer
+from fastindex.kernels.simd import (
+    copy_vector,
+    fence,
+    literal,
+    prefetch,
+    stream_line,
+    transpose_rows,
+    transpose_stage,
+    transpose_stage_lanes,
+)
+
+#: Places in the `geometry` array of a transpose.
+(
+    ROW_BLOCK,
+    ROW_COUNT,
+    ROW_SOURCE_STEP,
+    COLUMN_BLOCK,
+    COLUMN_COUNT,
+    COLUMN_TARGET_STEP,
+    COLUMNS_ALIGNED,
+    STREAMED,
+) = range(8)
+
+# A band of rows as it is staged: two lines' worth, and one more square where columns start off a line boundary.
+_STAGE_BYTES = 3 * 64 * 64
+_AHEAD_BYTES = 128
+_PITCH_BYTES = 192
+
+#: Bytes of scratch memory a transpose needs: staged rows, transposed columns, and where these start.
+SCRATCH_BYTES = 2 * _STAGE_BYTES + 8 * 64
+
+
+@njit(nogil=True)
+def _write_pitches(table):  # type: ignore[no-untyped-def]
+    pitches = carray(pointer(table), 64)
+    for j in range(64):
+        pitches[j] = j * _PITCH_BYTES
+
+
+@njit(nogil=True)
+def _stage_rows(width, stage, source, rows, first, last, columns):  # type: ignore[no-untyped-def]
+    size = columns * literal(width)
+    if size == 64:
+        for i in range(first, last):
+            row = source + rows[i]
+            prefetch(row + _AHEAD_BYTES)
+            copy_vector(stage + (i - first) * 64, row, 64)
+    else:
+        for i in range(first, last):
+            copy_short(stage + (i - first) * 64, source + rows[i], size)
+
+
+@njit(nogil=True)
+def _edge_band(width, target, source, rows, columns, band, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Write a band of some columns, less than whole lines perhaps.
+
+    `band` is (first row, end of rows, first column, end of columns, by lines). By lines, a band of a column begins and
+    ends on a line boundary, wherever that column has one: at most a line later than in another column.
+    """
+    w = literal(width)
+    per_line = 64 // w
+    window = 2 * per_line
+    first, row_end, column_first, column_end, by_lines = band
+    last = min(first + window + (per_line if by_lines else 0), row_end)
+    squares = (last - first + per_line - 1) // per_line
+    pitch = squares * 64
+    transposed = scratch + _STAGE_BYTES
+    for column in range(column_first, column_end, per_line):
+        count = min(per_line, column_end - column)
+        _stage_rows(width, scratch, source + column * w, rows, first, last, count)
+        for square in range(squares):
+            transpose_stage(width, transposed + 64 * square, pitch, scratch + square * 4096 // w)
+        for j in range(count):
+            start = target + columns[column + j]
+            lead = ((-start) & 63) // w if by_lines else 0
+            begin = min(first + lead, row_end) if first else 0
+            end = min(first + window + lead, row_end)
+            copy_run(start + begin * w, transposed + j * pitch + (begin - first) * w, (end - begin) * w, streamed)
+
+
+@njit(nogil=True)
+def _whole_band(width, target, source, rows, columns, band, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Write two whole lines of each column; `band` is (first row, first column, end of columns)."""
+    w = literal(width)
+    per_line = 64 // w
+    first, column_first, column_end = band
+    start = target + first * w
+    for column in range(column_first, column_end, per_line):
+        read = source + column * w
+        table = columns.ctypes.data + 8 * column
+        if w <= 2:
+            _stage_rows(width, scratch, read, rows, first, first + 2 * per_line, per_line)
+            for lane in range(4):
+                lane_table = table + 8 * lane * (16 // w)
+                if streamed:
+                    transpose_stage_lanes(width, 1, start, lane_table, scratch + 16 * lane)
+                else:
+                    transpose_stage_lanes(width, 0, start, lane_table, scratch + 16 * lane)
+        else:
+            for i in range(first, first + 2 * per_line):
+                prefetch(read + rows[i] + _AHEAD_BYTES)
+            if streamed:
+                transpose_rows(width, 2, 1, start, table, read, rows.ctypes.data + 8 * first)
+            else:
+                transpose_rows(width, 2, 0, start, table, read, rows.ctypes.data + 8 * first)
+
+
+@njit(nogil=True)
+def _shifted_band(width, target, source, rows, columns, band, scratch):  # type: ignore[no-untyped-def]
+    """Write two whole lines of each column, which begin up to a line later than the first row, each by its own."""
+    w = literal(width)
+    per_line = 64 // w
+    first, column_first, column_end = band
+    pitches = scratch + 2 * _STAGE_BYTES
+    transposed = scratch + _STAGE_BYTES
+    last = first + 3 * per_line
+    for column in range(column_first, column_end, per_line):
+        read = source + column * w
+        if w <= 2:
+            _stage_rows(width, scratch, read, rows, first, last, per_line)
+            for square in range(3):
+                transpose_stage(width, transposed + 64 * square, _PITCH_BYTES, scratch + square * 4096 // w)
+        else:
+            for i in range(first + per_line, last):
+                prefetch(read + rows[i] + _AHEAD_BYTES)
+            for square in range(3):
+                table = rows.ctypes.data + 8 * (first + square * per_line)
+                transpose_rows(width, 1, 0, transposed + 64 * square, pitches, read, table)
+        for j in range(per_line):
+            start = target + columns[column + j] + first * w
+            lead = (-start) & 63
+            # A misaligned element straddles lines; whole elements stay in one band.
+            lead -= lead % w
+            line = transposed + _PITCH_BYTES * j + lead
+            if (start + lead) & 63 == 0:
+                stream_line(start + lead, line)
+                stream_line(start + lead + 64, line + 64)
+            else:
+                copy_run(start + lead, line, 128, True)
+
+
+@njit(nogil=True)
+def _panel(width, target, source, rows, columns, counts, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Cut a panel into bands of rows and these into whole lines and edges."""
+    w = literal(width)
+    per_line = 64 // w
+    window = 2 * per_line
+    row_count, column_count = counts
+    lead_bytes = (-target) & 63 if streamed else 0
+    by_lines = streamed and not (aligned and lead_bytes % w == 0)
+    # Source rows that all begin equally far from a line boundary are read from a boundary on.
+    column_first = min(((-(source + rows[0])) & 63) // w, column_count)
+    column_end = column_first + (column_count - column_first) // per_line * per_line
+    lead = min(lead_bytes // w, row_count)
+    first = 0
+    if lead and not by_lines:
+        _edge_band(width, target, source, rows, columns, (0, lead, 0, column_count, False), streamed, scratch)
+        first = lead
+    while first < row_count:
+        if by_lines:
+            whole = first > 0 and first + window + per_line <= row_count
+        else:
+            whole = first + window <= row_count
+        row_end = row_count if by_lines else min(first + window, row_count)
+        if whole:
+            if column_first:
+                band = (first, row_end, 0, column_first, by_lines)
+                _edge_band(width, target, source, rows, columns, band, streamed, scratch)
+            if by_lines:
+                _shifted_band(width, target, source, rows, columns, (first, column_first, column_end), scratch)
+            else:
+                _whole_band(width, target, source, rows, columns, (first, column_first, column_end), streamed, scratch)
+            if column_end < column_count:
+                band = (first, row_end, column_end, column_count, by_lines)
+                _edge_band(width, target, source, rows, columns, band, streamed, scratch)
+        else:
+            band = (first, row_end, 0, column_count, by_lines)
+            _edge_band(width, target, source, rows, columns, band, streamed, scratch)
+        first += window
+
+
+@kernel()
+def transpose_panels(width, target, source, outer, rows, columns, geometry, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a transpose.
+
+    Parameters
+    ----------
+    width : literal int
+        Bytes of an element.
+    target, source : int64
+        Addresses.
+    outer : int64 array of (loops, 3)
+        The loops around the panels, innermost first: size, source and destination stride in bytes.
+    rows, columns : int64 array
+        Byte offsets in the source of the rows, in the destination of the columns, of a block of each.
+    geometry : int64 array
+        See the names of its places above.
+    scratch : int64
+        Address of `SCRATCH_BYTES` bytes on a line boundary, for this thread alone.
+    """
+    _write_pitches(scratch + 2 * _STAGE_BYTES)
+    row_block, column_block = geometry[ROW_BLOCK], geometry[COLUMN_BLOCK]
+    row_blocks = (geometry[ROW_COUNT] + row_block - 1) // row_block
+    column_blocks = (geometry[COLUMN_COUNT] + column_block - 1) // column_block
+    w = literal(width)
+    for task in range(first, last):
+        rest, row_index = divmod(task, row_blocks)
+        rest, column_index = divmod(rest, column_blocks)
+        at_source = source + row_index * geometry[ROW_SOURCE_STEP] + column_index * column_block * w
+        at_target = target + column_index * geometry[COLUMN_TARGET_STEP] + row_index * row_block * w
+        for loop in range(outer.shape[0]):
+            rest, index = divmod(rest, outer[loop, 0])
+            at_source += index * outer[loop, 1]
+            at_target += index * outer[loop, 2]
+        counts = (
+            min(row_block, geometry[ROW_COUNT] - row_index * row_block),
+            min(column_block, geometry[COLUMN_COUNT] - column_index * column_block),
+        )
+        aligned, streamed = geometry[COLUMNS_ALIGNED] != 0, geometry[STREAMED] != 0
+        _panel(width, at_target, at_source, rows, columns, counts, aligned, streamed, scratch)
+    fence()
