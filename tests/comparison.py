@@ -6,8 +6,10 @@ tests of the tests plant a bug and assert that it is not.
 
 from __future__ import annotations
 
+import functools
 import random
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import reference
@@ -16,6 +18,21 @@ from reference import STAR, MultiIndex, ReferenceShape
 
 import fastindex as fi
 from fastindex.sizes import xla_array_size
+
+Compare = TypeVar("Compare", bound=Callable[..., list[str]])
+
+
+def with_errors(compare: Compare) -> Compare:
+    """Make an error of the package a difference like others."""
+
+    @functools.wraps(compare)
+    def comparison(*arguments: Any, **options: Any) -> list[str]:
+        try:
+            return compare(*arguments, **options)
+        except fi.FastIndexError as error:
+            return [f"{type(error).__name__}: {error}"]
+
+    return cast(Compare, comparison)
 
 
 def same(name: str, text: str, found: Any, expected: Any) -> list[str]:
@@ -41,15 +58,12 @@ def coordinate_arrays(cells: list[MultiIndex], rank: int) -> tuple[NDArray[np.in
     return tuple(np.ascontiguousarray(column) for column in columns)
 
 
+@with_errors
 def differences_in_sizes(expected: ReferenceShape, package: Any = fi) -> list[str]:
     text = str(expected)
     shape = package.Shape.parse(text)
     simple = expected.padded_dimensions is None and not (expected.tiles and STAR in expected.tiles[0])
-    xla = (
-        same("xla_array_size", text, xla_array_size(shape), reference.xla_array_size(expected))
-        if simple
-        else []
-    )
+    xla = same("xla_array_size", text, xla_array_size(shape), reference.xla_array_size(expected)) if simple else []
     return [
         *xla,
         *same("text", text, str(shape), text),
@@ -60,6 +74,7 @@ def differences_in_sizes(expected: ReferenceShape, package: Any = fi) -> list[st
     ]
 
 
+@with_errors
 def differences_in_indices(expected: ReferenceShape, package: Any = fi, threads: int = 1) -> list[str]:
     """Every element to its slot, every slot to its element or to padding."""
     text = str(expected)
@@ -88,6 +103,7 @@ def differences_in_indices(expected: ReferenceShape, package: Any = fi, threads:
     return found
 
 
+@with_errors
 def differences_in_tiles(expected: ReferenceShape, package: Any = fi) -> list[str]:
     """Which tile and where in the tile, after each tile of the chain."""
     text = str(expected)
@@ -105,24 +121,19 @@ def differences_in_tiles(expected: ReferenceShape, package: Any = fi) -> list[st
             found += same(f"rank of {name} at level {level}", text, len(parts[part]), len(columns))
             for axis, (got, column) in enumerate(zip(parts[part], columns, strict=False)):
                 got = np.broadcast_to(got, len(every))
-                found += same_arrays(
-                    f"{name}[{axis}] at level {level}", text, got, np.array(column, np.int64)
-                )
+                found += same_arrays(f"{name}[{axis}] at level {level}", text, got, np.array(column, np.int64))
     return found
 
 
-def differences_in_conversion(
-    source: ReferenceShape, destination: ReferenceShape, package: Any = fi
-) -> list[str]:
+@with_errors
+def differences_in_conversion(source: ReferenceShape, destination: ReferenceShape, package: Any = fi) -> list[str]:
     """The slot of every element in one layout to its slot in the other."""
     name = f"convert_index to {destination}"
     slot_of = reference.linear_indices(destination)
     pairs = [(slot, slot_of[cell]) for cell, slot in reference.linear_indices(source).items()]
     slots = np.array([slot for slot, _ in pairs], np.int64)
     answers = np.array([answer for _, answer in pairs], np.int64)
-    return same_arrays(
-        name, str(source), package.convert_index(str(source), str(destination), slots), answers
-    )
+    return same_arrays(name, str(source), package.convert_index(str(source), str(destination), slots), answers)
 
 
 # Whole arrays
@@ -160,9 +171,8 @@ def same_bytes(name: str, text: str, found: bytes, expected: bytes) -> list[str]
     return [f"{name} of {text} at byte {at}: {found[at]:#04x}, expected {expected[at]:#04x}"]
 
 
-def differences_in_packing(
-    expected: ReferenceShape, seed: int, package: Any = fi, threads: int = 1
-) -> list[str]:
+@with_errors
+def differences_in_packing(expected: ReferenceShape, seed: int, package: Any = fi, threads: int = 1) -> list[str]:
     """Pack random elements and unpack random buffers, padding and unused bits included."""
     text = str(expected)
     elements = random_elements(expected, seed)
@@ -192,6 +202,7 @@ def clear_unused_bits(expected: ReferenceShape, buffer: bytes) -> bytes:
     return reference.bytes_of([p & mask for p in reference.patterns_of(buffer, bits, count)], bits)
 
 
+@with_errors
 def differences_in_relayout(
     source: ReferenceShape, destination: ReferenceShape, seed: int, package: Any = fi, threads: int = 1
 ) -> list[str]:
