@@ -144,9 +144,7 @@ class ElementType:
         if isinstance(value, str):
             found = BY_NAME.get(value)
             if found is None:
-                raise FastIndexError(
-                    f"no element type is called {value!r}; the names are {', '.join(BY_NAME)}"
-                )
+                raise FastIndexError(f"no element type is called {value!r}; the names are {', '.join(BY_NAME)}")
             return found
         return ElementType.from_numpy_dtype(value)
 
@@ -271,8 +269,6 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
 
     scalar = getattr(ml_dtypes, dtype_name, None)
     if scalar is None:
-        raise UnsupportedError(
-            f"{name} needs ml_dtypes.{dtype_name}; update ml_dtypes ({ml_dtypes.__version__})"
-        )
+        raise UnsupportedError(f"{name} needs ml_dtypes.{dtype_name}; update ml_dtypes ({ml_dtypes.__version__})")
     dtype: np.dtype[Any] = np.dtype(scalar)
     return dtype

@@ -36,9 +36,7 @@ SHAPE_FIELDS: Final = frozenset(
 def _checked(ignore: Collection[str], known: frozenset[str]) -> frozenset[str]:
     unknown = sorted(set(ignore) - known)
     if isinstance(ignore, str) or unknown:
-        raise FastIndexError(
-            f"cannot ignore {unknown or ignore}; what can be ignored: {', '.join(sorted(known))}"
-        )
+        raise FastIndexError(f"cannot ignore {unknown or ignore}; what can be ignored: {', '.join(sorted(known))}")
     return frozenset(ignore)
 
 
@@ -63,9 +61,7 @@ def layouts_equal(a: Layout, b: Layout, ignore: Collection[str] = ()) -> bool:
     (False, True, True)
     """
     compared = LAYOUT_FIELDS - _checked(ignore, LAYOUT_FIELDS)
-    return a.minor_to_major == b.minor_to_major and all(
-        getattr(a, name) == getattr(b, name) for name in compared
-    )
+    return a.minor_to_major == b.minor_to_major and all(getattr(a, name) == getattr(b, name) for name in compared)
 
 
 def shapes_equal(a: Shape, b: Shape, ignore: Collection[str] = ()) -> bool:
@@ -115,9 +111,7 @@ def _leaves_equal(a: Shape, b: Shape, ignored: frozenset[str]) -> bool:
         a, b = a.tuple_shapes[0], b.tuple_shapes[0]
     if not (a.is_array and b.is_array):
         return a.element_type == b.element_type
-    same_precision = "fp_precision" not in ignored or not (
-        a.element_type.is_floating and b.element_type.is_floating
-    )
+    same_precision = "fp_precision" not in ignored or not (a.element_type.is_floating and b.element_type.is_floating)
     if "element_type" not in ignored and same_precision and a.element_type != b.element_type:
         return False
     if not (same_rank(a, b) if "dimensions" in ignored else same_dimensions(a, b)):
@@ -147,8 +141,7 @@ def same_dimensions(a: Shape, b: Shape) -> bool:
     True
     """
     return a.rank == b.rank and all(
-        left == right or UNBOUNDED in (left, right)
-        for left, right in zip(a.dimensions, b.dimensions, strict=True)
+        left == right or UNBOUNDED in (left, right) for left, right in zip(a.dimensions, b.dimensions, strict=True)
     )
 
 

@@ -138,3 +138,17 @@ class UnsupportedError(FastIndexError):
     ...     print(error)
     f32[?]{0} has an unbounded dimension and so no size; give it a size or a bound
     """
+
+
+class ArgumentTypeError(FastIndexError, TypeError):
+    """An argument of the wrong type, such as coordinates that are no integers.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> try:
+    ...     fi.linear_index("f32[3]", ([0.5],))
+    ... except TypeError as error:
+    ...     print(error)
+    multi_index[0] must hold integers, got dtype float64
+    """

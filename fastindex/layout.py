@@ -375,11 +375,7 @@ def _checked_splits(splits: Iterable[SplitConfig], rank: int) -> tuple[SplitConf
 def _checked_levels(levels: Iterable[str]) -> tuple[str, ...]:
     checked = tuple(levels)
     for i, level in enumerate(checked):
-        if (
-            not isinstance(level, str)
-            or level[:1] not in ("D", "C", "S", "H")
-            or level[1:] not in _LEVEL_FLAGS
-        ):
+        if not isinstance(level, str) or level[:1] not in ("D", "C", "S", "H") or level[1:] not in _LEVEL_FLAGS:
             raise LayoutError(
                 f"a dimension level must be D, C, S or H, then + and ~ where they apply, got {level!r}",
                 field="dimension_levels",

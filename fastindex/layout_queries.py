@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 def _physical(layout: Layout, number: SupportsIndex) -> int:
     checked = as_integer(number, "physical dimension")
     if not 0 <= checked < layout.rank:
-        raise OutOfBoundsError(
-            f"physical dimension {checked} is out of bounds for {layout} of rank {layout.rank}"
-        )
+        raise OutOfBoundsError(f"physical dimension {checked} is out of bounds for {layout} of rank {layout.rank}")
     return checked
 
 

@@ -93,9 +93,7 @@ class _Parser:
         found = self.tokens[token]
         if found == "/" and self.text.startswith("/*", offset):
             raise ShapeSyntaxError("the comment /* is not closed with */", self.text, offset)
-        spelled = (
-            "the end of the text" if not found else repr(found if len(found) < 40 else found[:40] + "...")
-        )
+        spelled = "the end of the text" if not found else repr(found if len(found) < 40 else found[:40] + "...")
         raise ShapeSyntaxError(f"expected {expected}, found {spelled}", self.text, offset)
 
     def fail_integer(self, token: int) -> NoReturn:
@@ -273,9 +271,7 @@ class _Parser:
         self.begins["padded_dimensions", None] = self.at
         self.at += 1
         self.expect("(")
-        values["padded_dimensions"] = (
-            () if self.tokens[self.at] == ")" else self.integers("padded_dimensions", ")")
-        )
+        values["padded_dimensions"] = () if self.tokens[self.at] == ")" else self.integers("padded_dimensions", ")")
         self.at += 1
 
     def padding_value(self, values: dict[str, Any]) -> None:

@@ -108,9 +108,7 @@ def _levels_from(fields: Fields) -> tuple[str, ...]:
     for i in range(count):
         kind = kinds[i] if i < len(kinds) else 0
         if not 0 <= kind < len(_LEVELS):
-            raise LayoutError(
-                f"the LayoutProto has the unknown dimension level {kind}", field="dimension_levels"
-            )
+            raise LayoutError(f"the LayoutProto has the unknown dimension level {kind}", field="dimension_levels")
         level = _LEVELS[kind]
         level += "+" if i < len(unique) and not unique[i] else ""
         level += "~" if i < len(ordered) and not ordered[i] else ""

@@ -333,9 +333,7 @@ class Shape:
         """
         checked = as_integer(number, "dimension")
         if not -self.rank <= checked < self.rank:
-            raise OutOfBoundsError(
-                f"dimension {checked} is out of bounds for {self.cut_text()} of rank {self.rank}"
-            )
+            raise OutOfBoundsError(f"dimension {checked} is out of bounds for {self.cut_text()} of rank {self.rank}")
         return checked % self.rank
 
     @property

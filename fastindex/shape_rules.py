@@ -41,15 +41,11 @@ def check_dimensions(element_type: ElementType, sizes: Ints) -> None:
         if size < 0:
             if size == UNBOUNDED:
                 continue
-            raise LayoutError(
-                f"dimensions must be at least 0: {size} in {spelled(sizes)}", field="dimensions", index=i
-            )
+            raise LayoutError(f"dimensions must be at least 0: {size} in {spelled(sizes)}", field="dimensions", index=i)
         # Left to right, as XLA: an overflow before a 0 is an error, a 0 before it is not.
         count *= size
         if count > INT64_MAX:
-            raise LayoutError(
-                f"int64 overflow: the elements of {spelled(sizes)}", field="dimensions", index=i
-            )
+            raise LayoutError(f"int64 overflow: the elements of {spelled(sizes)}", field="dimensions", index=i)
     if count * element_type.nbytes > INT64_MAX:
         raise LayoutError(
             f"int64 overflow: the bytes of {element_type}{spelled(sizes)}", field="dimensions", index=None

@@ -35,9 +35,7 @@ def check_placed(shape: Shape) -> None:
     """Raise where the elements of `shape` have no fixed slots."""
     check_sized(shape)
     if shape.layout.dimension_levels:
-        raise UnsupportedError(
-            f"{shape.cut_text()} is sparse: where its elements lie depends on its contents"
-        )
+        raise UnsupportedError(f"{shape.cut_text()} is sparse: where its elements lie depends on its contents")
 
 
 def count_slots(shape: Shape) -> int:
@@ -219,9 +217,7 @@ def split_config(shape: Shape) -> SplitConfig | None:
     """
     splits = shape.layout.split_configs
     if len(splits) > 1:
-        raise UnsupportedError(
-            f"{shape.cut_text()} has {len(splits)} split configs; read layout.split_configs"
-        )
+        raise UnsupportedError(f"{shape.cut_text()} has {len(splits)} split configs; read layout.split_configs")
     return splits[0] if splits else None
 
 

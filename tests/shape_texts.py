@@ -111,9 +111,7 @@ class TextMaker:
         for i, size in enumerate(sizes):
             tokens += [","] * (i > 0)
             if self.chance(odd):
-                tokens.append(
-                    self.random.choice(("-1", "4611686018427387904", "9223372036854775808", "1e3", ""))
-                )
+                tokens.append(self.random.choice(("-1", "4611686018427387904", "9223372036854775808", "1e3", "")))
             elif self.chance(0.05):
                 tokens.append("?")
                 sizes[i] = 0
@@ -169,9 +167,7 @@ class TextMaker:
                 if self.chance(0.15):
                     tile[i] = "*"
             if self.chance(odd):
-                tile[self.random.randrange(length)] = self.random.choice(
-                    ("*", "0", "", "9223372036854775808")
-                )
+                tile[self.random.randrange(length)] = self.random.choice(("*", "0", "", "9223372036854775808"))
             tokens += ["(", *_listed([size for size in tile if size]), ")"]
         return tokens
 

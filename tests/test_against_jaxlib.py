@@ -106,9 +106,7 @@ DIFFERENCES = {
             "f32[2]{0:M(18446744073709551615)}",
         ),
     ),
-    "sparse levels are kept": Difference(
-        sparse_levels_kept, ("f32[2,3]{1,0:D(D,C+~)}", "f32[2]{0:D(S,H~)T(2)}")
-    ),
+    "sparse levels are kept": Difference(sparse_levels_kept, ("f32[2,3]{1,0:D(D,C+~)}", "f32[2]{0:D(S,H~)T(2)}")),
     "padding has a text": Difference(
         lambda seen: seen.theirs is None and re.search(r"PAD\(|PV\(", str(seen.ours)) is not None,
         ("f32[2]{0:PAD(3)}", "f32[2]{0:PV(lowest)T(4)}", "(f32[2,3]{1,0:PAD(2,4)PV(one)})"),
@@ -173,11 +171,7 @@ def test_protos_are_the_same_bytes_both_ways(jaxlib: JaxlibProcess) -> None:
 def field(number: int, value: int | bytes) -> bytes:
     """Write a small field, by hand."""
     if isinstance(value, int):
-        return (
-            bytes((number << 3, value))
-            if number < 16
-            else bytes((number << 3 & 0x7F | 0x80, number >> 4, value))
-        )
+        return bytes((number << 3, value)) if number < 16 else bytes((number << 3 & 0x7F | 0x80, number >> 4, value))
     head = (number << 3 | 2,) if number < 16 else ((number << 3 | 2) & 0x7F | 0x80, number >> 4)
     return bytes((*head, len(value))) + value
 

@@ -28,6 +28,7 @@ LAYERS = {
 API = {
     "threads",
     "arguments",
+    "execution",
     "indexing",
     "numpy_dropins",
     "relayouts",
@@ -44,6 +45,7 @@ EDGES = {
     "explain",
     "format_names",
     "interop",
+    "proto_messages",
     "cli",
     "demo",
     "__main__",
