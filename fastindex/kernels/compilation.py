@@ -13,11 +13,14 @@ import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from numba import njit, types
 from numba.core import sigutils
 from numba.core.caching import FunctionCache, NullCache
+from numba.extending import register_jitable
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _KERNELS: list[tuple[Any, str]] = []
 _noticed = False
@@ -44,6 +47,11 @@ def kernel(signature: str | None = None, **options: Any) -> Callable[[Callable[.
         return dispatcher
 
     return decorate
+
+
+def inlined(function: Function) -> Function:
+    """Let kernels call `function`; it has no cache of its own, a caller's holds it."""
+    return register_jitable(function)  # type: ignore[no-any-return]
 
 
 def compile_kernels() -> int:

@@ -250,10 +250,7 @@ def without_unused_quotients(program: IndexProgram) -> IndexProgram:
 
     return IndexProgram(
         program.input_bounds,
-        tuple(
-            Quotient(renumbered(q.numerator), q.divisor, q.limit)
-            for q in (program.quotients[i] for i in kept)
-        ),
+        tuple(Quotient(renumbered(q.numerator), q.divisor, q.limit) for q in (program.quotients[i] for i in kept)),
         tuple(renumbered(form) for form in program.outputs),
         tuple(Check(renumbered(c.value), c.bound) for c in program.checks),
     )
@@ -495,9 +492,7 @@ def conversion_program(source: Shape, destination: Shape, simplify: bool = True)
         As `linear_program`.
     """
     if source.dimensions != destination.dimensions:
-        raise LayoutError(
-            f"both layouts must be of one array: the dimensions of {source} and {destination} differ"
-        )
+        raise LayoutError(f"both layouts must be of one array: the dimensions of {source} and {destination} differ")
     builder = _Builder((source.slot_count,), simplify)
     if source.slot_count == 0:
         return builder.program([()])

@@ -1,0 +1,38 @@
+"""The arithmetic of one element, written once for every backend.
+
+Plain functions of int64 scalars (and int64 arrays of numbers), to be compiled by ``njit`` and ``cuda.jit`` alike;
+they also run as they are, on NumPy int64 scalars. The constants come from `fastindex.lowering.division`, the
+packed programs from `fastindex.lowering.index_steps`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_LOW_HALF = 0xFFFFFFFF
+
+
+def narrow_quotient(numerator: Any, magic: Any, shift: Any) -> Any:
+    """Give ``numerator // divisor`` for a numerator below 2**31.
+
+    The masks change nothing; they tell a compiler that one 32-bit multiplication is enough.
+    """
+    return ((numerator & _LOW_HALF) * (magic & _LOW_HALF)) >> shift
+
+
+def high_product(a: Any, b: Any) -> Any:
+    """Give the high 64 bits of the product of two uint64, from four products of halves."""
+    low_half = np.uint64(_LOW_HALF)
+    half = np.uint64(32)
+    a_low, a_high = a & low_half, a >> half
+    b_low, b_high = b & low_half, b >> half
+    middle = a_high * b_low + ((a_low * b_low) >> half)
+    other = a_low * b_high + (middle & low_half)
+    return a_high * b_high + (middle >> half) + (other >> half)
+
+
+def wide_quotient(numerator: Any, magic: Any, shift: Any) -> Any:
+    """Give ``numerator // divisor`` for a numerator below 2**63; `magic` holds the bits of a uint64."""
+    return np.int64(high_product(np.uint64(numerator), np.uint64(magic)) >> np.uint64(shift))
