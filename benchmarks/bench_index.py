@@ -54,7 +54,7 @@ class IndexRatios:
         return float(self.measured(name, function, threads)["fraction_of_copy"])
 
     def track_ratio_to_numpy(self, name: str, function: str, threads: int) -> float:
-        return float(self.measured(name, function, threads)["ratio_to_best_peer"])
+        return float(self.measured(name, function, threads)["ratio_to_numpy"])
 
 
 class DropIns:

@@ -48,9 +48,7 @@ class RelayoutRatios:
     def measured(self, name: str, size: str, threads: int) -> dict[str, Any]:
         case = CASES[name]
         ceiling = copies(self.ceiling_nbytes, threads)
-        return row(
-            case.source(size), case.destination(size), threads, self.rounds, ceiling, self.ceiling_nbytes
-        )
+        return row(case.source(size), case.destination(size), threads, self.rounds, ceiling, self.ceiling_nbytes)
 
     def track_fraction_of_copy(self, name: str, size: str, threads: int) -> float:
         return float(self.measured(name, size, threads)["fraction_of_copy"])

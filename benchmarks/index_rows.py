@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastindex as fi
-from benchmarks.cases import INDEX_CASES, INDEX_TARGETS, NUMPY_TARGETS, IndexCase
+from benchmarks.cases import EXPRESSION_TARGETS, INDEX_CASES, INDEX_TARGETS, NUMPY_TARGETS, IndexCase
 from benchmarks.measure import Run, medians
 
 Indices = tuple[NDArray[np.int64], ...]
@@ -148,8 +148,10 @@ def row(
     copy_speed = max(2 * ceiling_nbytes / seconds[name] / 1e9 for name in ceiling)
     peers = {name: speed for name, speed in speeds.items() if name != "fastindex"}
     best = max(peers, key=peers.__getitem__)
-    numpy_ratio = speeds["fastindex"] / speeds["NumPy"] if "NumPy" in speeds else None
     own_name = {"linear_index": "ravel_multi_index", "multi_index": "unravel_index"}[function]
+    rival, targets = ("NumPy", NUMPY_TARGETS[own_name])
+    if "NumPy" not in speeds:
+        rival, targets = "NumPy expressions", EXPRESSION_TARGETS[function]
     return {
         "case": case.name,
         "shape": case.shape,
@@ -161,8 +163,8 @@ def row(
         "target": INDEX_TARGETS[function],
         "best_peer": best,
         "ratio_to_best_peer": speeds["fastindex"] / peers[best],
-        "ratio_to_numpy": numpy_ratio,
-        "numpy_target": NUMPY_TARGETS[own_name].get(threads) if numpy_ratio else None,
+        "ratio_to_numpy": speeds["fastindex"] / speeds[rival],
+        "numpy_target": targets.get(threads),
     }
 
 

@@ -114,9 +114,7 @@ def by_jax(problem: Problem, flat: Any) -> Any:
     for tile in problem.destination.layout.tiles:
         first = array.ndim - len(tile)
         array = jnp.pad(array, [(0, 0)] * first + padding(array.shape[first:], tile))
-        array = jnp.transpose(
-            array.reshape(split_sizes(array.shape, tile)), tile_order(array.ndim, len(tile))
-        )
+        array = jnp.transpose(array.reshape(split_sizes(array.shape, tile)), tile_order(array.ndim, len(tile)))
     return array.ravel()
 
 

@@ -119,9 +119,7 @@ def with_dimensions(shape: Any, dimensions: tuple[int, ...]) -> Any:
 
 def without_packing(shape: Any) -> Any:
     layout = shape.layout
-    return fi.Shape(
-        shape.element_type, shape.dimensions, fi.Layout(layout.minor_to_major, tiles=layout.tiles)
-    )
+    return fi.Shape(shape.element_type, shape.dimensions, fi.Layout(layout.minor_to_major, tiles=layout.tiles))
 
 
 def split_into_digits(source: NDArray[np.int64], destination: NDArray[np.int64]) -> Iterator[Digit]:

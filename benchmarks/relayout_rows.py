@@ -109,9 +109,7 @@ def case_rows(
     """One row for each case and size, with its target."""
     for case in cases:
         for size in sizes:
-            measured = row(
-                case.source(size), case.destination(size), threads, rounds, ceiling, ceiling_nbytes
-            )
+            measured = row(case.source(size), case.destination(size), threads, rounds, ceiling, ceiling_nbytes)
             yield {"case": case.name, "size": size, "target": case.target, **measured}
 
 

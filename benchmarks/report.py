@@ -107,7 +107,7 @@ def index_table(rows: list[Row]) -> str:
             f"{row['copy_ceiling']:.1f}",
             f"{row['fraction_of_copy']:.2f}",
             f"{row['target']} {verdict(row['fraction_of_copy'] >= row['target'])}",
-            f"{row['ratio_to_numpy'] or row['ratio_to_best_peer']:.1f}",
+            f"{row['ratio_to_numpy']:.1f}",
             f"{row['numpy_target']} {verdict(row['ratio_to_numpy'] >= row['numpy_target'])}"
             if row["numpy_target"]
             else "",
@@ -177,9 +177,7 @@ def plot(results: Row) -> str:
         for step, (fraction, colour) in enumerate(zip((ours, peer), COLOURS.values(), strict=True)):
             length = WIDTH * fraction / most
             top = y + step * BAR
-            parts.append(
-                f'<rect x="{LEFT}" y="{top}" width="{length:.1f}" height="{BAR - 1}" fill="{colour}"/>'
-            )
+            parts.append(f'<rect x="{LEFT}" y="{top}" width="{length:.1f}" height="{BAR - 1}" fill="{colour}"/>')
         label = f"{ours:.2f}  ({row['best_peer']} {peer:.2f})"
         x = LEFT + WIDTH * max(ours, peer) / most + 5
         place = f'x="{x:.1f}" y="{y + BAR + 4}" font-size="10"'

@@ -30,22 +30,16 @@ LIBRARIES = ("fastindex", "numpy", "numba", "torch", "onednn-cpu-gomp", "jax", "
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--cases", default="", help="part of the names of the relayout cases to run")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["round", "prime"])
     parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument(
-        "--ceiling-mib", type=int, default=1024, help="size of the copy that sets the ceiling"
-    )
+    parser.add_argument("--ceiling-mib", type=int, default=1024, help="size of the copy that sets the ceiling")
     parser.add_argument("--index-count", type=int, default=1 << 24)
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
-    parser.add_argument(
-        "--update-readme", action="store_true", help="put the table into benchmarks/README.md"
-    )
+    parser.add_argument("--update-readme", action="store_true", help="put the table into benchmarks/README.md")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
