@@ -34,7 +34,7 @@ API = {
     "relayouts",
     "buffers",
 }
-#: Edges by the first word of their names: the command line, reports, pictures, other libraries.
+#: Edges, by their names or the first word of them: the command line, reports, pictures, other libraries.
 EDGES = {
     "hlo",
     "drawing",
@@ -43,6 +43,7 @@ EDGES = {
     "scene",
     "explain",
     "format",
+    "proto_messages",
     "interop",
     "cli",
     "demo",
@@ -79,7 +80,7 @@ def layer_of(name: str) -> str:
     first = name.split(".")[0]
     if first in ("kernels", "lowering"):
         return first
-    return "api" if first in API else "edges" if first.split("_")[0] in EDGES else "metadata"
+    return "api" if first in API else "edges" if {first, first.split("_")[0]} & EDGES else "metadata"
 
 
 def imports(tree: ast.Module) -> Iterator[tuple[str, bool, int]]:
