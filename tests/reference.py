@@ -175,12 +175,9 @@ def parse(text: str) -> ReferenceShape:
     for name, groups in re.findall(r"([A-Z#*]+)((?:\([^()]*\))+)", attributes or ""):
         found[name] = re.findall(r"\(([^()]*)\)", groups)
     tiles = tuple(
-        tuple(STAR if entry.strip() == STAR else int(entry) for entry in tile.split(","))
-        for tile in found.get("T", [])
+        tuple(STAR if entry.strip() == STAR else int(entry) for entry in tile.split(",")) for tile in found.get("T", [])
     )
-    splits = tuple(
-        (int(axis), _numbers(cuts)) for axis, cuts in (entry.split(":") for entry in found.get("SC", []))
-    )
+    splits = tuple((int(axis), _numbers(cuts)) for axis, cuts in (entry.split(":") for entry in found.get("SC", [])))
     return ReferenceShape(
         element_type=element_type,
         dimensions=dimensions,
@@ -440,9 +437,7 @@ def patterns_of(buffer: bytes, bits: int, count: int) -> list[int]:
 def pack(shape: ReferenceShape, elements: Mapping[MultiIndex, int], fill: int | None = None) -> bytes:
     """The bytes of the buffer that holds `elements`; padding holds `fill` or the shape's padding value."""
     padding = padding_pattern(shape.element_type, shape.padding_value) if fill is None else fill
-    return bytes_of(
-        [padding if cell is None else elements[cell] for cell in slots(shape)], element_bits(shape)
-    )
+    return bytes_of([padding if cell is None else elements[cell] for cell in slots(shape)], element_bits(shape))
 
 
 def unpack(shape: ReferenceShape, buffer: bytes) -> dict[MultiIndex, int]:
@@ -453,9 +448,7 @@ def unpack(shape: ReferenceShape, buffer: bytes) -> dict[MultiIndex, int]:
     return {cell: pattern & mask for cell, pattern in zip(cells, patterns, strict=True) if cell is not None}
 
 
-def relayout(
-    buffer: bytes, source: ReferenceShape, destination: ReferenceShape, fill: int | None = None
-) -> bytes:
+def relayout(buffer: bytes, source: ReferenceShape, destination: ReferenceShape, fill: int | None = None) -> bytes:
     """Move the elements of one layout of an array into another layout of the same array."""
     assert source.dimensions == destination.dimensions
     assert source.element_type == destination.element_type

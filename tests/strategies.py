@@ -147,9 +147,7 @@ def draw_element_size(source: Source, element_type: str, movable: bool) -> int:
     return source.pick((0, 0, 0, 0, 0, value_bits if value_bits >= 8 else 0, source.pick(wider or [0])))
 
 
-def draw_layout(
-    source: Source, element_type: str, dimensions: tuple[int, ...], movable: bool
-) -> ReferenceShape:
+def draw_layout(source: Source, element_type: str, dimensions: tuple[int, ...], movable: bool) -> ReferenceShape:
     """A shape of this type and these dimensions, with any layout."""
     rank = len(dimensions)
     shape = ReferenceShape(element_type, dimensions, draw_permutation(source, rank))
@@ -159,9 +157,7 @@ def draw_layout(
         if reference.slot_count(shape) > MOST_SLOTS:
             shape = dataclasses.replace(shape, padded_dimensions=dimensions)
     shape = dataclasses.replace(shape, tiles=draw_tiles(source, shape))
-    values = (
-        ("zero", "zero", "one") if element_type in ("c64", "c128") else ("zero", "one", "lowest", "highest")
-    )
+    values = ("zero", "zero", "one") if element_type in ("c64", "c128") else ("zero", "one", "lowest", "highest")
     return dataclasses.replace(
         shape,
         tail_alignment=source.pick((1, 1, 1, 1, 2, 3, 7, 16, 128)),

@@ -125,9 +125,7 @@ def test_wrong_number_of_coordinates(multi_index: Any) -> None:
             function(SHAPE, multi_index)
 
 
-@pytest.mark.parametrize(
-    "bad", [[0.5], np.zeros(1, np.float64), ["a"], [None], [1j], np.zeros(1, "M8[s]")]
-)
+@pytest.mark.parametrize("bad", [[0.5], np.zeros(1, np.float64), ["a"], [None], [1j], np.zeros(1, "M8[s]")])
 def test_indices_that_are_no_integers(bad: Any) -> None:
     for call in (
         lambda: fi.linear_index(SHAPE, (bad, [0])),
@@ -274,9 +272,7 @@ def test_read_only_out() -> None:
 def test_overlapping_out() -> None:
     wide = np.zeros(2 * SLOTS, np.float32)
     with pytest.raises(ValueError, match=r"overlap|share"):
-        fi.relayout(
-            wide[:SLOTS], SHAPE, SHAPE.replace("{0,1", "{1,0").replace("(4,3)", "(3,4)"), out=wide[2:74]
-        )
+        fi.relayout(wide[:SLOTS], SHAPE, SHAPE.replace("{0,1", "{1,0").replace("(4,3)", "(3,4)"), out=wide[2:74])
     square = np.arange(16, dtype=np.float32)
     with pytest.raises(ValueError, match=r"overlap|share"):
         fi.relayout(square, "f32[4,4]", "f32[4,4]{0,1}", out=square)

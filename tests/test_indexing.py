@@ -244,9 +244,7 @@ def interesting_indices(shape: ReferenceShape, seed: int) -> list[tuple[int, ...
         index = []
         for size in shape.dimensions:
             near = [edge for edge in edges if edge < size]
-            index.append(
-                source.choice((0, size - 1, source.randrange(size), source.choice(near or [size // 2])))
-            )
+            index.append(source.choice((0, size - 1, source.randrange(size), source.choice(near or [size // 2]))))
         indices.append(tuple(index))
     return indices
 

@@ -64,14 +64,10 @@ def differences(seed: int, package: Any = fi) -> list[str]:
     spread = source.choice((0, 0, 4))
     numbers = np.random.default_rng(seed)
     multi = tuple(
-        numbers.integers(
-            lowest if spread else 0, size + spread, common if source.random() < 0.8 else ()
-        ).astype(dtype)
+        numbers.integers(lowest if spread else 0, size + spread, common if source.random() < 0.8 else ()).astype(dtype)
         for size in dims
     )
-    mode: Any = source.choice(
-        ("raise", "wrap", "clip", tuple(source.choice(("raise", "wrap", "clip")) for _ in dims))
-    )
+    mode: Any = source.choice(("raise", "wrap", "clip", tuple(source.choice(("raise", "wrap", "clip")) for _ in dims)))
     order = source.choice("CF")
     total = int(np.prod(dims))
     linear = numbers.integers(0, min(total + spread, 127), common).astype(dtype)

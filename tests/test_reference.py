@@ -76,9 +76,7 @@ def test_missing_padding_shows(monkeypatch: pytest.MonkeyPatch) -> None:
         missing = size - array.sizes[axis]
         sizes = (*array.sizes[:axis], size, *array.sizes[axis + 1 :])
         cells = [
-            array.at((*index[:axis], index[axis] - missing, *index[axis + 1 :]))
-            if index[axis] >= missing
-            else None
+            array.at((*index[:axis], index[axis] - missing, *index[axis + 1 :])) if index[axis] >= missing else None
             for index in reference.every_index(sizes)
         ]
         return reference.Cells(sizes, cells)
