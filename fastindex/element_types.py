@@ -263,7 +263,7 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
     dtype_name = _DTYPE_NAME_OF.get(name)
     if dtype_name is None:
         raise UnsupportedError(f"{name} is not the type of array elements and has no NumPy dtype")
-    if dtype_name in np.sctypeDict:
+    if hasattr(np, dtype_name):
         return np.dtype(dtype_name)
     import ml_dtypes
 

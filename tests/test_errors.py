@@ -1,0 +1,78 @@
+"""The errors: what they are, how they read, that they survive a pickle."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+import fastindex as fi
+
+
+def test_the_tree_of_errors() -> None:
+    for kind in (fi.ShapeSyntaxError, fi.LayoutError, fi.OutOfBoundsError, fi.UnsupportedError):
+        assert issubclass(kind, fi.FastIndexError)
+    assert issubclass(fi.FastIndexError, ValueError)
+    assert issubclass(fi.OutOfBoundsError, IndexError)
+    assert issubclass(fi.InvalidShapeError, fi.ShapeSyntaxError)
+    assert issubclass(fi.InvalidShapeError, fi.LayoutError)
+
+
+def error_of(text: str) -> fi.ShapeSyntaxError:
+    with pytest.raises(fi.ShapeSyntaxError) as caught:
+        fi.Shape.parse(text)
+    return caught.value
+
+
+def test_a_message_names_rule_column_and_shows_the_place() -> None:
+    assert str(error_of("f32[3,5]{1,0:T(0,2)}")) == (
+        "tile sizes must be at least 1: 0 in T(0,2), at column 16\n  f32[3,5]{1,0:T(0,2)}\n                 ^"
+    )
+
+
+def test_a_message_on_a_later_line_shows_that_line_only() -> None:
+    assert str(error_of("(f32[3],\n  f3[5])")) == (
+        "expected an element type such as f32, or a tuple, found 'f3', at line 2, column 3\n    f3[5])\n    ^"
+    )
+
+
+def test_a_message_about_a_long_text_is_short_and_points_at_the_place() -> None:
+    text = "(" + "f32[8,128]{1,0:T(8,128)}, " * 10_000 + "oops[], " + "f32[], " * 1000 + "f32[])"
+    rule, shown, caret = str(error_of(text)).splitlines()
+    assert len(shown) < 120
+    assert shown[caret.index("^") :].startswith("oops[]")
+    assert f"column {text.index('oops') + 1}" in rule
+
+
+def test_a_message_at_the_end_of_the_text() -> None:
+    error = error_of("f32[3")
+    assert error.position == 5
+    assert str(error).splitlines()[2] == "       ^"
+    assert "found the end of the text" in str(error)
+
+
+def test_unprintable_characters_are_not_printed() -> None:
+    shown = str(error_of("f32[\x00\x1b[31m]")).splitlines()[1]
+    assert "\x00" not in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("text", ["f32[3", "f32[3]{0:T(0)}"])
+def test_errors_survive_a_pickle(text: str) -> None:
+    error = error_of(text)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert (copy.rule, copy.text, copy.position, str(copy)) == (
+        error.rule,
+        error.text,
+        error.position,
+        str(error),
+    )
+
+
+def test_a_layout_error_names_its_field() -> None:
+    with pytest.raises(fi.LayoutError) as caught:
+        fi.Layout((0,), tiles=((2,), (3, 0)))
+    assert (caught.value.field, caught.value.index) == ("tiles", (1, 1))
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (copy.field, copy.index, str(copy)) == ("tiles", (1, 1), str(caught.value))
