@@ -52,24 +52,33 @@ def as_integers_in_bulk(value: Any, name: str) -> Integers:
     OutOfBoundsError
         An integer that no 64-bit type holds.
     """
-    if type(value) is not np.ndarray:
-        if isinstance(value, range):
-            return _as_range(value)
+    if type(value) is np.ndarray:
+        array = value
+    elif isinstance(value, range):
+        return _checked_range(value, name)
+    else:
         array = np.asarray(value)
         if array.size == 0 and isinstance(value, list | tuple):
             # An empty list has no type of its own.
             return array.astype(np.int64)
-        value = array
-    if value.dtype.kind not in "iu":
-        if value.dtype == object and value.size and all(isinstance(v, int) for v in value.flat):
+    if array.dtype.kind not in "iu":
+        if type(value) is not np.ndarray and _holds_integers(value):
             raise OutOfBoundsError(f"{name} holds an integer that does not fit 64 bits")
-        raise ArgumentTypeError(f"{name} must hold integers, got dtype {value.dtype}")
-    return value  # type: ignore[no-any-return]
+        raise ArgumentTypeError(f"{name} must hold integers, got dtype {array.dtype}")
+    return array
 
 
-def _as_range(value: range) -> Integers:
-    if len(value) and not -(2**63) <= min(value[0], value[-1]) <= max(value[0], value[-1]) < 2**63:
-        return as_integers_in_bulk(np.array(list(value)), "the range")
+def _holds_integers(value: Any) -> bool:
+    found = np.asarray(value, object).ravel().tolist()
+    return bool(found) and all(isinstance(v, int) and not isinstance(v, bool) for v in found)
+
+
+def _checked_range(value: range, name: str) -> Integers:
+    if len(value) and (min(value[0], value[-1]) < -(2**63) or max(value[0], value[-1]) >= 2**63):
+        raise OutOfBoundsError(f"{name} is {value}, which does not fit 64 bits")
+    if abs(value.step) >= 2**63:
+        # Two numbers at most, whose distance does not fit.
+        return np.array(list(value), np.int64)
     return value
 
 
@@ -125,8 +134,8 @@ def common_shape(arrays: Iterable[Integers]) -> tuple[int, ...]:
     FastIndexError
         They do not broadcast together.
     """
-    shapes = [(len(a),) if isinstance(a, range) else a.shape for a in arrays]
-    if all(shape == shapes[0] for shape in shapes[1:]):
+    shapes = [(len(a),) if type(a) is range else a.shape for a in arrays]
+    if not shapes or shapes.count(shapes[0]) == len(shapes):
         return shapes[0] if shapes else ()
     try:
         return np.broadcast_shapes(*shapes)

@@ -89,7 +89,7 @@ class IndexProgram:
     quotients: tuple[Quotient, ...]
     outputs: tuple[Form, ...]
     checks: tuple[Check, ...] = ()
-    _derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    _derived: dict[Callable[..., Any], Any] = field(default_factory=dict, compare=False, repr=False)
 
     def evaluate(self, inputs: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
         """Give the outputs, and whether all checks hold, for inputs within their bounds.
@@ -119,11 +119,15 @@ class IndexProgram:
         lines += [f"padding unless {_spelled(c.value, inputs)} < {c.bound}" for c in self.checks]
         return "\n".join(lines)
 
-    def derived(self, name: str, make: Callable[[IndexProgram], Any]) -> Any:
-        """Give ``make(self)``, made once: a backend's own arrays for this program."""
-        if name not in self._derived:
-            self._derived[name] = make(self)
-        return self._derived[name]
+    def derived(self, make: Callable[[IndexProgram], Any]) -> Any:
+        """Give ``make(self)``, made once: a backend's own numbers for this program."""
+        found = self._derived.get(make)
+        if found is None:
+            found = self._derived[make] = make(self)
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return IndexProgram, (self.input_bounds, self.quotients, self.outputs, self.checks)
 
 
 def _combined(form: Form, values: Sequence[Any]) -> Any:
