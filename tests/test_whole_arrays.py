@@ -98,11 +98,17 @@ def test_element_sizes(element_type: str, bits: int) -> None:
 # Padding
 
 
-@pytest.mark.parametrize("element_type", TYPES)
-@pytest.mark.parametrize("value", ["zero", "one", "lowest", "highest"])
+PADDING_VALUES = [
+    (element_type, value)
+    for element_type in TYPES
+    for value in ("zero", "one", "lowest", "highest")
+    # Complex numbers have no order.
+    if not (element_type in ("c64", "c128") and value in ("lowest", "highest"))
+]
+
+
+@pytest.mark.parametrize(("element_type", "value"), PADDING_VALUES)
 def test_padding_values(element_type: str, value: str) -> None:
-    if element_type in ("c64", "c128") and value in ("lowest", "highest"):
-        pytest.skip("complex numbers have no order")
     text = f"{element_type}[3,5]{{1,0:PAD(4,5)PV({value})T(2,2)L(7)}}".replace("PV(zero)", "")
     shape = reference.parse(text)
     assert differences_in_packing(shape, 8) == []
