@@ -431,6 +431,15 @@ def block_length(variables: int) -> int:
 _block_length = inlined(block_length)
 
 
+@inlined
+def _first_count(block: Any, begin: Any, streamed: Any, outputs: Any, operand: Any) -> Any:
+    """Give the length of the first block, so that later ones start at a cache line of the first output."""
+    if streamed == 0 or outputs == 0:
+        return block
+    ahead = -(read(pointer(operand), 0) + begin * _INT64_BYTES) % _LINE_BYTES // _INT64_BYTES
+    return block if ahead == 0 else ahead
+
+
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64)")
 def run_program(program: Any, arrays: Any, scratch: Any, begin: Any, end: Any) -> Any:
     """Run a program over the elements ``begin:end`` of its arrays.
@@ -470,8 +479,8 @@ def run_program(program: Any, arrays: Any, scratch: Any, begin: Any, end: Any) -
         store(at, variable, rows + variable * row_bytes)
     barrier()
     position = begin
+    count = min(_first_count(block, begin, streamed, outputs, operands + inputs * operand_bytes), end - begin)
     while position < end:
-        count = min(block, end - position)
         for k in range(inputs):
             operand = pointer(operands + k * operand_bytes)
             store(at, k, _read_input(rows + k * row_bytes, position, count, axes, sizes, operand))
@@ -485,6 +494,7 @@ def run_program(program: Any, arrays: Any, scratch: Any, begin: Any, end: Any) -
             row = read(at, read(numbers, HEADER + k))
             _write_output(row, position, count, axes, sizes, operand, streamed)
         position += count
+        count = min(block, end - position)
     publish()
     return -1
 

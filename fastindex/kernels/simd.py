@@ -128,8 +128,8 @@ def _gather_lanes(builder: Any, stage: Any, first_row: int, width: int) -> list[
             _load(builder, _offset(builder, stage, (first_row + i + lane * quarter) * LINE_BYTES), lane, width)
             for quarter in range(4)
         ]
-        pairs = [_shuffle(builder, *parts[k : k + 2], range(2 * lane)) for k in (0, 2)]
-        lines.append(_shuffle(builder, *pairs, range(4 * lane)))
+        low, high = (_shuffle(builder, parts[k], parts[k + 1], range(2 * lane)) for k in (0, 2))
+        lines.append(_shuffle(builder, low, high, range(4 * lane)))
     return lines
 
 
@@ -142,6 +142,16 @@ def literal(typingctx: Any, value: Any) -> Any:
         return context.get_constant(types.int64, constant)
 
     return types.int64(value), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def byte_pointer(typingctx: Any, address: Any) -> Any:
+    """Give a pointer to uint8 from an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], _INT8.as_pointer())
+
+    return types.CPointer(types.uint8)(_ADDRESS), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

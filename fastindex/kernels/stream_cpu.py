@@ -9,9 +9,10 @@ from __future__ import annotations
 from numba import carray, njit
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.lines import copy_run, copy_short
+from fastindex.kernels.lines import copy_short
 from fastindex.kernels.memory import pointer
 from fastindex.kernels.simd import (
+    byte_pointer,
     copy_element,
     copy_vector,
     deinterleave_line,
@@ -297,7 +298,40 @@ def deal_chunks(width, ways, target, source, outer, chunks, rows, geometry, scra
 
 
 @kernel()
-def fill_runs(target, pattern, outer, run_bytes, streamed, first, last):  # type: ignore[no-untyped-def]
+def copy_elements(width, target, source, outer, geometry, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout whose elements are apart on one side: copy them one by one.
+
+    Parameters
+    ----------
+    width : literal int
+        Bytes of an element.
+    target, source, outer
+        As for `copy_chunks`.
+    geometry : int64 array
+        How many elements a task copies; their distance in the source and in the destination in bytes.
+    """
+    count, source_stride, target_stride = geometry[0], geometry[1], geometry[2]
+    for task in range(first, last):
+        rest, at_source, at_target = task, source, target
+        for loop in range(outer.shape[0]):
+            rest, place = divmod(rest, outer[loop, 0])
+            at_source += place * outer[loop, 1]
+            at_target += place * outer[loop, 2]
+        for i in range(count):
+            copy_element(width, at_target + i * target_stride, at_source + i * source_stride)
+
+
+@kernel()
+def gather_slots(width, target, source, slots, pattern):  # type: ignore[no-untyped-def]
+    """Copy the element at each of some slots; where a slot is negative, the one at `pattern`."""
+    w = literal(width)
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        copy_element(width, target + i * w, source + slot * w if slot >= 0 else pattern)
+
+
+@kernel()
+def fill_runs(target, pattern, outer, geometry, first, last):  # type: ignore[no-untyped-def]
     """Write runs `first` to `last` of one repeated element.
 
     Parameters
@@ -306,15 +340,17 @@ def fill_runs(target, pattern, outer, run_bytes, streamed, first, last):  # type
         Address.
     pattern : int64
         Address of 128 bytes: the element, repeated.
-    outer : int64 array of (loops, 2)
-        The loops around the runs, innermost first: size and stride in bytes.
-    run_bytes, streamed, first, last : int64
+    outer : int64 array of (loops, 3)
+        The loops around the runs, innermost first: size, nothing, stride in bytes.
+    geometry : int64 array
+        Bytes of a run; whether lines go past the cache.
     """
+    run_bytes, streamed = geometry[0], geometry[1] != 0
     for task in range(first, last):
         start, rest = target, task
         for loop in range(outer.shape[0]):
             rest, place = divmod(rest, outer[loop, 0])
-            start += place * outer[loop, 1]
+            start += place * outer[loop, 2]
         head = min((-start) & 63, run_bytes)
         copy_short(start, pattern, head)
         whole = head + ((run_bytes - head) & ~63)
@@ -325,3 +361,39 @@ def fill_runs(target, pattern, outer, run_bytes, streamed, first, last):  # type
                 copy_vector(at, pattern + head, 64)
         copy_short(start + whole, pattern + head, run_bytes - whole)
     fence()
+
+
+@kernel()
+def expand_bits(bits, target, source, first, last):  # type: ignore[no-untyped-def]
+    """Give elements of `bits` bits, packed from the low bits of each byte on, a byte each: `first` to `last`.
+
+    `first` is a multiple of 8. Nothing is read behind the byte that holds the last element.
+    """
+    per_byte = 8 // bits
+    mask = (1 << bits) - 1
+    out = carray(byte_pointer(target), last)
+    packed = carray(byte_pointer(source), (last + per_byte - 1) // per_byte)
+    whole = first + (last - first) // per_byte * per_byte
+    for byte in range(first // per_byte, whole // per_byte):
+        value = packed[byte]
+        for k in range(per_byte):
+            out[byte * per_byte + k] = (value >> (k * bits)) & mask
+    for i in range(whole, last):
+        out[i] = (packed[i // per_byte] >> (i % per_byte * bits)) & mask
+
+
+@kernel()
+def compress_bits(bits, target, source, first, last):  # type: ignore[no-untyped-def]
+    """Pack elements of a byte each into `bits` bits, from the low bits of each byte on; unused bits become 0.
+
+    `first` is a multiple of 8.
+    """
+    per_byte = 8 // bits
+    mask = (1 << bits) - 1
+    packed = carray(byte_pointer(target), (last + per_byte - 1) // per_byte)
+    values = carray(byte_pointer(source), last)
+    for byte in range(first // per_byte, (last + per_byte - 1) // per_byte):
+        value = 0
+        for k in range(min(per_byte, last - byte * per_byte)):
+            value |= (values[byte * per_byte + k] & mask) << (k * bits)
+        packed[byte] = value

@@ -1,0 +1,386 @@
+"""A relayout as loops: nests that copy every element once, and nests that fill every slot of padding once.
+
+A nest is a box of loops, each with a stride in the source and in the destination. Where the tiles of both layouts
+divide each other, the slot of an element is a sum of digits of its coordinates, and both sides can share their loops.
+A coordinate whose digits do not fill their box (7 = 4 + 2 + 1) gives one box for each part.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fastindex.digits import Digit, Digits, Names, Variable, digit, scaled, slot_digits
+from fastindex.shape import Shape
+from fastindex.tiling import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, physical_axes, tile_axes
+
+#: More boxes than this are slower than looking every slot up.
+MOST_NESTS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``size`` steps of ``source_stride`` and ``destination_stride`` elements."""
+
+    size: int
+    source_stride: int
+    destination_stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Loops in no particular order, and where they start, in elements."""
+
+    loops: tuple[Loop, ...]
+    source_start: int = 0
+    destination_start: int = 0
+
+    @property
+    def element_count(self) -> int:
+        return math.prod(loop.size for loop in self.loops)
+
+
+@dataclass(frozen=True, slots=True)
+class RelayoutLoops:
+    """What a relayout has to do, in elements: `copies` move data, `fills` write padding (source strides are 0)."""
+
+    copies: tuple[Nest, ...]
+    fills: tuple[Nest, ...]
+
+    @property
+    def keeps_places(self) -> bool:
+        """Whether every element has the same slot on both sides."""
+        return all(
+            nest.source_start == nest.destination_start
+            and all(loop.source_stride == loop.destination_stride for loop in nest.loops)
+            for nest in self.copies
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Strides:
+    """An array in memory that is described by a stride per dimension, in elements, as NumPy does it."""
+
+    dimensions: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def relayout_loops(source: Shape | Strides, destination: Shape | Strides) -> RelayoutLoops | None:
+    """Express a relayout as loops.
+
+    Parameters
+    ----------
+    source, destination : Shape or Strides
+        Two layouts of one array. Slots between strides are nobody's padding; nothing fills them.
+
+    Returns
+    -------
+    RelayoutLoops or None
+        None where tile sizes that do not divide each other leave no loops that both sides share.
+
+    Examples
+    --------
+    >>> a, b = Shape.parse("f32[4,6]{1,0}"), Shape.parse("f32[4,6]{0,1}")
+    >>> for loop in relayout_loops(a, b).copies[0].loops:
+    ...     print(loop)
+    Loop(size=4, source_stride=6, destination_stride=1)
+    Loop(size=6, source_stride=1, destination_stride=4)
+    """
+    if 0 in destination.dimensions:
+        if isinstance(destination, Strides):
+            return RelayoutLoops((), ())
+        whole = Nest((Loop(destination.slot_count, 0, 1),)) if destination.slot_count else None
+        return RelayoutLoops((), (whole,) if whole else ())
+    for coordinates in _coordinate_systems(source, destination):
+        names: Names = {}
+        left, right = (_slot_digits(side, coordinates, names) for side in (source, destination))
+        if all(d.variable.is_coordinate for d in (*left, *right)):
+            found = _loops_of(coordinates, left, right, destination)
+            if found is not None:
+                return found
+    return None
+
+
+def _slot_digits(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
+    if isinstance(side, Shape):
+        return slot_digits(side, coordinates, names)
+    weighted = zip(coordinates, side.strides, strict=True)
+    return tuple(d for digits, stride in weighted if stride for d in scaled(digits, stride))
+
+
+def _coordinate_systems(source: Shape | Strides, destination: Shape | Strides) -> Iterator[list[Digits]]:
+    """Give the coordinates as digits: each dimension a variable, then those that `*` merges in one variable."""
+    sizes = source.dimensions
+    yield [digit(1, Variable(d, size, True), 1, None) for d, size in enumerate(sizes)]
+    groups = _merged_dimensions(source) | _merged_dimensions(destination)
+    taken = [d for group in groups for d in group]
+    if not groups or len(taken) != len(set(taken)):
+        return
+    coordinates = [digit(1, Variable(d, size, True), 1, None) for d, size in enumerate(sizes)]
+    for group in groups:
+        joint = Variable(group, math.prod(sizes[d] for d in group), True)
+        low = 1
+        for d in reversed(group):
+            coordinates[d] = digit(1, joint, low, low * sizes[d])
+            low *= sizes[d]
+    yield coordinates
+
+
+def _merged_dimensions(shape: Shape | Strides) -> set[tuple[int, ...]]:
+    """Give the groups of whole dimensions that the first tiles merge, each from major to minor."""
+    if isinstance(shape, Strides):
+        return set()
+    layout = shape.layout
+    groups: set[tuple[int, ...]] = set()
+    axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, ())
+    for tile in layout.tiles:
+        axes = tile_axes(axes, tile)
+        pending = list(axes)
+        while pending:
+            axis = pending.pop()
+            if isinstance(axis, MergedAxis):
+                members = _members(axis)
+                dimensions = [member.dimension for member in members if isinstance(member, DimensionAxis)]
+                if len(dimensions) == len(members):
+                    groups.add(tuple(dimensions))
+            elif isinstance(axis, CountAxis | OffsetAxis):
+                pending.append(axis.whole)
+    return groups
+
+
+def _members(axis: Axis) -> list[Axis]:
+    """Give the axes that `*` has merged, from major to minor."""
+    members: list[Axis] = []
+    while isinstance(axis, MergedAxis):
+        members.append(axis.inner)
+        axis = axis.outer
+    return [axis, *reversed(members)]
+
+
+def _loops_of(
+    coordinates: Sequence[Digits], left: Digits, right: Digits, destination: Shape | Strides
+) -> RelayoutLoops | None:
+    variables = {d.variable: None for d in itertools.chain(*coordinates)}
+    pieces: list[list[Nest]] = []
+    for variable in variables:
+        levels = _levels(variable, left, right)
+        if levels is None:
+            return None
+        pieces.append(list(_pieces(variable.extent, levels)))
+    if math.prod(len(of_variable) for of_variable in pieces) > MOST_NESTS:
+        return None
+    copies = tuple(coalesced(nest) for nest in _products(pieces))
+    if isinstance(destination, Strides):
+        return RelayoutLoops(copies, ())
+    fills = padding_nests(list(variables), right, destination)
+    return None if fills is None else RelayoutLoops(copies, tuple(coalesced(nest) for nest in fills))
+
+
+#: ``(low, source stride, destination stride)`` of each digit that both sides share, most minor first.
+_Levels = list[tuple[int, int, int]]
+
+
+def _levels(variable: Variable, left: Digits, right: Digits) -> _Levels | None:
+    sides = [[d for d in digits if d.variable == variable] for digits in (left, right)]
+    cuts = sorted({1, *(cut for side in sides for d in side for cut in (d.low, d.high) if cut is not None)})
+    cuts = [cut for cut in cuts if cut < variable.extent]
+    if any(more % less for less, more in itertools.pairwise(cuts)):
+        return None
+    levels: _Levels = []
+    for cut in cuts or [1]:
+        strides = [
+            sum(d.weight * cut // d.low for d in side if d.low <= cut and (d.high is None or cut < d.high))
+            for side in sides
+        ]
+        if levels:
+            low, *last = levels[-1]
+            if all(stride == before * (cut // low) for stride, before in zip(strides, last, strict=True)):
+                continue
+        levels.append((cut, strides[0], strides[1]))
+    return levels
+
+
+def _pieces(extent: int, levels: _Levels) -> Iterator[Nest]:
+    """Cut ``range(extent)`` into boxes of digits."""
+    source_start = destination_start = 0
+    rest = extent
+    for i in range(len(levels) - 1, -1, -1):
+        low, source_stride, destination_stride = levels[i]
+        count, rest = divmod(rest, low)
+        if count:
+            inner = [Loop(levels[j + 1][0] // levels[j][0], levels[j][1], levels[j][2]) for j in range(i)]
+            loops = (*inner, Loop(count, source_stride, destination_stride))
+            yield Nest(loops, source_start, destination_start)
+            source_start += count * source_stride
+            destination_start += count * destination_stride
+
+
+def _products(pieces: Sequence[Sequence[Nest]]) -> Iterator[Nest]:
+    for chosen in itertools.product(*pieces):
+        yield Nest(
+            tuple(loop for nest in chosen for loop in nest.loops),
+            sum(nest.source_start for nest in chosen),
+            sum(nest.destination_start for nest in chosen),
+        )
+
+
+def coalesced(nest: Nest) -> Nest:
+    """Drop loops of size 1 and join loops that continue each other on both sides; the mapping stays.
+
+    Examples
+    --------
+    >>> coalesced(Nest((Loop(4, 6, 6), Loop(1, 9, 9), Loop(6, 1, 1))))
+    Nest(loops=(Loop(size=24, source_stride=1, destination_stride=1),), source_start=0, destination_start=0)
+    """
+    loops = sorted(
+        (loop for loop in nest.loops if loop.size > 1),
+        key=lambda loop: (loop.destination_stride, loop.source_stride),
+    )
+    kept: list[Loop] = []
+    for loop in loops:
+        for i, inner in enumerate(kept):
+            if (loop.source_stride, loop.destination_stride) == (
+                inner.source_stride * inner.size,
+                inner.destination_stride * inner.size,
+            ):
+                kept[i] = Loop(inner.size * loop.size, inner.source_stride, inner.destination_stride)
+                break
+        else:
+            kept.append(loop)
+    return Nest(tuple(kept), nest.source_start, nest.destination_start)
+
+
+def grouped(loops: RelayoutLoops, per_byte: int) -> RelayoutLoops | None:
+    """Let whole bytes of packed elements move, or None where bytes do not stay together.
+
+    Examples
+    --------
+    >>> grouped(RelayoutLoops((Nest((Loop(6, 1, 1), Loop(4, 6, 8))),), ()), 2).copies[0].loops[1]
+    Loop(size=4, source_stride=3, destination_stride=4)
+    """
+    copies = [_grouped_nest(nest, per_byte, 1) for nest in loops.copies]
+    fills = [_grouped_nest(nest, per_byte, 0) for nest in loops.fills]
+    whole_copies, whole_fills = (tuple(n for n in nests if n is not None) for nests in (copies, fills))
+    if len(whole_copies) < len(copies) or len(whole_fills) < len(fills):
+        return None
+    return RelayoutLoops(whole_copies, whole_fills)
+
+
+def _grouped_nest(nest: Nest, per_byte: int, source_stride: int) -> Nest | None:
+    run = next((k for k in nest.loops if (k.source_stride, k.destination_stride) == (source_stride, 1)), None)
+    if run is None:
+        return None
+    others = [loop for loop in nest.loops if loop is not run]
+    numbers = [run.size, nest.source_start, nest.destination_start]
+    numbers += [stride for loop in others for stride in (loop.source_stride, loop.destination_stride)]
+    if any(number % per_byte for number in numbers):
+        return None
+    shorter = [Loop(k.size, k.source_stride // per_byte, k.destination_stride // per_byte) for k in others]
+    whole = Nest(
+        (Loop(run.size // per_byte, source_stride, 1), *shorter),
+        nest.source_start // per_byte,
+        nest.destination_start // per_byte,
+    )
+    return coalesced(whole)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A digit in the destination: it takes `used` values, and there is room for `room` of them."""
+
+    stride: int
+    low: int
+    used: int
+    room: int
+
+
+def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -> list[Nest] | None:
+    """Give boxes that cover the slots of a buffer that hold no element, each once.
+
+    Parameters
+    ----------
+    variables : sequence of Variable
+        The independent coordinates.
+    digits : Digits
+        The slot as a sum of their digits.
+    shape : Shape
+
+    Returns
+    -------
+    list of Nest or None
+        None where the digits leave gaps that are no boxes.
+    """
+    layout = shape.layout
+    axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, layout.tiles)
+    before_tail = math.prod(axis.size for axis in axes)
+    tail = shape.slot_count - before_tail
+    nests = [Nest((Loop(tail, 0, 1),), 0, before_tail)] if tail else []
+    if before_tail == shape.element_count:
+        return nests
+    places = _places(digits, before_tail)
+    if places is None:
+        return None
+    gap, by_variable = places
+    rooms = [[Loop(p.room, 0, p.stride) for p in by_variable.get(v, [])] for v in variables]
+    if gap > 1:
+        # Slots before the first digit: what a dimension of size 1 was padded with.
+        nests.append(Nest((Loop(gap - 1, 0, 1), *itertools.chain(*rooms)), 0, 1))
+    valid: list[list[Nest]] = []
+    for i, variable in enumerate(variables):
+        of_variable = by_variable.get(variable, [])
+        holes = list(_holes(variable.extent, of_variable))
+        after = tuple(itertools.chain(*rooms[i + 1 :]))
+        if math.prod(len(v) for v in valid) * len(holes) > MOST_NESTS:
+            return None
+        nests += [Nest((*nest.loops, *after), 0, nest.destination_start) for nest in _products([*valid, holes])]
+        levels = [(p.low, 0, p.stride) for p in of_variable] or [(1, 0, 0)]
+        valid.append(list(_pieces(variable.extent, levels)) if of_variable else [Nest(())])
+    return nests
+
+
+def _places(digits: Digits, slot_count: int) -> tuple[int, dict[Variable, list[_Place]]] | None:
+    """Give the stride of the most minor digit, and the digits of each variable, minor first."""
+    ordered = sorted(digits, key=lambda d: d.weight)
+    weights = [d.weight for d in ordered] + [slot_count]
+    by_variable: dict[Variable, list[_Place]] = {}
+    for d, (stride, next_stride) in zip(ordered, itertools.pairwise(weights), strict=True):
+        room, uneven = divmod(next_stride, stride)
+        used = _used(d)
+        if uneven or room < used:
+            return None
+        by_variable.setdefault(d.variable, []).append(_Place(stride, d.low, used, room))
+    for places in by_variable.values():
+        places.sort(key=lambda place: place.low)
+        if places[0].low != 1 or any(a.low * a.used != b.low for a, b in itertools.pairwise(places)):
+            return None
+    return (weights[0] if digits else slot_count), by_variable
+
+
+def _used(d: Digit) -> int:
+    return -(-d.variable.extent // d.low) if d.high is None else d.high // d.low
+
+
+def _holes(extent: int, places: Sequence[_Place]) -> Iterator[Nest]:
+    """Cut the values of a variable's digits that no value below `extent` has into boxes."""
+    for i, place in enumerate(places):
+        if place.room > place.used:
+            inner = tuple(Loop(p.used, 0, p.stride) for p in places[:i])
+            outer = tuple(Loop(p.room, 0, p.stride) for p in places[i + 1 :])
+            yield Nest((*inner, Loop(place.room - place.used, 0, place.stride), *outer), 0, place.used * place.stride)
+    full = math.prod(p.used for p in places)
+    start = extent
+    for i, place in enumerate(places):
+        # Up to the next multiple of the next digit's unit.
+        upper = places[i + 1].low if i + 1 < len(places) else full
+        end = min(-(-start // upper) * upper, full)
+        count = (end - start) // place.low
+        if count:
+            inner = tuple(Loop(p.used, 0, p.stride) for p in places[:i])
+            yield Nest((*inner, Loop(count, 0, place.stride)), 0, _slot_of(start, places))
+        start = end
+
+
+def _slot_of(value: int, places: Iterable[_Place]) -> int:
+    return sum(value // p.low % p.used * p.stride for p in places)

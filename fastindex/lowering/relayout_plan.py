@@ -1,0 +1,345 @@
+"""From loops to passes: which kernel moves a nest, in which order, in which blocks, and why.
+
+What decides is which side is contiguous along which loop. A run both sides keep is copied. Otherwise one loop, the
+columns, is contiguous in the source, and another, the rows, in the destination. Few rows next to each other in the
+destination are interleaved into one stream; few columns next to each other in the source are dealt out; everything
+else is transposed in squares. All strides here are in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops
+
+#: A destination of at least this many bytes is written past the cache.
+STREAMED_BYTES = 8 << 20
+
+_LINE_BYTES = 64
+_RUN_BYTES = 64 << 10
+_CHUNKS = 1024
+_ROWS = 2048
+_COLUMN_BYTES = 8192
+_LEAST_COLUMN_BYTES = 1024
+_TASKS = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """One kernel, run over ``tasks`` independent tasks.
+
+    Attributes
+    ----------
+    kernel : {"copy", "interleave", "deal", "transpose", "strided", "fill"}
+    width : int
+        Bytes that move as one: an element, or a run of elements both sides keep.
+    ways : int
+        Rows that are interleaved, columns that are dealt out; 1 for other kernels.
+    outer : int64 array of (loops, 3)
+        Loops around the blocks, innermost first: size, source and destination stride in bytes.
+    tables : tuple of int64 arrays
+        Byte offsets within a block; see the kernel.
+    geometry : int64 array
+        Numbers of the kernel; see there.
+    tasks : int
+    task_bytes : int
+        How much a task writes.
+    source_start, destination_start : int
+        Bytes.
+    why : str
+    """
+
+    kernel: str
+    width: int
+    ways: int
+    outer: NDArray[np.int64]
+    tables: tuple[NDArray[np.int64], ...]
+    geometry: NDArray[np.int64]
+    tasks: int
+    task_bytes: int
+    source_start: int
+    destination_start: int
+    why: str
+
+    def describe(self) -> str:
+        """Give the pass in one line."""
+        name = self.kernel if self.ways == 1 else f"{self.kernel} {self.ways} ways"
+        size = self.tasks * self.task_bytes
+        return f"{name}, {self.width}-byte units, {self.tasks} tasks, about {size} bytes: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Loops taken together, innermost first: offsets within a block, and how blocks follow each other."""
+
+    offsets: NDArray[np.int64]
+    count: int
+    source_step: int
+    destination_step: int
+    outer: tuple[Loop, ...]
+
+    @property
+    def number(self) -> int:
+        return -(-self.count // len(self.offsets))
+
+
+def passes(loops: RelayoutLoops, width: int) -> tuple[Pass, ...]:
+    """Choose the kernels that copy and fill, for elements of `width` bytes.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> from fastindex.lowering.relayout_loops import relayout_loops
+    >>> a, b = Shape.parse("bf16[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
+    >>> for step in passes(relayout_loops(a, b), 2):
+    ...     print(step.describe())
+    interleave 2 ways, 2-byte units, 1 tasks, about 32768 bytes: 2 rows next to each other in the destination
+    """
+    total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
+    streamed = total >= STREAMED_BYTES
+    copies = [_in_bytes(nest, width) for nest in loops.copies]
+    found = [step for nest in copies for step in _copying_passes(nest, width, streamed)]
+    found += [_fill_pass(_in_bytes(nest, width), width, streamed) for nest in loops.fills]
+    return tuple(found)
+
+
+def _in_bytes(nest: Nest, width: int) -> Nest:
+    loops = (Loop(k.size, k.source_stride * width, k.destination_stride * width) for k in nest.loops)
+    return Nest(tuple(loops), nest.source_start * width, nest.destination_start * width)
+
+
+def _cut(nest: Nest, loop: Loop, piece: int) -> Iterator[Nest]:
+    """Cut a long loop into pieces that threads can share."""
+    if loop.size <= 2 * piece:
+        yield nest
+        return
+    others = tuple(other for other in nest.loops if other is not loop)
+    source_stride, destination_stride = loop.source_stride, loop.destination_stride
+    count, rest = divmod(loop.size, piece)
+    steps = Loop(count, piece * source_stride, piece * destination_stride)
+    pieces = (Loop(piece, source_stride, destination_stride), steps, *others)
+    yield Nest(pieces, nest.source_start, nest.destination_start)
+    if rest:
+        end = count * piece
+        starts = nest.source_start + end * source_stride, nest.destination_start + end * destination_stride
+        yield Nest((Loop(rest, source_stride, destination_stride), *others), *starts)
+
+
+def _widened(nest: Nest, width: int) -> tuple[Nest, int]:
+    """Make a short run both sides keep one unit, if that is 2, 4, 8 ... 64 bytes."""
+    for loop in nest.loops:
+        run_bytes = loop.size * width
+        if loop.source_stride == loop.destination_stride == width and run_bytes in (2, 4, 8, 16, 32, 64):
+            others = tuple(other for other in nest.loops if other is not loop)
+            return _widened(Nest(others, nest.source_start, nest.destination_start), run_bytes)
+    return nest, width
+
+
+def _copying_passes(nest: Nest, width: int, streamed: bool) -> Iterator[Pass]:
+    nest, width = _widened(nest, width)
+    loops = nest.loops
+    run = next((k for k in loops if k.source_stride == k.destination_stride == width), None)
+    column = next((k for k in loops if k.source_stride == width and k is not run), None)
+    row = next((k for k in loops if k.destination_stride == width and k is not run), None)
+    if run is not None or not loops:
+        for cut in _cut(nest, run, _RUN_BYTES // width) if run is not None else (nest,):
+            yield _copy_pass(cut, width, streamed)
+    elif column is None or row is None:
+        longest = row or column or max(loops, key=lambda loop: loop.size)
+        for cut in _cut(nest, longest, _RUN_BYTES // width):
+            yield _strided_pass(cut, longest, width)
+    else:
+        rows, columns = _rows_and_columns(loops, row, column, width)
+        row_count, column_count = (math.prod(k.size for k in chosen) for chosen in (rows, columns))
+        if row_count * width < _LINE_BYTES and column.destination_stride == row_count * width:
+            yield _interleave_pass(nest, rows, column, width, streamed)
+        elif column_count * width < _LINE_BYTES and row.source_stride == column_count * width:
+            yield _deal_pass(nest, columns, row, width, streamed)
+        else:
+            yield _transpose_pass(nest, rows, columns, width, streamed)
+
+
+def _rows_and_columns(
+    loops: Sequence[Loop], row: Loop, column: Loop, width: int
+) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+    """Extend rows along the destination and columns along the source, the shorter first, while they continue."""
+    rows, columns = [row], [column]
+    free = [loop for loop in loops if loop not in (row, column)]
+    while True:
+        row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
+        next_row = next((k for k in free if k.destination_stride == row_bytes), None)
+        next_column = next((k for k in free if k.source_stride == column_bytes), None)
+        if next_row is not None and (next_column is None or row_bytes <= column_bytes):
+            rows.append(next_row)
+            free.remove(next_row)
+        elif next_column is not None:
+            columns.append(next_column)
+            free.remove(next_column)
+        else:
+            return tuple(rows), tuple(columns)
+
+
+def _blocks(loops: Sequence[Loop], most: int) -> _Blocks:
+    """Take loops together, innermost first, while a block has at most `most` places."""
+    places = [(0, 0)]
+    for i, loop in enumerate(loops):
+        size = loop.size if len(places) * loop.size <= most else max(most // len(places), 1)
+        count = len(places) * loop.size
+        places = [
+            (source + k * loop.source_stride, destination + k * loop.destination_stride)
+            for k in range(size)
+            for source, destination in places
+        ]
+        if size < loop.size:
+            steps = size * loop.source_stride, size * loop.destination_stride
+            return _Blocks(np.array(places, np.int64), count, *steps, tuple(loops[i + 1 :]))
+    return _Blocks(np.array(places, np.int64), len(places), 0, 0, ())
+
+
+def _without(loops: Iterable[Loop], taken: Iterable[Loop]) -> list[Loop]:
+    """Give the other loops, those that move the destination least first."""
+    left = list(loops)
+    for loop in taken:
+        if loop in left:
+            left.remove(loop)
+    return sorted(left, key=lambda loop: (abs(loop.destination_stride), abs(loop.source_stride)))
+
+
+def _outer_table(loops: Sequence[Loop]) -> NDArray[np.int64]:
+    rows = [(k.size, k.source_stride, k.destination_stride) for k in loops]
+    return np.array(rows, np.int64).reshape(len(rows), 3)
+
+
+def _chunked(
+    kernel: str,
+    nest: Nest,
+    taken: Iterable[Loop],
+    rows: NDArray[np.int64] | None,
+    run: int,
+    chunk_bytes: int,
+    width: int,
+    streamed: bool,
+    why: str,
+) -> Pass:
+    """A pass over chunks: `taken` loops are inside a chunk, the others make the chunks and the tasks."""
+    most = max(1, min(_CHUNKS, 4 * _RUN_BYTES // chunk_bytes))
+    blocks = _blocks(_without(nest.loops, taken), most)
+    ways = 1 if rows is None else len(rows)
+    geometry = (len(blocks.offsets), blocks.count, blocks.source_step, blocks.destination_step, run, ways, streamed)
+    return Pass(
+        kernel,
+        width,
+        ways,
+        _outer_table(blocks.outer),
+        (blocks.offsets,) if rows is None else (blocks.offsets, rows),
+        np.array(geometry, np.int64),
+        blocks.number * math.prod(k.size for k in blocks.outer),
+        len(blocks.offsets) * chunk_bytes,
+        nest.source_start,
+        nest.destination_start,
+        why,
+    )
+
+
+def _copy_pass(nest: Nest, width: int, streamed: bool) -> Pass:
+    run = next((k for k in nest.loops if k.source_stride == k.destination_stride == width), Loop(1, width, width))
+    run_bytes = run.size * width
+    why = "runs that both sides keep contiguous"
+    return _chunked("copy", nest, (run,), None, run_bytes, run_bytes, width, streamed, why)
+
+
+def _strided_pass(nest: Nest, along: Loop, width: int) -> Pass:
+    strides = along.source_stride, along.destination_stride
+    loop = next(k for k in nest.loops if (k.source_stride, k.destination_stride) == strides)
+    outer = _without(nest.loops, (loop,))
+    return Pass(
+        "strided",
+        width,
+        1,
+        _outer_table(outer),
+        (),
+        np.array([loop.size, loop.source_stride, loop.destination_stride], np.int64),
+        math.prod(k.size for k in outer),
+        loop.size * width,
+        nest.source_start,
+        nest.destination_start,
+        "one by one: a side has gaps between all its elements",
+    )
+
+
+def _interleave_pass(nest: Nest, rows: Sequence[Loop], column: Loop, width: int, streamed: bool) -> Pass:
+    offsets = _blocks(rows, _LINE_BYTES).offsets[:, 0].copy()
+    why = f"{len(offsets)} rows next to each other in the destination"
+    chunk_bytes = len(offsets) * column.size * width
+    return _chunked("interleave", nest, (*rows, column), offsets, column.size, chunk_bytes, width, streamed, why)
+
+
+def _deal_pass(nest: Nest, columns: Sequence[Loop], row: Loop, width: int, streamed: bool) -> Pass:
+    offsets = _blocks(columns, _LINE_BYTES).offsets[:, 1].copy()
+    why = f"{len(offsets)} columns next to each other in the source"
+    chunk_bytes = len(offsets) * row.size * width
+    return _chunked("deal", nest, (*columns, row), offsets, row.size, chunk_bytes, width, streamed, why)
+
+
+def _transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], width: int, streamed: bool) -> Pass:
+    others = _without(nest.loops, (*rows, *columns))
+    row_blocks = _blocks(rows, _ROWS)
+    most = _COLUMN_BYTES // width
+    while True:
+        column_blocks = _blocks(columns, most)
+        outer = (*others, *row_blocks.outer, *column_blocks.outer)
+        tasks = row_blocks.number * column_blocks.number * math.prod(k.size for k in outer)
+        if tasks >= _TASKS or most * width <= _LEAST_COLUMN_BYTES:
+            break
+        most //= 2
+    targets = column_blocks.offsets[:, 1].copy()
+    geometry = (
+        len(row_blocks.offsets),
+        row_blocks.count,
+        row_blocks.source_step,
+        len(targets),
+        column_blocks.count,
+        column_blocks.destination_step,
+        int(not (targets % _LINE_BYTES).any()),
+        streamed,
+    )
+    rows_bytes, columns_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
+    return Pass(
+        "transpose",
+        width,
+        1,
+        _outer_table(outer),
+        (row_blocks.offsets[:, 0].copy(), targets),
+        np.array(geometry, np.int64),
+        tasks,
+        len(row_blocks.offsets) * len(targets) * width,
+        nest.source_start,
+        nest.destination_start,
+        f"{columns_bytes} bytes contiguous in the source become {rows_bytes} contiguous in the destination",
+    )
+
+
+def _fill_pass(nest: Nest, width: int, streamed: bool) -> Pass:
+    run = next((k for k in nest.loops if k.destination_stride == width), Loop(1, 0, width))
+    outer = _without(nest.loops, (run,))
+    run_bytes = run.size * width
+    if not outer and run_bytes > 2 * _RUN_BYTES and run_bytes % _RUN_BYTES == 0:
+        outer, run_bytes = [Loop(run_bytes // _RUN_BYTES, 0, _RUN_BYTES)], _RUN_BYTES
+    return Pass(
+        "fill",
+        width,
+        1,
+        _outer_table(outer),
+        (),
+        np.array([run_bytes, streamed], np.int64),
+        math.prod(k.size for k in outer),
+        run_bytes,
+        0,
+        nest.destination_start,
+        "padding",
+    )

@@ -1,0 +1,230 @@
+"""Runs a relayout between two addresses: its passes on threads, or slot by slot where there are no passes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from fastindex.execution import run
+from fastindex.kernels import stream_cpu, transpose_cpu
+from fastindex.lowering.index_program import conversion_program
+from fastindex.lowering.relayout_loops import Strides, grouped, relayout_loops
+from fastindex.lowering.relayout_plan import Pass, passes
+from fastindex.shape import Shape
+from fastindex.threads import run_chunks, thread_count
+
+Bytes = NDArray[np.uint8]
+
+#: Below this many bytes a call stays on the caller's thread.
+SMALL_CALL_BYTES = 1 << 18
+
+_CHUNK_BYTES = 1 << 18
+_GATHERED_SLOTS = 1 << 15
+_BITS_CHUNK = 1 << 20
+
+_ADDRESS = types.int64
+_LOOPS = types.int64[:, ::1]
+_TABLE = types.int64[::1]
+_RANGE = (types.int64, types.int64)
+_SCRATCH_BYTES = max(stream_cpu.SCRATCH_BYTES, transpose_cpu.SCRATCH_BYTES)
+_POWERS = (2, 4, 8, 16, 32)
+
+
+@cache
+def kernel_of(name: str, width: int, ways: int) -> Callable[..., None]:
+    """Compile a kernel, or load it from the cache.
+
+    Parameters
+    ----------
+    name : str
+        As `Pass.kernel`; or "gather", "expand" and "compress", the last two with bits for a width.
+    width, ways : int
+        1 where the kernel has no such parameter; 0 ways for a number that is no power of two.
+    """
+    w = types.literal(width)
+    ends = (_ADDRESS, _ADDRESS)
+    chunked = (*ends, _LOOPS, _LOOPS)
+    kernels: dict[str, tuple[Any, tuple[Any, ...]]] = {
+        "copy": (stream_cpu.copy_chunks, (*chunked, _TABLE, _ADDRESS, *_RANGE)),
+        "interleave": (
+            stream_cpu.interleave_chunks,
+            (w, types.literal(ways), *chunked, _TABLE, _TABLE, _ADDRESS, *_RANGE),
+        ),
+        "deal": (
+            stream_cpu.deal_chunks,
+            (w, types.literal(ways), *chunked, _TABLE, _TABLE, _ADDRESS, *_RANGE),
+        ),
+        "transpose": (
+            transpose_cpu.transpose_panels,
+            (w, *ends, _LOOPS, _TABLE, _TABLE, _TABLE, _ADDRESS, *_RANGE),
+        ),
+        "strided": (stream_cpu.copy_elements, (w, *ends, _LOOPS, _TABLE, *_RANGE)),
+        "fill": (stream_cpu.fill_runs, (*ends, _LOOPS, _TABLE, *_RANGE)),
+        "gather": (stream_cpu.gather_slots, (w, *ends, _TABLE, _ADDRESS)),
+        "expand": (stream_cpu.expand_bits, (w, *ends, *_RANGE)),
+        "compress": (stream_cpu.compress_bits, (w, *ends, *_RANGE)),
+    }
+    dispatcher, signature = kernels[name]
+    compiled: Callable[..., None] = dispatcher.compile(signature)
+    return compiled
+
+
+class _Scratch(threading.local):
+    """Memory of a thread for the kernels it runs, on a line boundary."""
+
+    def __init__(self) -> None:
+        self._buffer = np.empty(_SCRATCH_BYTES + 64, np.uint8)
+        self.address = -(-self._buffer.ctypes.data // 64) * 64
+
+
+_scratch = _Scratch()
+
+
+def address_of(array: NDArray[Any]) -> int:
+    """Give the address of the first element."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _kernel_arguments(step: Pass, width: int) -> tuple[Callable[..., None], tuple[Any, ...], tuple[Any, ...], bool]:
+    """Give the kernel, its arguments before and after the addresses, and whether it needs scratch memory."""
+    ways = step.ways if step.ways in _POWERS and step.ways * step.width <= 32 else 0
+    match step.kernel:
+        case "copy":
+            return kernel_of("copy", 1, 1), (), (step.outer, *step.tables, step.geometry), True
+        case "interleave" | "deal":
+            tail = (step.outer, *step.tables, step.geometry)
+            return kernel_of(step.kernel, step.width, ways), (step.width, ways), tail, True
+        case "transpose":
+            tail = (step.outer, *step.tables, step.geometry)
+            return kernel_of("transpose", step.width, 1), (step.width,), tail, True
+        case "strided":
+            return kernel_of("strided", step.width, 1), (step.width,), (step.outer, step.geometry), False
+        case _:
+            return kernel_of("fill", 1, 1), (), (step.outer, step.geometry), False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Movement:
+    """How values of ``width`` bytes get from one side to the other.
+
+    Attributes
+    ----------
+    source, destination : Shape or Strides
+    width : int
+        Bytes of a value.
+    passes : tuple of Pass or None
+        None where every slot has to be looked up.
+    keeps_places : bool
+        Whether every element has the same slot on both sides.
+    """
+
+    source: Shape | Strides
+    destination: Shape | Strides
+    width: int
+    passes: tuple[Pass, ...] | None
+    keeps_places: bool = False
+
+    def describe(self) -> str:
+        """Give one line per pass."""
+        if self.passes is None:
+            return "slot by slot, through the index programs: the tiles of the two layouts do not divide each other"
+        return "\n".join(step.describe() for step in self.passes) or "nothing to move"
+
+    def run(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
+        """Move from one address to the other, and write `pattern`, `width` bytes long, to all padding."""
+        if self.passes is None:
+            self._gather(source, destination, pattern, threads)
+            return
+        for step in self.passes:
+            _run_pass(step, source, destination, pattern, threads)
+
+    def _gather(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
+        assert isinstance(self.source, Shape)
+        assert isinstance(self.destination, Shape)
+        program = conversion_program(self.destination, self.source)
+        kernel = kernel_of("gather", self.width, 1)
+        repeated = np.frombuffer(pattern, np.uint8)
+
+        def task(begin: int, end: int) -> None:
+            slots = np.empty(end - begin, np.int64)
+            run(program, (range(begin, end),), (slots,), slots.shape, mark=True, threads=1)
+            target = destination + begin * self.width
+            kernel(self.width, target, source, slots, address_of(repeated))
+
+        count = self.destination.slot_count
+        workers = 1 if count <= _GATHERED_SLOTS else thread_count(threads)
+        run_chunks(task, count, workers, _GATHERED_SLOTS)
+
+
+def _run_pass(step: Pass, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
+    kernel, head, tail, scratch = _kernel_arguments(step, step.width)
+    destination += step.destination_start
+    if step.kernel == "fill":
+        repeated = np.frombuffer((pattern * -(-128 // len(pattern)))[:128], np.uint8)
+        source = address_of(repeated)
+    else:
+        source += step.source_start
+
+    def task(first: int, last: int) -> None:
+        if scratch:
+            kernel(*head, destination, source, *tail, _scratch.address, first, last)
+        else:
+            kernel(*head, destination, source, *tail, first, last)
+
+    if step.tasks * step.task_bytes <= SMALL_CALL_BYTES:
+        task(0, step.tasks)
+        return
+    chunk = max(1, min(_CHUNK_BYTES // step.task_bytes, step.tasks))
+    run_chunks(task, step.tasks, thread_count(threads), chunk)
+
+
+@lru_cache(maxsize=512)
+def movement(source: Shape | Strides, destination: Shape | Strides, width: int, per_byte: int = 1) -> Movement | None:
+    """Plan how values get from one side to the other; kept for the next call.
+
+    Parameters
+    ----------
+    source, destination : Shape or Strides
+    width : int
+        Bytes of a value, or of the byte that `per_byte` packed values share.
+    per_byte : int
+        More than 1: whole bytes of packed values move.
+
+    Returns
+    -------
+    Movement or None
+        None where whole bytes cannot move, or strides share no loops with a shape.
+    """
+    loops = relayout_loops(source, destination)
+    if loops is not None and per_byte > 1:
+        loops = grouped(loops, per_byte)
+    if loops is None:
+        slot_by_slot = per_byte == 1 and isinstance(source, Shape) and isinstance(destination, Shape)
+        return Movement(source, destination, width, None) if slot_by_slot else None
+    return Movement(source, destination, width, passes(loops, width), loops.keeps_places)
+
+
+def expand(packed: Bytes, bits: int, slots: int, threads: int | None) -> Bytes:
+    """Give packed values a byte each."""
+    values = np.empty(slots, np.uint8)
+    kernel = kernel_of("expand", bits, 1)
+    source, target = address_of(packed), address_of(values)
+    workers = 1 if slots <= _BITS_CHUNK else thread_count(threads)
+    run_chunks(lambda begin, end: kernel(bits, target, source, begin, end), slots, workers, _BITS_CHUNK)
+    return values
+
+
+def compress(values: Bytes, bits: int, packed: Bytes, threads: int | None) -> None:
+    """Pack values of a byte each."""
+    kernel = kernel_of("compress", bits, 1)
+    source, target = address_of(values), address_of(packed)
+    workers = 1 if len(values) <= _BITS_CHUNK else thread_count(threads)
+    run_chunks(lambda begin, end: kernel(bits, target, source, begin, end), len(values), workers, _BITS_CHUNK)

@@ -1,0 +1,390 @@
+"""Whole arrays: into a layout, out of it, and from one layout to another."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arguments import as_shape
+from fastindex.buffers import (
+    aligned_bytes,
+    as_buffer_bytes,
+    as_logical_array,
+    check_disjoint,
+    check_movable,
+    check_output_array,
+    check_output_buffer,
+    new_array,
+    new_buffer,
+    require_movable_pair,
+)
+from fastindex.fill_patterns import fill_pattern
+from fastindex.lowering.element_bits import SlotFormat, slot_format
+from fastindex.lowering.relayout_loops import Strides
+from fastindex.relayout_execution import Bytes, Movement, address_of, compress, expand, movement
+from fastindex.shape import Shape
+from fastindex.threads import thread_count
+
+
+def pack(
+    array: Any, shape: Shape | str, fill: Any = None, *, out: NDArray[Any] | None = None, threads: int | None = None
+) -> NDArray[Any]:
+    """Lay a logical array out as a physical buffer.
+
+    Parameters
+    ----------
+    array : array of ``shape.dimensions`` and the shape's element type
+        Of any strides. Types that NumPy does not have are those of ml_dtypes.
+    shape : Shape or str
+    fill : number, optional
+        What padding slots get; without it, the layout's padding value, zero by default.
+    out : array of one dimension, optional
+        Where to write: the element type and ``shape.slot_count`` elements, or ``shape.nbytes`` bytes of uint8. It may
+        not overlap `array`.
+    threads : int, optional
+        The most threads to use; see `fastindex.threads.thread_count`.
+
+    Returns
+    -------
+    array of one dimension
+        `out`, or a new array: of the element type, or of uint8 where elements are packed below a byte or padded above
+        their natural width.
+
+    Raises
+    ------
+    FastIndexError
+        Other dimensions, another size of `out`, or a `fill` that the element type cannot hold.
+    ArgumentTypeError
+        Another dtype.
+    UnsupportedError
+        The shape has no slots, or its ``E`` is no size that data can move in.
+
+    Notes
+    -----
+    The definition of a layout: XLA, "Tiled layout", and ``xla/layout.h``.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> fi.pack(np.arange(6, dtype=np.float32).reshape(2, 3), "f32[2,3]{1,0:T(2,2)}", fill=-1)
+    array([ 0.,  1.,  3.,  4.,  2., -1.,  5., -1.], dtype=float32)
+    """
+    shape = as_shape(shape)
+    check_movable(shape)
+    values = as_logical_array(array, shape)
+    result = new_buffer(shape) if out is None else check_output_buffer(out, shape)
+    if out is not None:
+        check_disjoint(result, values)
+    pattern = fill_pattern(shape, fill)
+    side, values = _strides_of(values)
+    layout = slot_format(shape)
+    width = layout.value_bytes
+    moved = movement(side, shape, width)
+    if moved is None:
+        values = np.ascontiguousarray(values)
+        moved = _sure_movement(_plain(shape), shape, width)
+    _to_slots(moved, address_of(values), result.view(np.uint8), layout, shape.slot_count, pattern, threads)
+    return result
+
+
+def unpack(
+    buffer: Any, shape: Shape | str, *, out: NDArray[Any] | None = None, threads: int | None = None
+) -> NDArray[Any]:
+    """Read a logical array from a physical buffer; what padding slots hold does not matter.
+
+    Parameters
+    ----------
+    buffer : array of one dimension, bytes, or anything with the buffer protocol
+        Of the element type, or raw bytes: exactly ``shape.nbytes``. Bytes in front of the data (``M``) are not part
+        of it.
+    shape : Shape or str
+    out : array of ``shape.dimensions`` and the element type, optional
+        Where to write; of any strides that do not overlap. It may not overlap `buffer`.
+    threads : int, optional
+        The most threads to use.
+
+    Returns
+    -------
+    array of ``shape.dimensions``
+
+    Raises
+    ------
+    FastIndexError
+        Another size of `buffer`, other dimensions of `out`.
+    ArgumentTypeError, UnsupportedError
+        As `pack`.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> fi.unpack(np.arange(8, dtype=np.uint8), "u8[2,3]{1,0:T(2,2)}")
+    array([[0, 1, 4],
+           [2, 3, 6]], dtype=uint8)
+    """
+    shape = as_shape(shape)
+    check_movable(shape)
+    slots = as_buffer_bytes(buffer, shape)
+    result = new_array(shape) if out is None else check_output_array(out, shape)
+    if out is not None:
+        check_disjoint(result, slots)
+    layout = slot_format(shape)
+    width = layout.value_bytes
+    plain = _to_values(slots, layout, shape.slot_count, threads)
+    side = _element_strides(result)
+    moved = None if side is None else movement(shape, side, width)
+    if moved is not None:
+        moved.run(address_of(plain), address_of(result), bytes(width), threads)
+    else:
+        whole = new_array(shape)
+        _sure_movement(shape, _plain(shape), width).run(address_of(plain), address_of(whole), bytes(width), threads)
+        result[...] = whole
+    return result
+
+
+def relayout(
+    buffer: Any,
+    source: Shape | str,
+    destination: Shape | str,
+    fill: Any = None,
+    *,
+    out: NDArray[Any] | None = None,
+    threads: int | None = None,
+) -> NDArray[Any]:
+    """Move a physical buffer from one layout to another, without a logical array in between.
+
+    Parameters
+    ----------
+    buffer : array of one dimension, bytes, or anything with the buffer protocol
+        As for `unpack`, of `source`.
+    source, destination : Shape or str
+        Two layouts of one array: the same element type and dimensions.
+    fill : number, optional
+        What the padding slots of `destination` get; without it, its padding value, zero by default.
+    out : array of one dimension, optional
+        As for `pack`, of `destination`.
+    threads : int, optional
+        The most threads to use.
+
+    Returns
+    -------
+    array of one dimension
+
+    Raises
+    ------
+    FastIndexError
+        Shapes of different arrays, or buffers of another size.
+    ArgumentTypeError, UnsupportedError
+        As `pack`.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> fi.relayout(np.arange(6, dtype=np.uint8), "u8[2,3]{1,0}", "u8[2,3]{0,1}")
+    array([0, 3, 1, 4, 2, 5], dtype=uint8)
+    """
+    plan = plan_relayout(source, destination)
+    return plan.apply(buffer, None if fill is None else fill_pattern(plan.destination, fill), out, threads)
+
+
+def plan_relayout(source: Shape | str, destination: Shape | str) -> RelayoutPlan:
+    """Plan a relayout once, to call it many times; plans are kept, so the same shapes give the same plan.
+
+    Parameters
+    ----------
+    source, destination : Shape or str
+        Two layouts of one array: the same element type and dimensions.
+
+    Raises
+    ------
+    FastIndexError
+        Shapes of different arrays.
+    UnsupportedError
+        As `pack`.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> plan = fi.plan_relayout("f32[4096,4096]{1,0}", "f32[4096,4096]{0,1}")
+    >>> plan.is_bitcast
+    False
+    >>> print(plan.describe())
+    f32[4096,4096]{1,0} -> f32[4096,4096]{0,1}
+    transpose, 4-byte units, 16 tasks, about 67108864 bytes: 16384 bytes contiguous in the source become 16384 \
+contiguous in the destination
+    """
+    return _plan(as_shape(source), as_shape(destination))
+
+
+class RelayoutPlan:
+    """How to move buffers from one layout to another; made by `plan_relayout`.
+
+    Attributes
+    ----------
+    source, destination : Shape
+    is_bitcast : bool
+        Whether every element stays at its place and the buffers have the same size: a relayout then is a copy.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> plan = fi.plan_relayout("u8[2,3]{1,0}", "u8[2,3]{0,1}")
+    >>> plan(np.arange(6, dtype=np.uint8))
+    array([0, 3, 1, 4, 2, 5], dtype=uint8)
+    """
+
+    def __init__(self, source: Shape, destination: Shape) -> None:
+        require_movable_pair(source, destination)
+        self.source = source
+        self.destination = destination
+        self._formats = slot_format(source), slot_format(destination)
+        self._pattern = fill_pattern(destination)
+        self._values_per_byte, self._movement = _movement_of_slots(source, destination, *self._formats)
+        self.is_bitcast = self._formats[0] == self._formats[1] and _keeps_places(self._movement)
+
+    def __repr__(self) -> str:
+        return f"RelayoutPlan({str(self.source)!r}, {str(self.destination)!r})"
+
+    def describe(self) -> str:
+        """Tell which kernels run, in which order, and why: a line for the shapes, a line for each step.
+
+        Examples
+        --------
+        >>> import fastindex as fi
+        >>> print(fi.plan_relayout("f32[8,128]", "f32[8,128]{1,0:T(8,128)}").describe())
+        f32[8,128]{1,0} -> f32[8,128]{1,0:T(8,128)}
+        nothing changes its place
+        copy, 4-byte units, 1 tasks, about 4096 bytes: runs that both sides keep contiguous
+        """
+        source, destination = self._formats
+        lines = [f"{self.source} -> {self.destination}"]
+        if self.is_bitcast:
+            lines.append("nothing changes its place")
+        if self._movement.width != source.bits // 8 and not self._values_per_byte:
+            lines.append(f"first every slot of {source.bits} bits to {self._movement.width} bytes")
+        lines.append(self._movement.describe())
+        if self._movement.width != destination.bits // 8 and not self._values_per_byte:
+            lines.append(f"last every value of {self._movement.width} bytes to {destination.bits} bits")
+        return "\n".join(lines)
+
+    def __call__(self, buffer: Any, out: NDArray[Any] | None = None, threads: int | None = None) -> NDArray[Any]:
+        """Move a buffer; padding gets the padding value of the destination.
+
+        Parameters
+        ----------
+        buffer, out, threads
+            As for `relayout`.
+
+        Raises
+        ------
+        FastIndexError, ArgumentTypeError
+            As `relayout`.
+        """
+        return self.apply(buffer, None, out, threads)
+
+    def apply(self, buffer: Any, pattern: bytes | None, out: NDArray[Any] | None, threads: int | None) -> NDArray[Any]:
+        """Move a buffer, with the bytes of one unpacked value for padding; None for the layout's own."""
+        if threads is not None:
+            thread_count(threads)
+        slots = as_buffer_bytes(buffer, self.source)
+        result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
+        if out is not None:
+            check_disjoint(result, slots)
+        pattern = self._pattern if pattern is None else pattern
+        source, destination = self._formats
+        moved = self._movement
+        if self._values_per_byte:
+            byte = sum(pattern[0] << k * source.bits for k in range(self._values_per_byte))
+            moved.run(address_of(slots), address_of(result), bytes([byte]), threads)
+        elif source == destination and moved.width == source.bits // 8:
+            padded = pattern.ljust(moved.width, b"\0")
+            moved.run(address_of(slots), address_of(result), padded, threads)
+        else:
+            values = _to_values(slots, source, self.source.slot_count, threads)
+            count = self.destination.slot_count
+            _to_slots(moved, address_of(values), result.view(np.uint8), destination, count, pattern, threads)
+        return result
+
+
+@lru_cache(maxsize=512)
+def _plan(source: Shape, destination: Shape) -> RelayoutPlan:
+    return RelayoutPlan(source, destination)
+
+
+def _movement_of_slots(
+    source: Shape, destination: Shape, source_format: SlotFormat, destination_format: SlotFormat
+) -> tuple[int, Movement]:
+    """Choose what moves: whole bytes of packed values, whole slots, or values. Gives the packed values of a byte."""
+    if source_format == destination_format:
+        if source_format.is_packed:
+            per_byte = 8 // source_format.bits
+            moved = movement(source, destination, 1, per_byte)
+            if moved is not None:
+                return per_byte, moved
+        elif source_format.bits // 8 in (1, 2, 4, 8, 16):
+            return 0, _sure_movement(source, destination, source_format.bits // 8)
+    return 0, _sure_movement(source, destination, source_format.value_bytes)
+
+
+def _sure_movement(source: Shape, destination: Shape, width: int) -> Movement:
+    moved = movement(source, destination, width)
+    assert moved is not None
+    return moved
+
+
+def _keeps_places(moved: Movement) -> bool:
+    if not isinstance(moved.source, Shape) or not isinstance(moved.destination, Shape):
+        return False
+    if moved.source.slot_count != moved.destination.slot_count:
+        return False
+    return moved.keeps_places or moved.source.layout == moved.destination.layout
+
+
+def _plain(shape: Shape) -> Shape:
+    return Shape(shape.element_type, shape.dimensions)
+
+
+def _element_strides(array: NDArray[Any]) -> Strides | None:
+    """Give the strides in elements, 0 where they do not matter; None where they are no whole elements."""
+    itemsize = array.itemsize
+    if any(stride % itemsize for stride, size in zip(array.strides, array.shape, strict=True) if size > 1):
+        return None
+    strides = [stride // itemsize if size > 1 else 0 for stride, size in zip(array.strides, array.shape, strict=True)]
+    return Strides(array.shape, tuple(strides))
+
+
+def _strides_of(values: NDArray[Any]) -> tuple[Strides, NDArray[Any]]:
+    side = _element_strides(values)
+    if side is None:
+        values = np.ascontiguousarray(values)
+        side = _element_strides(values)
+        assert side is not None
+    return side, values
+
+
+def _to_values(slots: Bytes, layout: SlotFormat, count: int, threads: int | None) -> Bytes:
+    """Give unpacked values for the slots of a buffer, the buffer itself where it holds these."""
+    if layout.is_plain:
+        return slots
+    if layout.is_packed:
+        return expand(slots, layout.bits, count, threads)
+    return np.ascontiguousarray(slots.reshape(count, layout.bits // 8)[:, : layout.value_bytes]).reshape(-1)
+
+
+def _to_slots(
+    moved: Movement, source: int, result: Bytes, layout: SlotFormat, count: int, pattern: bytes, threads: int | None
+) -> None:
+    """Move values, and store them as the destination does."""
+    if layout.is_plain:
+        moved.run(source, address_of(result), pattern, threads)
+        return
+    values = aligned_bytes(count * layout.value_bytes)
+    moved.run(source, address_of(values), pattern, threads)
+    if layout.is_packed:
+        compress(values, layout.bits, result, threads)
+    else:
+        wide = result.reshape(count, layout.bits // 8)
+        wide[:, : layout.value_bytes] = values.reshape(count, layout.value_bytes)
+        wide[:, layout.value_bytes :] = 0
