@@ -46,12 +46,18 @@ class RelayoutCase:
         return text(self.element_type, self.dimensions(size), self.destination_layout)
 
     def scaled(self, element_count: int) -> tuple[str, str]:
-        """Source and destination with about `element_count` elements, every dimension shrunk alike."""
-        factor = (element_count / math.prod(self.round)) ** (1 / len(self.round))
-        dimensions = tuple(max(1, round(size * factor)) for size in self.round)
+        """Source and destination with about `element_count` elements, the proportions kept."""
+        dimensions = [1] * len(self.round)
+        left = float(element_count)
+        smallest_first = sorted(range(len(self.round)), key=self.round.__getitem__)
+        for done, dimension in enumerate(smallest_first):
+            rest = [self.round[other] for other in smallest_first[done:]]
+            factor = (left / math.prod(rest)) ** (1 / len(rest))
+            dimensions[dimension] = max(1, round(self.round[dimension] * factor))
+            left /= dimensions[dimension]
         return (
-            text(self.element_type, dimensions, self.source_layout),
-            text(self.element_type, dimensions, self.destination_layout),
+            text(self.element_type, tuple(dimensions), self.source_layout),
+            text(self.element_type, tuple(dimensions), self.destination_layout),
         )
 
     @property
@@ -130,7 +136,9 @@ RELAYOUT_CASES = (
         "bf16",
         "{1,0:T(8,128)(2,1)}",
         "{1,0:T(16,128)(2,1)}",
-        **LARGE_SQUARE,
+        (8192, 8192),
+        (8191, 8209),
+        (29, 131),
     ),
     RelayoutCase(
         "s4 packed to unpacked T(8,128)",

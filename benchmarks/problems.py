@@ -49,6 +49,9 @@ class Problem:
         self.dimensions = self.source.dimensions
         pairs = zip(covered(self.source), covered(self.destination), strict=True)
         self.padded = tuple(max(pair) for pair in pairs)
+        for shape in (self.source, self.destination):
+            if shape.layout.tiles and covered(shape) != self.padded:
+                raise ValueError(f"{shape} pads less than the other layout: no common loops")
 
     @cached_property
     def pads(self) -> bool:

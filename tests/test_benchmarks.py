@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import random
 import re
 import xml.etree.ElementTree
@@ -43,7 +44,7 @@ def test_a_case_at_toy_size(case: cases.RelayoutCase) -> None:
 @RELAYOUTS
 def test_a_case_is_large_and_its_prime_twin_about_as_large(case: cases.RelayoutCase) -> None:
     sizes = [fi.Shape.parse(case.source(size)).logical_nbytes for size in ("round", "prime")]
-    assert min(sizes) >= 60 << 20
+    assert min(sizes) >= 56 << 20
     assert 0.9 < sizes[0] / sizes[1] < 1.1
     assert case.target in cases.TARGETS.values()
 
@@ -131,7 +132,7 @@ def test_every_benchmark_runs(benchmark: Any, method: str, parameters: tuple[Any
     if hasattr(running, "setup"):
         running.setup(*parameters)
     result = getattr(running, method)(*parameters)
-    assert result is None or result > 0
+    assert result is None or math.isfinite(result)
 
 
 def test_every_module_of_the_suite_imports() -> None:
