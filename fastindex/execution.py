@@ -188,13 +188,14 @@ def _arrays_table(
     for i, array in enumerate(inputs):
         treatment = _TREATMENTS[modes[i]] if modes else RAISE
         if isinstance(array, range):
-            numbers += (array.start, COUNTED, treatment, bounds[i])
+            numbers += (array.start, COUNTED, treatment, bounds[i], 0)
             numbers += (array.step,) if strides is None else strides[i]
         else:
-            numbers += (_address(array), _CODES[array.dtype], treatment, bounds[i])
+            flat = strides is None or (array.shape == shape and array.flags.c_contiguous)
+            numbers += (_address(array), _CODES[array.dtype], treatment, bounds[i], flat)
             numbers += (array.itemsize,) if strides is None else strides[i]
     for i, array in enumerate(outputs, len(inputs)):
-        numbers += (_address(array), 0, RAISE, 0)
+        numbers += (_address(array), 0, RAISE, 0, array.flags.c_contiguous)
         numbers += (8,) if strides is None else strides[i]
     return np.array(numbers, np.int64)
 

@@ -42,8 +42,14 @@ from fastindex.kernels.memory import STORED, barrier, load, load_stored, pointer
 SWAPPED = len(STORED)  # added to a code: bytes in the other order
 COUNTED = 2 * SWAPPED  # no memory at all: the "address" is a number, the "strides" are steps
 
-# What describes an operand: address, code of how it is stored, what happens out of bounds, bound, strides.
-STRIDES = 4
+# What describes an operand: address, code of how it is stored, what happens out of bounds, bound, whether its
+# elements follow each other in the order of the axes, strides.
+ADDRESS = 0
+CODE = 1
+TREATMENT = 2
+INPUT_BOUND = 3
+FLAT = 4
+STRIDES = 5
 
 # What happens to an input outside its bounds.
 RAISE = 0
@@ -148,13 +154,14 @@ def _sum_of_quotients(at: Any, step: Any, count: Any) -> Any:
 
 @inlined
 def _one_quotient(at: Any, step: Any, count: Any) -> Any:
-    numerator, target = _row(at, step, OPERAND), _row(at, step, TARGET)
+    x0, x1, target = _row(at, step, OPERAND), _row(at, step, OPERAND + 1), _row(at, step, TARGET)
+    c0, c1 = read(step, COEFFICIENT), read(step, COEFFICIENT + 1)
     magic, shift, last = read(step, MAGIC), read(step, SHIFT), read(step, LAST)
     outside = False
     for i in range(count):
-        value = load(numerator, i)
+        value = load(x0, i)
         outside |= _beyond(value, last)
-        store(target, i, _narrow_quotient(value, magic, shift))
+        store(target, i, _narrow_quotient(c0 * value + c1 * load(x1, i), magic, shift))
     return outside
 
 
@@ -284,6 +291,10 @@ def _load_run(row: Any, begin: Any, count: Any, source: Any, offset: Any, stride
     if code == COUNTED:
         for i in range(count):
             store(row, begin + i, offset + stride * i)
+    elif stride == 0:
+        value = _load_any(source, offset, code)
+        for i in range(count):
+            store(row, begin + i, value)
     elif code < 2 and stride == 8:
         for i in range(count):
             store(row, begin + i, load_stored(source, offset + 8 * i, 0))
@@ -307,7 +318,7 @@ def _load_block(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand
 
     `operand` holds the array's address and, from `STRIDES` on, its strides in bytes.
     """
-    source = pointer(read(operand, 0))
+    source = pointer(read(operand, ADDRESS))
     last = axes - 1
     outer = begin // read(sizes, last)
     position = begin - outer * read(sizes, last)
@@ -316,7 +327,7 @@ def _load_block(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand
         run = min(read(sizes, last) - position, count - done)
         offset = _outer_offset(outer, axes, sizes, operand) + position * read(operand, STRIDES + last)
         if code == COUNTED:
-            offset += read(operand, 0)
+            offset += read(operand, ADDRESS)
         _load_run(row, done, run, source, offset, read(operand, STRIDES + last), code)
         done += run
         position = 0
@@ -335,18 +346,26 @@ def _outer_offset(outer: Any, axes: Any, sizes: Any, operand: Any) -> Any:
 
 
 @inlined
-def _wrap(row: Any, count: Any, bound: Any, unsigned: Any) -> Any:
+def _any_beyond(row: Any, count: Any, last: Any) -> Any:
+    outside = False
     for i in range(count):
-        value = read(row, i)
+        outside |= _beyond(load(row, i), last)
+    return outside
+
+
+@inlined
+def _wrap(row: Any, source: Any, count: Any, bound: Any, unsigned: Any) -> Any:
+    for i in range(count):
+        value = read(source, i)
         if _beyond(value, bound - 1):
             value = np.int64(np.uint64(value) % np.uint64(bound)) if unsigned else value % bound
         store(row, i, value)
 
 
 @inlined
-def _clip(row: Any, count: Any, bound: Any, unsigned: Any) -> Any:
+def _clip(row: Any, source: Any, count: Any, bound: Any, unsigned: Any) -> Any:
     for i in range(count):
-        value = read(row, i)
+        value = read(source, i)
         if _beyond(value, bound - 1):
             value = 0 if value < 0 and not unsigned else bound - 1
         store(row, i, value)
@@ -354,17 +373,26 @@ def _clip(row: Any, count: Any, bound: Any, unsigned: Any) -> Any:
 
 @inlined
 def _read_input(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any) -> Any:
-    """Give the address of a block of an input: in its array if it lies there as int64, else in `row`."""
-    code, treatment, bound = read(operand, 1), read(operand, 2), read(operand, 3)
-    if treatment == RAISE and axes == 1 and code < 2 and read(operand, STRIDES) == _INT64_BYTES:
-        return read(operand, 0) + begin * _INT64_BYTES
-    _load_block(pointer(row), begin, count, axes, sizes, operand, code)
+    """Give the address of a block of an input: in its array if it lies there as it is used, else in `row`."""
+    code, flat = read(operand, CODE), read(operand, FLAT)
+    place = row
+    if flat and code < 2:
+        place = read(operand, ADDRESS) + begin * _INT64_BYTES
+    elif flat:
+        stride = read(operand, STRIDES + axes - 1)
+        source = pointer(read(operand, ADDRESS))
+        _load_run(pointer(row), 0, count, source, begin * stride, stride, code)
+    else:
+        _load_block(pointer(row), begin, count, axes, sizes, operand, code)
     barrier()
+    treatment, bound = read(operand, TREATMENT), read(operand, INPUT_BOUND)
+    if treatment == RAISE or not _any_beyond(pointer(place), count, bound - 1):
+        return place
     unsigned = code < COUNTED and code % 2 == 1
     if treatment == WRAP:
-        _wrap(pointer(row), count, bound, unsigned)
-    elif treatment == CLIP:
-        _clip(pointer(row), count, bound, unsigned)
+        _wrap(pointer(row), pointer(place), count, bound, unsigned)
+    else:
+        _clip(pointer(row), pointer(place), count, bound, unsigned)
     barrier()
     return row
 
@@ -398,14 +426,14 @@ def _store_block(source: Any, begin: Any, count: Any, axes: Any, sizes: Any, ope
     while done < count:
         run = min(read(sizes, last) - position, count - done)
         offset = _outer_offset(outer, axes, sizes, operand) + position * read(operand, STRIDES + last)
-        to = pointer(read(operand, 0) + offset)
+        to = pointer(read(operand, ADDRESS) + offset)
         stride = read(operand, STRIDES + last)
         if stride == _INT64_BYTES:
             for i in range(run):
                 store(to, i, load(from_row, done + i))
         else:
             for i in range(run):
-                store(pointer(read(operand, 0) + offset + stride * i), 0, load(from_row, done + i))
+                store(pointer(read(operand, ADDRESS) + offset + stride * i), 0, load(from_row, done + i))
         done += run
         position = 0
         outer += 1
@@ -413,8 +441,8 @@ def _store_block(source: Any, begin: Any, count: Any, axes: Any, sizes: Any, ope
 
 @inlined
 def _write_output(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any, streamed: Any) -> Any:
-    if streamed and axes == 1 and read(operand, STRIDES) == _INT64_BYTES:
-        _stream_block(row, read(operand, 0), begin, count)
+    if streamed and read(operand, FLAT):
+        _stream_block(row, read(operand, ADDRESS), begin, count)
     else:
         _store_block(row, begin, count, axes, sizes, operand)
     barrier()
@@ -436,7 +464,7 @@ def _first_count(block: Any, begin: Any, streamed: Any, outputs: Any, operand: A
     """Give the length of the first block, so that later ones start at a cache line of the first output."""
     if streamed == 0 or outputs == 0:
         return block
-    ahead = -(read(pointer(operand), 0) + begin * _INT64_BYTES) % _LINE_BYTES // _INT64_BYTES
+    ahead = -(read(pointer(operand), ADDRESS) + begin * _INT64_BYTES) % _LINE_BYTES // _INT64_BYTES
     return block if ahead == 0 else ahead
 
 
@@ -450,8 +478,8 @@ def run_program(program: Any, arrays: Any, scratch: Any, begin: Any, end: Any) -
         Of a `StepTable`.
     arrays : int64 array
         The number of axes over which all arrays run; whether contiguous output goes past the cache; the sizes of
-        the axes, the last one fastest. Then, for each input and each output, the address, the code of how it is
-        stored, what to do out of bounds, the bound, and for each axis a stride in bytes.
+        the axes, the last one fastest. Then what describes each input and each output, with a stride in bytes for
+        each axis.
     scratch : int64 array
         `scratch_size` numbers.
     begin, end : int

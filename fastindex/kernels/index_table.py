@@ -39,7 +39,7 @@ SUM_OF_TWO = 0  # c0 * x0 + c1 * x1
 SUM_OF_FOUR = 1  # sum of c * x; stop unless every x <= l
 SUM_OF_SIX = 2  # sum of c * x
 SUM_OF_QUOTIENTS = 3  # as SUM_OF_FOUR, plus the sum of factor * narrow quotient of the divided variables
-QUOTIENT = 4  # narrow quotient of x0; stop unless x0 <= l0
+QUOTIENT = 4  # narrow quotient of c0 * x0 + c1 * x1; stop unless x0 <= l0
 QUOTIENTS = 5  # four narrow quotients of x0, to four targets; stop unless x0 <= l0
 WIDE_QUOTIENT = 6  # wide quotient of x0; stop unless x0 <= l0
 CHECK = 7  # nothing; stop unless every x <= l
@@ -131,24 +131,26 @@ class _Steps:
         pending = [i for i in range(len(self._quotients)) if i not in without]
         while pending:
             first = self._quotients[pending[0]]
-            numerator = self.sum(first.numerator)
-            group = [pending[0]]
-            if not first.wide:
-                group = [i for i in pending if self._like(i, first)][:MOST_DIVIDED]
+            group = [i for i in pending if self._like(i, first)][:MOST_DIVIDED]
             targets = [self._inputs + i for i in group]
-            numbers = [self._division(i, numerator) for i in group]
-            if len(group) == 1:
-                operation = WIDE_QUOTIENT if first.wide else QUOTIENT
+            if first.wide or len(group) > 1 or len(first.numerator) > 2 or first.numerator in self._sums:
+                operands = [(self.sum(first.numerator), 1)]
             else:
+                operands = list(first.numerator)
+            operation = WIDE_QUOTIENT if first.wide else QUOTIENT
+            if len(group) > 1:
                 operation = QUOTIENTS
                 targets += [self.new_variable() for _ in range(MOST_DIVIDED - len(group))]
-            self._add(operation, targets, [(numerator, 1)], [self._last(numerator)], numbers)
+            numbers = [self._division(i, operands[0][0]) for i in group]
+            self._add(operation, targets, operands, [self._last(operands[0][0])], numbers)
             self._done.update(targets)
             pending = [i for i in pending if i not in group]
 
     def _like(self, number: int, first: QuotientNumbers) -> bool:
         quotient = self._quotients[number]
-        return not quotient.wide and quotient.numerator == first.numerator
+        if quotient.wide or first.wide:
+            return quotient is first
+        return quotient.numerator == first.numerator
 
     def _division(self, number: int, numerator: int, factor: int = 1) -> tuple[int, int, int, int]:
         quotient = self._quotients[number]
