@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from fastindex.arguments import Integers
 from fastindex.errors import FastIndexError
-from fastindex.kernels.index_cpu import CLIP, COUNTED, RAISE, SWAPPED, WRAP, block_length, run_program, scratch_size
+from fastindex.kernels.index_blocks import CLIP, COUNTED, RAISE, SWAPPED, WRAP
+from fastindex.kernels.index_cpu import block_length, run_program, scratch_size
 from fastindex.kernels.index_table import QuotientNumbers, StepTable, step_table
 from fastindex.kernels.memory import STORED
 from fastindex.lowering.division import division
-from fastindex.lowering.index_program import IndexProgram
+from fastindex.lowering.index_form import IndexProgram
 from fastindex.threads import run_chunks, thread_count
 
 #: From this many bytes of output on, results go past the cache.

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from fastindex.arguments import MODES
 from fastindex.layout import Layout
-from fastindex.lowering.index_program import IndexProgram, linear_program, multi_program
+from fastindex.lowering.index_form import IndexProgram
+from fastindex.lowering.index_program import linear_program, multi_program
 from fastindex.shape import Shape
 
 #: With fewer elements than this, NumPy has finished before a kernel has started.

@@ -19,7 +19,7 @@ from fastindex.kernels.compilation import compile_kernels, inlined, kernel, kern
 from fastindex.kernels.index_cpu import block_length
 from fastindex.kernels.index_table import QuotientNumbers, step_table
 from fastindex.lowering.division import NARROW, division
-from fastindex.lowering.index_program import IndexProgram, Quotient
+from fastindex.lowering.index_form import IndexProgram, Quotient
 
 # Arithmetic
 

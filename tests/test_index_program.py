@@ -10,16 +10,13 @@ from strategies import RandomSource, array_shapes, draw_layout, random_pair, ran
 
 from fastindex.errors import LayoutError, UnsupportedError
 from fastindex.layout import Layout
+from fastindex.lowering.index_form import IndexProgram, Quotient, without_unused_quotients, wrapped_int64
 from fastindex.lowering.index_program import (
-    IndexProgram,
-    Quotient,
     conversion_program,
     linear_program,
     multi_program,
     tile_program,
     within_tile_count,
-    without_unused_quotients,
-    wrapped_int64,
 )
 from fastindex.shape import Shape
 
