@@ -181,7 +181,5 @@ def test_works_while_the_interpreter_shuts_down():
         "    print(len(seen))\n"
         "atexit.register(last)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "10\n"
