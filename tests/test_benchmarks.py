@@ -7,6 +7,8 @@ import json
 import math
 import random
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree
 from pathlib import Path
 from typing import Any
@@ -26,12 +28,29 @@ from benchmarks import (
     cases,
     copy_ceiling,
     index_rows,
+    peers,
     relayout_rows,
     report,
 )
 
 RELAYOUTS = pytest.mark.parametrize("case", cases.RELAYOUT_CASES, ids=lambda case: case.name)
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _without_xla(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX starts threads that other tests must not fork with; it has a process of its own below."""
+    monkeypatch.setattr(peers, "xla_rivals", lambda problem: {})
+
+
+def test_xla_agrees_at_toy_size() -> None:
+    program = """
+from benchmarks import cases, relayout_rows
+for case in cases.RELAYOUT_CASES:
+    found = relayout_rows.prepared(case.source("toy"), case.destination("toy"), 1)
+    assert "XLA jit" in found or case.element_type == "s4", case.name
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=300)
 
 
 @RELAYOUTS
@@ -187,7 +206,6 @@ def test_a_wrong_rival_shows(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return type(rival)(rival.run, result)
 
-    peers = importlib.import_module("benchmarks.peers")
     right = peers.numpy_rival
     monkeypatch.setattr(peers, "numpy_rival", wrong)
     with pytest.raises(AssertionError, match="wrong result"):

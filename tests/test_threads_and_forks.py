@@ -73,8 +73,8 @@ assert answers == [(17, True)] * 6, answers
 def in_a_fork(task: Any) -> int:
     """Run a task in a forked child; its exit status, or the negative number of the signal that ended it."""
     with warnings.catch_warnings():
-        # Python 3.12 and later warn of other threads; that a child works all the same is the point.
-        warnings.simplefilter("ignore", DeprecationWarning)
+        # Python 3.12 and later, and JAX, warn of other threads; that a child works all the same is the point.
+        warnings.simplefilter("ignore")
         child = os.fork()
     if child == 0:
         status = 1
