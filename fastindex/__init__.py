@@ -115,7 +115,8 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "fastindex.indexing": ("convert_index", "linear_index", "multi_index", "tile_index"),
     "fastindex.numpy_dropins": ("ravel_multi_index", "unravel_index"),
     "fastindex.relayouts": ("pack", "plan_relayout", "relayout", "unpack"),
-    "fastindex.explain": ("explain", "suggest_tiles"),
+    "fastindex.explanation": ("explain", "suggest_tiles"),
+    "fastindex.format_names": ("layout_name", "named_layout"),
     "fastindex.drawing": ("draw",),
     "fastindex.hlo_report": ("report",),
 }

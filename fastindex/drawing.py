@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from html import escape
 from typing import Protocol, runtime_checkable
 
 from fastindex.drawing_svg import svg_of
 from fastindex.drawing_text import text_of
+from fastindex.errors import FastIndexError
 from fastindex.pictures import layout_scene, relayout_scene
 from fastindex.scene import Scene
 from fastindex.shape import Shape
@@ -94,6 +96,25 @@ class Picture:
 
     def __str__(self) -> str:
         return self.text(colour=False)
+
+
+def shape_html(shape: Shape) -> str:
+    """Give what a notebook shows for a shape: its text, its bytes, and its picture where it has one.
+
+    Examples
+    --------
+    >>> shape_html(Shape.parse("(f32[2], f32[3])"))
+    '<div><code>(f32[2]{0}, f32[3]{0})</code>, 20 bytes</div>'
+    """
+    text = f"<code>{escape(str(shape))}</code>"
+    try:
+        nbytes = f"{shape.nbytes:,} bytes"
+    except FastIndexError:
+        return f"<div>{text}</div>"
+    if shape.nbytes != shape.logical_nbytes:
+        nbytes += f" for {shape.logical_nbytes:,} bytes of elements"
+    picture = Picture(shape).svg() if shape.is_array else ""
+    return f"<div>{text}, {nbytes}</div>{picture}"
 
 
 def draw(subject: Shape | str | RelayoutLike) -> Picture:

@@ -1,8 +1,9 @@
 """Names that other libraries give to layouts, ``NHWC``, ``nChw16c`` or ``OIhw16i16o``, and the layouts they mean.
 
-The letters name dimensions, most major first; ``16c`` is a block of 16 of dimension c. As in oneDNN and PyTorch the name
-tells the order in memory and not the order of the dimensions: that is N, C, D, H, W for activations and G, O, I, D, H, W
-for weights, whatever the name. Capital letters mark the dimensions that have blocks (oneDNN), or all (TVM).
+The letters name dimensions, most major first; ``16c`` is a block of 16 of dimension c. As in oneDNN and PyTorch the
+name tells the order in memory and not the order of the dimensions: that is N, C, D, H, W for activations and
+G, O, I, D, H, W for weights, whatever the name. Capital letters mark the dimensions that have blocks (oneDNN), or all
+of them (TVM).
 
 Source of the spelling: oneDNN's ``dnnl_format_tag_t`` in ``dnnl_types.h``, TVM's ``tir/data_layout.h``.
 """
@@ -39,8 +40,8 @@ def named_layout(
     Parameters
     ----------
     name : str
-        ``NHWC``, ``nhwc``, ``nChw16c``, ``NCHW16c``, ``OIhw4i16o4i``, ``aBcd16b``; or ``TPU`` for the layout that XLA's
-        TPU compiler gives an array of this type and these dimensions.
+        ``NHWC``, ``nhwc``, ``nChw16c``, ``NCHW16c``, ``OIhw4i16o4i``, ``aBcd16b``; or ``TPU`` for the layout that
+        XLA's TPU compiler gives an array of this type and these dimensions, order included.
     element_type : ElementType, str or NumPy dtype, optional
     dimensions : sequence of int, optional
         Both are needed for ``TPU`` only.
@@ -59,7 +60,7 @@ def named_layout(
     ('{1,3,2,0}', '{3,2,1,0:T(16,1,1)}', '{3,2,1,0:T(16,16,1,1)(16,1,1,1)}')
     >>> str(named_layout("NHWC", logical="NHWC"))
     '{3,2,1,0}'
-    >>> str(named_layout("TPU", "bf16", (1024, 1000)))
+    >>> str(named_layout("TPU", "bf16", (1000, 1024)))
     '{1,0:T(8,128)(2,1)}'
     """
     if name.upper() == _TPU:
@@ -128,9 +129,8 @@ def _parse(name: str) -> tuple[str, list[tuple[int, str]]]:
     spelled = "".join(letter.upper() if letter in blocked else letter for letter in outer)
     if letters not in (spelled, outer.upper()) or (blocks and letters == outer):
         blocks_text = parts.group(2)
-        raise FastIndexError(
-            f"{name!r} must be spelled {spelled + blocks_text!r} as in oneDNN or {outer.upper() + blocks_text!r} as in TVM"
-        )
+        in_onednn, in_tvm = spelled + blocks_text, outer.upper() + blocks_text
+        raise FastIndexError(f"{name!r} must be spelled {in_onednn!r} as in oneDNN or {in_tvm!r} as in TVM")
     return outer, blocks
 
 
@@ -145,15 +145,16 @@ def _logical_order(name: str, outer: str, logical: str | None) -> str:
     if set(outer) == set(_ANY[: len(outer)]):
         return _ANY[: len(outer)]
     raise FastIndexError(
-        f"{name!r} is no format name: its letters must be among N, C, D, H, W, among G, O, I, D, H, W, or be a, b, c, ..."
+        f"{name!r} is no format name: its letters must be among N, C, D, H, W, or among G, O, I, D, H, W, "
+        "or a, b, c, ..."
     )
 
 
 def _tiles(places: Sequence[int], blocks: Sequence[Block]) -> tuple[tuple[int, ...], ...]:
     """The tiles that put `blocks` behind the dimensions in the order `places`, most major first.
 
-    The first tile splits whole blocks off all dimensions, in their own order. The blocks that are in order by then stay;
-    each further tile moves one block, or one part of a block, to the end.
+    The first tile splits whole blocks off all dimensions, in their own order. The blocks that are in order by then
+    stay; each further tile moves one block, or one part of a block, to the end.
     """
     if not blocks:
         return ()
@@ -197,6 +198,8 @@ def _spelled(layout: Layout, logical: str | None) -> str | None:
         return None
     variables = [Variable(d, size, True) for d in range(rank)]
     representative = Shape("s8", (size,) * rank, Layout(layout.minor_to_major, tiles=layout.tiles))
+    if representative.slot_count != representative.element_count:
+        return None
     digits = slot_digits(representative, [digit(1, variable, 1, None) for variable in variables], {})
     ordered = sorted(digits, key=lambda d: -d.weight)
     outer, blocks = ordered[:rank], ordered[rank:]

@@ -11,6 +11,7 @@ from fastindex.errors import LayoutError, OutOfBoundsError, UnsupportedError
 from fastindex.integers import as_integer, as_integers
 from fastindex.layout import Layout
 from fastindex.printing import format_shape
+from fastindex.shape_conversions import ShapeConversions
 from fastindex.shape_rules import Bools, Ints, check_dimensions, check_fit, checked_dynamic
 from fastindex.sizes import bytes_of, check_sized, count_slots, sum_bytes
 
@@ -21,7 +22,7 @@ Reduced = tuple[Any, ...]
 _LETTERS: tuple[tuple[str, ...], ...] = ((), ("x",), ("y", "x"), ("z", "y", "x"), ("p", "z", "y", "x"))
 
 
-class Shape:
+class Shape(ShapeConversions):
     """The shape of an array and how it lies in memory; frozen, hashable, validated once.
 
     Tuples, tokens, opaque values and buffers come from `Shape.tuple`, `Shape.token`, `Shape.opaque` and

@@ -67,14 +67,9 @@ def tpu_layout(element_type: ElementType, dimensions: Sequence[int]) -> Layout:
     >>> str(tpu_layout(ElementType.of("f32"), (100000, 3)))
     '{0,1:T(4,128)}'
     """
-    best: tuple[int, Layout] | None = None
-    for order in orders_of_two_minor(len(dimensions)):
-        layout = tpu_layout_in_order(element_type, dimensions, order)
-        slots = Shape(element_type, dimensions, layout).slot_count
-        if best is None or slots < best[0]:
-            best = slots, layout
-    assert best is not None
-    return best[1]
+    orders = orders_of_two_minor(len(dimensions))
+    layouts = [tpu_layout_in_order(element_type, dimensions, order) for order in orders]
+    return min(layouts, key=lambda layout: Shape(element_type, dimensions, layout).slot_count)
 
 
 def tpu_layout_in_order(

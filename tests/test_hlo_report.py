@@ -121,9 +121,7 @@ def test_what_does_not_count() -> None:
 
 
 def test_strings_over_several_lines() -> None:
-    text = module(
-        'p = f32[2] parameter(0), backend_config="', "q = s8[3] add(p)", '", a="b"', "r = f32[2] add(p)"
-    )
+    text = module('p = f32[2] parameter(0), backend_config="', "q = s8[3] add(p)", '", a="b"', "r = f32[2] add(p)")
     report = fi.report(text)
     assert counted(report) == {"f32[2]{0}": 2}
     assert report.problems == ()
@@ -281,9 +279,7 @@ def test_memory_is_bounded_by_the_chunk() -> None:
 
 def test_a_long_tuple_and_a_long_string_cross_chunks() -> None:
     shapes = ", ".join(f"f32[{i},2]{{1,0}}" for i in range(1, 50_000))
-    text = module(
-        f'%t = ({shapes}) custom-call(), backend_config="{"x" * (5 << 20)}"', "%p = s8[] parameter(0)"
-    )
+    text = module(f'%t = ({shapes}) custom-call(), backend_config="{"x" * (5 << 20)}"', "%p = s8[] parameter(0)")
     report = fi.report(text)
     assert report.buffer_count == 50_000
     assert report.problems == ()

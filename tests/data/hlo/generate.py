@@ -46,13 +46,9 @@ def convolutions(images: Array, first: Array, second: Array, labels: Array) -> t
     """Three channels in, statistics, a strided second layer, the gradient of both."""
 
     def loss(weights: tuple[Array, Array]) -> Array:
-        x = jax.lax.conv_general_dilated(
-            images, weights[0], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
+        x = jax.lax.conv_general_dilated(images, weights[0], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
         x = jax.nn.relu((x - x.mean((0, 1, 2))) * jax.lax.rsqrt(x.var((0, 1, 2)) + 1e-5))
-        x = jax.lax.conv_general_dilated(
-            x, weights[1], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
+        x = jax.lax.conv_general_dilated(x, weights[1], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
         return jnp.mean((x.mean((1, 2)) - labels) ** 2)
 
     return jax.grad(loss)((first, second))
@@ -97,16 +93,12 @@ def shape(dtype: Any, *dimensions: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(dimensions, dtype)
 
 
-def compile_module(
-    name: str, topology: str, devices: int, function: Callable[..., Any], *arguments: Any
-) -> None:
+def compile_module(name: str, topology: str, devices: int, function: Callable[..., Any], *arguments: Any) -> None:
     description = topologies.get_topology_desc(topology, "tpu")
     mesh = Mesh(np.array(description.devices[:devices]), ("x",))
     replicated = NamedSharding(mesh, PartitionSpec())
     over_batch = NamedSharding(mesh, PartitionSpec("x"))
-    shardings = [
-        over_batch if devices > 1 and i == len(arguments) - 1 else replicated for i in range(len(arguments))
-    ]
+    shardings = [over_batch if devices > 1 and i == len(arguments) - 1 else replicated for i in range(len(arguments))]
     jitted = jax.jit(function, in_shardings=tuple(shardings), out_shardings=replicated)
     text = jitted.lower(*arguments).compile().as_text()
     Path(f"{name}.txt").write_text(text, encoding="utf-8")
@@ -116,9 +108,7 @@ def compile_module(
 def main() -> None:
     f32, bf16 = jnp.float32, jnp.bfloat16
     compile_module("centred_v5e", "v5e:2x2", 1, centred, shape(f32, 1000, 3))
-    compile_module(
-        "nearest_neighbours_v5e", "v5e:2x2", 1, nearest_neighbours, shape(f32, 4000, 3), shape(f32, 100, 3)
-    )
+    compile_module("nearest_neighbours_v5e", "v5e:2x2", 1, nearest_neighbours, shape(f32, 4000, 3), shape(f32, 100, 3))
     compile_module(
         "convolutions_v4", "v4:2x2x1", 1, convolutions,
         shape(f32, 16, 64, 64, 3), shape(f32, 3, 3, 3, 20), shape(f32, 3, 3, 20, 36), shape(f32, 16, 36),
@@ -155,9 +145,7 @@ def print_layouts(topology: str, dtype: str, seed: int) -> None:
     replicated = NamedSharding(mesh, PartitionSpec())
 
     def total(*arrays: Array) -> Array:
-        return sum(
-            jnp.real(x.astype(jnp.complex64 if dtype == "complex64" else jnp.float32)).sum() for x in arrays
-        )
+        return sum(jnp.real(x.astype(jnp.complex64 if dtype == "complex64" else jnp.float32)).sum() for x in arrays)
 
     jitted = jax.jit(total, in_shardings=replicated, out_shardings=replicated, keep_unused=True)
     for i in range(0, 40, 10):
