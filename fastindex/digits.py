@@ -8,6 +8,7 @@ it is made of.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -55,7 +56,7 @@ class Digit:
 
 Digits = tuple[Digit, ...]
 #: Numbers for sums that a tile size splits unevenly.
-Names = dict[tuple[Hashable, int], int]
+Names = dict[tuple[Digits, int], int]
 
 
 def digit(weight: int, variable: Variable, low: int, high: int | None) -> Digits:
@@ -126,41 +127,33 @@ def largest_sum(digits: Digits) -> int:
     return sum(d.weight * d.largest for d in digits)
 
 
-def canonical(digits: Iterable[Digit]) -> frozenset[tuple[Variable, int, int | None, int]]:
+def canonical(digits: Iterable[Digit]) -> Digits:
     """Give a sum of digits in a form that is the same for sums that differ only in how digits are cut up.
 
     Examples
     --------
     >>> x = Variable("x", 8, True)
-    >>> cut = digit(1, x, 1, 4) + digit(4, x, 4, None)
+    >>> cut = digit(4, x, 4, None) + digit(1, x, 1, 4)
     >>> canonical(cut) == canonical(digit(1, x, 1, None))
     True
     """
-    return frozenset([(d.variable, d.low, d.high, d.weight) for d in joined(digits)])
-
-
-def joined(digits: Iterable[Digit]) -> Digits:
-    """Put neighbouring digits of one variable together where they are one digit.
-
-    Examples
-    --------
-    >>> x = Variable("x", 8, True)
-    >>> joined(digit(1, x, 1, 4) + digit(4, x, 4, None)) == digit(1, x, 1, None)
-    True
-    """
-    kept: list[Digit] = []
-    for d in sorted(digits, key=lambda d: (str(d.variable.key), d.low)):
-        last = kept[-1] if kept else None
+    weights: Counter[tuple[Variable, int, int | None]] = Counter()
+    for d in digits:
+        weights[d.variable, d.low, d.high] += d.weight
+    joined: list[Digit] = []
+    for variable, low, high in sorted(weights, key=lambda key: (str(key[0].key), key[1], key[2] or 0)):
+        made = Digit(weights[variable, low, high], variable, low, high)
+        last = joined[-1] if joined else None
         if (
             last is not None
-            and last.variable == d.variable
-            and last.high == d.low
-            and last.weight * d.low == d.weight * last.low
+            and last.variable == variable
+            and last.high == low
+            and last.weight * low == made.weight * last.low
         ):
-            kept[-1] = Digit(last.weight, last.variable, last.low, d.high)
+            joined[-1] = Digit(last.weight, variable, last.low, high)
         else:
-            kept.append(d)
-    return tuple(kept)
+            joined.append(made)
+    return tuple(joined)
 
 
 def slot_digits(shape: Shape, coordinates: Sequence[Digits], names: Names) -> Digits:

@@ -41,9 +41,9 @@ def slot_strides(shape: Shape) -> tuple[int, ...] | None:
     digits = slot_digits(shape, [digit(1, variable, 1, None) for variable in variables], {})
     strides: list[int | None] = [None] * shape.rank
     whole = True
-    for variable, low, high, weight in canonical(digits):
-        if low == 1 and high is None and variable.is_coordinate:
-            strides[variables.index(variable)] = weight
+    for d in canonical(digits):
+        if d.low == 1 and d.high is None and d.variable.is_coordinate:
+            strides[variables.index(d.variable)] = d.weight
         else:
             whole = False
     if whole:
