@@ -24,10 +24,10 @@ from fastindex.threads import run_chunks, thread_count
 #: From this many bytes of output on, results go past the cache.
 STREAMED_BYTES = 4 << 20
 
-#: Fewer elements than this stay on the caller's thread.
-SMALL_CALL = 1 << 15
+#: Up to this many elements stay on the caller's thread; waking another takes about as long.
+SMALL_CALL = 1 << 17
 
-_SMALLEST_CHUNK = 1 << 14
+_SMALLEST_CHUNK = 1 << 15
 _LARGEST_CHUNK = 1 << 18
 
 _CODES = {np.dtype(name): code for code, name in enumerate(STORED)}

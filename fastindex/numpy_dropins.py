@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments import MODES
+from fastindex.arguments import MODES, common_shape
 from fastindex.layout import Layout
 from fastindex.lowering.index_form import IndexProgram
 from fastindex.lowering.index_program import linear_program, multi_program
@@ -75,20 +75,21 @@ def _is_plain(array: NDArray[Any]) -> bool:
 
 
 def _bulk(multi_index: Any) -> list[NDArray[Any]] | None:
-    """Give the coordinates if they are plain arrays and at least one is large."""
-    if type(multi_index) not in (tuple, list, np.ndarray) or not len(multi_index):
+    """Give the coordinates if they are plain arrays that may broadcast to a large one."""
+    if type(multi_index) not in (tuple, list, np.ndarray):
         return None
-    large = False
+    sizes = set()
     for array in multi_index:
         if type(array) is not np.ndarray or not _is_plain(array):
             return None
-        large = large or array.size >= SMALLEST
-    return list(multi_index) if large else None
+        sizes.add(array.size)
+    # Arrays of different sizes may broadcast to the product of these at most.
+    return list(multi_index) if sizes and (max(sizes) >= SMALLEST or math.prod(sizes) >= SMALLEST) else None
 
 
 def _sizes(dims: Any) -> tuple[int, ...] | None:
     try:
-        sizes = tuple(operator.index(size) for size in (dims if np.iterable(dims) else (dims,)))
+        sizes = tuple([operator.index(size) for size in (dims if np.iterable(dims) else (dims,))])
     except TypeError:
         return None
     if not sizes or min(sizes) < 1 or math.prod(sizes) >= 2**63:
@@ -97,9 +98,10 @@ def _sizes(dims: Any) -> tuple[int, ...] | None:
 
 
 def _modes(mode: Any, count: int) -> tuple[str, ...] | None:
-    modes = (mode,) * count if isinstance(mode, str) else mode
-    if isinstance(modes, tuple | list) and len(modes) == count and all(m in MODES for m in modes):
-        return tuple(modes)
+    if isinstance(mode, str):
+        return (mode,) * count if mode in MODES else None
+    if isinstance(mode, tuple | list) and len(mode) == count and all(m in MODES for m in mode):
+        return tuple(mode)
     return None
 
 
@@ -120,7 +122,9 @@ def _run_ravel(
     if turned:
         coordinates = [array.T for array in coordinates]
     try:
-        common = np.broadcast_shapes(*(array.shape for array in coordinates))
+        common = common_shape(coordinates)
+        if math.prod(common) < SMALLEST:
+            return None
         outputs = new_outputs(1, common)
         run(_programs(sizes, order)[0], coordinates, outputs, common, modes=modes)
     except (OffenderFoundError, ValueError):

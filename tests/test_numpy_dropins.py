@@ -72,7 +72,7 @@ def test_bulk_calls(seed, calls):
         multi[0] = multi[0][..., :1]
     plain = dtype.isnative and dtype != np.uint64
     both("ravel_multi_index", tuple(multi), dims, mode=mode, order=order)
-    ravelled = plain and max(array.size for array in multi) >= numpy_dropins.SMALLEST
+    ravelled = plain and np.broadcast(*multi).size >= numpy_dropins.SMALLEST
     assert calls[0] == ravelled
     linear = numbers.integers(0, np.prod(dims), common)
     if source.random() < 0.3:
@@ -125,6 +125,11 @@ def test_odd_calls_end_as_numpys(arguments, options):
 @pytest.mark.parametrize("shape", [(), 7, (7,), [7, 3], (0, 3), (-1, 3), (2**40, 2**40), (2.0, 3), "ab"])
 def test_odd_shapes_end_as_numpys(shape):
     both("unravel_index", np.zeros(5000, np.int64), shape)
+
+
+def test_small_arrays_that_make_a_large_one(calls):
+    both("ravel_multi_index", np.ix_(np.arange(90), np.arange(80)), (90, 80))
+    assert calls == [1]
 
 
 def test_masked_arrays_and_other_subclasses_are_numpys(calls):
