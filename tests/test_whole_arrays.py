@@ -328,26 +328,78 @@ LARGE_PAIRS = [
 ]
 
 
-def by_index(buffer: Any, source: str, destination: str) -> Any:
-    """A relayout by NumPy's fancy indexing on slots that `test_indexing` has checked."""
-    shape = fi.Shape.parse(destination)
-    array = fi.unpack(buffer, source)
-    moved = np.zeros(shape.slot_count, array.dtype)
-    moved[fi.linear_index(shape, np.indices(array.shape).reshape(array.ndim, -1))] = array.ravel()
-    return moved
+def unpacked_slots(buffer: bytes, shape: fi.Shape) -> Any:
+    """One opaque number for each slot of a buffer."""
+    bits = shape.element_bits
+    data = np.frombuffer(buffer, np.uint8)
+    if bits >= 8:
+        return data.view(np.dtype((np.void, bits // 8)))
+    parts = [(data >> shift) & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+    return np.stack(parts, axis=1).reshape(-1)[: shape.slot_count].view(np.dtype((np.void, 1)))
+
+
+def packed_slots(slots: Any, shape: fi.Shape) -> bytes:
+    """The inverse of `unpacked_slots`."""
+    bits = shape.element_bits
+    if bits >= 8:
+        return bytes(slots.tobytes())
+    per_byte = 8 // bits
+    padded = np.zeros(-(-len(slots) // per_byte) * per_byte, np.uint8)
+    padded[: len(slots)] = slots.view(np.uint8)
+    parts = padded.reshape(-1, per_byte) << np.arange(0, 8, bits, dtype=np.uint8)
+    return bytes(np.bitwise_or.reduce(parts, axis=1).astype(np.uint8).tobytes())
+
+
+def by_index(buffer: bytes, source: str, destination: str) -> bytes:
+    """A relayout by NumPy's fancy indexing, on slots that `test_indexing` has checked."""
+    first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
+    indices = np.indices(first.dimensions).reshape(first.rank, -1)
+    elements = unpacked_slots(buffer, first)[fi.linear_index(first, indices)]
+    moved = np.zeros(second.slot_count, elements.dtype)
+    moved[fi.linear_index(second, indices)] = elements
+    return packed_slots(moved, second)
+
+
+def random_buffer(shape: fi.Shape, seed: int) -> bytes:
+    """Random bytes; small types keep to the bits they have."""
+    data = np.random.default_rng(seed).integers(0, 256, shape.nbytes, np.uint8)
+    if shape.element_bits == 8:
+        data &= (1 << shape.element_type.bits) - 1
+    return bytes(data.tobytes())
+
+
+@pytest.mark.parametrize("first", strategies.seeds(600)[::50])
+def test_random_relayouts_of_medium_arrays(first: int) -> None:
+    """Arrays large enough for every kernel and every remainder, against fancy indexing."""
+    for seed in range(first, first + 50):
+        source, destination = map(str, strategies.medium_pair(seed))
+        buffer = random_buffer(fi.Shape.parse(source), seed)
+        expected = by_index(buffer, source, destination)
+        moved = fi.relayout(buffer, source, destination, threads=1 + seed % 2)
+        assert raw(moved) == expected, f"seed {seed}: {source} to {destination}"
+
+
+@pytest.mark.parametrize("first", strategies.seeds(200)[::50])
+def test_random_packing_of_medium_arrays(first: int) -> None:
+    for seed in range(first, first + 50):
+        _, layout = strategies.medium_pair(seed)
+        shape = fi.Shape.parse(str(layout))
+        plain = fi.Shape(shape.element_type, shape.dimensions)
+        buffer = random_buffer(plain, seed)
+        array = np.frombuffer(buffer, shape.element_type.numpy_dtype).reshape(shape.dimensions)
+        packed = fi.pack(array, shape, threads=1 + seed % 2)
+        assert raw(packed) == by_index(buffer, str(plain), str(shape)), f"seed {seed}: {shape}"
+        assert raw(fi.unpack(packed, shape)) == buffer, f"seed {seed}: {shape}"
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize(("source", "destination"), LARGE_PAIRS)
 def test_large_arrays(source: str, destination: str, threads: int) -> None:
-    shape = fi.Shape.parse(source)
-    bits = reference.VALUE_BITS[str(shape.element_type)]
-    patterns = np.random.default_rng(1).integers(0, 2 ** min(bits, 8), shape.element_count)
-    array = patterns.astype(shape.element_type.numpy_dtype).reshape(shape.dimensions)
-    buffer = fi.pack(array, source, threads=threads)
-    np.testing.assert_array_equal(fi.unpack(buffer, source, threads=threads), array)
+    buffer = random_buffer(fi.Shape.parse(source), 1)
     moved = fi.relayout(buffer, source, destination, threads=threads)
-    assert raw(moved) == raw(by_index(buffer, source, destination))
+    assert raw(moved) == by_index(buffer, source, destination)
+    array = fi.unpack(buffer, source, threads=threads)
+    assert raw(fi.pack(array, destination, threads=threads)) == raw(moved)
 
 
 # The comparison itself can fail
