@@ -108,7 +108,7 @@ def divided(digits: Digits, tile_size: int, names: Names) -> tuple[Digits, Digit
     if largest_sum(remainder) < tile_size:
         return quotient, remainder
     # No sum of digits: what could not be split becomes two variables, the same ones wherever it appears.
-    name = names.setdefault((canonical(remainder), tile_size), len(names))
+    name = names.setdefault((joined(remainder), tile_size), len(names))
     top = largest_sum(remainder)
     return (
         quotient + digit(1, Variable(("quotient", name), top // tile_size + 1, False), 1, None),
@@ -127,33 +127,33 @@ def largest_sum(digits: Digits) -> int:
     return sum(d.weight * d.largest for d in digits)
 
 
-def canonical(digits: Iterable[Digit]) -> Digits:
-    """Give a sum of digits in a form that is the same for sums that differ only in how digits are cut up.
+def joined(digits: Iterable[Digit]) -> Digits:
+    """Put the digits of a sum together, so that sums that differ only in how digits are cut up are the same.
 
     Examples
     --------
     >>> x = Variable("x", 8, True)
     >>> cut = digit(4, x, 4, None) + digit(1, x, 1, 4)
-    >>> canonical(cut) == canonical(digit(1, x, 1, None))
+    >>> joined(cut) == joined(digit(1, x, 1, None))
     True
     """
     weights: Counter[tuple[Variable, int, int | None]] = Counter()
     for d in digits:
         weights[d.variable, d.low, d.high] += d.weight
-    joined: list[Digit] = []
+    kept: list[Digit] = []
     for variable, low, high in sorted(weights, key=lambda key: (str(key[0].key), key[1], key[2] or 0)):
         made = Digit(weights[variable, low, high], variable, low, high)
-        last = joined[-1] if joined else None
+        last = kept[-1] if kept else None
         if (
             last is not None
             and last.variable == variable
             and last.high == low
             and last.weight * low == made.weight * last.low
         ):
-            joined[-1] = Digit(last.weight, variable, last.low, high)
+            kept[-1] = Digit(last.weight, variable, last.low, high)
         else:
-            joined.append(made)
-    return tuple(joined)
+            kept.append(made)
+    return tuple(kept)
 
 
 def slot_digits(shape: Shape, coordinates: Sequence[Digits], names: Names) -> Digits:
@@ -184,7 +184,7 @@ def slot_digits(shape: Shape, coordinates: Sequence[Digits], names: Names) -> Di
             case DimensionAxis(dimension=dimension):
                 known[axis] = coordinates[dimension]
             case MergedAxis(outer=outer, inner=inner):
-                known[axis] = joined(scaled(known[outer], inner.size) + known[inner])
+                known[axis] = canonical(scaled(known[outer], inner.size) + known[inner])
             case CountAxis(whole=whole, tile_size=tile_size):
                 known[axis] = divided(known[whole], tile_size, names)[0]
             case OffsetAxis(whole=whole, size=size):
@@ -208,7 +208,7 @@ def always_equal(a: Digits, b: Digits) -> bool | None:
     >>> always_equal(digit(1, x, 1, 4) + digit(8, x, 4, None), digit(1, x, 1, None))
     False
     """
-    if canonical(a) == canonical(b):
+    if joined(a) == joined(b):
         return True
     variables = {d.variable for d in (*a, *b)}
     same = [_same_weights(variable, a, b) for variable in variables]
