@@ -108,7 +108,7 @@ def divided(digits: Digits, tile_size: int, names: Names) -> tuple[Digits, Digit
     if largest_sum(remainder) < tile_size:
         return quotient, remainder
     # No sum of digits: what could not be split becomes two variables, the same ones wherever it appears.
-    name = names.setdefault((joined(remainder), tile_size), len(names))
+    name = names.setdefault((canonical(remainder), tile_size), len(names))
     top = largest_sum(remainder)
     return (
         quotient + digit(1, Variable(("quotient", name), top // tile_size + 1, False), 1, None),
@@ -127,14 +127,14 @@ def largest_sum(digits: Digits) -> int:
     return sum(d.weight * d.largest for d in digits)
 
 
-def joined(digits: Iterable[Digit]) -> Digits:
+def canonical(digits: Iterable[Digit]) -> Digits:
     """Put the digits of a sum together, so that sums that differ only in how digits are cut up are the same.
 
     Examples
     --------
     >>> x = Variable("x", 8, True)
     >>> cut = digit(4, x, 4, None) + digit(1, x, 1, 4)
-    >>> joined(cut) == joined(digit(1, x, 1, None))
+    >>> canonical(cut) == canonical(digit(1, x, 1, None))
     True
     """
     weights: Counter[tuple[Variable, int, int | None]] = Counter()
@@ -208,7 +208,7 @@ def always_equal(a: Digits, b: Digits) -> bool | None:
     >>> always_equal(digit(1, x, 1, 4) + digit(8, x, 4, None), digit(1, x, 1, None))
     False
     """
-    if joined(a) == joined(b):
+    if canonical(a) == canonical(b):
         return True
     variables = {d.variable for d in (*a, *b)}
     same = [_same_weights(variable, a, b) for variable in variables]

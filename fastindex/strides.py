@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import SupportsIndex
 
 from fastindex.bitcasts import MOST_ELEMENTS_VISITED
-from fastindex.digits import Variable, digit, joined, slot_digits
+from fastindex.digits import Variable, canonical, digit, slot_digits
 from fastindex.errors import UnsupportedError
 from fastindex.index_queries import indices
 from fastindex.scalar_index import slot_of
@@ -41,7 +41,7 @@ def slot_strides(shape: Shape) -> tuple[int, ...] | None:
     digits = slot_digits(shape, [digit(1, variable, 1, None) for variable in variables], {})
     strides: list[int | None] = [None] * shape.rank
     whole = True
-    for d in joined(digits):
+    for d in canonical(digits):
         if d.low == 1 and d.high is None and d.variable.is_coordinate:
             strides[variables.index(d.variable)] = d.weight
         else:
