@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex
 
-from fastindex.digits import Variable, digit, joined, slot_digits
+from fastindex.digits import Variable, canonical, digit, slot_digits
 from fastindex.element_types import ElementType
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.layout import COMBINE, Layout
@@ -304,7 +304,7 @@ def to_cute(shape: Shape) -> CuteLayout:
         raise UnsupportedError(f"only arrays have a CuTe layout, not {shape}")
     shape.slot_count  # noqa: B018 - raises where the shape has no size
     variables = [Variable(d, size, True) for d, size in enumerate(shape.dimensions)]
-    digits = joined(slot_digits(shape, [digit(1, variable, 1, None) for variable in variables], {}))
+    digits = canonical(slot_digits(shape, [digit(1, variable, 1, None) for variable in variables], {}))
     sizes: list[CuteTuple] = []
     strides: list[CuteTuple] = []
     for variable, size in zip(variables, shape.dimensions, strict=True):
