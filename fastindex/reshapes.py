@@ -12,17 +12,14 @@ from itertools import pairwise
 from typing import SupportsIndex
 
 from fastindex.bitcasts import is_untiled, reshape_is_bitcast
+from fastindex.dimension_edits import descending_with_same_physical_layout, drop_degenerate_dimensions
 from fastindex.errors import LayoutError, UnsupportedError
 from fastindex.integers import as_integers, spelled
 from fastindex.layout import Layout
 from fastindex.layout_queries import is_monotonic_with_dim0_major
 from fastindex.permutations import checked_permutation, inverse, permuted
 from fastindex.shape import Shape
-from fastindex.shape_edits import (
-    descending_with_same_physical_layout,
-    drop_degenerate_dimensions,
-    with_layout,
-)
+from fastindex.shape_edits import with_layout
 from fastindex.sizes import check_placed
 
 Pairs = list[tuple[int, int]]
