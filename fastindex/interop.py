@@ -134,10 +134,10 @@ def shape_from_torch(tensor: Any) -> Shape:
 
     Examples
     --------
-    >>> import torch  # doctest: +SKIP
-    >>> x = torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)  # doctest: +SKIP
-    >>> str(shape_from_torch(x))  # doctest: +SKIP
-    'f32[2,3,4,5]{1,3,2,0}'
+    A process with PyTorch says::
+
+        shape_from_torch(torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last))
+        Shape.parse('f32[2,3,4,5]{1,3,2,0}')
     """
     if str(tensor.layout) != "torch.strided" or tensor.is_quantized or tensor.is_nested:
         raise UnsupportedError(f"only strided tensors have an XLA layout, not {tensor.layout} {tensor.dtype}")
@@ -177,8 +177,11 @@ def layout_from_jax(layout: Any) -> Layout:
 
     Examples
     --------
-    >>> from jax.experimental.layout import Layout as JaxLayout  # doctest: +SKIP
-    >>> str(layout_from_jax(JaxLayout((1, 0), ((8, 128),))))  # doctest: +SKIP
+    Anything with the fields of JAX's class will do:
+
+    >>> from types import SimpleNamespace
+    >>> like_jax = SimpleNamespace(major_to_minor=(1, 0), tiling=((8, 128),), sub_byte_element_size_in_bits=0)
+    >>> str(layout_from_jax(like_jax))
     '{0,1:T(8,128)}'
     """
     inner = getattr(layout, "layout", layout)
@@ -209,9 +212,10 @@ def shape_from_jax(source: Any, dimensions: Iterable[SupportsIndex] | None = Non
 
     Examples
     --------
-    >>> import jax.numpy as jnp  # doctest: +SKIP
-    >>> str(shape_from_jax(jnp.zeros((3, 5))))  # doctest: +SKIP
-    'f32[3,5]{1,0}'
+    >>> from types import SimpleNamespace
+    >>> like_jax = SimpleNamespace(major_to_minor=(1, 0), tiling=((8, 128),), sub_byte_element_size_in_bits=0)
+    >>> str(shape_from_jax(like_jax, (3, 5), "f32"))
+    'f32[3,5]{0,1:T(8,128)}'
     """
     if not hasattr(source, "dtype"):
         if dimensions is None or element_type is None:
@@ -243,8 +247,10 @@ def layout_to_jax(layout: Layout) -> Any:
 
     Examples
     --------
-    >>> layout_to_jax(Layout((0, 1), tiles=((8, 128),)))  # doctest: +SKIP
-    Layout(major_to_minor=(1, 0), tiling=((8, 128),), sub_byte_element_size_in_bits=0)
+    A process with JAX says::
+
+        layout_to_jax(Layout((0, 1), tiles=((8, 128),)))
+        Layout(major_to_minor=(1, 0), tiling=((8, 128),), sub_byte_element_size_in_bits=0)
     """
     from jax.experimental import layout as jax_layout
 

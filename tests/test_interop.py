@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
+import importlib.util
 import itertools
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -13,29 +15,15 @@ import numpy as np
 import pytest
 import reference
 import strategies
+from array_places import check_places, order_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fastindex as fi
-from fastindex.interop import CuteTuple, layout_from_jax
+from fastindex.interop import CuteTuple
 
+HERE = Path(__file__).resolve().parent
 SIZES = ((), (5,), (3, 5), (1, 5), (5, 1), (2, 3, 4), (3, 1, 2, 1), (2, 3, 4, 5), (1, 1, 1))
-
-
-def order_of(shape: fi.Shape) -> tuple[int, ...]:
-    return shape.layout.minor_to_major
-
-
-def check_places(array: Any, shape: fi.Shape) -> None:
-    """Every element of a NumPy array that fills its memory lies in the slot that the shape says."""
-    if array.ndim == 0:
-        return
-    slow = reference.parse(str(shape))
-    base = array.__array_interface__["data"][0]
-    for index in itertools.product(*map(range, array.shape)):
-        one = array[tuple(slice(i, i + 1) for i in index)]
-        slot = (one.__array_interface__["data"][0] - base) // array.itemsize
-        assert slot == reference.linear_index(slow, index)
 
 
 # --- NumPy ----------------------------------------------------------------------------------------------------
@@ -148,144 +136,18 @@ def test_cupy() -> None:
     assert str(fi.Shape.from_numpy(cupy.zeros((3, 5), order="F"))) == "f64[3,5]{0,1}"
 
 
-# --- PyTorch --------------------------------------------------------------------------------------------------
+# --- PyTorch and JAX ------------------------------------------------------------------------------------------
 
 
-def test_torch_memory_formats() -> None:
-    torch = pytest.importorskip("torch")
-    x = torch.arange(120, dtype=torch.float32).reshape(2, 3, 4, 5)
-    assert order_of(fi.Shape.from_torch(x)) == (3, 2, 1, 0)
-    last = x.to(memory_format=torch.channels_last)
-    assert str(fi.Shape.from_torch(last)) == "f32[2,3,4,5]{1,3,2,0}"
-    check_places(last.numpy(), fi.Shape.from_torch(last))
-    assert fi.layout_name(fi.Shape.from_torch(last)) == "NHWC"
-    volume = torch.zeros(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d)
-    assert order_of(fi.Shape.from_torch(volume)) == (1, 4, 3, 2, 0)
-    assert order_of(fi.Shape.from_torch(x.permute(3, 1, 0, 2))) == (0, 3, 1, 2)
-
-
-def test_torch_element_types() -> None:
-    torch = pytest.importorskip("torch")
-    for dtype, name in {
-        torch.bool: "pred", torch.uint8: "u8", torch.int64: "s64", torch.float16: "f16", torch.bfloat16: "bf16",
-        torch.complex64: "c64", torch.float8_e4m3fn: "f8e4m3fn", torch.float8_e5m2: "f8e5m2", torch.uint16: "u16",
-    }.items():  # fmt: skip
-        tensor = torch.empty(2, 3, dtype=dtype)
-        assert str(fi.Shape.from_torch(tensor)) == f"{name}[2,3]{{1,0}}"
-        assert fi.Shape.from_torch(tensor).nbytes == tensor.untyped_storage().nbytes()
-
-
-def test_torch_refusals() -> None:
-    torch = pytest.importorskip("torch")
-    with pytest.raises(fi.UnsupportedError, match="broadcast"):
-        fi.Shape.from_torch(torch.zeros(5).expand(3, 5))
-    with pytest.raises(fi.UnsupportedError, match="gaps"):
-        fi.Shape.from_torch(torch.zeros(3, 8)[:, :5])
-    with pytest.raises(fi.UnsupportedError, match="strided"):
-        fi.Shape.from_torch(torch.zeros(3, 3).to_sparse())
-    with pytest.raises(fi.UnsupportedError, match="conjugate"):
-        fi.Shape.from_torch(torch.zeros(3, dtype=torch.complex64).conj())
-    with pytest.raises(fi.UnsupportedError, match="strided"):
-        fi.Shape.from_torch(torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged))
-
-
-# --- JAX ------------------------------------------------------------------------------------------------------
-
-
-def jax_parts() -> tuple[Any, Any, Any, Any]:
-    jax = pytest.importorskip("jax")
-    from jax.experimental.layout import Format
-    from jax.experimental.layout import Layout as JaxLayout
-
-    return jax, jax.numpy, JaxLayout, Format
-
-
-def test_jax_arrays_in_any_order() -> None:
-    jax, jnp, jax_layout, jax_format = jax_parts()
-    sharding = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
-    for order in itertools.permutations(range(3)):
-        x = jax.device_put(jnp.arange(24.0).reshape(2, 3, 4), jax_format(jax_layout(order), sharding))
-        shape = fi.Shape.from_jax(x)
-        assert order_of(shape) == order[::-1]
-        buffer = np.frombuffer(ctypes.string_at(x.unsafe_buffer_pointer(), shape.nbytes), np.float32)
-        slow = reference.parse(str(shape))
-        host = np.asarray(x)
-        for index in itertools.product(range(2), range(3), range(4)):
-            assert buffer[reference.linear_index(slow, index)] == host[index]
-        assert fi.Shape.from_jax(x.format, (2, 3, 4), "f32") == shape
-
-
-def test_jax_keeps_int4_packed() -> None:
-    jax, jnp, _, _ = jax_parts()
-    x = jax.jit(lambda a: a + 0)(jnp.array([1, 2, 3, 4, 5], jnp.int4))
-    shape = fi.Shape.from_jax(x)
-    assert str(shape) == "s4[5]{0:E(4)}"
-    expected = reference.pack(reference.parse(str(shape)), {(i,): i + 1 for i in range(5)})
-    found = ctypes.string_at(x.unsafe_buffer_pointer(), len(expected))
-    assert found[:2] == expected[:2]
-    assert found[2] & 15 == expected[2] & 15
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["{1,0}", "{0,1:T(8,128)}", "{1,0:T(8,128)(2,1)}", "{2,0,1:T(4,128)(4,1)}", "{0:T(1024)(128)(8,1)E(4)}", "{}"],
-)
-def test_jax_layouts_both_ways(text: str) -> None:
-    _, _, jax_layout, _ = jax_parts()
-    layout = fi.Layout.parse(text) if text != "{}" else fi.Layout()
-    shape = fi.Shape("f32" if "E" not in text else "s4", (8,) * layout.rank, layout)
-    there = shape.to_jax()
-    assert isinstance(there, jax_layout)
-    assert there.major_to_minor == layout.minor_to_major[::-1]
-    assert there.tiling == layout.tiles
-    assert layout_from_jax(there) == layout
-    assert fi.Shape.from_jax(there, shape.dimensions, shape.element_type) == shape
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("{1,0:PAD(9,9)}", "padded_dimensions"), ("{1,0:PV(one)}", "padding_value"), ("{1,0:T(*,4)}", r"\*"),
-        ("{1,0:L(4)}", "L"), ("{1,0:E(64)}", "E"), ("{1,0:S(1)}", "S"), ("{1,0:SC(0:4)}", "SC"), ("{1,0:M(8)}", "M"),
-        ("{1,0:D(D,C)}", "D"),
-    ],
-)  # fmt: skip
-def test_what_jax_layouts_would_lose(text: str, name: str) -> None:
-    jax_parts()
-    with pytest.raises(fi.UnsupportedError, match=f"have no {name}"):
-        fi.Shape.parse(f"f32[8,8]{text}").to_jax()
-
-
-def test_jax_refusals() -> None:
-    jax, jnp, jax_layout, jax_format = jax_parts()
-    with pytest.raises(fi.UnsupportedError, match="compiler chooses"):
-        fi.Shape.from_jax(jax_format(jax_layout.AUTO), (3,), "f32")
-    with pytest.raises(fi.UnsupportedError, match="compiler chooses"):
-        fi.Shape.from_jax(jax.ShapeDtypeStruct((3, 5), jnp.float32))
-    with pytest.raises(fi.FastIndexError, match="give dimensions"):
-        fi.Shape.from_jax(jax_layout((1, 0)))
-
-
-def test_sharded_jax_arrays_are_refused() -> None:
-    """Two devices on one CPU need a process of their own."""
-    pytest.importorskip("jax")
-    program = """
-import os
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
-import jax, jax.numpy as jnp
-import fastindex as fi
-mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
-split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
-x = jax.device_put(jnp.zeros((4, 6)), split)
-try:
-    fi.Shape.from_jax(x)
-except fi.UnsupportedError as error:
-    print(error)
-print(fi.Shape.from_jax(x.addressable_shards[0].data))
-"""
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "addressable_shards" in found.stdout
-    assert found.stdout.splitlines()[-1] == "f32[2,6]{1,0}"
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_libraries_that_start_threads(library: str) -> None:
+    """They have a process of their own, since other tests here fork."""
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / f"interop_with_{library}.py")]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE.parent)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert re.search(r"\b(\d\d|[3-9]) passed", found.stdout), found.stdout
 
 
 # --- CuTe -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,44 @@
+"""PyTorch's tensors; `test_interop.py` runs this file in a process of its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from array_places import check_places, order_of
+
+import fastindex as fi
+
+
+def test_torch_memory_formats() -> None:
+    x = torch.arange(120, dtype=torch.float32).reshape(2, 3, 4, 5)
+    assert order_of(fi.Shape.from_torch(x)) == (3, 2, 1, 0)
+    last = x.to(memory_format=torch.channels_last)
+    assert str(fi.Shape.from_torch(last)) == "f32[2,3,4,5]{1,3,2,0}"
+    check_places(last.numpy(), fi.Shape.from_torch(last))
+    assert fi.layout_name(fi.Shape.from_torch(last)) == "NHWC"
+    volume = torch.zeros(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d)
+    assert order_of(fi.Shape.from_torch(volume)) == (1, 4, 3, 2, 0)
+    assert order_of(fi.Shape.from_torch(x.permute(3, 1, 0, 2))) == (0, 3, 1, 2)
+
+
+def test_torch_element_types() -> None:
+    for dtype, name in {
+        torch.bool: "pred", torch.uint8: "u8", torch.int64: "s64", torch.float16: "f16", torch.bfloat16: "bf16",
+        torch.complex64: "c64", torch.float8_e4m3fn: "f8e4m3fn", torch.float8_e5m2: "f8e5m2", torch.uint16: "u16",
+    }.items():  # fmt: skip
+        tensor = torch.empty(2, 3, dtype=dtype)
+        assert str(fi.Shape.from_torch(tensor)) == f"{name}[2,3]{{1,0}}"
+        assert fi.Shape.from_torch(tensor).nbytes == tensor.untyped_storage().nbytes()
+
+
+def test_torch_refusals() -> None:
+    with pytest.raises(fi.UnsupportedError, match="broadcast"):
+        fi.Shape.from_torch(torch.zeros(5).expand(3, 5))
+    with pytest.raises(fi.UnsupportedError, match="gaps"):
+        fi.Shape.from_torch(torch.zeros(3, 8)[:, :5])
+    with pytest.raises(fi.UnsupportedError, match="strided"):
+        fi.Shape.from_torch(torch.zeros(3, 3).to_sparse())
+    with pytest.raises(fi.UnsupportedError, match="conjugate"):
+        fi.Shape.from_torch(torch.zeros(3, dtype=torch.complex64).conj())
+    with pytest.raises(fi.UnsupportedError, match="strided"):
+        fi.Shape.from_torch(torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged))
