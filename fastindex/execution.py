@@ -160,7 +160,8 @@ def _table(program: IndexProgram, mark: bool) -> StepTable:
     quotients = []
     for quotient in program.quotients:
         constants = division(quotient.divisor, quotient.limit)
-        quotients.append(QuotientNumbers(quotient.numerator, constants.magic, constants.shift, constants.wide))
+        largest = quotient.limit // quotient.divisor
+        quotients.append(QuotientNumbers(largest, quotient.numerator, constants.magic, constants.shift, constants.wide))
     checks = [(check.value, check.bound) for check in program.checks]
     return step_table(program.input_bounds, quotients, program.outputs, checks, mark)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fastindex as fi
 from fastindex import execution
 from fastindex.errors import FastIndexError, OutOfBoundsError
-from fastindex.kernels import element
+from fastindex.kernels import element, index_table
 from fastindex.kernels.compilation import compile_kernels, inlined, kernel, kernel_signatures
 from fastindex.kernels.index_cpu import block_length
 from fastindex.kernels.index_table import QuotientNumbers, step_table
@@ -166,17 +166,18 @@ def test_every_operation_is_used_somewhere():
         for mark in (False, True):
             table = execution._table(program, mark)
             header = 4 + len(program.outputs)
-            used.update(table.numbers[header:].reshape(-1, 37)[:, 0].tolist())
+            used.update(table.numbers[header:].reshape(-1, index_table.COLUMNS)[:, 0].tolist())
     marked = step_table((9,), (), [((0, 1),)], [(((0, 1),), 5)], True)
-    used.update(marked.numbers[5:].reshape(-1, 37)[:, 0].tolist())
-    assert used == set(range(10))
+    used.update(marked.numbers[5:].reshape(-1, index_table.COLUMNS)[:, 0].tolist())
+    assert used == set(range(11))
 
 
 def test_a_wrong_constant_in_a_step_shows(monkeypatch):
     """Planted: every narrow quotient shifts one bit too far."""
 
     def wrong(*arguments):
-        return QuotientNumbers(arguments[0], arguments[1], arguments[2] + 1, arguments[3])
+        *others, shift, wide = arguments
+        return QuotientNumbers(*others, shift + 1, wide)
 
     monkeypatch.setattr(execution, "QuotientNumbers", wrong)
     rows = np.arange(64)

@@ -14,10 +14,15 @@ import numpy as np
 _LOW_HALF = 0xFFFFFFFF
 
 
-def narrow_quotient(numerator: Any, magic: Any, shift: Any) -> Any:
-    """Give ``numerator // divisor`` for a numerator below 2**31.
+def narrow_product(a: Any, b: Any) -> Any:
+    """Give the product of two numbers that fit int32; one 32-bit multiplication is enough."""
+    return np.int64(np.int32(a)) * np.int64(np.int32(b))
 
-    The masks change nothing; they tell a compiler that one 32-bit multiplication is enough.
+
+def narrow_quotient(numerator: Any, magic: Any, shift: Any) -> Any:
+    """Give ``numerator // divisor`` for a numerator below 2**31; only its low 32 bits count.
+
+    The mask of `magic` changes nothing; it tells a compiler that one 32-bit multiplication is enough.
     """
     return ((numerator & _LOW_HALF) * (magic & _LOW_HALF)) >> shift
 

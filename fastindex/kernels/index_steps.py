@@ -32,9 +32,11 @@ from fastindex.kernels.index_table import (
     SUM_OF_TWO,
     TARGET,
     WIDE_QUOTIENT,
+    WIDE_SUM,
 )
 from fastindex.kernels.memory import barrier, load, pointer, read, store
 
+_narrow_product = inlined(element.narrow_product)
 _narrow_quotient = inlined(element.narrow_quotient)
 _high_product = inlined(element.high_product)
 _wide_quotient = inlined(element.wide_quotient)
@@ -51,7 +53,7 @@ def _sum_of_two(at: Any, step: Any, count: Any) -> Any:
     c0, c1 = read(step, COEFFICIENT), read(step, COEFFICIENT + 1)
     target = _row(at, step, TARGET)
     for i in range(count):
-        store(target, i, c0 * load(x0, i) + c1 * load(x1, i))
+        store(target, i, _narrow_product(c0, load(x0, i)) + _narrow_product(c1, load(x1, i)))
 
 
 @inlined
@@ -79,6 +81,21 @@ def _sum_of_four(at: Any, step: Any, count: Any) -> Any:
     for i in range(count):
         v0, v1, v2, v3 = load(x0, i), load(x1, i), load(x2, i), load(x3, i)
         outside |= beyond(v0, l0) | beyond(v1, l1) | beyond(v2, l2) | beyond(v3, l3)
+        total = _narrow_product(c0, v0) + _narrow_product(c1, v1)
+        store(target, i, total + _narrow_product(c2, v2) + _narrow_product(c3, v3))
+    return outside
+
+
+@inlined
+def _wide_sum(at: Any, step: Any, count: Any) -> Any:
+    x0, x1, x2, x3 = _four_operands(at, step)
+    c0, c1, c2, c3 = _four(step, COEFFICIENT)
+    l0, l1, l2, l3 = _four(step, LAST)
+    target = _row(at, step, TARGET)
+    outside = False
+    for i in range(count):
+        v0, v1, v2, v3 = load(x0, i), load(x1, i), load(x2, i), load(x3, i)
+        outside |= beyond(v0, l0) | beyond(v1, l1) | beyond(v2, l2) | beyond(v3, l3)
         store(target, i, c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3)
     return outside
 
@@ -96,8 +113,9 @@ def _sum_of_six(at: Any, step: Any, count: Any) -> Any:
     c4, c5 = read(step, COEFFICIENT + 4), read(step, COEFFICIENT + 5)
     target = _row(at, step, TARGET)
     for i in range(count):
-        total = c0 * load(x0, i) + c1 * load(x1, i) + c2 * load(x2, i)
-        store(target, i, total + c3 * load(x3, i) + c4 * load(x4, i) + c5 * load(x5, i))
+        total = _narrow_product(c0, load(x0, i)) + _narrow_product(c1, load(x1, i))
+        total += _narrow_product(c2, load(x2, i)) + _narrow_product(c3, load(x3, i))
+        store(target, i, total + _narrow_product(c4, load(x4, i)) + _narrow_product(c5, load(x5, i)))
 
 
 @inlined
@@ -115,11 +133,12 @@ def _sum_of_quotients(at: Any, step: Any, count: Any) -> Any:
     for i in range(count):
         v0, v1, v2, v3 = load(x0, i), load(x1, i), load(x2, i), load(x3, i)
         outside |= beyond(v0, l0) | beyond(v1, l1) | beyond(v2, l2) | beyond(v3, l3)
-        total = c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3
-        total += f0 * _narrow_quotient(load(n0, i), m0, s0)
-        total += f1 * _narrow_quotient(load(n1, i), m1, s1)
-        total += f2 * _narrow_quotient(load(n2, i), m2, s2)
-        total += f3 * _narrow_quotient(load(n3, i), m3, s3)
+        total = _narrow_product(c0, v0) + _narrow_product(c1, v1)
+        total += _narrow_product(c2, v2) + _narrow_product(c3, v3)
+        total += _narrow_product(f0, _narrow_quotient(load(n0, i), m0, s0))
+        total += _narrow_product(f1, _narrow_quotient(load(n1, i), m1, s1))
+        total += _narrow_product(f2, _narrow_quotient(load(n2, i), m2, s2))
+        total += _narrow_product(f3, _narrow_quotient(load(n3, i), m3, s3))
         store(target, i, total)
     return outside
 
@@ -133,7 +152,8 @@ def _one_quotient(at: Any, step: Any, count: Any) -> Any:
     for i in range(count):
         value = load(x0, i)
         outside |= beyond(value, last)
-        store(target, i, _narrow_quotient(c0 * value + c1 * load(x1, i), magic, shift))
+        total = _narrow_product(c0, value) + _narrow_product(c1, load(x1, i))
+        store(target, i, _narrow_quotient(total, magic, shift))
     return outside
 
 
@@ -210,6 +230,8 @@ def run_step(at: Any, step: Any, count: Any) -> Any:
         outside = _sum_of_four(at, step, count)
     elif operation == SUM_OF_SIX:
         _sum_of_six(at, step, count)
+    elif operation == WIDE_SUM:
+        outside = _wide_sum(at, step, count)
     elif operation == QUOTIENT:
         outside = _one_quotient(at, step, count)
     elif operation == QUOTIENTS:

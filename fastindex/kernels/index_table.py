@@ -35,16 +35,18 @@ FACTOR = 33
 COLUMNS = 37
 
 # Operations. `x` are the operands, `c` coefficients, `l` the last allowed values; comparisons are unsigned.
+# But for the wide ones, all factors of products fit int32, and numerators are below 2**31.
 SUM_OF_TWO = 0  # c0 * x0 + c1 * x1
 SUM_OF_FOUR = 1  # sum of c * x; stop unless every x <= l
 SUM_OF_SIX = 2  # sum of c * x
-SUM_OF_QUOTIENTS = 3  # as SUM_OF_FOUR, plus the sum of factor * narrow quotient of the divided variables
-QUOTIENT = 4  # narrow quotient of c0 * x0 + c1 * x1; stop unless x0 <= l0
-QUOTIENTS = 5  # four narrow quotients of x0, to four targets; stop unless x0 <= l0
-WIDE_QUOTIENT = 6  # wide quotient of x0; stop unless x0 <= l0
-CHECK = 7  # nothing; stop unless every x <= l
-MARK = 8  # -1 unless every x <= l, else 0
-MARKED = 9  # x0 | x1
+SUM_OF_QUOTIENTS = 3  # as SUM_OF_FOUR, plus the sum of factor * quotient of the divided variables
+WIDE_SUM = 4  # as SUM_OF_FOUR
+QUOTIENT = 5  # quotient of c0 * x0 + c1 * x1; stop unless x0 <= l0
+QUOTIENTS = 6  # four quotients of x0, to four targets; stop unless x0 <= l0
+WIDE_QUOTIENT = 7  # quotient of x0; stop unless x0 <= l0
+CHECK = 8  # nothing; stop unless every x <= l
+MARK = 9  # -1 unless every x <= l, else 0
+MARKED = 10  # x0 | x1
 
 #: The last allowed value where all are allowed, and where the negative ones are not.
 ANY = -1
@@ -55,8 +57,9 @@ Form = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class QuotientNumbers:
-    """One quotient of a program: the numerator, and the constants of its division."""
+    """One quotient of a program: its largest value, the numerator, and the constants of its division."""
 
+    largest: int
     numerator: Form
     magic: int
     shift: int
@@ -86,6 +89,8 @@ class _Steps:
         self._inputs = len(input_bounds)
         self._quotients = quotients
         self._unchecked = {v: bound - 1 for v, bound in enumerate(input_bounds)}
+        self._ranges = {v: (0, bound - 1) for v, bound in enumerate(input_bounds)}
+        self._ranges.update({self._inputs + i: (0, q.largest) for i, q in enumerate(quotients)})
         self._done: set[int] = set(range(self._inputs))
         self._sums: dict[Form, int] = {}
         self.variables = self._inputs + len(quotients)
@@ -159,34 +164,58 @@ class _Steps:
     def sum(self, form: Form, target: int | None = None) -> int:
         """Write the value of `form` to `target`, or to any variable; give which."""
         form = tuple(form)
-        plain = [(v, c) for v, c in form if v in self._done]
-        divided = [(v, c) for v, c in form if v not in self._done]
         if target is None and form in self._sums:
             return self._sums[form]
-        if target is None and len(plain) == 1 and plain[0][1] == 1 and not divided:
-            return plain[0][0]
+        if target is None and len(form) == 1 and form[0][1] == 1 and form[0][0] in self._done:
+            return form[0][0]
         target = self.new_variable() if target is None else target
-        plain = plain or [(0, 0)]
-        while True:
-            taken = MOST_CHECKED if divided or any(v in self._unchecked for v, _ in plain) else MOST_SUMMED
-            now, plain = plain[:taken], plain[taken:]
-            now_divided, divided = divided[:MOST_DIVIDED], divided[MOST_DIVIDED:]
-            if not plain and not divided:
-                self._add_sum(target, now, now_divided)
-                self._sums[form] = target
-                return target
+        done = [term for term in form if term[0] in self._done]
+        narrow = [term for term in done if self._is_narrow(*term)]
+        wide = [term for term in done if not self._is_narrow(*term)]
+        divided = [term for term in form if term[0] not in self._done]
+        while not self._fits_one_step(narrow, wide, divided):
             part = self.new_variable()
-            self._add_sum(part, now, now_divided)
-            plain.insert(0, (part, 1))
+            if divided or len(narrow) > 1:
+                self._add_sum(part, narrow[:MOST_CHECKED], divided[:MOST_DIVIDED])
+                narrow, divided = narrow[MOST_CHECKED:], divided[MOST_DIVIDED:]
+            else:
+                self._add_sum(part, wide[:MOST_CHECKED], ())
+                wide = wide[MOST_CHECKED:]
+            (narrow if self._is_narrow(part, 1) else wide).insert(0, (part, 1))
+        self._add_sum(target, [*narrow, *wide], divided)
+        self._sums[form] = target
+        return target
+
+    def _is_narrow(self, variable: int, coefficient: int) -> bool:
+        """Whether both factors fit int32."""
+        low, high = self._ranges[variable]
+        return min(low, coefficient) >= -(2**31) and max(high, coefficient) < 2**31
+
+    def _fits_one_step(self, narrow: Form, wide: Form, divided: Form) -> bool:
+        if divided:
+            return not wide and len(narrow) <= MOST_CHECKED and len(divided) <= MOST_DIVIDED
+        if wide or any(v in self._unchecked for v, _ in narrow):
+            return len(narrow) + len(wide) <= MOST_CHECKED
+        return len(narrow) <= MOST_SUMMED
 
     def _add_sum(self, target: int, plain: Form, divided: Form) -> None:
-        last = [self._last(v) for v, _ in plain]
+        terms = [*plain, *divided]
+        self._ranges[target] = (
+            sum(min(c * end for end in self._ranges[v]) for v, c in terms),
+            sum(max(c * end for end in self._ranges[v]) for v, c in terms),
+        )
+        self._done.add(target)
         numbers = []
         for variable, factor in divided:
             numerator = self._quotients[variable - self._inputs].numerator[0][0]
             numbers.append(self._division(variable - self._inputs, numerator, factor))
+        # A sum of nothing still reads something, times 0.
+        plain = plain or [(numbers[0][0] if numbers else 0, 0)]
+        last = [self._last(v) for v, _ in plain]
         if numbers:
             operation = SUM_OF_QUOTIENTS
+        elif not all(self._is_narrow(v, c) for v, c in terms):
+            operation = WIDE_SUM
         elif len(plain) > MOST_CHECKED:
             operation = SUM_OF_SIX
         elif len(plain) <= 2 and all(value == ANY for value in last):
@@ -222,8 +251,9 @@ def _int64(number: int) -> int:
 
 
 def _added_once(inputs: int, quotients: Sequence[QuotientNumbers], output: Form) -> set[int]:
-    """Give the narrow quotients of an input that nothing but the output needs."""
+    """Give the narrow quotients of an input that nothing but the output needs, with a narrow factor."""
     divided_again = {v for quotient in quotients for v, _ in quotient.numerator}
+    factors = dict(output)
     return {
         i
         for i, quotient in enumerate(quotients)
@@ -232,6 +262,7 @@ def _added_once(inputs: int, quotients: Sequence[QuotientNumbers], output: Form)
         and quotient.numerator[0][0] < inputs
         and quotient.numerator[0][1] == 1
         and inputs + i not in divided_again
+        and -(2**31) <= factors.get(inputs + i, 0) < 2**31
     }
 
 
