@@ -13,10 +13,10 @@ from numba import types
 from numpy.typing import NDArray
 
 from fastindex.execution import run
-from fastindex.kernels import stream_cpu, transpose_cpu
+from fastindex.kernels import element_moves, packed_bits, stream_cpu, transpose_cpu
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.relayout_loops import Strides, grouped, relayout_loops
-from fastindex.lowering.relayout_plan import Pass, passes
+from fastindex.lowering.relayout_plan import POWERS_OF_TWO, Pass, packed_passes, passes
 from fastindex.shape import Shape
 from fastindex.threads import run_chunks, thread_count
 
@@ -34,7 +34,6 @@ _LOOPS = types.int64[:, ::1]
 _TABLE = types.int64[::1]
 _RANGE = (types.int64, types.int64)
 _SCRATCH_BYTES = max(stream_cpu.SCRATCH_BYTES, transpose_cpu.SCRATCH_BYTES)
-_POWERS = (2, 4, 8, 16, 32)
 
 
 @cache
@@ -44,7 +43,8 @@ def kernel_of(name: str, width: int, ways: int) -> Callable[..., None]:
     Parameters
     ----------
     name : str
-        As `Pass.kernel`; or "gather", "expand" and "compress", the last two with bits for a width.
+        As `Pass.kernel`; or "gather", "expand all" and "compress all". Where packed elements are expanded or
+        compressed, their bits take the place of the width.
     width, ways : int
         1 where the kernel has no such parameter; 0 ways for a number that is no power of two.
     """
@@ -65,11 +65,13 @@ def kernel_of(name: str, width: int, ways: int) -> Callable[..., None]:
             transpose_cpu.transpose_panels,
             (w, *ends, _LOOPS, _TABLE, _TABLE, _TABLE, _ADDRESS, *_RANGE),
         ),
-        "strided": (stream_cpu.copy_elements, (w, *ends, _LOOPS, _TABLE, *_RANGE)),
-        "fill": (stream_cpu.fill_runs, (*ends, _LOOPS, _TABLE, *_RANGE)),
-        "gather": (stream_cpu.gather_slots, (w, *ends, _TABLE, _ADDRESS)),
-        "expand": (stream_cpu.expand_bits, (w, *ends, *_RANGE)),
-        "compress": (stream_cpu.compress_bits, (w, *ends, *_RANGE)),
+        "strided": (element_moves.copy_elements, (w, *ends, _LOOPS, _TABLE, *_RANGE)),
+        "fill": (element_moves.fill_runs, (*ends, _LOOPS, _TABLE, *_RANGE)),
+        "gather": (element_moves.gather_slots, (w, *ends, _TABLE, _ADDRESS)),
+        "expand": (stream_cpu.expand_chunks, (w, *chunked, _TABLE, _ADDRESS, *_RANGE)),
+        "compress": (stream_cpu.compress_chunks, (w, *chunked, _TABLE, _ADDRESS, *_RANGE)),
+        "expand all": (packed_bits.expand_bits, (w, *ends, *_RANGE)),
+        "compress all": (packed_bits.compress_bits, (w, *ends, *_RANGE)),
     }
     dispatcher, signature = kernels[name]
     compiled: Callable[..., None] = dispatcher.compile(signature)
@@ -93,12 +95,15 @@ def address_of(array: NDArray[Any]) -> int:
     return address
 
 
-def _kernel_arguments(step: Pass, width: int) -> tuple[Callable[..., None], tuple[Any, ...], tuple[Any, ...], bool]:
+def _kernel_arguments(step: Pass) -> tuple[Callable[..., None], tuple[Any, ...], tuple[Any, ...], bool]:
     """Give the kernel, its arguments before and after the addresses, and whether it needs scratch memory."""
-    ways = step.ways if step.ways in _POWERS and step.ways * step.width <= 32 else 0
+    ways = step.ways if step.ways in POWERS_OF_TWO and step.ways * step.width <= 32 else 0
     match step.kernel:
         case "copy":
             return kernel_of("copy", 1, 1), (), (step.outer, *step.tables, step.geometry), True
+        case "expand" | "compress":
+            tail = (step.outer, *step.tables, step.geometry)
+            return kernel_of(step.kernel, 8 // step.ways, 1), (8 // step.ways,), tail, True
         case "interleave" | "deal":
             tail = (step.outer, *step.tables, step.geometry)
             return kernel_of(step.kernel, step.width, ways), (step.width, ways), tail, True
@@ -144,34 +149,49 @@ class Movement:
             self._gather(source, destination, pattern, threads)
             return
         for step in self.passes:
-            _run_pass(step, source, destination, pattern, threads)
+            run_pass(step, source, destination, pattern, threads)
 
     def _gather(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
         assert isinstance(self.source, Shape)
         assert isinstance(self.destination, Shape)
-        program = conversion_program(self.destination, self.source)
-        kernel = kernel_of("gather", self.width, 1)
-        repeated = np.frombuffer(pattern, np.uint8)
-
-        def task(begin: int, end: int) -> None:
-            slots = np.empty(end - begin, np.int64)
-            run(program, (range(begin, end),), (slots,), slots.shape, mark=True, threads=1)
-            target = destination + begin * self.width
-            kernel(self.width, target, source, slots, address_of(repeated))
-
-        count = self.destination.slot_count
-        workers = 1 if count <= _GATHERED_SLOTS else thread_count(threads)
-        run_chunks(task, count, workers, _GATHERED_SLOTS)
+        move_slots(self.source, self.destination, self.width, source, destination, pattern, threads)
 
 
-def _run_pass(step: Pass, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
-    kernel, head, tail, scratch = _kernel_arguments(step, step.width)
-    destination += step.destination_start
+def move_slots(
+    source: Shape,
+    destination: Shape,
+    width: int,
+    source_address: int,
+    destination_address: int,
+    pattern: bytes,
+    threads: int | None,
+    slots: range | None = None,
+) -> None:
+    """Move what lies in some slots of the destination, or in all, by looking up the slot of the source for each."""
+    program = conversion_program(destination, source)
+    kernel = kernel_of("gather", width, 1)
+    repeated = np.frombuffer(pattern, np.uint8)
+    wanted = range(destination.slot_count) if slots is None else slots
+
+    def task(begin: int, end: int) -> None:
+        found = np.empty(end - begin, np.int64)
+        run(program, (wanted[begin:end],), (found,), found.shape, mark=True, threads=1)
+        target = destination_address + wanted[begin] * width
+        kernel(width, target, source_address, found, address_of(repeated))
+
+    workers = 1 if len(wanted) <= _GATHERED_SLOTS else thread_count(threads)
+    run_chunks(task, len(wanted), workers, _GATHERED_SLOTS)
+
+
+def run_pass(step: Pass, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
+    """Run one pass between two addresses; it adds where it starts on each side."""
+    kernel, head, tail, scratch = _kernel_arguments(step)
+    destination += step.destination_start // (step.ways if step.kernel == "compress" else 1)
     if step.kernel == "fill":
         repeated = np.frombuffer((pattern * -(-128 // len(pattern)))[:128], np.uint8)
         source = address_of(repeated)
     else:
-        source += step.source_start
+        source += step.source_start // (step.ways if step.kernel == "expand" else 1)
 
     def task(first: int, last: int) -> None:
         if scratch:
@@ -212,10 +232,24 @@ def movement(source: Shape | Strides, destination: Shape | Strides, width: int, 
     return Movement(source, destination, width, passes(loops, width), loops.keeps_places)
 
 
+@lru_cache(maxsize=512)
+def packed_movement(source: Shape | Strides, destination: Shape | Strides, bits: int, kernel: str) -> Movement | None:
+    """Plan how packed elements of `bits` bits are expanded to bytes on the way, or bytes compressed.
+
+    Returns
+    -------
+    Movement or None
+        None where this takes a step of its own.
+    """
+    loops = relayout_loops(source, destination)
+    steps = None if loops is None else packed_passes(loops, 8 // bits, kernel)
+    return None if steps is None else Movement(source, destination, 1, steps)
+
+
 def expand(packed: Bytes, bits: int, slots: int, threads: int | None) -> Bytes:
     """Give packed values a byte each."""
     values = np.empty(slots, np.uint8)
-    kernel = kernel_of("expand", bits, 1)
+    kernel = kernel_of("expand all", bits, 1)
     source, target = address_of(packed), address_of(values)
     workers = 1 if slots <= _BITS_CHUNK else thread_count(threads)
     run_chunks(lambda begin, end: kernel(bits, target, source, begin, end), slots, workers, _BITS_CHUNK)
@@ -224,7 +258,7 @@ def expand(packed: Bytes, bits: int, slots: int, threads: int | None) -> Bytes:
 
 def compress(values: Bytes, bits: int, packed: Bytes, threads: int | None) -> None:
     """Pack values of a byte each."""
-    kernel = kernel_of("compress", bits, 1)
+    kernel = kernel_of("compress all", bits, 1)
     source, target = address_of(values), address_of(packed)
     workers = 1 if len(values) <= _BITS_CHUNK else thread_count(threads)
     run_chunks(lambda begin, end: kernel(bits, target, source, begin, end), len(values), workers, _BITS_CHUNK)

@@ -24,7 +24,7 @@ from fastindex.buffers import (
 from fastindex.fill_patterns import fill_pattern
 from fastindex.lowering.element_bits import SlotFormat, slot_format
 from fastindex.lowering.relayout_loops import Strides
-from fastindex.relayout_execution import Bytes, Movement, address_of, compress, expand, movement
+from fastindex.relayout_execution import Bytes, Movement, address_of, compress, expand, movement, packed_movement
 from fastindex.shape import Shape
 from fastindex.threads import thread_count
 
@@ -82,6 +82,11 @@ def pack(
     side, values = _strides_of(values)
     layout = slot_format(shape)
     width = layout.value_bytes
+    if layout.is_packed:
+        direct = packed_movement(side, shape, layout.bits, "compress")
+        if direct is not None:
+            direct.run(address_of(values), address_of(result), _packed_byte(pattern, layout), threads)
+            return result
     moved = movement(side, shape, width)
     if moved is None:
         values = np.ascontiguousarray(values)
@@ -132,8 +137,13 @@ def unpack(
         check_disjoint(result, slots)
     layout = slot_format(shape)
     width = layout.value_bytes
-    plain = _to_values(slots, layout, shape.slot_count, threads)
     side = _element_strides(result)
+    if layout.is_packed and side is not None:
+        direct = packed_movement(shape, side, layout.bits, "expand")
+        if direct is not None:
+            direct.run(address_of(slots), address_of(result), b"\0", threads)
+            return result
+    plain = _to_values(slots, layout, shape.slot_count, threads)
     moved = None if side is None else movement(shape, side, width)
     if moved is not None:
         moved.run(address_of(plain), address_of(result), bytes(width), threads)
@@ -241,7 +251,7 @@ class RelayoutPlan:
         self.destination = destination
         self._formats = slot_format(source), slot_format(destination)
         self._pattern = fill_pattern(destination)
-        self._values_per_byte, self._movement = _movement_of_slots(source, destination, *self._formats)
+        self._stores, self._movement = _movement_of_slots(source, destination, *self._formats)
         self.is_bitcast = self._formats[0] == self._formats[1] and _keeps_places(self._movement)
 
     def __repr__(self) -> str:
@@ -262,11 +272,11 @@ class RelayoutPlan:
         lines = [f"{self.source} -> {self.destination}"]
         if self.is_bitcast:
             lines.append("nothing changes its place")
-        if self._movement.width != source.bits // 8 and not self._values_per_byte:
-            lines.append(f"first every slot of {source.bits} bits to {self._movement.width} bytes")
+        if self._stores == "values" and not source.is_plain:
+            lines.append(f"first every slot of {source.bits} bits to {source.value_bytes} bytes")
         lines.append(self._movement.describe())
-        if self._movement.width != destination.bits // 8 and not self._values_per_byte:
-            lines.append(f"last every value of {self._movement.width} bytes to {destination.bits} bits")
+        if self._stores == "values" and not destination.is_plain:
+            lines.append(f"last every value of {source.value_bytes} bytes to {destination.bits} bits")
         return "\n".join(lines)
 
     def __call__(self, buffer: Any, out: NDArray[Any] | None = None, threads: int | None = None) -> NDArray[Any]:
@@ -295,16 +305,13 @@ class RelayoutPlan:
         pattern = self._pattern if pattern is None else pattern
         source, destination = self._formats
         moved = self._movement
-        if self._values_per_byte:
-            byte = sum(pattern[0] << k * source.bits for k in range(self._values_per_byte))
-            moved.run(address_of(slots), address_of(result), bytes([byte]), threads)
-        elif source == destination and moved.width == source.bits // 8:
-            padded = pattern.ljust(moved.width, b"\0")
-            moved.run(address_of(slots), address_of(result), padded, threads)
-        else:
+        if self._stores == "values":
             values = _to_values(slots, source, self.source.slot_count, threads)
             count = self.destination.slot_count
             _to_slots(moved, address_of(values), result.view(np.uint8), destination, count, pattern, threads)
+        else:
+            stored = _packed_byte(pattern, destination) if self._stores == "bytes" else pattern
+            moved.run(address_of(slots), address_of(result), stored.ljust(moved.width, b"\0"), threads)
         return result
 
 
@@ -315,17 +322,24 @@ def _plan(source: Shape, destination: Shape) -> RelayoutPlan:
 
 def _movement_of_slots(
     source: Shape, destination: Shape, source_format: SlotFormat, destination_format: SlotFormat
-) -> tuple[int, Movement]:
-    """Choose what moves: whole bytes of packed values, whole slots, or values. Gives the packed values of a byte."""
+) -> tuple[str, Movement]:
+    """Choose how to move, and what the moved destination stores: packed "bytes", whole "slots", or plain "values"."""
     if source_format == destination_format:
         if source_format.is_packed:
-            per_byte = 8 // source_format.bits
-            moved = movement(source, destination, 1, per_byte)
+            moved = movement(source, destination, 1, 8 // source_format.bits)
             if moved is not None:
-                return per_byte, moved
+                return "bytes", moved
         elif source_format.bits // 8 in (1, 2, 4, 8, 16):
-            return 0, _sure_movement(source, destination, source_format.bits // 8)
-    return 0, _sure_movement(source, destination, source_format.value_bytes)
+            return "slots", _sure_movement(source, destination, source_format.bits // 8)
+    elif source_format.is_packed and destination_format.is_plain:
+        moved = packed_movement(source, destination, source_format.bits, "expand")
+        if moved is not None:
+            return "slots", moved
+    elif source_format.is_plain and destination_format.is_packed:
+        moved = packed_movement(source, destination, destination_format.bits, "compress")
+        if moved is not None:
+            return "bytes", moved
+    return "values", _sure_movement(source, destination, source_format.value_bytes)
 
 
 def _sure_movement(source: Shape, destination: Shape, width: int) -> Movement:
@@ -340,6 +354,10 @@ def _keeps_places(moved: Movement) -> bool:
     if moved.source.slot_count != moved.destination.slot_count:
         return False
     return moved.keeps_places or moved.source.layout == moved.destination.layout
+
+
+def _packed_byte(pattern: bytes, layout: SlotFormat) -> bytes:
+    return bytes([sum(pattern[0] << k * layout.bits for k in range(8 // layout.bits))])
 
 
 def _plain(shape: Shape) -> Shape:

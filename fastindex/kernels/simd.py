@@ -342,3 +342,51 @@ def deinterleave_line(
         return context.get_dummy_value()
 
     return types.void(width, ways, streamed, _ADDRESS, _ADDRESS, _ADDRESS), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def expand_line(typingctx: Any, bits: Any, target: Any, source: Any) -> Any:
+    """Give 64 packed elements of `bits` bits, the first in the low bits of each byte, a byte each."""
+    size = bits.literal_value
+    ways = 8 // size
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        count = LINE_BYTES // ways
+        vector = ir.VectorType(_INT8, count)
+        packed = _load(builder, arguments[2], count, 1)
+        mask = ir.Constant(vector, [(1 << size) - 1] * count)
+        rows = [builder.and_(builder.lshr(packed, ir.Constant(vector, [size * k] * count)), mask) for k in range(ways)]
+        _store(builder, _interleave_bytes(builder, rows), arguments[1], False)
+        return context.get_dummy_value()
+
+    return types.void(bits, _ADDRESS, _ADDRESS), generate
+
+
+def _interleave_bytes(builder: Any, rows: Sequence[Any]) -> Any:
+    """Interleave vectors of bytes into one."""
+    if len(rows) == 1:
+        return rows[0]
+    even, odd = _interleave_bytes(builder, rows[0::2]), _interleave_bytes(builder, rows[1::2])
+    count = even.type.count
+    return _shuffle(builder, even, odd, [e for k in range(count) for e in (k, count + k)])
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def compress_line(typingctx: Any, bits: Any, target: Any, source: Any) -> Any:
+    """Pack 64 elements of a byte each into `bits` bits, the first in the low bits of each byte."""
+    size = bits.literal_value
+    ways = 8 // size
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values = _load(builder, arguments[2], LINE_BYTES, 1)
+        count = LINE_BYTES // ways
+        vector = ir.VectorType(_INT8, count)
+        mask = ir.Constant(vector, [(1 << size) - 1] * count)
+        packed = ir.Constant(vector, [0] * count)
+        for k in range(ways):
+            part = builder.and_(_shuffle(builder, values, values, range(k, LINE_BYTES, ways)), mask)
+            packed = builder.or_(packed, builder.shl(part, ir.Constant(vector, [size * k] * count)))
+        _store(builder, packed, arguments[1], False)
+        return context.get_dummy_value()
+
+    return types.void(bits, _ADDRESS, _ADDRESS), generate

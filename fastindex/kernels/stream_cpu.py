@@ -1,7 +1,9 @@
 """Relayouts in which the destination, or the source, is one sequential stream.
 
-Runs that both sides keep contiguous, `ways` rows that are interleaved into one stream, one stream that is dealt out to
-`ways` rows: the destination is written run after run, each as whole lines. `chunks` says where the runs begin.
+Runs that both sides keep contiguous, rows that are interleaved or transposed into one stream, one stream that is dealt
+out to rows: the destination is written run after run. What is not yet a whole line is pending, in scratch memory, for
+the line at an address: `fill` bytes, the first `skip` of which belong to somebody else. `chunks` says where the runs
+begin.
 """
 
 from __future__ import annotations
@@ -13,36 +15,48 @@ from fastindex.kernels.lines import copy_short
 from fastindex.kernels.memory import pointer
 from fastindex.kernels.simd import (
     byte_pointer,
+    compress_line,
     copy_element,
     copy_vector,
     deinterleave_line,
+    expand_line,
     fence,
     interleave_rows,
     literal,
     prefetch,
     stream_line,
+    transpose_rows,
+    transpose_stage,
 )
 
 #: Places in the `geometry` array of a stream.
 CHUNK_BLOCK, CHUNK_COUNT, CHUNK_SOURCE_STEP, CHUNK_TARGET_STEP, RUN, WAYS, STREAMED = range(7)
 
-_AHEAD_BYTES = 1024
-_PIECE_BYTES = 2048
-_ROW_BYTES = 64 + _PIECE_BYTES + 64
+#: The most bytes of a column that `assemble_chunks` takes.
+MOST_COLUMN_BYTES = 1024
 
-#: Bytes of scratch memory: per row of up to 64, a line that is not complete yet and the piece that follows it.
-SCRATCH_BYTES = 64 * _ROW_BYTES + 4 * 64 * 8
+# Lines are written when this many bytes are pending: reading a line back at once would wait for its stores.
+_PENDING_BYTES = 1024
+_AHEAD_BYTES = 1024
+_DEALT_BYTES = 512
+_ROW_BYTES = 64 + 2048 + 64
+
+# Scratch memory: what is pending for up to 64 rows, staged rows of a square, and four tables of 64 numbers.
+_STAGE = 64 * _ROW_BYTES
+_TABLES = _STAGE + 64 * 64
+
+#: Bytes of scratch memory that these kernels need.
+SCRATCH_BYTES = _TABLES + 4 * 64 * 8
 
 
 @njit(nogil=True)
 def _drain(line, pending, fill, skip, streamed):  # type: ignore[no-untyped-def]
-    """Write the complete lines of what is pending for the line at an address; keep the rest. Gives the bytes written.
-
-    The first `skip` bytes of the first line belong to somebody else.
-    """
+    """Write the complete lines of what is pending; give the new line, fill and skip."""
     whole = fill & ~63
+    if not whole:
+        return line, fill, skip
     at = 0
-    if skip and whole:
+    if skip:
         copy_short(line + skip, pending + skip, 64 - skip)
         at = 64
     if streamed:
@@ -51,75 +65,146 @@ def _drain(line, pending, fill, skip, streamed):  # type: ignore[no-untyped-def]
     else:
         for start in range(at, whole, 64):
             copy_vector(line + start, pending + start, 64)
-    if whole and fill > whole:
+    if fill > whole:
         copy_vector(pending, pending + whole, 64)
-    return whole
+    return line + whole, fill - whole, 0
 
 
 @njit(nogil=True)
-def _flush(line, pending, fill, skip):  # type: ignore[no-untyped-def]
+def _restart(line, pending, fill, skip, streamed, target):  # type: ignore[no-untyped-def]
+    """Write all that is pending, and go on at another address; give the new line, fill and skip."""
+    line, fill, skip = _drain(line, pending, fill, skip, streamed)
     copy_short(line + skip, pending + skip, fill - skip)
+    return target & ~63, target & 63, target & 63
 
 
 @njit(nogil=True)
 def _append_run(line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
-    """Append contiguous bytes, complete lines straight from the source. Gives the bytes of the lines written."""
-    if fill + size < 64:
-        copy_short(pending + fill, source, size)
-        return 0
-    taken = 0
+    """Append bytes that are contiguous in the source; give the new line, fill and skip."""
+    if size < _PENDING_BYTES and (fill or size & 63):
+        lines = size & ~63
+        for at in range(0, lines, 64):
+            copy_vector(pending + fill + at, source + at, 64)
+        copy_short(pending + fill + lines, source + lines, size - lines)
+        fill += size
+        return _drain(line, pending, fill, skip, streamed) if fill >= _PENDING_BYTES else (line, fill, skip)
+    line, fill, skip = _drain(line, pending, fill, skip, streamed)
     if fill:
         taken = 64 - fill
         copy_short(pending + fill, source, taken)
-        _drain(line, pending, 64, skip, streamed)
-    lines_start = 64 if fill else 0
-    whole = (size - taken) & ~63
+        line, fill, skip = _drain(line, pending, 64, skip, streamed)
+        source += taken
+        size -= taken
+    lines = size & ~63
     if streamed:
-        for at in range(0, whole, 64):
-            stream_line(line + lines_start + at, source + taken + at)
+        for at in range(0, lines, 64):
+            stream_line(line + at, source + at)
     else:
-        for at in range(0, whole, 64):
-            copy_vector(line + lines_start + at, source + taken + at, 64)
-    copy_short(pending, source + taken + whole, size - taken - whole)
-    return lines_start + whole
+        for at in range(0, lines, 64):
+            copy_vector(line + at, source + at, 64)
+    copy_short(pending, source + lines, size - lines)
+    return line + lines, size - lines, 0
+
+
+@njit(nogil=True)
+def _append_expanded(bits, line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
+    """Append `size` packed elements, a byte each; give the new line, fill and skip."""
+    per_byte = 8 // literal(bits)
+    mask = (1 << literal(bits)) - 1
+    packed = carray(byte_pointer(source), (size + per_byte - 1) // per_byte)
+    out = carray(byte_pointer(pending), 2 * _ROW_BYTES)
+    lines = size & ~63
+    for at in range(0, lines, 64):
+        expand_line(bits, pending + fill, source + at // per_byte)
+        fill += 64
+        if fill >= _PENDING_BYTES:
+            line, fill, skip = _drain(line, pending, fill, skip, streamed)
+    for i in range(lines, size):
+        out[fill] = (packed[i // per_byte] >> (i % per_byte * literal(bits))) & mask
+        fill += 1
+    return line, fill, skip
+
+
+@njit(nogil=True)
+def _append_compressed(bits, line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
+    """Append `size` elements of a byte each, packed; give the new line, fill and skip."""
+    per_byte = 8 // literal(bits)
+    mask = (1 << literal(bits)) - 1
+    values = carray(byte_pointer(source), size)
+    out = carray(byte_pointer(pending), 2 * _ROW_BYTES)
+    lines = size & ~63
+    for at in range(0, lines, 64):
+        compress_line(bits, pending + fill, source + at)
+        fill += 64 // per_byte
+        if fill >= _PENDING_BYTES:
+            line, fill, skip = _drain(line, pending, fill, skip, streamed)
+    for first in range(lines, size, per_byte):
+        byte = 0
+        for k in range(min(per_byte, size - first)):
+            byte |= (values[first + k] & mask) << (k * literal(bits))
+        out[fill] = byte
+        fill += 1
+    return line, fill, skip
 
 
 @njit(nogil=True)
 def _append_interleaved(width, ways, line, pending, fill, skip, source, rows, run, streamed):  # type: ignore[no-untyped-def]
-    """Append `run` elements of each of some rows, in turn. Gives the bytes of the lines written."""
-    w = literal(width)
+    """Append `run` elements of each of some rows, in turn; give the new line, fill and skip."""
+    w, count = literal(width), literal(ways)
     per_line = 64 // w
-    count = literal(ways) if literal(ways) else rows.shape[0]
     table = rows.ctypes.data
-    written = 0
-    column = 0
-    if literal(ways):
-        while column + per_line <= run:
-            for i in range(count):
-                prefetch(source + rows[i] + column * w + 256)
-            if fill == 0 and skip == 0 and streamed:
-                interleave_rows(width, ways, 1, line + written, source + column * w, table)
-                written += 64 * count
-            else:
-                interleave_rows(width, ways, 0, pending + fill, source + column * w, table)
-                fill += 64 * count
-                if fill >= _PIECE_BYTES // 2:
-                    drained = _drain(line + written, pending, fill, skip, streamed)
-                    written += drained
-                    fill -= drained
-                    skip = 0
-            column += per_line
-    while column < run:
+    whole = run - run % per_line
+    for column in range(0, whole, per_line):
+        read = source + column * w
+        for i in range(count):
+            prefetch(read + rows[i] + 256)
+        if fill == 0 and streamed:
+            interleave_rows(width, ways, 1, line, read, table)
+            line += 64 * count
+        else:
+            interleave_rows(width, ways, 0, pending + fill, read, table)
+            fill += 64 * count
+            if fill >= _PENDING_BYTES:
+                line, fill, skip = _drain(line, pending, fill, skip, streamed)
+    for column in range(whole, run):
         for i in range(count):
             copy_element(width, pending + fill, source + rows[i] + column * w)
             fill += w
-        if fill >= _PIECE_BYTES // 2:
-            drained = _drain(line + written, pending, fill, skip, streamed)
-            written += drained
-            fill -= drained
-            skip = 0
-        column += 1
-    return written + _drain(line + written, pending, fill, skip, streamed)
+    return _drain(line, pending, fill, skip, streamed) if fill >= _PENDING_BYTES else (line, fill, skip)
+
+
+@njit(nogil=True)
+def _append_transposed(width, line, pending, fill, skip, source, rows, row_count, run, streamed):  # type: ignore[no-untyped-def]
+    """Append the columns of some rows, each column contiguous; give the new line, fill and skip.
+
+    `rows` holds whole squares; what they hold beyond `row_count` is read and then overwritten by the next column.
+    """
+    w = literal(width)
+    per_line = 64 // w
+    column_bytes = row_count * w
+    stage, pitches = pending + _STAGE, pending + _TABLES
+    for column in range(0, run, per_line):
+        read = source + column * w
+        count = min(per_line, run - column)
+        for square in range(rows.shape[0] // per_line - 1, -1, -1):
+            place = pending + fill + 64 * square
+            first = square * per_line
+            if w > 2 and count == per_line:
+                for i in range(first, min(first + per_line, row_count)):
+                    prefetch(read + rows[i] + 128)
+                transpose_rows(width, 1, 0, place, pitches, read, rows.ctypes.data + 8 * first)
+            else:
+                for i in range(per_line):
+                    if count == per_line:
+                        prefetch(read + rows[first + i] + 128)
+                        copy_vector(stage + 64 * i, read + rows[first + i], 64)
+                    else:
+                        copy_short(stage + 64 * i, read + rows[first + i], count * w)
+                transpose_stage(width, place, column_bytes, stage)
+        fill += count * column_bytes
+        if fill >= _PENDING_BYTES:
+            line, fill, skip = _drain(line, pending, fill, skip, streamed)
+    return line, fill, skip
 
 
 @njit(nogil=True)
@@ -156,111 +241,144 @@ def copy_chunks(target, source, outer, chunks, geometry, scratch, first, last): 
     """
     run, streamed = geometry[RUN], geometry[STREAMED] != 0
     ahead = _AHEAD_BYTES // run + 1 if run < 4096 else 0
+    line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = _start_of_block(source, target, outer, geometry, task)
-        position = at_target + chunks[0, 1]
-        line, fill = position & ~63, position & 63
-        skip = fill
         for x in range(count):
             if at_target + chunks[x, 1] != position:
-                _flush(line, scratch, fill, skip)
                 position = at_target + chunks[x, 1]
-                line, fill = position & ~63, position & 63
-                skip = fill
+                line, fill, skip = _restart(line, scratch, fill, skip, streamed, position)
             if ahead and x + ahead < count:
                 upcoming = at_source + chunks[x + ahead, 0]
                 for at in range(0, run, 64):
                     prefetch(upcoming + at)
-            written = _append_run(line, scratch, fill, skip, at_source + chunks[x, 0], run, streamed)
-            fill += run - written
+            start = at_source + chunks[x, 0]
+            line, fill, skip = _append_run(line, scratch, fill, skip, start, run, streamed)
             position += run
-            line += written
-            skip = 0 if written else skip
-        _flush(line, scratch, fill, skip)
+    _restart(line, scratch, fill, skip, streamed, 0)
+    fence()
+
+
+@kernel()
+def expand_chunks(bits, target, source, outer, chunks, geometry, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout from packed elements of `bits` bits to bytes, by runs.
+
+    The parameters are those of `copy_chunks`, but that `bits` is a literal and that source offsets count elements, all
+    of them at the start of a byte.
+    """
+    per_byte = 8 // literal(bits)
+    run, streamed = geometry[RUN], geometry[STREAMED] != 0
+    line, fill, skip, position = 0, 0, 0, -1
+    for task in range(first, last):
+        at_source, at_target, count = _start_of_block(0, target, outer, geometry, task)
+        for x in range(count):
+            if at_target + chunks[x, 1] != position:
+                position = at_target + chunks[x, 1]
+                line, fill, skip = _restart(line, scratch, fill, skip, streamed, position)
+            start = source + (at_source + chunks[x, 0]) // per_byte
+            line, fill, skip = _append_expanded(bits, line, scratch, fill, skip, start, run, streamed)
+            position += run
+    _restart(line, scratch, fill, skip, streamed, 0)
+    fence()
+
+
+@kernel()
+def compress_chunks(bits, target, source, outer, chunks, geometry, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout from bytes to packed elements of `bits` bits, by runs.
+
+    The parameters are those of `copy_chunks`, but that `bits` is a literal and that destination offsets count elements,
+    all of them at the start of a byte.
+    """
+    per_byte = 8 // literal(bits)
+    run, streamed = geometry[RUN], geometry[STREAMED] != 0
+    line, fill, skip, position = 0, 0, 0, -1
+    for task in range(first, last):
+        at_source, at_target, count = _start_of_block(source, 0, outer, geometry, task)
+        for x in range(count):
+            start = target + (at_target + chunks[x, 1]) // per_byte
+            if start != position:
+                position = start
+                line, fill, skip = _restart(line, scratch, fill, skip, streamed, position)
+            read = at_source + chunks[x, 0]
+            line, fill, skip = _append_compressed(bits, line, scratch, fill, skip, read, run, streamed)
+            position += (run + per_byte - 1) // per_byte
+    _restart(line, scratch, fill, skip, streamed, 0)
     fence()
 
 
 @kernel()
 def interleave_chunks(width, ways, target, source, outer, chunks, rows, geometry, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a relayout that interleaves a few rows.
+    """Run the tasks `first` to `last` of a relayout that makes one stream of a few rows, an element of each in turn.
 
     Parameters
     ----------
     width : literal int
         Bytes of an element.
     ways : literal int
-        How many rows, a power of two; 0 for any other number.
+        How many rows, a power of two of at most 32 bytes; 0 for any other number: they are transposed.
     rows : int64 array
-        Byte offsets in the source of the rows.
+        Byte offsets in the source of the rows. Where `ways` is 0, the last repeated up to whole squares.
     target, source, outer, chunks, geometry, scratch
-        As for `copy_chunks`; `RUN` is in elements of one row.
+        As for `copy_chunks`; `RUN` is in elements of one row, `WAYS` the number of rows.
     """
-    run, streamed = geometry[RUN], geometry[STREAMED] != 0
-    chunk_bytes = run * rows.shape[0] * literal(width)
+    run, streamed, row_count = geometry[RUN], geometry[STREAMED] != 0, geometry[WAYS]
+    chunk_bytes = run * row_count * literal(width)
+    pitches = carray(pointer(scratch + _TABLES), 64)
+    for j in range(64):
+        pitches[j] = j * row_count * literal(width)
+    line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = _start_of_block(source, target, outer, geometry, task)
-        position = at_target + chunks[0, 1]
-        line, fill = position & ~63, position & 63
-        skip = fill
         for x in range(count):
             if at_target + chunks[x, 1] != position:
-                _flush(line, scratch, fill, skip)
                 position = at_target + chunks[x, 1]
-                line, fill = position & ~63, position & 63
-                skip = fill
-            start = at_source + chunks[x, 0]
-            written = _append_interleaved(width, ways, line, scratch, fill, skip, start, rows, run, streamed)
-            fill += chunk_bytes - written
+                line, fill, skip = _restart(line, scratch, fill, skip, streamed, position)
+            read = at_source + chunks[x, 0]
+            if literal(ways):
+                line, fill, skip = _append_interleaved(
+                    width, ways, line, scratch, fill, skip, read, rows, run, streamed
+                )
+            else:
+                line, fill, skip = _append_transposed(
+                    width, line, scratch, fill, skip, read, rows, row_count, run, streamed
+                )
             position += chunk_bytes
-            line += written
-            skip = 0 if written else skip
-        _flush(line, scratch, fill, skip)
+    _restart(line, scratch, fill, skip, streamed, 0)
     fence()
 
 
 @njit(nogil=True)
-def _deal(width, ways, lines, fills, skips, places, pending, source, run, streamed):  # type: ignore[no-untyped-def]
-    """Deal `run` elements out to each of some rows."""
+def _deal(width, ways, places, pending, fills, source, run):  # type: ignore[no-untyped-def]
+    """Deal `run` elements out to what is pending of each row."""
     w = literal(width)
     per_line = 64 // w
     count = literal(ways) if literal(ways) else places.shape[0]
-    done = 0
-    while done < run:
-        piece = min(run - done, _PIECE_BYTES // w)
-        start = source + done * count * w
-        moved = 0
-        if literal(ways):
-            while moved + per_line <= piece:
-                here = start + moved * count * w
-                for i in range(count):
-                    prefetch(here + _AHEAD_BYTES + 64 * i)
-                    places[i] = pending + i * _ROW_BYTES + fills[i] + moved * w
-                deinterleave_line(width, ways, 0, 0, places.ctypes.data, here)
-                moved += per_line
-        for column in range(moved, piece):
-            for i in range(count):
-                place = pending + i * _ROW_BYTES + fills[i] + column * w
-                copy_element(width, place, start + (column * count + i) * w)
+    whole = run - run % per_line if literal(ways) else 0
+    for i in range(count):
+        places[i] = pending + i * _ROW_BYTES + fills[i]
+    for column in range(0, whole, per_line):
+        here = source + column * count * w
         for i in range(count):
-            fill = fills[i] + piece * w
-            written = _drain(lines[i], pending + i * _ROW_BYTES, fill, skips[i], streamed)
-            lines[i] += written
-            fills[i] = fill - written
-            if written:
-                skips[i] = 0
-        done += piece
+            prefetch(here + _AHEAD_BYTES + 64 * i)
+        deinterleave_line(width, ways, 0, column * w, places.ctypes.data, here)
+    for column in range(whole, run):
+        for i in range(count):
+            copy_element(width, places[i] + column * w, source + (column * count + i) * w)
+    for i in range(count):
+        fills[i] += run * w
 
 
 @njit(nogil=True)
-def _restart(lines, fills, skips, rows, target, pending, flush):  # type: ignore[no-untyped-def]
-    """End every row's run, and begin the next one at an address."""
+def _drain_rows(lines, fills, skips, pending, count, streamed):  # type: ignore[no-untyped-def]
+    for i in range(count):
+        lines[i], fills[i], skips[i] = _drain(lines[i], pending + i * _ROW_BYTES, fills[i], skips[i], streamed)
+
+
+@njit(nogil=True)
+def _restart_rows(lines, fills, skips, rows, pending, streamed, target):  # type: ignore[no-untyped-def]
     for i in range(rows.shape[0]):
-        if flush:
-            _flush(lines[i], pending + i * _ROW_BYTES, fills[i], skips[i])
-        position = target + rows[i]
-        lines[i] = position & ~63
-        fills[i] = position & 63
-        skips[i] = position & 63
+        row = pending + i * _ROW_BYTES
+        lines[i], fills[i], skips[i] = _restart(lines[i], row, fills[i], skips[i], streamed, target + rows[i])
 
 
 @kernel()
@@ -272,128 +390,34 @@ def deal_chunks(width, ways, target, source, outer, chunks, rows, geometry, scra
     width : literal int
         Bytes of an element.
     ways : literal int
-        How many rows, a power of two; 0 for any other number up to 64.
+        How many rows, a power of two of at most 32 bytes; 0 for any other number up to 64.
     rows : int64 array
         Byte offsets in the destination of the rows.
     target, source, outer, chunks, geometry, scratch
         As for `copy_chunks`; `RUN` is in elements of one row.
     """
-    run, streamed = geometry[RUN], geometry[STREAMED] != 0
-    state = scratch + 64 * _ROW_BYTES
-    lines, fills = carray(pointer(state), 64), carray(pointer(state + 512), 64)
-    skips, places = carray(pointer(state + 1024), 64), carray(pointer(state + 1536), 64)
+    run, streamed, count = geometry[RUN], geometry[STREAMED] != 0, rows.shape[0]
+    w = literal(width)
+    tables = scratch + _TABLES
+    lines, fills = carray(pointer(tables), 64), carray(pointer(tables + 512), 64)
+    skips, places = carray(pointer(tables + 1024), 64), carray(pointer(tables + 1536), 64)[:count]
+    for i in range(count):
+        lines[i], fills[i], skips[i] = 0, 0, 0
+    position = -1
     for task in range(first, last):
-        at_source, at_target, count = _start_of_block(source, target, outer, geometry, task)
-        position = at_target + chunks[0, 1]
-        _restart(lines, fills, skips, rows, position, scratch, False)
-        for x in range(count):
+        at_source, at_target, chunk_count = _start_of_block(source, target, outer, geometry, task)
+        for x in range(chunk_count):
             if at_target + chunks[x, 1] != position:
                 position = at_target + chunks[x, 1]
-                _restart(lines, fills, skips, rows, position, scratch, True)
-            start = at_source + chunks[x, 0]
-            _deal(width, ways, lines, fills, skips, places[: rows.shape[0]], scratch, start, run, streamed)
-            position += run * literal(width)
-        _restart(lines, fills, skips, rows, position, scratch, True)
+                _restart_rows(lines, fills, skips, rows, scratch, streamed, position)
+            done = 0
+            while done < run:
+                piece = min(run - done, (2048 - _DEALT_BYTES) // w)
+                start = at_source + chunks[x, 0] + done * count * w
+                _deal(width, ways, places, scratch, fills, start, piece)
+                if fills[0] >= _DEALT_BYTES:
+                    _drain_rows(lines, fills, skips, scratch, count, streamed)
+                done += piece
+            position += run * w
+    _restart_rows(lines, fills, skips, rows, scratch, streamed, 0)
     fence()
-
-
-@kernel()
-def copy_elements(width, target, source, outer, geometry, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a relayout whose elements are apart on one side: copy them one by one.
-
-    Parameters
-    ----------
-    width : literal int
-        Bytes of an element.
-    target, source, outer
-        As for `copy_chunks`.
-    geometry : int64 array
-        How many elements a task copies; their distance in the source and in the destination in bytes.
-    """
-    count, source_stride, target_stride = geometry[0], geometry[1], geometry[2]
-    for task in range(first, last):
-        rest, at_source, at_target = task, source, target
-        for loop in range(outer.shape[0]):
-            rest, place = divmod(rest, outer[loop, 0])
-            at_source += place * outer[loop, 1]
-            at_target += place * outer[loop, 2]
-        for i in range(count):
-            copy_element(width, at_target + i * target_stride, at_source + i * source_stride)
-
-
-@kernel()
-def gather_slots(width, target, source, slots, pattern):  # type: ignore[no-untyped-def]
-    """Copy the element at each of some slots; where a slot is negative, the one at `pattern`."""
-    w = literal(width)
-    for i in range(slots.shape[0]):
-        slot = slots[i]
-        copy_element(width, target + i * w, source + slot * w if slot >= 0 else pattern)
-
-
-@kernel()
-def fill_runs(target, pattern, outer, geometry, first, last):  # type: ignore[no-untyped-def]
-    """Write runs `first` to `last` of one repeated element.
-
-    Parameters
-    ----------
-    target : int64
-        Address.
-    pattern : int64
-        Address of 128 bytes: the element, repeated.
-    outer : int64 array of (loops, 3)
-        The loops around the runs, innermost first: size, nothing, stride in bytes.
-    geometry : int64 array
-        Bytes of a run; whether lines go past the cache.
-    """
-    run_bytes, streamed = geometry[0], geometry[1] != 0
-    for task in range(first, last):
-        start, rest = target, task
-        for loop in range(outer.shape[0]):
-            rest, place = divmod(rest, outer[loop, 0])
-            start += place * outer[loop, 2]
-        head = min((-start) & 63, run_bytes)
-        copy_short(start, pattern, head)
-        whole = head + ((run_bytes - head) & ~63)
-        for at in range(start + head, start + whole, 64):
-            if streamed:
-                stream_line(at, pattern + head)
-            else:
-                copy_vector(at, pattern + head, 64)
-        copy_short(start + whole, pattern + head, run_bytes - whole)
-    fence()
-
-
-@kernel()
-def expand_bits(bits, target, source, first, last):  # type: ignore[no-untyped-def]
-    """Give elements of `bits` bits, packed from the low bits of each byte on, a byte each: `first` to `last`.
-
-    `first` is a multiple of 8. Nothing is read behind the byte that holds the last element.
-    """
-    per_byte = 8 // bits
-    mask = (1 << bits) - 1
-    out = carray(byte_pointer(target), last)
-    packed = carray(byte_pointer(source), (last + per_byte - 1) // per_byte)
-    whole = first + (last - first) // per_byte * per_byte
-    for byte in range(first // per_byte, whole // per_byte):
-        value = packed[byte]
-        for k in range(per_byte):
-            out[byte * per_byte + k] = (value >> (k * bits)) & mask
-    for i in range(whole, last):
-        out[i] = (packed[i // per_byte] >> (i % per_byte * bits)) & mask
-
-
-@kernel()
-def compress_bits(bits, target, source, first, last):  # type: ignore[no-untyped-def]
-    """Pack elements of a byte each into `bits` bits, from the low bits of each byte on; unused bits become 0.
-
-    `first` is a multiple of 8.
-    """
-    per_byte = 8 // bits
-    mask = (1 << bits) - 1
-    packed = carray(byte_pointer(target), (last + per_byte - 1) // per_byte)
-    values = carray(byte_pointer(source), last)
-    for byte in range(first // per_byte, (last + per_byte - 1) // per_byte):
-        value = 0
-        for k in range(min(per_byte, last - byte * per_byte)):
-            value |= (values[byte * per_byte + k] & mask) << (k * bits)
-        packed[byte] = value

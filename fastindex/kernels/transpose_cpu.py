@@ -68,41 +68,44 @@ def _stage_rows(width, stage, source, rows, first, last, columns):  # type: igno
 
 
 @njit(nogil=True)
-def _edge_band(width, target, source, rows, columns, band, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Write a band of some columns, less than whole lines perhaps.
+def _edge_band(width, target, source, rows, columns, band, counts, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Write a part of each column that is less than whole lines, or of less columns than make a square.
 
-    `band` is (first row, end of rows, first column, end of columns, by lines). By lines, a band of a column begins and
-    ends on a line boundary, wherever that column has one: at most a line later than in another column.
+    `band` is (first row, end of rows, begins on lines, ends on lines). What begins or ends on lines does so where the
+    column has a line boundary next: up to a line later than in another column.
     """
     w = literal(width)
     per_line = 64 // w
-    window = 2 * per_line
-    first, row_end, column_first, column_end, by_lines = band
-    last = min(first + window + (per_line if by_lines else 0), row_end)
-    squares = (last - first + per_line - 1) // per_line
+    first, last, begins_on_lines, ends_on_lines = band
+    row_count, column_count = counts
+    rows_end = min(last + (per_line if ends_on_lines else 0), row_count)
+    squares = (rows_end - first + per_line - 1) // per_line
     pitch = squares * 64
     transposed = scratch + _STAGE_BYTES
-    for column in range(column_first, column_end, per_line):
-        count = min(per_line, column_end - column)
-        _stage_rows(width, scratch, source + column * w, rows, first, last, count)
+    for column in range(0, column_count, per_line):
+        count = min(per_line, column_count - column)
+        _stage_rows(width, scratch, source + column * w, rows, first, rows_end, count)
         for square in range(squares):
             transpose_stage(width, transposed + 64 * square, pitch, scratch + square * 4096 // w)
         for j in range(count):
-            start = target + columns[column + j]
-            lead = ((-start) & 63) // w if by_lines else 0
-            begin = min(first + lead, row_end) if first else 0
-            end = min(first + window + lead, row_end)
-            copy_run(start + begin * w, transposed + j * pitch + (begin - first) * w, (end - begin) * w, streamed)
+            start = target + columns[column + j] + first * w
+            lead = (-start) & 63
+            begin = lead if begins_on_lines else 0
+            end = min((last - first) * w + (lead if ends_on_lines else 0), (row_count - first) * w)
+            if begin < end:
+                copy_run(start + begin, transposed + j * pitch + begin, end - begin, streamed)
 
 
 @njit(nogil=True)
 def _whole_band(width, target, source, rows, columns, band, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Write two whole lines of each column; `band` is (first row, first column, end of columns)."""
+    """Write two whole lines of each column; `band` is (first row, column to align to, number of columns)."""
     w = literal(width)
     per_line = 64 // w
-    first, column_first, column_end = band
+    first, column_first, column_count = band
     start = target + first * w
-    for column in range(column_first, column_end, per_line):
+    last = column_count - per_line
+    column = 0
+    while True:
         read = source + column * w
         table = columns.ctypes.data + 8 * column
         if w <= 2:
@@ -120,6 +123,9 @@ def _whole_band(width, target, source, rows, columns, band, streamed, scratch): 
                 transpose_rows(width, 2, 1, start, table, read, rows.ctypes.data + 8 * first)
             else:
                 transpose_rows(width, 2, 0, start, table, read, rows.ctypes.data + 8 * first)
+        if column == last:
+            break
+        column = min(column_first if column < column_first else column + per_line, last)
 
 
 @njit(nogil=True)
@@ -127,18 +133,19 @@ def _shifted_band(width, target, source, rows, columns, band, scratch):  # type:
     """Write two whole lines of each column, which begin up to a line later than the first row, each by its own."""
     w = literal(width)
     per_line = 64 // w
-    first, column_first, column_end = band
-    pitches = scratch + 2 * _STAGE_BYTES
-    transposed = scratch + _STAGE_BYTES
-    last = first + 3 * per_line
-    for column in range(column_first, column_end, per_line):
+    first, column_first, column_count = band
+    transposed, pitches = scratch + _STAGE_BYTES, scratch + 2 * _STAGE_BYTES
+    end = first + 3 * per_line
+    last = column_count - per_line
+    column = 0
+    while True:
         read = source + column * w
         if w <= 2:
-            _stage_rows(width, scratch, read, rows, first, last, per_line)
+            _stage_rows(width, scratch, read, rows, first, end, per_line)
             for square in range(3):
                 transpose_stage(width, transposed + 64 * square, _PITCH_BYTES, scratch + square * 4096 // w)
         else:
-            for i in range(first + per_line, last):
+            for i in range(first + per_line, end):
                 prefetch(read + rows[i] + _AHEAD_BYTES)
             for square in range(3):
                 table = rows.ctypes.data + 8 * (first + square * per_line)
@@ -146,54 +153,69 @@ def _shifted_band(width, target, source, rows, columns, band, scratch):  # type:
         for j in range(per_line):
             start = target + columns[column + j] + first * w
             lead = (-start) & 63
-            # A misaligned element straddles lines; whole elements stay in one band.
-            lead -= lead % w
             line = transposed + _PITCH_BYTES * j + lead
-            if (start + lead) & 63 == 0:
-                stream_line(start + lead, line)
-                stream_line(start + lead + 64, line + 64)
-            else:
-                copy_run(start + lead, line, 128, True)
+            stream_line(start + lead, line)
+            stream_line(start + lead + 64, line + 64)
+        if column == last:
+            break
+        column = min(column_first if column < column_first else column + per_line, last)
+
+
+@njit(nogil=True)
+def _aligned_panel(width, target, source, rows, columns, lead, counts, column_first, streamed, scratch):  # type: ignore[no-untyped-def]
+    """A panel whose columns all have a line boundary `lead` rows after their first."""
+    per_line = 64 // literal(width)
+    window = 2 * per_line
+    row_count, column_count = counts
+    first = min(lead, row_count)
+    if first:
+        band = (0, first, False, False)
+        _edge_band(width, target, source, rows, columns, band, counts, streamed, scratch)
+    while first < row_count:
+        left = row_count - first
+        if per_line <= left < window and first + left // per_line * per_line - window >= lead:
+            # Once more what is written already, rather than half of what a band can do.
+            first += left // per_line * per_line - window
+        if first + window <= row_count and column_count >= per_line:
+            lines = (first, column_first, column_count)
+            _whole_band(width, target, source, rows, columns, lines, streamed, scratch)
+        else:
+            band = (first, min(first + window, row_count), False, False)
+            _edge_band(width, target, source, rows, columns, band, counts, streamed, scratch)
+        first += window
+
+
+@njit(nogil=True)
+def _shifted_panel(width, target, source, rows, columns, counts, column_first, scratch):  # type: ignore[no-untyped-def]
+    """A panel each of whose columns has its line boundaries elsewhere."""
+    per_line = 64 // literal(width)
+    window = 2 * per_line
+    row_count, column_count = counts
+    band = (0, 0, False, True)
+    _edge_band(width, target, source, rows, columns, band, counts, True, scratch)
+    first = 0
+    while first < row_count:
+        if first + window + per_line <= row_count and column_count >= per_line:
+            lines = (first, column_first, column_count)
+            _shifted_band(width, target, source, rows, columns, lines, scratch)
+        else:
+            band = (first, min(first + window, row_count), True, True)
+            _edge_band(width, target, source, rows, columns, band, counts, True, scratch)
+        first += window
 
 
 @njit(nogil=True)
 def _panel(width, target, source, rows, columns, counts, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Cut a panel into bands of rows and these into whole lines and edges."""
+    """Cut a panel into bands of rows."""
     w = literal(width)
-    per_line = 64 // w
-    window = 2 * per_line
-    row_count, column_count = counts
     lead_bytes = (-target) & 63 if streamed else 0
-    by_lines = streamed and not (aligned and lead_bytes % w == 0)
-    # Source rows that all begin equally far from a line boundary are read from a boundary on.
-    column_first = min(((-(source + rows[0])) & 63) // w, column_count)
-    column_end = column_first + (column_count - column_first) // per_line * per_line
-    lead = min(lead_bytes // w, row_count)
-    first = 0
-    if lead and not by_lines:
-        _edge_band(width, target, source, rows, columns, (0, lead, 0, column_count, False), streamed, scratch)
-        first = lead
-    while first < row_count:
-        if by_lines:
-            whole = first > 0 and first + window + per_line <= row_count
-        else:
-            whole = first + window <= row_count
-        row_end = row_count if by_lines else min(first + window, row_count)
-        if whole:
-            if column_first:
-                band = (first, row_end, 0, column_first, by_lines)
-                _edge_band(width, target, source, rows, columns, band, streamed, scratch)
-            if by_lines:
-                _shifted_band(width, target, source, rows, columns, (first, column_first, column_end), scratch)
-            else:
-                _whole_band(width, target, source, rows, columns, (first, column_first, column_end), streamed, scratch)
-            if column_end < column_count:
-                band = (first, row_end, column_end, column_count, by_lines)
-                _edge_band(width, target, source, rows, columns, band, streamed, scratch)
-        else:
-            band = (first, row_end, 0, column_count, by_lines)
-            _edge_band(width, target, source, rows, columns, band, streamed, scratch)
-        first += window
+    # Source rows that all begin equally far from a line boundary are best read from a boundary on.
+    column_first = ((-(source + rows[0])) & 63) // w if counts[1] >= 512 // w else 0
+    if not streamed or (aligned and lead_bytes % w == 0):
+        lead = lead_bytes // w
+        _aligned_panel(width, target, source, rows, columns, lead, counts, column_first, streamed, scratch)
+    else:
+        _shifted_panel(width, target, source, rows, columns, counts, column_first, scratch)
 
 
 @kernel()

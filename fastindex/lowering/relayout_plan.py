@@ -15,10 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, grouped
 
 #: A destination of at least this many bytes is written past the cache.
 STREAMED_BYTES = 8 << 20
+
+#: Rows that are interleaved, and columns that are dealt out, by vectors.
+POWERS_OF_TWO = (2, 4, 8, 16, 32)
 
 _LINE_BYTES = 64
 _RUN_BYTES = 64 << 10
@@ -27,6 +30,10 @@ _ROWS = 2048
 _COLUMN_BYTES = 8192
 _LEAST_COLUMN_BYTES = 1024
 _TASKS = 16
+_BLOCK_BYTES = 2048
+
+# Columns of up to this many bytes that follow each other in the destination are written as one stream.
+_COLUMN_STREAM_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,11 +42,11 @@ class Pass:
 
     Attributes
     ----------
-    kernel : {"copy", "interleave", "deal", "transpose", "strided", "fill"}
+    kernel : {"copy", "interleave", "deal", "transpose", "strided", "fill", "expand", "compress"}
     width : int
         Bytes that move as one: an element, or a run of elements both sides keep.
     ways : int
-        Rows that are interleaved, columns that are dealt out; 1 for other kernels.
+        Rows that are interleaved, columns that are dealt out, packed elements of a byte; 1 for other kernels.
     outer : int64 array of (loops, 3)
         Loops around the blocks, innermost first: size, source and destination stride in bytes.
     tables : tuple of int64 arrays
@@ -148,7 +155,8 @@ def _copying_passes(nest: Nest, width: int, streamed: bool) -> Iterator[Pass]:
     row = next((k for k in loops if k.destination_stride == width and k is not run), None)
     if run is not None or not loops:
         for cut in _cut(nest, run, _RUN_BYTES // width) if run is not None else (nest,):
-            yield _copy_pass(cut, width, streamed)
+            for blocked in _cut_into_blocks(cut, run.size * width if run is not None else width):
+                yield _copy_pass(blocked, width, streamed)
     elif column is None or row is None:
         longest = row or column or max(loops, key=lambda loop: loop.size)
         for cut in _cut(nest, longest, _RUN_BYTES // width):
@@ -156,12 +164,22 @@ def _copying_passes(nest: Nest, width: int, streamed: bool) -> Iterator[Pass]:
     else:
         rows, columns = _rows_and_columns(loops, row, column, width)
         row_count, column_count = (math.prod(k.size for k in chosen) for chosen in (rows, columns))
-        if row_count * width < _LINE_BYTES and column.destination_stride == row_count * width:
+        if row_count * width <= _COLUMN_STREAM_BYTES and column.destination_stride == row_count * width:
             yield _interleave_pass(nest, rows, column, width, streamed)
         elif column_count * width < _LINE_BYTES and row.source_stride == column_count * width:
             yield _deal_pass(nest, columns, row, width, streamed)
         else:
             yield _transpose_pass(nest, rows, columns, width, streamed)
+
+
+def _cut_into_blocks(nest: Nest, run_bytes: int) -> Iterator[Nest]:
+    """Cut the loop along which short runs follow each other in the destination, if another one orders the source."""
+    row = next((k for k in nest.loops if k.destination_stride == run_bytes != k.source_stride), None)
+    column = next((k for k in nest.loops if k.source_stride == run_bytes != k.destination_stride), None)
+    if row is None or column is None or run_bytes >= _BLOCK_BYTES:
+        yield nest
+        return
+    yield from _cut(nest, row, max(2, _BLOCK_BYTES // run_bytes))
 
 
 def _rows_and_columns(
@@ -225,11 +243,11 @@ def _chunked(
     width: int,
     streamed: bool,
     why: str,
+    ways: int = 1,
 ) -> Pass:
     """A pass over chunks: `taken` loops are inside a chunk, the others make the chunks and the tasks."""
     most = max(1, min(_CHUNKS, 4 * _RUN_BYTES // chunk_bytes))
     blocks = _blocks(_without(nest.loops, taken), most)
-    ways = 1 if rows is None else len(rows)
     geometry = (len(blocks.offsets), blocks.count, blocks.source_step, blocks.destination_step, run, ways, streamed)
     return Pass(
         kernel,
@@ -253,6 +271,43 @@ def _copy_pass(nest: Nest, width: int, streamed: bool) -> Pass:
     return _chunked("copy", nest, (run,), None, run_bytes, run_bytes, width, streamed, why)
 
 
+def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str) -> tuple[Pass, ...] | None:
+    """Choose the passes that expand packed elements to bytes while they move, or compress them.
+
+    Parameters
+    ----------
+    loops : RelayoutLoops
+    per_byte : int
+        Packed elements of a byte.
+    kernel : {"expand", "compress"}
+
+    Returns
+    -------
+    tuple of Pass or None
+        None where runs do not begin and end with a byte on the packed side. Offsets there count elements.
+    """
+    streamed = sum(nest.element_count for nest in (*loops.copies, *loops.fills)) >= STREAMED_BYTES
+    found = []
+    for nest in loops.copies:
+        run = next((k for k in nest.loops if k.source_stride == k.destination_stride == 1), None)
+        if run is None:
+            return None
+        numbers = [run.size, nest.source_start if kernel == "expand" else nest.destination_start]
+        others = [loop for loop in nest.loops if loop is not run]
+        numbers += [k.source_stride if kernel == "expand" else k.destination_stride for k in others]
+        if any(number % per_byte for number in numbers):
+            return None
+        why = f"{per_byte} elements a byte on one side, one on the other"
+        for cut in _cut(nest, run, _RUN_BYTES):
+            piece = next(k for k in cut.loops if k.source_stride == k.destination_stride == 1)
+            found.append(_chunked(kernel, cut, (piece,), None, piece.size, piece.size, 1, streamed, why, per_byte))
+    fills = grouped(RelayoutLoops((), loops.fills), per_byte) if kernel == "compress" else loops
+    if fills is None:
+        return None
+    found += [_fill_pass(nest, 1, streamed) for nest in fills.fills]
+    return tuple(found)
+
+
 def _strided_pass(nest: Nest, along: Loop, width: int) -> Pass:
     strides = along.source_stride, along.destination_stride
     loop = next(k for k in nest.loops if (k.source_stride, k.destination_stride) == strides)
@@ -273,17 +328,21 @@ def _strided_pass(nest: Nest, along: Loop, width: int) -> Pass:
 
 
 def _interleave_pass(nest: Nest, rows: Sequence[Loop], column: Loop, width: int, streamed: bool) -> Pass:
-    offsets = _blocks(rows, _LINE_BYTES).offsets[:, 0].copy()
-    why = f"{len(offsets)} rows next to each other in the destination"
-    chunk_bytes = len(offsets) * column.size * width
-    return _chunked("interleave", nest, (*rows, column), offsets, column.size, chunk_bytes, width, streamed, why)
+    offsets = _blocks(rows, _COLUMN_STREAM_BYTES).offsets[:, 0].copy()
+    ways = len(offsets)
+    if ways not in POWERS_OF_TWO or ways * width > _LINE_BYTES // 2:
+        whole_squares = -(-ways * width // _LINE_BYTES) * (_LINE_BYTES // width)
+        offsets = np.append(offsets, np.repeat(offsets[-1:], whole_squares - ways))
+    why = f"{ways} rows next to each other in the destination"
+    chunk_bytes = ways * column.size * width
+    return _chunked("interleave", nest, (*rows, column), offsets, column.size, chunk_bytes, width, streamed, why, ways)
 
 
 def _deal_pass(nest: Nest, columns: Sequence[Loop], row: Loop, width: int, streamed: bool) -> Pass:
     offsets = _blocks(columns, _LINE_BYTES).offsets[:, 1].copy()
     why = f"{len(offsets)} columns next to each other in the source"
     chunk_bytes = len(offsets) * row.size * width
-    return _chunked("deal", nest, (*columns, row), offsets, row.size, chunk_bytes, width, streamed, why)
+    return _chunked("deal", nest, (*columns, row), offsets, row.size, chunk_bytes, width, streamed, why, len(offsets))
 
 
 def _transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], width: int, streamed: bool) -> Pass:
