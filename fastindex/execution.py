@@ -308,7 +308,7 @@ def _first_offender(
             brought_in.append(value % bound if mode == "wrap" else min(max(value, 0), bound - 1))
         if not program.evaluate(brought_in)[1]:
             return offender
-    raise AssertionError("the kernel stopped at a block without an offender; did another thread write to it?")
+    raise FastIndexError("an input changed while it was being converted; another thread writes to it")
 
 
 def _offender_at(inputs: Sequence[Integers], shape: tuple[int, ...], flat: int, number: int | None) -> Offender:

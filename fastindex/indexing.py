@@ -305,8 +305,8 @@ def _at(offender: Offender) -> str:
 
 
 def _out_of_bounds(offender: Offender, shape: Shape) -> OutOfBoundsError:
-    number = offender.number
-    assert number is not None
+    # Without checks for padding, it is an input that is out of bounds.
+    number = offender.number or 0
     return OutOfBoundsError(
         f"coordinate {offender.values[number]}{_at(offender)} is out of bounds for dimension {number} "
         f"of size {shape.dimensions[number]} of {shape}"
