@@ -203,7 +203,9 @@ MEDIUM_DIMENSIONS = (1, 2, 3, 4, 7, 8, 12, 15, 16, 17, 31, 32, 33, 48, 63, 64, 6
 MEDIUM_TILES = (2, 3, 4, 5, 8, 8, 12, 16, 16, 32, 64, 128, 128)
 
 
-def draw_medium_layout(source: Source, element_type: str, dimensions: tuple[int, ...]) -> ReferenceShape:
+def draw_medium_layout(
+    source: Source, element_type: str, dimensions: tuple[int, ...], most_slots: int
+) -> ReferenceShape:
     """A layout of an array that is large enough for every kernel: mostly tiles of the usual sizes."""
     rank = len(dimensions)
     shape = ReferenceShape(element_type, dimensions, draw_permutation(source, rank))
@@ -213,7 +215,7 @@ def draw_medium_layout(source: Source, element_type: str, dimensions: tuple[int,
     for _ in range(source.pick((0, 0, 1, 1, 1, 2, 2, 3))):
         length = source.integer(1, min(rank, 3)) if not tiles else source.pick((1, 2, 2, 2, 3, 4))
         tile = tuple(source.pick(MEDIUM_TILES if not tiles else (1, 1, 2, 2, 4, 8, 3)) for _ in range(length))
-        if reference.slot_count(dataclasses.replace(shape, tiles=(*tiles, tile))) <= 8 * MEDIUM_ELEMENTS:
+        if reference.slot_count(dataclasses.replace(shape, tiles=(*tiles, tile))) <= most_slots:
             tiles.append(tile)
     bits = reference.VALUE_BITS[element_type]
     size = bits if bits < 8 and source.integer(0, 1) else 0
@@ -221,20 +223,25 @@ def draw_medium_layout(source: Source, element_type: str, dimensions: tuple[int,
     return dataclasses.replace(shape, tiles=tuple(tiles), element_size_in_bits=size, tail_alignment=tail)
 
 
-def medium_pair(seed: int) -> tuple[ReferenceShape, ReferenceShape]:
+def medium_pair(seed: int, most_elements: int = MEDIUM_ELEMENTS) -> tuple[ReferenceShape, ReferenceShape]:
     """Two layouts of one array that is large enough for every kernel, and too large for the reference."""
     source = RandomSource(seed)
     element_type = source.pick(
         ("u8", "s8", "bf16", "f16", "f32", "f32", "f64", "c64", "c128", "u4", "u2", "u1", "pred")
     )
     dimensions: list[int] = []
-    budget = MEDIUM_ELEMENTS
+    budget = most_elements
     for _ in range(source.integer(1, 5)):
         size = source.pick([size for size in MEDIUM_DIMENSIONS if size <= budget])
         budget //= size
         dimensions.append(size)
-    whole = tuple(dimensions)
-    return draw_medium_layout(source, element_type, whole), draw_medium_layout(source, element_type, whole)
+    if most_elements > MEDIUM_ELEMENTS and len(dimensions) > 1:
+        dimensions[source.integer(0, len(dimensions) - 1)] *= max(budget, 1)
+    array = element_type, tuple(dimensions)
+    return (
+        draw_medium_layout(source, *array, 8 * most_elements),
+        draw_medium_layout(source, *array, 8 * most_elements),
+    )
 
 
 @st.composite

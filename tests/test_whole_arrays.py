@@ -379,6 +379,18 @@ def test_random_relayouts_of_medium_arrays(first: int) -> None:
         assert raw(moved) == expected, f"seed {seed}: {source} to {destination}"
 
 
+@pytest.mark.parametrize("first", strategies.seeds(120)[::40])
+def test_random_relayouts_past_the_cache(first: int) -> None:
+    """The same where the destination is large enough to be written past the cache."""
+    for seed in range(first, first + 40):
+        source, destination = map(str, strategies.medium_pair(seed, 2_500_000))
+        if fi.Shape.parse(source).nbytes + fi.Shape.parse(destination).nbytes > 1 << 26:
+            continue
+        buffer = random_buffer(fi.Shape.parse(source), seed)
+        moved = fi.relayout(buffer, source, destination, threads=1 + seed % 2)
+        assert raw(moved) == by_index(buffer, source, destination), f"seed {seed}: {source} to {destination}"
+
+
 @pytest.mark.parametrize("first", strategies.seeds(200)[::50])
 def test_random_packing_of_medium_arrays(first: int) -> None:
     for seed in range(first, first + 50):
