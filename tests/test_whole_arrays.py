@@ -414,6 +414,32 @@ def test_large_arrays(source: str, destination: str, threads: int) -> None:
     assert raw(fi.pack(array, destination, threads=threads)) == raw(moved)
 
 
+@pytest.mark.parametrize("offset", [0, 3, 16, 60])
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        ("f32[3001,1031]{1,0}", "f32[3001,1031]{0,1}"),
+        ("u8[3001,4099]{1,0}", "u8[3001,4099]{0,1}"),
+        ("bf16[3001,2053]{1,0}", "bf16[3001,2053]{1,0:T(8,128)(2,1)}"),
+        ("s8[3001,4099]{1,0:T(8,128)(4,1)}", "s8[3001,4099]{1,0}"),
+        ("c128[1021,1031]{1,0}", "c128[1021,1031]{0,1}"),
+        ("f64[127,131,129]{2,1,0}", "f64[127,131,129]{0,1,2}"),
+    ],
+)
+def test_misaligned_buffers_past_the_cache(source: str, destination: str, offset: int) -> None:
+    """Non-temporal stores want whole aligned lines; what is around the buffer stays as it was all the same."""
+    first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
+    buffer = random_buffer(first, 1)
+    given = np.frombuffer(bytes(offset) + buffer, np.uint8, offset=offset)
+    guarded = np.full(second.nbytes + 256, 0xA5, np.uint8)
+    begin = -guarded.ctypes.data % 64 + 64 + offset
+    dtype = second.element_type.numpy_dtype
+    fi.relayout(given, source, destination, out=np.frombuffer(guarded.data, dtype, second.slot_count, begin), threads=2)
+    assert guarded[begin : begin + second.nbytes].tobytes() == by_index(buffer, source, destination)
+    assert (guarded[:begin] == 0xA5).all()
+    assert (guarded[begin + second.nbytes :] == 0xA5).all()
+
+
 # The comparison itself can fail
 
 
