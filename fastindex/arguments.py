@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
+from fastindex.host_arrays import host_array
 from fastindex.shape import Shape
 
 #: Integers in memory, or a range, which takes none.
@@ -57,7 +58,7 @@ def as_integers_in_bulk(value: Any, name: str) -> Integers:
     elif isinstance(value, range):
         return _checked_range(value, name)
     else:
-        array = np.asarray(value)
+        array = host_array(value)
         if array.size == 0 and isinstance(value, list | tuple):
             # An empty list has no type of its own.
             return array.astype(np.int64)

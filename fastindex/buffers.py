@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.host_arrays import host_array
 from fastindex.lowering.element_bits import slot_format
 from fastindex.shape import Shape
 from fastindex.sizes import check_placed
@@ -91,7 +92,7 @@ def _from_object(buffer: Any) -> NDArray[Any]:
     except (TypeError, ValueError, BufferError):
         pass
     if hasattr(buffer, "__dlpack__") or hasattr(buffer, "__array__"):
-        return np.asarray(buffer)
+        return host_array(buffer)
     raise ArgumentTypeError(f"a buffer must be a one-dimensional array or bytes, got {type(buffer).__name__}")
 
 
@@ -105,7 +106,7 @@ def as_logical_array(array: Any, shape: Shape) -> NDArray[Any]:
     ArgumentTypeError
         Another dtype.
     """
-    values = array if isinstance(array, np.ndarray) else np.asarray(array)
+    values = array if isinstance(array, np.ndarray) else host_array(array)
     dtype = shape.element_type.numpy_dtype
     if values.dtype != dtype:
         if values.dtype.newbyteorder("=") != dtype:

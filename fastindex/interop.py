@@ -14,6 +14,7 @@ from typing import Any, SupportsIndex
 from fastindex.digits import Variable, canonical, digit, slot_digits
 from fastindex.element_types import ElementType
 from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.host_arrays import host_array
 from fastindex.layout import COMBINE, Layout
 from fastindex.shape import Shape
 
@@ -54,13 +55,8 @@ def shape_from_numpy(array: Any) -> Shape:
             strides = described.get("strides")
             kind = _native_element_type(dtype)
             return strided_shape(kind, described["shape"], strides or _descending_strides(kind, described["shape"]))
-    if hasattr(array, "__dlpack__"):
-        try:
-            return shape_from_numpy(np.from_dlpack(array))
-        except (BufferError, RuntimeError, TypeError, AttributeError) as error:
-            raise UnsupportedError(f"NumPy cannot take this {type(array).__name__} through DLPack: {error}") from error
-    if hasattr(array, "__array__"):
-        return shape_from_numpy(np.asarray(array))
+    if hasattr(array, "__dlpack__") or hasattr(array, "__array__"):
+        return shape_from_numpy(host_array(array))
     raise TypeError(f"from_numpy takes an array, got {type(array).__name__}")
 
 

@@ -100,3 +100,10 @@ print(fi.Shape.from_jax(x.addressable_shards[0].data))
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "addressable_shards" in found.stdout
     assert found.stdout.splitlines()[-1] == "f32[2,6]{1,0}"
+
+
+def test_arrays_are_taken_where_numpy_s_are() -> None:
+    x = jnp.arange(15, dtype=jnp.bfloat16).reshape(3, 5)
+    text = "bf16[3,5]{1,0:T(2,2)}"
+    assert np.array_equal(fi.unpack(fi.pack(x, text), text), np.asarray(x))
+    assert list(fi.linear_index(text, (jnp.array([1, 2]), jnp.array([1, 2])))) == [3, 16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from array_places import check_places, order_of
@@ -42,3 +43,20 @@ def test_torch_refusals() -> None:
         fi.Shape.from_torch(torch.zeros(3, dtype=torch.complex64).conj())
     with pytest.raises(fi.UnsupportedError, match="strided"):
         fi.Shape.from_torch(torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged))
+
+
+def test_tensors_are_taken_where_arrays_are() -> None:
+    for dtype, name in {
+        torch.float32: "f32", torch.bfloat16: "bf16", torch.float8_e4m3fn: "f8e4m3fn", torch.int64: "s64",
+    }.items():  # fmt: skip
+        text = f"{name}[3,5]{{1,0:T(2,2)}}"
+        tensor = torch.arange(15, dtype=torch.float32).reshape(5, 3).to(dtype).T
+        expected = np.arange(15, dtype=np.float32).reshape(5, 3).T.astype(fi.ElementType.of(name).numpy_dtype)
+        buffer = fi.pack(tensor, text)
+        assert buffer.tobytes() == fi.pack(expected, text).tobytes()
+        assert np.array_equal(fi.unpack(buffer, text), expected)
+        assert str(fi.Shape.from_numpy(tensor)) == f"{name}[3,5]{{0,1}}"
+    slots = fi.linear_index("f32[3,5]{1,0:T(2,2)}", torch.tensor([[1, 2], [1, 2]]))
+    assert list(slots) == [3, 16]
+    with pytest.raises(fi.UnsupportedError, match=r"\.cpu\(\)"):
+        fi.pack(torch.empty(3, 5, device="meta"), "f32[3,5]")

@@ -27,6 +27,7 @@ LAYERS = {
 #: Modules that are not listed are metadata, which may do the least.
 API = {
     "threads",
+    "host_arrays",
     "arguments",
     "execution",
     "indexing",

@@ -1,0 +1,71 @@
+"""Other libraries' arrays in host memory as NumPy arrays, without a copy where there is a way."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.errors import UnsupportedError
+
+#: DLPack's number for host memory.
+_CPU = 1
+#: PyTorch's types that NumPy takes only as integers of the same width -> that integer type, the type in ml_dtypes.
+_AS_INTEGERS = {
+    "torch.bfloat16": ("int16", "bfloat16"),
+    "torch.float8_e5m2": ("uint8", "float8_e5m2"),
+    "torch.float8_e5m2fnuz": ("uint8", "float8_e5m2fnuz"),
+    "torch.float8_e4m3fn": ("uint8", "float8_e4m3fn"),
+    "torch.float8_e4m3fnuz": ("uint8", "float8_e4m3fnuz"),
+    "torch.float8_e8m0fnu": ("uint8", "float8_e8m0fnu"),
+}
+
+
+def host_array(value: Any) -> NDArray[Any]:
+    """Give an array, a nested sequence or another library's array as a NumPy array.
+
+    Takes PyTorch's tensors, what has ``__array__`` or ``__array_interface__``, and what has only DLPack.
+
+    Raises
+    ------
+    UnsupportedError
+        An array on a device, or one that NumPy cannot take.
+
+    Examples
+    --------
+    >>> class OnlyDlpack:
+    ...     __dlpack__ = np.zeros(3).__dlpack__
+    ...     __dlpack_device__ = np.zeros(3).__dlpack_device__
+    >>> host_array(OnlyDlpack()).shape
+    (3,)
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _torch_array(torch, value)
+    known = any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__buffer__"))
+    if known or not hasattr(value, "__dlpack__"):
+        return np.asarray(value)
+    device = value.__dlpack_device__()[0]
+    if int(device) != _CPU:
+        raise UnsupportedError(
+            f"the {type(value).__name__} is on a device (DLPack type {int(device)}); move it to the host"
+        )
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise UnsupportedError(f"NumPy cannot take this {type(value).__name__} through DLPack: {error}") from error
+
+
+def _torch_array(torch: Any, tensor: Any) -> NDArray[Any]:
+    if tensor.device.type != "cpu":
+        raise UnsupportedError(f"the tensor is on {tensor.device}; move it to the host with .cpu()")
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    as_integers = _AS_INTEGERS.get(str(tensor.dtype))
+    if as_integers is None:
+        return np.asarray(plain.numpy())
+    import ml_dtypes
+
+    integer, name = as_integers
+    return np.asarray(plain.view(getattr(torch, integer)).numpy()).view(getattr(ml_dtypes, name))
