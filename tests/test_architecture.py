@@ -36,6 +36,8 @@ API = {
     "relayout_execution",
     "buffers",
     "fill_patterns",
+    "bounded_relayout",
+    "warmup",
 }
 #: Edges, by their names or the first word of them: the command line, reports, pictures, other libraries.
 EDGES = {
@@ -48,6 +50,8 @@ EDGES = {
     "format",
     "proto_messages",
     "interop",
+    "file",
+    "files",
     "cli",
     "demo",
     "",

@@ -1,0 +1,65 @@
+"""How far a job is, on a terminal and only once it takes longer than a second."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+_PATIENCE_SECONDS = 1.0
+
+
+class ProgressBar:
+    """A bar on stderr. Nothing shows where stderr is no terminal, or for a job of less than a second.
+
+    Parameters
+    ----------
+    title : str
+        What is being done.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._total = 0
+        self._done = 0
+        self._began = time.monotonic()
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+        self._is_wanted = sys.stderr is not None and sys.stderr.isatty()
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def start(self, total: int) -> None:
+        """Take how much there is to do."""
+        self._total = total
+
+    def advance(self, count: int) -> None:
+        """Take how much has been done since the last call."""
+        self._done += count
+        if not self._is_wanted or time.monotonic() - self._began < _PATIENCE_SECONDS:
+            return
+        if self._bar is None:
+            self._show()
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self._done)
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task(self._title, total=self._total)
+        self._bar.start()
