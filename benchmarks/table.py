@@ -1,6 +1,6 @@
 """Measure every case beside every installed rival; write a table, its numbers as JSON, and a plot.
 
-    python benchmarks/table.py                     everything, 1 and 2 threads: some 20 minutes
+    python benchmarks/table.py                     everything, 1 and 2 threads: some 30 minutes
     python benchmarks/table.py --cases transpose   only cases with this in their name
     python benchmarks/table.py --sizes toy --ceiling-mib 16 --index-count 100000   a quick look
 

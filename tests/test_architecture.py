@@ -67,7 +67,7 @@ OUTSIDE = {
 OUTSIDE_IN_FUNCTIONS = {
     "metadata": STANDARD_LIBRARY | {"numpy", "ml_dtypes"},
     "lowering": OUTSIDE["lowering"],
-    "kernels": OUTSIDE["kernels"],
+    "kernels": OUTSIDE["kernels"] | {"cuda"},
     "api": OUTSIDE["api"] | {"ml_dtypes", "rich", "cupy", "torch"},
 }
 #: Methods of `Shape` that belong to edges, and load them when they are called.

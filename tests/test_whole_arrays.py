@@ -27,14 +27,14 @@ import fastindex as fi
 TYPES = tuple(reference.VALUE_BITS)
 
 
-@pytest.mark.parametrize("first", strategies.seeds(1000)[::100])
+@pytest.mark.parametrize("first", strategies.seeds(600)[::100])
 def test_random_packing(first: int) -> None:
     for seed in range(first, first + 100):
         shape = strategies.random_shape(seed)
         assert differences_in_packing(shape, seed, threads=1 + seed % 2) == [], f"seed {seed}"
 
 
-@pytest.mark.parametrize("first", strategies.seeds(1000)[::100])
+@pytest.mark.parametrize("first", strategies.seeds(600)[::100])
 def test_random_relayouts(first: int) -> None:
     for seed in range(first, first + 100):
         source, destination = strategies.random_pair(seed)
@@ -368,7 +368,7 @@ def random_buffer(shape: fi.Shape, seed: int) -> bytes:
     return bytes(data.tobytes())
 
 
-@pytest.mark.parametrize("first", strategies.seeds(600)[::50])
+@pytest.mark.parametrize("first", strategies.seeds(400)[::50])
 def test_random_relayouts_of_medium_arrays(first: int) -> None:
     """Arrays large enough for every kernel and every remainder, against fancy indexing."""
     for seed in range(first, first + 50):
