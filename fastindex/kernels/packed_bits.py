@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from numba import carray
-
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.simd import byte_pointer, compress_line, expand_line
+from fastindex.kernels.simd import byte_at, compress_line, expand_line, set_byte
 
 
 @kernel()
@@ -16,13 +14,11 @@ def expand_bits(bits, target, source, first, last):  # type: ignore[no-untyped-d
     """
     per_byte = 8 // bits
     mask = (1 << bits) - 1
-    out = carray(byte_pointer(target), last)
-    packed = carray(byte_pointer(source), (last + per_byte - 1) // per_byte)
     whole = last - (last - first) % 64
     for i in range(first, whole, 64):
         expand_line(bits, target + i, source + i // per_byte)
     for i in range(whole, last):
-        out[i] = (packed[i // per_byte] >> (i % per_byte * bits)) & mask
+        set_byte(target + i, (byte_at(source + i // per_byte) >> (i % per_byte * bits)) & mask)
 
 
 @kernel()
@@ -33,13 +29,11 @@ def compress_bits(bits, target, source, first, last):  # type: ignore[no-untyped
     """
     per_byte = 8 // bits
     mask = (1 << bits) - 1
-    packed = carray(byte_pointer(target), (last + per_byte - 1) // per_byte)
-    values = carray(byte_pointer(source), last)
     whole = last - (last - first) % 64
     for i in range(first, whole, 64):
         compress_line(bits, target + i // per_byte, source + i)
     for byte in range(whole // per_byte, (last + per_byte - 1) // per_byte):
         value = 0
         for k in range(min(per_byte, last - byte * per_byte)):
-            value |= (values[byte * per_byte + k] & mask) << (k * bits)
-        packed[byte] = value
+            value |= (byte_at(source + byte * per_byte + k) & mask) << (k * bits)
+        set_byte(target + byte, value)

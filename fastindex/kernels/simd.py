@@ -145,13 +145,53 @@ def literal(typingctx: Any, value: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def byte_pointer(typingctx: Any, address: Any) -> Any:
-    """Give a pointer to uint8 from an address."""
+def byte_at(typingctx: Any, address: Any) -> Any:
+    """Give the byte at an address as int64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], _INT8.as_pointer())
+        return builder.zext(builder.load(builder.inttoptr(arguments[0], _INT8.as_pointer())), _INT64)
 
-    return types.CPointer(types.uint8)(_ADDRESS), generate
+    return types.int64(_ADDRESS), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def set_byte(typingctx: Any, address: Any, value: Any) -> Any:
+    """Set the byte at an address to the low bits of an int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = builder.trunc(arguments[1], _INT8)
+        builder.store(byte, builder.inttoptr(arguments[0], _INT8.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(_ADDRESS, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def entry(typingctx: Any, table: Any, position: Any) -> Any:
+    """Give the int64 at a position of the table at an address.
+
+    Helpers take addresses of tables, not arrays: counting references locks the bus, which ends all streaming.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        table, position = arguments
+        place = builder.add(table, builder.mul(position, _INT64(8)))
+        return builder.load(builder.inttoptr(place, _INT64.as_pointer()))
+
+    return types.int64(_ADDRESS, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def set_entry(typingctx: Any, table: Any, position: Any, value: Any) -> Any:
+    """Set the int64 at a position of the table at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        table, position, value = arguments
+        place = builder.add(table, builder.mul(position, _INT64(8)))
+        builder.store(value, builder.inttoptr(place, _INT64.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(_ADDRESS, types.int64, types.int64), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -8,22 +8,24 @@ begin.
 
 from __future__ import annotations
 
-from numba import carray, njit
+from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.lines import copy_short
-from fastindex.kernels.memory import pointer
 from fastindex.kernels.simd import (
-    byte_pointer,
+    byte_at,
     compress_line,
     copy_element,
     copy_vector,
     deinterleave_line,
+    entry,
     expand_line,
     fence,
     interleave_rows,
     literal,
     prefetch,
+    set_byte,
+    set_entry,
     stream_line,
     transpose_rows,
     transpose_stage,
@@ -44,6 +46,7 @@ _ROW_BYTES = 64 + 2048 + 64
 # Scratch memory: what is pending for up to 64 rows, staged rows of a square, and four tables of 64 numbers.
 _STAGE = 64 * _ROW_BYTES
 _TABLES = _STAGE + 64 * 64
+_LINES, _FILLS, _SKIPS, _PLACES = 0, 512, 1024, 1536
 
 #: Bytes of scratch memory that these kernels need.
 SCRATCH_BYTES = _TABLES + 4 * 64 * 8
@@ -111,8 +114,6 @@ def _append_expanded(bits, line, pending, fill, skip, source, size, streamed):  
     """Append `size` packed elements, a byte each; give the new line, fill and skip."""
     per_byte = 8 // literal(bits)
     mask = (1 << literal(bits)) - 1
-    packed = carray(byte_pointer(source), (size + per_byte - 1) // per_byte)
-    out = carray(byte_pointer(pending), 2 * _ROW_BYTES)
     lines = size & ~63
     for at in range(0, lines, 64):
         expand_line(bits, pending + fill, source + at // per_byte)
@@ -120,7 +121,7 @@ def _append_expanded(bits, line, pending, fill, skip, source, size, streamed):  
         if fill >= _PENDING_BYTES:
             line, fill, skip = _drain(line, pending, fill, skip, streamed)
     for i in range(lines, size):
-        out[fill] = (packed[i // per_byte] >> (i % per_byte * literal(bits))) & mask
+        set_byte(pending + fill, (byte_at(source + i // per_byte) >> (i % per_byte * literal(bits))) & mask)
         fill += 1
     return line, fill, skip
 
@@ -130,8 +131,6 @@ def _append_compressed(bits, line, pending, fill, skip, source, size, streamed):
     """Append `size` elements of a byte each, packed; give the new line, fill and skip."""
     per_byte = 8 // literal(bits)
     mask = (1 << literal(bits)) - 1
-    values = carray(byte_pointer(source), size)
-    out = carray(byte_pointer(pending), 2 * _ROW_BYTES)
     lines = size & ~63
     for at in range(0, lines, 64):
         compress_line(bits, pending + fill, source + at)
@@ -141,8 +140,8 @@ def _append_compressed(bits, line, pending, fill, skip, source, size, streamed):
     for first in range(lines, size, per_byte):
         byte = 0
         for k in range(min(per_byte, size - first)):
-            byte |= (values[first + k] & mask) << (k * literal(bits))
-        out[fill] = byte
+            byte |= (byte_at(source + first + k) & mask) << (k * literal(bits))
+        set_byte(pending + fill, byte)
         fill += 1
     return line, fill, skip
 
@@ -152,23 +151,22 @@ def _append_interleaved(width, ways, line, pending, fill, skip, source, rows, ru
     """Append `run` elements of each of some rows, in turn; give the new line, fill and skip."""
     w, count = literal(width), literal(ways)
     per_line = 64 // w
-    table = rows.ctypes.data
     whole = run - run % per_line
     for column in range(0, whole, per_line):
         read = source + column * w
         for i in range(count):
-            prefetch(read + rows[i] + 256)
+            prefetch(read + entry(rows, i) + 256)
         if fill == 0 and streamed:
-            interleave_rows(width, ways, 1, line, read, table)
+            interleave_rows(width, ways, 1, line, read, rows)
             line += 64 * count
         else:
-            interleave_rows(width, ways, 0, pending + fill, read, table)
+            interleave_rows(width, ways, 0, pending + fill, read, rows)
             fill += 64 * count
             if fill >= _PENDING_BYTES:
                 line, fill, skip = _drain(line, pending, fill, skip, streamed)
     for column in range(whole, run):
         for i in range(count):
-            copy_element(width, pending + fill, source + rows[i] + column * w)
+            copy_element(width, pending + fill, source + entry(rows, i) + column * w)
             fill += w
     return _drain(line, pending, fill, skip, streamed) if fill >= _PENDING_BYTES else (line, fill, skip)
 
@@ -186,20 +184,20 @@ def _append_transposed(width, line, pending, fill, skip, source, rows, row_count
     for column in range(0, run, per_line):
         read = source + column * w
         count = min(per_line, run - column)
-        for square in range(rows.shape[0] // per_line - 1, -1, -1):
+        for square in range((row_count - 1) // per_line, -1, -1):
             place = pending + fill + 64 * square
             first = square * per_line
             if w > 2 and count == per_line:
                 for i in range(first, min(first + per_line, row_count)):
-                    prefetch(read + rows[i] + 128)
-                transpose_rows(width, 1, 0, place, pitches, read, rows.ctypes.data + 8 * first)
+                    prefetch(read + entry(rows, i) + 128)
+                transpose_rows(width, 1, 0, place, pitches, read, rows + 8 * first)
             else:
                 for i in range(per_line):
                     if count == per_line:
-                        prefetch(read + rows[first + i] + 128)
-                        copy_vector(stage + 64 * i, read + rows[first + i], 64)
+                        prefetch(read + entry(rows, first + i) + 128)
+                        copy_vector(stage + 64 * i, read + entry(rows, first + i), 64)
                     else:
-                        copy_short(stage + 64 * i, read + rows[first + i], count * w)
+                        copy_short(stage + 64 * i, read + entry(rows, first + i), count * w)
                 transpose_stage(width, place, column_bytes, stage)
         fill += count * column_bytes
         if fill >= _PENDING_BYTES:
@@ -323,9 +321,9 @@ def interleave_chunks(width, ways, target, source, outer, chunks, rows, geometry
     """
     run, streamed, row_count = geometry[RUN], geometry[STREAMED] != 0, geometry[WAYS]
     chunk_bytes = run * row_count * literal(width)
-    pitches = carray(pointer(scratch + _TABLES), 64)
     for j in range(64):
-        pitches[j] = j * row_count * literal(width)
+        set_entry(scratch + _TABLES, j, j * row_count * literal(width))
+    table = rows.ctypes.data
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = _start_of_block(source, target, outer, geometry, task)
@@ -336,11 +334,11 @@ def interleave_chunks(width, ways, target, source, outer, chunks, rows, geometry
             read = at_source + chunks[x, 0]
             if literal(ways):
                 line, fill, skip = _append_interleaved(
-                    width, ways, line, scratch, fill, skip, read, rows, run, streamed
+                    width, ways, line, scratch, fill, skip, read, table, run, streamed
                 )
             else:
                 line, fill, skip = _append_transposed(
-                    width, line, scratch, fill, skip, read, rows, row_count, run, streamed
+                    width, line, scratch, fill, skip, read, table, row_count, run, streamed
                 )
             position += chunk_bytes
     _restart(line, scratch, fill, skip, streamed, 0)
@@ -348,37 +346,45 @@ def interleave_chunks(width, ways, target, source, outer, chunks, rows, geometry
 
 
 @njit(nogil=True)
-def _deal(width, ways, places, pending, fills, source, run):  # type: ignore[no-untyped-def]
+def _deal(width, ways, count, pending, tables, source, run):  # type: ignore[no-untyped-def]
     """Deal `run` elements out to what is pending of each row."""
     w = literal(width)
     per_line = 64 // w
-    count = literal(ways) if literal(ways) else places.shape[0]
     whole = run - run % per_line if literal(ways) else 0
+    places = tables + _PLACES
     for i in range(count):
-        places[i] = pending + i * _ROW_BYTES + fills[i]
+        set_entry(places, i, pending + i * _ROW_BYTES + entry(tables + _FILLS, i))
     for column in range(0, whole, per_line):
         here = source + column * count * w
         for i in range(count):
             prefetch(here + _AHEAD_BYTES + 64 * i)
-        deinterleave_line(width, ways, 0, column * w, places.ctypes.data, here)
+        deinterleave_line(width, ways, 0, column * w, places, here)
     for column in range(whole, run):
         for i in range(count):
-            copy_element(width, places[i] + column * w, source + (column * count + i) * w)
+            copy_element(width, entry(places, i) + column * w, source + (column * count + i) * w)
     for i in range(count):
-        fills[i] += run * w
+        set_entry(tables + _FILLS, i, entry(tables + _FILLS, i) + run * w)
 
 
 @njit(nogil=True)
-def _drain_rows(lines, fills, skips, pending, count, streamed):  # type: ignore[no-untyped-def]
+def _drain_rows(count, pending, tables, streamed):  # type: ignore[no-untyped-def]
     for i in range(count):
-        lines[i], fills[i], skips[i] = _drain(lines[i], pending + i * _ROW_BYTES, fills[i], skips[i], streamed)
+        state = entry(tables + _LINES, i), entry(tables + _FILLS, i), entry(tables + _SKIPS, i)
+        line, fill, skip = _drain(state[0], pending + i * _ROW_BYTES, state[1], state[2], streamed)
+        set_entry(tables + _LINES, i, line)
+        set_entry(tables + _FILLS, i, fill)
+        set_entry(tables + _SKIPS, i, skip)
 
 
 @njit(nogil=True)
-def _restart_rows(lines, fills, skips, rows, pending, streamed, target):  # type: ignore[no-untyped-def]
-    for i in range(rows.shape[0]):
-        row = pending + i * _ROW_BYTES
-        lines[i], fills[i], skips[i] = _restart(lines[i], row, fills[i], skips[i], streamed, target + rows[i])
+def _restart_rows(count, rows, pending, tables, streamed, target):  # type: ignore[no-untyped-def]
+    for i in range(count):
+        state = entry(tables + _LINES, i), entry(tables + _FILLS, i), entry(tables + _SKIPS, i)
+        position = target + entry(rows, i)
+        line, fill, skip = _restart(state[0], pending + i * _ROW_BYTES, state[1], state[2], streamed, position)
+        set_entry(tables + _LINES, i, line)
+        set_entry(tables + _FILLS, i, fill)
+        set_entry(tables + _SKIPS, i, skip)
 
 
 @kernel()
@@ -397,27 +403,24 @@ def deal_chunks(width, ways, target, source, outer, chunks, rows, geometry, scra
         As for `copy_chunks`; `RUN` is in elements of one row.
     """
     run, streamed, count = geometry[RUN], geometry[STREAMED] != 0, rows.shape[0]
-    w = literal(width)
-    tables = scratch + _TABLES
-    lines, fills = carray(pointer(tables), 64), carray(pointer(tables + 512), 64)
-    skips, places = carray(pointer(tables + 1024), 64), carray(pointer(tables + 1536), 64)[:count]
+    w, tables, row_table = literal(width), scratch + _TABLES, rows.ctypes.data
     for i in range(count):
-        lines[i], fills[i], skips[i] = 0, 0, 0
+        for table in (_LINES, _FILLS, _SKIPS):
+            set_entry(tables + table, i, 0)
     position = -1
     for task in range(first, last):
         at_source, at_target, chunk_count = _start_of_block(source, target, outer, geometry, task)
         for x in range(chunk_count):
             if at_target + chunks[x, 1] != position:
                 position = at_target + chunks[x, 1]
-                _restart_rows(lines, fills, skips, rows, scratch, streamed, position)
+                _restart_rows(count, row_table, scratch, tables, streamed, position)
             done = 0
             while done < run:
                 piece = min(run - done, (2048 - _DEALT_BYTES) // w)
-                start = at_source + chunks[x, 0] + done * count * w
-                _deal(width, ways, places, scratch, fills, start, piece)
-                if fills[0] >= _DEALT_BYTES:
-                    _drain_rows(lines, fills, skips, scratch, count, streamed)
+                _deal(width, ways, count, scratch, tables, at_source + chunks[x, 0] + done * count * w, piece)
+                if entry(tables + _FILLS, 0) >= _DEALT_BYTES:
+                    _drain_rows(count, scratch, tables, streamed)
                 done += piece
             position += run * w
-    _restart_rows(lines, fills, skips, rows, scratch, streamed, 0)
+    _restart_rows(count, row_table, scratch, tables, streamed, 0)
     fence()

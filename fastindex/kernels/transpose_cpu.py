@@ -10,16 +10,17 @@ neighbouring lines of each column are written at a time.
 
 from __future__ import annotations
 
-from numba import carray, njit
+from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.lines import copy_run, copy_short
-from fastindex.kernels.memory import pointer
 from fastindex.kernels.simd import (
     copy_vector,
+    entry,
     fence,
     literal,
     prefetch,
+    set_entry,
     stream_line,
     transpose_rows,
     transpose_stage,
@@ -49,9 +50,8 @@ SCRATCH_BYTES = 2 * _STAGE_BYTES + 8 * 64
 
 @njit(nogil=True)
 def _write_pitches(table):  # type: ignore[no-untyped-def]
-    pitches = carray(pointer(table), 64)
     for j in range(64):
-        pitches[j] = j * _PITCH_BYTES
+        set_entry(table, j, j * _PITCH_BYTES)
 
 
 @njit(nogil=True)
@@ -59,12 +59,12 @@ def _stage_rows(width, stage, source, rows, first, last, columns):  # type: igno
     size = columns * literal(width)
     if size == 64:
         for i in range(first, last):
-            row = source + rows[i]
+            row = source + entry(rows, i)
             prefetch(row + _AHEAD_BYTES)
             copy_vector(stage + (i - first) * 64, row, 64)
     else:
         for i in range(first, last):
-            copy_short(stage + (i - first) * 64, source + rows[i], size)
+            copy_short(stage + (i - first) * 64, source + entry(rows, i), size)
 
 
 @njit(nogil=True)
@@ -88,7 +88,7 @@ def _edge_band(width, target, source, rows, columns, band, counts, streamed, scr
         for square in range(squares):
             transpose_stage(width, transposed + 64 * square, pitch, scratch + square * 4096 // w)
         for j in range(count):
-            start = target + columns[column + j] + first * w
+            start = target + entry(columns, column + j) + first * w
             lead = (-start) & 63
             begin = lead if begins_on_lines else 0
             end = min((last - first) * w + (lead if ends_on_lines else 0), (row_count - first) * w)
@@ -107,7 +107,7 @@ def _whole_band(width, target, source, rows, columns, band, streamed, scratch): 
     column = 0
     while True:
         read = source + column * w
-        table = columns.ctypes.data + 8 * column
+        table = columns + 8 * column
         if w <= 2:
             _stage_rows(width, scratch, read, rows, first, first + 2 * per_line, per_line)
             for lane in range(4):
@@ -118,11 +118,11 @@ def _whole_band(width, target, source, rows, columns, band, streamed, scratch): 
                     transpose_stage_lanes(width, 0, start, lane_table, scratch + 16 * lane)
         else:
             for i in range(first, first + 2 * per_line):
-                prefetch(read + rows[i] + _AHEAD_BYTES)
+                prefetch(read + entry(rows, i) + _AHEAD_BYTES)
             if streamed:
-                transpose_rows(width, 2, 1, start, table, read, rows.ctypes.data + 8 * first)
+                transpose_rows(width, 2, 1, start, table, read, rows + 8 * first)
             else:
-                transpose_rows(width, 2, 0, start, table, read, rows.ctypes.data + 8 * first)
+                transpose_rows(width, 2, 0, start, table, read, rows + 8 * first)
         if column == last:
             break
         column = min(column_first if column < column_first else column + per_line, last)
@@ -146,12 +146,12 @@ def _shifted_band(width, target, source, rows, columns, band, scratch):  # type:
                 transpose_stage(width, transposed + 64 * square, _PITCH_BYTES, scratch + square * 4096 // w)
         else:
             for i in range(first + per_line, end):
-                prefetch(read + rows[i] + _AHEAD_BYTES)
+                prefetch(read + entry(rows, i) + _AHEAD_BYTES)
             for square in range(3):
-                table = rows.ctypes.data + 8 * (first + square * per_line)
+                table = rows + 8 * (first + square * per_line)
                 transpose_rows(width, 1, 0, transposed + 64 * square, pitches, read, table)
         for j in range(per_line):
-            start = target + columns[column + j] + first * w
+            start = target + entry(columns, column + j) + first * w
             lead = (-start) & 63
             line = transposed + _PITCH_BYTES * j + lead
             stream_line(start + lead, line)
@@ -210,7 +210,7 @@ def _panel(width, target, source, rows, columns, counts, aligned, streamed, scra
     w = literal(width)
     lead_bytes = (-target) & 63 if streamed else 0
     # Source rows that all begin equally far from a line boundary are best read from a boundary on.
-    column_first = ((-(source + rows[0])) & 63) // w if counts[1] >= 512 // w else 0
+    column_first = ((-(source + entry(rows, 0))) & 63) // w if counts[1] >= 512 // w else 0
     if not streamed or (aligned and lead_bytes % w == 0):
         lead = lead_bytes // w
         _aligned_panel(width, target, source, rows, columns, lead, counts, column_first, streamed, scratch)
@@ -256,5 +256,5 @@ def transpose_panels(width, target, source, outer, rows, columns, geometry, scra
             min(column_block, geometry[COLUMN_COUNT] - column_index * column_block),
         )
         aligned, streamed = geometry[COLUMNS_ALIGNED] != 0, geometry[STREAMED] != 0
-        _panel(width, at_target, at_source, rows, columns, counts, aligned, streamed, scratch)
+        _panel(width, at_target, at_source, rows.ctypes.data, columns.ctypes.data, counts, aligned, streamed, scratch)
     fence()
