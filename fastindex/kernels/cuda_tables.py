@@ -1,0 +1,43 @@
+"""What the host tells the GPU's relayout kernels: tables of numbers and how many blocks. It needs no CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Columns of a loop: its size, the constants that divide by it, and what a step moves, in bytes.
+SIZE = 0
+MAGIC = 1
+SHIFT = 2
+SOURCE_STRIDE = 3
+DESTINATION_STRIDE = 4
+COLUMNS = 5
+
+# The numbers before the loops of a tile kernel.
+ROWS = 0
+TILE_ROWS = 1
+TILE_COLUMNS = 2
+COLUMN_COUNT = 3
+HEADER = 4
+
+
+def table(loops: Sequence[Sequence[int]], header: Sequence[int] = (), places: Sequence[int] = ()) -> NDArray[np.int64]:
+    """Give the table of a launch.
+
+    Parameters
+    ----------
+    loops : sequence of (size, magic, shift, source stride, destination stride)
+    header : sequence of int
+        Of a tile kernel: `HEADER` numbers.
+    places : sequence of int
+        Of a tile kernel: where the rows of a tile start, then its columns.
+    """
+    return np.array([*header, *(number for loop in loops for number in loop), *places], np.int64)
+
+
+def blocks(kernel: str, units: int, threads: int) -> int:
+    """Give how many blocks of `threads` threads a launch takes."""
+    per_block = {"copy": 4 * threads, "fill": 4 * threads, "weave": threads, "part": threads}.get(kernel, 1)
+    return -(-units // per_block)

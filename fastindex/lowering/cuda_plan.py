@@ -1,0 +1,390 @@
+"""From loops to launches: which GPU kernel moves a nest, in which units and tiles, and why. Numbers only, no CUDA.
+
+A run that both sides keep is copied, up to 16 bytes at once. Few rows next to each other on one side are woven
+together or apart. Other loops that are contiguous on one side each are transposed in tiles. What is left is copied
+element by element. All strides here are in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops
+
+#: More steps than this do not fit the divisions of a kernel: such a nest is cut.
+MOST_UNITS = 1 << 30
+
+#: With more launches than this, one gather over all slots is faster.
+MOST_LAUNCHES = 32
+
+#: What one instruction moves at most.
+VECTOR_BYTES = 16
+
+#: Rows of fewer bytes are woven, not transposed.
+FEW_BYTES = 64
+
+#: Contiguous pieces of fewer bytes are copied element by element.
+LEAST_TILE_BYTES = 32
+
+#: Shared memory of a tile that weaves.
+STAGE_BYTES = 16 << 10
+
+#: Rows and columns of a tile that moves 16 bytes at a time, by width: 16 KiB.
+VECTOR_TILES = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 64), 16: (32, 32)}
+
+#: Rows and columns of a tile that moves element by element, by width.
+SCALAR_TILES = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32), 16: (16, 16)}
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The tiles of a launch; each block moves one.
+
+    Attributes
+    ----------
+    rows, columns : int
+        How many there are in all.
+    tile_rows, tile_columns : int
+        Of one tile; the last tiles may have fewer.
+    row_places : tuple of int
+        Where each row of a tile starts, in bytes: in the source, or where rows part, in the destination.
+    column_places : tuple of int
+        Where each column of a tile starts in the destination, in bytes; empty where columns are contiguous there.
+    """
+
+    rows: int
+    columns: int
+    tile_rows: int
+    tile_columns: int
+    row_places: tuple[int, ...]
+    column_places: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch.
+
+    Attributes
+    ----------
+    kernel : {"copy", "fill", "weave", "part", "transpose", "transpose elements", "stage", "unstage"}
+    width : int
+        Bytes of a unit: an element, or what moves as one.
+    loops : tuple of Loop
+        The fastest first; of tiles, the first two go over tiles along the columns and along the rows.
+    source_start, destination_start : int
+        Bytes.
+    why : str
+    vectors : bool
+        Whether 16 bytes move at once in a kernel that has a choice.
+    step : int
+        Bytes between the rows of "weave" and "part"; of "fill", the byte of the padding value that a unit starts with.
+    tile : Tile, optional
+    """
+
+    kernel: str
+    width: int
+    loops: tuple[Loop, ...]
+    source_start: int
+    destination_start: int
+    why: str
+    vectors: bool = False
+    step: int = 0
+    tile: Tile | None = None
+
+    @property
+    def units(self) -> int:
+        """How many steps the loops have: units to move, or tiles."""
+        return math.prod(loop.size for loop in self.loops)
+
+    def describe(self) -> str:
+        """Give the launch in one line."""
+        vectors = ", 16 bytes at once" if self.vectors else ""
+        what = "tiles" if self.tile else "units"
+        return f"{self.kernel}, {self.width}-byte units{vectors}, {self.units} {what}: {self.why}"
+
+
+def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) -> tuple[Launch, ...]:
+    """Choose the kernels that copy and fill.
+
+    Parameters
+    ----------
+    loops : RelayoutLoops
+    width : int
+        Bytes of an element: 1, 2, 4, 8 or 16.
+    alignment : int
+        A power of two up to 16 that divides both addresses.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> from fastindex.lowering.relayout_loops import relayout_loops
+    >>> a, b = Shape.parse("bf16[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
+    >>> for launch in launches(relayout_loops(a, b), 2):
+    ...     print(launch.describe())
+    weave, 2-byte units, 16 bytes at once, 1024 units: 2 rows next to each other in the destination
+    """
+    found = [launch for nest in loops.copies for launch in _copying(_in_bytes(nest, width), width, alignment)]
+    for nest in loops.fills:
+        found += _filling(_in_bytes(nest, width), width, alignment)
+    return tuple(found)
+
+
+def _in_bytes(nest: Nest, width: int) -> Nest:
+    loops = (Loop(k.size, k.source_stride * width, k.destination_stride * width) for k in nest.loops)
+    return Nest(tuple(loops), nest.source_start * width, nest.destination_start * width)
+
+
+def _numbers(nest: Nest, besides: Loop | None = None) -> list[int]:
+    """Give all that has to be a multiple of a unit: starts, and the strides of the other loops."""
+    others = [loop for loop in nest.loops if loop is not besides]
+    strides = (stride for loop in others for stride in (loop.source_stride, loop.destination_stride))
+    return [nest.source_start, nest.destination_start, *strides]
+
+
+def _largest_unit(run_bytes: int, numbers: Iterable[int], alignment: int) -> int:
+    """Give the largest power of two up to `alignment` that divides all of them."""
+    return math.gcd(run_bytes, alignment, *numbers)
+
+
+def _cut(nest: Nest) -> Iterator[Nest]:
+    """Cut a nest of too many steps into several."""
+    if nest.element_count <= MOST_UNITS:
+        yield nest
+        return
+    loop = max(nest.loops, key=lambda k: k.size)
+    others = tuple(k for k in nest.loops if k is not loop)
+    half = 1 << (loop.size - 1).bit_length() - 1
+    for begin, size in ((0, half), (half, loop.size - half)):
+        starts = (
+            nest.source_start + begin * loop.source_stride,
+            nest.destination_start + begin * loop.destination_stride,
+        )
+        yield from _cut(Nest((Loop(size, loop.source_stride, loop.destination_stride), *others), *starts))
+
+
+def _ordered(loops: Iterable[Loop]) -> list[Loop]:
+    """Put the loops that move the destination least first."""
+    return sorted(loops, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
+
+
+def _flat(kernel: str, width: int, nest: Nest, why: str, vectors: bool = False, step: int = 0) -> Iterator[Launch]:
+    for piece in _cut(nest):
+        loops = tuple(_ordered(piece.loops)) or (Loop(1, 0, 0),)
+        yield Launch(kernel, width, loops, piece.source_start, piece.destination_start, why, vectors, step)
+
+
+def _run_of(nest: Nest, width: int) -> Loop | None:
+    return next((k for k in nest.loops if k.source_stride == k.destination_stride == width), None)
+
+
+def _in_larger_units(nest: Nest, width: int, run: Loop, unit: int) -> Nest:
+    others = tuple(k for k in nest.loops if k is not run)
+    loops = (Loop(run.size * width // unit, unit, unit), *others)
+    return Nest(tuple(k for k in loops if k.size > 1), nest.source_start, nest.destination_start)
+
+
+def _in_smaller_units(nest: Nest, width: int, unit: int) -> Nest:
+    return Nest((Loop(width // unit, unit, unit), *nest.loops), nest.source_start, nest.destination_start)
+
+
+def _copying(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
+    if alignment < width:
+        nest, width = _in_smaller_units(nest, width, alignment), alignment
+    run = _run_of(nest, width)
+    if run is not None:
+        unit = _largest_unit(run.size * width, _numbers(nest, run), alignment)
+        nest, width = _in_larger_units(nest, width, run, unit), unit
+    loops = nest.loops
+    column = next((k for k in loops if k.source_stride == width), None)
+    row = next((k for k in loops if k.destination_stride == width and k is not column), None)
+    if _run_of(nest, width) is not None or not loops:
+        yield from _flat("copy", width, nest, "runs that both sides keep contiguous")
+    elif column is None or row is None:
+        yield from _flat("copy", width, nest, "unit by unit: a side has gaps between all its units")
+    else:
+        yield from _turning(nest, row, column, width, alignment)
+
+
+def _turning(nest: Nest, row: Loop, column: Loop, width: int, alignment: int) -> Iterator[Launch]:
+    """Choose for a nest whose `row` is contiguous in the destination and whose `column` is in the source."""
+    rows, columns = _rows_and_columns(nest.loops, row, column, width)
+    row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
+    if row_bytes < FEW_BYTES and width < VECTOR_BYTES and column.destination_stride == row_bytes:
+        yield from _weaving(nest, rows, column, width, alignment, apart=False)
+    elif column_bytes < FEW_BYTES and width < VECTOR_BYTES and row.source_stride == column_bytes:
+        yield from _weaving(nest, columns, row, width, alignment, apart=True)
+    elif min(row_bytes, column_bytes) >= LEAST_TILE_BYTES:
+        for piece in _cut(nest):
+            yield _transposing(piece, width, alignment)
+    else:
+        yield from _flat("copy", width, nest, "unit by unit: neither side keeps enough together")
+
+
+def _rows_and_columns(
+    loops: Sequence[Loop], row: Loop, column: Loop, width: int
+) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+    """Extend rows along the destination and columns along the source, the shorter first, while they continue."""
+    rows, columns = [row], [column]
+    free = [loop for loop in loops if loop not in (row, column)]
+    while True:
+        row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
+        next_row = next((k for k in free if k.destination_stride == row_bytes), None)
+        next_column = next((k for k in free if k.source_stride == column_bytes), None)
+        if next_row is not None and (next_column is None or row_bytes <= column_bytes):
+            rows.append(next_row)
+            free.remove(next_row)
+        elif next_column is not None:
+            columns.append(next_column)
+            free.remove(next_column)
+        else:
+            return tuple(rows), tuple(columns)
+
+
+def _weaving(nest: Nest, few: Sequence[Loop], along: Loop, width: int, alignment: int, apart: bool) -> Iterator[Launch]:
+    """Choose for a few rows that are woven into one on one side: by registers if they make words, else staged."""
+    count = math.prod(k.size for k in few)
+    others = [k for k in nest.loops if k is not along and k not in few]
+    stride = [k.destination_stride if apart else k.source_stride for k in few]
+    aligned = _aligned(Nest((*others, *few), nest.source_start, nest.destination_start), few, apart, alignment)
+    vector = VECTOR_BYTES // width
+    vectors = aligned and along.size % vector == 0
+    side = "source" if apart else "destination"
+    why = f"{count} rows next to each other in the {side}"
+    if vectors and len(few) == 1 and count * width == 4:
+        source, destination = (4 * VECTOR_BYTES // width, VECTOR_BYTES) if apart else (VECTOR_BYTES, 0)
+        if apart:
+            source = count * VECTOR_BYTES
+        else:
+            destination = count * VECTOR_BYTES
+        steps = Loop(along.size // vector, source, destination)
+        loops = (steps, *others) if steps.size > 1 else tuple(others)
+        kernel = "part" if apart else "weave"
+        whole = Nest(loops, nest.source_start, nest.destination_start)
+        yield from _flat(kernel, width, whole, why, vectors=True, step=stride[0])
+        return
+    for piece in _cut(nest):
+        yield _staging(piece, few, along.source_stride, along.destination_stride, width, vectors, apart, why)
+
+
+def _aligned(nest: Nest, few: Sequence[Loop], apart: bool, alignment: int) -> bool:
+    """Whether all places are multiples of 16 bytes, but for those of the rows on the side that weaves them."""
+    numbers = [nest.source_start, nest.destination_start]
+    for loop in nest.loops:
+        if loop in few:
+            numbers.append(loop.destination_stride if apart else loop.source_stride)
+        else:
+            numbers += [loop.source_stride, loop.destination_stride]
+    return math.gcd(alignment, *numbers) == VECTOR_BYTES
+
+
+def _staging(
+    nest: Nest,
+    few: Sequence[Loop],
+    source_stride: int,
+    destination_stride: int,
+    width: int,
+    vectors: bool,
+    apart: bool,
+    why: str,
+) -> Launch:
+    along = next(
+        k for k in nest.loops if (k.source_stride, k.destination_stride) == (source_stride, destination_stride)
+    )
+    few = [k for k in nest.loops if k is not along and any(_same_strides(k, f) for f in few)]
+    places = _block(few, 1 << 30)
+    count = len(places.places)
+    unit = VECTOR_BYTES // width if vectors else 1
+    tile_columns = min(STAGE_BYTES // (count * width) // unit * unit, along.size)
+    blocks = -(-along.size // tile_columns)
+    tiles = Loop(blocks, tile_columns * source_stride, tile_columns * destination_stride)
+    others = _ordered(k for k in nest.loops if k is not along and k not in few)
+    row_places = tuple(place[1 if apart else 0] for place in places.places)
+    tile = Tile(count, along.size, count, tile_columns, row_places)
+    kernel = "unstage" if apart else "stage"
+    loops = (tiles, Loop(1, 0, 0), *others)
+    return Launch(kernel, width, loops, nest.source_start, nest.destination_start, why, vectors, 0, tile)
+
+
+def _same_strides(a: Loop, b: Loop) -> bool:
+    return (a.source_stride, a.destination_stride) == (b.source_stride, b.destination_stride)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Loops taken together, the fastest first: places within a block, and how blocks follow each other."""
+
+    places: tuple[tuple[int, int], ...]
+    count: int
+    steps: Loop
+    outer: tuple[Loop, ...]
+
+
+def _block(loops: Sequence[Loop], most: int) -> _Block:
+    """Take loops together while a block has at most `most` places."""
+    places = [(0, 0)]
+    for i, loop in enumerate(loops):
+        size = min(loop.size, max(most // len(places), 1))
+        count = len(places) * loop.size
+        places = [
+            (source + k * loop.source_stride, destination + k * loop.destination_stride)
+            for k in range(size)
+            for source, destination in places
+        ]
+        if size < loop.size:
+            blocks = -(-loop.size // size)
+            steps = Loop(blocks, size * loop.source_stride, size * loop.destination_stride)
+            return _Block(tuple(places), count, steps, tuple(loops[i + 1 :]))
+    return _Block(tuple(places), len(places), Loop(1, 0, 0), ())
+
+
+def _transposing(nest: Nest, width: int, alignment: int) -> Launch:
+    column = next(k for k in nest.loops if k.source_stride == width)
+    row = next(k for k in nest.loops if k.destination_stride == width and k is not column)
+    rows, columns = _rows_and_columns(nest.loops, row, column, width)
+    others = [k for k in nest.loops if k not in (*rows, *columns)]
+    why = (
+        f"{width * math.prod(k.size for k in columns)} bytes contiguous in the source become "
+        f"{width * math.prod(k.size for k in rows)} contiguous in the destination"
+    )
+    for vectors, tiles in ((True, VECTOR_TILES), (False, SCALAR_TILES)):
+        row_block, column_block = _block(rows, tiles[width][0]), _block(columns, tiles[width][1])
+        outer = (column_block.steps, row_block.steps, *_ordered((*others, *row_block.outer, *column_block.outer)))
+        tile = Tile(
+            row_block.count,
+            column_block.count,
+            len(row_block.places),
+            len(column_block.places),
+            tuple(source for source, _ in row_block.places),
+            tuple(destination for _, destination in column_block.places),
+        )
+        if not vectors or _in_vectors(nest, tile, outer, width, alignment):
+            break
+    kernel = "transpose" if vectors else "transpose elements"
+    return Launch(kernel, width, outer, nest.source_start, nest.destination_start, why, vectors, 0, tile)
+
+
+def _in_vectors(nest: Nest, tile: Tile, outer: Sequence[Loop], width: int, alignment: int) -> bool:
+    sizes = (tile.rows, tile.columns, tile.tile_rows, tile.tile_columns)
+    places = [*tile.row_places, *tile.column_places, nest.source_start, nest.destination_start]
+    places += [stride for k in outer if k.size > 1 for stride in (k.source_stride, k.destination_stride)]
+    return math.gcd(alignment, *places, *(size * width for size in sizes)) == VECTOR_BYTES
+
+
+def _filling(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
+    # The source does not move, so only the destination's places count.
+    nest = Nest(tuple(Loop(k.size, 0, k.destination_stride) for k in nest.loops), 0, nest.destination_start)
+    if alignment < width:
+        for step in range(0, width, alignment):
+            start = nest.destination_start + step
+            yield from _flat("fill", alignment, Nest(nest.loops, 0, start), "padding, piece by piece", step=step)
+        return
+    run = next((k for k in nest.loops if k.destination_stride == width), None)
+    unit = width
+    if run is not None:
+        unit = _largest_unit(run.size * width, _numbers(nest, run), alignment)
+        others = tuple(k for k in nest.loops if k is not run)
+        units = Loop(run.size * width // unit, 0, unit)
+        nest = Nest((units, *others) if units.size > 1 else others, 0, nest.destination_start)
+    yield from _flat("fill", unit, nest, "padding")
