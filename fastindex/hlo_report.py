@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import io
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastindex.errors import FastIndexError
-from fastindex.hlo_report_text import bytes_text, print_report, summary
-from fastindex.hlo_sources import HloSource, TextSource, open_sources
+from fastindex.hlo_report_text import print_report, summary
+from fastindex.hlo_sources import HloSource, TextSource, open_sources, scan_source
 from fastindex.hlo_text import HloScanner, Problem
+from fastindex.layout import Layout
 from fastindex.padding import Change, PaddingStep, cheapest_change, describe_step, main_cause
 from fastindex.shape import Shape
 
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 
 SortKey = Literal["waste", "bytes", "count", "ratio"]
 SORT_KEYS: tuple[SortKey, ...] = ("waste", "bytes", "count", "ratio")
-_LOOKED_AT = 1 << 20
+_PLAIN_ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([0-9]+(?:,[0-9]+)*|)\](\{[0-9:][^{}]*\})")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ShapeUse:
     """A distinct shape among the results of the instructions.
 
@@ -62,7 +63,7 @@ class ShapeUse:
         array = self._array
         return array.layout.memory_space if array is not None else 0
 
-    @cached_property
+    @property
     def cause(self) -> PaddingStep | None:
         """The step of the layout that pads most."""
         array = self._array
@@ -74,7 +75,7 @@ class ShapeUse:
         cause, array = self.cause, self._array
         return describe_step(array, cause) if cause is not None and array is not None else ""
 
-    @cached_property
+    @property
     def change(self) -> Change | None:
         """The cheapest change of the layout that avoids most of the padding."""
         array = self._array
@@ -289,52 +290,8 @@ def report(source: HloSource, *, show_progress: bool = False) -> Report:
     """
     sources = open_sources(source)
     with _progress(sources, show_progress) as advance:
-        scanners = [_scan(item, advance) for item in sources]
+        scanners = [scan_source(item, advance) for item in sources]
     return _summarise(scanners, tuple(item.name for item in sources if item.name))
-
-
-def _scan(item: TextSource, advance: Callable[[int], None]) -> HloScanner:
-    scanner = HloScanner(item.name)
-    seen = 0
-    for chunk in item.chunks:
-        if seen < _LOOKED_AT:
-            _check_is_text(chunk, item.name, first=seen == 0)
-        scanner.feed(chunk)
-        seen += len(chunk)
-        advance(len(chunk))
-        if seen >= _LOOKED_AT and not scanner.counts and not scanner.saw_module:
-            _refuse(item.name, f"no HLO instruction and no HloModule in the first {bytes_text(_LOOKED_AT)}")
-    scanner.close()
-    if not scanner.counts:
-        problems = f"; first {scanner.problems[0]}" if scanner.problems else ""
-        _refuse(
-            item.name,
-            ("the text is empty" if not seen else "no HLO instruction, 'name = shape opcode(...)'")
-            + problems,
-        )
-    return scanner
-
-
-def _check_is_text(chunk: bytes, name: str, first: bool) -> None:
-    if first and chunk[:2] == b"\x1f\x8b":
-        _refuse(name, "compressed with gzip; decompress it first")
-    if b"\0" in chunk:
-        _refuse(name, "binary data; a serialized HloModuleProto has to be printed as text first")
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(chunk if first else b"")
-    except UnicodeDecodeError:
-        _refuse(name, "binary data, not UTF-8; a serialized HloModuleProto has to be printed as text first")
-    head = chunk.lstrip()[:2000]
-    if (
-        first
-        and b"HloModule" not in head
-        and (head.startswith((b"module ", b"#loc")) or b"func.func" in head)
-    ):
-        _refuse(name, "MLIR, not HLO; use compiled.as_text(), or lowered.as_text(dialect='hlo')")
-
-
-def _refuse(name: str, why: str) -> None:
-    raise FastIndexError(f"not HLO text{f' in {name}' if name else ''}: {why}")
 
 
 def _summarise(scanners: Iterable[HloScanner], sources: tuple[str, ...]) -> Report:
@@ -343,7 +300,9 @@ def _summarise(scanners: Iterable[HloScanner], sources: tuple[str, ...]) -> Repo
     problems: list[Problem] = []
     for scanner in scanners:
         problems += scanner.problems
-        for text, count in scanner.counts.items():
+        # Taken apart as it goes: a module may have as many shapes as instructions.
+        while scanner.counts:
+            text, count = scanner.counts.popitem()
             instructions += count
             shape = _parse(text, count, scanner, problems)
             if shape is None:
@@ -358,27 +317,45 @@ def _summarise(scanners: Iterable[HloScanner], sources: tuple[str, ...]) -> Repo
                     for leaf in result.leaves():
                         counts[leaf] += short_starts
     uses = []
-    for shape, count in counts.items():
-        try:
+    # Backwards, so that among equals the first seen comes first.
+    for shape, count in reversed(counts.items()):
+        with contextlib.suppress(FastIndexError):
             uses.append(ShapeUse(shape, count, shape.nbytes, shape.logical_nbytes))
-        except FastIndexError as error:
-            problems.append(Problem(0, f"{count} times a shape without a size", f"{error}"))
     uses.sort(key=lambda use: use.wasted_nbytes, reverse=True)
-    return Report(
-        tuple(uses), instructions, tuple(sorted(problems, key=lambda p: (p.source, p.line))), sources
-    )
+    return Report(tuple(uses), instructions, tuple(sorted(problems, key=lambda p: (p.source, p.line))), sources)
 
 
 def _parse(text: bytes, count: int, scanner: HloScanner, problems: list[Problem]) -> Shape | None:
     decoded = text.decode("utf-8", "replace")
+    shape = None
     try:
-        return Shape.parse(decoded)
+        shape = _parse_quickly(decoded) or Shape.parse(decoded)
+        # A shape of unknown size, or a tuple with such a leaf, is a problem, but its other leaves count.
+        shape.nbytes  # noqa: B018
     except FastIndexError as error:
         rule = str(error).splitlines()[0]
         times = f" ({count} times)" if count > 1 else ""
         cut = decoded if len(decoded) <= 100 else decoded[:100] + "..."
         problems.append(Problem(scanner.first_lines[text], f"{rule}{times}", cut, scanner.source))
+    return shape
+
+
+def _parse_quickly(text: str) -> Shape | None:
+    """Read an array whose layout was seen before; a module has few layouts, and shapes then share them."""
+    parts = _PLAIN_ARRAY.fullmatch(text)
+    if parts is None:
         return None
+    try:
+        sizes = [int(size) for size in parts.group(2).split(",")] if parts.group(2) else []
+        return Shape(parts.group(1), sizes, _layout(parts.group(3)))
+    except FastIndexError:
+        # The parser knows better what is wrong, and where.
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _layout(text: str) -> Layout:
+    return Layout.parse(text)
 
 
 def _wrapped_leaves(shape: Shape) -> list[Shape]:

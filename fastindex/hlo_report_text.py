@@ -79,7 +79,8 @@ def _details(use: ShapeUse) -> str:
     lines = [f"[bold]{escape(str(use.shape))}[/bold]"]
     if use.cause_text:
         lines.append(escape(use.cause_text))
-    if use.change is not None:
-        change = escape(f"{use.change.description}: {use.change.shape}")
-        lines.append(f"[green]{change} saves {bytes_text(use.change.saved_nbytes * use.count)}[/green]")
+    change = use.change
+    if change is not None:
+        what = escape(f"{change.description}: {change.shape}")
+        lines.append(f"[green]{what} saves {bytes_text(change.saved_nbytes * use.count)}[/green]")
     return "\n".join(lines)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from fastindex.errors import FastIndexError
+from fastindex.hlo_report_text import bytes_text
+from fastindex.hlo_text import HloScanner
 
 _CHUNK = 1 << 20
+_LOOKED_AT = 1 << 20
+#: Headers with their tables of source files and frames are shorter than this.
+_LONGEST_HEADER = 32 << 20
 _SUFFIXES = (".txt", ".hlo")
 #: ``module_0001.jit_f.cpu_after_optimizations.txt``, ``module_0001.jit_f.0003.pass.after_x.before_y.txt``
 _DUMP_NAME = re.compile(r"(module_\d+\.[^.]*)\.(?:\d{4}\.|.*?((?:before|after)_optimizations)).*")
@@ -80,8 +86,7 @@ def _path_sources(paths: list[Path]) -> list[TextSource]:
     for path in paths:
         files.update(dict.fromkeys(dumped_modules(path) if path.is_dir() else [path]))
     return [
-        TextSource(str(file), _file_chunks(file), file.stat().st_size if file.is_file() else None)
-        for file in files
+        TextSource(str(file), _file_chunks(file), file.stat().st_size if file.is_file() else None) for file in files
     ]
 
 
@@ -104,8 +109,7 @@ def dumped_modules(folder: Path) -> list[Path]:
         stages.setdefault(module, {})[stage] = file
     if not stages:
         raise FastIndexError(
-            f"no HLO text in {folder}: no .txt or .hlo file begins with HloModule; "
-            "dump with --xla_dump_hlo_as_text"
+            f"no HLO text in {folder}: no .txt or .hlo file begins with HloModule; dump with --xla_dump_hlo_as_text"
         )
     order = ("after_optimizations", "only", "pass", "before_optimizations")
     return [next(files[stage] for stage in order if stage in files) for files in stages.values()]
@@ -136,3 +140,51 @@ def _stream_chunks(stream: BinaryIO) -> Iterator[bytes]:
         if not isinstance(chunk, bytes):
             raise TypeError("an HLO file must be open in binary mode; a text file has its bytes in .buffer")
         yield chunk
+
+
+def scan_source(source: TextSource, advance: Callable[[int], None]) -> HloScanner:
+    """Scan one HLO text, and call `advance` with the bytes read.
+
+    Raises
+    ------
+    FastIndexError
+        No HLO text: binary data, another language, no instruction.
+    """
+    scanner = HloScanner(source.name)
+    seen = 0
+    for chunk in source.chunks:
+        if seen < _LOOKED_AT:
+            _check_is_text(chunk, source.name, first=seen == 0)
+        scanner.feed(chunk)
+        seen += len(chunk)
+        advance(len(chunk))
+        if seen >= _LOOKED_AT and not scanner.counts and not scanner.saw_module:
+            _refuse(source.name, f"no HLO instruction and no HloModule in the first {bytes_text(_LOOKED_AT)}")
+        if seen >= _LONGEST_HEADER and not scanner.counts:
+            _refuse(source.name, f"no HLO instruction in the first {bytes_text(_LONGEST_HEADER)}")
+    scanner.close()
+    if not scanner.counts:
+        problems = f"; first {scanner.problems[0]}" if scanner.problems else ""
+        _refuse(
+            source.name,
+            ("the text is empty" if not seen else "no HLO instruction, 'name = shape opcode(...)'") + problems,
+        )
+    return scanner
+
+
+def _check_is_text(chunk: bytes, name: str, first: bool) -> None:
+    if first and chunk[:2] == b"\x1f\x8b":
+        _refuse(name, "compressed with gzip; decompress it first")
+    if b"\0" in chunk:
+        _refuse(name, "binary data; a serialized HloModuleProto has to be printed as text first")
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(chunk if first else b"")
+    except UnicodeDecodeError:
+        _refuse(name, "binary data, not UTF-8; a serialized HloModuleProto has to be printed as text first")
+    head = chunk.lstrip()[:2000]
+    if first and b"HloModule" not in head and (head.startswith((b"module ", b"#loc")) or b"func.func" in head):
+        _refuse(name, "MLIR, not HLO; use compiled.as_text(), or lowered.as_text(dialect='hlo')")
+
+
+def _refuse(name: str, why: str) -> None:
+    raise FastIndexError(f"not HLO text{f' in {name}' if name else ''}: {why}")

@@ -282,6 +282,19 @@ def test_figure_2_of_the_document() -> None:
     assert red.count("M") == inner
 
 
+def test_each_level_of_tiles_has_lines_of_its_own() -> None:
+    """16 by 16 slots in tiles of 8, 4 and 2: two straight lines inside for the first, then 4, then 8."""
+    picture = fi.draw("s8[16,16]{1,0:T(8,8)(4,4)(2,2)}")
+    lines = re.findall(r'<path class="l(\d)" d="([^"]*)"', picture.svg())
+    counts = {level: d.count("M") for level, d in lines}
+    # The legend draws one box of four lines for each level.
+    assert counts["1"] == 2 * 2 * 16 + 4
+    assert counts["2"] == 2 * 4 * 16 + 4
+    assert counts["0"] == 2 * 1 * 16 + 4 * 16 + 4
+    text = picture.text(colour=False)
+    assert {"│", "┆", "╎"} <= set(text)
+
+
 # --- relayouts ------------------------------------------------------------------------------------------------
 
 

@@ -132,10 +132,11 @@ def test_strings_over_several_lines() -> None:
     [
         "ENTRY e { p = f32[2] parameter(0) ROOT n = f32[2]{0} negate(p) }",
         "ENTRY e {\n  p =\n f32 [ 2 ] {0}\n parameter(0)\n ROOT n = f32[2]{0}\n  negate(\n  p)\n}",
+        "ENTRY e {\n  p = f32[2] parameter(0)\n  ROOT n = f32[2] add(f32[2]\n   %p, f32[2]\n   %p)\n}",
         "%p = f32[2]{0} parameter(0)\r\n%n = f32[2]{0} negate(%p)\r\n",
         "I0000 1 hlo.cc:1]   %p = f32[2]{0} parameter(0)\nI0000 1 hlo.cc:1]   %n = f32[2]{0} negate(%p)",
     ],
-    ids=["one line", "many lines", "no computation", "log prefix"],
+    ids=["one line", "many lines", "operands on lines", "no computation", "log prefix"],
 )
 def test_ways_to_write_a_module(text: str) -> None:
     report = fi.report(FIRST_LINE + text)
@@ -265,6 +266,13 @@ def test_an_endless_line_is_refused_early(text: bytes) -> None:
     assert stream.left > 1000 << 20
 
 
+def test_an_endless_line_after_a_header_is_refused() -> None:
+    stream = EndlessLine(b"HloModule m, " + b"a" * (1 << 20))
+    with pytest.raises(fi.FastIndexError, match="no HLO instruction in the first 32"):
+        fi.report(stream)
+    assert stream.left > 900 << 20
+
+
 def test_memory_is_bounded_by_the_chunk() -> None:
     text = (HERE / "data" / "hlo" / "convolutions_v4.txt").read_bytes()
     stream = io.BytesIO(text * (8_000_000 // len(text)))
@@ -288,7 +296,10 @@ def test_a_long_tuple_and_a_long_string_cross_chunks() -> None:
 def test_unbounded_shapes_have_no_size_and_are_named() -> None:
     report = fi.report(module("%p = f32[?,4]{1,0} parameter(0)", "%q = f32[<=5,4]{1,0} parameter(1)"))
     assert counted(report) == {"f32[<=5,4]{1,0}": 1}
-    assert "f32[?,4]" in report.problems[0].text
+    (problem,) = report.problems
+    assert problem.line == 4
+    assert "f32[?,4]" in problem.text
+    assert "unbounded" in problem.message
 
 
 def test_the_reason_and_the_cheapest_change() -> None:
@@ -328,6 +339,12 @@ def test_changes(text: str, description: str | None) -> None:
     saved = use.shape.nbytes - use.change.shape.nbytes
     assert use.change.saved_nbytes == saved > 0
     assert use.change.shape.element_count == use.shape.element_count
+
+
+def test_the_cause_is_the_step_that_pads_most() -> None:
+    (use,) = fi.report(module("%p = f32[7,9]{1,0:T(8,128)} parameter(0)")).uses
+    assert use.cause is not None
+    assert (use.cause.dimensions, use.cause.size, use.cause.padded_size) == ((1,), 9, 128)
 
 
 def test_padding_steps_multiply_to_the_padding() -> None:
