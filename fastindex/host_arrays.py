@@ -44,6 +44,8 @@ def host_array(value: Any) -> NDArray[Any]:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _torch_array(torch, value)
+    if hasattr(value, "__cuda_array_interface__"):
+        raise UnsupportedError(f"the {type(value).__name__} is on a CUDA device; move it to the host")
     known = any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__buffer__"))
     if known or not hasattr(value, "__dlpack__"):
         return np.asarray(value)

@@ -63,6 +63,14 @@ def test_devices_are_refused() -> None:
         fi.pack(OnlyDlpack(np.zeros((3, 5), np.float32), device=2), TEXT)
 
 
+def test_cuda_arrays_are_not_copied_behind_the_back() -> None:
+    class Cuda(OnlyArray):
+        __cuda_array_interface__ = {"shape": (3, 5)}  # noqa: RUF012
+
+    with pytest.raises(fi.UnsupportedError, match="CUDA device"):
+        host_array(Cuda(np.zeros((3, 5), np.float32)))
+
+
 def test_types_that_numpy_cannot_take() -> None:
     class Strange(OnlyDlpack):
         def __dlpack__(self, **options: Any) -> Any:
