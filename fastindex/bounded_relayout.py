@@ -201,21 +201,26 @@ def block_sizes(nest: Nest, is_copy: bool, width: int, block_bytes: int) -> tupl
     --------
     >>> transpose = Nest((Loop(1 << 20, 1, 1 << 20), Loop(1 << 20, 1 << 20, 1)))
     >>> block_sizes(transpose, True, 4, 1 << 30)
-    (16384, 4096)
+    (32768, 2048)
     """
     loops = nest.loops
+    whole = [loop.size for loop in loops]
+    if _touched_bytes(loops, whole, is_copy, width) <= block_bytes:
+        return tuple(whole)
     sizes = [1] * len(loops)
-    reach = [min(k.source_stride, k.destination_stride) if is_copy else k.destination_stride for k in loops]
-    growing = set(range(len(loops)))
+    growing = {i for i, loop in enumerate(loops) if loop.size > 1}
     while growing:
-        # The loop whose part of the block is the closest together, so that both sides get runs of equal length.
-        i = min(growing, key=lambda i: reach[i] * sizes[i])
-        before = sizes[i]
-        sizes[i] = min(2 * before, loops[i].size)
-        if _touched_bytes(loops, sizes, is_copy, width) > block_bytes:
-            sizes[i] = before
-            growing.remove(i)
-        elif sizes[i] == loops[i].size:
+        options = []
+        for i in growing:
+            grown = [*sizes]
+            grown[i] = min(2 * sizes[i], whole[i])
+            touched = _touched_bytes(loops, grown, is_copy, width)
+            options.append((touched * sizes[i] / grown[i], touched, i, grown))
+        # The loop whose growth leaves the fewest pages for each element.
+        _, touched, i, grown = min(options)
+        if touched <= block_bytes:
+            sizes = grown
+        if touched > block_bytes or grown[i] == whole[i]:
             growing.remove(i)
     return tuple(sizes)
 

@@ -23,8 +23,8 @@ DEFAULT_MEMORY_BYTES = 1 << 30
 
 #: A block takes at least this much, whatever the limit.
 _LEAST_BYTES = 16 << 20
-#: And no more than this, so that progress shows.
-_LARGEST_BLOCK_BYTES = 128 << 20
+#: Where all fits, so that progress shows.
+_BLOCK_BYTES_IN_MEMORY = 128 << 20
 _INDICES_AT_ONCE = 1 << 20
 
 Bytes = NDArray[np.uint8]
@@ -139,7 +139,7 @@ class _Room:
         written = written_bytes(source, destination)
         self._all_fits = len(read) + written <= self._budget
         self._progress.start(written)
-        block = min(self._budget // 2, _LARGEST_BLOCK_BYTES)
+        block = _BLOCK_BYTES_IN_MEMORY if self._all_fits else self._budget // 2
         surroundings = Surroundings(block, self.scratch, self._after_block)
         relayout_in_blocks(source, destination, read, self._output.data, surroundings)
 

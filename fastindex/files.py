@@ -323,7 +323,7 @@ class OutputFile:
         try:
             if self._size:
                 _reserve(self._file, self._size)
-                self._map = mmap.mmap(self._file, self._size)
+                self._map = _writable_map(self._file, self._size)
         except BaseException as error:
             self._discard()
             raise self._explained(error) if isinstance(error, OSError) else error from None
@@ -377,7 +377,7 @@ class OutputFile:
             try:
                 os.unlink(name)
                 _reserve(file, nbytes)
-                self._scratch_maps.append(mmap.mmap(file, nbytes))
+                self._scratch_maps.append(_writable_map(file, nbytes))
                 return np.frombuffer(self._scratch_maps[-1], np.uint8)
             finally:
                 os.close(file)
@@ -423,6 +423,14 @@ def _check_replaceable(path: str, mode: int) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(mode):
         raise FastIndexError(f"{path} is no regular file and cannot be replaced; write to a file")
+
+
+def _writable_map(file: int, size: int) -> mmap.mmap:
+    mapped = mmap.mmap(file, size)
+    if hasattr(mapped, "madvise"):
+        # Nothing is read from it before it is written; without this, the system maps megabytes for each page.
+        mapped.madvise(mmap.MADV_RANDOM)
+    return mapped
 
 
 def _reserve(file: int, size: int) -> None:
