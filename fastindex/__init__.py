@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "fastindex.errors": (
+        "DeviceMemoryError",
         "FastIndexError",
         "InvalidShapeError",
         "LayoutError",

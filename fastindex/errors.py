@@ -140,6 +140,17 @@ class UnsupportedError(FastIndexError):
     """
 
 
+class DeviceMemoryError(FastIndexError, MemoryError):
+    """The GPU has no room for a result.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> issubclass(fi.DeviceMemoryError, MemoryError)
+    True
+    """
+
+
 class ArgumentTypeError(FastIndexError, TypeError):
     """An argument of the wrong type, such as coordinates that are no integers.
 

@@ -18,6 +18,7 @@ from fastindex.arguments import (
     as_shape,
     common_shape,
 )
+from fastindex.cuda_arrays import on_gpu
 from fastindex.errors import FastIndexError, LayoutError, OutOfBoundsError
 from fastindex.execution import Offender, OffenderFoundError, check_overlap, new_outputs, run
 from fastindex.lowering.index_program import (
@@ -39,6 +40,7 @@ def linear_index(
     *,
     out: NDArray[np.int64] | None = None,
     threads: int | None = None,
+    stream: Any = None,
 ) -> Any:
     """Give the slots of elements: where in the buffer they live, in elements.
 
@@ -53,6 +55,8 @@ def linear_index(
         Where to write the result, of the common shape. What it holds after an error is undefined.
     threads : int, optional
         The most threads to use; see `fastindex.threads.thread_count`.
+    stream : CUDA stream, optional
+        Where to run if the indices are on the GPU; see `fastindex.cuda`.
 
     Returns
     -------
@@ -79,6 +83,12 @@ def linear_index(
     """
     shape = as_shape(shape)
     program = linear_program(shape)
+    if on_gpu(multi_index, stream):
+        from fastindex.cuda_indexing import convert, coordinates_on_gpu
+
+        inputs = coordinates_on_gpu(multi_index, shape)
+        single = None if out is None else (out,)
+        return convert(program, inputs, single, stream, shape, _out_of_bounds, mode=mode)[0]
     coordinates = as_coordinates(multi_index, shape)
     modes = () if mode == "raise" else as_modes(mode, shape.rank)
     size = _common_shape(coordinates, multi_index)
@@ -99,6 +109,7 @@ def multi_index(
     *,
     out: Any = None,
     threads: int | None = None,
+    stream: Any = None,
 ) -> tuple[Any, ...]:
     """Give the coordinates of the elements that live in slots.
 
@@ -113,6 +124,8 @@ def multi_index(
         Where to write the results, one per dimension. What they hold after an error is undefined.
     threads : int, optional
         The most threads to use.
+    stream : CUDA stream, optional
+        Where to run if the indices are on the GPU; see `fastindex.cuda`.
 
     Returns
     -------
@@ -139,6 +152,11 @@ def multi_index(
     if padding not in ("raise", "mark"):
         raise FastIndexError(f"padding must be 'raise' or 'mark', got {padding!r}")
     program = multi_program(shape)
+    if on_gpu(linear_index, stream):
+        from fastindex.cuda_indexing import convert, operand
+
+        inputs = [operand(linear_index, "linear_index")]
+        return tuple(convert(program, inputs, out, stream, shape, _bad_slot, mark=padding == "mark"))
     slots = as_integers_in_bulk(linear_index, "linear_index")
     size = common_shape((slots,))
     if out is None:
@@ -160,6 +178,7 @@ def tile_index(
     *,
     out: Any = None,
     threads: int | None = None,
+    stream: Any = None,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Give which tile elements are in, and where in that tile.
 
@@ -178,6 +197,8 @@ def tile_index(
         Where to write the results.
     threads : int, optional
         The most threads to use.
+    stream : CUDA stream, optional
+        Where to run if the indices are on the GPU; see `fastindex.cuda`.
 
     Returns
     -------
@@ -203,10 +224,17 @@ def tile_index(
     shape = as_shape(shape)
     level = _checked_level(shape, level)
     program = tile_program(shape, level)
-    coordinates = as_coordinates(multi_index, shape)
-    size = _common_shape(coordinates, multi_index)
     within = within_tile_count(shape, level)
     outer = len(program.outputs) - within
+    if on_gpu(multi_index, stream):
+        from fastindex.cuda_indexing import convert, coordinates_on_gpu
+
+        inputs = coordinates_on_gpu(multi_index, shape)
+        both = None if out is None else [one for part in _pair(out) for one in part]
+        found = convert(program, inputs, both, stream, shape, _out_of_bounds)
+        return tuple(found[:outer]), tuple(found[outer:])
+    coordinates = as_coordinates(multi_index, shape)
+    size = _common_shape(coordinates, multi_index)
     if out is None:
         outputs = new_outputs(outer + within, size)
     else:
@@ -228,6 +256,7 @@ def convert_index(
     *,
     out: NDArray[np.int64] | None = None,
     threads: int | None = None,
+    stream: Any = None,
 ) -> Any:
     """Give, for slots of one layout, the slots of the same elements in another layout of the same array.
 
@@ -241,6 +270,8 @@ def convert_index(
         Where to write the result. What it holds after an error is undefined.
     threads : int, optional
         The most threads to use.
+    stream : CUDA stream, optional
+        Where to run if the indices are on the GPU; see `fastindex.cuda`.
 
     Returns
     -------
@@ -263,6 +294,11 @@ def convert_index(
     """
     source, destination = as_shape(source), as_shape(destination)
     program = conversion_program(source, destination)
+    if on_gpu(linear_index, stream):
+        from fastindex.cuda_indexing import convert, operand
+
+        single = None if out is None else (out,)
+        return convert(program, [operand(linear_index, "linear_index")], single, stream, source, _bad_slot)[0]
     slots = as_integers_in_bulk(linear_index, "linear_index")
     size = common_shape((slots,))
     outputs = new_outputs(1, size) if out is None else [as_output(out, size, "out")]

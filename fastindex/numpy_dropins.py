@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments import MODES, common_shape
+from fastindex.cuda_arrays import on_gpu
+from fastindex.errors import OutOfBoundsError
 from fastindex.layout import Layout
 from fastindex.lowering.index_form import IndexProgram
 from fastindex.lowering.index_program import linear_program, multi_program
@@ -28,7 +30,7 @@ SMALLEST = 4096
 def ravel_multi_index(multi_index: Any, dims: Any, mode: str | Sequence[str] = "raise", order: str = "C") -> Any:
     """Do what `numpy.ravel_multi_index` does, faster.
 
-    Parameters, results and errors are NumPy's.
+    Parameters, results and errors are NumPy's. CUDA arrays give CUDA arrays.
 
     Examples
     --------
@@ -37,6 +39,8 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str | Sequence[str] = "
     >>> ravel_multi_index(([3, 6, 6], [4, 5, 1]), (7, 6), order="F")
     array([31, 41, 13])
     """
+    if on_gpu(multi_index):
+        return _ravel_on_gpu(multi_index, dims, mode, order)
     coordinates = _bulk(multi_index)
     if coordinates is not None:
         sizes, modes = _sizes(dims), _modes(mode, len(coordinates))
@@ -50,13 +54,15 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str | Sequence[str] = "
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     """Do what `numpy.unravel_index` does, faster.
 
-    Parameters, results and errors are NumPy's, but that each array is contiguous.
+    Parameters, results and errors are NumPy's, but that each array is contiguous. CUDA arrays give CUDA arrays.
 
     Examples
     --------
     >>> unravel_index([22, 41, 37], (7, 6))
     (array([3, 6, 6]), array([4, 5, 1]))
     """
+    if on_gpu(indices):
+        return _unravel_on_gpu(indices, shape, order)
     if type(indices) is np.ndarray and indices.size >= SMALLEST and _is_plain(indices):
         sizes = _sizes(shape)
         if sizes is not None and order in _ORDERS:
@@ -107,9 +113,13 @@ def _modes(mode: Any, count: int) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=256)
 def _programs(sizes: tuple[int, ...], order: str) -> tuple[IndexProgram, IndexProgram]:
-    make = Layout.descending if order == "C" else Layout.ascending
-    shape = Shape("u8", sizes, make(len(sizes)))
+    shape = _shape_of(sizes, order)
     return linear_program(shape), multi_program(shape)
+
+
+def _shape_of(sizes: tuple[int, ...], order: str) -> Shape:
+    make = Layout.descending if order == "C" else Layout.ascending
+    return Shape("u8", sizes, make(len(sizes)))
 
 
 def _run_ravel(
@@ -148,3 +158,34 @@ def _run_unravel(indices: NDArray[Any], sizes: tuple[int, ...], order: str) -> t
     except OffenderFoundError:
         return None
     return tuple(part.T for part in outputs) if turned else tuple(outputs)
+
+
+# Arrays on the GPU
+
+
+def _ravel_on_gpu(multi_index: Any, dims: Any, mode: Any, order: str) -> Any:
+    from fastindex.indexing import linear_index
+
+    try:
+        return linear_index(_shape_on_gpu(dims, order), multi_index, mode)
+    except OutOfBoundsError:
+        raise ValueError("invalid entry in coordinates array") from None
+
+
+def _unravel_on_gpu(indices: Any, dims: Any, order: str) -> Any:
+    from fastindex.indexing import multi_index
+
+    shape = _shape_on_gpu(dims, order)
+    try:
+        return multi_index(shape, indices)
+    except OutOfBoundsError as error:
+        raise ValueError(f"{error}: index is out of bounds for array with size {shape.element_count}") from None
+
+
+def _shape_on_gpu(dims: Any, order: str) -> Shape:
+    sizes = _sizes(dims)
+    if sizes is None:
+        raise ValueError(f"dims must be positive sizes whose product fits 64 bits, got {dims!r}")
+    if order not in _ORDERS:
+        raise ValueError("only 'C' or 'F' order is permitted")
+    return _shape_of(sizes, order)
