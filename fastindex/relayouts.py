@@ -21,6 +21,7 @@ from fastindex.buffers import (
     new_buffer,
     require_movable_pair,
 )
+from fastindex.cuda_arrays import on_gpu
 from fastindex.fill_patterns import fill_pattern
 from fastindex.lowering.element_bits import SlotFormat, slot_format
 from fastindex.lowering.relayout_loops import Strides
@@ -30,8 +31,14 @@ from fastindex.threads import thread_count
 
 
 def pack(
-    array: Any, shape: Shape | str, fill: Any = None, *, out: NDArray[Any] | None = None, threads: int | None = None
-) -> NDArray[Any]:
+    array: Any,
+    shape: Shape | str,
+    fill: Any = None,
+    *,
+    out: Any = None,
+    threads: int | None = None,
+    stream: Any = None,
+) -> Any:
     """Lay a logical array out as a physical buffer.
 
     Parameters
@@ -46,6 +53,8 @@ def pack(
         not overlap `array`.
     threads : int, optional
         The most threads to use; see `fastindex.threads.thread_count`.
+    stream : CUDA stream, optional
+        Where to run if the data is on the GPU; see `fastindex.cuda`.
 
     Returns
     -------
@@ -74,6 +83,10 @@ def pack(
     """
     shape = as_shape(shape)
     check_movable(shape)
+    if on_gpu(array, stream):
+        from fastindex import cuda_relayouts
+
+        return cuda_relayouts.pack(array, shape, fill, out, stream)
     values = as_logical_array(array, shape)
     result = new_buffer(shape) if out is None else check_output_buffer(out, shape)
     if out is not None:
@@ -95,9 +108,7 @@ def pack(
     return result
 
 
-def unpack(
-    buffer: Any, shape: Shape | str, *, out: NDArray[Any] | None = None, threads: int | None = None
-) -> NDArray[Any]:
+def unpack(buffer: Any, shape: Shape | str, *, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
     """Read a logical array from a physical buffer; what padding slots hold does not matter.
 
     Parameters
@@ -110,6 +121,8 @@ def unpack(
         Where to write; of any strides that do not overlap. It may not overlap `buffer`.
     threads : int, optional
         The most threads to use.
+    stream : CUDA stream, optional
+        Where to run if the data is on the GPU; see `fastindex.cuda`.
 
     Returns
     -------
@@ -131,6 +144,10 @@ def unpack(
     """
     shape = as_shape(shape)
     check_movable(shape)
+    if on_gpu(buffer, stream):
+        from fastindex import cuda_relayouts
+
+        return cuda_relayouts.unpack(buffer, shape, out, stream)
     slots = as_buffer_bytes(buffer, shape)
     result = new_array(shape) if out is None else check_output_array(out, shape)
     if out is not None:
@@ -160,9 +177,10 @@ def relayout(
     destination: Shape | str,
     fill: Any = None,
     *,
-    out: NDArray[Any] | None = None,
+    out: Any = None,
     threads: int | None = None,
-) -> NDArray[Any]:
+    stream: Any = None,
+) -> Any:
     """Move a physical buffer from one layout to another, without a logical array in between.
 
     Parameters
@@ -177,6 +195,8 @@ def relayout(
         As for `pack`, of `destination`.
     threads : int, optional
         The most threads to use.
+    stream : CUDA stream, optional
+        Where to run if the data is on the GPU; see `fastindex.cuda`.
 
     Returns
     -------
@@ -196,7 +216,8 @@ def relayout(
     array([0, 3, 1, 4, 2, 5], dtype=uint8)
     """
     plan = plan_relayout(source, destination)
-    return plan.apply(buffer, None if fill is None else fill_pattern(plan.destination, fill), out, threads)
+    pattern = None if fill is None else fill_pattern(plan.destination, fill)
+    return plan.apply(buffer, pattern, out, threads, stream)
 
 
 def plan_relayout(source: Shape | str, destination: Shape | str) -> RelayoutPlan:
@@ -279,12 +300,12 @@ class RelayoutPlan:
             lines.append(f"last every value of {source.value_bytes} bytes to {destination.bits} bits")
         return "\n".join(lines)
 
-    def __call__(self, buffer: Any, out: NDArray[Any] | None = None, threads: int | None = None) -> NDArray[Any]:
+    def __call__(self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
         """Move a buffer; padding gets the padding value of the destination.
 
         Parameters
         ----------
-        buffer, out, threads
+        buffer, out, threads, stream
             As for `relayout`.
 
         Raises
@@ -292,12 +313,19 @@ class RelayoutPlan:
         FastIndexError, ArgumentTypeError
             As `relayout`.
         """
-        return self.apply(buffer, None, out, threads)
+        return self.apply(buffer, None, out, threads, stream)
 
-    def apply(self, buffer: Any, pattern: bytes | None, out: NDArray[Any] | None, threads: int | None) -> NDArray[Any]:
+    def apply(
+        self, buffer: Any, pattern: bytes | None, out: Any = None, threads: int | None = None, stream: Any = None
+    ) -> Any:
         """Move a buffer, with the bytes of one unpacked value for padding; None for the layout's own."""
         if threads is not None:
             thread_count(threads)
+        if on_gpu(buffer, stream):
+            from fastindex import cuda_relayouts
+
+            own = self._pattern if pattern is None else pattern
+            return cuda_relayouts.relayout(buffer, self.source, self.destination, own, out, stream)
         slots = as_buffer_bytes(buffer, self.source)
         result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
         if out is not None:
