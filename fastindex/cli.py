@@ -33,7 +33,8 @@ class CommandLine(click.Group):
         try:
             with _signals_as_exits():
                 result = super().invoke(ctx)
-                sys.stdout.flush()
+                if sys.stdout is not None:
+                    sys.stdout.flush()
                 return result
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise

@@ -122,12 +122,23 @@ def _read_header(path: str, file: io.BufferedReader) -> tuple[tuple[int, ...], b
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
         reader = readers.get(np.lib.format.read_magic(file))
-        header = reader(file) if reader is not None else None
+        header = reader(_Header(file)) if reader is not None else None
     except (ValueError, SyntaxError) as error:
         raise FastIndexError(f"{path} is no .npy file: {error}") from None
     if header is None or header[2].hasobject or header[2].names is not None:
         raise FastIndexError(f"{path} holds Python objects or records; an array of numbers is needed")
     return header
+
+
+class _Header:
+    """A file whose header numpy.load can read, also where numpy.save has written float8_e5m2, as ``<f1``."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self._file = file
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read bytes."""
+        return self._file.read(size).replace(b"'<f1'", b"'|V1'")
 
 
 def _release(mapped: mmap.mmap | None) -> None:
@@ -222,12 +233,17 @@ def _check_dtype(file: InputFile, shape: Shape, wanted: np.dtype[Any]) -> None:
         return
     element_type = shape.element_type
     kinds = "Vui" if element_type.is_sub_byte else "Vu"
-    if wanted.kind == "V" and found.itemsize == wanted.itemsize and found.kind in kinds:
-        return
     unnamed = ""
-    if wanted.kind == "V":
+    if not _has_name(wanted):
+        if found.itemsize == wanted.itemsize and found.kind in kinds:
+            return
         unnamed = f" (V{wanted.itemsize} in a .npy file, or its bits as uint{8 * wanted.itemsize})"
     raise ArgumentTypeError(f"{file.path} holds {found}, {shape.cut_text()} needs {wanted}{unnamed}; convert it first")
+
+
+def _has_name(dtype: np.dtype[Any]) -> bool:
+    """Whether NumPy's files have a name for a type; they have none for those of ml_dtypes."""
+    return dtype.isbuiltin == 1
 
 
 def _narrowed(file: InputFile, element_type: ElementType, scratch: Scratch) -> Bytes:
@@ -271,8 +287,8 @@ def npy_header(dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> bytes:
     b"\\x93NUMPY\\x01\\x00v\\x00{'descr': '<f4', 'fortran_order': False, 'shape"
     """
     stream = io.BytesIO()
-    # A type of ml_dtypes becomes V2 or V1, as numpy.save has it.
-    fields = {"descr": dtype.str, "fortran_order": False, "shape": dimensions}
+    name = dtype.str if _has_name(dtype) else f"<V{dtype.itemsize}"
+    fields = {"descr": name, "fortran_order": False, "shape": dimensions}
     np.lib.format.write_array_header_1_0(stream, fields)
     return stream.getvalue()
 
@@ -351,6 +367,7 @@ class OutputFile:
         reason = error.strerror or str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             reason += f"; it takes {self._size} bytes"
+        if error.errno == errno.ENOSPC:
             with contextlib.suppress(OSError):
                 status = os.statvfs(self._target.parent)
                 reason += f", {status.f_bavail * status.f_frsize} are free"
