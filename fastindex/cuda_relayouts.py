@@ -234,13 +234,14 @@ class Movement:
         alignment = math.gcd(VECTOR_BYTES, source.address, target.address)
         found = self.launches(alignment)
         if found is None:
-            assert self._sides is not None
+            sides = self._sides
+            assert sides is not None
             if alignment < self._width:
                 raise FastIndexError(
                     f"a buffer of {self._width}-byte elements must start at a multiple of {self._width} bytes to move "
                     "slot by slot; copy it to memory of its own"
                 )
-            gather(conversion_program(self._sides[1], self._sides[0]), self._width, source, target, pattern, queue)
+            gather(conversion_program(sides[1], sides[0]), self._width, source, target, pattern, queue)
             return
         if not found:
             return
