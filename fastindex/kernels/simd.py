@@ -35,6 +35,14 @@ def _store(builder: Any, value: Any, address: Any, streamed: bool) -> None:
         stored.set_metadata("nontemporal", builder.module.add_metadata([_INT32(1)]))
 
 
+def _prefetch(builder: Any, address: Any) -> None:
+    pointer = _INT8.as_pointer()
+    declared = ir.FunctionType(ir.VoidType(), [pointer, _INT32, _INT32, _INT32])
+    name = "llvm.prefetch.p0"
+    function = builder.module.globals.get(name) or ir.Function(builder.module, declared, name)
+    builder.call(function, [builder.inttoptr(address, pointer), _INT32(0), _INT32(3), _INT32(1)])
+
+
 def _offset(builder: Any, address: Any, offset_bytes: int) -> Any:
     return builder.add(address, _INT64(offset_bytes))
 
@@ -199,11 +207,7 @@ def prefetch(typingctx: Any, address: Any) -> Any:
     """Ask for the line at an address, which need not be mapped."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = _INT8.as_pointer()
-        declared = ir.FunctionType(ir.VoidType(), [pointer, _INT32, _INT32, _INT32])
-        name = "llvm.prefetch.p0"
-        function = builder.module.globals.get(name) or ir.Function(builder.module, declared, name)
-        builder.call(function, [builder.inttoptr(arguments[0], pointer), _INT32(0), _INT32(3), _INT32(1)])
+        _prefetch(builder, arguments[0])
         return context.get_dummy_value()
 
     return types.void(_ADDRESS), generate
@@ -259,35 +263,43 @@ def stream_line(typingctx: Any, target: Any, source: Any) -> Any:
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def transpose_rows(
-    typingctx: Any, width: Any, squares: Any, streamed: Any, target: Any, columns: Any, source: Any, rows: Any
+    typingctx: Any,
+    width: Any,
+    squares: Any,
+    streamed: Any,
+    ahead_bytes: Any,
+    target: Any,
+    columns: Any,
+    source: Any,
+    rows: Any,
 ) -> Any:
     """Transpose squares of elements: a line of each of ``squares * 64/width`` rows, to `squares` lines of each column.
 
     Row ``i`` is read at ``source + rows[i]``; column ``j`` is written at ``target + columns[j]``; `rows` and
-    `columns` are the addresses of int64 tables of byte offsets.
+    `columns` are the addresses of int64 tables of byte offsets. What lies `ahead_bytes` further in each row is asked
+    for, if that is not 0.
     """
     lines, count = _Lines(width.literal_value), squares.literal_value
-    past_cache = bool(streamed.literal_value)
+    past_cache, ahead = bool(streamed.literal_value), ahead_bytes.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, _, target, columns, source, rows = arguments
+        _, _, _, _, target, columns, source, rows = arguments
         if lines.count > 16:
             # Never reached: too many registers. The staged transposes below serve these widths.
             return context.get_dummy_value()
         transposed = []
         for square in range(count):
-            loaded = [
-                lines.load(builder, _from_table(builder, source, rows, square * lines.count + i))
-                for i in range(lines.count)
-            ]
-            transposed.append(lines.transpose(builder, loaded))
+            starts = [_from_table(builder, source, rows, square * lines.count + i) for i in range(lines.count)]
+            for start in starts if ahead else ():
+                _prefetch(builder, _offset(builder, start, ahead))
+            transposed.append(lines.transpose(builder, [lines.load(builder, start) for start in starts]))
         for j in range(lines.count):
             start = _from_table(builder, target, columns, j)
             for square in range(count):
                 _store(builder, transposed[square][j], _offset(builder, start, LINE_BYTES * square), past_cache)
         return context.get_dummy_value()
 
-    return types.void(width, squares, streamed, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS), generate
+    return types.void(width, squares, streamed, ahead_bytes, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS), generate
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]

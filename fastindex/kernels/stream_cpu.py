@@ -188,9 +188,7 @@ def _append_transposed(width, line, pending, fill, skip, source, rows, row_count
             place = pending + fill + 64 * square
             first = square * per_line
             if w > 2 and count == per_line:
-                for i in range(first, min(first + per_line, row_count)):
-                    prefetch(read + entry(rows, i) + 128)
-                transpose_rows(width, 1, 0, place, pitches, read, rows + 8 * first)
+                transpose_rows(width, 1, 0, 128, place, pitches, read, rows + 8 * first)
             else:
                 for i in range(per_line):
                     if count == per_line:

@@ -89,9 +89,10 @@ def _edge_band(width, target, source, rows, columns, band, counts, streamed, scr
             transpose_stage(width, transposed + 64 * square, pitch, scratch + square * 4096 // w)
         for j in range(count):
             start = target + entry(columns, column + j) + first * w
-            lead = (-start) & 63
-            begin = lead if begins_on_lines else 0
-            end = min((last - first) * w + (lead if ends_on_lines else 0), (row_count - first) * w)
+            begin = (-start) & 63 if begins_on_lines else 0
+            end = (last - first) * w
+            end += (-(start + end)) & 63 if ends_on_lines else 0
+            end = min(end, (row_count - first) * w)
             if begin < end:
                 copy_run(start + begin, transposed + j * pitch + begin, end - begin, streamed)
 
@@ -117,12 +118,10 @@ def _whole_band(width, target, source, rows, columns, band, streamed, scratch): 
                 else:
                     transpose_stage_lanes(width, 0, start, lane_table, scratch + 16 * lane)
         else:
-            for i in range(first, first + 2 * per_line):
-                prefetch(read + entry(rows, i) + _AHEAD_BYTES)
             if streamed:
-                transpose_rows(width, 2, 1, start, table, read, rows + 8 * first)
+                transpose_rows(width, 2, 1, _AHEAD_BYTES, start, table, read, rows + 8 * first)
             else:
-                transpose_rows(width, 2, 0, start, table, read, rows + 8 * first)
+                transpose_rows(width, 2, 0, _AHEAD_BYTES, start, table, read, rows + 8 * first)
         if column == last:
             break
         column = min(column_first if column < column_first else column + per_line, last)
@@ -145,11 +144,13 @@ def _shifted_band(width, target, source, rows, columns, band, scratch):  # type:
             for square in range(3):
                 transpose_stage(width, transposed + 64 * square, _PITCH_BYTES, scratch + square * 4096 // w)
         else:
-            for i in range(first + per_line, end):
-                prefetch(read + entry(rows, i) + _AHEAD_BYTES)
-            for square in range(3):
-                table = rows + 8 * (first + square * per_line)
-                transpose_rows(width, 1, 0, transposed + 64 * square, pitches, read, table)
+            table = rows + 8 * first
+            # The band before has read the first square.
+            transpose_rows(width, 1, 0, 0, transposed, pitches, read, table)
+            table += 8 * per_line
+            transpose_rows(width, 1, 0, _AHEAD_BYTES, transposed + 64, pitches, read, table)
+            table += 8 * per_line
+            transpose_rows(width, 1, 0, _AHEAD_BYTES, transposed + 128, pitches, read, table)
         for j in range(per_line):
             start = target + entry(columns, column + j) + first * w
             lead = (-start) & 63
@@ -162,40 +163,46 @@ def _shifted_band(width, target, source, rows, columns, band, scratch):  # type:
 
 
 @njit(nogil=True)
-def _aligned_panel(width, target, source, rows, columns, lead, counts, column_first, streamed, scratch):  # type: ignore[no-untyped-def]
+def _aligned_panel(width, target, source, rows, columns, lead, panel, column_first, streamed, scratch):  # type: ignore[no-untyped-def]
     """A panel whose columns all have a line boundary `lead` rows after their first."""
-    per_line = 64 // literal(width)
+    w = literal(width)
+    per_line = 64 // w
     window = 2 * per_line
-    row_count, column_count = counts
-    first = min(lead, row_count)
-    if first:
+    row_count, column_count, is_first, following = panel
+    # What the next panel has before its first line boundary, this one writes.
+    end = row_count + (min(((-(target + row_count * w)) & 63) // w, following) if streamed else 0)
+    counts = (end, column_count)
+    first = min(lead, end)
+    if first and is_first:
         band = (0, first, False, False)
         _edge_band(width, target, source, rows, columns, band, counts, streamed, scratch)
-    while first < row_count:
-        left = row_count - first
+    while first < end:
+        left = end - first
         if per_line <= left < window and first + left // per_line * per_line - window >= lead:
             # Once more what is written already, rather than half of what a band can do.
             first += left // per_line * per_line - window
-        if first + window <= row_count and column_count >= per_line:
+        if first + window <= end and column_count >= per_line:
             lines = (first, column_first, column_count)
             _whole_band(width, target, source, rows, columns, lines, streamed, scratch)
         else:
-            band = (first, min(first + window, row_count), False, False)
+            band = (first, min(first + window, end), False, False)
             _edge_band(width, target, source, rows, columns, band, counts, streamed, scratch)
         first += window
 
 
 @njit(nogil=True)
-def _shifted_panel(width, target, source, rows, columns, counts, column_first, scratch):  # type: ignore[no-untyped-def]
+def _shifted_panel(width, target, source, rows, columns, panel, column_first, scratch):  # type: ignore[no-untyped-def]
     """A panel each of whose columns has its line boundaries elsewhere."""
     per_line = 64 // literal(width)
     window = 2 * per_line
-    row_count, column_count = counts
-    band = (0, 0, False, True)
-    _edge_band(width, target, source, rows, columns, band, counts, True, scratch)
+    row_count, column_count, is_first, following = panel
+    readable = row_count + following
+    counts = (readable, column_count)
+    if is_first:
+        _edge_band(width, target, source, rows, columns, (0, 0, False, True), counts, True, scratch)
     first = 0
     while first < row_count:
-        if first + window + per_line <= row_count and column_count >= per_line:
+        if first + window <= row_count and first + window + per_line <= readable and column_count >= per_line:
             lines = (first, column_first, column_count)
             _shifted_band(width, target, source, rows, columns, lines, scratch)
         else:
@@ -205,17 +212,17 @@ def _shifted_panel(width, target, source, rows, columns, counts, column_first, s
 
 
 @njit(nogil=True)
-def _panel(width, target, source, rows, columns, counts, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Cut a panel into bands of rows."""
+def _panel(width, target, source, rows, columns, panel, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Cut a panel into bands; `panel` is (rows, columns, whether the first of its columns, rows that follow)."""
     w = literal(width)
     lead_bytes = (-target) & 63 if streamed else 0
     # Source rows that all begin equally far from a line boundary are best read from a boundary on.
-    column_first = ((-(source + entry(rows, 0))) & 63) // w if counts[1] >= 512 // w else 0
+    column_first = ((-(source + entry(rows, 0))) & 63) // w if panel[1] >= 512 // w else 0
     if not streamed or (aligned and lead_bytes % w == 0):
         lead = lead_bytes // w
-        _aligned_panel(width, target, source, rows, columns, lead, counts, column_first, streamed, scratch)
+        _aligned_panel(width, target, source, rows, columns, lead, panel, column_first, streamed, scratch)
     else:
-        _shifted_panel(width, target, source, rows, columns, counts, column_first, scratch)
+        _shifted_panel(width, target, source, rows, columns, panel, column_first, scratch)
 
 
 @kernel()
@@ -231,7 +238,8 @@ def transpose_panels(width, target, source, outer, rows, columns, geometry, scra
     outer : int64 array of (loops, 3)
         The loops around the panels, innermost first: size, source and destination stride in bytes.
     rows, columns : int64 array
-        Byte offsets in the source of the rows, in the destination of the columns, of a block of each.
+        Byte offsets in the source of the rows, in the destination of the columns, of a block of each. Where there are
+        several blocks of rows, `rows` goes on with a line's worth of the next block.
     geometry : int64 array
         See the names of its places above.
     scratch : int64
@@ -251,10 +259,13 @@ def transpose_panels(width, target, source, outer, rows, columns, geometry, scra
             rest, index = divmod(rest, outer[loop, 0])
             at_source += index * outer[loop, 1]
             at_target += index * outer[loop, 2]
-        counts = (
+        panel = (
             min(row_block, geometry[ROW_COUNT] - row_index * row_block),
             min(column_block, geometry[COLUMN_COUNT] - column_index * column_block),
+            row_index == 0,
+            max(0, min(64 // w, geometry[ROW_COUNT] - (row_index + 1) * row_block)),
         )
         aligned, streamed = geometry[COLUMNS_ALIGNED] != 0, geometry[STREAMED] != 0
-        _panel(width, at_target, at_source, rows.ctypes.data, columns.ctypes.data, counts, aligned, streamed, scratch)
+        tables = rows.ctypes.data, columns.ctypes.data
+        _panel(width, at_target, at_source, tables[0], tables[1], panel, aligned, streamed, scratch)
     fence()

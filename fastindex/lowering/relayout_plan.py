@@ -26,9 +26,12 @@ POWERS_OF_TWO = (2, 4, 8, 16, 32)
 _LINE_BYTES = 64
 _RUN_BYTES = 64 << 10
 _CHUNKS = 1024
-_ROWS = 2048
+# A task of a transpose reads few rows at a time, far along them. Where lines of columns do not begin together, rows
+# are read a second time for the next lines, and had better still be in the cache.
+_ROW_BYTES = 4096
+_LEAST_ROW_BYTES = 512
 _COLUMN_BYTES = 8192
-_LEAST_COLUMN_BYTES = 1024
+_ALIGNED_COLUMN_BYTES = 32768
 _TASKS = 16
 _BLOCK_BYTES = 2048
 
@@ -347,16 +350,19 @@ def _deal_pass(nest: Nest, columns: Sequence[Loop], row: Loop, width: int, strea
 
 def _transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], width: int, streamed: bool) -> Pass:
     others = _without(nest.loops, (*rows, *columns))
-    row_blocks = _blocks(rows, _ROWS)
-    most = _COLUMN_BYTES // width
+    aligned = not any(loop.destination_stride % _LINE_BYTES for loop in columns)
+    column_blocks = _blocks(columns, (_ALIGNED_COLUMN_BYTES if aligned else _COLUMN_BYTES) // width)
+    most = _ROW_BYTES // width
     while True:
-        column_blocks = _blocks(columns, most)
+        row_blocks = _blocks(rows, most)
         outer = (*others, *row_blocks.outer, *column_blocks.outer)
         tasks = row_blocks.number * column_blocks.number * math.prod(k.size for k in outer)
-        if tasks >= _TASKS or most * width <= _LEAST_COLUMN_BYTES:
+        if tasks >= _TASKS or most * width <= _LEAST_ROW_BYTES:
             break
         most //= 2
-    targets = column_blocks.offsets[:, 1].copy()
+    row_table, targets = row_blocks.offsets[:, 0].copy(), column_blocks.offsets[:, 1].copy()
+    if row_blocks.number > 1:
+        row_table = np.append(row_table, row_table[: _LINE_BYTES // width] + row_blocks.source_step)
     geometry = (
         len(row_blocks.offsets),
         row_blocks.count,
@@ -364,7 +370,7 @@ def _transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], w
         len(targets),
         column_blocks.count,
         column_blocks.destination_step,
-        int(not (targets % _LINE_BYTES).any()),
+        aligned,
         streamed,
     )
     rows_bytes, columns_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
@@ -373,7 +379,7 @@ def _transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], w
         width,
         1,
         _outer_table(outer),
-        (row_blocks.offsets[:, 0].copy(), targets),
+        (row_table, targets),
         np.array(geometry, np.int64),
         tasks,
         len(row_blocks.offsets) * len(targets) * width,
