@@ -232,8 +232,8 @@ def multi_index_file(source_path: str, target_path: str, shape: Shape, progress:
             multi_index(shape, slots[begin:end], out=list(coordinates[:, begin:end]))
 
         def convert_all() -> None:
-            for row, found in zip(coordinates, multi_index(shape, slots), strict=True):
-                row[...] = found
+            for number, found in enumerate(multi_index(shape, slots)):
+                coordinates[number] = found
 
         def advance(count: int) -> None:
             progress.advance(count)
