@@ -27,7 +27,6 @@ __all__ = [
     "cuda",
     "device_function",
     "intrinsic",
-    "simulated_device_function",
 ]
 
 #: Whether kernels run in Numba's simulator, on host memory.
@@ -60,11 +59,6 @@ def device_function(function: Function) -> Function:
     except ImportError:
         from numba.extending import register_jitable
     return register_jitable(function)  # type: ignore[no-any-return]
-
-
-def simulated_device_function(function: Function) -> Function:
-    """Let a stand-in of the simulator see the simulated `cuda` of the block that calls it."""
-    return cuda.jit(device=True)(function)  # type: ignore[no-any-return]
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from fastindex.kernels.cuda import SIMULATED, cuda, intrinsic, simulated_device_function
+from fastindex.kernels.cuda import SIMULATED, intrinsic
 
 WIDTHS = (1, 2, 4, 8, 16)
 
@@ -176,11 +176,13 @@ def _simulated_store(width: int, shared: bool) -> Callable[[Any, Any], None]:
 
 def _simulated_shared(size: int) -> Callable[[], int]:
     def shared() -> int:
+        # One simulated block at a time has a manager, which all its threads know.
+        block: Any = threading.current_thread()
         with _lock:
-            memory = cuda.shared.array(size + 16, np.uint8)
+            memory = block._manager.__dict__.setdefault("fastindex_shared", np.empty(size + 16, np.uint8))
         return int(memory.ctypes.data + 15) // 16 * 16
 
-    return simulated_device_function(shared)
+    return shared
 
 
 def _simulated_integer(bits: int, signed: bool) -> Callable[[Any], Any]:

@@ -292,7 +292,7 @@ def _staging(
     along = next(
         k for k in nest.loops if (k.source_stride, k.destination_stride) == (source_stride, destination_stride)
     )
-    few = [k for k in nest.loops if k is not along and any(_same_strides(k, f) for f in few)]
+    few = [next(k for k in nest.loops if _same_strides(k, one)) for one in few]
     places = _block(few, 1 << 30)
     count = len(places.places)
     unit = VECTOR_BYTES // width if vectors else 1
