@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fastindex.digits import Digit, Digits, Names, Variable, digit, scaled, slot_digits
+from fastindex.digits import Digit, Digits, Names, Variable, canonical, digit, scaled, slot_digits
 from fastindex.shape import Shape
 from fastindex.tiling import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, physical_axes, tile_axes
 
@@ -104,10 +104,11 @@ def relayout_loops(source: Shape | Strides, destination: Shape | Strides) -> Rel
 
 
 def _slot_digits(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
+    """Give the slot as a sum of digits, those put together that a tile has cut for nothing."""
     if isinstance(side, Shape):
-        return slot_digits(side, coordinates, names)
+        return canonical(slot_digits(side, coordinates, names))
     weighted = zip(coordinates, side.strides, strict=True)
-    return tuple(d for digits, stride in weighted if stride for d in scaled(digits, stride))
+    return canonical(d for digits, stride in weighted if stride for d in scaled(digits, stride))
 
 
 def _coordinate_systems(source: Shape | Strides, destination: Shape | Strides) -> Iterator[list[Digits]]:
