@@ -31,7 +31,7 @@ class CommandLine(click.Group):
         """
         _replace_unprintable()
         try:
-            with _signals_as_exits():
+            with _signals_handled():
                 result = super().invoke(ctx)
                 if sys.stdout is not None:
                     sys.stdout.flush()
@@ -55,21 +55,30 @@ def _replace_unprintable() -> None:
 
 
 @contextmanager
-def _signals_as_exits() -> Iterator[None]:
-    """Let a termination unwind, so that no unfinished file stays."""
+def _signals_handled() -> Iterator[None]:
+    """End at once on a signal, without a traceback and without leaving unfinished files.
+
+    An exception would be lost where the signal arrives in a callback or in the end of an object.
+    """
 
     def leave(number: int, frame: object) -> None:
-        sys.exit(128 + number)
+        files = sys.modules.get("fastindex.file_output")
+        if files is not None:
+            files.remove_unfinished()
+        if sys.stderr is not None and sys.stderr.isatty():
+            # A progress bar hides the cursor.
+            os.write(2, b"\r\x1b[K\x1b[?25h")
+        if number == signal.SIGINT:
+            os.write(2, b"fastindex: interrupted\n")
+        os._exit(128 + number)
 
     before = {}
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        # Elsewhere than in the main thread, signals are somebody else's.
-        if number is not None and signal.getsignal(number) == signal.SIG_DFL:
-            try:
+    # Outside the main thread, signals are somebody else's; so are those that have a handler.
+    with suppress(ValueError):
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 before[number] = signal.signal(number, leave)
-            except ValueError:
-                break
     try:
         yield
     finally:
@@ -165,7 +174,7 @@ def show(shape: str, svg: str | None) -> None:
     if svg is None:
         click.echo(picture.text(), color=True)
     else:
-        from fastindex.files import write_file
+        from fastindex.file_output import write_file
 
         write_file(svg, picture.svg().encode())
         _notice(f"wrote {svg}")

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from fastindex.bounded_relayout import Surroundings, relayout_in_blocks, written_bytes
 from fastindex.buffers import buffer_dtype, check_movable
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
-from fastindex.files import InputFile, OutputFile, header_for, open_input, plain_shape, stored_array, stored_buffer
+from fastindex.file_output import OutputFile, header_for
+from fastindex.files import InputFile, open_input, plain_shape, stored_array, stored_buffer
 from fastindex.indexing import linear_index, multi_index
 from fastindex.shape import Shape
 from fastindex.sizes import check_placed

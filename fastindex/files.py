@@ -1,25 +1,21 @@
-"""Arrays in files: read through a memory map, written beside the target and put in its place when complete.
+"""Arrays in files, read through a memory map; `fastindex.file_output` writes them.
 
 A name that ends in ``.npy`` is a NumPy file. Any other is raw bytes, without a header: a buffer as it lies in memory,
 or a logical array, its last dimension the most minor. NumPy files do not know the types of ml_dtypes: `numpy.save`
-stores bfloat16 as ``V2`` and the narrower types as ``V1``. That is read and written here too, and read are unsigned
-integers of the same width that hold the bits.
+stores bfloat16 as ``V2`` and the narrower types as ``V1``. That is read here too, and so are unsigned integers of the
+same width that hold the bits.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import math
 import mmap
 import os
-import secrets
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -37,7 +33,6 @@ Scratch = Callable[[int], Bytes]
 
 _MAGIC = b"\x93NUMPY"
 _AT_ONCE = 1 << 22
-_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +62,7 @@ class InputFile:
 
     def release(self) -> None:
         """Let go of the memory that holds parts of the file; they are read again when needed."""
-        _release(self.map)
+        release_map(self.map)
 
     def array(self) -> NDArray[Any]:
         """Give the array of a NumPy file, read-only."""
@@ -141,7 +136,8 @@ class _Header:
         return self._file.read(size).replace(b"'<f1'", b"'|V1'")
 
 
-def _release(mapped: mmap.mmap | None) -> None:
+def release_map(mapped: mmap.mmap | None) -> None:
+    """Let go of the memory that holds parts of a file."""
     if mapped is not None and hasattr(mapped, "madvise"):
         # The pages of a shared map stay in the system's cache, and what was written to them is not lost.
         mapped.madvise(mmap.MADV_DONTNEED)
@@ -234,14 +230,14 @@ def _check_dtype(file: InputFile, shape: Shape, wanted: np.dtype[Any]) -> None:
     element_type = shape.element_type
     kinds = "Vui" if element_type.is_sub_byte else "Vu"
     unnamed = ""
-    if not _has_name(wanted):
+    if not has_name(wanted):
         if found.itemsize == wanted.itemsize and found.kind in kinds:
             return
         unnamed = f" (V{wanted.itemsize} in a .npy file, or its bits as uint{8 * wanted.itemsize})"
     raise ArgumentTypeError(f"{file.path} holds {found}, {shape.cut_text()} needs {wanted}{unnamed}; convert it first")
 
 
-def _has_name(dtype: np.dtype[Any]) -> bool:
+def has_name(dtype: np.dtype[Any]) -> bool:
     """Whether NumPy's files have a name for a type; they have none for those of ml_dtypes."""
     return dtype.isbuiltin == 1
 
@@ -276,187 +272,3 @@ def _native(file: InputFile, scratch: Scratch) -> Bytes:
 
 def _spelled(dimensions: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, dimensions))})"
-
-
-def npy_header(dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> bytes:
-    """Give the header of a NumPy file.
-
-    Examples
-    --------
-    >>> npy_header(np.dtype("f4"), (2, 3))[:61]
-    b"\\x93NUMPY\\x01\\x00v\\x00{'descr': '<f4', 'fortran_order': False, 'shape"
-    """
-    stream = io.BytesIO()
-    name = dtype.str if _has_name(dtype) else f"<V{dtype.itemsize}"
-    fields = {"descr": name, "fortran_order": False, "shape": dimensions}
-    np.lib.format.write_array_header_1_0(stream, fields)
-    return stream.getvalue()
-
-
-def header_for(path: str, dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> bytes:
-    """Give the header that the name of a file asks for; none but for ``.npy``."""
-    return npy_header(dtype, dimensions) if path.endswith(".npy") else b""
-
-
-class OutputFile:
-    """A file to be filled through a memory map. It appears under its name when all is written, or not at all.
-
-    The bytes go to a temporary file in the same folder, whose space is reserved at the start, so that a full
-    disk shows before the work and not in the middle of it. Leaving the ``with`` block writes it to the disk and renames
-    it; an exception removes it.
-
-    Parameters
-    ----------
-    path : str
-        Where a file is, it is replaced; a link is followed.
-    nbytes : int
-        Bytes of the array.
-    header : bytes
-        What goes in front of it.
-
-    Raises
-    ------
-    OSError
-        The file cannot be written.
-    FastIndexError
-        `path` is there and no regular file.
-    """
-
-    data: Bytes
-    _file: int
-    _temporary: Path
-
-    def __init__(self, path: str, nbytes: int, header: bytes = b"") -> None:
-        self.path = path
-        self._size = len(header) + nbytes
-        self._header = header
-        self._target = Path(os.path.realpath(path))
-        self._map: mmap.mmap | None = None
-        self._scratch_maps: list[mmap.mmap] = []
-
-    def __enter__(self) -> OutputFile:
-        self._create()
-        try:
-            if self._size:
-                _reserve(self._file, self._size)
-                self._map = _writable_map(self._file, self._size)
-        except BaseException as error:
-            self._discard()
-            raise self._explained(error) if isinstance(error, OSError) else error from None
-        whole = np.frombuffer(self._map, np.uint8) if self._map is not None else np.empty(0, np.uint8)
-        whole[: len(self._header)] = np.frombuffer(self._header, np.uint8)
-        self.data = whole[len(self._header) :]
-        return self
-
-    def _create(self) -> None:
-        mode: int | None = None
-        with contextlib.suppress(FileNotFoundError):
-            found = os.stat(self._target).st_mode
-            _check_replaceable(self.path, found)
-            mode = stat.S_IMODE(found)
-        name = f".{self._target.name[:_LONGEST_NAME]}.{secrets.token_hex(4)}.partial"
-        self._temporary = self._target.with_name(name)
-        try:
-            self._file = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, self.path) from None
-        if mode is not None:
-            os.fchmod(self._file, mode)
-
-    def _explained(self, error: OSError) -> OSError:
-        reason = error.strerror or str(error)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            reason += f"; it takes {self._size} bytes"
-        if error.errno == errno.ENOSPC:
-            with contextlib.suppress(OSError):
-                status = os.statvfs(self._target.parent)
-                reason += f", {status.f_bavail * status.f_frsize} are free"
-        return OSError(error.errno, reason, self.path)
-
-    def release(self) -> None:
-        """Let go of the memory that holds what is written, here and in scratch; it is on its way to the disk."""
-        for mapped in (self._map, *self._scratch_maps):
-            _release(mapped)
-
-    def scratch(self, nbytes: int) -> Bytes:
-        """Give memory for `nbytes` bytes that lie on the same disk, in a file without a name.
-
-        Raises
-        ------
-        OSError
-            The disk has no room for it.
-        """
-        if nbytes == 0:
-            return np.empty(0, np.uint8)
-        name = self._target.with_name(f".{secrets.token_hex(8)}.scratch")
-        try:
-            file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                os.unlink(name)
-                _reserve(file, nbytes)
-                self._scratch_maps.append(_writable_map(file, nbytes))
-                return np.frombuffer(self._scratch_maps[-1], np.uint8)
-            finally:
-                os.close(file)
-        except OSError as error:
-            raise OSError(error.errno, f"{error.strerror}, for {nbytes} bytes of work space", self.path) from None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._discard()
-            return
-        try:
-            if self._map is not None:
-                self._map.flush()
-            os.fsync(self._file)
-            os.replace(self._temporary, self._target)
-        except BaseException as failed:
-            self._discard()
-            raise self._explained(failed) if isinstance(failed, OSError) else failed from None
-        os.close(self._file)
-
-    def _discard(self) -> None:
-        os.close(self._file)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._temporary)
-
-
-def write_file(path: str, content: bytes) -> None:
-    """Write a file whole, or not at all.
-
-    Raises
-    ------
-    OSError, FastIndexError
-        As `OutputFile`.
-    """
-    with OutputFile(path, len(content)) as output:
-        output.data[:] = np.frombuffer(content, np.uint8)
-
-
-def _check_replaceable(path: str, mode: int) -> None:
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if not stat.S_ISREG(mode):
-        raise FastIndexError(f"{path} is no regular file and cannot be replaced; write to a file")
-
-
-def _writable_map(file: int, size: int) -> mmap.mmap:
-    mapped = mmap.mmap(file, size)
-    if hasattr(mapped, "madvise"):
-        # Nothing is read from it before it is written; without this, the system maps megabytes for each page.
-        mapped.madvise(mmap.MADV_RANDOM)
-    return mapped
-
-
-def _reserve(file: int, size: int) -> None:
-    """Make a file of `size` bytes that the disk has room for."""
-    try:
-        os.posix_fallocate(file, 0, size)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-            raise
-        zeros = bytes(_AT_ONCE)
-        for begin in range(0, size, _AT_ONCE):
-            os.pwrite(file, zeros[: size - begin], begin)

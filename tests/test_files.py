@@ -15,16 +15,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.files import (
-    Bytes,
-    OutputFile,
-    header_for,
-    npy_header,
-    open_input,
-    stored_array,
-    stored_buffer,
-    write_file,
-)
+from fastindex.file_output import OutputFile, header_for, npy_header, write_file
+from fastindex.files import Bytes, open_input, stored_array, stored_buffer
 
 
 def scratch(nbytes: int) -> Bytes:
