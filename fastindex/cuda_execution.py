@@ -61,7 +61,7 @@ def run(
     strided = not all(isinstance(o, DeviceArray) and o.shape == shape and o.is_contiguous for o in operands)
     form = KernelForm(
         tuple(_input_form(given, mode) for given, mode in zip(inputs, modes, strict=True)),
-        *_forms(program),
+        *forms_of(program),
         mark=mark,
         strided=strided,
     )
@@ -90,7 +90,7 @@ def gather(
     (count,) = program.input_bounds
     if count == 0:
         return
-    quotients, outputs, checks = _forms(program)
+    quotients, outputs, checks = forms_of(program)
     form = KernelForm((InputForm(64),), quotients, outputs, checks, gathered=width)
     address, nbytes = program.derived(_tables).place(form, np.array(_numbers(program), np.int64), queue)
     low, high = unit_of(pattern, 16)
@@ -124,7 +124,7 @@ def _divisions(program: IndexProgram) -> list[Division]:
     return [division(quotient.divisor, quotient.limit) for quotient in program.quotients]
 
 
-def _forms(program: IndexProgram) -> tuple[Any, Any, Any]:
+def forms_of(program: IndexProgram) -> tuple[Any, Any, Any]:
     quotients = zip(program.quotients, _divisions(program), strict=True)
     return (
         tuple((_variables(quotient.numerator), constants.wide) for quotient, constants in quotients),

@@ -1,0 +1,184 @@
+"""The GPU kernels on a GPU: the simulator's questions, larger arrays, and more than 2**31 elements.
+
+The oracle is the slow reference where it can keep up, else the CPU, which the other tests compare with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+import strategies
+from comparison import (
+    differences_in_conversion,
+    differences_in_indices,
+    differences_in_packing,
+    differences_in_relayout,
+    differences_in_tiles,
+)
+from gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
+
+import fastindex as fi
+import fastindex.cuda
+
+REASON = fastindex.cuda.why_unavailable()
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(REASON is not None, reason=f"no GPU: {REASON}")]
+
+if REASON is None:
+    import gpu_package
+    from gpu_package import to_gpu, to_host
+    from numba import cuda
+
+
+@pytest.mark.parametrize(("source", "destination"), RELAYOUTS)
+def test_relayouts(source: str, destination: str) -> None:
+    first, second = reference.parse(source), reference.parse(destination)
+    assert differences_in_relayout(first, second, 1, package=gpu_package) == []
+    assert differences_in_relayout(second, first, 2, package=gpu_package) == []
+
+
+@pytest.mark.parametrize("first", strategies.seeds(400)[::100])
+def test_random_shapes(first: int) -> None:
+    for seed in range(first, first + 100):
+        source, destination = strategies.random_pair(seed)
+        assert differences_in_packing(source, seed, package=gpu_package) == [], f"seed {seed}"
+        assert differences_in_relayout(source, destination, seed, package=gpu_package) == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("first", strategies.seeds(200)[::50])
+def test_random_larger_relayouts(first: int) -> None:
+    for seed in range(first, first + 50):
+        source, destination = map(str, strategies.medium_pair(seed))
+        buffer = np.random.default_rng(seed).integers(256, size=fi.Shape.parse(source).nbytes, dtype=np.uint8)
+        expected = fi.relayout(buffer, source, destination)
+        found = gpu_package.relayout(buffer, source, destination)
+        assert found.tobytes() == expected.tobytes(), f"seed {seed}: {source} to {destination}"
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_indices(text: str) -> None:
+    shape = reference.parse(text)
+    assert differences_in_indices(shape, package=gpu_package) == []
+    assert differences_in_tiles(shape, package=gpu_package) == []
+    assert differences_in_conversion(shape, reference.parse(text[: text.index("]") + 1]), package=gpu_package) == []
+
+
+@pytest.mark.parametrize("text", [*LARGE_SHAPES, "bf16[4093,4099]{1,0:T(8,128)(2,1)}"])
+def test_many_indices(text: str) -> None:
+    shape = fi.Shape.parse(text)
+    rng = np.random.default_rng(1)
+    indices = tuple(rng.integers(size, size=100_000) for size in shape.dimensions)
+    slots = fi.linear_index(shape, indices)
+    assert gpu_package.linear_index(text, indices).tolist() == slots.tolist()
+    back = gpu_package.multi_index(text, slots)
+    assert all(np.array_equal(a, b) for a, b in zip(back, indices, strict=True))
+
+
+def test_the_first_offender_is_named() -> None:
+    rows = np.arange(1_000_000) % 3
+    rows[777_777], rows[999_999] = 3, -1
+    columns = np.zeros(1_000_000, np.int64)
+    with pytest.raises(fi.OutOfBoundsError, match="coordinate 3 at position 777777"):
+        fi.linear_index("f32[3,5]{1,0:T(2,2)}", (to_gpu(rows), to_gpu(columns)))
+    assert to_host(fi.linear_index("f32[3,5]", (to_gpu(rows), to_gpu(columns)), "clip")).max() == 10
+
+
+# More than 2**31 elements
+
+
+def require_free(nbytes: int) -> None:
+    free = cuda.current_context().get_memory_info().free
+    if free < nbytes:
+        pytest.skip(f"needs {nbytes} bytes of GPU memory, {free} are free")
+
+
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        ("u8[46341,46345]{1,0}", "u8[46341,46345]{0,1}"),
+        ("u8[65536,32784]{1,0}", "u8[65536,32784]{0,1}"),
+        ("u8[65536,32784]{1,0}", "u8[65536,32784]{1,0:T(8,128)(4,1)}"),
+        ("u8[46341,46345]{1,0}", "u8[46341,46345]{1,0:T(3)(2)}"),
+    ],
+)
+def test_more_than_31_bits_of_elements(source: str, destination: str) -> None:
+    """The values are a function of the slot, so a sample of slots can be checked without the whole on the host."""
+    first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
+    require_free(first.nbytes + second.nbytes + (1 << 30))
+    assert first.element_count > 2**31
+    pattern = (np.arange(first.nbytes, dtype=np.uint32) * np.uint32(2654435761) >> np.uint32(24)).astype(np.uint8)
+    moved = to_host(fi.relayout(to_gpu(pattern), source, destination))
+    slots = np.random.default_rng(1).integers(second.slot_count, size=1_000_000)
+    slots[:3] = 0, second.slot_count - 1, 2**31
+    coordinates = fi.multi_index(second, slots, padding="mark")
+    held = coordinates[0] >= 0
+    origins = fi.linear_index(first, tuple(part[held] for part in coordinates))
+    assert np.array_equal(moved[slots[held]], pattern[origins])
+    assert not moved[slots[~held]].any()
+
+
+# Other libraries
+
+
+def arrays_of(library: str, array: Any) -> Any:
+    module = pytest.importorskip(library)
+    if library == "torch":
+        return module.as_tensor(array, device="cuda")
+    return module.asarray(array)
+
+
+@pytest.mark.parametrize("library", ["torch", "cupy"])
+def test_results_are_of_the_library_of_the_input(library: str) -> None:
+    data = np.arange(15, dtype=np.float32)
+    expected = fi.relayout(data, "f32[3,5]", "f32[3,5]{1,0:T(2,2)}")
+    given = arrays_of(library, data)
+    found = fi.relayout(given, "f32[3,5]", "f32[3,5]{1,0:T(2,2)}")
+    assert type(found) is type(given)
+    assert found.tolist() == expected.tolist()
+    index = arrays_of(library, np.array([2, 0])), arrays_of(library, np.array([3, 4]))
+    assert fi.linear_index("f32[3,5]{1,0:T(2,2)}", index).tolist() == [17, 8]
+
+
+def test_torch_bfloat16_and_streams() -> None:
+    torch = pytest.importorskip("torch")
+    given = torch.arange(16 * 256, device="cuda").reshape(16, 256).to(torch.bfloat16)
+    stream = torch.cuda.Stream()
+    packed = fi.pack(given, "bf16[16,256]{1,0:T(8,128)(2,1)}", stream=stream)
+    assert packed.dtype == torch.bfloat16
+    back = fi.unpack(packed, "bf16[16,256]{1,0:T(8,128)(2,1)}", stream=stream)
+    stream.synchronize()
+    assert torch.equal(back, given)
+
+
+def test_jax_as_input() -> None:
+    jax = pytest.importorskip("jax")
+    if jax.default_backend() != "gpu":
+        pytest.skip("this JAX has no GPU")
+    given = jax.numpy.arange(16 * 256, dtype="bfloat16").reshape(16, 256)
+    packed = to_host(fi.pack(given, "bf16[16,256]{1,0:T(8,128)(2,1)}"))
+    expected = fi.pack(np.asarray(given), "bf16[16,256]{1,0:T(8,128)(2,1)}")
+    assert packed.tobytes() == expected.tobytes()
+
+
+def test_a_plan_in_a_graph() -> None:
+    torch = pytest.importorskip("torch")
+    plan = fi.plan_relayout("f32[64,128]{1,0}", "f32[64,128]{0,1}")
+    given = torch.zeros(64 * 128, device="cuda")
+    out = torch.empty_like(given)
+    plan(given, out=out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        plan(given, out=out)
+    given.copy_(torch.arange(64 * 128, device="cuda"))
+    graph.replay()
+    assert torch.equal(out.reshape(128, 64), given.reshape(64, 128).T)
+
+
+def test_chunks_from_host_memory() -> None:
+    source, destination = "f32[3000,2000]{1,0}", "f32[3000,2000]{0,1:T(8,128)}"
+    data = np.random.default_rng(1).random(6_000_000, np.float32)
+    expected = fi.relayout(data, source, destination)
+    found = fastindex.cuda.relayout_through_device(data, source, destination, max_memory=4 << 20)
+    assert found.tobytes() == expected.tobytes()
