@@ -290,7 +290,7 @@ def relayout(source: str, target: str, source_shape: str, target_shape: str, max
     from fastindex.file_jobs import relayout_file
 
     with ProgressBar("relayout") as progress:
-        relayout_file(source, target, *parsed, progress, max_memory)
+        relayout_file(source, target, *parsed, progress, max_memory, device)
 
 
 @main.command()
@@ -330,9 +330,9 @@ def report(files: tuple[str, ...], top: int | None, sort: Any, as_json: bool) ->
 @_DEVICE
 def demo(device: str) -> None:
     """Relayout 256 MiB, convert ten million indices, check both against NumPy, print the speed."""
-    from fastindex.demo import run_demo
+    from fastindex.demo import Cpu, Gpu, run_demo
 
-    if not run_demo(click.echo):
+    if not run_demo(click.echo, Gpu() if device == "cuda" else Cpu()):
         _fail("the demo found wrong results", 1)
 
 

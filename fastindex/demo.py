@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +29,107 @@ _REPEATS = 5
 _COPIED_AT_ONCE = 1 << 20
 
 
-def run_demo(write: Write, rows: int = ROWS, columns: int = COLUMNS, indices: int = INDICES) -> bool:
+class Device(Protocol):
+    """Where the work is done."""
+
+    name: str
+
+    def new(self, count: int, dtype: Any) -> Any:
+        """Give an uninitialised array of one dimension."""
+
+    def put(self, array: NDArray[Any]) -> Any:
+        """Give the array on the device."""
+
+    def get(self, array: Any) -> NDArray[Any]:
+        """Give the array on the host."""
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copy on the device, as fast as a plain copy goes."""
+
+    def wait(self) -> None:
+        """Wait until all is done."""
+
+
+class Cpu:
+    """The processor, with as many threads as a relayout uses."""
+
+    def __init__(self) -> None:
+        self.name = f"{thread_count()} threads"
+
+    def new(self, count: int, dtype: Any) -> NDArray[Any]:
+        """Give an uninitialised array of one dimension."""
+        return aligned_bytes(count * np.dtype(dtype).itemsize).view(dtype)
+
+    def put(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Give the array."""
+        return array
+
+    def get(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Give the array."""
+        return array
+
+    def copy(self, source: Bytes, target: Bytes) -> None:
+        """Copy on all threads."""
+
+        def task(begin: int, end: int) -> None:
+            target[begin:end] = source[begin:end]
+
+        run_chunks(task, len(source), thread_count(), _COPIED_AT_ONCE)
+
+    def wait(self) -> None:
+        """Do nothing: all is done when a call returns."""
+
+
+class Gpu:
+    """The current CUDA device.
+
+    Raises
+    ------
+    FastIndexError
+        There is none.
+    """
+
+    def __init__(self) -> None:
+        from fastindex import cuda as interface
+
+        self.name = interface.device_name()
+        from fastindex.kernels import cuda
+
+        self._cuda = cuda
+
+    def new(self, count: int, dtype: Any) -> Any:
+        """Give an uninitialised array of one dimension."""
+        return self._cuda.new_array(count, dtype)
+
+    def put(self, array: NDArray[Any]) -> Any:
+        """Give the array on the device."""
+        return self._cuda.uploaded(array, 0)
+
+    def get(self, array: Any) -> NDArray[Any]:
+        """Give the array on the host."""
+        host: NDArray[Any] = array.copy_to_host()
+        return host
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copy from device to device."""
+        target.copy_to_device(source)
+
+    def wait(self) -> None:
+        """Wait for the device."""
+        self._cuda.synchronize(0)
+
+
+def run_demo(
+    write: Write, device: Device | None = None, rows: int = ROWS, columns: int = COLUMNS, indices: int = INDICES
+) -> bool:
     """Relayout a bfloat16 array to TPU tiles and back, convert indices, check both, and tell the speed.
 
     Parameters
     ----------
     write : callable
         Takes each line of the output.
+    device : Device, optional
+        Where to do it; the CPU without it.
     rows, columns : int
         Of the array.
     indices : int
@@ -46,33 +140,36 @@ def run_demo(write: Write, rows: int = ROWS, columns: int = COLUMNS, indices: in
     bool
         Whether all checks passed.
     """
+    on: Device = Cpu() if device is None else device
     plain = Shape("bf16", (rows, columns))
     tiled = Shape.parse(f"bf16[{rows},{columns}]{{1,0:T(8,128)(2,1)}}")
-    write(f"{tiled}: {plain.nbytes / 2**20:,.0f} MiB, {thread_count()} threads")
-    seconds = _ready()
+    write(f"{tiled}: {plain.nbytes / 2**20:,.0f} MiB, {on.name}")
+    seconds = _ready(on)
     write(f"kernels ready after {seconds:.1f} s{' (compiled once for this machine)' if seconds > 2 else ''}")
     write("")
     write(f"{'':<34}{'time':>10}{'GB/s':>8}{'of a copy':>11}{'x NumPy':>9}")
-    checks = [*_relayouts(plain, tiled, write), *_conversions(tiled, indices, write)]
+    checks = [*_relayouts(on, plain, tiled, write), *_conversions(on, tiled, indices, write)]
     write("")
     for name, passed in checks:
         write(f"{'ok   ' if passed else 'WRONG'} {name}")
     return all(passed for _, passed in checks)
 
 
-def _ready() -> float:
+def _ready(on: Device) -> float:
     """Compile the kernels, or load them; gives the time it took."""
     began = time.perf_counter()
     run_on = Shape.parse("bf16[17,300]"), Shape.parse("bf16[17,300]{1,0:T(8,128)(2,1)}")
-    buffer = np.zeros(run_on[0].nbytes, np.uint8)
+    buffer = on.put(np.zeros(run_on[0].nbytes, np.uint8))
     plan_relayout(*reversed(run_on))(plan_relayout(*run_on)(buffer))
-    multi_index(run_on[1], linear_index(run_on[1], ([16], [299])))
+    ends = on.put(np.array([16])), on.put(np.array([299]))
+    multi_index(run_on[1], linear_index(run_on[1], ends))
+    on.wait()
     return time.perf_counter() - began
 
 
-def _relayouts(plain: Shape, tiled: Shape, write: Write) -> list[tuple[str, bool]]:
-    bits, packed = _random_bits(plain.nbytes), aligned_bytes(tiled.nbytes)
-    copy, seconds, returned = _there_and_back(plain, tiled, bits, packed)
+def _relayouts(on: Device, plain: Shape, tiled: Shape, write: Write) -> list[tuple[str, bool]]:
+    bits = _random_bits(plain.nbytes)
+    copy, seconds, packed, returned = _there_and_back(on, plain, tiled, bits)
     numpy_seconds, agrees = _numpy_relayouts(bits.view(np.uint16).reshape(plain.dimensions), packed.view(np.uint16))
     moved = plain.nbytes + tiled.nbytes
     _row(write, "plain copy", copy, 2 * plain.nbytes)
@@ -85,14 +182,19 @@ def _relayouts(plain: Shape, tiled: Shape, write: Write) -> list[tuple[str, bool
     ]
 
 
-def _there_and_back(plain: Shape, tiled: Shape, bits: Bytes, packed: Bytes) -> tuple[float, list[float], bool]:
-    """Fill `packed`; gives the time of a copy, of both relayouts, and whether `bits` come back."""
-    back = aligned_bytes(plain.nbytes)
-    copy = _median_seconds(lambda: _copy(bits, back))
+def _there_and_back(
+    on: Device, plain: Shape, tiled: Shape, bits: Bytes
+) -> tuple[float, tuple[float, float], Bytes, bool]:
+    """Give the time of a copy, of both relayouts, the tiles, and whether `bits` come back."""
+    given, packed, back = on.put(bits), on.new(tiled.nbytes, np.uint8), on.new(plain.nbytes, np.uint8)
     there, return_ = plan_relayout(plain, tiled), plan_relayout(tiled, plain)
-    back[:] = 0
-    seconds = [_median_seconds(lambda: there(bits, packed)), _median_seconds(lambda: return_(packed, back))]
-    return copy, seconds, _equal(bits, back)
+    # Not to `back`, where a relayout that does nothing would pass.
+    copy = _median_seconds(on, lambda: on.copy(given, packed[: plain.nbytes]))
+    seconds = (
+        _median_seconds(on, lambda: there(given, packed)),
+        _median_seconds(on, lambda: return_(packed, back)),
+    )
+    return copy, seconds, on.get(packed), _equal(bits, on.get(back))
 
 
 def _numpy_relayouts(array: Bits, packed: Bits) -> tuple[tuple[float, float], bool]:
@@ -112,26 +214,28 @@ def _numpy_relayouts(array: Bits, packed: Bits) -> tuple[tuple[float, float], bo
         grid[...] = tiles
         array[...] = padded[:rows, :columns]
 
-    forth = _median_seconds(to_tiles, 2)
+    seconds = _seconds_warm(to_tiles)
     agrees = _equal(expected.view(np.uint8), packed.view(np.uint8))
-    return (forth, _median_seconds(to_rows, 2)), agrees
+    return (seconds, _seconds_warm(to_rows)), agrees
 
 
-def _conversions(shape: Shape, count: int, write: Write) -> list[tuple[str, bool]]:
+def _conversions(on: Device, shape: Shape, count: int, write: Write) -> list[tuple[str, bool]]:
     rows, columns = shape.dimensions
     generator = np.random.default_rng(2)
     places = generator.integers(0, rows, count), generator.integers(0, columns, count)
-    slots = np.empty(count, np.int64)
-    found = np.empty(count, np.int64), np.empty(count, np.int64)
+    given = on.put(places[0]), on.put(places[1])
+    slots = on.new(count, np.int64)
+    found = on.new(count, np.int64), on.new(count, np.int64)
     touched = 24 * count
-    own = _median_seconds(lambda: linear_index(shape, places, out=slots))
+    own = _median_seconds(on, lambda: linear_index(shape, given, out=slots))
     expected, seconds = _timed(lambda: _numpy_slots(*places, columns))
     _row(write, f"{count:,} indices to slots", own, touched, other=seconds)
-    right = bool(np.array_equal(slots, expected))
-    own = _median_seconds(lambda: multi_index(shape, slots, out=found))
+    right = bool(np.array_equal(on.get(slots), expected))
+    own = _median_seconds(on, lambda: multi_index(shape, slots, out=found))
     back, seconds = _timed(lambda: _numpy_places(expected, columns))
     _row(write, f"{count:,} slots to indices", own, touched, other=seconds)
-    returned = all(np.array_equal(a, b) and np.array_equal(a, c) for a, b, c in zip(found, places, back, strict=True))
+    sides = zip(found, places, back, strict=True)
+    returned = all(np.array_equal(on.get(a), b) and np.array_equal(b, c) for a, b, c in sides)
     return [
         ("slots: every one as NumPy's arithmetic gives it", right),
         ("indices: every one as before", returned),
@@ -159,15 +263,6 @@ def _random_bits(size: int) -> Bytes:
     return bits
 
 
-def _copy(source: Bytes, target: Bytes) -> None:
-    """Copy on as many threads as a relayout uses."""
-
-    def task(begin: int, end: int) -> None:
-        target[begin:end] = source[begin:end]
-
-    run_chunks(task, len(source), thread_count(), _COPIED_AT_ONCE)
-
-
 def _equal(a: Bytes, b: Bytes) -> bool:
     """Compare part by part: a comparison takes memory too."""
     parts = range(0, len(a), _COPIED_AT_ONCE)
@@ -176,9 +271,18 @@ def _equal(a: Bytes, b: Bytes) -> bool:
     )
 
 
-def _median_seconds(task: Callable[[], Any], repeats: int = _REPEATS) -> float:
+def _median_seconds(on: Device, task: Callable[[], Any]) -> float:
+    def whole() -> None:
+        task()
+        on.wait()
+
+    whole()
+    return statistics.median(_timed(whole)[1] for _ in range(_REPEATS))
+
+
+def _seconds_warm(task: Callable[[], Any]) -> float:
     task()
-    return statistics.median(_timed(task)[1] for _ in range(repeats))
+    return _timed(task)[1]
 
 
 def _timed(task: Callable[[], Any]) -> tuple[Any, float]:

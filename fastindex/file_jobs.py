@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex import cuda
 from fastindex.bounded_relayout import Surroundings, relayout_in_blocks, written_bytes
 from fastindex.buffers import buffer_dtype, check_movable
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
@@ -97,21 +98,37 @@ def relayout_file(
     destination: Shape,
     progress: Progress,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    device: str = "cpu",
 ) -> None:
     """Read a physical buffer from a file and write it in another layout to another.
+
+    Parameters
+    ----------
+    source_path, target_path : str
+    source, destination : Shape
+    progress : Progress
+    memory_bytes : int
+        On the CPU what the process may have in memory; with CUDA what is pinned, and on the GPU, at a time.
+    device : {"cpu", "cuda"}
 
     Raises
     ------
     FastIndexError
-        Shapes of different arrays, or the file does not hold such a buffer.
+        Shapes of different arrays, the file does not hold such a buffer, or there is no GPU.
     OSError
         A file cannot be read or written.
     """
     written_bytes(source, destination)
+    if device == "cuda":
+        cuda.device_name()
     file = open_input(source_path)
     with _buffer_output(target_path, destination) as output:
         room = _Room(memory_bytes, file, output, progress)
-        room.move(source, destination, stored_buffer(file, source, room.scratch))
+        read = stored_buffer(file, source, room.scratch)
+        if device == "cuda":
+            cuda.relayout_through_device(read, source, destination, output.data, max_memory=memory_bytes)
+        else:
+            room.move(source, destination, read)
 
 
 def _buffer_output(path: str, shape: Shape) -> OutputFile:

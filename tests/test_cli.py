@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import fastindex as fi
+import fastindex.cuda
 from fastindex import cli, cli_progress
 from fastindex.hlo_report import SORT_KEYS
 
@@ -252,7 +253,7 @@ def test_demo_and_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
     import fastindex.warmup
 
     original = fastindex.demo.run_demo
-    monkeypatch.setattr(fastindex.demo, "run_demo", lambda write: original(write, 50, 300, 100))
+    monkeypatch.setattr(fastindex.demo, "run_demo", lambda write, device: original(write, device, 50, 300, 100))
     assert run("demo").stdout.count("ok   ") == 4
     monkeypatch.setattr(fastindex.demo, "_numpy_slots", lambda y, x, columns: y * columns + x)
     result = run("demo", status=1)
@@ -383,6 +384,16 @@ def test_files_that_do_not_fit(tmp_path: Path, array: np.ndarray) -> None:
     ):
         assert message in fails(*arguments)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "f.npy", "raw"]
+
+
+@pytest.mark.skipif(fastindex.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(60))
+    arguments = ("--from", "f32[3,5]", "--to", "f32[3,5]{0,1}", "--device", "cuda")
+    for message in (fails("relayout", tmp_path / "a", tmp_path / "b", *arguments), fails("demo", "--device", "cuda")):
+        assert "no kernel can run on the GPU" in message
+        assert "\n" not in message
+    assert not (tmp_path / "b").exists()
 
 
 def test_coordinates_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

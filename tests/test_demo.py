@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fastindex as fi
+import fastindex.cuda
 from fastindex import demo
 
 
 def run(rows: int = 300, columns: int = 500) -> tuple[bool, str]:
     lines: list[str] = []
-    passed = demo.run_demo(lines.append, rows, columns, 1000)
+    passed = demo.run_demo(lines.append, rows=rows, columns=columns, indices=1000)
     return passed, "\n".join(lines)
 
 
@@ -84,3 +89,32 @@ def test_a_wrong_index_shows(monkeypatch: pytest.MonkeyPatch, name: str) -> None
     passed, text = run()
     assert not passed
     assert text.count("WRONG") >= 1
+
+
+SIMULATED = """
+import sys
+from pathlib import Path
+import numpy as np
+from fastindex.cli import main
+from fastindex.demo import Gpu, run_demo
+assert run_demo(lambda line: None, Gpu(), 9, 130, 20)
+folder = Path(sys.argv[1])
+np.arange(35, dtype=np.uint16).tofile(folder / "a")
+shapes = ["--from", "u16[5,7]", "--to", "u16[5,7]{0,1}"]
+main(["relayout", str(folder / "a"), str(folder / "b"), *shapes, "--device", "cuda"], standalone_mode=False)
+expected = np.arange(35, dtype=np.uint16).reshape(5, 7).T
+assert np.array_equal(np.fromfile(folder / "b", np.uint16).reshape(7, 5), expected)
+"""
+
+
+def test_on_the_simulated_gpu(tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(Path(demo.__file__).parents[1])}
+    command = [sys.executable, "-c", SIMULATED, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(fastindex.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu() -> None:
+    with pytest.raises(fi.FastIndexError, match="no kernel can run on the GPU"):
+        demo.Gpu()
