@@ -110,37 +110,78 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kernel:
         put_halves(at, load(source + load_int64(rows)), load(source + load_int64(rows + 8)))
 
     @device_function
-    def put_four_elements(at: Any, source: Any, rows: Any) -> None:
-        w0, w1, w2, w3 = words(load(source + load_int64(rows)))
+    def put_four_elements(at: Any, value: Any) -> None:
+        w0, w1, w2, w3 = words(value)
         put_words(at, w0, w1, w2, w3)
 
     @device_function
-    def put_two_elements(at: Any, source: Any, rows: Any) -> None:
-        value = load(source + load_int64(rows))
+    def put_two_elements(at: Any, value: Any) -> None:
         store_eight(at, value[0])
         store_eight(at + pitch, value[1])
 
     @device_function
-    def put_element(at: Any, source: Any, rows: Any) -> None:
-        store_granule(at, load(source + load_int64(rows)))
+    def put_element(at: Any, value: Any) -> None:
+        store_granule(at, value)
 
-    #: Reads a vector of each of `packed` rows and writes it to shared memory.
-    put = {1: put_four_rows, 2: put_two_rows, 4: put_four_elements, 8: put_two_elements, 16: put_element}[width]
+    put_vector = {4: put_four_elements, 8: put_two_elements}.get(width, put_element)
+
+    @device_function
+    def place_of(step: Any, lane: Any) -> Any:
+        """Give the row and the vector that a lane takes in a step."""
+        row = (step // across * 4 + lane // _SPREAD) * packed
+        return row, step % across * _SPREAD + (lane & (_SPREAD - 1))
+
+    @device_function
+    def cell_of(memory: Any, row: Any, number: Any) -> Any:
+        """Give where the first element of a vector is in shared memory."""
+        granule = (row // vector) ^ (number & (_SPREAD - 1))
+        return memory + number * (vector * pitch) + granule * 16 + row % vector * width
+
+    @device_function
+    def read_rows(memory: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
+        """Fill shared memory with elements below 4 bytes, a word of several rows at a time."""
+        lane, warp = cuda.threadIdx.x & (_WARP - 1), cuda.threadIdx.x // _WARP
+        for step in range(warp, load_steps, _WARPS):
+            row, number = place_of(step, lane)
+            if row < rows and number * vector < columns:
+                put_rows(cell_of(memory, row, number), source + number * 16, row_places + 8 * row)
+
+    @device_function
+    def read_vectors(memory: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
+        """Fill shared memory with elements from 4 bytes on; four vectors of a thread are on their way at a time."""
+        lane, warp = cuda.threadIdx.x & (_WARP - 1), cuda.threadIdx.x // _WARP
+        for step in range(warp, load_steps, 4 * _WARPS):
+            r0, n0 = place_of(step, lane)
+            r1, n1 = place_of(step + _WARPS, lane)
+            r2, n2 = place_of(step + 2 * _WARPS, lane)
+            r3, n3 = place_of(step + 3 * _WARPS, lane)
+            here0, here1 = r0 < rows and n0 * vector < columns, r1 < rows and n1 * vector < columns
+            here2, here3 = r2 < rows and n2 * vector < columns, r3 < rows and n3 * vector < columns
+            # What is outside the array is read from its first vector, and dropped.
+            v0 = load(source + load_int64(row_places + 8 * r0 * here0) + n0 * 16 * here0)
+            v1 = load(source + load_int64(row_places + 8 * r1 * here1) + n1 * 16 * here1)
+            v2 = load(source + load_int64(row_places + 8 * r2 * here2) + n2 * 16 * here2)
+            v3 = load(source + load_int64(row_places + 8 * r3 * here3) + n3 * 16 * here3)
+            if here0:
+                put_vector(cell_of(memory, r0, n0), v0)
+            if here1:
+                put_vector(cell_of(memory, r1, n1), v1)
+            if here2:
+                put_vector(cell_of(memory, r2, n2), v2)
+            if here3:
+                put_vector(cell_of(memory, r3, n3), v3)
+
+    put_rows = put_four_rows if width == 1 else put_two_rows
+    read = read_rows if width < 4 else read_vectors
 
     def transpose_tiles(destination, source, table, loops):  # type: ignore[no-untyped-def]
         memory = shared()
         rows, columns, s, d = _tile(table, loops)
         row_places = table + _HEADER_BYTES + loops * LOOP_BYTES
         column_places = row_places + 8 * load_int64(table + _TILE_ROWS)
-        lane, warp = cuda.threadIdx.x & (_WARP - 1), cuda.threadIdx.x // _WARP
-        for step in range(warp, load_steps, _WARPS):
-            number = step % across * _SPREAD + (lane & (_SPREAD - 1))
-            row = (step // across * 4 + lane // _SPREAD) * packed
-            if row < rows and number * vector < columns:
-                granule = (row // vector) ^ (number & (_SPREAD - 1))
-                at = memory + number * (vector * pitch) + granule * 16 + row % vector * width
-                put(at, source + s + number * 16, row_places + 8 * row)
+        read(memory, source + s, row_places, rows, columns)
         cuda.syncthreads()
+        lane, warp = cuda.threadIdx.x & (_WARP - 1), cuda.threadIdx.x // _WARP
         for step in range(warp, store_steps, _WARPS):
             granule = step % granules * _SPREAD + (lane & (_SPREAD - 1))
             column = step // granules * 4 + lane // _SPREAD

@@ -35,12 +35,12 @@ def _store(builder: Any, value: Any, address: Any, streamed: bool) -> None:
         stored.set_metadata("nontemporal", builder.module.add_metadata([_INT32(1)]))
 
 
-def _prefetch(builder: Any, address: Any) -> None:
+def _prefetch(builder: Any, address: Any, to_write: int = 0) -> None:
     pointer = _INT8.as_pointer()
     declared = ir.FunctionType(ir.VoidType(), [pointer, _INT32, _INT32, _INT32])
     name = "llvm.prefetch.p0"
     function = builder.module.globals.get(name) or ir.Function(builder.module, declared, name)
-    builder.call(function, [builder.inttoptr(address, pointer), _INT32(0), _INT32(3), _INT32(1)])
+    builder.call(function, [builder.inttoptr(address, pointer), _INT32(to_write), _INT32(3), _INT32(1)])
 
 
 def _offset(builder: Any, address: Any, offset_bytes: int) -> Any:
@@ -208,6 +208,17 @@ def prefetch(typingctx: Any, address: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _prefetch(builder, arguments[0])
+        return context.get_dummy_value()
+
+    return types.void(_ADDRESS), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch_to_write(typingctx: Any, address: Any) -> Any:
+    """Ask for the line at an address, which need not be mapped, in order to write a part of it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _prefetch(builder, arguments[0], 1)
         return context.get_dummy_value()
 
     return types.void(_ADDRESS), generate

@@ -11,7 +11,7 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.lines import copy_short
+from fastindex.kernels.lines import copy_run, copy_short
 from fastindex.kernels.simd import (
     byte_at,
     compress_line,
@@ -24,6 +24,7 @@ from fastindex.kernels.simd import (
     interleave_rows,
     literal,
     prefetch,
+    prefetch_to_write,
     set_byte,
     set_entry,
     stream_line,
@@ -34,22 +35,24 @@ from fastindex.kernels.simd import (
 #: Places in the `geometry` array of a stream.
 CHUNK_BLOCK, CHUNK_COUNT, CHUNK_SOURCE_STEP, CHUNK_TARGET_STEP, RUN, WAYS, STREAMED = range(7)
 
+#: Said of chunks that go through the source in order, not through the destination.
+APART = -1
+
 #: The most bytes of a column that `assemble_chunks` takes.
 MOST_COLUMN_BYTES = 1024
 
 # Lines are written when this many bytes are pending: reading a line back at once would wait for its stores.
 _PENDING_BYTES = 1024
 _AHEAD_BYTES = 1024
-_DEALT_BYTES = 512
 _ROW_BYTES = 64 + 2048 + 64
 
-# Scratch memory: what is pending for up to 64 rows, staged rows of a square, and four tables of 64 numbers.
+# Scratch memory: what is pending for up to 64 rows, a staged square, and two tables of 64 numbers.
 _STAGE = 64 * _ROW_BYTES
 _TABLES = _STAGE + 64 * 64
-_LINES, _FILLS, _SKIPS, _PLACES = 0, 512, 1024, 1536
+_PLACES = 512
 
 #: Bytes of scratch memory that these kernels need.
-SCRATCH_BYTES = _TABLES + 4 * 64 * 8
+SCRATCH_BYTES = _TABLES + 2 * 64 * 8
 
 
 @njit(nogil=True)
@@ -79,6 +82,15 @@ def _restart(line, pending, fill, skip, streamed, target):  # type: ignore[no-un
     line, fill, skip = _drain(line, pending, fill, skip, streamed)
     copy_short(line + skip, pending + skip, fill - skip)
     return target & ~63, target & 63, target & 63
+
+
+@njit(nogil=True)
+def _prefetch_ends(target, size):  # type: ignore[no-untyped-def]
+    """Ask for the lines that a run will share with its neighbours."""
+    if target & 63:
+        prefetch_to_write(target)
+    if (target + size) & 63:
+        prefetch_to_write(target + size)
 
 
 @njit(nogil=True)
@@ -147,28 +159,50 @@ def _append_compressed(bits, line, pending, fill, skip, source, size, streamed):
 
 
 @njit(nogil=True)
-def _append_interleaved(width, ways, line, pending, fill, skip, source, rows, run, streamed):  # type: ignore[no-untyped-def]
-    """Append `run` elements of each of some rows, in turn; give the new line, fill and skip."""
+def _interleave_run(width, ways, target, source, rows, run, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Write `run` elements of each of some rows, in turn; whole lines straight from registers.
+
+    Lines are met by beginning at another column. What is left at both ends is taken from groups that overlap.
+    """
     w, count = literal(width), literal(ways)
-    per_line = 64 // w
-    whole = run - run % per_line
-    for column in range(0, whole, per_line):
-        read = source + column * w
+    per_line, column_bytes = 64 // w, count * w
+    head = (-target) & 63 if streamed else 0
+    if head % column_bytes:
+        for column in range(run):
+            for i in range(count):
+                copy_element(width, target + column * column_bytes + i * w, source + entry(rows, i) + column * w)
+        return
+    column = head // column_bytes
+    if head:
+        interleave_rows(width, ways, 0, scratch, source, rows)
+        copy_short(target, scratch, head)
+    while column + per_line <= run:
+        read, place = source + column * w, target + column * column_bytes
         for i in range(count):
             prefetch(read + entry(rows, i) + 256)
-        if fill == 0 and streamed:
-            interleave_rows(width, ways, 1, line, read, rows)
-            line += 64 * count
+        if streamed:
+            interleave_rows(width, ways, 1, place, read, rows)
         else:
-            interleave_rows(width, ways, 0, pending + fill, read, rows)
-            fill += 64 * count
-            if fill >= _PENDING_BYTES:
-                line, fill, skip = _drain(line, pending, fill, skip, streamed)
-    for column in range(whole, run):
-        for i in range(count):
+            interleave_rows(width, ways, 0, place, read, rows)
+        column += per_line
+    if column < run:
+        last = run - per_line
+        interleave_rows(width, ways, 0, scratch, source + last * w, rows)
+        rest = (run - column) * column_bytes
+        copy_run(target + column * column_bytes, scratch + (column - last) * column_bytes, rest, streamed)
+
+
+@njit(nogil=True)
+def _append_columns(width, line, pending, fill, skip, source, rows, row_count, run, streamed):  # type: ignore[no-untyped-def]
+    """Append `run` elements of each of some rows, in turn, one by one; give the new line, fill and skip."""
+    w = literal(width)
+    for column in range(run):
+        for i in range(row_count):
             copy_element(width, pending + fill, source + entry(rows, i) + column * w)
             fill += w
-    return _drain(line, pending, fill, skip, streamed) if fill >= _PENDING_BYTES else (line, fill, skip)
+        if fill >= _PENDING_BYTES:
+            line, fill, skip = _drain(line, pending, fill, skip, streamed)
+    return line, fill, skip
 
 
 @njit(nogil=True)
@@ -231,24 +265,30 @@ def copy_chunks(target, source, outer, chunks, geometry, scratch, first, last): 
     chunks : int64 array of (chunks of a block, 2)
         Byte offsets in the source and in the destination.
     geometry : int64 array
-        See the names of its places above; `RUN` is in bytes.
+        See the names of its places above; `RUN` is in bytes, `WAYS` is `APART` where chunks do not follow each other
+        in the destination.
     scratch : int64
         Address of `SCRATCH_BYTES` bytes on a line boundary, for this thread alone.
     """
     run, streamed = geometry[RUN], geometry[STREAMED] != 0
-    ahead = _AHEAD_BYTES // run + 1 if run < 4096 else 0
+    ahead, apart = _AHEAD_BYTES // run + 1, geometry[WAYS] == APART
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = _start_of_block(source, target, outer, geometry, task)
         for x in range(count):
-            if at_target + chunks[x, 1] != position:
-                position = at_target + chunks[x, 1]
+            start, place = at_source + chunks[x, 0], at_target + chunks[x, 1]
+            if apart:
+                if x + ahead < count:
+                    _prefetch_ends(at_target + chunks[x + ahead, 1], run)
+                copy_run(place, start, run, streamed)
+                continue
+            if place != position:
+                position = place
                 line, fill, skip = _restart(line, scratch, fill, skip, streamed, position)
-            if ahead and x + ahead < count:
+            if x + ahead < count:
                 upcoming = at_source + chunks[x + ahead, 0]
                 for at in range(0, run, 64):
                     prefetch(upcoming + at)
-            start = at_source + chunks[x, 0]
             line, fill, skip = _append_run(line, scratch, fill, skip, start, run, streamed)
             position += run
     _restart(line, scratch, fill, skip, streamed, 0)
@@ -322,17 +362,23 @@ def interleave_chunks(width, ways, target, source, outer, chunks, rows, geometry
     for j in range(64):
         set_entry(scratch + _TABLES, j, j * row_count * literal(width))
     table = rows.ctypes.data
+    ahead = _AHEAD_BYTES // chunk_bytes + 1
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = _start_of_block(source, target, outer, geometry, task)
         for x in range(count):
-            if at_target + chunks[x, 1] != position:
-                position = at_target + chunks[x, 1]
+            read, place = at_source + chunks[x, 0], at_target + chunks[x, 1]
+            if literal(ways) and run * literal(width) >= 64:
+                if x + ahead < count:
+                    _prefetch_ends(at_target + chunks[x + ahead, 1], chunk_bytes)
+                _interleave_run(width, ways, place, read, table, run, streamed, scratch)
+                continue
+            if place != position:
+                position = place
                 line, fill, skip = _restart(line, scratch, fill, skip, streamed, position)
-            read = at_source + chunks[x, 0]
             if literal(ways):
-                line, fill, skip = _append_interleaved(
-                    width, ways, line, scratch, fill, skip, read, table, run, streamed
+                line, fill, skip = _append_columns(
+                    width, line, scratch, fill, skip, read, table, row_count, run, streamed
                 )
             else:
                 line, fill, skip = _append_transposed(
@@ -344,45 +390,51 @@ def interleave_chunks(width, ways, target, source, outer, chunks, rows, geometry
 
 
 @njit(nogil=True)
-def _deal(width, ways, count, pending, tables, source, run):  # type: ignore[no-untyped-def]
-    """Deal `run` elements out to what is pending of each row."""
-    w = literal(width)
+def _deal_direct(width, ways, target, rows, source, run, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Deal a stream out to rows that all begin equally far from a line boundary, whole lines from registers."""
+    w, count = literal(width), literal(ways)
     per_line = 64 // w
-    whole = run - run % per_line if literal(ways) else 0
-    places = tables + _PLACES
-    for i in range(count):
-        set_entry(places, i, pending + i * _ROW_BYTES + entry(tables + _FILLS, i))
-    for column in range(0, whole, per_line):
+    head = (-(target + entry(rows, 0))) & 63 if streamed else 0
+    places = scratch + _TABLES + _PLACES
+    column = head // w
+    if head:
+        deinterleave_line(width, ways, 0, 0, places, source)
+        for i in range(count):
+            copy_short(target + entry(rows, i), entry(places, i), head)
+    while column + per_line <= run:
         here = source + column * count * w
         for i in range(count):
             prefetch(here + _AHEAD_BYTES + 64 * i)
-        deinterleave_line(width, ways, 0, column * w, places, here)
-    for column in range(whole, run):
+        if streamed:
+            deinterleave_line(width, ways, 1, target + column * w, rows, here)
+        else:
+            deinterleave_line(width, ways, 0, target + column * w, rows, here)
+        column += per_line
+    if column < run:
+        last = run - per_line
+        deinterleave_line(width, ways, 0, 0, places, source + last * count * w)
         for i in range(count):
-            copy_element(width, entry(places, i) + column * w, source + (column * count + i) * w)
-    for i in range(count):
-        set_entry(tables + _FILLS, i, entry(tables + _FILLS, i) + run * w)
+            rest = entry(places, i) + (column - last) * w
+            copy_short(target + entry(rows, i) + column * w, rest, (run - column) * w)
 
 
 @njit(nogil=True)
-def _drain_rows(count, pending, tables, streamed):  # type: ignore[no-untyped-def]
-    for i in range(count):
-        state = entry(tables + _LINES, i), entry(tables + _FILLS, i), entry(tables + _SKIPS, i)
-        line, fill, skip = _drain(state[0], pending + i * _ROW_BYTES, state[1], state[2], streamed)
-        set_entry(tables + _LINES, i, line)
-        set_entry(tables + _FILLS, i, fill)
-        set_entry(tables + _SKIPS, i, skip)
-
-
-@njit(nogil=True)
-def _restart_rows(count, rows, pending, tables, streamed, target):  # type: ignore[no-untyped-def]
-    for i in range(count):
-        state = entry(tables + _LINES, i), entry(tables + _FILLS, i), entry(tables + _SKIPS, i)
-        position = target + entry(rows, i)
-        line, fill, skip = _restart(state[0], pending + i * _ROW_BYTES, state[1], state[2], streamed, position)
-        set_entry(tables + _LINES, i, line)
-        set_entry(tables + _FILLS, i, fill)
-        set_entry(tables + _SKIPS, i, skip)
+def _deal_pieces(width, ways, target, rows, count, source, run, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Deal a stream out to any rows, a piece of each after the other."""
+    w = literal(width)
+    per_line = 64 // w
+    places = scratch + _TABLES + _PLACES
+    for first in range(0, run, 1024 // w):
+        piece = min(run - first, 1024 // w)
+        start = source + first * count * w
+        whole = piece - piece % per_line if literal(ways) else 0
+        for column in range(0, whole, per_line):
+            deinterleave_line(width, ways, 0, column * w, places, start + column * count * w)
+        for column in range(whole, piece):
+            for i in range(count):
+                copy_element(width, entry(places, i) + column * w, start + (column * count + i) * w)
+        for i in range(count):
+            copy_run(target + entry(rows, i) + first * w, entry(places, i), piece * w, streamed)
 
 
 @kernel()
@@ -401,24 +453,21 @@ def deal_chunks(width, ways, target, source, outer, chunks, rows, geometry, scra
         As for `copy_chunks`; `RUN` is in elements of one row.
     """
     run, streamed, count = geometry[RUN], geometry[STREAMED] != 0, rows.shape[0]
-    w, tables, row_table = literal(width), scratch + _TABLES, rows.ctypes.data
+    w, row_table, aligned = literal(width), rows.ctypes.data, True
     for i in range(count):
-        for table in (_LINES, _FILLS, _SKIPS):
-            set_entry(tables + table, i, 0)
-    position = -1
+        set_entry(scratch + _TABLES + _PLACES, i, scratch + i * _ROW_BYTES)
+        aligned = aligned and (rows[i] - rows[0]) & 63 == 0
+    ahead = _AHEAD_BYTES // (run * count * w) + 1
     for task in range(first, last):
         at_source, at_target, chunk_count = _start_of_block(source, target, outer, geometry, task)
         for x in range(chunk_count):
-            if at_target + chunks[x, 1] != position:
-                position = at_target + chunks[x, 1]
-                _restart_rows(count, row_table, scratch, tables, streamed, position)
-            done = 0
-            while done < run:
-                piece = min(run - done, (2048 - _DEALT_BYTES) // w)
-                _deal(width, ways, count, scratch, tables, at_source + chunks[x, 0] + done * count * w, piece)
-                if entry(tables + _FILLS, 0) >= _DEALT_BYTES:
-                    _drain_rows(count, scratch, tables, streamed)
-                done += piece
-            position += run * w
-    _restart_rows(count, row_table, scratch, tables, streamed, 0)
+            read, place = at_source + chunks[x, 0], at_target + chunks[x, 1]
+            if x + ahead < chunk_count:
+                for i in range(count):
+                    _prefetch_ends(at_target + chunks[x + ahead, 1] + entry(row_table, i), run * w)
+            direct = literal(ways) and run * w >= 64 and (not streamed or (aligned and (place + rows[0]) % w == 0))
+            if direct:
+                _deal_direct(width, ways, place, row_table, read, run, streamed, scratch)
+            else:
+                _deal_pieces(width, ways, place, row_table, count, read, run, streamed, scratch)
     fence()

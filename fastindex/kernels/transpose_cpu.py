@@ -36,8 +36,9 @@ from fastindex.kernels.simd import (
     COLUMN_COUNT,
     COLUMN_TARGET_STEP,
     COLUMNS_ALIGNED,
+    COLUMNS_JOINED,
     STREAMED,
-) = range(8)
+) = range(9)
 
 # A band of rows as it is staged: two lines' worth, and one more square where columns start off a line boundary.
 _STAGE_BYTES = 3 * 64 * 64
@@ -225,6 +226,29 @@ def _panel(width, target, source, rows, columns, panel, aligned, streamed, scrat
         _shifted_panel(width, target, source, rows, columns, panel, column_first, scratch)
 
 
+@njit(nogil=True)
+def _joined_panel(width, target, source, rows, columns, panel, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
+    """A panel whose columns follow each other: each ends with the line that the next one begins.
+
+    `panel` is (rows, columns, whether its first column is the first of all, whether its last is the last).
+    """
+    w = literal(width)
+    row_count, column_count, is_first, is_last = panel
+    if is_first and streamed:
+        # Up to the first line boundary.
+        band, counts = (0, 0, False, True), (row_count, 1)
+        _edge_band(width, target, source, rows, columns, band, counts, streamed, scratch)
+    if is_last:
+        column_count -= 1
+    if column_count:
+        whole = (row_count, column_count, False, 64 // w)
+        _panel(width, target, source, rows, columns, whole, aligned, streamed, scratch)
+    if is_last:
+        rest = (row_count, 1, False, 0)
+        read, places = source + column_count * w, columns + 8 * column_count
+        _panel(width, target, read, rows, places, rest, aligned, streamed, scratch)
+
+
 @kernel()
 def transpose_panels(width, target, source, outer, rows, columns, geometry, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a transpose.
@@ -239,7 +263,8 @@ def transpose_panels(width, target, source, outer, rows, columns, geometry, scra
         The loops around the panels, innermost first: size, source and destination stride in bytes.
     rows, columns : int64 array
         Byte offsets in the source of the rows, in the destination of the columns, of a block of each. Where there are
-        several blocks of rows, `rows` goes on with a line's worth of the next block.
+        several blocks of rows, `rows` goes on with a line's worth of the next block; where columns are joined, with a
+        line's worth of the next column.
     geometry : int64 array
         See the names of its places above.
     scratch : int64
@@ -267,5 +292,9 @@ def transpose_panels(width, target, source, outer, rows, columns, geometry, scra
         )
         aligned, streamed = geometry[COLUMNS_ALIGNED] != 0, geometry[STREAMED] != 0
         tables = rows.ctypes.data, columns.ctypes.data
-        _panel(width, at_target, at_source, tables[0], tables[1], panel, aligned, streamed, scratch)
+        if geometry[COLUMNS_JOINED]:
+            joined = (panel[0], panel[1], column_index == 0, column_index == column_blocks - 1)
+            _joined_panel(width, at_target, at_source, tables[0], tables[1], joined, aligned, streamed, scratch)
+        else:
+            _panel(width, at_target, at_source, tables[0], tables[1], panel, aligned, streamed, scratch)
     fence()

@@ -20,6 +20,9 @@ from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, grouped
 #: A destination of at least this many bytes is written past the cache.
 STREAMED_BYTES = 8 << 20
 
+#: In place of `WAYS` in the geometry of a copy: its chunks follow each other in the source.
+APART = -1
+
 #: Rows that are interleaved, and columns that are dealt out, by vectors.
 POWERS_OF_TWO = (2, 4, 8, 16, 32)
 
@@ -34,6 +37,7 @@ _COLUMN_BYTES = 8192
 _ALIGNED_COLUMN_BYTES = 32768
 _TASKS = 16
 _BLOCK_BYTES = 2048
+_APART_BYTES = 256
 
 # Columns of up to this many bytes that follow each other in the destination are written as one stream.
 _COLUMN_STREAM_BYTES = 512
@@ -167,7 +171,9 @@ def _copying_passes(nest: Nest, width: int, streamed: bool) -> Iterator[Pass]:
     else:
         rows, columns = _rows_and_columns(loops, row, column, width)
         row_count, column_count = (math.prod(k.size for k in chosen) for chosen in (rows, columns))
-        if row_count * width <= _COLUMN_STREAM_BYTES and column.destination_stride == row_count * width:
+        row_bytes = row_count * width
+        few = row_bytes < 2 * _LINE_BYTES or (row_bytes <= _COLUMN_STREAM_BYTES and row_bytes % _LINE_BYTES)
+        if few and column.destination_stride == row_bytes:
             yield _interleave_pass(nest, rows, column, width, streamed)
         elif column_count * width < _LINE_BYTES and row.source_stride == column_count * width:
             yield _deal_pass(nest, columns, row, width, streamed)
@@ -222,12 +228,14 @@ def _blocks(loops: Sequence[Loop], most: int) -> _Blocks:
     return _Blocks(np.array(places, np.int64), len(places), 0, 0, ())
 
 
-def _without(loops: Iterable[Loop], taken: Iterable[Loop]) -> list[Loop]:
-    """Give the other loops, those that move the destination least first."""
+def _without(loops: Iterable[Loop], taken: Iterable[Loop], by_source: bool = False) -> list[Loop]:
+    """Give the other loops, those that move the destination least first, or the source."""
     left = list(loops)
     for loop in taken:
         if loop in left:
             left.remove(loop)
+    if by_source:
+        return sorted(left, key=lambda loop: (abs(loop.source_stride), abs(loop.destination_stride)))
     return sorted(left, key=lambda loop: (abs(loop.destination_stride), abs(loop.source_stride)))
 
 
@@ -243,6 +251,7 @@ def _chunked(
     rows: NDArray[np.int64] | None,
     run: int,
     chunk_bytes: int,
+    piece_bytes: int,
     width: int,
     streamed: bool,
     why: str,
@@ -250,12 +259,16 @@ def _chunked(
 ) -> Pass:
     """A pass over chunks: `taken` loops are inside a chunk, the others make the chunks and the tasks."""
     most = max(1, min(_CHUNKS, 4 * _RUN_BYTES // chunk_bytes))
-    blocks = _blocks(_without(nest.loops, taken), most)
+    # Long pieces are written anywhere as fast as in order; the source is then read as one sequential stream.
+    by_source = piece_bytes >= _APART_BYTES and kernel != "interleave"
+    blocks = _blocks(_without(nest.loops, taken, by_source), most)
+    if kernel == "copy" and by_source:
+        ways = APART
     geometry = (len(blocks.offsets), blocks.count, blocks.source_step, blocks.destination_step, run, ways, streamed)
     return Pass(
         kernel,
         width,
-        ways,
+        max(ways, 1),
         _outer_table(blocks.outer),
         (blocks.offsets,) if rows is None else (blocks.offsets, rows),
         np.array(geometry, np.int64),
@@ -271,7 +284,7 @@ def _copy_pass(nest: Nest, width: int, streamed: bool) -> Pass:
     run = next((k for k in nest.loops if k.source_stride == k.destination_stride == width), Loop(1, width, width))
     run_bytes = run.size * width
     why = "runs that both sides keep contiguous"
-    return _chunked("copy", nest, (run,), None, run_bytes, run_bytes, width, streamed, why)
+    return _chunked("copy", nest, (run,), None, run_bytes, run_bytes, run_bytes, width, streamed, why)
 
 
 def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str) -> tuple[Pass, ...] | None:
@@ -303,7 +316,7 @@ def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str) -> tuple[Pas
         why = f"{per_byte} elements a byte on one side, one on the other"
         for cut in _cut(nest, run, _RUN_BYTES):
             piece = next(k for k in cut.loops if k.source_stride == k.destination_stride == 1)
-            found.append(_chunked(kernel, cut, (piece,), None, piece.size, piece.size, 1, streamed, why, per_byte))
+            found.append(_chunked(kernel, cut, (piece,), None, piece.size, piece.size, 0, 1, streamed, why, per_byte))
     fills = grouped(RelayoutLoops((), loops.fills), per_byte) if kernel == "compress" else loops
     if fills is None:
         return None
@@ -338,14 +351,18 @@ def _interleave_pass(nest: Nest, rows: Sequence[Loop], column: Loop, width: int,
         offsets = np.append(offsets, np.repeat(offsets[-1:], whole_squares - ways))
     why = f"{ways} rows next to each other in the destination"
     chunk_bytes = ways * column.size * width
-    return _chunked("interleave", nest, (*rows, column), offsets, column.size, chunk_bytes, width, streamed, why, ways)
+    piece = chunk_bytes if len(offsets) == ways and column.size * width >= _LINE_BYTES else 0
+    return _chunked(
+        "interleave", nest, (*rows, column), offsets, column.size, chunk_bytes, piece, width, streamed, why, ways
+    )
 
 
 def _deal_pass(nest: Nest, columns: Sequence[Loop], row: Loop, width: int, streamed: bool) -> Pass:
     offsets = _blocks(columns, _LINE_BYTES).offsets[:, 1].copy()
     why = f"{len(offsets)} columns next to each other in the source"
-    chunk_bytes = len(offsets) * row.size * width
-    return _chunked("deal", nest, (*columns, row), offsets, row.size, chunk_bytes, width, streamed, why, len(offsets))
+    ways, piece = len(offsets), row.size * width
+    chunk_bytes = ways * piece
+    return _chunked("deal", nest, (*columns, row), offsets, row.size, chunk_bytes, piece, width, streamed, why, ways)
 
 
 def _transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], width: int, streamed: bool) -> Pass:
@@ -361,7 +378,11 @@ def _transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], w
             break
         most //= 2
     row_table, targets = row_blocks.offsets[:, 0].copy(), column_blocks.offsets[:, 1].copy()
-    if row_blocks.number > 1:
+    row_bytes = width * math.prod(k.size for k in rows)
+    joined = columns[0].destination_stride == row_bytes and row_blocks.number == 1 and len(columns) == 1
+    if joined:
+        row_table = np.append(row_table, row_table[: _LINE_BYTES // width] + width)
+    elif row_blocks.number > 1:
         row_table = np.append(row_table, row_table[: _LINE_BYTES // width] + row_blocks.source_step)
     geometry = (
         len(row_blocks.offsets),
@@ -371,6 +392,7 @@ def _transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], w
         column_blocks.count,
         column_blocks.destination_step,
         aligned,
+        joined,
         streamed,
     )
     rows_bytes, columns_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
