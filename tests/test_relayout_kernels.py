@@ -1,0 +1,247 @@
+"""Every kernel that moves data, on all remainders of its blocks, at every alignment, between guarded memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import strategies
+from nest_places import loops
+from relayout_cases import (
+    BITS,
+    DEALS,
+    INTERLEAVES,
+    LINE_BYTES,
+    SMALL_BLOCK_BYTES,
+    WIDTHS,
+    Bytes,
+    Case,
+    bits_of_a_whole_buffer,
+    blocked_transposes,
+    copies,
+    deals,
+    fills,
+    gather,
+    interleaves,
+    move,
+    packed,
+    steps_of,
+    strided,
+    transposes,
+)
+
+from fastindex import relayout_execution
+from fastindex.buffers import aligned_bytes
+from fastindex.lowering import relayout_plan
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
+
+GUARD_BYTES = 4 * LINE_BYTES
+
+
+@pytest.fixture(params=[False, True], ids=["cached", "streamed"])
+def streamed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether destinations are written past the cache, however small they are."""
+    monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", 0 if request.param else 1 << 60)
+    return bool(request.param)
+
+
+@pytest.fixture
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two threads, every task is a call of its own, in any order."""
+    monkeypatch.setattr(relayout_execution, "SMALL_CALL_BYTES", -1)
+    monkeypatch.setattr(relayout_execution, "_CHUNK_BYTES", 1)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_ROW_BYTES", "_LEAST_ROW_BYTES", "_COLUMN_BYTES", "_ALIGNED_COLUMN_BYTES"):
+        monkeypatch.setattr(relayout_plan, name, SMALL_BLOCK_BYTES)
+
+
+class GuardedMemory:
+    """Pieces of memory at chosen distances from a line boundary, with guards before and behind them."""
+
+    def __init__(self) -> None:
+        self._whole: list[tuple[Bytes, int, int]] = []
+
+    def __call__(self, size: int, offset: int) -> Bytes:
+        offset %= LINE_BYTES
+        whole = aligned_bytes(size + offset + 2 * GUARD_BYTES)
+        whole[:] = 0x5A
+        begin = GUARD_BYTES + offset
+        self._whole.append((whole, begin, begin + size))
+        return whole[begin : begin + size]
+
+    def guards_are_intact(self) -> bool:
+        parts = itertools.chain(*((whole[:begin], whole[end:]) for whole, begin, end in self._whole))
+        return all((part == 0x5A).all() for part in parts)
+
+
+def check(cases: Iterable[Case]) -> None:
+    """Move every case at some alignment, one and two threads in turn."""
+    rng, count = np.random.default_rng(1), 0
+    for count, case in enumerate(cases, 1):
+        memory = GuardedMemory()
+        element = 1 if case.kernel in ("expand", "compress") else case.width
+        # On a line, at an element, anywhere.
+        offset = (0, element * int(rng.integers(64)), int(rng.integers(64)))[int(rng.integers(3))]
+        found = move(case, steps_of(case), memory, 1 + count % 2, (int(rng.integers(64)), offset), rng)
+        assert found == ""
+        assert memory.guards_are_intact(), (case, offset)
+    assert count
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_transposes(width: int) -> None:
+    for seed in (1, 2):
+        check(transposes(width, seed))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.usefixtures("streamed", "small_tasks", "small_blocks")
+def test_transposes_of_several_blocks(width: int) -> None:
+    check(blocked_transposes(width, 3))
+
+
+@pytest.mark.parametrize(("width", "ways"), INTERLEAVES)
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_interleaves(width: int, ways: int) -> None:
+    check(interleaves(width, ways, 4))
+
+
+@pytest.mark.parametrize(("width", "ways"), DEALS)
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_deals(width: int, ways: int) -> None:
+    check(deals(width, ways, 5))
+
+
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_rows_of_several_loops() -> None:
+    """Rows that are next to each other in the destination need not be equally far apart in the source."""
+    rows = loops((2, 700, 1), (3, 100, 2), (2, 5000, 6))
+    check([Case("interleave", 2, Nest((*rows, *loops((40, 1, 12), (3, 50, 480)))))])
+    columns = loops((2, 1, 700), (3, 2, 200), (2, 6, 5000))
+    check([Case("deal", 2, Nest((*columns, *loops((40, 12, 1), (3, 480, 50)))))])
+
+
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_copies() -> None:
+    for seed in (6, 7, 8):
+        check(copies(seed))
+
+
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_copies_cut_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in pieces of a few bytes."""
+    monkeypatch.setattr(relayout_plan, "_RUN_BYTES", 24)
+    monkeypatch.setattr(relayout_plan, "_CHUNKS", 3)
+    check(copies(9))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.usefixtures("small_tasks")
+def test_strided_copies(width: int) -> None:
+    check(strided(width, 10))
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_fills(width: int) -> None:
+    for seed in (11, 12):
+        check(fills(width, seed))
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("kernel", ["expand", "compress"])
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_packed_elements_on_the_way(kernel: str, bits: int) -> None:
+    for seed in (13, 14):
+        check(packed(kernel, bits, seed))
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("kernel", ["expand all", "compress all"])
+def test_packed_buffers(kernel: str, bits: int) -> None:
+    rng = np.random.default_rng(15)
+    for count in range(260):
+        memory = GuardedMemory()
+        assert bits_of_a_whole_buffer(kernel, bits, memory, rng, count, int(rng.integers(64))) == ""
+        assert memory.guards_are_intact(), count
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+def test_gathers(width: int) -> None:
+    rng = np.random.default_rng(16)
+    for count in (0, 1, 2, 63, 64, 65, 200):
+        memory = GuardedMemory()
+        assert gather(width, memory, rng, count, int(rng.integers(64))) == ""
+        assert memory.guards_are_intact(), count
+
+
+# Permutations, whatever kernels they take
+
+
+def random_permutations(seed: int, count: int) -> Iterator[tuple[Nest, int]]:
+    rng = random.Random(seed)
+    sizes = (1, 2, 3, 5, 7, 16, 17, 31, 32, 33, 48, 64, 65, 100, 130)
+    while count:
+        dimensions = [rng.choice(sizes) for _ in range(rng.randint(2, 4))]
+        width = rng.choice(WIDTHS)
+        if math.prod(dimensions) * width > 1 << 18:
+            continue
+        count -= 1
+        order = rng.sample(range(len(dimensions)), len(dimensions))
+        gap = rng.choice((0, 0, 0, 1))
+        numbers, steps = {d: [0, 0] for d in order}, [1, 1]
+        for side, dimension_order in ((0, reversed(range(len(order)))), (1, reversed(order))):
+            for d in dimension_order:
+                numbers[d][side] = steps[side]
+                steps[side] *= dimensions[d] + gap
+        yield coalesced(Nest(tuple(Loop(dimensions[d], *numbers[d]) for d in order))), width
+
+
+@pytest.mark.parametrize("seed", strategies.seeds(4))
+@pytest.mark.parametrize("block_bytes", [512, 4096])
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_random_permutations(seed: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relayout_plan, "_ROW_BYTES", block_bytes)
+    monkeypatch.setattr(relayout_plan, "_LEAST_ROW_BYTES", 512)
+    rng = np.random.default_rng(seed)
+    for nest, width in random_permutations(seed, 60):
+        steps = relayout_plan.passes(RelayoutLoops((nest,), ()), width)
+        case = Case("any", width, nest)
+        memory = GuardedMemory()
+        found = move(case, steps, memory, 1 + seed % 2, (int(rng.integers(64)), int(rng.integers(64))), rng)
+        assert found == "", [step.describe() for step in steps]
+        assert memory.guards_are_intact(), case
+
+
+# Between pages that nobody may touch
+
+
+def run_fenced(*arguments: str) -> subprocess.CompletedProcess[str]:
+    script = Path(__file__).with_name("fenced_relayouts.py")
+    command = [sys.executable, "-W", "error", str(script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("end", ["first", "last"])
+def test_kernels_touch_nothing_outside_their_arrays(end: str) -> None:
+    """Sources, destinations and tables begin, or end, at a page that kills the process."""
+    done = run_fenced(end)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 1000
+
+
+@pytest.mark.parametrize("end", ["first", "last"])
+def test_such_pages_kill(end: str) -> None:
+    assert run_fenced(end, "touch").returncode == -signal.SIGSEGV
