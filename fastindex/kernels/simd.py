@@ -295,7 +295,7 @@ def transpose_rows(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, _, _, _, target, columns, source, rows = arguments
-        if lines.count > 16:
+        if lines.count > 32:
             # Never reached: too many registers. The staged transposes below serve these widths.
             return context.get_dummy_value()
         transposed = []

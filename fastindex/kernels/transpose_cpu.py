@@ -110,7 +110,7 @@ def _whole_band(width, target, source, rows, columns, band, streamed, scratch): 
     while True:
         read = source + column * w
         table = columns + 8 * column
-        if w <= 2:
+        if w <= 1:
             _stage_rows(width, scratch, read, rows, first, first + 2 * per_line, per_line)
             for lane in range(4):
                 lane_table = table + 8 * lane * (16 // w)
