@@ -13,6 +13,7 @@ from fastindex.buffers import (
     aligned_bytes,
     as_buffer_bytes,
     as_logical_array,
+    buffer_dtype,
     check_disjoint,
     check_movable,
     check_output_array,
@@ -272,6 +273,7 @@ class RelayoutPlan:
         self.destination = destination
         self._formats = slot_format(source), slot_format(destination)
         self._pattern = fill_pattern(destination)
+        self._buffers = tuple((buffer_dtype(shape), (_buffer_length(shape),)) for shape in (source, destination))
         self._stores, self._movement = _movement_of_slots(source, destination, *self._formats)
         self.is_bitcast = self._formats[0] == self._formats[1] and _keeps_places(self._movement)
 
@@ -326,21 +328,37 @@ class RelayoutPlan:
 
             own = self._pattern if pattern is None else pattern
             return cuda_relayouts.relayout(buffer, self.source, self.destination, own, out, stream)
-        slots = as_buffer_bytes(buffer, self.source)
-        result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
-        if out is not None:
-            check_disjoint(result, slots)
+        slots, result = self._checked(buffer, out)
         pattern = self._pattern if pattern is None else pattern
         source, destination = self._formats
         moved = self._movement
         if self._stores == "values":
-            values = _to_values(slots, source, self.source.slot_count, threads)
+            values = _to_values(slots.view(np.uint8), source, self.source.slot_count, threads)
             count = self.destination.slot_count
             _to_slots(moved, address_of(values), result.view(np.uint8), destination, count, pattern, threads)
         else:
             stored = _packed_byte(pattern, destination) if self._stores == "bytes" else pattern
             moved.run(address_of(slots), address_of(result), stored.ljust(moved.width, b"\0"), threads)
         return result
+
+    def _checked(self, buffer: Any, out: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Give the buffers to read and to write; the usual ones are known at a glance."""
+        of_source, of_destination = self._buffers
+        slots = buffer if _is_plain_buffer(buffer, *of_source) else as_buffer_bytes(buffer, self.source)
+        if out is None:
+            return slots, new_buffer(self.destination)
+        if not (_is_plain_buffer(out, *of_destination) and out.flags.writeable):
+            out = check_output_buffer(out, self.destination)
+        check_disjoint(out, slots)
+        return slots, out
+
+
+def _is_plain_buffer(array: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+    return type(array) is np.ndarray and array.dtype == dtype and array.shape == shape and array.flags.c_contiguous
+
+
+def _buffer_length(shape: Shape) -> int:
+    return shape.slot_count if slot_format(shape).is_plain else shape.nbytes
 
 
 @lru_cache(maxsize=512)
