@@ -123,10 +123,14 @@ def _panels(step: Pass) -> tuple[Places, Places]:
     row_table, column_table = step.tables
     row_step = geometry[transpose_cpu.ROW_SOURCE_STEP]
     row_blocks, column_blocks = -(-row_count // row_block), -(-column_count // column_block)
-    if row_blocks > 1:
+    if row_blocks > 1 or geometry[transpose_cpu.COLUMNS_JOINED]:
+        # What follows the rows of a block in the destination: the next block, or the next column.
         following = row_table[row_block:]
-        assert len(following) >= min(64 // width, row_count - row_block)
-        np.testing.assert_array_equal(following, row_table[: len(following)] + row_step)
+        assert len(following) >= min(64 // width, row_count - row_block if row_blocks > 1 else row_count)
+        np.testing.assert_array_equal(following, row_table[: len(following)] + (row_step or width))
+    if geometry[transpose_cpu.COLUMNS_JOINED]:
+        assert row_blocks == 1
+        assert (np.diff(column_table) == row_count * width).all()
     found = []
     for index, source, destination in _blocks_of(step, row_blocks * column_blocks):
         column_index, row_index = divmod(index, row_blocks)

@@ -28,13 +28,12 @@ BITS = (1, 2, 4)
 #: (width, ways): every vector kernel of bytes, and for each width a small and the largest number of ways that vectors
 #: take, and numbers that they do not take.
 INTERLEAVES = [
-    *((1, ways) for ways in (2, 4, 8, 16, 32, 3, 5, 33, 64, 200, 512)),
+    *((1, ways) for ways in (2, 4, 8, 16, 32, 3, 5, 33, 64, 200, 500)),
     *((2, ways) for ways in (2, 16, 7, 32, 100)),
-    *((4, ways) for ways in (2, 4, 8, 3, 16, 128)),
+    *((4, ways) for ways in (2, 4, 8, 3, 16, 99)),
     *((8, ways) for ways in (2, 4, 5, 9)),
-    *((16, ways) for ways in (2, 3, 32)),
+    *((16, ways) for ways in (2, 3, 31)),
     *((32, ways) for ways in (2, 5)),
-    *((64, ways) for ways in (2, 3)),
 ]
 DEALS = [
     *((1, ways) for ways in (2, 4, 8, 16, 32, 3, 5, 33, 63)),
@@ -79,6 +78,19 @@ def transposes(width: int, seed: int) -> Iterator[Case]:
         yield Case("transpose", width, Nest(nest))
 
 
+def joined_transposes(width: int, seed: int) -> Iterator[Case]:
+    """Columns that follow each other, of all remainders of a line, so that most lines belong to two of them."""
+    rng = random.Random(seed)
+    line = per_line(width)
+    for remainder in range(line + 1):
+        for rows in {2 * line, 3 * line, 8 * line + 1 + remainder}:
+            columns = rng.choice((2, 3, line - 1, line + 1, 2 * line + 1 + remainder % 3))
+            columns = max(2, columns)
+            outer = rng.choice(((), ((2, rng.choice((1, -1)) * rows * columns * 2, columns * rows + 1),)))
+            nest = loops((rows, columns + rng.randint(1, 9), 1), (columns, 1, rows), *outer)
+            yield Case("transpose", width, Nest(nest))
+
+
 def blocked_transposes(width: int, seed: int) -> Iterator[Case]:
     """More rows and columns than a block has, where a block is `SMALL_BLOCK_BYTES`, and loops around them."""
     rng = random.Random(seed)
@@ -121,6 +133,8 @@ def deals(width: int, ways: int, seed: int) -> Iterator[Case]:
     for case in interleaves(width, ways, seed):
         _, run, chunks = case.nest.loops
         pitch = 3 * (run.size + 1) + rng.choice((0, 1, per_line(width)))
+        if rng.choice((False, True)):
+            pitch = -(-pitch // per_line(width)) * per_line(width)
         rows = (ways, 1, pitch), (run.size, ways, 1)
         after = rng.choice((run.size, run.size, run.size + 1, ways * pitch))
         yield Case("deal", width, Nest(loops(*rows, (chunks.size, chunks.destination_stride, after))))
@@ -135,9 +149,9 @@ def copies(seed: int) -> Iterator[Case]:
         count = rng.choice((1, 2, 3, 20)) if run < 5000 else 2
         gaps = rng.choice(((1, 0), (0, 1), (3, 5), (64, 64), (0, 64)))
         yield Case("copy", 1, Nest(loops((run, 1, 1), (count, run + gaps[0], run + gaps[1]))))
-    for run in (3, 24, 65, 100):
-        # Rows of short runs: the destination is cut into blocks.
-        rows, columns = 700 // run, 2100 // run
+    for run in (3, 24, 65, 100, 256, 300, 1000):
+        # Rows of runs, in another order on each side: cut into blocks where runs are short.
+        rows, columns = 2 + 700 // run, 3 + 2100 // run
         yield Case("copy", 1, Nest(loops((run, 1, 1), (rows, run * columns, run), (columns, run, run * rows))))
     yield Case("copy", 16, Nest(()))
 
@@ -298,6 +312,7 @@ def every_case(seed: int) -> Iterator[Case]:
     yield from copies(seed)
     for width in WIDTHS:
         yield from transposes(width, seed)
+        yield from joined_transposes(width, seed)
         yield from strided(width, seed)
     for width, ways in INTERLEAVES:
         yield from interleaves(width, ways, seed)

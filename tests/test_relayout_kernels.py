@@ -31,6 +31,7 @@ from relayout_cases import (
     fills,
     gather,
     interleaves,
+    joined_transposes,
     move,
     packed,
     steps_of,
@@ -104,6 +105,15 @@ def check(cases: Iterable[Case]) -> None:
 def test_transposes(width: int) -> None:
     for seed in (1, 2):
         check(transposes(width, seed))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_transposes_to_columns_that_follow_each_other(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(joined_transposes(width, 3))
+    for name in ("_COLUMN_BYTES", "_ALIGNED_COLUMN_BYTES"):
+        monkeypatch.setattr(relayout_plan, name, LINE_BYTES)
+    check(joined_transposes(width, 4))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
