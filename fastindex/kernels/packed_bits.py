@@ -16,7 +16,7 @@ def expand_bits(bits, target, source, first, last):  # type: ignore[no-untyped-d
     mask = (1 << bits) - 1
     whole = last - (last - first) % 64
     for i in range(first, whole, 64):
-        expand_line(bits, target + i, source + i // per_byte)
+        expand_line(bits, 0, target + i, source + i // per_byte)
     for i in range(whole, last):
         set_byte(target + i, (byte_at(source + i // per_byte) >> (i % per_byte * bits)) & mask)
 

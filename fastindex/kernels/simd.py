@@ -408,21 +408,21 @@ def deinterleave_line(
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def expand_line(typingctx: Any, bits: Any, target: Any, source: Any) -> Any:
+def expand_line(typingctx: Any, bits: Any, streamed: Any, target: Any, source: Any) -> Any:
     """Give 64 packed elements of `bits` bits, the first in the low bits of each byte, a byte each."""
-    size = bits.literal_value
+    size, past_cache = bits.literal_value, bool(streamed.literal_value)
     ways = 8 // size
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         count = LINE_BYTES // ways
         vector = ir.VectorType(_INT8, count)
-        packed = _load(builder, arguments[2], count, 1)
+        packed = _load(builder, arguments[3], count, 1)
         mask = ir.Constant(vector, [(1 << size) - 1] * count)
         rows = [builder.and_(builder.lshr(packed, ir.Constant(vector, [size * k] * count)), mask) for k in range(ways)]
-        _store(builder, _interleave_bytes(builder, rows), arguments[1], False)
+        _store(builder, _interleave_bytes(builder, rows), arguments[2], past_cache)
         return context.get_dummy_value()
 
-    return types.void(bits, _ADDRESS, _ADDRESS), generate
+    return types.void(bits, streamed, _ADDRESS, _ADDRESS), generate
 
 
 def _interleave_bytes(builder: Any, rows: Sequence[Any]) -> Any:

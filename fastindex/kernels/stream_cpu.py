@@ -128,10 +128,15 @@ def _append_expanded(bits, line, pending, fill, skip, source, size, streamed):  
     mask = (1 << literal(bits)) - 1
     lines = size & ~63
     for at in range(0, lines, 64):
-        expand_line(bits, pending + fill, source + at // per_byte)
-        fill += 64
-        if fill >= _PENDING_BYTES:
-            line, fill, skip = _drain(line, pending, fill, skip, streamed)
+        prefetch(source + at // per_byte + _AHEAD_BYTES)
+        if fill == 0 and streamed:
+            expand_line(bits, 1, line, source + at // per_byte)
+            line += 64
+        else:
+            expand_line(bits, 0, pending + fill, source + at // per_byte)
+            fill += 64
+            if fill >= _PENDING_BYTES:
+                line, fill, skip = _drain(line, pending, fill, skip, streamed)
     for i in range(lines, size):
         set_byte(pending + fill, (byte_at(source + i // per_byte) >> (i % per_byte * literal(bits))) & mask)
         fill += 1
