@@ -10,6 +10,9 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+#: Run by `test_interop` and `test_cuda_simulator`, each in a process of its own.
+collect_ignore_glob = ["interop_with_*.py", "simulated_cuda.py"]
+
 settings.register_profile(
     "deterministic",
     derandomize=True,
