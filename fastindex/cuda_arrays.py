@@ -184,9 +184,10 @@ def _from_interface(value: Any, interface: dict[str, Any]) -> DeviceArray:
     from fastindex.kernels import cuda
 
     library = _library(value)
-    dtype = np.dtype(getattr(value, "dtype", interface["typestr"]))
-    if dtype.itemsize != np.dtype(interface["typestr"]).itemsize:
-        dtype = np.dtype(interface["typestr"])
+    dtype = np.dtype(interface["typestr"])
+    if dtype.kind == "V" and isinstance(getattr(value, "dtype", None), np.dtype):
+        # What the interface cannot name: a type of ml_dtypes.
+        dtype = value.dtype
     shape = tuple(int(size) for size in interface["shape"])
     address, read_only = interface["data"]
     strides = interface.get("strides")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -207,6 +208,17 @@ def _strides(array: DeviceArray) -> Strides:
 # Moving
 
 
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """A launch but for its addresses: its kernel, how many blocks, where its table is, and its other arguments."""
+
+    launch: Launch
+    kernel: Kernel
+    blocks: int
+    table_start: int
+    others: tuple[int, ...]
+
+
 class Movement:
     """How values of `width` bytes get from one side to the other on the GPU.
 
@@ -217,40 +229,56 @@ class Movement:
         self._loops = loops
         self._sides = sides
         self._width = width
-        self._plans: dict[int, tuple[Launch, ...]] = {}
+        self._plans: dict[int, tuple[tuple[_Started, ...], NDArray[np.int64]] | None] = {}
         self._tables = Tables()
-
-    def launches(self, alignment: int) -> tuple[Launch, ...] | None:
-        """Give the launches for addresses that `alignment` divides, or None where every slot is looked up."""
-        if self._loops is None:
-            return None
-        if alignment not in self._plans:
-            self._plans[alignment] = launches(self._loops, self._width, alignment)
-        found = self._plans[alignment]
-        return None if self._sides is not None and len(found) > MOST_LAUNCHES else found
 
     def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
         """Move, and write `pattern`, `width` bytes long, to all padding. Nothing waits for the GPU."""
         alignment = math.gcd(VECTOR_BYTES, source.address, target.address)
-        found = self.launches(alignment)
-        if found is None:
-            sides = self._sides
-            assert sides is not None
-            if alignment < self._width:
-                raise FastIndexError(
-                    f"a buffer of {self._width}-byte elements must start at a multiple of {self._width} bytes to move "
-                    "slot by slot; copy it to memory of its own"
-                )
-            gather(conversion_program(sides[1], sides[0]), self._width, source, target, pattern, queue)
+        if alignment not in self._plans:
+            self._plans[alignment] = self._planned(alignment)
+        plan = self._plans[alignment]
+        if plan is None:
+            self._gather(source, target, pattern, queue)
             return
-        if not found:
+        started, numbers = plan
+        if not started:
             return
-        numbers = [_table(launch) for launch in found]
-        place, nbytes = self._tables.place(alignment, np.concatenate(numbers), queue)
-        with watched((place, nbytes), *ranges_of(source, target)):
-            for launch, own in zip(found, numbers, strict=True):
-                _start(launch, source.address, target.address, place, pattern, queue)
-                place += own.nbytes
+        table, nbytes = self._tables.place(alignment, numbers, queue)
+        with watched((table, nbytes), *ranges_of(source, target)):
+            for one in started:
+                _start(one, source.address, target.address, table, pattern, queue)
+
+    def _planned(self, alignment: int) -> tuple[tuple[_Started, ...], NDArray[np.int64]] | None:
+        """Give the launches and their tables, or None where every slot is looked up."""
+        if self._loops is None:
+            return None
+        found = launches(self._loops, self._width, alignment)
+        if self._sides is not None and len(found) > MOST_LAUNCHES:
+            return None
+        started: list[_Started] = []
+        tables = [np.empty(0, np.int64)]
+        for launch in found:
+            others: tuple[int, ...] = (len(launch.loops),)
+            if launch.tile is None:
+                others = (launch.units, *others)
+            if launch.kernel in ("weave", "part"):
+                others = (*others, launch.step)
+            blocks = cuda_tables.blocks(launch.kernel, launch.units, THREADS)
+            start = sum(table.nbytes for table in tables)
+            started.append(_Started(launch, _kernel_of(launch), blocks, start, others))
+            tables.append(_table(launch))
+        return tuple(started), np.concatenate(tables)
+
+    def _gather(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
+        sides = self._sides
+        assert sides is not None
+        if math.gcd(self._width, source.address, target.address) < self._width:
+            raise FastIndexError(
+                f"a buffer of {self._width}-byte elements must start at a multiple of {self._width} bytes to move "
+                "slot by slot; copy it to memory of its own"
+            )
+        gather(conversion_program(sides[1], sides[0]), self._width, source, target, pattern, queue)
 
 
 @lru_cache(maxsize=512)
@@ -270,7 +298,6 @@ def _sure_movement(source: Shape | Strides, destination: Shape | Strides, width:
     return moved
 
 
-@lru_cache(maxsize=4096)
 def _table(launch: Launch) -> NDArray[np.int64]:
     loops = []
     for loop in launch.loops:
@@ -300,20 +327,15 @@ def _kernel_of(launch: Launch) -> Kernel:
             return staged_kernel(width, launch.kernel == "unstage", launch.vectors, STAGE_BYTES)
 
 
-def _start(launch: Launch, source: int, target: int, table: int, pattern: bytes, queue: Queue) -> None:
-    source, target = source + launch.source_start, target + launch.destination_start
-    blocks = cuda_tables.blocks(launch.kernel, launch.units, THREADS)
-    loops = len(launch.loops)
-    kernel = _kernel_of(launch)
-    if launch.tile is not None:
-        kernel.launch(blocks, queue.stream, target, source, table, loops)
-    elif launch.kernel == "fill":
+def _start(started: _Started, source: int, target: int, table: int, pattern: bytes, queue: Queue) -> None:
+    launch, table = started.launch, table + started.table_start
+    target += launch.destination_start
+    if launch.kernel == "fill":
         low, high = unit_of(pattern[launch.step :] + pattern[: launch.step], VECTOR_BYTES)
-        kernel.launch(blocks, queue.stream, target, low, high, table, launch.units, loops)
-    elif launch.kernel == "copy":
-        kernel.launch(blocks, queue.stream, target, source, table, launch.units, loops)
+        started.kernel.launch(started.blocks, queue.stream, target, low, high, table, *started.others)
     else:
-        kernel.launch(blocks, queue.stream, target, source, table, launch.units, loops, launch.step)
+        source += launch.source_start
+        started.kernel.launch(started.blocks, queue.stream, target, source, table, *started.others)
 
 
 # Slots that are no plain values

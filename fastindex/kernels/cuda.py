@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -39,14 +40,19 @@ THREADS = 32 if SIMULATED else 256
 _OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
 
+_available = False
+
+
 def why_unavailable() -> str | None:
     """Give the reason why no kernel can run here, or None where one can."""
-    if SIMULATED:
+    global _available
+    if SIMULATED or _available:
         return None
     if getattr(cuda, "implementation", "Built-in") != "NVIDIA":
         return "numba-cuda is not installed; pip install 'fastindex[cuda]' (or [cuda12] for CUDA 12)"
     if not cuda.is_available():
-        return "numba-cuda finds no CUDA driver or no GPU: is `nvidia-smi` content?"
+        return "numba-cuda finds no CUDA driver or no GPU: does `nvidia-smi` list one?"
+    _available = True
     return None
 
 
@@ -83,14 +89,22 @@ class Kernel:
         self.signature = types.void(*({"i": types.int64, "u": types.uint64}[letter] for letter in arguments))
         self._dispatcher: Any = None
         self._lock = threading.Lock()
+        self._configured = lru_cache(maxsize=128)(self._configure)
 
     def launch(self, blocks: int, stream: Any, *arguments: int) -> None:
         """Start `blocks` blocks of `THREADS` threads, and do not wait for them."""
-        if self._dispatcher is None:
-            with self._lock:
-                if self._dispatcher is None:
-                    self._dispatcher = cuda.jit(self.signature)(self.function)
-        self._dispatcher[blocks, THREADS, stream](*arguments)
+        if SIMULATED:
+            self._configure(blocks, stream)(*arguments)
+        else:
+            self._configured(blocks, stream)(*arguments)
+
+    def _configure(self, blocks: int, stream: Any) -> Any:
+        with self._lock, warnings.catch_warnings():
+            # A small array makes a small grid, and no warning of Numba's can make it larger.
+            warnings.simplefilter("ignore")
+            if self._dispatcher is None:
+                self._dispatcher = cuda.jit(self.signature)(self.function)
+            return self._dispatcher[blocks, THREADS, stream]
 
 
 # Memory, streams and events
@@ -180,8 +194,7 @@ def stream_handle(stream: Any) -> int:
     """Give the handle of one of Numba's own streams."""
     if SIMULATED:
         return 0
-    handle = stream.handle
-    return int(getattr(handle, "value", handle) or 0)
+    return int(stream)
 
 
 def synchronize(stream: Any) -> None:
