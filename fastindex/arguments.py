@@ -99,6 +99,8 @@ def as_coordinates(multi_index: Any, shape: Shape) -> list[Integers]:
         values = None
     if values is None or len(values) != shape.rank:
         got = f"{multi_index!r}" if values is None else f"{len(values)}"
+        if isinstance(multi_index, np.ndarray) and multi_index.ndim == 2 and multi_index.shape[1] == shape.rank:
+            got += f": its shape is {multi_index.shape}, transpose it"
         raise FastIndexError(
             f"multi_index must hold one coordinate array per dimension, {shape.rank} for {shape}, got {got}"
         )

@@ -36,6 +36,10 @@ class CommandLine(click.Group):
                 if sys.stdout is not None:
                     sys.stdout.flush()
                 return result
+        except click.UsageError as error:
+            if "unexpected extra argument" in error.message and error.ctx and "shape" in error.ctx.params:
+                error.message += ". Quote a shape: { and ( mean something to the shell."
+            raise
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt:
@@ -278,7 +282,7 @@ def unpack(source: str, target: str, shape: str) -> None:
     metavar="SIZE",
     default="1GiB",
     show_default=True,
-    help="What to have in memory at a time.",
+    help="What to have in memory at a time, this program included.",
 )
 @_DEVICE
 def relayout(source: str, target: str, source_shape: str, target_shape: str, max_memory: int, device: str) -> None:

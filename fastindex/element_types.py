@@ -144,7 +144,9 @@ class ElementType:
         if isinstance(value, str):
             found = BY_NAME.get(value)
             if found is None:
-                raise FastIndexError(f"no element type is called {value!r}; the names are {', '.join(BY_NAME)}")
+                meant = xla_name(value)
+                names = f"XLA's name is {meant}" if meant else f"the names are {', '.join(BY_NAME)}"
+                raise FastIndexError(f"no element type is called {value!r}; {names}")
             return found
         return ElementType.from_numpy_dtype(value)
 
@@ -254,6 +256,19 @@ BY_NAME: Final = {name: ElementType(name, number, bits, kind) for name, number, 
 BY_NUMBER: Final = {element_type.number: element_type for element_type in BY_NAME.values()}
 _DTYPE_NAME_OF = {row[0]: row[4] for row in _ROWS if row[4]}
 _NAME_OF_DTYPE = {row[4]: row[0] for row in _ROWS if row[4]}
+
+
+def xla_name(text: str) -> str | None:
+    """Give XLA's name of an element type that `text` calls as NumPy, MLIR or capitals do; None if it is none.
+
+    Examples
+    --------
+    >>> xla_name("bfloat16"), xla_name("i8"), xla_name("F32"), xla_name("f33")
+    ('bf16', 's8', 'f32', None)
+    """
+    lower = text.lower()
+    signed = f"s{lower[1:]}" if lower[:1] == "i" else lower
+    return _NAME_OF_DTYPE.get(lower) or next((name for name in (lower, signed) if name in BY_NAME), None)
 
 
 @cache

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from fastindex.element_types import BY_NAME
+from fastindex.element_types import BY_NAME, xla_name
 from fastindex.errors import Index, InvalidShapeError, LayoutError, ShapeSyntaxError
 from fastindex.integers import INT64_MAX, INT64_MIN
 from fastindex.layout import PADDING_VALUES, Layout, SplitConfig
@@ -174,7 +174,8 @@ class _Parser:
         begin = self.at
         element_type = BY_NAME.get(tokens[begin])
         if element_type is None or tokens[begin] in _WITHOUT_BRACKETS:
-            self.fail(what)
+            meant = xla_name(tokens[begin]) if element_type is None else None
+            self.fail(f"{meant}, XLA's name of the element type" if meant else what)
         self.begins = {}
         self.at += 1
         self.expect("[")

@@ -138,6 +138,19 @@ def test_indices_that_are_no_integers(bad: Any) -> None:
             call()
 
 
+def test_coordinates_that_lie_across() -> None:
+    with pytest.raises(fi.FastIndexError, match=r"got 7: its shape is \(7, 2\), transpose it"):
+        fi.linear_index(SHAPE, np.zeros((7, 2), np.int64))
+
+
+@pytest.mark.parametrize(("name", "meant"), [("bfloat16", "bf16"), ("F32", "f32"), ("i8", "s8"), ("bool", "pred")])
+def test_element_types_by_another_name(name: str, meant: str) -> None:
+    with pytest.raises(fi.ShapeSyntaxError, match=f"expected {meant}, XLA's name of the element type, found '{name}'"):
+        fi.Shape.parse(f"{name}[3]")
+    with pytest.raises(fi.FastIndexError, match=f"XLA's name is {meant}"):
+        fi.Shape(name, (3,))
+
+
 def test_coordinates_that_do_not_broadcast() -> None:
     with pytest.raises(ValueError, match=r"broadcast|shape"):
         fi.linear_index(SHAPE, (np.zeros(3, np.int64), np.zeros(4, np.int64)))

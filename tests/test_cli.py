@@ -287,6 +287,7 @@ def test_module_runs_the_command_line() -> None:
         (["nonsense"], "No such command"),
         (["info"], "Missing argument 'SHAPE'"),
         (["info", SHAPE, "more"], "unexpected extra argument"),
+        (["info", "f32[3,5]1", "f32[3,5]0"], "unexpected extra argument (f32[3,5]0). Quote a shape"),
         (["info", SHAPE, "--nonsense"], "No such option"),
         (["pack", "a", "b"], "Missing option '--shape'"),
         (["relayout", "a", "b", "--from", SHAPE], "Missing option '--to'"),
