@@ -38,7 +38,8 @@ class CommandLine(click.Group):
                 return result
         except click.UsageError as error:
             if "unexpected extra argument" in error.message and error.ctx and "shape" in error.ctx.params:
-                error.message += ". Quote a shape: { and ( mean something to the shell."
+                hint = "Quote a shape: { and ( mean something to the shell."
+                raise click.UsageError(f"{error.message}. {hint}", error.ctx) from None
             raise
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
