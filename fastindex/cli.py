@@ -37,10 +37,7 @@ class CommandLine(click.Group):
                     sys.stdout.flush()
                 return result
         except click.UsageError as error:
-            if "unexpected extra argument" in error.message and error.ctx and "shape" in error.ctx.params:
-                hint = "Quote a shape: { and ( mean something to the shell."
-                raise click.UsageError(f"{error.message}. {hint}", error.ctx) from None
-            raise
+            raise _with_hint(error) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt:
@@ -50,6 +47,14 @@ class CommandLine(click.Group):
             sys.exit(141)
         except Exception as error:
             _fail(_message_of(error), 1)
+
+
+def _with_hint(error: click.UsageError) -> click.UsageError:
+    """Tell what may be meant where the shell has made two arguments of a shape."""
+    takes_shape = error.ctx is not None and any("shape" in name for name in error.ctx.params)
+    if not takes_shape or "unexpected extra argument" not in error.message:
+        return error
+    return click.UsageError(f"{error.message}. Quote a shape: {{ and ( mean something to the shell.", error.ctx)
 
 
 def _replace_unprintable() -> None:
