@@ -9,8 +9,8 @@ on the GPU is an error.
 ``stream=`` takes a stream of any of these libraries, or its handle. Without it, the stream on which the first array's
 library works at that moment is used. Nothing waits for the GPU, but for two things. The first call with a new layout
 uploads a small table; after that, a call of a plan can be captured in a CUDA graph. And where an index can be out of
-bounds, the host has to know: `linear_index` with ``mode="raise"``, and `multi_index` and `convert_index`, wait for
-the stream and copy 8 bytes back; ``mode="wrap"`` and ``mode="clip"`` do not.
+bounds, the host has to know: `linear_index` with ``mode="raise"``, `tile_index`, `multi_index` and `convert_index`
+wait for the stream and copy 8 bytes back; ``mode="wrap"`` and ``mode="clip"`` do not.
 
 It needs numba-cuda: ``pip install 'fastindex[cuda]'``, or ``'fastindex[cuda12]'`` for CUDA 12.
 """

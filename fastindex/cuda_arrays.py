@@ -6,6 +6,7 @@ Sources: the CUDA Array Interface, version 3 (Numba documentation); DLPack's ``d
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import sys
@@ -56,13 +57,17 @@ def _is_cuda_array(value: Any) -> bool:
     if library == "numba":
         return hasattr(value, "__cuda_ndarray__")
     try:
-        if getattr(value, "__cuda_array_interface__", None) is not None:
+        if library not in _BY_DLPACK and getattr(value, "__cuda_array_interface__", None) is not None:
             return True
     except (AttributeError, RuntimeError, TypeError, ValueError):
         pass
     if hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic):
         return int(value.__dlpack_device__()[0]) in _CUDA_DEVICES
     return False
+
+
+#: Libraries that order their work with that of others by DLPack only, and name bfloat16 there only.
+_BY_DLPACK = ("jax", "jaxlib")
 
 
 def _library(value: Any) -> str:
@@ -165,19 +170,22 @@ def as_device_array(value: Any, name: str) -> DeviceArray:
             f"{name} is on the host ({type(value).__name__}) and other arrays of the call are on the GPU; "
             "nothing travels by itself: copy one of them to where the others are"
         )
-    if _library(value) == "torch":
-        return _from_torch(value)
     from fastindex.kernels import cuda
 
+    reason = cuda.why_unavailable()
+    if reason is not None:
+        raise FastIndexError(f"no kernel can run on the GPU: {reason}")
+    if _library(value) == "torch":
+        return _from_torch(value)
     if cuda.SIMULATED:
         array = value._ary
         strides, read_only = array.strides, not array.flags.writeable
         return DeviceArray(array.ctypes.data, array.shape, strides, array.dtype, 0, 0, "numba", read_only, value)
-    try:
-        interface = value.__cuda_array_interface__
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return _from_dlpack(value, name)
-    return _from_interface(value, interface)
+    interface = None
+    if _library(value) not in _BY_DLPACK:
+        with contextlib.suppress(AttributeError, RuntimeError, TypeError, ValueError):
+            interface = value.__cuda_array_interface__
+    return _from_dlpack(value, name) if interface is None else _from_interface(value, interface)
 
 
 def _from_interface(value: Any, interface: dict[str, Any]) -> DeviceArray:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.cuda_arrays import DeviceArray, require_one_device, stream_handle
-from fastindex.errors import FastIndexError
 from fastindex.kernels import cuda
 from fastindex.kernels.cuda_memory import simulated_memory
 
@@ -44,11 +43,8 @@ def queue_for(stream: Any, arrays: tuple[DeviceArray, ...]) -> Iterator[Queue]:
     Raises
     ------
     FastIndexError
-        No kernel can run here, or the arrays are on several devices.
+        The arrays are on several devices.
     """
-    reason = cuda.why_unavailable()
-    if reason is not None:
-        raise FastIndexError(f"no kernel can run on the GPU: {reason}")
     device = require_one_device(arrays)
     handle = stream_handle(stream, arrays)
     with cuda.on_device(device):
