@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+import fastindex.cuda
 from fastindex.host_arrays import host_array
 
 TEXT = "f32[3,5]{1,0:T(2,2)}"
@@ -60,7 +61,10 @@ def test_nothing_is_copied() -> None:
 
 def test_devices_are_refused() -> None:
     with pytest.raises(fi.UnsupportedError, match="on a device"):
-        fi.pack(OnlyDlpack(np.zeros((3, 5), np.float32), device=2), TEXT)
+        fi.pack(OnlyDlpack(np.zeros((3, 5), np.float32), device=10), TEXT)
+    if not fastindex.cuda.is_available():
+        with pytest.raises(fi.FastIndexError, match="GPU"):
+            fi.pack(OnlyDlpack(np.zeros((3, 5), np.float32), device=2), TEXT)
 
 
 def test_cuda_arrays_are_not_copied_behind_the_back() -> None:
