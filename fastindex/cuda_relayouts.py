@@ -27,10 +27,8 @@ from fastindex.kernels.cuda_copies import bits_kernel, copy_kernel, fill_kernel,
 from fastindex.kernels.cuda_tiles import scalar_transpose_kernel, staged_kernel, transpose_kernel
 from fastindex.lowering.cuda_plan import (
     MOST_LAUNCHES,
-    SCALAR_TILES,
     STAGE_BYTES,
     VECTOR_BYTES,
-    VECTOR_TILES,
     Launch,
     launches,
 )
@@ -311,7 +309,7 @@ def _table(launch: Launch) -> NDArray[np.int64]:
 
 
 def _kernel_of(launch: Launch) -> Kernel:
-    width = launch.width
+    width, tile = launch.width, launch.tile
     match launch.kernel:
         case "copy":
             return copy_kernel(width)
@@ -319,10 +317,10 @@ def _kernel_of(launch: Launch) -> Kernel:
             return fill_kernel(width)
         case "weave" | "part":
             return weave_kernel(width, launch.kernel == "part")
-        case "transpose":
-            return transpose_kernel(width, *VECTOR_TILES[width])
-        case "transpose elements":
-            return scalar_transpose_kernel(width, *SCALAR_TILES[width])
+        case "transpose" if tile is not None:
+            return transpose_kernel(width, *tile.room)
+        case "transpose elements" if tile is not None:
+            return scalar_transpose_kernel(width, *tile.room)
         case _:
             return staged_kernel(width, launch.kernel == "unstage", launch.vectors, STAGE_BYTES)
 

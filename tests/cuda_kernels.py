@@ -7,7 +7,7 @@ from fastindex.kernels.cuda import Kernel
 from fastindex.kernels.cuda_copies import bits_kernel, copy_kernel, fill_kernel, weave_kernel
 from fastindex.kernels.cuda_index import COUNTED, InputForm, KernelForm, index_kernel
 from fastindex.kernels.cuda_tiles import scalar_transpose_kernel, staged_kernel, transpose_kernel
-from fastindex.lowering.cuda_plan import SCALAR_TILES, STAGE_BYTES, VECTOR_TILES
+from fastindex.lowering.cuda_plan import NARROW_TILES, SCALAR_TILES, SHORT_TILES, STAGE_BYTES, VECTOR_TILES
 from fastindex.lowering.index_form import IndexProgram
 from fastindex.lowering.index_program import conversion_program, linear_program, multi_program, tile_program
 from fastindex.shape import Shape
@@ -27,6 +27,8 @@ def every_kernel() -> dict[str, Kernel]:
         found[f"copy {width}"] = copy_kernel(width)
         found[f"fill {width}"] = fill_kernel(width)
         found[f"transpose {width}{VECTORS}"] = transpose_kernel(width, *VECTOR_TILES[width])
+        found[f"transpose {width}, few rows{VECTORS}"] = transpose_kernel(width, *SHORT_TILES[width])
+        found[f"transpose {width}, few columns{VECTORS}"] = transpose_kernel(width, *NARROW_TILES[width])
         found[f"transpose elements {width}"] = scalar_transpose_kernel(width, *SCALAR_TILES[width])
     for apart in (False, True):
         for width in (1, 2):

@@ -21,7 +21,7 @@ _TILE_COLUMNS, _COLUMN_COUNT = 8 * cuda_tables.TILE_COLUMNS, 8 * cuda_tables.COL
 _HEADER_BYTES = 8 * cuda_tables.HEADER
 _WARP = 32
 _WARPS = THREADS // _WARP
-_SPREAD = 8  # vectors next to each other that the lanes of a warp take; the other way it is four
+_SPREAD = 8  # most vectors next to each other that the lanes of a warp take
 
 
 @device_function
@@ -64,10 +64,14 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kernel:
     load, store = LOAD[16], STORE[16]
     load_granule = LOAD_SHARED[16]
     store_word, store_eight, store_granule = STORE_SHARED[4], STORE_SHARED[8], STORE_SHARED[16]
-    across = tile_columns // vector // _SPREAD
-    load_steps = tile_rows // packed // 4 * across
-    granules = pitch // 16 // _SPREAD
-    store_steps = granules * (tile_columns // 4)
+    lane_vectors = min(_SPREAD, tile_columns // vector)
+    lane_rows = _WARP // lane_vectors
+    across = tile_columns // vector // lane_vectors
+    load_steps = tile_rows // packed // lane_rows * across
+    lane_granules = min(_SPREAD, pitch // 16)
+    lane_columns = _WARP // lane_granules
+    granules = pitch // 16 // lane_granules
+    store_steps = granules * (tile_columns // lane_columns)
 
     @device_function
     def put_words(at: Any, w0: Any, w1: Any, w2: Any, w3: Any) -> None:
@@ -128,13 +132,13 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kernel:
     @device_function
     def place_of(step: Any, lane: Any) -> Any:
         """Give the row and the vector that a lane takes in a step."""
-        row = (step // across * 4 + lane // _SPREAD) * packed
-        return row, step % across * _SPREAD + (lane & (_SPREAD - 1))
+        row = (step // across * lane_rows + lane // lane_vectors) * packed
+        return row, step % across * lane_vectors + (lane & (lane_vectors - 1))
 
     @device_function
     def cell_of(memory: Any, row: Any, number: Any) -> Any:
         """Give where the first element of a vector is in shared memory."""
-        granule = (row // vector) ^ (number & (_SPREAD - 1))
+        granule = (row // vector) ^ (number & (lane_granules - 1))
         return memory + number * (vector * pitch) + granule * 16 + row % vector * width
 
     @device_function
@@ -183,10 +187,10 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kernel:
         cuda.syncthreads()
         lane, warp = cuda.threadIdx.x & (_WARP - 1), cuda.threadIdx.x // _WARP
         for step in range(warp, store_steps, _WARPS):
-            granule = step % granules * _SPREAD + (lane & (_SPREAD - 1))
-            column = step // granules * 4 + lane // _SPREAD
+            granule = step % granules * lane_granules + (lane & (lane_granules - 1))
+            column = step // granules * lane_columns + lane // lane_granules
             if granule * vector < rows and column < columns:
-                swapped = granule ^ ((column // vector) & (_SPREAD - 1))
+                swapped = granule ^ ((column // vector) & (lane_granules - 1))
                 value = load_granule(memory + column * pitch + swapped * 16)
                 store(destination + d + load_int64(column_places + 8 * column) + granule * 16, value)
 

@@ -34,6 +34,10 @@ STAGE_BYTES = 16 << 10
 #: Rows and columns of a tile that moves 16 bytes at a time, by width: 16 KiB.
 VECTOR_TILES = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 64), 16: (32, 32)}
 
+#: The same where there are at most `FEW_BYTES` of rows, and of columns.
+SHORT_TILES = {1: (64, 256), 2: (32, 256), 4: (16, 256), 8: (8, 256), 16: (4, 256)}
+NARROW_TILES = {1: (256, 64), 2: (256, 32), 4: (256, 16), 8: (256, 8), 16: (256, 4)}
+
 #: Rows and columns of a tile that moves element by element, by width.
 SCALAR_TILES = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32), 16: (16, 16)}
 
@@ -48,6 +52,8 @@ class Tile:
         How many there are in all.
     tile_rows, tile_columns : int
         Of one tile; the last tiles may have fewer.
+    room : pair of int
+        The most rows and columns that the kernel's tiles hold.
     row_places : tuple of int
         Where each row of a tile starts, in bytes: in the source, or where rows part, in the destination.
     column_places : tuple of int
@@ -58,6 +64,7 @@ class Tile:
     columns: int
     tile_rows: int
     tile_columns: int
+    room: tuple[int, int]
     row_places: tuple[int, ...]
     column_places: tuple[int, ...] = ()
 
@@ -301,7 +308,7 @@ def _staging(
     tiles = Loop(blocks, tile_columns * source_stride, tile_columns * destination_stride)
     others = _ordered(k for k in nest.loops if k is not along and k not in few)
     row_places = tuple(place[1 if apart else 0] for place in places.places)
-    tile = Tile(count, along.size, count, tile_columns, row_places)
+    tile = Tile(count, along.size, count, tile_columns, (count, tile_columns), row_places)
     kernel = "unstage" if apart else "stage"
     loops = (tiles, Loop(1, 0, 0), *others)
     return Launch(kernel, width, loops, nest.source_start, nest.destination_start, why, vectors, 0, tile)
@@ -344,18 +351,20 @@ def _transposing(nest: Nest, width: int, alignment: int) -> Launch:
     row = next(k for k in nest.loops if k.destination_stride == width and k is not column)
     rows, columns = _rows_and_columns(nest.loops, row, column, width)
     others = [k for k in nest.loops if k not in (*rows, *columns)]
-    why = (
-        f"{width * math.prod(k.size for k in columns)} bytes contiguous in the source become "
-        f"{width * math.prod(k.size for k in rows)} contiguous in the destination"
-    )
-    for vectors, tiles in ((True, VECTOR_TILES), (False, SCALAR_TILES)):
-        row_block, column_block = _block(rows, tiles[width][0]), _block(columns, tiles[width][1])
+    row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
+    why = f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination"
+    short, narrow = row_bytes <= FEW_BYTES, column_bytes <= FEW_BYTES
+    vector_tiles = VECTOR_TILES if short == narrow else SHORT_TILES if short else NARROW_TILES
+    for vectors, tiles in ((True, vector_tiles), (False, SCALAR_TILES)):
+        room = tiles[width]
+        row_block, column_block = _block(rows, room[0]), _block(columns, room[1])
         outer = (column_block.steps, row_block.steps, *_ordered((*others, *row_block.outer, *column_block.outer)))
         tile = Tile(
             row_block.count,
             column_block.count,
             len(row_block.places),
             len(column_block.places),
+            room,
             tuple(source for source, _ in row_block.places),
             tuple(destination for _, destination in column_block.places),
         )
