@@ -96,6 +96,8 @@ def blocked_transposes(width: int, seed: int) -> Iterator[Case]:
     rng = random.Random(seed)
     block = SMALL_BLOCK_BYTES // width
     line = per_line(width)
+    both = block + 3, block + line // 2 + 1
+    yield Case("transpose", width, Nest(loops((both[0], both[1] + 5, 1), (both[1], 1, both[0] + 2))))
     for remainder in range(line + 2):
         rows = block * rng.choice((1, 2, 3)) + remainder
         columns = rng.choice((2 + remainder, line + 1, block + 1, 2 * block + line))
