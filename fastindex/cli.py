@@ -104,6 +104,11 @@ def _close_stdout() -> None:
 
 def _fail(message: str, status: int) -> None:
     click.echo(f"fastindex: {message}", err=True)
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        _close_stdout()
     sys.exit(status)
 
 

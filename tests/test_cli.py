@@ -498,18 +498,22 @@ def test_a_signal_leaves_nothing_behind(large: Path, tmp_path: Path, number: int
     assert target.read_bytes() == b"before"
 
 
-def test_a_reader_that_has_gone() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone(unbuffered: str) -> None:
     reader, writer = os.pipe()
-    process = start("show", "f32[60,60]", stdout=writer, stderr=subprocess.PIPE)
+    variables = {"PYTHONUNBUFFERED": unbuffered}
+    process = start("show", "f32[60,60]", stdout=writer, stderr=subprocess.PIPE, variables=variables)
     os.close(reader)
     os.close(writer)
     assert process.communicate(timeout=60)[1] == b""
     assert process.returncode == 141
 
 
-def test_a_full_device_for_stdout() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_device_for_stdout(unbuffered: str) -> None:
     with open("/dev/full", "wb") as full:
-        process = start("info", SHAPE, stdout=full, stderr=subprocess.PIPE)
+        variables = {"PYTHONUNBUFFERED": unbuffered}
+        process = start("info", SHAPE, stdout=full, stderr=subprocess.PIPE, variables=variables)
         assert process.communicate(timeout=60)[1] == b"fastindex: No space left on device\n"
     assert process.returncode == 1
 
