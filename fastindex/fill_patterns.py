@@ -76,6 +76,9 @@ def _float_extreme(dtype: np.dtype[Any], name: str) -> Any:
 
 def _pattern_of(element_type: ElementType, fill: Any) -> bytes:
     dtype = element_type.numpy_dtype
+    if isinstance(fill, int) and (element_type.is_integral or dtype.kind == "b"):
+        # Of any size, also one that no dtype holds.
+        return _integer_pattern(element_type, fill)
     value = np.asarray(fill)
     if value.ndim != 0 or value.dtype.kind not in "biufcV":
         raise ArgumentTypeError(f"fill must be one number, got {fill!r}")
@@ -90,9 +93,13 @@ def _pattern_of(element_type: ElementType, fill: Any) -> bytes:
 
 
 def _integer_pattern(element_type: ElementType, fill: Any) -> bytes:
-    number = int(fill)
     bits, signed = element_type.bits, element_type.name.startswith("s")
     low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
+    try:
+        number = int(fill)
+    except (ValueError, OverflowError):
+        # Not a number, or infinite.
+        number = high
     if number != fill or not low <= number < high:
         raise FastIndexError(f"fill must be an integer from {low} to {high - 1} for {element_type}, got {fill!r}")
     mask = (1 << max(bits, 8)) - 1 if bits >= 8 else (1 << bits) - 1
