@@ -9,6 +9,7 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 import reference
@@ -17,6 +18,7 @@ from jax.experimental.layout import Format
 from jax.experimental.layout import Layout as JaxLayout
 
 import fastindex as fi
+from fastindex.cuda_arrays import dlpack_dtype, dlpack_tensor, is_cuda_array
 from fastindex.interop import layout_from_jax
 
 
@@ -107,3 +109,10 @@ def test_arrays_are_taken_where_numpy_s_are() -> None:
     text = "bf16[3,5]{1,0:T(2,2)}"
     assert np.array_equal(fi.unpack(fi.pack(x, text), text), np.asarray(x))
     assert list(fi.linear_index(text, (jnp.array([1, 2]), jnp.array([1, 2])))) == [3, 16]
+
+
+def test_host_arrays_as_the_gpu_functions_see_them() -> None:
+    array = jax.device_put(np.zeros((2, 3), ml_dtypes.bfloat16), jax.devices("cpu")[0])
+    assert not is_cuda_array(array)
+    tensor = dlpack_tensor(array.__dlpack__())
+    assert dlpack_dtype(tensor.code, tensor.bits) == ml_dtypes.bfloat16
