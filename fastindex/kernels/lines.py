@@ -1,4 +1,4 @@
-"""Writing runs of bytes as whole cache lines.
+"""Writing runs of bytes as whole cache lines, and turning staged lines into such runs.
 
 A line that is written whole and past the cache costs one transfer; a line that is written in part is read first. So
 what a kernel produces is gathered until lines are complete, and only the two ends of a run are written in part.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.kernels.simd import copy_vector, stream_line
+from fastindex.kernels.simd import copy_vector, literal, stream_line, transpose_stage
 
 
 @njit(nogil=True)
@@ -48,3 +48,14 @@ def copy_run(target, source, size_bytes, streamed):  # type: ignore[no-untyped-d
         for at in range(head, lines_end, 64):
             copy_vector(target + at, source + at, 64)
     copy_short(target + lines_end, source + lines_end, size_bytes - lines_end)
+
+
+@njit(nogil=True)
+def transpose_square(width, target, pitch_bytes, stage):  # type: ignore[no-untyped-def]
+    """Transpose a square of staged rows, a line each, into a line of each column, `pitch_bytes` apart."""
+    w = literal(width)
+    if w <= 2:
+        for part in range(4):
+            transpose_stage(width, target + part * (16 // w) * pitch_bytes, pitch_bytes, stage + 16 * part)
+    else:
+        transpose_stage(width, target, pitch_bytes, stage)

@@ -315,17 +315,17 @@ def transpose_rows(
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def transpose_stage(typingctx: Any, width: Any, target: Any, pitch_bytes: Any, stage: Any) -> Any:
-    """Transpose one square of staged rows, a line each, into a line of each column, `pitch_bytes` apart."""
+    """Transpose staged rows, a line apart, into a line of each column, `pitch_bytes` apart.
+
+    One square; where `width` is 1 or 2, the columns in 16 bytes of it, a quarter.
+    """
     size = width.literal_value
     lines = _Lines(size)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, target, pitch, stage = arguments
         if size <= 2:
-            columns = []
-            for part in range(0, LINE_BYTES, 16):
-                quads = _gather_lanes(builder, _offset(builder, stage, part), 0, size)
-                columns += _lane_transpose(builder, quads, size)
+            columns = _lane_transpose(builder, _gather_lanes(builder, stage, 0, size), size)
         else:
             rows = [lines.load(builder, _offset(builder, stage, LINE_BYTES * i)) for i in range(lines.count)]
             columns = lines.transpose(builder, rows)

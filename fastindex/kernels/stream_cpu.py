@@ -11,7 +11,7 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.lines import copy_run, copy_short
+from fastindex.kernels.lines import copy_run, copy_short, transpose_square
 from fastindex.kernels.simd import (
     byte_at,
     compress_line,
@@ -29,7 +29,6 @@ from fastindex.kernels.simd import (
     set_entry,
     stream_line,
     transpose_rows,
-    transpose_stage,
 )
 
 #: Places in the `geometry` array of a stream.
@@ -37,9 +36,6 @@ CHUNK_BLOCK, CHUNK_COUNT, CHUNK_SOURCE_STEP, CHUNK_TARGET_STEP, RUN, WAYS, STREA
 
 #: Said of chunks that go through the source in order, not through the destination.
 APART = -1
-
-#: The most bytes of a column that `assemble_chunks` takes.
-MOST_COLUMN_BYTES = 1024
 
 # Lines are written when this many bytes are pending: reading a line back at once would wait for its stores.
 _PENDING_BYTES = 1024
@@ -235,7 +231,7 @@ def _append_transposed(width, line, pending, fill, skip, source, rows, row_count
                         copy_vector(stage + 64 * i, read + entry(rows, first + i), 64)
                     else:
                         copy_short(stage + 64 * i, read + entry(rows, first + i), count * w)
-                transpose_stage(width, place, column_bytes, stage)
+                transpose_square(width, place, column_bytes, stage)
         fill += count * column_bytes
         if fill >= _PENDING_BYTES:
             line, fill, skip = _drain(line, pending, fill, skip, streamed)

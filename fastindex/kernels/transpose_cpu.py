@@ -13,7 +13,7 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.lines import copy_run, copy_short
+from fastindex.kernels.lines import copy_run, copy_short, transpose_square
 from fastindex.kernels.simd import (
     copy_vector,
     entry,
@@ -23,7 +23,6 @@ from fastindex.kernels.simd import (
     set_entry,
     stream_line,
     transpose_rows,
-    transpose_stage,
     transpose_stage_lanes,
 )
 
@@ -87,7 +86,7 @@ def _edge_band(width, target, source, rows, columns, band, counts, streamed, scr
         count = min(per_line, column_count - column)
         _stage_rows(width, scratch, source + column * w, rows, first, rows_end, count)
         for square in range(squares):
-            transpose_stage(width, transposed + 64 * square, pitch, scratch + square * 4096 // w)
+            transpose_square(width, transposed + 64 * square, pitch, scratch + square * 4096 // w)
         for j in range(count):
             start = target + entry(columns, column + j) + first * w
             begin = (-start) & 63 if begins_on_lines else 0
@@ -143,7 +142,7 @@ def _shifted_band(width, target, source, rows, columns, band, scratch):  # type:
         if w <= 2:
             _stage_rows(width, scratch, read, rows, first, end, per_line)
             for square in range(3):
-                transpose_stage(width, transposed + 64 * square, _PITCH_BYTES, scratch + square * 4096 // w)
+                transpose_square(width, transposed + 64 * square, _PITCH_BYTES, scratch + square * 4096 // w)
         else:
             table = rows + 8 * first
             # The band before has read the first square.

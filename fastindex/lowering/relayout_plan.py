@@ -28,6 +28,7 @@ POWERS_OF_TWO = (2, 4, 8, 16, 32)
 
 _LINE_BYTES = 64
 _RUN_BYTES = 64 << 10
+_STREAM_PIECE_BYTES = 1 << 20
 _CHUNKS = 1024
 # A task of a transpose reads few rows at a time, far along them. Where lines of columns do not begin together, rows
 # are read a second time for the next lines, and had better still be in the cache.
@@ -174,9 +175,11 @@ def _copying_passes(nest: Nest, width: int, streamed: bool) -> Iterator[Pass]:
         row_bytes = row_count * width
         few = row_bytes < 2 * _LINE_BYTES or (row_bytes <= _COLUMN_STREAM_BYTES and row_bytes % _LINE_BYTES)
         if few and column.destination_stride == row_bytes:
-            yield _interleave_pass(nest, rows, column, width, streamed)
+            for cut in _cut(nest, column, _STREAM_PIECE_BYTES // row_bytes):
+                yield _interleave_pass(cut, rows, column, width, streamed)
         elif column_count * width < _LINE_BYTES and row.source_stride == column_count * width:
-            yield _deal_pass(nest, columns, row, width, streamed)
+            for cut in _cut(nest, row, _STREAM_PIECE_BYTES // (column_count * width)):
+                yield _deal_pass(cut, columns, row, width, streamed)
         else:
             yield _transpose_pass(nest, rows, columns, width, streamed)
 
@@ -325,8 +328,7 @@ def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str) -> tuple[Pas
 
 
 def _strided_pass(nest: Nest, along: Loop, width: int) -> Pass:
-    strides = along.source_stride, along.destination_stride
-    loop = next(k for k in nest.loops if (k.source_stride, k.destination_stride) == strides)
+    loop = _along(nest, along)
     outer = _without(nest.loops, (loop,))
     return Pass(
         "strided",
@@ -343,7 +345,14 @@ def _strided_pass(nest: Nest, along: Loop, width: int) -> Pass:
     )
 
 
+def _along(nest: Nest, whole: Loop) -> Loop:
+    """Give the loop of a nest that is what `_cut` left of a whole one."""
+    strides = whole.source_stride, whole.destination_stride
+    return next(k for k in nest.loops if (k.source_stride, k.destination_stride) == strides)
+
+
 def _interleave_pass(nest: Nest, rows: Sequence[Loop], column: Loop, width: int, streamed: bool) -> Pass:
+    column = _along(nest, column)
     offsets = _blocks(rows, _COLUMN_STREAM_BYTES).offsets[:, 0].copy()
     ways = len(offsets)
     if ways not in POWERS_OF_TWO or ways * width > _LINE_BYTES // 2:
@@ -358,6 +367,7 @@ def _interleave_pass(nest: Nest, rows: Sequence[Loop], column: Loop, width: int,
 
 
 def _deal_pass(nest: Nest, columns: Sequence[Loop], row: Loop, width: int, streamed: bool) -> Pass:
+    row = _along(nest, row)
     offsets = _blocks(columns, _LINE_BYTES).offsets[:, 1].copy()
     why = f"{len(offsets)} columns next to each other in the source"
     ways, piece = len(offsets), row.size * width
