@@ -89,7 +89,7 @@ def _prefetch_ends(target, size):  # type: ignore[no-untyped-def]
         prefetch_to_write(target + size)
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _append_run(line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
     """Append bytes that are contiguous in the source; give the new line, fill and skip."""
     if size < _PENDING_BYTES and (fill or size & 63):
@@ -117,7 +117,7 @@ def _append_run(line, pending, fill, skip, source, size, streamed):  # type: ign
     return line + lines, size - lines, 0
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _append_expanded(bits, line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
     """Append `size` packed elements, a byte each; give the new line, fill and skip."""
     per_byte = 8 // literal(bits)
@@ -139,7 +139,7 @@ def _append_expanded(bits, line, pending, fill, skip, source, size, streamed):  
     return line, fill, skip
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _append_compressed(bits, line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
     """Append `size` elements of a byte each, packed; give the new line, fill and skip."""
     per_byte = 8 // literal(bits)
@@ -159,7 +159,7 @@ def _append_compressed(bits, line, pending, fill, skip, source, size, streamed):
     return line, fill, skip
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _interleave_run(width, ways, target, source, rows, run, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write `run` elements of each of some rows, in turn; whole lines straight from registers.
 
@@ -193,7 +193,7 @@ def _interleave_run(width, ways, target, source, rows, run, streamed, scratch): 
         copy_run(target + column * column_bytes, scratch + (column - last) * column_bytes, rest, streamed)
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _append_columns(width, line, pending, fill, skip, source, rows, row_count, run, streamed):  # type: ignore[no-untyped-def]
     """Append `run` elements of each of some rows, in turn, one by one; give the new line, fill and skip."""
     w = literal(width)
@@ -206,7 +206,7 @@ def _append_columns(width, line, pending, fill, skip, source, rows, row_count, r
     return line, fill, skip
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _append_transposed(width, line, pending, fill, skip, source, rows, row_count, run, streamed):  # type: ignore[no-untyped-def]
     """Append the columns of some rows, each column contiguous; give the new line, fill and skip.
 
@@ -238,7 +238,7 @@ def _append_transposed(width, line, pending, fill, skip, source, rows, row_count
     return line, fill, skip
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _start_of_block(source, target, outer, geometry, task):  # type: ignore[no-untyped-def]
     """Give where the blocks of a task start, and how many chunks it has."""
     block = geometry[CHUNK_BLOCK]
@@ -390,7 +390,7 @@ def interleave_chunks(width, ways, target, source, outer, chunks, rows, geometry
     fence()
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _deal_direct(width, ways, target, rows, source, run, streamed, scratch):  # type: ignore[no-untyped-def]
     """Deal a stream out to rows that all begin equally far from a line boundary, whole lines from registers."""
     w, count = literal(width), literal(ways)
@@ -419,7 +419,7 @@ def _deal_direct(width, ways, target, rows, source, run, streamed, scratch):  # 
             copy_short(target + entry(rows, i) + column * w, rest, (run - column) * w)
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _deal_pieces(width, ways, target, rows, count, source, run, streamed, scratch):  # type: ignore[no-untyped-def]
     """Deal a stream out to any rows, a piece of each after the other."""
     w = literal(width)

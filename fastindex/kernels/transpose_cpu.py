@@ -97,7 +97,7 @@ def _edge_band(width, target, source, rows, columns, band, counts, streamed, scr
                 copy_run(start + begin, transposed + j * pitch + begin, end - begin, streamed)
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _whole_band(width, target, source, rows, columns, band, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write two whole lines of each column; `band` is (first row, column to align to, number of columns)."""
     w = literal(width)
@@ -127,7 +127,7 @@ def _whole_band(width, target, source, rows, columns, band, streamed, scratch): 
         column = min(column_first if column < column_first else column + per_line, last)
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _shifted_band(width, target, source, rows, columns, band, scratch):  # type: ignore[no-untyped-def]
     """Write two whole lines of each column, which begin up to a line later than the first row, each by its own."""
     w = literal(width)
@@ -162,7 +162,7 @@ def _shifted_band(width, target, source, rows, columns, band, scratch):  # type:
         column = min(column_first if column < column_first else column + per_line, last)
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _aligned_panel(width, target, source, rows, columns, lead, panel, column_first, streamed, scratch):  # type: ignore[no-untyped-def]
     """A panel whose columns all have a line boundary `lead` rows after their first."""
     w = literal(width)
@@ -190,7 +190,7 @@ def _aligned_panel(width, target, source, rows, columns, lead, panel, column_fir
         first += window
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _shifted_panel(width, target, source, rows, columns, panel, column_first, scratch):  # type: ignore[no-untyped-def]
     """A panel each of whose columns has its line boundaries elsewhere."""
     per_line = 64 // literal(width)
@@ -211,7 +211,7 @@ def _shifted_panel(width, target, source, rows, columns, panel, column_first, sc
         first += window
 
 
-@njit(nogil=True)
+@njit(nogil=True, inline="always")
 def _panel(width, target, source, rows, columns, panel, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
     """Cut a panel into bands; `panel` is (rows, columns, whether the first of its columns, rows that follow)."""
     w = literal(width)
@@ -223,29 +223,6 @@ def _panel(width, target, source, rows, columns, panel, aligned, streamed, scrat
         _aligned_panel(width, target, source, rows, columns, lead, panel, column_first, streamed, scratch)
     else:
         _shifted_panel(width, target, source, rows, columns, panel, column_first, scratch)
-
-
-@njit(nogil=True)
-def _joined_panel(width, target, source, rows, columns, panel, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
-    """A panel whose columns follow each other: each ends with the line that the next one begins.
-
-    `panel` is (rows, columns, whether its first column is the first of all, whether its last is the last).
-    """
-    w = literal(width)
-    row_count, column_count, is_first, is_last = panel
-    if is_first and streamed:
-        # Up to the first line boundary.
-        band, counts = (0, 0, False, True), (row_count, 1)
-        _edge_band(width, target, source, rows, columns, band, counts, streamed, scratch)
-    if is_last:
-        column_count -= 1
-    if column_count:
-        whole = (row_count, column_count, False, 64 // w)
-        _panel(width, target, source, rows, columns, whole, aligned, streamed, scratch)
-    if is_last:
-        rest = (row_count, 1, False, 0)
-        read, places = source + column_count * w, columns + 8 * column_count
-        _panel(width, target, read, rows, places, rest, aligned, streamed, scratch)
 
 
 @kernel()
@@ -291,9 +268,20 @@ def transpose_panels(width, target, source, outer, rows, columns, geometry, scra
         )
         aligned, streamed = geometry[COLUMNS_ALIGNED] != 0, geometry[STREAMED] != 0
         tables = rows.ctypes.data, columns.ctypes.data
-        if geometry[COLUMNS_JOINED]:
-            joined = (panel[0], panel[1], column_index == 0, column_index == column_blocks - 1)
-            _joined_panel(width, at_target, at_source, tables[0], tables[1], joined, aligned, streamed, scratch)
-        else:
-            _panel(width, at_target, at_source, tables[0], tables[1], panel, aligned, streamed, scratch)
+        joined = geometry[COLUMNS_JOINED] != 0
+        is_last = column_index == column_blocks - 1
+        if joined and streamed and column_index == 0:
+            # Up to the first line boundary; after that, each column ends with the line that the next one begins.
+            ends = (panel[0], 1)
+            _edge_band(width, at_target, at_source, tables[0], tables[1], (0, 0, False, True), ends, True, scratch)
+        for part in range(2 if joined and is_last else 1):
+            offset = (panel[1] - 1) * part
+            counts = (panel[0], panel[1], panel[2], panel[3])
+            if joined and part == 0:
+                counts = (panel[0], panel[1] - is_last, False, 64 // w)
+            elif joined:
+                counts = (panel[0], 1, False, 0)
+            if counts[1]:
+                read, places = at_source + offset * w, tables[1] + 8 * offset
+                _panel(width, at_target, read, tables[0], places, counts, aligned, streamed, scratch)
     fence()
