@@ -99,7 +99,7 @@ def test_too_small_a_magic_number_shows():
     """Planted: rounded down instead of up."""
     constants = division(7, 1000)
     result = np.empty(1, np.int64)
-    divide(np.array([994]), result, constants.magic - 1, constants.shift, 0)
+    divide(np.array([994]), result, constants.magic - 1, constants.shift, False)
     assert result[0] != 142
 
 
