@@ -43,7 +43,7 @@ def signed(number):
 def quotients(numerators, divisor, limit):
     constants = division(divisor, limit)
     result = np.empty(len(numerators), np.int64)
-    divide(np.array(numerators), result, signed(constants.magic), constants.shift, constants.wide)
+    divide(np.array(numerators), result, signed(constants.magic), constants.shift, int(constants.wide))
     return result.tolist()
 
 
@@ -99,7 +99,7 @@ def test_too_small_a_magic_number_shows():
     """Planted: rounded down instead of up."""
     constants = division(7, 1000)
     result = np.empty(1, np.int64)
-    divide(np.array([994]), result, constants.magic - 1, constants.shift, False)
+    divide(np.array([994]), result, constants.magic - 1, constants.shift, 0)
     assert result[0] != 142
 
 
