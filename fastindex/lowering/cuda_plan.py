@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, in_bytes, rows_and_columns
 
 #: More steps than this do not fit the divisions of a kernel: such a nest is cut.
 MOST_UNITS = 1 << 30
@@ -132,15 +132,10 @@ def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) ->
     ...     print(launch.describe())
     weave, 2-byte units, 16 bytes at once, 1024 units: 2 rows next to each other in the destination
     """
-    found = [launch for nest in loops.copies for launch in _copying(_in_bytes(nest, width), width, alignment)]
+    found = [launch for nest in loops.copies for launch in _copying(in_bytes(nest, width), width, alignment)]
     for nest in loops.fills:
-        found += _filling(_in_bytes(nest, width), width, alignment)
+        found += _filling(in_bytes(nest, width), width, alignment)
     return tuple(found)
-
-
-def _in_bytes(nest: Nest, width: int) -> Nest:
-    loops = (Loop(k.size, k.source_stride * width, k.destination_stride * width) for k in nest.loops)
-    return Nest(tuple(loops), nest.source_start * width, nest.destination_start * width)
 
 
 def _numbers(nest: Nest, besides: Loop | None = None) -> list[int]:
@@ -216,7 +211,7 @@ def _copying(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
 
 def _turning(nest: Nest, row: Loop, column: Loop, width: int, alignment: int) -> Iterator[Launch]:
     """Choose for a nest whose `row` is contiguous in the destination and whose `column` is in the source."""
-    rows, columns = _rows_and_columns(nest.loops, row, column, width)
+    rows, columns = rows_and_columns(nest.loops, row, column, width)
     row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
     if row_bytes < FEW_BYTES and width < VECTOR_BYTES and column.destination_stride == row_bytes:
         yield from _weaving(nest, rows, column, width, alignment, apart=False)
@@ -227,26 +222,6 @@ def _turning(nest: Nest, row: Loop, column: Loop, width: int, alignment: int) ->
             yield _transposing(piece, width, alignment)
     else:
         yield from _flat("copy", width, nest, "unit by unit: neither side keeps enough together")
-
-
-def _rows_and_columns(
-    loops: Sequence[Loop], row: Loop, column: Loop, width: int
-) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
-    """Extend rows along the destination and columns along the source, the shorter first, while they continue."""
-    rows, columns = [row], [column]
-    free = [loop for loop in loops if loop not in (row, column)]
-    while True:
-        row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
-        next_row = next((k for k in free if k.destination_stride == row_bytes), None)
-        next_column = next((k for k in free if k.source_stride == column_bytes), None)
-        if next_row is not None and (next_column is None or row_bytes <= column_bytes):
-            rows.append(next_row)
-            free.remove(next_row)
-        elif next_column is not None:
-            columns.append(next_column)
-            free.remove(next_column)
-        else:
-            return tuple(rows), tuple(columns)
 
 
 def _weaving(nest: Nest, few: Sequence[Loop], along: Loop, width: int, alignment: int, apart: bool) -> Iterator[Launch]:
@@ -349,7 +324,7 @@ def _block(loops: Sequence[Loop], most: int) -> _Block:
 def _transposing(nest: Nest, width: int, alignment: int) -> Launch:
     column = next(k for k in nest.loops if k.source_stride == width)
     row = next(k for k in nest.loops if k.destination_stride == width and k is not column)
-    rows, columns = _rows_and_columns(nest.loops, row, column, width)
+    rows, columns = rows_and_columns(nest.loops, row, column, width)
     others = [k for k in nest.loops if k not in (*rows, *columns)]
     row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
     why = f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination"

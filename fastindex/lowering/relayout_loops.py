@@ -385,3 +385,44 @@ def _holes(extent: int, places: Sequence[_Place]) -> Iterator[Nest]:
 
 def _slot_of(value: int, places: Iterable[_Place]) -> int:
     return sum(value // p.low % p.used * p.stride for p in places)
+
+
+def in_bytes(nest: Nest, width: int) -> Nest:
+    """Give a nest of elements of `width` bytes with its strides and starts in bytes.
+
+    Examples
+    --------
+    >>> in_bytes(Nest((Loop(3, 1, 2),), 0, 5), 4)
+    Nest(loops=(Loop(size=3, source_stride=4, destination_stride=8),), source_start=0, destination_start=20)
+    """
+    loops = (Loop(k.size, k.source_stride * width, k.destination_stride * width) for k in nest.loops)
+    return Nest(tuple(loops), nest.source_start * width, nest.destination_start * width)
+
+
+def rows_and_columns(
+    loops: Sequence[Loop], row: Loop, column: Loop, width: int
+) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+    """Extend rows along the destination and columns along the source, the shorter first, while they continue.
+
+    Strides are in bytes, `width` is the bytes of an element.
+
+    Examples
+    --------
+    >>> row, column, outer = Loop(2, 24, 1), Loop(3, 1, 8), Loop(4, 48, 2)
+    >>> rows_and_columns((row, column, outer), row, column, 1)[0] == (row, outer)
+    True
+    """
+    rows, columns = [row], [column]
+    free = [loop for loop in loops if loop not in (row, column)]
+    while True:
+        row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
+        next_row = next((k for k in free if k.destination_stride == row_bytes), None)
+        next_column = next((k for k in free if k.source_stride == column_bytes), None)
+        if next_row is not None and (next_column is None or row_bytes <= column_bytes):
+            rows.append(next_row)
+            free.remove(next_row)
+        elif next_column is not None:
+            columns.append(next_column)
+            free.remove(next_column)
+        else:
+            return tuple(rows), tuple(columns)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, grouped
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, grouped, in_bytes, rows_and_columns
 
 #: A destination of at least this many bytes is written past the cache.
 STREAMED_BYTES = 8 << 20
@@ -117,15 +117,10 @@ def passes(loops: RelayoutLoops, width: int) -> tuple[Pass, ...]:
     """
     total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
     streamed = total >= STREAMED_BYTES
-    copies = [_in_bytes(nest, width) for nest in loops.copies]
+    copies = [in_bytes(nest, width) for nest in loops.copies]
     found = [step for nest in copies for step in _copying_passes(nest, width, streamed)]
-    found += [_fill_pass(_in_bytes(nest, width), width, streamed) for nest in loops.fills]
+    found += [_fill_pass(in_bytes(nest, width), width, streamed) for nest in loops.fills]
     return tuple(found)
-
-
-def _in_bytes(nest: Nest, width: int) -> Nest:
-    loops = (Loop(k.size, k.source_stride * width, k.destination_stride * width) for k in nest.loops)
-    return Nest(tuple(loops), nest.source_start * width, nest.destination_start * width)
 
 
 def _cut(nest: Nest, loop: Loop, piece: int) -> Iterator[Nest]:
@@ -170,7 +165,7 @@ def _copying_passes(nest: Nest, width: int, streamed: bool) -> Iterator[Pass]:
         for cut in _cut(nest, longest, _RUN_BYTES // width):
             yield _strided_pass(cut, longest, width)
     else:
-        rows, columns = _rows_and_columns(loops, row, column, width)
+        rows, columns = rows_and_columns(loops, row, column, width)
         row_count, column_count = (math.prod(k.size for k in chosen) for chosen in (rows, columns))
         row_bytes = row_count * width
         few = row_bytes < 2 * _LINE_BYTES or (row_bytes <= _COLUMN_STREAM_BYTES and row_bytes % _LINE_BYTES)
@@ -192,26 +187,6 @@ def _cut_into_blocks(nest: Nest, run_bytes: int) -> Iterator[Nest]:
         yield nest
         return
     yield from _cut(nest, row, max(2, _BLOCK_BYTES // run_bytes))
-
-
-def _rows_and_columns(
-    loops: Sequence[Loop], row: Loop, column: Loop, width: int
-) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
-    """Extend rows along the destination and columns along the source, the shorter first, while they continue."""
-    rows, columns = [row], [column]
-    free = [loop for loop in loops if loop not in (row, column)]
-    while True:
-        row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
-        next_row = next((k for k in free if k.destination_stride == row_bytes), None)
-        next_column = next((k for k in free if k.source_stride == column_bytes), None)
-        if next_row is not None and (next_column is None or row_bytes <= column_bytes):
-            rows.append(next_row)
-            free.remove(next_row)
-        elif next_column is not None:
-            columns.append(next_column)
-            free.remove(next_column)
-        else:
-            return tuple(rows), tuple(columns)
 
 
 def _blocks(loops: Sequence[Loop], most: int) -> _Blocks:
