@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.array_address import address_of
 from fastindex.buffers import require_movable_pair
 from fastindex.fill_patterns import fill_pattern
 from fastindex.lowering.element_bits import SlotFormat, slot_format
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced, grouped, relayout_loops
 from fastindex.lowering.relayout_plan import Pass, passes
-from fastindex.relayout_execution import address_of, kernel_of, move_slots, run_pass
+from fastindex.relayout_execution import kernel_of, move_slots, run_pass
 from fastindex.shape import Shape
 from fastindex.threads import run_chunks, thread_count
 

@@ -125,7 +125,8 @@ def _alike(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
     """Whether a dtype is `wanted`, or its bits where a library lacks it."""
     if found == wanted:
         return True
-    return wanted.kind == "V" and found.itemsize == wanted.itemsize and found.kind in "uiV"
+    # NumPy's own types are what every library has.
+    return wanted.isbuiltin != 1 and found.itemsize == wanted.itemsize and found.kind in "uiV"
 
 
 def _buffer(buffer: Any, shape: Shape, name: str) -> DeviceArray:

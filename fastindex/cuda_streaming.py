@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.array_address import address_of
 from fastindex.buffers import (
     as_buffer_bytes,
     check_disjoint,
@@ -27,7 +28,6 @@ from fastindex.lowering.element_bits import slot_format
 from fastindex.lowering.relayout_loops import Nest, RelayoutLoops, Strides, grouped, relayout_loops
 from fastindex.lowering.relayout_plan import passes
 from fastindex.relayout_execution import Movement as HostMovement
-from fastindex.relayout_execution import address_of
 from fastindex.shape import Shape
 
 #: Memory for chunks where the caller says nothing.

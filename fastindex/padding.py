@@ -109,14 +109,10 @@ def padding_steps(shape: Shape) -> tuple[PaddingStep, ...]:
                 rounded = axis.size * axis.tile_size
                 if rounded != axis.whole.size:
                     dimensions = axis_dimensions(axis.whole)
-                    steps.append(
-                        PaddingStep("tile", dimensions, axis.whole.size, rounded, number, axis.tile_size)
-                    )
+                    steps.append(PaddingStep("tile", dimensions, axis.whole.size, rounded, number, axis.tile_size))
     without_tail = slot_count(axes, 1)
     if without_tail != slots:
-        steps.append(
-            PaddingStep("tail", (), without_tail, slots, -1, layout.tail_padding_alignment_in_elements)
-        )
+        steps.append(PaddingStep("tail", (), without_tail, slots, -1, layout.tail_padding_alignment_in_elements))
     return tuple(steps)
 
 
@@ -265,9 +261,7 @@ def _other_orders_and_tiles(shape: Shape) -> Iterator[tuple[str, Shape]]:
     for other in orders_of_two_minor(shape.rank) if shape.rank >= 3 else ():
         tiles = tpu_tiles(shape.element_bits, shape.dimensions, other) if on_tpu else layout.tiles
         names = ",".join(map(str, other))
-        description = f"use the order {{{names}}}" + (
-            f" and {_tiles_text(tiles)}" if tiles != layout.tiles else ""
-        )
+        description = f"use the order {{{names}}}" + (f" and {_tiles_text(tiles)}" if tiles != layout.tiles else "")
         yield description, _with_layout(shape, replace(layout, minor_to_major=other, tiles=tiles))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from fastindex.array_address import address_of
 from fastindex.execution import run
 from fastindex.kernels import element_moves, packed_bits, stream_cpu, transpose_cpu
 from fastindex.lowering.index_program import conversion_program
@@ -87,12 +88,6 @@ class _Scratch(threading.local):
 
 
 _scratch = _Scratch()
-
-
-def address_of(array: NDArray[Any]) -> int:
-    """Give the address of the first element."""
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _kernel_arguments(step: Pass) -> tuple[Callable[..., None], tuple[Any, ...], tuple[Any, ...], bool]:
@@ -193,15 +188,15 @@ def run_pass(step: Pass, source: int, destination: int, pattern: bytes, threads:
     else:
         source += step.source_start // (step.ways if step.kernel == "expand" else 1)
 
-    def task(first: int, last: int) -> None:
-        if scratch:
-            kernel(*head, destination, source, *tail, _scratch.address, first, last)
-        else:
-            kernel(*head, destination, source, *tail, first, last)
-
     if step.tasks * step.task_bytes <= SMALL_CALL_BYTES:
-        task(0, step.tasks)
+        own = (_scratch.address,) if scratch else ()
+        kernel(*head, destination, source, *tail, *own, 0, step.tasks)
         return
+
+    def task(first: int, last: int) -> None:
+        own = (_scratch.address,) if scratch else ()
+        kernel(*head, destination, source, *tail, *own, first, last)
+
     chunk = max(1, min(_CHUNK_BYTES // step.task_bytes, step.tasks))
     run_chunks(task, step.tasks, thread_count(threads), chunk)
 

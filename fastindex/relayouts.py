@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments import as_shape
+from fastindex.array_address import address_of
 from fastindex.buffers import (
     aligned_bytes,
     as_buffer_bytes,
@@ -26,7 +27,7 @@ from fastindex.cuda_arrays import on_gpu
 from fastindex.fill_patterns import fill_pattern
 from fastindex.lowering.element_bits import SlotFormat, slot_format
 from fastindex.lowering.relayout_loops import Strides
-from fastindex.relayout_execution import Bytes, Movement, address_of, compress, expand, movement, packed_movement
+from fastindex.relayout_execution import Bytes, Movement, compress, expand, movement, packed_movement
 from fastindex.shape import Shape
 from fastindex.threads import thread_count
 

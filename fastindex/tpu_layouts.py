@@ -72,9 +72,7 @@ def tpu_layout(element_type: ElementType, dimensions: Sequence[int]) -> Layout:
     return min(layouts, key=lambda layout: Shape(element_type, dimensions, layout).slot_count)
 
 
-def tpu_layout_in_order(
-    element_type: ElementType, dimensions: Sequence[int], minor_to_major: Sequence[int]
-) -> Layout:
+def tpu_layout_in_order(element_type: ElementType, dimensions: Sequence[int], minor_to_major: Sequence[int]) -> Layout:
     """Give the layout of an array whose order of dimensions is known.
 
     Examples

@@ -15,9 +15,10 @@ import reference
 from nest_places import byte_places, loops, places
 from numpy.typing import NDArray
 
+from fastindex.array_address import address_of
 from fastindex.lowering.relayout_loops import Nest, RelayoutLoops
 from fastindex.lowering.relayout_plan import Pass, packed_passes, passes
-from fastindex.relayout_execution import address_of, kernel_of, run_pass
+from fastindex.relayout_execution import kernel_of, run_pass
 
 Bytes = NDArray[np.uint8]
 

@@ -29,6 +29,7 @@ API = {
     "threads",
     "host_arrays",
     "arguments",
+    "array_address",
     "execution",
     "indexing",
     "numpy_dropins",
