@@ -32,7 +32,7 @@ from fastindex.kernels.simd import (
 )
 
 #: Places in the `geometry` array of a stream.
-CHUNK_BLOCK, CHUNK_COUNT, CHUNK_SOURCE_STEP, CHUNK_TARGET_STEP, RUN, WAYS, STREAMED = range(7)
+CHUNK_BLOCK, CHUNK_COUNT, CHUNK_SOURCE_STEP, CHUNK_TARGET_STEP, RUN, WAYS, STREAMED, READABLE = range(8)
 
 #: Said of chunks that go through the source in order, not through the destination.
 APART = -1
@@ -266,13 +266,14 @@ def copy_chunks(target, source, outer, chunks, geometry, scratch, first, last): 
     chunks : int64 array of (chunks of a block, 2)
         Byte offsets in the source and in the destination.
     geometry : int64 array
-        See the names of its places above; `RUN` is in bytes, `WAYS` is `APART` where chunks do not follow each other
-        in the destination.
+        See the names of its places above; `RUN` is in bytes, `READABLE` bytes may be read from `source` on, `WAYS` is
+        `APART` where chunks do not follow each other in the destination.
     scratch : int64
         Address of `SCRATCH_BYTES` bytes on a line boundary, for this thread alone.
     """
     run, streamed = geometry[RUN], geometry[STREAMED] != 0
     ahead, apart = _AHEAD_BYTES // run + 1, geometry[WAYS] == APART
+    readable = source + geometry[READABLE]
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = _start_of_block(source, target, outer, geometry, task)
@@ -290,7 +291,14 @@ def copy_chunks(target, source, outer, chunks, geometry, scratch, first, last): 
                 upcoming = at_source + chunks[x + ahead, 0]
                 for at in range(0, run, 64):
                     prefetch(upcoming + at)
-            line, fill, skip = _append_run(line, scratch, fill, skip, start, run, streamed)
+            if run < 64 and start + 64 <= readable:
+                # What is copied beyond the run, the next one overwrites.
+                copy_vector(scratch + fill, start, 64)
+                fill += run
+                if fill >= _PENDING_BYTES:
+                    line, fill, skip = _drain(line, scratch, fill, skip, streamed)
+            else:
+                line, fill, skip = _append_run(line, scratch, fill, skip, start, run, streamed)
             position += run
     _restart(line, scratch, fill, skip, streamed, 0)
     fence()

@@ -242,7 +242,17 @@ def _chunked(
     blocks = _blocks(_without(nest.loops, taken, by_source), most)
     if kernel == "copy" and by_source:
         ways = APART
-    geometry = (len(blocks.offsets), blocks.count, blocks.source_step, blocks.destination_step, run, ways, streamed)
+    readable = chunk_bytes + sum((k.size - 1) * max(k.source_stride, 0) for k in _without(nest.loops, taken))
+    geometry = (
+        len(blocks.offsets),
+        blocks.count,
+        blocks.source_step,
+        blocks.destination_step,
+        run,
+        ways,
+        streamed,
+        readable,
+    )
     return Pass(
         kernel,
         width,
