@@ -24,9 +24,9 @@ from fastindex.threads import run_chunks, thread_count
 Bytes = NDArray[np.uint8]
 
 #: Below this many bytes a call stays on the caller's thread.
-SMALL_CALL_BYTES = 1 << 20
+SMALL_CALL_BYTES = 2 << 20
 
-_CHUNK_BYTES = 1 << 18
+_CHUNK_BYTES = 1 << 20
 _GATHERED_SLOTS = 1 << 15
 _BITS_CHUNK = 1 << 20
 
