@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import types
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -39,7 +40,8 @@ from relayout_cases import (
     transposes,
 )
 
-from fastindex import relayout_execution
+import fastindex as fi
+from fastindex import relayout_execution, relayouts
 from fastindex.buffers import aligned_bytes
 from fastindex.lowering import relayout_plan
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
@@ -255,3 +257,45 @@ def test_kernels_touch_nothing_outside_their_arrays(end: str) -> None:
 @pytest.mark.parametrize("end", ["first", "last"])
 def test_such_pages_kill(end: str) -> None:
     assert run_fenced(end, "touch").returncode == -signal.SIGSEGV
+
+
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        ("u4[2000,33,8]{2,1,0:T(8,16)}", "u4[2000,33,8]{2,1,0:E(4)}"),
+        ("u4[2000,33,8]{2,1,0:E(4)}", "u4[2000,33,8]{1,2,0:T(8,16)}"),
+        ("u2[2000,33,8]{2,1,0:T(8,16)}", "u2[2000,33,8]{2,1,0:E(2)}"),
+        ("u8[700,900,7]{2,1,0}", "u8[700,900,7]{2,0,1}"),
+        ("f32[300,301,7]{2,1,0}", "f32[300,301,7]{2,0,1}"),
+        ("u8[3,700001]{1,0}", "u8[3,700001]{0,1}"),
+        ("f32[67,9001]{1,0}", "f32[67,9001]{0,1}"),
+        ("bf16[2,2,300001]{2,1,0}", "bf16[2,2,300001]{1,2,0}"),
+        ("u8[700001,3]{1,0}", "u8[700001,3]{0,1}"),
+        ("u8[1031,1033]{1,0}", "u8[1031,1033]{0,1}"),
+        ("c128[509,511]{1,0}", "c128[509,511]{0,1}"),
+    ],
+)
+@pytest.mark.parametrize("streamed_bytes", [0, 1 << 60], ids=["streamed", "cached"])
+def test_one_call_for_many_tasks_keeps_to_its_scratch_memory(
+    source: str, destination: str, streamed_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many chunks follow each other, what is pending stays small."""
+    monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", streamed_bytes)
+    monkeypatch.setattr(relayout_execution, "SMALL_CALL_BYTES", 1 << 60)
+    guard, size = 1 << 20, relayout_execution._SCRATCH_BYTES
+    memory = np.full(size + 2 * guard, 0x5A, np.uint8)
+    begin = guard - memory.ctypes.data % 64
+    scratch = types.SimpleNamespace(address=memory.ctypes.data + begin)
+    monkeypatch.setattr(relayout_execution, "_scratch", scratch)
+    for cache in (relayouts._plan, relayout_execution.movement, relayout_execution.packed_movement):
+        cache.cache_clear()
+    try:
+        shape = fi.Shape.parse(source)
+        values = np.random.default_rng(1).integers(0, 4, shape.dimensions).astype(shape.element_type.numpy_dtype)
+        moved = fi.relayout(fi.pack(values, source), source, destination)
+        np.testing.assert_array_equal(fi.unpack(moved, destination), values)
+    finally:
+        for cache in (relayouts._plan, relayout_execution.movement, relayout_execution.packed_movement):
+            cache.cache_clear()
+    assert (memory[:begin] == 0x5A).all()
+    assert (memory[begin + size :] == 0x5A).all()

@@ -136,7 +136,7 @@ def _append_expanded(bits, line, pending, fill, skip, source, size, streamed):  
     for i in range(lines, size):
         set_byte(pending + fill, (byte_at(source + i // per_byte) >> (i % per_byte * literal(bits))) & mask)
         fill += 1
-    return line, fill, skip
+    return _drain(line, pending, fill, skip, streamed) if fill >= _PENDING_BYTES else (line, fill, skip)
 
 
 @njit(nogil=True, inline="always")
@@ -156,7 +156,7 @@ def _append_compressed(bits, line, pending, fill, skip, source, size, streamed):
             byte |= (byte_at(source + first + k) & mask) << (k * literal(bits))
         set_byte(pending + fill, byte)
         fill += 1
-    return line, fill, skip
+    return _drain(line, pending, fill, skip, streamed) if fill >= _PENDING_BYTES else (line, fill, skip)
 
 
 @njit(nogil=True, inline="always")
