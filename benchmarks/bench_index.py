@@ -60,7 +60,7 @@ class IndexRatios:
 class DropIns:
     """fastindex under NumPy's own signatures, beside NumPy."""
 
-    params = (("ravel_multi_index", "unravel_index"),)
+    params = (("ravel_multi_index", "ravel_multi_index, coordinates side by side", "unravel_index"),)
     param_names = ("function",)
     timeout = 300
     unit = "ratio"

@@ -178,21 +178,37 @@ def index_rows(
             yield row(case, function, runs, nbytes, threads, rounds, ceiling, ceiling_nbytes)
 
 
-def drop_in_rows(count: int, threads: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """NumPy's two functions and ours under the same names; ours use the default number of threads."""
+def drop_in_runs(count: int) -> dict[str, dict[str, Run]]:
+    """NumPy's two functions and ours under the same names, on the same random indices; results equal.
+
+    Coordinates come as arrays of their own, and side by side in memory as NumPy's `unravel_index` gives them.
+    """
     dimensions = (250, 300, 400)
     generator = np.random.default_rng(0)
     slots = generator.integers(0, math.prod(dimensions), count)
-    indices = np.unravel_index(slots, dimensions)
-    inputs = {"ravel_multi_index": (indices, dimensions), "unravel_index": (slots, dimensions)}
-    for name, arguments in inputs.items():
-        ours, numpys = (partial(getattr(library, name), *arguments) for library in (fi, np))
+    together = np.unravel_index(slots, dimensions)
+    apart = tuple(np.ascontiguousarray(numbers) for numbers in together)
+    inputs = {
+        "ravel_multi_index": ("ravel_multi_index", (apart, dimensions)),
+        "ravel_multi_index, coordinates side by side": ("ravel_multi_index", (together, dimensions)),
+        "unravel_index": ("unravel_index", (slots, dimensions)),
+    }
+    runs: dict[str, dict[str, Run]] = {}
+    for name, (function, arguments) in inputs.items():
+        ours, numpys = (partial(getattr(library, function), *arguments) for library in (fi, np))
         if not np.array_equal(np.stack(np.atleast_1d(ours())), np.stack(np.atleast_1d(numpys()))):
             raise AssertionError(f"{name} differs from NumPy's")
-        seconds = medians({"fastindex": ours, "NumPy": numpys}, rounds)
+        runs[name] = {"fastindex": ours, "NumPy": numpys}
+    return runs
+
+
+def drop_in_rows(count: int, threads: int, rounds: int) -> Iterator[dict[str, Any]]:
+    """One row for each of `drop_in_runs`; ours use the default number of threads, and all allocate their results."""
+    for name, runs in drop_in_runs(count).items():
+        seconds = medians(runs, rounds)
         yield {
             "function": name,
             "threads": threads,
             "ratio_to_numpy": seconds["NumPy"] / seconds["fastindex"],
-            "numpy_target": NUMPY_TARGETS[name].get(threads),
+            "numpy_target": NUMPY_TARGETS[name.partition(",")[0]].get(threads),
         }

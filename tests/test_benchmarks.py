@@ -181,7 +181,7 @@ def test_the_report_says_it_all(tmp_path: Path) -> None:
     results = rows_at_toy_size()
     json.dumps(results)
     table = report.markdown(results)
-    assert table.count("\n| ") == 1 + 1 + 1 + 1 + 1 + 2 + 1 + 2 + 4
+    assert table.count("\n| ") == 1 + 1 + 1 + 1 + 1 + 2 + 1 + 3 + 4
     assert "met" in table or "missed" in table
     picture = xml.etree.ElementTree.fromstring(report.plot(results))
     assert picture.tag.endswith("svg")

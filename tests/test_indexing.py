@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -374,3 +376,47 @@ def test_one_wrong_number_shows() -> None:
     assert any(line.startswith("multi_index[1]") for line in indices)
     assert differences_in_tiles(shape, wrong) != []
     assert differences_in_conversion(shape, reference.parse("f32[5,7]"), wrong) != []
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int32"])
+@pytest.mark.parametrize("together", [*range(1, 10), -2, -3])
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 127, 128, 129, 136, 1001])
+def test_coordinates_side_by_side(together: int, count: int, dtype: str) -> None:
+    sizes = (5, 7, 11)
+    generator = np.random.default_rng(count)
+    memory = generator.integers(-99, 99, (count, abs(together) + 2), dtype="int64").astype(dtype)
+    rows = memory[:, : abs(together)].copy()[:, :: -1 if together < 0 else 1]
+    for k in range(abs(together)):
+        rows[:, k] = generator.integers(0, sizes[k % 3], count)
+    columns = rows.T
+    coordinates = [columns[k % len(columns)] % size for k, size in enumerate(sizes)]
+    for k in range(min(3, len(columns))):
+        coordinates[k] = columns[k]
+    expected = np.ravel_multi_index([c.astype("int64") for c in coordinates], sizes)
+    assert np.array_equal(fi.linear_index("u8[5,7,11]", tuple(coordinates)), expected)
+
+
+COLUMNS_BEFORE_A_FENCE = """
+import ctypes, mmap
+import numpy as np
+import fastindex as fi
+page = mmap.PAGESIZE
+memory = mmap.mmap(-1, 3 * page)
+place = np.frombuffer(memory, np.uint8)
+start = place.ctypes.data
+for fence in (start, start + 2 * page):
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(page), 0) == 0
+for together in (2, 3, 4, 5):
+    for count in (8, 16, 17, 40):
+        column = place[page : 2 * page].view(np.int64)
+        last = column[::-1][::together][:count][::-1]
+        first = column[::together][:count]
+        for coordinates in (last, first):
+            assert not fi.linear_index("u8[7,9]", (coordinates, coordinates)).any()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="mprotect is POSIX")
+def test_coordinates_side_by_side_are_not_read_beyond_their_ends() -> None:
+    done = subprocess.run([sys.executable, "-c", COLUMNS_BEFORE_A_FENCE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

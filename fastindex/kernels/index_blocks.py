@@ -12,7 +12,8 @@ import numpy as np
 
 from fastindex.kernels.compilation import inlined
 from fastindex.kernels.index_steps import beyond
-from fastindex.kernels.memory import STORED, barrier, load, load_stored, pointer, read, store, stream
+from fastindex.kernels.memory import STORED, barrier, gather_line, load, load_stored, pointer, read, store, stream
+from fastindex.kernels.simd import prefetch
 
 # How inputs are stored, beyond the codes of `memory.STORED`.
 SWAPPED = len(STORED)  # added to a code: bytes in the other order
@@ -35,6 +36,12 @@ CLIP = 2
 INT64_BYTES = 8
 LINE_BYTES = 64
 LINE = LINE_BYTES // INT64_BYTES
+
+#: Numbers up to this many int64 apart share lines with their neighbours.
+MOST_APART = 8
+
+#: How many elements ahead of their use such numbers are asked for.
+FETCHED_AHEAD = 256
 
 
 # Reading input
@@ -69,8 +76,33 @@ def _load_any(source: Any, offset: Any, code: Any) -> Any:
 
 
 @inlined
-def _load_run(row: Any, begin: Any, count: Any, source: Any, offset: Any, stride: Any, code: Any) -> Any:
+def _load_apart(row: Any, begin: Any, count: Any, address: Any, offset: Any, stride: Any) -> Any:
+    """Copy `count` int64, `stride` bytes apart, to ``row[begin:]``; those of columns side by side in whole lines."""
+    done, source = 0, pointer(address)
+    if 0 < stride <= MOST_APART * INT64_BYTES:
+        start = address + offset + FETCHED_AHEAD * stride
+        for k in range(count * stride // LINE_BYTES):
+            prefetch(start + k * LINE_BYTES)
+    if stride == 2 * INT64_BYTES:
+        while done + LINE <= count:
+            gather_line(row, begin + done, source, offset + stride * done, 2)
+            done += LINE
+    elif stride == 3 * INT64_BYTES:
+        while done + LINE <= count:
+            gather_line(row, begin + done, source, offset + stride * done, 3)
+            done += LINE
+    elif stride == 4 * INT64_BYTES:
+        while done + LINE <= count:
+            gather_line(row, begin + done, source, offset + stride * done, 4)
+            done += LINE
+    for i in range(done, count):
+        store(row, begin + i, load_stored(source, offset + stride * i, 0))
+
+
+@inlined
+def _load_run(row: Any, begin: Any, count: Any, address: Any, offset: Any, stride: Any, code: Any) -> Any:
     """Copy `count` numbers, `stride` bytes apart, to ``row[begin:]``."""
+    source = pointer(address)
     if code == COUNTED:
         for i in range(count):
             store(row, begin + i, offset + stride * i)
@@ -82,8 +114,7 @@ def _load_run(row: Any, begin: Any, count: Any, source: Any, offset: Any, stride
         for i in range(count):
             store(row, begin + i, load_stored(source, offset + 8 * i, 0))
     elif code < 2:
-        for i in range(count):
-            store(row, begin + i, load_stored(source, offset + stride * i, 0))
+        _load_apart(row, begin, count, address, offset, stride)
     elif code == 2 and stride == 4:
         for i in range(count):
             store(row, begin + i, load_stored(source, offset + 4 * i, 2))
@@ -101,7 +132,7 @@ def _load_block(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand
 
     `operand` holds the array's address and, from `STRIDES` on, its strides in bytes.
     """
-    source = pointer(read(operand, ADDRESS))
+    address = read(operand, ADDRESS)
     last = axes - 1
     outer = begin // read(sizes, last)
     position = begin - outer * read(sizes, last)
@@ -111,7 +142,7 @@ def _load_block(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand
         offset = _outer_offset(outer, axes, sizes, operand) + position * read(operand, STRIDES + last)
         if code == COUNTED:
             offset += read(operand, ADDRESS)
-        _load_run(row, done, run, source, offset, read(operand, STRIDES + last), code)
+        _load_run(row, done, run, address, offset, read(operand, STRIDES + last), code)
         done += run
         position = 0
         outer += 1
@@ -163,8 +194,7 @@ def read_input(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand:
         place = read(operand, ADDRESS) + begin * INT64_BYTES
     elif flat:
         stride = read(operand, STRIDES + axes - 1)
-        source = pointer(read(operand, ADDRESS))
-        _load_run(pointer(row), 0, count, source, begin * stride, stride, code)
+        _load_run(pointer(row), 0, count, read(operand, ADDRESS), begin * stride, stride, code)
     else:
         _load_block(pointer(row), begin, count, axes, sizes, operand, code)
     barrier()

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 #: How the integers of an operand are stored: the code is the index.
 STORED = ("int64", "uint64", "int32", "uint32", "int16", "uint16", "int8", "uint8")
 
-_INT64 = ir.IntType(64)
+_INT32, _INT64 = ir.IntType(32), ir.IntType(64)
 _POINTER = types.CPointer(types.int64)
 _LINE = 8  # int64 numbers
 
@@ -26,7 +26,7 @@ def _metadata(builder: Any) -> tuple[Any, Any]:
     module = builder.module
     domain = module.add_metadata([ir.MetaDataString(module, "fastindex")])
     scope = module.add_metadata([ir.MetaDataString(module, "written"), domain])
-    return module.add_metadata([scope]), module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+    return module.add_metadata([scope]), module.add_metadata([_INT32(1)])
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -89,6 +89,31 @@ def load_stored(typingctx: Any, source: Any, offset_bytes: Any, code: Any) -> An
         return builder.zext(value, _INT64) if name.startswith("u") else builder.sext(value, _INT64)
 
     return types.int64(_POINTER, types.int64, code), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def gather_line(typingctx: Any, target: Any, index: Any, source: Any, offset_bytes: Any, apart: Any) -> Any:
+    """Copy 8 int64 to ``target[index]``; they are `apart` (a literal) int64 apart, `offset_bytes` behind `source`."""
+    step = apart.literal_value
+    line = ir.VectorType(_INT64, _LINE)
+    # Nothing behind the last of the eight is read.
+    starts = [min(_LINE * part, (_LINE - 1) * (step - 1)) for part in range(step)]
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        start = builder.gep(builder.bitcast(arguments[2], ir.IntType(8).as_pointer()), [arguments[3]])
+        numbers = builder.bitcast(start, _INT64.as_pointer())
+        gathered: Any = ir.Constant(line, ir.Undefined)
+        for part, first in enumerate(starts):
+            loaded = builder.load(builder.bitcast(builder.gep(numbers, [_INT64(first)]), line.as_pointer()), align=1)
+            loaded.set_metadata("noalias", _metadata(builder)[0])
+            mask = [_LINE + k * step - first if k * step // _LINE == part else k for k in range(_LINE)]
+            gathered = builder.shuffle_vector(gathered, loaded, ir.Constant(ir.VectorType(_INT32, _LINE), mask))
+        place = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), line.as_pointer())
+        written = builder.store(gathered, place, align=8)
+        written.set_metadata("alias.scope", _metadata(builder)[0])
+        return context.get_dummy_value()
+
+    return types.void(_POINTER, types.int64, _POINTER, types.int64, apart), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
