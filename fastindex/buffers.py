@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.array_address import address_of
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.host_arrays import host_array
 from fastindex.lowering.element_bits import slot_format
@@ -49,7 +50,7 @@ def new_array(shape: Shape) -> NDArray[Any]:
 def aligned_bytes(size: int) -> Bytes:
     """Give `size` uninitialised bytes at the start of a cache line."""
     memory = np.empty(size + _LINE_BYTES, np.uint8)
-    start = -memory.__array_interface__["data"][0] % _LINE_BYTES
+    start = -address_of(memory) % _LINE_BYTES
     return memory[start : start + size]
 
 

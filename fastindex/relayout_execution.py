@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -90,28 +90,73 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
-def _kernel_arguments(step: Pass) -> tuple[Callable[..., None], tuple[Any, ...], tuple[Any, ...], bool]:
-    """Give the kernel, its arguments before and after the addresses, and whether it needs scratch memory."""
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A pass with its kernel compiled: what is left is two addresses and a range of tasks."""
+
+    kernel: Callable[..., None]
+    head: tuple[Any, ...]
+    tail: tuple[Any, ...]
+    needs_scratch: bool
+    fills: bool
+    source_start: int
+    destination_start: int
+    tasks: int
+    task_bytes: int
+
+    def run(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
+        """Run it between two addresses, `pattern` being the bytes of one value of padding."""
+        destination += self.destination_start
+        source = _repeated(pattern)[1] if self.fills else source + self.source_start
+        if self.tasks * self.task_bytes <= SMALL_CALL_BYTES:
+            self._run_tasks(source, destination, 0, self.tasks)
+            return
+        chunk = max(1, min(_CHUNK_BYTES // self.task_bytes, self.tasks))
+        task = partial(self._run_tasks, source, destination)
+        run_chunks(task, self.tasks, thread_count(threads), chunk)
+
+    def _run_tasks(self, source: int, destination: int, first: int, last: int) -> None:
+        if self.needs_scratch:
+            self.kernel(*self.head, destination, source, *self.tail, _scratch.address, first, last)
+        else:
+            self.kernel(*self.head, destination, source, *self.tail, first, last)
+
+
+@lru_cache(maxsize=64)
+def _repeated(pattern: bytes) -> tuple[Bytes, int]:
+    """Give 128 bytes of a pattern, and their address."""
+    repeated = np.frombuffer((pattern * -(-128 // len(pattern)))[:128], np.uint8)
+    return repeated, address_of(repeated)
+
+
+def _call_of(step: Pass) -> _Call:
     ways = step.ways if step.ways in POWERS_OF_TWO and step.ways * step.width <= 32 else 0
+    bits = 8 // step.ways
+    head: tuple[int, ...] = ()
+    arrays = (step.outer, *step.tables, step.geometry)
+    source_start, destination_start = step.source_start, step.destination_start
     match step.kernel:
         case "copy":
-            return kernel_of("copy", 1, 1), (), (step.outer, *step.tables, step.geometry), True
-        case "expand" | "compress":
-            tail = (step.outer, *step.tables, step.geometry)
-            return kernel_of(step.kernel, 8 // step.ways, 1), (8 // step.ways,), tail, True
+            kernel = kernel_of("copy", 1, 1)
+        case "expand":
+            kernel, head = kernel_of("expand", bits, 1), (bits,)
+            source_start //= step.ways
+        case "compress":
+            kernel, head = kernel_of("compress", bits, 1), (bits,)
+            destination_start //= step.ways
         case "interleave" | "deal":
-            tail = (step.outer, *step.tables, step.geometry)
-            return kernel_of(step.kernel, step.width, ways), (step.width, ways), tail, True
-        case "transpose":
-            tail = (step.outer, *step.tables, step.geometry)
-            return kernel_of("transpose", step.width, 1), (step.width,), tail, True
-        case "strided":
-            return kernel_of("strided", step.width, 1), (step.width,), (step.outer, step.geometry), False
+            kernel, head = kernel_of(step.kernel, step.width, ways), (step.width, ways)
+        case "transpose" | "strided":
+            kernel, head = kernel_of(step.kernel, step.width, 1), (step.width,)
         case _:
-            return kernel_of("fill", 1, 1), (), (step.outer, step.geometry), False
+            kernel = kernel_of("fill", 1, 1)
+    needs_scratch = step.kernel not in ("strided", "fill")
+    fills = step.kernel == "fill"
+    starts = source_start, destination_start
+    return _Call(kernel, head, arrays, needs_scratch, fills, *starts, step.tasks, step.task_bytes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Movement:
     """How values of ``width`` bytes get from one side to the other.
 
@@ -143,8 +188,12 @@ class Movement:
         if self.passes is None:
             self._gather(source, destination, pattern, threads)
             return
-        for step in self.passes:
-            run_pass(step, source, destination, pattern, threads)
+        for call in self._calls:
+            call.run(source, destination, pattern, threads)
+
+    @cached_property
+    def _calls(self) -> tuple[_Call, ...]:
+        return tuple(map(_call_of, self.passes or ()))
 
     def _gather(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
         assert isinstance(self.source, Shape)
@@ -180,25 +229,7 @@ def move_slots(
 
 def run_pass(step: Pass, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
     """Run one pass between two addresses; it adds where it starts on each side."""
-    kernel, head, tail, scratch = _kernel_arguments(step)
-    destination += step.destination_start // (step.ways if step.kernel == "compress" else 1)
-    if step.kernel == "fill":
-        repeated = np.frombuffer((pattern * -(-128 // len(pattern)))[:128], np.uint8)
-        source = address_of(repeated)
-    else:
-        source += step.source_start // (step.ways if step.kernel == "expand" else 1)
-
-    if step.tasks * step.task_bytes <= SMALL_CALL_BYTES:
-        own = (_scratch.address,) if scratch else ()
-        kernel(*head, destination, source, *tail, *own, 0, step.tasks)
-        return
-
-    def task(first: int, last: int) -> None:
-        own = (_scratch.address,) if scratch else ()
-        kernel(*head, destination, source, *tail, *own, first, last)
-
-    chunk = max(1, min(_CHUNK_BYTES // step.task_bytes, step.tasks))
-    run_chunks(task, step.tasks, thread_count(threads), chunk)
+    _call_of(step).run(source, destination, pattern, threads)
 
 
 @lru_cache(maxsize=512)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments import as_shape
-from fastindex.array_address import address_of
+from fastindex.array_address import NEVER_PLAIN, address_of, plain_pair
 from fastindex.buffers import (
     aligned_bytes,
     as_buffer_bytes,
@@ -218,8 +218,9 @@ def relayout(
     array([0, 3, 1, 4, 2, 5], dtype=uint8)
     """
     plan = plan_relayout(source, destination)
-    pattern = None if fill is None else fill_pattern(plan.destination, fill)
-    return plan.apply(buffer, pattern, out, threads, stream)
+    if fill is None:
+        return plan(buffer, out, threads, stream)
+    return plan.apply(buffer, fill_pattern(plan.destination, fill), out, threads, stream)
 
 
 def plan_relayout(source: Shape | str, destination: Shape | str) -> RelayoutPlan:
@@ -274,8 +275,14 @@ class RelayoutPlan:
         self.destination = destination
         self._formats = slot_format(source), slot_format(destination)
         self._pattern = fill_pattern(destination)
-        self._buffers = tuple((buffer_dtype(shape), (_buffer_length(shape),)) for shape in (source, destination))
         self._stores, self._movement = _movement_of_slots(source, destination, *self._formats)
+        self._stored_pattern = self._stored(self._pattern)
+        if self._stores == "values":
+            self._addresses, self._expected = NEVER_PLAIN
+        else:
+            self._dtypes = buffer_dtype(source), buffer_dtype(destination)
+            counts = _buffer_length(source), _buffer_length(destination)
+            self._addresses, self._expected = plain_pair(*zip(self._dtypes, counts, strict=True))
         self.is_bitcast = self._formats[0] == self._formats[1] and _keeps_places(self._movement)
 
     def __repr__(self) -> str:
@@ -316,6 +323,15 @@ class RelayoutPlan:
         FastIndexError, ArgumentTypeError
             As `relayout`.
         """
+        if stream is None:
+            if out is None and type(buffer) is np.ndarray:
+                out = new_buffer(self.destination)
+            source, target = self._addresses(id(buffer), id(out), self._expected)
+            if target:
+                if threads is not None:
+                    threads = thread_count(threads)
+                self._movement.run(source, target, self._stored_pattern, threads)
+                return out
         return self.apply(buffer, None, out, threads, stream)
 
     def apply(
@@ -324,38 +340,29 @@ class RelayoutPlan:
         """Move a buffer, with the bytes of one unpacked value for padding; None for the layout's own."""
         if threads is not None:
             thread_count(threads)
+        pattern = self._pattern if pattern is None else pattern
         if on_gpu(buffer, stream):
             from fastindex import cuda_relayouts
 
-            own = self._pattern if pattern is None else pattern
-            return cuda_relayouts.relayout(buffer, self.source, self.destination, own, out, stream)
-        slots, result = self._checked(buffer, out)
-        pattern = self._pattern if pattern is None else pattern
+            return cuda_relayouts.relayout(buffer, self.source, self.destination, pattern, out, stream)
+        slots = as_buffer_bytes(buffer, self.source)
+        result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
+        if out is not None:
+            check_disjoint(result, slots)
         source, destination = self._formats
-        moved = self._movement
         if self._stores == "values":
+            moved = self._movement
             values = _to_values(slots.view(np.uint8), source, self.source.slot_count, threads)
             count = self.destination.slot_count
             _to_slots(moved, address_of(values), result.view(np.uint8), destination, count, pattern, threads)
         else:
-            stored = _packed_byte(pattern, destination) if self._stores == "bytes" else pattern
-            moved.run(address_of(slots), address_of(result), stored.ljust(moved.width, b"\0"), threads)
+            self._movement.run(address_of(slots), address_of(result), self._stored(pattern), threads)
         return result
 
-    def _checked(self, buffer: Any, out: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Give the buffers to read and to write; the usual ones are known at a glance."""
-        of_source, of_destination = self._buffers
-        slots = buffer if _is_plain_buffer(buffer, *of_source) else as_buffer_bytes(buffer, self.source)
-        if out is None:
-            return slots, new_buffer(self.destination)
-        if not (_is_plain_buffer(out, *of_destination) and out.flags.writeable):
-            out = check_output_buffer(out, self.destination)
-        check_disjoint(out, slots)
-        return slots, out
-
-
-def _is_plain_buffer(array: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    return type(array) is np.ndarray and array.dtype == dtype and array.shape == shape and array.flags.c_contiguous
+    def _stored(self, pattern: bytes) -> bytes:
+        """Give the bytes of what moves as one for the bytes of an unpacked value."""
+        stored = _packed_byte(pattern, self._formats[1]) if self._stores == "bytes" else pattern
+        return stored.ljust(self._movement.width, b"\0")
 
 
 def _buffer_length(shape: Shape) -> int:

@@ -44,6 +44,8 @@ def thread_count(threads: int | None = None) -> int:
     >>> thread_count(3)
     3
     """
+    if type(threads) is int and 0 < threads <= _MOST_THREADS:
+        return threads
     if threads is not None:
         if isinstance(threads, bool) or not hasattr(threads, "__index__") or threads.__index__() < 1:
             raise FastIndexError(f"threads must be a positive integer, got {threads!r}")

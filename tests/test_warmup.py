@@ -26,7 +26,7 @@ def kernels_of(source: fi.Shape, destination: fi.Shape) -> set[tuple[str, int, i
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(relayout_execution, "kernel_of", lambda *key: asked.add(key))
         for step in steps:
-            relayout_execution._kernel_arguments(step)
+            relayout_execution._call_of(step)
     return asked
 
 
