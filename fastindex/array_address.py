@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from fastindex.kernels import plain_arrays
@@ -34,44 +33,19 @@ def _choose_address() -> Callable[[NDArray[Any]], int]:
 #: Give the address of the first element of an array.
 address_of = _choose_address()
 
-PlainAddresses = Callable[[int, int, NDArray[np.int64]], tuple[int, int]]
 
-
-def _never_plain(source: int, target: int, expected: NDArray[np.int64]) -> tuple[int, int]:
-    return 0, 0
-
-
-#: What `plain_pair` gives where both arrays always have to be looked at one by one.
-NEVER_PLAIN: tuple[PlainAddresses, NDArray[np.int64]] = (_never_plain, np.empty(0, np.int64))
-
-
-def plain_pair(
-    source: tuple[np.dtype[Any], int], target: tuple[np.dtype[Any], int]
-) -> tuple[PlainAddresses, NDArray[np.int64]]:
-    """Make the test for the two arrays that a call usually gets: contiguous, of one dimension, apart in memory.
+def expected_pair(source: tuple[np.dtype[Any], int], target: tuple[np.dtype[Any], int]) -> list[int]:
+    """Give the numbers by which `plain_addresses` knows the two arrays that a call usually gets.
 
     Parameters
     ----------
     source, target : (dtype, int)
         What they hold, and how many elements. The caller keeps the dtypes alive.
-
-    Returns
-    -------
-    function, int64 array
-        The function takes the ``id`` of two objects and the array, and gives the addresses of the elements; twice 0
-        where it cannot tell.
     """
-    if not _fields_are_known():
-        return NEVER_PLAIN
+    # No object is of type 0: then every pair is looked at one by one.
+    array_type = id(np.ndarray) if _fields_are_known() else 0
     sizes = ((id(dtype), count, count * dtype.itemsize) for dtype, count in (source, target))
-    numbers = [object.__basicsize__, id(np.ndarray), *(number for size in sizes for number in size)]
-    return _plain_addresses(), np.array(numbers, np.int64)
-
-
-@cache
-def _plain_addresses() -> PlainAddresses:
-    found: PlainAddresses = plain_arrays.plain_addresses.compile((types.int64, types.int64, types.int64[::1]))
-    return found
+    return [object.__basicsize__, array_type, *(number for size in sizes for number in size)]
 
 
 @cache

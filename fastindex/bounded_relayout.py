@@ -282,7 +282,7 @@ def _conversion_step(name: str, layout: SlotFormat, slots: int, written: int) ->
 
 
 def _convert_bits(name: str, bits: int, read: Bytes, target: Bytes, begin: int, end: int, threads: int | None) -> None:
-    kernel = kernel_of(name, bits, 1)
+    kernel = kernel_of(name, bits)
     addresses = address_of(target), address_of(read)
 
     def task(first: int, last: int) -> None:

@@ -3,76 +3,85 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from fastindex.array_address import address_of
+from fastindex.array_address import address_of, expected_pair
 from fastindex.execution import run
-from fastindex.kernels import element_moves, packed_bits, stream_cpu, transpose_cpu
+from fastindex.kernels import element_moves, packed_bits, relayout_steps, stream_cpu, transpose_cpu
+from fastindex.kernels.relayout_steps import STEP_NUMBERS, TASKS, TASKS_AT_ONCE
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.relayout_loops import Strides, grouped, relayout_loops
 from fastindex.lowering.relayout_plan import POWERS_OF_TWO, Pass, packed_passes, passes
 from fastindex.shape import Shape
-from fastindex.threads import run_chunks, thread_count
+from fastindex.threads import run_chunks, run_together, thread_count
 
 Bytes = NDArray[np.uint8]
 
 #: Below this many bytes a call stays on the caller's thread.
 SMALL_CALL_BYTES = 2 << 20
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 18
 _GATHERED_SLOTS = 1 << 15
 _BITS_CHUNK = 1 << 20
 
 _ADDRESS = types.int64
-_LOOPS = types.int64[:, ::1]
 _TABLE = types.int64[::1]
 _RANGE = (types.int64, types.int64)
 _SCRATCH_BYTES = max(stream_cpu.SCRATCH_BYTES, transpose_cpu.SCRATCH_BYTES)
 
+#: The kernels of passes, by the name of the pass.
+PASS_KERNELS = {
+    "copy": stream_cpu.copy_chunks,
+    "interleave": stream_cpu.interleave_chunks,
+    "deal": stream_cpu.deal_chunks,
+    "expand": stream_cpu.expand_chunks,
+    "compress": stream_cpu.compress_chunks,
+    "transpose": transpose_cpu.transpose_panels,
+    "strided": element_moves.copy_elements,
+    "fill": element_moves.fill_runs,
+}
+
 
 @cache
-def kernel_of(name: str, width: int, ways: int) -> Callable[..., None]:
-    """Compile a kernel, or load it from the cache.
+def pass_kernel(name: str, width: int, ways: int) -> int:
+    """Compile the kernel of a pass, or load it from the cache, and give its address.
 
     Parameters
     ----------
     name : str
-        As `Pass.kernel`; or "gather", "expand all" and "compress all". Where packed elements are expanded or
-        compressed, their bits take the place of the width.
+        As `Pass.kernel`. Where packed elements are expanded or compressed, their bits take the place of the width.
     width, ways : int
         1 where the kernel has no such parameter; 0 ways for a number that is no power of two.
     """
-    w = types.literal(width)
-    ends = (_ADDRESS, _ADDRESS)
-    chunked = (*ends, _LOOPS, _LOOPS)
+    dispatcher: Any = PASS_KERNELS[name]
+    signature = types.literal(width), types.literal(ways), *(_ADDRESS,) * 4, *_RANGE
+    dispatcher.compile(signature)
+    compiled = dispatcher.overloads[signature]
+    return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name))
+
+
+@cache
+def kernel_of(name: str, width: int) -> Callable[..., None]:
+    """Compile a kernel that is no pass, or load it from the cache.
+
+    Parameters
+    ----------
+    name : {"gather", "expand all", "compress all"}
+    width : int
+        Bytes of an element, or the bits of a packed one.
+    """
+    ends = (types.literal(width), _ADDRESS, _ADDRESS)
     kernels: dict[str, tuple[Any, tuple[Any, ...]]] = {
-        "copy": (stream_cpu.copy_chunks, (*chunked, _TABLE, _ADDRESS, *_RANGE)),
-        "interleave": (
-            stream_cpu.interleave_chunks,
-            (w, types.literal(ways), *chunked, _TABLE, _TABLE, _ADDRESS, *_RANGE),
-        ),
-        "deal": (
-            stream_cpu.deal_chunks,
-            (w, types.literal(ways), *chunked, _TABLE, _TABLE, _ADDRESS, *_RANGE),
-        ),
-        "transpose": (
-            transpose_cpu.transpose_panels,
-            (w, *ends, _LOOPS, _TABLE, _TABLE, _TABLE, _ADDRESS, *_RANGE),
-        ),
-        "strided": (element_moves.copy_elements, (w, *ends, _LOOPS, _TABLE, *_RANGE)),
-        "fill": (element_moves.fill_runs, (*ends, _LOOPS, _TABLE, *_RANGE)),
-        "gather": (element_moves.gather_slots, (w, *ends, _TABLE, _ADDRESS)),
-        "expand": (stream_cpu.expand_chunks, (w, *chunked, _TABLE, _ADDRESS, *_RANGE)),
-        "compress": (stream_cpu.compress_chunks, (w, *chunked, _TABLE, _ADDRESS, *_RANGE)),
-        "expand all": (packed_bits.expand_bits, (w, *ends, *_RANGE)),
-        "compress all": (packed_bits.compress_bits, (w, *ends, *_RANGE)),
+        "gather": (element_moves.gather_slots, (*ends, _TABLE, _ADDRESS)),
+        "expand all": (packed_bits.expand_bits, (*ends, *_RANGE)),
+        "compress all": (packed_bits.compress_bits, (*ends, *_RANGE)),
     }
     dispatcher, signature = kernels[name]
     compiled: Callable[..., None] = dispatcher.compile(signature)
@@ -87,39 +96,8 @@ class _Scratch(threading.local):
         self.address = -(-self._buffer.ctypes.data // 64) * 64
 
 
-_scratch = _Scratch()
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A pass with its kernel compiled: what is left is two addresses and a range of tasks."""
-
-    kernel: Callable[..., None]
-    head: tuple[Any, ...]
-    tail: tuple[Any, ...]
-    needs_scratch: bool
-    fills: bool
-    source_start: int
-    destination_start: int
-    tasks: int
-    task_bytes: int
-
-    def run(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
-        """Run it between two addresses, `pattern` being the bytes of one value of padding."""
-        destination += self.destination_start
-        source = _repeated(pattern)[1] if self.fills else source + self.source_start
-        if self.tasks * self.task_bytes <= SMALL_CALL_BYTES:
-            self._run_tasks(source, destination, 0, self.tasks)
-            return
-        chunk = max(1, min(_CHUNK_BYTES // self.task_bytes, self.tasks))
-        task = partial(self._run_tasks, source, destination)
-        run_chunks(task, self.tasks, thread_count(threads), chunk)
-
-    def _run_tasks(self, source: int, destination: int, first: int, last: int) -> None:
-        if self.needs_scratch:
-            self.kernel(*self.head, destination, source, *self.tail, _scratch.address, first, last)
-        else:
-            self.kernel(*self.head, destination, source, *self.tail, first, last)
+#: The memory that kernels use on this thread.
+thread_scratch = _Scratch()
 
 
 @lru_cache(maxsize=64)
@@ -129,31 +107,70 @@ def _repeated(pattern: bytes) -> tuple[Bytes, int]:
     return repeated, address_of(repeated)
 
 
-def _call_of(step: Pass) -> _Call:
-    ways = step.ways if step.ways in POWERS_OF_TWO and step.ways * step.width <= 32 else 0
-    bits = 8 // step.ways
-    head: tuple[int, ...] = ()
-    arrays = (step.outer, *step.tables, step.geometry)
+class Steps:
+    """Passes with their kernels compiled, as the numbers that `run_steps` takes.
+
+    Attributes
+    ----------
+    address, count : int
+        Where the numbers are, and of how many passes.
+    is_small : bool
+        Whether a call stays on the caller's thread.
+    """
+
+    def __init__(self, steps: Sequence[Pass]) -> None:
+        self._tables = [_table_of(step) for step in steps]
+        rows = [_numbers_of(step, table) for step, (table, _) in zip(steps, self._tables, strict=True)]
+        self._rows = np.array(rows, np.int64).reshape(len(rows), STEP_NUMBERS)
+        self.address, self.count = address_of(self._rows), len(steps)
+        self.is_small = sum(step.tasks * step.task_bytes for step in steps) <= SMALL_CALL_BYTES
+        self._chunks = sum(-(-row[TASKS] // row[TASKS_AT_ONCE]) for row in rows)
+
+    def run(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
+        """Run them between two addresses, `pattern` being the bytes of one value of padding."""
+        kept = _repeated(pattern)
+        addresses = self.address, self.count, destination, source, kept[1]
+        helpers = 0 if self.is_small else min(thread_count(threads), self._chunks) - 1
+        if helpers <= 0:
+            _driver()(*addresses, thread_scratch.address, 0)
+            return
+        counters = np.zeros(self.count, np.int64)
+        shared, run = address_of(counters), _driver()
+        run_together(lambda: run(*addresses, thread_scratch.address, shared), helpers)
+
+
+def _table_of(step: Pass) -> tuple[NDArray[np.int64], Pass]:
+    """Give the table of a pass, and the pass itself, which keeps alive what the table points to."""
+    first = step.tables[0] if step.tables else step.geometry
+    second = step.tables[1] if len(step.tables) > 1 else step.geometry
+    numbers = len(step.outer), *map(address_of, (step.outer, first, second)), len(second), address_of(step.geometry)
+    return np.array(numbers, np.int64), step
+
+
+def _numbers_of(step: Pass, table: NDArray[np.int64]) -> list[int]:
     source_start, destination_start = step.source_start, step.destination_start
+    width, ways = step.width, 1
     match step.kernel:
-        case "copy":
-            kernel = kernel_of("copy", 1, 1)
+        case "copy" | "fill":
+            width = 1
         case "expand":
-            kernel, head = kernel_of("expand", bits, 1), (bits,)
+            width = 8 // step.ways
             source_start //= step.ways
         case "compress":
-            kernel, head = kernel_of("compress", bits, 1), (bits,)
+            width = 8 // step.ways
             destination_start //= step.ways
         case "interleave" | "deal":
-            kernel, head = kernel_of(step.kernel, step.width, ways), (step.width, ways)
-        case "transpose" | "strided":
-            kernel, head = kernel_of(step.kernel, step.width, 1), (step.width,)
-        case _:
-            kernel = kernel_of("fill", 1, 1)
-    needs_scratch = step.kernel not in ("strided", "fill")
-    fills = step.kernel == "fill"
+            ways = step.ways if step.ways in POWERS_OF_TWO and step.ways * step.width <= 32 else 0
+    at_once = max(1, min(_CHUNK_BYTES // step.task_bytes, step.tasks))
     starts = source_start, destination_start
-    return _Call(kernel, head, arrays, needs_scratch, fills, *starts, step.tasks, step.task_bytes)
+    fills = step.kernel == "fill"
+    return [pass_kernel(step.kernel, width, ways), address_of(table), *starts, step.tasks, at_once, fills]
+
+
+@cache
+def _driver() -> Callable[..., None]:
+    compiled: Callable[..., None] = relayout_steps.run_steps.compile((types.int64,) * 7)
+    return compiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,17 +205,58 @@ class Movement:
         if self.passes is None:
             self._gather(source, destination, pattern, threads)
             return
-        for call in self._calls:
-            call.run(source, destination, pattern, threads)
+        self.steps.run(source, destination, pattern, threads)
 
     @cached_property
-    def _calls(self) -> tuple[_Call, ...]:
-        return tuple(map(_call_of, self.passes or ()))
+    def steps(self) -> Steps:
+        """The passes, ready to run; none where every slot has to be looked up."""
+        return Steps(self.passes or ())
 
     def _gather(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
         assert isinstance(self.source, Shape)
         assert isinstance(self.destination, Shape)
         move_slots(self.source, self.destination, self.width, source, destination, pattern, threads)
+
+
+class OneCall:
+    """A movement between two plain arrays as one native call, which looks at the arrays too.
+
+    Attributes
+    ----------
+    run : callable
+        Takes the ``id`` of both, `address` and the address of a thread's scratch memory; tells whether it has moved
+        anything, or leaves the arrays to be looked at one by one.
+    address : int
+    is_small : bool
+        Whether no other thread would help.
+    """
+
+    def __init__(
+        self,
+        moved: Movement | None,
+        source: tuple[np.dtype[Any], int],
+        destination: tuple[np.dtype[Any], int],
+        pattern: bytes,
+    ) -> None:
+        self.run: Callable[[int, int, int, int], bool] = _never
+        self.address, self.is_small = 0, False
+        if moved is None or moved.passes is None:
+            return
+        steps, (repeated, pattern_address) = moved.steps, _repeated(pattern)
+        numbers = *expected_pair(source, destination), steps.address, steps.count, pattern_address
+        table = np.array(numbers, np.int64)
+        self._kept = table, repeated, steps, source, destination
+        self.run, self.address, self.is_small = _plain_driver(), address_of(table), steps.is_small
+
+
+def _never(source: int, target: int, numbers: int, scratch: int) -> bool:
+    return False
+
+
+@cache
+def _plain_driver() -> Callable[[int, int, int, int], bool]:
+    compiled: Callable[[int, int, int, int], bool] = relayout_steps.run_plain.compile((types.int64,) * 4)
+    return compiled
 
 
 def move_slots(
@@ -213,7 +271,7 @@ def move_slots(
 ) -> None:
     """Move what lies in some slots of the destination, or in all, by looking up the slot of the source for each."""
     program = conversion_program(destination, source)
-    kernel = kernel_of("gather", width, 1)
+    kernel = kernel_of("gather", width)
     repeated = np.frombuffer(pattern, np.uint8)
     wanted = range(destination.slot_count) if slots is None else slots
 
@@ -229,7 +287,7 @@ def move_slots(
 
 def run_pass(step: Pass, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
     """Run one pass between two addresses; it adds where it starts on each side."""
-    _call_of(step).run(source, destination, pattern, threads)
+    Steps((step,)).run(source, destination, pattern, threads)
 
 
 @lru_cache(maxsize=512)
@@ -275,7 +333,7 @@ def packed_movement(source: Shape | Strides, destination: Shape | Strides, bits:
 def expand(packed: Bytes, bits: int, slots: int, threads: int | None) -> Bytes:
     """Give packed values a byte each."""
     values = np.empty(slots, np.uint8)
-    kernel = kernel_of("expand all", bits, 1)
+    kernel = kernel_of("expand all", bits)
     source, target = address_of(packed), address_of(values)
     workers = 1 if slots <= _BITS_CHUNK else thread_count(threads)
     run_chunks(lambda begin, end: kernel(bits, target, source, begin, end), slots, workers, _BITS_CHUNK)
@@ -284,7 +342,7 @@ def expand(packed: Bytes, bits: int, slots: int, threads: int | None) -> Bytes:
 
 def compress(values: Bytes, bits: int, packed: Bytes, threads: int | None) -> None:
     """Pack values of a byte each."""
-    kernel = kernel_of("compress all", bits, 1)
+    kernel = kernel_of("compress all", bits)
     source, target = address_of(values), address_of(packed)
     workers = 1 if len(values) <= _BITS_CHUNK else thread_count(threads)
     run_chunks(lambda begin, end: kernel(bits, target, source, begin, end), len(values), workers, _BITS_CHUNK)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments import as_shape
-from fastindex.array_address import NEVER_PLAIN, address_of, plain_pair
+from fastindex.array_address import address_of
 from fastindex.buffers import (
     aligned_bytes,
     as_buffer_bytes,
@@ -27,7 +27,16 @@ from fastindex.cuda_arrays import on_gpu
 from fastindex.fill_patterns import fill_pattern
 from fastindex.lowering.element_bits import SlotFormat, slot_format
 from fastindex.lowering.relayout_loops import Strides
-from fastindex.relayout_execution import Bytes, Movement, compress, expand, movement, packed_movement
+from fastindex.relayout_execution import (
+    Bytes,
+    Movement,
+    OneCall,
+    compress,
+    expand,
+    movement,
+    packed_movement,
+    thread_scratch,
+)
 from fastindex.shape import Shape
 from fastindex.threads import thread_count
 
@@ -276,13 +285,6 @@ class RelayoutPlan:
         self._formats = slot_format(source), slot_format(destination)
         self._pattern = fill_pattern(destination)
         self._stores, self._movement = _movement_of_slots(source, destination, *self._formats)
-        self._stored_pattern = self._stored(self._pattern)
-        if self._stores == "values":
-            self._addresses, self._expected = NEVER_PLAIN
-        else:
-            self._dtypes = buffer_dtype(source), buffer_dtype(destination)
-            counts = _buffer_length(source), _buffer_length(destination)
-            self._addresses, self._expected = plain_pair(*zip(self._dtypes, counts, strict=True))
         self.is_bitcast = self._formats[0] == self._formats[1] and _keeps_places(self._movement)
 
     def __repr__(self) -> str:
@@ -323,16 +325,22 @@ class RelayoutPlan:
         FastIndexError, ArgumentTypeError
             As `relayout`.
         """
-        if stream is None:
+        if stream is None and (threads is None or (type(threads) is int and threads > 0)):
             if out is None and type(buffer) is np.ndarray:
                 out = new_buffer(self.destination)
-            source, target = self._addresses(id(buffer), id(out), self._expected)
-            if target:
-                if threads is not None:
-                    threads = thread_count(threads)
-                self._movement.run(source, target, self._stored_pattern, threads)
+            one_call = self._one_call
+            alone = one_call.is_small or threads == 1
+            if alone and one_call.run(id(buffer), id(out), one_call.address, thread_scratch.address):
                 return out
         return self.apply(buffer, None, out, threads, stream)
+
+    @cached_property
+    def _one_call(self) -> OneCall:
+        shapes = self.source, self.destination
+        source, destination = ((buffer_dtype(shape), _buffer_length(shape)) for shape in shapes)
+        if self._stores == "values":
+            return OneCall(None, source, destination, b"")
+        return OneCall(self._movement, source, destination, self._stored(self._pattern))
 
     def apply(
         self, buffer: Any, pattern: bytes | None, out: Any = None, threads: int | None = None, stream: Any = None

@@ -262,3 +262,81 @@ def run_chunks(task: Callable[[int, int], None], count: int, threads: int, chunk
         job.stop(error)
         raise
     job.finish()
+
+
+class _Gang:
+    """The threads that work on one call, and those that come too late for it."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._lock = threading.Lock()
+        self._all_left = threading.Lock()
+        self._all_left.acquire()
+        self._inside = 0
+        self._closed = False
+        self._error: BaseException | None = None
+
+    def help(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._inside += 1
+        try:
+            self._work()
+        except BaseException as error:
+            self._error = self._error or error
+        with self._lock:
+            self._inside -= 1
+            if self._is_over():
+                self._all_left.release()
+
+    def _is_over(self) -> bool:
+        return self._closed and not self._inside
+
+    def lead(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self._error = self._error or error
+        with self._lock:
+            self._closed = True
+            waits = self._inside > 0
+        while waits:
+            try:
+                self._all_left.acquire()
+                waits = False
+            except KeyboardInterrupt as interrupt:
+                self._error = self._error or interrupt
+        if self._error is not None:
+            raise self._error
+
+
+def run_together(work: Callable[[], None], helpers: int) -> None:
+    """Call `work` on the caller's thread, and on up to `helpers` others that are there before it ends.
+
+    `work` takes its share of something until nothing is left. Threads that it starts on are waited for, then what one
+    of them raised is raised here. As safe as `run_chunks`.
+
+    Parameters
+    ----------
+    work : callable
+        Several calls run at the same time.
+    helpers : int
+        The most threads beside the caller's.
+
+    Examples
+    --------
+    >>> left = list(range(5))
+    >>> def work():
+    ...     while left:
+    ...         left.pop()
+    >>> run_together(work, 1)
+    >>> left
+    []
+    """
+    gang = _Gang(work)
+    # RuntimeError: as in `run_chunks`.
+    with contextlib.suppress(RuntimeError):
+        for _ in range(helpers):
+            _shared_pool().submit(gang.help)
+    gang.lead()

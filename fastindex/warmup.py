@@ -9,7 +9,7 @@ from typing import Protocol
 import fastindex.indexing  # noqa: F401  (it registers the kernels that compile_kernels finds)
 from fastindex.kernels.compilation import compile_kernels
 from fastindex.lowering.relayout_plan import POWERS_OF_TWO
-from fastindex.relayout_execution import kernel_of
+from fastindex.relayout_execution import PASS_KERNELS, kernel_of, pass_kernel
 
 _ELEMENT_BYTES = (1, 2, 4, 8, 16)
 #: Runs that both sides keep move as one, up to a line of the cache.
@@ -47,12 +47,16 @@ def warm_up(progress: Progress | None = None) -> int:
     for kernel in wanted:
         if progress is not None:
             progress.advance(1)
-        kernel_of(*kernel)
+        name, width, ways = kernel
+        if name in PASS_KERNELS:
+            pass_kernel(name, width, ways)
+        else:
+            kernel_of(name, width)
     return count + len(wanted)
 
 
 def relayout_kernels() -> Iterator[tuple[str, int, int]]:
-    """Give the name, width and ways of every kernel that a relayout may call, as `kernel_of` takes them.
+    """Give the name, width and ways of every kernel that a relayout may call, as `pass_kernel` takes them.
 
     Examples
     --------

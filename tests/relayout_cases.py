@@ -284,7 +284,7 @@ def gather(width: int, allocate: Allocate, rng: np.random.Generator, count: int,
     slots[:] = rng.integers(-2, 17, count)
     pattern = allocate(width, 0)
     pattern[:] = rng.integers(0, 256, width, np.uint8)
-    kernel_of("gather", width, 1)(width, address_of(target), address_of(source), slots, address_of(pattern))
+    kernel_of("gather", width)(width, address_of(target), address_of(source), slots, address_of(pattern))
     expected = source.reshape(-1, width)[slots]
     expected[slots < 0] = pattern
     return "" if target.tobytes() == expected.tobytes() else f"gather of {count} elements of {width} bytes"
@@ -306,7 +306,7 @@ def bits_of_a_whole_buffer(
     else:
         whole = reference.bytes_of([int(value) & ((1 << bits) - 1) for value in source], bits)
         expected = bytes(first * bits // 8 * [0xA5]) + whole[first * bits // 8 :]
-    kernel_of(kernel, bits, 1)(bits, address_of(target), address_of(source), first, count)
+    kernel_of(kernel, bits)(bits, address_of(target), address_of(source), first, count)
     return "" if target.tobytes() == expected else f"{kernel}: {count} elements of {bits} bits"
 
 

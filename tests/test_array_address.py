@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.array_address import address_of, plain_pair
+from fastindex.array_address import address_of, expected_pair
+from fastindex.kernels.plain_arrays import plain_addresses
 
 COUNT = 6
 
@@ -65,19 +66,19 @@ def is_plain(array: Any) -> bool:
 @pytest.mark.parametrize("source", OBJECTS, ids=range(len(OBJECTS)))
 def test_the_pair_is_plain_where_numpy_says_so(source: Any) -> None:
     single = np.dtype(np.float32)
-    addresses, table = plain_pair((single, COUNT), (single, COUNT))
+    table = np.array(expected_pair((single, COUNT), (single, COUNT)))
     for target in OBJECTS:
         expected = 0, 0
         if is_plain(source) and is_plain(target) and target.flags.writeable and not np.shares_memory(source, target):
             expected = source.ctypes.data, target.ctypes.data
-        assert addresses(id(source), id(target), table) == expected
+        assert plain_addresses(id(source), id(target), address_of(table)) == expected
 
 
 def test_some_pairs_are_plain_and_sizes_may_differ() -> None:
-    addresses, table = plain_pair((np.dtype(np.uint8), 3), (np.dtype(np.int64), 0))
+    table = np.array(expected_pair((np.dtype(np.uint8), 3), (np.dtype(np.int64), 0)))
     memory = np.zeros(24, np.uint8)
     source, target = memory[5:8], memory[8:8].view(np.int64)
-    assert addresses(id(source), id(target), table) == (address_of(source), address_of(target))
+    assert plain_addresses(id(source), id(target), address_of(table)) == (address_of(source), address_of(target))
 
 
 @pytest.mark.parametrize("other", range(len(OBJECTS)))

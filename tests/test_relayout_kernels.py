@@ -286,7 +286,8 @@ def test_one_call_for_many_tasks_keeps_to_its_scratch_memory(
     memory = np.full(size + 2 * guard, 0x5A, np.uint8)
     begin = guard - memory.ctypes.data % 64
     scratch = types.SimpleNamespace(address=memory.ctypes.data + begin)
-    monkeypatch.setattr(relayout_execution, "_scratch", scratch)
+    for module in (relayout_execution, relayouts):
+        monkeypatch.setattr(module, "thread_scratch", scratch)
     for cache in (relayouts._plan, relayout_execution.movement, relayout_execution.packed_movement):
         cache.cache_clear()
     try:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import fastindex.threads
 from fastindex.errors import FastIndexError
-from fastindex.threads import cgroup_quota, run_chunks, thread_count
+from fastindex.threads import cgroup_quota, run_chunks, run_together, thread_count
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -130,6 +131,54 @@ def test_an_exception_reaches_the_caller_and_stops_the_job(guilty):
     with pytest.raises(ZeroDivisionError):
         run_chunks(task, 100_000, 3, 1)
     assert len(started) < 1000
+
+
+def test_helpers_really_run_at_once():
+    barrier = threading.Barrier(3, timeout=20)
+    run_together(lambda: barrier.wait() and None, 2)
+
+
+@pytest.mark.parametrize("guilty", ["caller", "helper"])
+def test_what_any_of_them_raises_reaches_the_caller_after_all_have_ended(guilty):
+    caller, barrier, ended = threading.get_ident(), threading.Barrier(2, timeout=20), []
+
+    def work() -> None:
+        barrier.wait()
+        if (threading.get_ident() == caller) == (guilty == "caller"):
+            raise ZeroDivisionError
+        time.sleep(0.05)
+        ended.append(1)
+
+    with pytest.raises(ZeroDivisionError):
+        run_together(work, 1)
+    assert ended == [1]
+
+
+def test_a_helper_that_comes_late_is_not_waited_for(monkeypatch):
+    submitted = []
+
+    class FullPool:
+        def submit(self, task):
+            submitted.append(task)
+
+    monkeypatch.setattr(fastindex.threads, "_shared_pool", FullPool)
+    callers = []
+    run_together(lambda: callers.append(threading.get_ident()), 2)
+    for task in submitted:
+        task()
+    assert len(submitted) == 2
+    assert callers == [threading.get_ident()]
+
+
+def test_an_interpreter_without_threads_works_alone(monkeypatch):
+    class ClosedPool:
+        def submit(self, task):
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    monkeypatch.setattr(fastindex.threads, "_shared_pool", ClosedPool)
+    callers = []
+    run_together(lambda: callers.append(1), 2)
+    assert callers == [1]
 
 
 def test_many_callers_and_nested_calls():

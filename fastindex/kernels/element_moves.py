@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.lines import copy_short
-from fastindex.kernels.simd import copy_element, copy_vector, fence, literal, stream_line
+from fastindex.kernels.simd import copy_element, copy_vector, entry, fence, literal, stream_line
+from fastindex.kernels.step_table import GEOMETRY, outer_place
 
 
 @kernel()
-def copy_elements(width, target, source, outer, geometry, first, last):  # type: ignore[no-untyped-def]
+def copy_elements(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout whose elements are apart on one side: copy them one by one.
 
     Parameters
     ----------
     width : literal int
         Bytes of an element.
-    target, source, outer
-        As for `copy_chunks`.
-    geometry : int64 array
-        How many elements a task copies; their distance in the source and in the destination in bytes.
+    target, source, table
+        As for `copy_chunks`; the kernel's own numbers are how many elements a task copies, and their distance in the
+        source and in the destination in bytes.
+    ways, scratch
+        Not used.
     """
-    count, source_stride, target_stride = geometry[0], geometry[1], geometry[2]
+    geometry = entry(table, GEOMETRY)
+    count, source_stride, target_stride = entry(geometry, 0), entry(geometry, 1), entry(geometry, 2)
     for task in range(first, last):
-        rest, at_source, at_target = task, source, target
-        for loop in range(outer.shape[0]):
-            rest, place = divmod(rest, outer[loop, 0])
-            at_source += place * outer[loop, 1]
-            at_target += place * outer[loop, 2]
+        at_source, at_target = outer_place(table, task, source, target)
         for i in range(count):
             copy_element(width, at_target + i * target_stride, at_source + i * source_stride)
 
@@ -41,7 +40,7 @@ def gather_slots(width, target, source, slots, pattern):  # type: ignore[no-unty
 
 
 @kernel()
-def fill_runs(target, pattern, outer, geometry, first, last):  # type: ignore[no-untyped-def]
+def fill_runs(width, ways, target, pattern, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Write runs `first` to `last` of one repeated element.
 
     Parameters
@@ -50,17 +49,15 @@ def fill_runs(target, pattern, outer, geometry, first, last):  # type: ignore[no
         Address.
     pattern : int64
         Address of 128 bytes: the element, repeated.
-    outer : int64 array of (loops, 3)
-        The loops around the runs, innermost first: size, nothing, stride in bytes.
-    geometry : int64 array
-        Bytes of a run; whether lines go past the cache.
+    table : int64
+        As for `copy_chunks`; the kernel's own numbers are the bytes of a run, and whether lines go past the cache.
+    width, ways, scratch
+        Not used.
     """
-    run_bytes, streamed = geometry[0], geometry[1] != 0
+    geometry = entry(table, GEOMETRY)
+    run_bytes, streamed = entry(geometry, 0), entry(geometry, 1) != 0
     for task in range(first, last):
-        start, rest = target, task
-        for loop in range(outer.shape[0]):
-            rest, place = divmod(rest, outer[loop, 0])
-            start += place * outer[loop, 2]
+        _, start = outer_place(table, task, 0, target)
         head = min((-start) & 63, run_bytes)
         copy_short(start, pattern, head)
         whole = head + ((run_bytes - head) & ~63)

@@ -30,8 +30,9 @@ from fastindex.kernels.simd import (
     stream_line,
     transpose_rows,
 )
+from fastindex.kernels.step_table import FIRST, GEOMETRY, SECOND, SECOND_LENGTH, outer_place
 
-#: Places in the `geometry` array of a stream.
+#: Places among the numbers of a stream.
 CHUNK_BLOCK, CHUNK_COUNT, CHUNK_SOURCE_STEP, CHUNK_TARGET_STEP, RUN, WAYS, STREAMED, READABLE = range(8)
 
 #: Said of chunks that go through the source in order, not through the destination.
@@ -239,56 +240,54 @@ def _append_transposed(width, line, pending, fill, skip, source, rows, row_count
 
 
 @njit(nogil=True, inline="always")
-def _start_of_block(source, target, outer, geometry, task):  # type: ignore[no-untyped-def]
+def _start_of_block(source, target, table, task):  # type: ignore[no-untyped-def]
     """Give where the blocks of a task start, and how many chunks it has."""
-    block = geometry[CHUNK_BLOCK]
-    blocks = (geometry[CHUNK_COUNT] + block - 1) // block
-    rest, index = divmod(task, blocks)
-    source += index * geometry[CHUNK_SOURCE_STEP]
-    target += index * geometry[CHUNK_TARGET_STEP]
-    for loop in range(outer.shape[0]):
-        rest, place = divmod(rest, outer[loop, 0])
-        source += place * outer[loop, 1]
-        target += place * outer[loop, 2]
-    return source, target, min(block, geometry[CHUNK_COUNT] - index * block)
+    geometry = entry(table, GEOMETRY)
+    block, chunk_count = entry(geometry, CHUNK_BLOCK), entry(geometry, CHUNK_COUNT)
+    step, index = divmod(task, (chunk_count + block - 1) // block)
+    source += index * entry(geometry, CHUNK_SOURCE_STEP)
+    target += index * entry(geometry, CHUNK_TARGET_STEP)
+    source, target = outer_place(table, step, source, target)
+    return source, target, min(block, chunk_count - index * block)
 
 
 @kernel()
-def copy_chunks(target, source, outer, chunks, geometry, scratch, first, last):  # type: ignore[no-untyped-def]
+def copy_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout that keeps runs of bytes.
 
     Parameters
     ----------
     target, source : int64
         Addresses.
-    outer : int64 array of (loops, 3)
-        The loops around the blocks of chunks, innermost first: size, source and destination stride in bytes.
-    chunks : int64 array of (chunks of a block, 2)
-        Byte offsets in the source and in the destination.
-    geometry : int64 array
-        See the names of its places above; `RUN` is in bytes, `READABLE` bytes may be read from `source` on, `WAYS` is
-        `APART` where chunks do not follow each other in the destination.
+    table : int64
+        Address of the numbers of a pass; see `step_table`. The first table of offsets holds, for each chunk of a block,
+        byte offsets in the source and in the destination. For the kernel's own numbers see the names of their places
+        above; `RUN` is in bytes, `READABLE` bytes may be read from `source` on, `WAYS` is `APART` where chunks do not
+        follow each other in the destination.
     scratch : int64
         Address of `SCRATCH_BYTES` bytes on a line boundary, for this thread alone.
+    width, ways
+        Not used.
     """
-    run, streamed = geometry[RUN], geometry[STREAMED] != 0
-    ahead, apart = _AHEAD_BYTES // run + 1, geometry[WAYS] == APART
-    readable = source + geometry[READABLE]
+    geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
+    run, streamed = entry(geometry, RUN), entry(geometry, STREAMED) != 0
+    ahead, apart = _AHEAD_BYTES // run + 1, entry(geometry, WAYS) == APART
+    readable = source + entry(geometry, READABLE)
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
-        at_source, at_target, count = _start_of_block(source, target, outer, geometry, task)
+        at_source, at_target, count = _start_of_block(source, target, table, task)
         for x in range(count):
-            start, place = at_source + chunks[x, 0], at_target + chunks[x, 1]
+            start, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
             if apart:
                 if x + ahead < count:
-                    _prefetch_ends(at_target + chunks[x + ahead, 1], run)
+                    _prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1), run)
                 copy_run(place, start, run, streamed)
                 continue
             if place != position:
                 position = place
                 line, fill, skip = _restart(line, scratch, fill, skip, streamed, position)
             if x + ahead < count:
-                upcoming = at_source + chunks[x + ahead, 0]
+                upcoming = at_source + entry(chunks, 2 * (x + ahead))
                 for at in range(0, run, 64):
                     prefetch(upcoming + at)
             if run < 64 and start + 64 <= readable:
@@ -305,22 +304,23 @@ def copy_chunks(target, source, outer, chunks, geometry, scratch, first, last): 
 
 
 @kernel()
-def expand_chunks(bits, target, source, outer, chunks, geometry, scratch, first, last):  # type: ignore[no-untyped-def]
+def expand_chunks(bits, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout from packed elements of `bits` bits to bytes, by runs.
 
     The parameters are those of `copy_chunks`, but that `bits` is a literal and that source offsets count elements, all
     of them at the start of a byte.
     """
     per_byte = 8 // literal(bits)
-    run, streamed = geometry[RUN], geometry[STREAMED] != 0
+    geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
+    run, streamed = entry(geometry, RUN), entry(geometry, STREAMED) != 0
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
-        at_source, at_target, count = _start_of_block(0, target, outer, geometry, task)
+        at_source, at_target, count = _start_of_block(0, target, table, task)
         for x in range(count):
-            if at_target + chunks[x, 1] != position:
-                position = at_target + chunks[x, 1]
+            if at_target + entry(chunks, 2 * x + 1) != position:
+                position = at_target + entry(chunks, 2 * x + 1)
                 line, fill, skip = _restart(line, scratch, fill, skip, streamed, position)
-            start = source + (at_source + chunks[x, 0]) // per_byte
+            start = source + (at_source + entry(chunks, 2 * x)) // per_byte
             line, fill, skip = _append_expanded(bits, line, scratch, fill, skip, start, run, streamed)
             position += run
     _restart(line, scratch, fill, skip, streamed, 0)
@@ -328,23 +328,24 @@ def expand_chunks(bits, target, source, outer, chunks, geometry, scratch, first,
 
 
 @kernel()
-def compress_chunks(bits, target, source, outer, chunks, geometry, scratch, first, last):  # type: ignore[no-untyped-def]
+def compress_chunks(bits, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout from bytes to packed elements of `bits` bits, by runs.
 
     The parameters are those of `copy_chunks`, but that `bits` is a literal and that destination offsets count elements,
     all of them at the start of a byte.
     """
     per_byte = 8 // literal(bits)
-    run, streamed = geometry[RUN], geometry[STREAMED] != 0
+    geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
+    run, streamed = entry(geometry, RUN), entry(geometry, STREAMED) != 0
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
-        at_source, at_target, count = _start_of_block(source, 0, outer, geometry, task)
+        at_source, at_target, count = _start_of_block(source, 0, table, task)
         for x in range(count):
-            start = target + (at_target + chunks[x, 1]) // per_byte
+            start = target + (at_target + entry(chunks, 2 * x + 1)) // per_byte
             if start != position:
                 position = start
                 line, fill, skip = _restart(line, scratch, fill, skip, streamed, position)
-            read = at_source + chunks[x, 0]
+            read = at_source + entry(chunks, 2 * x)
             line, fill, skip = _append_compressed(bits, line, scratch, fill, skip, read, run, streamed)
             position += (run + per_byte - 1) // per_byte
     _restart(line, scratch, fill, skip, streamed, 0)
@@ -352,7 +353,7 @@ def compress_chunks(bits, target, source, outer, chunks, geometry, scratch, firs
 
 
 @kernel()
-def interleave_chunks(width, ways, target, source, outer, chunks, rows, geometry, scratch, first, last):  # type: ignore[no-untyped-def]
+def interleave_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout that makes one stream of a few rows, an element of each in turn.
 
     Parameters
@@ -361,37 +362,36 @@ def interleave_chunks(width, ways, target, source, outer, chunks, rows, geometry
         Bytes of an element.
     ways : literal int
         How many rows, a power of two of at most 32 bytes; 0 for any other number: they are transposed.
-    rows : int64 array
-        Byte offsets in the source of the rows. Where `ways` is 0, the last repeated up to whole squares.
-    target, source, outer, chunks, geometry, scratch
-        As for `copy_chunks`; `RUN` is in elements of one row, `WAYS` the number of rows.
+    target, source, table, scratch
+        As for `copy_chunks`; `RUN` is in elements of one row, `WAYS` the number of rows. The second table holds the
+        byte offsets in the source of the rows; where `ways` is 0, the last repeated up to whole squares.
     """
-    run, streamed, row_count = geometry[RUN], geometry[STREAMED] != 0, geometry[WAYS]
+    geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    run, streamed, row_count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
     chunk_bytes = run * row_count * literal(width)
     for j in range(64):
         set_entry(scratch + _TABLES, j, j * row_count * literal(width))
-    table = rows.ctypes.data
     ahead = _AHEAD_BYTES // chunk_bytes + 1
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
-        at_source, at_target, count = _start_of_block(source, target, outer, geometry, task)
+        at_source, at_target, count = _start_of_block(source, target, table, task)
         for x in range(count):
-            read, place = at_source + chunks[x, 0], at_target + chunks[x, 1]
+            read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
             if literal(ways) and run * literal(width) >= 64:
                 if x + ahead < count:
-                    _prefetch_ends(at_target + chunks[x + ahead, 1], chunk_bytes)
-                _interleave_run(width, ways, place, read, table, run, streamed, scratch)
+                    _prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1), chunk_bytes)
+                _interleave_run(width, ways, place, read, rows, run, streamed, scratch)
                 continue
             if place != position:
                 position = place
                 line, fill, skip = _restart(line, scratch, fill, skip, streamed, position)
             if literal(ways):
                 line, fill, skip = _append_columns(
-                    width, line, scratch, fill, skip, read, table, row_count, run, streamed
+                    width, line, scratch, fill, skip, read, rows, row_count, run, streamed
                 )
             else:
                 line, fill, skip = _append_transposed(
-                    width, line, scratch, fill, skip, read, table, row_count, run, streamed
+                    width, line, scratch, fill, skip, read, rows, row_count, run, streamed
                 )
             position += chunk_bytes
     _restart(line, scratch, fill, skip, streamed, 0)
@@ -447,7 +447,7 @@ def _deal_pieces(width, ways, target, rows, count, source, run, streamed, scratc
 
 
 @kernel()
-def deal_chunks(width, ways, target, source, outer, chunks, rows, geometry, scratch, first, last):  # type: ignore[no-untyped-def]
+def deal_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout that deals a stream out to a few rows.
 
     Parameters
@@ -456,27 +456,29 @@ def deal_chunks(width, ways, target, source, outer, chunks, rows, geometry, scra
         Bytes of an element.
     ways : literal int
         How many rows, a power of two of at most 32 bytes; 0 for any other number up to 64.
-    rows : int64 array
-        Byte offsets in the destination of the rows.
-    target, source, outer, chunks, geometry, scratch
-        As for `copy_chunks`; `RUN` is in elements of one row.
+    target, source, table, scratch
+        As for `copy_chunks`; `RUN` is in elements of one row. The second table holds the byte offsets in the
+        destination of the rows.
     """
-    run, streamed, count = geometry[RUN], geometry[STREAMED] != 0, rows.shape[0]
-    w, row_table, aligned = literal(width), rows.ctypes.data, True
+    geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    run, streamed, count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(table, SECOND_LENGTH)
+    w, aligned = literal(width), True
     for i in range(count):
         set_entry(scratch + _TABLES + _PLACES, i, scratch + i * _ROW_BYTES)
-        aligned = aligned and (rows[i] - rows[0]) & 63 == 0
+        aligned = aligned and (entry(rows, i) - entry(rows, 0)) & 63 == 0
     ahead = _AHEAD_BYTES // (run * count * w) + 1
     for task in range(first, last):
-        at_source, at_target, chunk_count = _start_of_block(source, target, outer, geometry, task)
+        at_source, at_target, chunk_count = _start_of_block(source, target, table, task)
         for x in range(chunk_count):
-            read, place = at_source + chunks[x, 0], at_target + chunks[x, 1]
+            read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
             if x + ahead < chunk_count:
                 for i in range(count):
-                    _prefetch_ends(at_target + chunks[x + ahead, 1] + entry(row_table, i), run * w)
-            direct = literal(ways) and run * w >= 64 and (not streamed or (aligned and (place + rows[0]) % w == 0))
+                    _prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1) + entry(rows, i), run * w)
+            direct = (
+                literal(ways) and run * w >= 64 and (not streamed or (aligned and (place + entry(rows, 0)) % w == 0))
+            )
             if direct:
-                _deal_direct(width, ways, place, row_table, read, run, streamed, scratch)
+                _deal_direct(width, ways, place, rows, read, run, streamed, scratch)
             else:
-                _deal_pieces(width, ways, place, row_table, count, read, run, streamed, scratch)
+                _deal_pieces(width, ways, place, rows, count, read, run, streamed, scratch)
     fence()

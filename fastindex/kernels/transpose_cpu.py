@@ -25,8 +25,9 @@ from fastindex.kernels.simd import (
     transpose_rows,
     transpose_stage_lanes,
 )
+from fastindex.kernels.step_table import FIRST, GEOMETRY, SECOND, outer_place
 
-#: Places in the `geometry` array of a transpose.
+#: Places among the numbers of a transpose.
 (
     ROW_BLOCK,
     ROW_COUNT,
@@ -226,7 +227,7 @@ def _panel(width, target, source, rows, columns, panel, aligned, streamed, scrat
 
 
 @kernel()
-def transpose_panels(width, target, source, outer, rows, columns, geometry, scratch, first, last):  # type: ignore[no-untyped-def]
+def transpose_panels(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a transpose.
 
     Parameters
@@ -235,45 +236,42 @@ def transpose_panels(width, target, source, outer, rows, columns, geometry, scra
         Bytes of an element.
     target, source : int64
         Addresses.
-    outer : int64 array of (loops, 3)
-        The loops around the panels, innermost first: size, source and destination stride in bytes.
-    rows, columns : int64 array
-        Byte offsets in the source of the rows, in the destination of the columns, of a block of each. Where there are
-        several blocks of rows, `rows` goes on with a line's worth of the next block; where columns are joined, with a
-        line's worth of the next column.
-    geometry : int64 array
-        See the names of its places above.
+    table : int64
+        Address of the numbers of a pass; see `step_table`. The loops are those around the panels. The first table of
+        offsets holds the byte offsets in the source of the rows of a block; where there are several blocks of rows, it
+        goes on with a line's worth of the next block; where columns are joined, with a line's worth of the next column.
+        The second holds the byte offsets in the destination of the columns of a block. For the kernel's own numbers see
+        the names of their places above.
     scratch : int64
         Address of `SCRATCH_BYTES` bytes on a line boundary, for this thread alone.
+    ways
+        Not used.
     """
+    geometry, rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     _write_pitches(scratch + 2 * _STAGE_BYTES)
-    row_block, column_block = geometry[ROW_BLOCK], geometry[COLUMN_BLOCK]
-    row_blocks = (geometry[ROW_COUNT] + row_block - 1) // row_block
-    column_blocks = (geometry[COLUMN_COUNT] + column_block - 1) // column_block
+    row_block, column_block = entry(geometry, ROW_BLOCK), entry(geometry, COLUMN_BLOCK)
+    row_blocks = (entry(geometry, ROW_COUNT) + row_block - 1) // row_block
+    column_blocks = (entry(geometry, COLUMN_COUNT) + column_block - 1) // column_block
     w = literal(width)
     for task in range(first, last):
         rest, row_index = divmod(task, row_blocks)
         rest, column_index = divmod(rest, column_blocks)
-        at_source = source + row_index * geometry[ROW_SOURCE_STEP] + column_index * column_block * w
-        at_target = target + column_index * geometry[COLUMN_TARGET_STEP] + row_index * row_block * w
-        for loop in range(outer.shape[0]):
-            rest, index = divmod(rest, outer[loop, 0])
-            at_source += index * outer[loop, 1]
-            at_target += index * outer[loop, 2]
+        at_source = source + row_index * entry(geometry, ROW_SOURCE_STEP) + column_index * column_block * w
+        at_target = target + column_index * entry(geometry, COLUMN_TARGET_STEP) + row_index * row_block * w
+        at_source, at_target = outer_place(table, rest, at_source, at_target)
         panel = (
-            min(row_block, geometry[ROW_COUNT] - row_index * row_block),
-            min(column_block, geometry[COLUMN_COUNT] - column_index * column_block),
+            min(row_block, entry(geometry, ROW_COUNT) - row_index * row_block),
+            min(column_block, entry(geometry, COLUMN_COUNT) - column_index * column_block),
             row_index == 0,
-            max(0, min(64 // w, geometry[ROW_COUNT] - (row_index + 1) * row_block)),
+            max(0, min(64 // w, entry(geometry, ROW_COUNT) - (row_index + 1) * row_block)),
         )
-        aligned, streamed = geometry[COLUMNS_ALIGNED] != 0, geometry[STREAMED] != 0
-        tables = rows.ctypes.data, columns.ctypes.data
-        joined = geometry[COLUMNS_JOINED] != 0
+        aligned, streamed = entry(geometry, COLUMNS_ALIGNED) != 0, entry(geometry, STREAMED) != 0
+        joined = entry(geometry, COLUMNS_JOINED) != 0
         is_last = column_index == column_blocks - 1
         if joined and streamed and column_index == 0:
             # Up to the first line boundary; after that, each column ends with the line that the next one begins.
             ends = (panel[0], 1)
-            _edge_band(width, at_target, at_source, tables[0], tables[1], (0, 0, False, True), ends, True, scratch)
+            _edge_band(width, at_target, at_source, rows, columns, (0, 0, False, True), ends, True, scratch)
         for part in range(2 if joined and is_last else 1):
             offset = (panel[1] - 1) * part
             counts = (panel[0], panel[1], panel[2], panel[3])
@@ -282,6 +280,6 @@ def transpose_panels(width, target, source, outer, rows, columns, geometry, scra
             elif joined:
                 counts = (panel[0], 1, False, 0)
             if counts[1]:
-                read, places = at_source + offset * w, tables[1] + 8 * offset
-                _panel(width, at_target, read, tables[0], places, counts, aligned, streamed, scratch)
+                read, places = at_source + offset * w, columns + 8 * offset
+                _panel(width, at_target, read, rows, places, counts, aligned, streamed, scratch)
     fence()
