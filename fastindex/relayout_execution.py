@@ -25,7 +25,7 @@ from fastindex.threads import run_chunks, run_together, thread_count
 Bytes = NDArray[np.uint8]
 
 #: Below this many bytes a call stays on the caller's thread.
-SMALL_CALL_BYTES = 2 << 20
+SMALL_CALL_BYTES = 4 << 20
 
 _CHUNK_BYTES = 1 << 18
 _GATHERED_SLOTS = 1 << 15

@@ -69,7 +69,13 @@ def _chunks(step: Pass) -> tuple[Places, Places]:
 def units_of_pass(step: Pass) -> tuple[Places, Places]:
     """Where the units that a pass moves lie, in bytes; of packed elements, in elements."""
     match step.kernel:
-        case "copy" | "expand" | "compress":
+        case "copy":
+            source, destination = _chunks(step)
+            run, rows = np.arange(step.geometry[stream_cpu.RUN]), step.tables[1]
+            followed = np.arange(len(rows)) * len(run)
+            sources, targets = source[:, None, None] + rows[:, None] + run, destination[:, None] + followed
+            return sources.reshape(-1), (targets[..., None] + run).reshape(-1)
+        case "expand" | "compress":
             source, destination = _chunks(step)
             run = np.arange(step.geometry[stream_cpu.RUN])
             return (source[:, None] + run).reshape(-1), (destination[:, None] + run).reshape(-1)

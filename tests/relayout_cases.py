@@ -152,10 +152,15 @@ def copies(seed: int) -> Iterator[Case]:
         count = rng.choice((1, 2, 3, 20)) if run < 5000 else 2
         gaps = rng.choice(((1, 0), (0, 1), (3, 5), (64, 64), (0, 64)))
         yield Case("copy", 1, Nest(loops((run, 1, 1), (count, run + gaps[0], run + gaps[1]))))
-    for run in (3, 24, 65, 100, 256, 300, 1000):
-        # Rows of runs, in another order on each side: cut into blocks where runs are short.
-        rows, columns = 2 + 700 // run, 3 + 2100 // run
-        yield Case("copy", 1, Nest(loops((run, 1, 1), (rows, run * columns, run), (columns, run, run * rows))))
+    for run in (3, 5, 7, 13, 15, 17, 24, 31, 33, 48, 63, 65, 100, 127, 128, 192, 255, 256, 300, 511, 512, 513, 1000):
+        # Rows of runs, in another order on each side: gathered where runs are short.
+        rows, columns = 2 + 3000 // run, 3 + 2100 // run
+        for sign in (1, -1):
+            inner = rows, sign * run * columns, run
+            yield Case("copy", 1, Nest(loops((run, 1, 1), inner, (columns, run, run * rows)), rows * columns * run))
+        pitch, rest = run + 1, (columns, rng.choice((run, run + 3)), 3 * 5 * run + rng.choice((0, 1, 64)))
+        pairs = (3, 5000 * pitch, run), (5, 16000 * pitch, 3 * run)
+        yield Case("copy", 1, Nest(loops((run, 1, 1), *pairs, rest)))
     yield Case("copy", 16, Nest(()))
 
 

@@ -41,6 +41,7 @@ APART = -1
 # Lines are written when this many bytes are pending: reading a line back at once would wait for its stores.
 _PENDING_BYTES = 1024
 _AHEAD_BYTES = 1024
+_ROW_AHEAD_BYTES = 256
 _ROW_BYTES = 64 + 2048 + 64
 
 # Scratch memory: what is pending for up to 64 rows, a staged square, and two tables of 64 numbers.
@@ -116,6 +117,30 @@ def _append_run(line, pending, fill, skip, source, size, streamed):  # type: ign
             copy_vector(line + at, source + at, 64)
     copy_short(pending, source + lines, size - lines)
     return line + lines, size - lines, 0
+
+
+@njit(nogil=True, inline="always")
+def _gather_runs(vector_bytes, target, source, rows, row_count, run):  # type: ignore[no-untyped-def]
+    """Put runs after each other, copying whole vectors: the next run overwrites what is too much."""
+    for i in range(row_count):
+        start = source + entry(rows, i)
+        for at in range(0, run, vector_bytes):
+            copy_vector(target + at, start + at, vector_bytes)
+        target += run
+
+
+@njit(nogil=True)
+def _gather(target, source, rows, row_count, run, exactly):  # type: ignore[no-untyped-def]
+    """Put runs after each other; if `exactly`, without reading beyond them."""
+    if exactly:
+        for i in range(row_count):
+            copy_run(target + i * run, source + entry(rows, i), run, False)
+    elif run <= 16:
+        _gather_runs(16, target, source, rows, row_count, run)
+    elif run <= 32:
+        _gather_runs(32, target, source, rows, row_count, run)
+    else:
+        _gather_runs(64, target, source, rows, row_count, run)
 
 
 @njit(nogil=True, inline="always")
@@ -261,7 +286,8 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
         Addresses.
     table : int64
         Address of the numbers of a pass; see `step_table`. The first table of offsets holds, for each chunk of a block,
-        byte offsets in the source and in the destination. For the kernel's own numbers see the names of their places
+        byte offsets in the source and in the destination; the second the offsets in the source of the runs of a chunk,
+        which follow each other in the destination. For the kernel's own numbers see the names of their places
         above; `RUN` is in bytes, `READABLE` bytes may be read from `source` on, `WAYS` is `APART` where chunks do not
         follow each other in the destination.
     scratch : int64
@@ -269,36 +295,42 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
     width, ways
         Not used.
     """
-    geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
-    run, streamed = entry(geometry, RUN), entry(geometry, STREAMED) != 0
-    ahead, apart = _AHEAD_BYTES // run + 1, entry(geometry, WAYS) == APART
-    readable = source + entry(geometry, READABLE)
+    geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    run, streamed, row_count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(table, SECOND_LENGTH)
+    apart, size, reach = entry(geometry, WAYS) == APART, run * row_count, 0
+    for i in range(row_count):
+        reach = max(reach, entry(rows, i))
+    ahead = (_AHEAD_BYTES if row_count == 1 else _ROW_AHEAD_BYTES) // run + 1
+    readable = source + entry(geometry, READABLE) - reach - run - 63
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = _start_of_block(source, target, table, task)
         for x in range(count):
             start, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
+            if x + ahead < count:
+                upcoming = at_source + entry(chunks, 2 * (x + ahead))
+                begin, end = entry(chunks, 2 * (x + ahead) + 1), entry(chunks, 2 * (x + ahead) - 1) + size
+                if begin != end:
+                    prefetch_to_write(at_target + begin)
+                    prefetch_to_write(at_target + end)
+                if not apart:
+                    for i in range(row_count):
+                        for at in range(0, run, 64):
+                            prefetch(upcoming + entry(rows, i) + at)
             if apart:
-                if x + ahead < count:
-                    _prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1), run)
                 copy_run(place, start, run, streamed)
                 continue
             if place != position:
                 position = place
                 line, fill, skip = _restart(line, scratch, fill, skip, streamed, position)
-            if x + ahead < count:
-                upcoming = at_source + entry(chunks, 2 * (x + ahead))
-                for at in range(0, run, 64):
-                    prefetch(upcoming + at)
-            if run < 64 and start + 64 <= readable:
-                # What is copied beyond the run, the next one overwrites.
-                copy_vector(scratch + fill, start, 64)
-                fill += run
+            if row_count > 1 or run < 64:
+                _gather(scratch + fill, start, rows, row_count, run, start > readable)
+                fill += size
                 if fill >= _PENDING_BYTES:
                     line, fill, skip = _drain(line, scratch, fill, skip, streamed)
             else:
                 line, fill, skip = _append_run(line, scratch, fill, skip, start, run, streamed)
-            position += run
+            position += size
     _restart(line, scratch, fill, skip, streamed, 0)
     fence()
 

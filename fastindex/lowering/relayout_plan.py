@@ -37,8 +37,12 @@ _LEAST_ROW_BYTES = 512
 _COLUMN_BYTES = 8192
 _ALIGNED_COLUMN_BYTES = 32768
 _TASKS = 16
-_BLOCK_BYTES = 2048
+_BLOCK_BYTES = 1024
 _APART_BYTES = 256
+
+# Runs below so many bytes are gathered where they follow each other in the destination, some at a time.
+_GATHERED_BYTES = 512
+_LEAST_ROWS = 4
 
 # Columns of up to this many bytes that follow each other in the destination are written as one stream.
 _COLUMN_STREAM_BYTES = 512
@@ -158,8 +162,8 @@ def _copying_passes(nest: Nest, width: int, streamed: bool) -> Iterator[Pass]:
     row = next((k for k in loops if k.destination_stride == width and k is not run), None)
     if run is not None or not loops:
         for cut in _cut(nest, run, _RUN_BYTES // width) if run is not None else (nest,):
-            for blocked in _cut_into_blocks(cut, run.size * width if run is not None else width):
-                yield _copy_pass(blocked, width, streamed)
+            for blocked, rows, first in _gathered(cut, _run(cut, width).size * width):
+                yield _copy_pass(blocked, rows, first, width, streamed)
     elif column is None or row is None:
         longest = row or column or max(loops, key=lambda loop: loop.size)
         for cut in _cut(nest, longest, _RUN_BYTES // width):
@@ -179,14 +183,34 @@ def _copying_passes(nest: Nest, width: int, streamed: bool) -> Iterator[Pass]:
             yield _transpose_pass(nest, rows, columns, width, streamed)
 
 
-def _cut_into_blocks(nest: Nest, run_bytes: int) -> Iterator[Nest]:
-    """Cut the loop along which short runs follow each other in the destination, if another one orders the source."""
-    row = next((k for k in nest.loops if k.destination_stride == run_bytes != k.source_stride), None)
-    column = next((k for k in nest.loops if k.source_stride == run_bytes != k.destination_stride), None)
-    if row is None or column is None or run_bytes >= _BLOCK_BYTES:
-        yield nest
+def _run(nest: Nest, width: int) -> Loop:
+    """Give the loop that is contiguous on both sides."""
+    return next((k for k in nest.loops if k.source_stride == k.destination_stride == width), Loop(1, width, width))
+
+
+def _gathered(nest: Nest, run_bytes: int) -> Iterator[tuple[Nest, tuple[Loop, ...], tuple[Loop, ...]]]:
+    """Choose in which order runs are copied, and cut the nest for it.
+
+    Give the loops along which runs follow each other in the destination, which make one chunk, and what comes next:
+    the loop along which they follow each other in the source.
+    """
+    column = tuple(k for k in nest.loops if k.source_stride == run_bytes != k.destination_stride)[:1]
+    rows: list[Loop] = []
+    count, most = 1, max(_BLOCK_BYTES // run_bytes, _LEAST_ROWS)
+    while count < most and run_bytes < _GATHERED_BYTES:
+        follows = (k for k in nest.loops if k.destination_stride == run_bytes * count and k not in rows)
+        row = next((k for k in follows if k not in column), None)
+        if row is None:
+            break
+        rows.append(row)
+        count *= row.size
+    if count <= most or not rows:
+        yield nest, tuple(rows), column
         return
-    yield from _cut(nest, row, max(2, _BLOCK_BYTES // run_bytes))
+    most = max(most // (count // rows[-1].size), 1)
+    divisor = next((k for k in range(most, (most - 1) // 2, -1) if rows[-1].size % k == 0), most)
+    for cut in _cut(nest, rows[-1], divisor):
+        yield cut, (*rows[:-1], _along(cut, rows[-1])), column
 
 
 def _blocks(loops: Sequence[Loop], most: int) -> _Blocks:
@@ -234,15 +258,19 @@ def _chunked(
     streamed: bool,
     why: str,
     ways: int = 1,
+    first: tuple[Loop, ...] = (),
 ) -> Pass:
-    """A pass over chunks: `taken` loops are inside a chunk, the others make the chunks and the tasks."""
+    """A pass over chunks: `taken` loops are inside a chunk, the others make the chunks and the tasks, `first` first."""
     most = max(1, min(_CHUNKS, 4 * _RUN_BYTES // chunk_bytes))
     # Long pieces are written anywhere as fast as in order; the source is then read as one sequential stream.
     by_source = piece_bytes >= _APART_BYTES and kernel != "interleave"
-    blocks = _blocks(_without(nest.loops, taken, by_source), most)
+    ordered = _without(nest.loops, taken, by_source)
+    if not by_source:
+        ordered = [*first, *_without(ordered, first)]
+    blocks = _blocks(ordered, most)
     if kernel == "copy" and by_source:
         ways = APART
-    readable = chunk_bytes + sum((k.size - 1) * max(k.source_stride, 0) for k in _without(nest.loops, taken))
+    readable = width + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops)
     geometry = (
         len(blocks.offsets),
         blocks.count,
@@ -268,11 +296,14 @@ def _chunked(
     )
 
 
-def _copy_pass(nest: Nest, width: int, streamed: bool) -> Pass:
-    run = next((k for k in nest.loops if k.source_stride == k.destination_stride == width), Loop(1, width, width))
+def _copy_pass(nest: Nest, rows: Sequence[Loop], column: tuple[Loop, ...], width: int, streamed: bool) -> Pass:
+    run = _run(nest, width)
     run_bytes = run.size * width
+    offsets = _blocks(rows, _BLOCK_BYTES).offsets[:, 0].copy()
     why = "runs that both sides keep contiguous"
-    return _chunked("copy", nest, (run,), None, run_bytes, run_bytes, run_bytes, width, streamed, why)
+    taken, chunk_bytes = (run, *rows), run_bytes * len(offsets)
+    piece = run_bytes if len(offsets) == 1 else 0
+    return _chunked("copy", nest, taken, offsets, run_bytes, chunk_bytes, piece, width, streamed, why, first=column)
 
 
 def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str) -> tuple[Pass, ...] | None:
