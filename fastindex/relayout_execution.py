@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from fastindex.array_address import address_of, expected_pair
 from fastindex.execution import run
-from fastindex.kernels import element_moves, packed_bits, relayout_steps, stream_cpu, transpose_cpu
+from fastindex.kernels import (
+    element_moves,
+    narrow_transpose_cpu,
+    packed_bits,
+    relayout_steps,
+    stream_cpu,
+    transpose_cpu,
+)
 from fastindex.kernels.relayout_steps import STEP_NUMBERS, TASKS, TASKS_AT_ONCE
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.relayout_loops import Strides, grouped, relayout_loops
@@ -34,7 +41,7 @@ _BITS_CHUNK = 1 << 20
 _ADDRESS = types.int64
 _TABLE = types.int64[::1]
 _RANGE = (types.int64, types.int64)
-_SCRATCH_BYTES = max(stream_cpu.SCRATCH_BYTES, transpose_cpu.SCRATCH_BYTES)
+_SCRATCH_BYTES = max(stream_cpu.SCRATCH_BYTES, transpose_cpu.SCRATCH_BYTES, narrow_transpose_cpu.SCRATCH_BYTES)
 
 #: The kernels of passes, by the name of the pass.
 PASS_KERNELS = {
@@ -44,6 +51,7 @@ PASS_KERNELS = {
     "expand": stream_cpu.expand_chunks,
     "compress": stream_cpu.compress_chunks,
     "transpose": transpose_cpu.transpose_panels,
+    "narrow transpose": narrow_transpose_cpu.narrow_panels,
     "strided": element_moves.copy_elements,
     "fill": element_moves.fill_runs,
 }

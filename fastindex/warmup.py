@@ -67,6 +67,7 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
     yield "fill", 1, 1
     for width in _UNIT_BYTES:
         yield "transpose", width, 1
+        yield "narrow transpose", width, 1
         yield "strided", width, 1
         for ways in (0, *POWERS_OF_TWO):
             if ways * width <= _LARGEST_REGISTER_BYTES:

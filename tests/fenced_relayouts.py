@@ -20,6 +20,7 @@ from relayout_cases import (
     every_case,
     gather,
     move,
+    narrow_transposes,
     steps_of,
 )
 
@@ -72,6 +73,11 @@ def _move_everything(memory: FencedMemory) -> int:
         relayout_plan.STREAMED_BYTES = 0 if streamed else 1 << 60
         cases = [case for k, case in enumerate(every_case(20)) if k % 5 == streamed or case.width > 4]
         for case in cases:
+            steps = tuple(memory.step(step) for step in steps_of(case))
+            _expect_nothing(move(case, steps, memory, 1, (0, 0), rng))
+            count += 1
+    for width in WIDTHS:
+        for case in narrow_transposes(width, 22):
             steps = tuple(memory.step(step) for step in steps_of(case))
             _expect_nothing(move(case, steps, memory, 1, (0, 0), rng))
             count += 1

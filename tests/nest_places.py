@@ -91,7 +91,7 @@ def units_of_pass(step: Pass) -> tuple[Places, Places]:
             assert ways == step.ways
             targets, units = _grid(destination, source, step.tables[1], np.arange(ways) * step.width, run, step.width)
             return units, targets
-        case "transpose":
+        case "transpose" | "narrow transpose":
             return _panels(step)
         case "strided":
             count, source_stride, destination_stride = step.geometry

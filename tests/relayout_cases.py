@@ -9,6 +9,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from unittest import mock
 
 import numpy as np
 import reference
@@ -16,6 +17,7 @@ from nest_places import byte_places, loops, places
 from numpy.typing import NDArray
 
 from fastindex.array_address import address_of
+from fastindex.lowering import relayout_plan
 from fastindex.lowering.relayout_loops import Nest, RelayoutLoops
 from fastindex.lowering.relayout_plan import Pass, packed_passes, passes
 from fastindex.relayout_execution import kernel_of, run_pass
@@ -116,6 +118,23 @@ def blocked_transposes(width: int, seed: int) -> Iterator[Case]:
         yield Case("transpose", width, Nest(loops(inner, outer, (columns, 1, count * rows), outermost), 3, 5))
 
 
+def narrow_transposes(width: int, seed: int) -> Iterator[Case]:
+    """Few columns of long rows that lie near each other: all remainders of both, columns anywhere in a line."""
+    rng = random.Random(seed)
+    line = per_line(width)
+    least = -(-2048 // width)
+    for k in range(2 * line + 2):
+        rows, columns = least + k, min(max(line, 2) + rng.randint(0, 2 * line + 2), 120)
+        pitch = columns + rng.choice((1, 5, 3 * columns))
+        gap = rng.choice((1, 3, line, -(rows % -line) or line))
+        nest = (rows, rng.choice((1, -1)) * pitch, 1), (columns, 1, rows + gap), (2, rows * pitch, columns * 2 * rows)
+        yield Case("narrow transpose", width, Nest(loops(*nest), rows * pitch))
+    for columns in (max(line, 2), 120):
+        # Rows of two loops, with a jump within and at the end of a block; columns that follow each other.
+        inner, outer = (least // 2 + 1, columns, 1), (5, 3 * least * columns, least // 2 + 1)
+        yield Case("narrow transpose", width, Nest(loops(inner, outer, (columns, 1, 5 * (least // 2 + 1)))))
+
+
 def interleaves(width: int, ways: int, seed: int) -> Iterator[Case]:
     """Runs of all remainders of a line, chunk after chunk and with gaps between them; long runs."""
     rng = random.Random(seed)
@@ -213,7 +232,10 @@ def steps_of(case: Case) -> tuple[Pass, ...]:
     elif case.kernel in ("expand", "compress"):
         found = packed_passes(RelayoutLoops((case.nest,), ()), 8 // case.width, case.kernel)
     else:
-        found = passes(RelayoutLoops((case.nest,), ()), case.width)
+        # Whether columns are few enough for the narrow kernel, a case of the wide one does not care.
+        few = 0 if case.kernel == "transpose" else relayout_plan._NARROW_COLUMNS
+        with mock.patch.object(relayout_plan, "_NARROW_COLUMNS", few):
+            found = passes(RelayoutLoops((case.nest,), ()), case.width)
     assert found, case
     assert {step.kernel for step in found} == {case.kernel}, (case, [step.describe() for step in found])
     return found

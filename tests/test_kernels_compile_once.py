@@ -13,7 +13,7 @@ from numba import njit
 from numba.core import event
 
 import fastindex as fi
-from fastindex.kernels import element_moves, packed_bits, stream_cpu, transpose_cpu
+from fastindex.kernels import element_moves, narrow_transpose_cpu, packed_bits, stream_cpu, transpose_cpu
 from fastindex.kernels.compilation import kernel_signatures
 from fastindex.relayout_execution import pass_kernel
 from fastindex.warmup import relayout_kernels
@@ -23,6 +23,7 @@ DISPATCHERS = {
     "interleave": stream_cpu.interleave_chunks,
     "deal": stream_cpu.deal_chunks,
     "transpose": transpose_cpu.transpose_panels,
+    "narrow transpose": narrow_transpose_cpu.narrow_panels,
     "strided": element_moves.copy_elements,
     "fill": element_moves.fill_runs,
     "gather": element_moves.gather_slots,

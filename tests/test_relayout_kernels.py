@@ -34,6 +34,7 @@ from relayout_cases import (
     interleaves,
     joined_transposes,
     move,
+    narrow_transposes,
     packed,
     steps_of,
     strided,
@@ -116,6 +117,17 @@ def test_transposes_to_columns_that_follow_each_other(width: int, monkeypatch: p
     for name in ("_COLUMN_BYTES", "_ALIGNED_COLUMN_BYTES"):
         monkeypatch.setattr(relayout_plan, name, LINE_BYTES)
     check(joined_transposes(width, 4))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("several_blocks", [False, True])
+@pytest.mark.usefixtures("small_tasks")
+def test_narrow_transposes(width: int, several_blocks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", 0)
+    if several_blocks:
+        for name in ("_ROW_BYTES", "_LEAST_ROW_BYTES"):
+            monkeypatch.setattr(relayout_plan, name, SMALL_BLOCK_BYTES)
+    check(narrow_transposes(width, 1 + several_blocks))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

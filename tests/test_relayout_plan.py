@@ -22,6 +22,7 @@ from relayout_cases import (
     fills,
     interleaves,
     joined_transposes,
+    narrow_transposes,
     packed,
     steps_of,
     strided,
@@ -109,6 +110,20 @@ def test_kernels_get_every_byte_once(kind: str, small: bool, monkeypatch: pytest
             check_copies(steps, [case.nest], case.width)
             for step in steps:
                 check_form(step)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("block_bytes", [SMALL_BLOCK_BYTES, 4096])
+def test_narrow_transposes(width: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", 0)
+    for name in ("_ROW_BYTES", "_LEAST_ROW_BYTES"):
+        monkeypatch.setattr(relayout_plan, name, block_bytes)
+    for case in list(narrow_transposes(width, 3))[:: 1 + 8 // width]:
+        (step,) = steps_of(case)
+        check_copies([step], [case.nest], width)
+        check_form(step)
+        assert step.geometry[transpose_cpu.COLUMN_BLOCK] == step.geometry[transpose_cpu.COLUMN_COUNT]
+        assert not step.geometry[transpose_cpu.COLUMNS_JOINED]
 
 
 @pytest.mark.parametrize("width", WIDTHS)

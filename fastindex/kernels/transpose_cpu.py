@@ -50,13 +50,15 @@ SCRATCH_BYTES = 2 * _STAGE_BYTES + 8 * 64
 
 
 @njit(nogil=True)
-def _write_pitches(table):  # type: ignore[no-untyped-def]
+def write_pitches(table, pitch_bytes):  # type: ignore[no-untyped-def]
+    """Write the table of 64 places that are equally far apart."""
     for j in range(64):
-        set_entry(table, j, j * _PITCH_BYTES)
+        set_entry(table, j, j * pitch_bytes)
 
 
 @njit(nogil=True)
-def _stage_rows(width, stage, source, rows, first, last, columns):  # type: ignore[no-untyped-def]
+def stage_rows(width, stage, source, rows, first, last, columns):  # type: ignore[no-untyped-def]
+    """Copy up to a line of each of some rows to where they are a line apart."""
     size = columns * literal(width)
     if size == 64:
         for i in range(first, last):
@@ -69,7 +71,7 @@ def _stage_rows(width, stage, source, rows, first, last, columns):  # type: igno
 
 
 @njit(nogil=True)
-def _edge_band(width, target, source, rows, columns, band, counts, streamed, scratch):  # type: ignore[no-untyped-def]
+def edge_band(width, target, source, rows, columns, band, counts, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write a part of each column that is less than whole lines, or of less columns than make a square.
 
     `band` is (first row, end of rows, begins on lines, ends on lines). What begins or ends on lines does so where the
@@ -85,7 +87,7 @@ def _edge_band(width, target, source, rows, columns, band, counts, streamed, scr
     transposed = scratch + _STAGE_BYTES
     for column in range(0, column_count, per_line):
         count = min(per_line, column_count - column)
-        _stage_rows(width, scratch, source + column * w, rows, first, rows_end, count)
+        stage_rows(width, scratch, source + column * w, rows, first, rows_end, count)
         for square in range(squares):
             transpose_square(width, transposed + 64 * square, pitch, scratch + square * 4096 // w)
         for j in range(count):
@@ -111,7 +113,7 @@ def _whole_band(width, target, source, rows, columns, band, streamed, scratch): 
         read = source + column * w
         table = columns + 8 * column
         if w <= 1:
-            _stage_rows(width, scratch, read, rows, first, first + 2 * per_line, per_line)
+            stage_rows(width, scratch, read, rows, first, first + 2 * per_line, per_line)
             for lane in range(4):
                 lane_table = table + 8 * lane * (16 // w)
                 if streamed:
@@ -141,7 +143,7 @@ def _shifted_band(width, target, source, rows, columns, band, scratch):  # type:
     while True:
         read = source + column * w
         if w <= 2:
-            _stage_rows(width, scratch, read, rows, first, end, per_line)
+            stage_rows(width, scratch, read, rows, first, end, per_line)
             for square in range(3):
                 transpose_square(width, transposed + 64 * square, _PITCH_BYTES, scratch + square * 4096 // w)
         else:
@@ -176,7 +178,7 @@ def _aligned_panel(width, target, source, rows, columns, lead, panel, column_fir
     first = min(lead, end)
     if first and is_first:
         band = (0, first, False, False)
-        _edge_band(width, target, source, rows, columns, band, counts, streamed, scratch)
+        edge_band(width, target, source, rows, columns, band, counts, streamed, scratch)
     while first < end:
         left = end - first
         if per_line <= left < window and first + left // per_line * per_line - window >= lead:
@@ -187,7 +189,7 @@ def _aligned_panel(width, target, source, rows, columns, lead, panel, column_fir
             _whole_band(width, target, source, rows, columns, lines, streamed, scratch)
         else:
             band = (first, min(first + window, end), False, False)
-            _edge_band(width, target, source, rows, columns, band, counts, streamed, scratch)
+            edge_band(width, target, source, rows, columns, band, counts, streamed, scratch)
         first += window
 
 
@@ -200,7 +202,7 @@ def _shifted_panel(width, target, source, rows, columns, panel, column_first, sc
     readable = row_count + following
     counts = (readable, column_count)
     if is_first:
-        _edge_band(width, target, source, rows, columns, (0, 0, False, True), counts, True, scratch)
+        edge_band(width, target, source, rows, columns, (0, 0, False, True), counts, True, scratch)
     first = 0
     while first < row_count:
         if first + window <= row_count and first + window + per_line <= readable and column_count >= per_line:
@@ -208,7 +210,7 @@ def _shifted_panel(width, target, source, rows, columns, panel, column_first, sc
             _shifted_band(width, target, source, rows, columns, lines, scratch)
         else:
             band = (first, min(first + window, row_count), True, True)
-            _edge_band(width, target, source, rows, columns, band, counts, True, scratch)
+            edge_band(width, target, source, rows, columns, band, counts, True, scratch)
         first += window
 
 
@@ -248,7 +250,7 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
         Not used.
     """
     geometry, rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    _write_pitches(scratch + 2 * _STAGE_BYTES)
+    write_pitches(scratch + 2 * _STAGE_BYTES, _PITCH_BYTES)
     row_block, column_block = entry(geometry, ROW_BLOCK), entry(geometry, COLUMN_BLOCK)
     row_blocks = (entry(geometry, ROW_COUNT) + row_block - 1) // row_block
     column_blocks = (entry(geometry, COLUMN_COUNT) + column_block - 1) // column_block
@@ -271,7 +273,7 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
         if joined and streamed and column_index == 0:
             # Up to the first line boundary; after that, each column ends with the line that the next one begins.
             ends = (panel[0], 1)
-            _edge_band(width, at_target, at_source, rows, columns, (0, 0, False, True), ends, True, scratch)
+            edge_band(width, at_target, at_source, rows, columns, (0, 0, False, True), ends, True, scratch)
         for part in range(2 if joined and is_last else 1):
             offset = (panel[1] - 1) * part
             counts = (panel[0], panel[1], panel[2], panel[3])

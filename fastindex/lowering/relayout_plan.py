@@ -44,6 +44,10 @@ _APART_BYTES = 256
 _GATHERED_BYTES = 512
 _LEAST_ROWS = 4
 
+# A transpose of few columns reads one sequential stream, if rows lie near each other and are long enough.
+_NARROW_COLUMNS = 120
+_NARROW_BYTES = 512
+
 # Columns of up to this many bytes that follow each other in the destination are written as one stream.
 _COLUMN_STREAM_BYTES = 512
 
@@ -404,8 +408,12 @@ def _transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], w
             break
         most //= 2
     row_table, targets = row_blocks.offsets[:, 0].copy(), column_blocks.offsets[:, 1].copy()
-    row_bytes = width * math.prod(k.size for k in rows)
-    joined = columns[0].destination_stride == row_bytes and row_blocks.number == 1 and len(columns) == 1
+    row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
+    narrow = (
+        streamed and column_blocks.number == 1 and _is_narrow(rows[0].source_stride, row_bytes, column_bytes, width)
+    )
+    follow = columns[0].destination_stride == row_bytes and row_blocks.number == 1 and len(columns) == 1
+    joined = follow and not narrow
     if joined:
         row_table = np.append(row_table, row_table[: _LINE_BYTES // width] + width)
     elif row_blocks.number > 1:
@@ -421,9 +429,8 @@ def _transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], w
         joined,
         streamed,
     )
-    rows_bytes, columns_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
     return Pass(
-        "transpose",
+        "narrow transpose" if narrow else "transpose",
         width,
         1,
         _outer_table(outer),
@@ -433,8 +440,13 @@ def _transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], w
         len(row_blocks.offsets) * len(targets) * width,
         nest.source_start,
         nest.destination_start,
-        f"{columns_bytes} bytes contiguous in the source become {rows_bytes} contiguous in the destination",
+        f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination",
     )
+
+
+def _is_narrow(pitch_bytes: int, row_bytes: int, column_bytes: int, width: int) -> bool:
+    fits = _LINE_BYTES <= column_bytes <= _NARROW_COLUMNS * width
+    return fits and abs(pitch_bytes) <= 4 * column_bytes and row_bytes >= _NARROW_BYTES
 
 
 def _fill_pass(nest: Nest, width: int, streamed: bool) -> Pass:
