@@ -129,6 +129,12 @@ def narrow_transposes(width: int, seed: int) -> Iterator[Case]:
         gap = rng.choice((1, 3, line, -(rows % -line) or line))
         nest = (rows, rng.choice((1, -1)) * pitch, 1), (columns, 1, rows + gap), (2, rows * pitch, columns * 2 * rows)
         yield Case("narrow transpose", width, Nest(loops(*nest), rows * pitch))
+    for columns in (n for n in (2, 3, line // 2 + 1, line - 1) if 1 < n < line):
+        # A line of each row is read, whatever its columns are.
+        for pitch in (line, line + 1, 4 * line):
+            rows, sign = least + columns, rng.choice((1, -1))
+            nest = (rows, sign * pitch, 1), (columns, 1, rows + rng.choice((0, 1))), (2, 3 * least * pitch, 8000 * line)
+            yield Case("narrow transpose", width, Nest(loops(*nest), rows * pitch))
     for columns in (max(line, 2), 120):
         # Rows of two loops, with a jump within and at the end of a block; columns that follow each other.
         inner, outer = (least // 2 + 1, columns, 1), (5, 3 * least * columns, least // 2 + 1)

@@ -13,10 +13,9 @@ from fastindex.kernels.lines import transpose_square
 from fastindex.kernels.simd import copy_vector, entry, fence, literal, prefetch, stream_line, transpose_rows
 from fastindex.kernels.step_table import FIRST, GEOMETRY, SECOND, outer_place
 from fastindex.kernels.transpose_cpu import (
-    COLUMN_BLOCK,
     COLUMN_COUNT,
-    COLUMN_TARGET_STEP,
     COLUMNS_ALIGNED,
+    READABLE,
     ROW_BLOCK,
     ROW_COUNT,
     ROW_SOURCE_STEP,
@@ -41,8 +40,8 @@ SCRATCH_BYTES = _COLLECTED + MOST_COLUMNS * _PITCH_BYTES
 
 
 @njit(nogil=True, inline="always")
-def _square_columns(width, target, source, rows, columns, upcoming, later, known, is_first, scratch, collected):  # type: ignore[no-untyped-def]
-    """Write the lines that a band completes in a square's columns but the `known` first, and keep what is left."""
+def _square_columns(width, target, source, rows, columns, upcoming, later, new, is_first, scratch, collected):  # type: ignore[no-untyped-def]
+    """Write the lines that a band completes in the `new` columns of a square, a range, and keep what is left."""
     w = literal(width)
     per_line = 64 // w
     for square in range(_BAND_BYTES // 64):
@@ -54,7 +53,7 @@ def _square_columns(width, target, source, rows, columns, upcoming, later, known
             transpose_square(width, place, _PITCH_BYTES, scratch)
         else:
             transpose_rows(width, 1, 0, 0, place, scratch + _EDGE_BYTES, source, table)
-    for j in range(known, per_line):
+    for j in range(new[0], new[1]):
         start, column = target + entry(columns, j), collected + j * _PITCH_BYTES
         lead = 64 - (start & 63)
         for at in range(64 if is_first and lead < 64 else 0, _BAND_BYTES, 64):
@@ -81,10 +80,9 @@ def _bands(width, target, source, rows, columns, counts, scratch):  # type: igno
             read, places = source + column * w, columns + 8 * column
             collected = scratch + _COLLECTED + column * _PITCH_BYTES
             start, table = target + first * w, rows + 8 * first
-            _square_columns(
-                width, start, read, table, places, read + ahead, later, known, first == 0, scratch, collected
-            )
-            if column + per_line == column_count:
+            new = (known, min(per_line, column_count))
+            _square_columns(width, start, read, table, places, read + ahead, later, new, first == 0, scratch, collected)
+            if column + per_line >= column_count:
                 break
             known = column + per_line
             column = min(known, column_count - per_line)
@@ -94,32 +92,34 @@ def _bands(width, target, source, rows, columns, counts, scratch):  # type: igno
 
 @kernel()
 def narrow_panels(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a transpose of at least a line of columns and at most `MOST_COLUMNS`.
+    """Run the tasks `first` to `last` of a transpose of at most `MOST_COLUMNS` columns.
 
     The parameters are those of `transpose_panels`. There is one block of columns, they are not joined, and the
-    destination is written past the cache.
+    destination is written past the cache. Of the source, `READABLE` bytes may be read: a line of each row is, even
+    where all columns are less.
     """
     geometry, rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     write_pitches(scratch + _EDGE_BYTES, _PITCH_BYTES)
-    row_block, column_block = entry(geometry, ROW_BLOCK), entry(geometry, COLUMN_BLOCK)
+    row_block, column_count = entry(geometry, ROW_BLOCK), entry(geometry, COLUMN_COUNT)
     row_blocks = (entry(geometry, ROW_COUNT) + row_block - 1) // row_block
-    column_blocks = (entry(geometry, COLUMN_COUNT) + column_block - 1) // column_block
     w = literal(width)
     per_line = 64 // w
+    reach = 0
+    for i in range(min(row_block, entry(geometry, ROW_COUNT))):
+        reach = max(reach, entry(rows, i))
+    safe = source + entry(geometry, READABLE) - reach - 64
     for task in range(first, last):
         rest, row_index = divmod(task, row_blocks)
-        rest, column_index = divmod(rest, column_blocks)
-        begin, column = row_index * row_block, column_index * column_block
+        begin = row_index * row_block
         row_count = min(row_block, entry(geometry, ROW_COUNT) - begin)
-        column_count = min(column_block, entry(geometry, COLUMN_COUNT) - column)
         following = max(0, min(per_line, entry(geometry, ROW_COUNT) - begin - row_block))
-        read = source + row_index * entry(geometry, ROW_SOURCE_STEP) + column * w
-        place = target + begin * w + column_index * entry(geometry, COLUMN_TARGET_STEP)
+        read, place = source + row_index * entry(geometry, ROW_SOURCE_STEP), target + begin * w
         read, place = outer_place(table, rest, read, place)
-        counts, done = (row_count + following, column_count), 0
+        counts = (row_count + following, column_count)
         if row_index == 0:
             edge_band(width, place, read, rows, columns, (0, 0, False, True), counts, True, scratch)
-        if column_count >= per_line:
+        done = 0
+        if column_count >= per_line or read <= safe:
             done = _bands(width, place, read, rows, columns, (row_count, column_count), scratch)
         if not (entry(geometry, COLUMNS_ALIGNED) and place & 63 == 0):
             # The line that is not complete in every column comes once more.

@@ -38,7 +38,8 @@ from fastindex.kernels.step_table import FIRST, GEOMETRY, SECOND, outer_place
     COLUMNS_ALIGNED,
     COLUMNS_JOINED,
     STREAMED,
-) = range(9)
+    READABLE,
+) = range(10)
 
 # A band of rows as it is staged: two lines' worth, and one more square where columns start off a line boundary.
 _STAGE_BYTES = 3 * 64 * 64

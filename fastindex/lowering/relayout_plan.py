@@ -274,7 +274,6 @@ def _chunked(
     blocks = _blocks(ordered, most)
     if kernel == "copy" and by_source:
         ways = APART
-    readable = width + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops)
     geometry = (
         len(blocks.offsets),
         blocks.count,
@@ -283,7 +282,7 @@ def _chunked(
         run,
         ways,
         streamed,
-        readable,
+        _readable_bytes(nest, width),
     )
     return Pass(
         kernel,
@@ -298,6 +297,11 @@ def _chunked(
         nest.destination_start,
         why,
     )
+
+
+def _readable_bytes(nest: Nest, width: int) -> int:
+    """Give how many bytes may be read from the start of the source on."""
+    return width + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops)
 
 
 def _copy_pass(nest: Nest, rows: Sequence[Loop], column: tuple[Loop, ...], width: int, streamed: bool) -> Pass:
@@ -428,6 +432,7 @@ def _transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], w
         aligned,
         joined,
         streamed,
+        _readable_bytes(nest, width),
     )
     return Pass(
         "narrow transpose" if narrow else "transpose",
@@ -445,8 +450,8 @@ def _transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], w
 
 
 def _is_narrow(pitch_bytes: int, row_bytes: int, column_bytes: int, width: int) -> bool:
-    fits = _LINE_BYTES <= column_bytes <= _NARROW_COLUMNS * width
-    return fits and abs(pitch_bytes) <= 4 * column_bytes and row_bytes >= _NARROW_BYTES
+    fits = column_bytes <= _NARROW_COLUMNS * width and row_bytes >= _NARROW_BYTES
+    return fits and min(_LINE_BYTES, column_bytes) <= abs(pitch_bytes) <= 4 * max(column_bytes, _LINE_BYTES)
 
 
 def _fill_pass(nest: Nest, width: int, streamed: bool) -> Pass:
