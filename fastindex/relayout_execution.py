@@ -23,6 +23,7 @@ from fastindex.kernels import (
     transpose_cpu,
 )
 from fastindex.kernels.relayout_steps import STEP_NUMBERS, TASKS, TASKS_AT_ONCE
+from fastindex.kernels.step_table import SCRATCH_FRONT_BYTES
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.relayout_loops import Strides, grouped, relayout_loops
 from fastindex.lowering.relayout_plan import POWERS_OF_TWO, Pass, packed_passes, passes
@@ -41,7 +42,9 @@ _BITS_CHUNK = 1 << 20
 _ADDRESS = types.int64
 _TABLE = types.int64[::1]
 _RANGE = (types.int64, types.int64)
-_SCRATCH_BYTES = max(stream_cpu.SCRATCH_BYTES, transpose_cpu.SCRATCH_BYTES, narrow_transpose_cpu.SCRATCH_BYTES)
+_SCRATCH_BYTES = SCRATCH_FRONT_BYTES + max(
+    stream_cpu.SCRATCH_BYTES, transpose_cpu.SCRATCH_BYTES, narrow_transpose_cpu.SCRATCH_BYTES
+)
 
 #: The kernels of passes, by the name of the pass.
 PASS_KERNELS = {
@@ -168,7 +171,9 @@ def _numbers_of(step: Pass, table: NDArray[np.int64]) -> list[int]:
             width = 8 // step.ways
             destination_start //= step.ways
         case "interleave" | "deal":
-            ways = step.ways if step.ways in POWERS_OF_TWO and step.ways * step.width <= 32 else 0
+            vectors = step.ways in POWERS_OF_TWO and step.ways * step.width <= 32
+            padded = step.kernel == "interleave" and step.geometry[stream_cpu.PADDING]
+            ways = step.ways if vectors and not padded else 0
     at_once = max(1, min(_CHUNK_BYTES // step.task_bytes, step.tasks))
     starts = source_start, destination_start
     fills = step.kernel == "fill"

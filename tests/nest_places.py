@@ -84,12 +84,14 @@ def units_of_pass(step: Pass) -> tuple[Places, Places]:
             ways, run = step.geometry[stream_cpu.WAYS], np.arange(step.geometry[stream_cpu.RUN])
             assert ways == step.ways
             assert (step.tables[1][ways:] == step.tables[1][ways - 1]).all()
-            return _grid(source, destination, step.tables[1][:ways], np.arange(ways) * step.width, run, step.width)
+            stream = np.arange(ways) * step.width, (ways + step.geometry[stream_cpu.PADDING]) * step.width
+            return _grid(source, destination, step.tables[1][:ways], stream, run, step.width)
         case "deal":
             source, destination = _chunks(step)
             ways, run = len(step.tables[1]), np.arange(step.geometry[stream_cpu.RUN])
             assert ways == step.ways
-            targets, units = _grid(destination, source, step.tables[1], np.arange(ways) * step.width, run, step.width)
+            stream = np.arange(ways) * step.width, ways * step.width
+            targets, units = _grid(destination, source, step.tables[1], stream, run, step.width)
             return units, targets
         case "transpose" | "narrow transpose":
             return _panels(step)
@@ -108,11 +110,12 @@ def units_of_pass(step: Pass) -> tuple[Places, Places]:
 
 
 def _grid(
-    rows: Places, stream: Places, row_offsets: Places, stream_offsets: Places, run: Places, width: int
+    rows: Places, stream: Places, row_offsets: Places, columns: tuple[Places, int], run: Places, width: int
 ) -> tuple[Places, Places]:
     """Every element of a chunk: row by row on one side, one of each row in turn on the other."""
     apart = rows[:, None, None] + row_offsets[:, None] + run * width
-    together = stream[:, None, None] + stream_offsets[:, None] + run * (len(row_offsets) * width)
+    stream_offsets, column_bytes = columns
+    together = stream[:, None, None] + stream_offsets[:, None] + run * column_bytes
     return apart.reshape(-1), together.reshape(-1)
 
 
@@ -150,6 +153,18 @@ def _panels(step: Pass) -> tuple[Places, Places]:
         found.append(np.stack([units.reshape(-1), targets.reshape(-1)]))
     source, destination = np.concatenate(found, axis=1)
     return source, destination
+
+
+def filled_by_pass(step: Pass) -> Places:
+    """Where every byte of padding is that a pass writes."""
+    if step.kernel == "fill":
+        return bytes_of_pass(step)[1]
+    if step.kernel != "interleave":
+        return np.empty(0, np.int64)
+    _, destination = _chunks(step)
+    padding, run = step.geometry[stream_cpu.PADDING], np.arange(step.geometry[stream_cpu.RUN])
+    columns = destination[:, None] + run * (step.ways + padding) * step.width + step.ways * step.width
+    return (columns[..., None] + np.arange(padding * step.width)).reshape(-1)
 
 
 def bytes_of_pass(step: Pass) -> tuple[Places, Places]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 import strategies
-from nest_places import Places, byte_places, bytes_of_pass, bytes_of_units, loops, places, units_of_pass
+from nest_places import Places, byte_places, bytes_of_pass, bytes_of_units, filled_by_pass, loops, places, units_of_pass
 from relayout_cases import (
     BITS,
     DEALS,
@@ -51,7 +51,7 @@ def check_copies(steps: Iterable[Pass], nests: Iterable[Nest], width: int) -> No
 
 
 def check_fills(steps: Iterable[Pass], nests: Iterable[Nest], width: int) -> None:
-    found = np.sort(_together([bytes_of_pass(step) for step in steps])[1])
+    found = np.sort(np.concatenate([np.empty(0, np.int64), *map(filled_by_pass, steps)]))
     np.testing.assert_array_equal(found, np.sort(byte_places(nests, width)[1]))
     assert (np.diff(found) > 0).all(), "a byte is filled twice"
 
@@ -65,7 +65,7 @@ def _together(parts: list[tuple[Places, Places]]) -> tuple[Places, Places]:
 def check(found: RelayoutLoops, width: int) -> None:
     steps = passes(found, width)
     check_copies([step for step in steps if step.kernel != "fill"], found.copies, width)
-    check_fills([step for step in steps if step.kernel == "fill"], found.fills, width)
+    check_fills(steps, found.fills, width)
     for step in steps:
         check_form(step)
 
@@ -164,6 +164,23 @@ def test_packed_runs_get_every_element_once(kernel: str, bits: int, monkeypatch:
             found = _together([units_of_pass(step) for step in steps])
             np.testing.assert_array_equal(in_order(found), in_order(places(case.nest)))
             assert all(step.ways == 8 // bits for step in steps)
+
+
+@pytest.mark.parametrize("width", WIDTHS[:5])
+def test_columns_with_padding_are_one_stream(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Channels in blocks, the last of them not full: one pass writes what is there and what is not."""
+    element_type = {1: "u8", 2: "bf16", 4: "f32", 8: "f64", 16: "c128"}[width]
+    for block in (2, 3, 8, 16, 32):
+        for channels in {block + 2, 2 * block - 1, block - 1, 3 * block + block // 2}:
+            text = f"{element_type}[2,{channels},5,7]"
+            source, destination = fi.Shape.parse(text), fi.Shape.parse(f"{text}{{3,2,1,0:T({block},1,1)}}")
+            found = relayout_loops(source, destination)
+            assert found is not None
+            for piece in (1 << 20, 8 * 512):
+                monkeypatch.setattr(relayout_plan, "_STREAM_PIECE_BYTES", piece)
+                check(found, width)
+            if channels % block > 1:
+                assert "fill" not in {step.kernel for step in passes(found, width)}
 
 
 @pytest.mark.parametrize("first", strategies.seeds(120)[::40])

@@ -36,6 +36,23 @@ def expected_buffer(text: str) -> bytes:
     return np.array([0 if cell is None else VALUES[cell] for cell in cells], np.float32).tobytes()
 
 
+@pytest.mark.parametrize("element_type", ["u8", "s16", "f32", "f64", "c128"])
+@pytest.mark.parametrize(("block", "channels"), [(2, 5), (3, 5), (4, 6), (8, 11), (16, 19), (16, 31), (32, 35)])
+def test_channels_in_blocks_the_last_not_full(element_type: str, block: int, channels: int) -> None:
+    """Values and padding of a column are written as one."""
+    text = f"{element_type}[2,{channels},9,23]"
+    tiled = f"{text}{{3,2,1,0:T({block},1,1)}}"
+    shape = fi.Shape.parse(text)
+    values = np.random.default_rng(1).integers(0, 100, shape.dimensions).astype(shape.element_type.numpy_dtype)
+    cells = reference.slots(reference.parse(tiled))
+    for fill in (None, 77):
+        expected = [(fill or 0) if cell is None else values[cell] for cell in cells]
+        for threads in (1, 2):
+            np.testing.assert_array_equal(fi.pack(values, tiled, fill, threads=threads), expected)
+            moved = fi.relayout(fi.pack(values, text), text, tiled, fill, threads=threads)
+            np.testing.assert_array_equal(moved, expected)
+
+
 # Plans
 
 

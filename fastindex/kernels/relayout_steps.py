@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.plain_arrays import PAIR_NUMBERS, plain_addresses
 from fastindex.kernels.simd import entry
+from fastindex.kernels.step_table import with_padding
 
 #: Places among the numbers of a step: the address of its kernel, of its table, where it starts on both sides in bytes,
 #: how many tasks it has, how many of them a thread takes at once, and whether it writes padding instead of elements.
@@ -60,6 +61,7 @@ def _take(typingctx: Any, counter: Any, amount: Any) -> Any:
 def _run_step(step, target, source, pattern, scratch, counter):  # type: ignore[no-untyped-def]
     target += entry(step, TARGET_START)
     source = pattern if entry(step, FILLS) else source + entry(step, SOURCE_START)
+    scratch = with_padding(scratch, pattern)
     compiled, table, tasks = entry(step, KERNEL), entry(step, TABLE), entry(step, TASKS)
     if not counter:
         _call(compiled, target, source, table, scratch, 0, tasks)
@@ -84,7 +86,7 @@ def run_steps(steps, count, target, source, pattern, scratch, counters):  # type
     pattern : int64
         Address of 128 bytes of padding.
     scratch : int64
-        Address of memory for this thread alone; what it has to be, the kernels say.
+        Address of memory for this thread alone; what it has to be, the kernels say, and `SCRATCH_FRONT_BYTES` more.
     counters : int64
         Address of an int64 for each step, 0 at first, that all threads of a call share; 0 for a thread that is alone.
     """

@@ -8,12 +8,29 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.kernels.simd import entry
+from fastindex.kernels.simd import entry, set_entry
 
 #: Places in the table: how many loops are around the tasks and where they are, an int64 table of (size, source stride,
 #: destination stride) in bytes, innermost first; where the tables of offsets are and how long the second is; where the
 #: kernel's own numbers are.
 LOOPS, OUTER, FIRST, SECOND, SECOND_LENGTH, GEOMETRY = range(6)
+
+
+#: Bytes in front of a kernel's scratch memory.
+SCRATCH_FRONT_BYTES = 64
+
+
+@njit(nogil=True)
+def with_padding(scratch, pattern):  # type: ignore[no-untyped-def]
+    """Give a kernel's scratch memory within a thread's, and note the address of padding in front of it."""
+    set_entry(scratch, 0, pattern)
+    return scratch + SCRATCH_FRONT_BYTES
+
+
+@njit(nogil=True)
+def padding_of(scratch):  # type: ignore[no-untyped-def]
+    """Give the address of 128 bytes of padding."""
+    return entry(scratch - SCRATCH_FRONT_BYTES, 0)
 
 
 @njit(nogil=True)

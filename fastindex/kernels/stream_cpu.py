@@ -30,10 +30,10 @@ from fastindex.kernels.simd import (
     stream_line,
     transpose_rows,
 )
-from fastindex.kernels.step_table import FIRST, GEOMETRY, SECOND, SECOND_LENGTH, outer_place
+from fastindex.kernels.step_table import FIRST, GEOMETRY, SECOND, SECOND_LENGTH, outer_place, padding_of
 
 #: Places among the numbers of a stream.
-CHUNK_BLOCK, CHUNK_COUNT, CHUNK_SOURCE_STEP, CHUNK_TARGET_STEP, RUN, WAYS, STREAMED, READABLE = range(8)
+CHUNK_BLOCK, CHUNK_COUNT, CHUNK_SOURCE_STEP, CHUNK_TARGET_STEP, RUN, WAYS, STREAMED, READABLE, PADDING = range(9)
 
 #: Said of chunks that go through the source in order, not through the destination.
 APART = -1
@@ -233,14 +233,16 @@ def _append_columns(width, line, pending, fill, skip, source, rows, row_count, r
 
 
 @njit(nogil=True, inline="always")
-def _append_transposed(width, line, pending, fill, skip, source, rows, row_count, run, streamed):  # type: ignore[no-untyped-def]
+def _append_transposed(width, line, pending, fill, skip, source, rows, counts, run, streamed):  # type: ignore[no-untyped-def]
     """Append the columns of some rows, each column contiguous; give the new line, fill and skip.
 
-    `rows` holds whole squares; what they hold beyond `row_count` is read and then overwritten by the next column.
+    `counts` is how many rows there are, and how many elements of padding behind a column. `rows` holds whole squares;
+    what they hold beyond is read and then overwritten by padding, or by the next column.
     """
     w = literal(width)
     per_line = 64 // w
-    column_bytes = row_count * w
+    row_count, padding = counts
+    column_bytes, pattern = (row_count + padding) * w, padding_of(pending)
     stage, pitches = pending + _STAGE, pending + _TABLES
     for column in range(0, run, per_line):
         read = source + column * w
@@ -258,6 +260,11 @@ def _append_transposed(width, line, pending, fill, skip, source, rows, row_count
                     else:
                         copy_short(stage + 64 * i, read + entry(rows, first + i), count * w)
                 transpose_square(width, place, column_bytes, stage)
+        if padding:
+            for j in range(count):
+                place = pending + fill + j * column_bytes + row_count * w
+                for at in range(0, padding * w, 32):
+                    copy_short(place + at, pattern, min(32, padding * w - at))
         fill += count * column_bytes
         if fill >= _PENDING_BYTES:
             line, fill, skip = _drain(line, pending, fill, skip, streamed)
@@ -396,13 +403,16 @@ def interleave_chunks(width, ways, target, source, table, scratch, first, last):
         How many rows, a power of two of at most 32 bytes; 0 for any other number: they are transposed.
     target, source, table, scratch
         As for `copy_chunks`; `RUN` is in elements of one row, `WAYS` the number of rows. The second table holds the
-        byte offsets in the source of the rows; where `ways` is 0, the last repeated up to whole squares.
+        byte offsets in the source of the rows; where `ways` is 0, the last repeated up to whole squares. Behind each
+        column come `PADDING` elements of padding; `ways` is 0 then.
     """
     geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     run, streamed, row_count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
-    chunk_bytes = run * row_count * literal(width)
+    padding = entry(geometry, PADDING)
+    column_bytes = (row_count + padding) * literal(width)
+    chunk_bytes = run * column_bytes
     for j in range(64):
-        set_entry(scratch + _TABLES, j, j * row_count * literal(width))
+        set_entry(scratch + _TABLES, j, j * column_bytes)
     ahead = _AHEAD_BYTES // chunk_bytes + 1
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
@@ -422,8 +432,9 @@ def interleave_chunks(width, ways, target, source, table, scratch, first, last):
                     width, line, scratch, fill, skip, read, rows, row_count, run, streamed
                 )
             else:
+                counts = (row_count, padding)
                 line, fill, skip = _append_transposed(
-                    width, line, scratch, fill, skip, read, rows, row_count, run, streamed
+                    width, line, scratch, fill, skip, read, rows, counts, run, streamed
                 )
             position += chunk_bytes
     _restart(line, scratch, fill, skip, streamed, 0)

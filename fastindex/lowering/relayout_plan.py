@@ -126,9 +126,59 @@ def passes(loops: RelayoutLoops, width: int) -> tuple[Pass, ...]:
     total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
     streamed = total >= STREAMED_BYTES
     copies = [in_bytes(nest, width) for nest in loops.copies]
-    found = [step for nest in copies for step in _copying_passes(nest, width, streamed)]
-    found += [_fill_pass(in_bytes(nest, width), width, streamed) for nest in loops.fills]
+    fills = [in_bytes(nest, width) for nest in loops.fills]
+    found: list[Pass] = []
+    for nest in copies:
+        padding = next((fill for fill in fills if _pads_columns(fill, nest, width)), None)
+        if padding is not None:
+            fills.remove(padding)
+            found += _padded_passes(nest, padding, width, streamed)
+        else:
+            found += _copying_passes(nest, width, streamed)
+    found += [_fill_pass(fill, width, streamed) for fill in fills]
     return tuple(found)
+
+
+def _pads_columns(fill: Nest, nest: Nest, width: int) -> bool:
+    """Tell whether a fill is what follows each column of few rows, and the next column follows it."""
+    row, column = _contiguous(nest, width, 1), _contiguous(nest, width, 0)
+    if row is None or column is None or row is column:
+        return False
+    padding = _padding(fill, width)
+    column_bytes = (row.size + padding.size) * width
+    follows = fill.destination_start == nest.destination_start + row.size * width
+    if not follows or column.destination_stride != column_bytes or column_bytes > _COLUMN_STREAM_BYTES:
+        return False
+    others = (_in_order(loop for loop in part.loops if loop is not own) for part, own in ((fill, padding), (nest, row)))
+    return next(others) == next(others)
+
+
+def _contiguous(nest: Nest, width: int, side: int) -> Loop | None:
+    """Give the loop that is contiguous in the source, side 0, or in the destination, side 1."""
+    return next((k for k in nest.loops if (k.source_stride, k.destination_stride)[side] == width), None)
+
+
+def _padding(fill: Nest, width: int) -> Loop:
+    return _contiguous(fill, width, 1) or Loop(1, 0, width)
+
+
+def _in_order(loops: Iterable[Loop]) -> list[tuple[int, int]]:
+    """Give size and stride of loops in the destination, the shortest stride first, coalesced."""
+    found: list[tuple[int, int]] = []
+    for size, stride in sorted(((k.size, k.destination_stride) for k in loops), key=lambda pair: pair[1]):
+        if found and found[-1][0] * found[-1][1] == stride:
+            found[-1] = found[-1][0] * size, found[-1][1]
+        else:
+            found.append((size, stride))
+    return found
+
+
+def _padded_passes(nest: Nest, fill: Nest, width: int, streamed: bool) -> Iterator[Pass]:
+    row, column, padding = _contiguous(nest, width, 1), _contiguous(nest, width, 0), _padding(fill, width)
+    assert row is not None
+    assert column is not None
+    for cut in _cut(nest, column, _STREAM_PIECE_BYTES // column.destination_stride):
+        yield _interleave_pass(cut, (row,), column, width, streamed, padding.size)
 
 
 def _cut(nest: Nest, loop: Loop, piece: int) -> Iterator[Nest]:
@@ -263,6 +313,7 @@ def _chunked(
     why: str,
     ways: int = 1,
     first: tuple[Loop, ...] = (),
+    padding: int = 0,
 ) -> Pass:
     """A pass over chunks: `taken` loops are inside a chunk, the others make the chunks and the tasks, `first` first."""
     most = max(1, min(_CHUNKS, 4 * _RUN_BYTES // chunk_bytes))
@@ -283,6 +334,7 @@ def _chunked(
         ways,
         streamed,
         _readable_bytes(nest, width),
+        padding,
     )
     return Pass(
         kernel,
@@ -375,18 +427,31 @@ def _along(nest: Nest, whole: Loop) -> Loop:
     return next(k for k in nest.loops if (k.source_stride, k.destination_stride) == strides)
 
 
-def _interleave_pass(nest: Nest, rows: Sequence[Loop], column: Loop, width: int, streamed: bool) -> Pass:
+def _interleave_pass(
+    nest: Nest, rows: Sequence[Loop], column: Loop, width: int, streamed: bool, padding: int = 0
+) -> Pass:
     column = _along(nest, column)
     offsets = _blocks(rows, _COLUMN_STREAM_BYTES).offsets[:, 0].copy()
     ways = len(offsets)
-    if ways not in POWERS_OF_TWO or ways * width > _LINE_BYTES // 2:
+    if padding or ways not in POWERS_OF_TWO or ways * width > _LINE_BYTES // 2:
         whole_squares = -(-ways * width // _LINE_BYTES) * (_LINE_BYTES // width)
         offsets = np.append(offsets, np.repeat(offsets[-1:], whole_squares - ways))
-    why = f"{ways} rows next to each other in the destination"
-    chunk_bytes = ways * column.size * width
+    why = f"{ways} rows next to each other in the destination" + (f", and {padding} of padding" if padding else "")
+    chunk_bytes = (ways + padding) * column.size * width
     piece = chunk_bytes if len(offsets) == ways and column.size * width >= _LINE_BYTES else 0
     return _chunked(
-        "interleave", nest, (*rows, column), offsets, column.size, chunk_bytes, piece, width, streamed, why, ways
+        "interleave",
+        nest,
+        (*rows, column),
+        offsets,
+        column.size,
+        chunk_bytes,
+        piece,
+        width,
+        streamed,
+        why,
+        ways,
+        padding=padding,
     )
 
 
