@@ -183,6 +183,10 @@ def copies(seed: int) -> Iterator[Case]:
         for sign in (1, -1):
             inner = rows, sign * run * columns, run
             yield Case("copy", 1, Nest(loops((run, 1, 1), inner, (columns, run, run * rows)), rows * columns * run))
+        # Tiles of rows: a row of the destination goes through all tiles beside each other.
+        tile, beside = (8, run, run * 9 + rng.choice((0, 1, 7, 64))), (9, 8 * run, run)
+        below = (3, 72 * run + 5, 8 * tile[2] + rng.choice((0, 3)))
+        yield Case("copy", 1, Nest(loops((run, 1, 1), tile, beside, below)))
         pitch, rest = run + 1, (columns, rng.choice((run, run + 3)), 3 * 5 * run + rng.choice((0, 1, 64)))
         pairs = (3, 5000 * pitch, run), (5, 16000 * pitch, 3 * run)
         yield Case("copy", 1, Nest(loops((run, 1, 1), *pairs, rest)))

@@ -171,6 +171,13 @@ def test_copies_cut_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     check(copies(9))
 
 
+@pytest.mark.parametrize("chunks", [5, 24, 100])
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_copies_in_blocks_of_few_runs(chunks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relayout_plan, "_CHUNKS", chunks)
+    check(copies(chunks))
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.usefixtures("small_tasks")
 def test_strided_copies(width: int) -> None:

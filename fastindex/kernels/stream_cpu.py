@@ -33,7 +33,20 @@ from fastindex.kernels.simd import (
 from fastindex.kernels.step_table import FIRST, GEOMETRY, SECOND, SECOND_LENGTH, outer_place, padding_of
 
 #: Places among the numbers of a stream.
-CHUNK_BLOCK, CHUNK_COUNT, CHUNK_SOURCE_STEP, CHUNK_TARGET_STEP, RUN, WAYS, STREAMED, READABLE, PADDING = range(9)
+(
+    CHUNK_BLOCK,
+    CHUNK_COUNT,
+    CHUNK_SOURCE_STEP,
+    CHUNK_TARGET_STEP,
+    RUN,
+    WAYS,
+    STREAMED,
+    READABLE,
+    PADDING,
+    FOLLOWING_EVERY,
+    FOLLOWING_COUNT,
+    FOLLOWING_SOURCE_STEP,
+) = range(12)
 
 #: Said of chunks that go through the source in order, not through the destination.
 APART = -1
@@ -271,6 +284,37 @@ def _append_transposed(width, line, pending, fill, skip, source, rows, counts, r
     return line, fill, skip
 
 
+@njit(nogil=True)
+def _neighbours(geometry, task, x):  # type: ignore[no-untyped-def]
+    """Tell whether a chunk continues another one in the destination, and whether another one continues it."""
+    every, count = entry(geometry, FOLLOWING_EVERY), entry(geometry, FOLLOWING_COUNT)
+    block = entry(geometry, CHUNK_BLOCK)
+    blocks = (entry(geometry, CHUNK_COUNT) + block - 1) // block
+    position = (task % blocks * block + x) // every % count
+    return position > 0, position < count - 1
+
+
+@njit(nogil=True)
+def _copy_following(target, source, before, size, goes_on, scratch):  # type: ignore[no-untyped-def]
+    """Copy a run of at least a line past the cache; the line that it shares with the run before belongs to it.
+
+    `before` is where that run is in the source, 0 for none; `goes_on` says that there is a run after it.
+    """
+    shared = target & 63
+    head = (-shared) & 63
+    if shared and before:
+        copy_vector(scratch, before + size - 64, 64)
+        copy_vector(scratch + 64, source, 64)
+        stream_line(target - shared, scratch + 64 - shared)
+    else:
+        copy_short(target, source, head)
+    lines_end = head + ((size - head) & ~63)
+    for at in range(head, lines_end, 64):
+        stream_line(target + at, source + at)
+    if not goes_on:
+        copy_short(target + lines_end, source + lines_end, size - lines_end)
+
+
 @njit(nogil=True, inline="always")
 def _start_of_block(source, target, table, task):  # type: ignore[no-untyped-def]
     """Give where the blocks of a task start, and how many chunks it has."""
@@ -309,6 +353,7 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
         reach = max(reach, entry(rows, i))
     ahead = (_AHEAD_BYTES if row_count == 1 else _ROW_AHEAD_BYTES) // run + 1
     readable = source + entry(geometry, READABLE) - reach - run - 63
+    follow_each_other = streamed and entry(geometry, FOLLOWING_COUNT) > 1
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = _start_of_block(source, target, table, task)
@@ -317,13 +362,18 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
             if x + ahead < count:
                 upcoming = at_source + entry(chunks, 2 * (x + ahead))
                 begin, end = entry(chunks, 2 * (x + ahead) + 1), entry(chunks, 2 * (x + ahead) - 1) + size
-                if begin != end:
+                if begin != end and not follow_each_other:
                     prefetch_to_write(at_target + begin)
                     prefetch_to_write(at_target + end)
                 if not apart:
                     for i in range(row_count):
                         for at in range(0, run, 64):
                             prefetch(upcoming + entry(rows, i) + at)
+            if follow_each_other:
+                follows, goes_on = _neighbours(geometry, task, x)
+                before = start - entry(geometry, FOLLOWING_SOURCE_STEP) if follows else 0
+                _copy_following(place, start, before, run, goes_on, scratch + x % 8 * 128)
+                continue
             if apart:
                 copy_run(place, start, run, streamed)
                 continue

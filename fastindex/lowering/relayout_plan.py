@@ -39,6 +39,7 @@ _ALIGNED_COLUMN_BYTES = 32768
 _TASKS = 16
 _BLOCK_BYTES = 1024
 _APART_BYTES = 256
+_LEAST_APART_BYTES = 128
 
 # Runs below so many bytes are gathered where they follow each other in the destination, some at a time.
 _GATHERED_BYTES = 512
@@ -307,7 +308,7 @@ def _chunked(
     rows: NDArray[np.int64] | None,
     run: int,
     chunk_bytes: int,
-    piece_bytes: int,
+    by_source: bool,
     width: int,
     streamed: bool,
     why: str,
@@ -315,16 +316,18 @@ def _chunked(
     first: tuple[Loop, ...] = (),
     padding: int = 0,
 ) -> Pass:
-    """A pass over chunks: `taken` loops are inside a chunk, the others make the chunks and the tasks, `first` first."""
+    """A pass over chunks: `taken` loops are inside a chunk, the others make the chunks and the tasks, `first` first.
+
+    Long pieces are written anywhere as fast as in order: `by_source`, the source is read as one sequential stream.
+    """
     most = max(1, min(_CHUNKS, 4 * _RUN_BYTES // chunk_bytes))
-    # Long pieces are written anywhere as fast as in order; the source is then read as one sequential stream.
-    by_source = piece_bytes >= _APART_BYTES and kernel != "interleave"
     ordered = _without(nest.loops, taken, by_source)
     if not by_source:
         ordered = [*first, *_without(ordered, first)]
     blocks = _blocks(ordered, most)
+    following = (1, 1, 0)
     if kernel == "copy" and by_source:
-        ways = APART
+        ways, following = APART, _following(ordered, blocks, chunk_bytes)
     geometry = (
         len(blocks.offsets),
         blocks.count,
@@ -335,6 +338,7 @@ def _chunked(
         streamed,
         _readable_bytes(nest, width),
         padding,
+        *following,
     )
     return Pass(
         kernel,
@@ -351,6 +355,16 @@ def _chunked(
     )
 
 
+def _following(ordered: Sequence[Loop], blocks: _Blocks, run_bytes: int) -> tuple[int, int, int]:
+    """Tell how chunks continue each other in the destination: every how many, how often, how far in the source."""
+    every = 1
+    for loop in ordered[: len(ordered) - len(blocks.outer)]:
+        if loop.destination_stride == run_bytes:
+            return every, loop.size, loop.source_stride
+        every *= loop.size
+    return 1, 1, 0
+
+
 def _readable_bytes(nest: Nest, width: int) -> int:
     """Give how many bytes may be read from the start of the source on."""
     return width + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops)
@@ -362,8 +376,8 @@ def _copy_pass(nest: Nest, rows: Sequence[Loop], column: tuple[Loop, ...], width
     offsets = _blocks(rows, _BLOCK_BYTES).offsets[:, 0].copy()
     why = "runs that both sides keep contiguous"
     taken, chunk_bytes = (run, *rows), run_bytes * len(offsets)
-    piece = run_bytes if len(offsets) == 1 else 0
-    return _chunked("copy", nest, taken, offsets, run_bytes, chunk_bytes, piece, width, streamed, why, first=column)
+    by_source = len(offsets) == 1 and run_bytes >= _APART_BYTES
+    return _chunked("copy", nest, taken, offsets, run_bytes, chunk_bytes, by_source, width, streamed, why, first=column)
 
 
 def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str) -> tuple[Pass, ...] | None:
@@ -395,7 +409,9 @@ def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str) -> tuple[Pas
         why = f"{per_byte} elements a byte on one side, one on the other"
         for cut in _cut(nest, run, _RUN_BYTES):
             piece = next(k for k in cut.loops if k.source_stride == k.destination_stride == 1)
-            found.append(_chunked(kernel, cut, (piece,), None, piece.size, piece.size, 0, 1, streamed, why, per_byte))
+            found.append(
+                _chunked(kernel, cut, (piece,), None, piece.size, piece.size, False, 1, streamed, why, per_byte)
+            )
     fills = grouped(RelayoutLoops((), loops.fills), per_byte) if kernel == "compress" else loops
     if fills is None:
         return None
@@ -438,7 +454,6 @@ def _interleave_pass(
         offsets = np.append(offsets, np.repeat(offsets[-1:], whole_squares - ways))
     why = f"{ways} rows next to each other in the destination" + (f", and {padding} of padding" if padding else "")
     chunk_bytes = (ways + padding) * column.size * width
-    piece = chunk_bytes if len(offsets) == ways and column.size * width >= _LINE_BYTES else 0
     return _chunked(
         "interleave",
         nest,
@@ -446,7 +461,7 @@ def _interleave_pass(
         offsets,
         column.size,
         chunk_bytes,
-        piece,
+        False,
         width,
         streamed,
         why,
@@ -461,7 +476,11 @@ def _deal_pass(nest: Nest, columns: Sequence[Loop], row: Loop, width: int, strea
     why = f"{len(offsets)} columns next to each other in the source"
     ways, piece = len(offsets), row.size * width
     chunk_bytes = ways * piece
-    return _chunked("deal", nest, (*columns, row), offsets, row.size, chunk_bytes, piece, width, streamed, why, ways)
+    whole_lines = not any(k.destination_stride % _LINE_BYTES for k in nest.loops if k.destination_stride != width)
+    by_source = piece >= (_LEAST_APART_BYTES if whole_lines else _APART_BYTES)
+    return _chunked(
+        "deal", nest, (*columns, row), offsets, row.size, chunk_bytes, by_source, width, streamed, why, ways
+    )
 
 
 def _transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], width: int, streamed: bool) -> Pass:
