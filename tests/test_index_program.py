@@ -188,6 +188,36 @@ def test_large_sizes_stay_exact():
         assert backward.evaluate((slot,)) == (cell, True)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "u8[100003,100019]{1,0:T(8,128)(4,1)}",
+        "u8[2147483648,2]",
+        "u8[2,2147483648]",
+        "u8[2147483647,2147483648]",
+        "u8[3,2147483647]{0,1}",
+        "f32[1024,1024,1024,1024]{0,2,1,3}",
+        "u8[2147483647,2,3]{2,1,0:T(2,1)}",
+        "bf16[65536,65537]{1,0:T(16,128)(2,1)}",
+    ],
+)
+def test_a_slot_beyond_31_bits_is_divided_once(text):
+    """The two parts that this leaves are narrow, and give all the rest; exact at their ends."""
+    shape = Shape.parse(text)
+    program, plain = multi_program(shape), multi_program(shape, simplify=False)
+    last = shape.slot_count - 1
+    wide = [quotient for quotient in program.quotients if quotient.limit >= 2**31]
+    assert len(wide) <= 1
+    parts = {quotient.divisor for quotient in wide} | {2**31, 2**32}
+    near = {part * k + step for part in parts for k in (1, 2, last // part) for step in (-1, 0, 1)}
+    for slot in {0, 1, last // 3, last - 1, last} | {slot for slot in near if 0 <= slot <= last}:
+        assert within_limits(program, (slot,))
+        expected, holds = plain.evaluate((slot,))
+        found, agrees = program.evaluate((slot,))
+        assert agrees == holds
+        assert found == expected or not holds
+
+
 def test_hundreds_of_tiles_are_no_recursion():
     depth = 2 * sys.getrecursionlimit()
     shape = Shape("u8", (5,), Layout((0,), tiles=((2,),) * depth))

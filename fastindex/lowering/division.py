@@ -40,7 +40,7 @@ def division(divisor: int, limit: int) -> Division:
     Parameters
     ----------
     divisor : int
-        At least 2, and below 2**63.
+        At least 1, and below 2**63. Where wide, at least 2.
     limit : int
         Below 2**63.
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fastindex.lowering.division import NARROW
+
 #: A linear combination: (variable, coefficient) pairs, sorted by variable, no coefficient 0.
 Form = tuple[tuple[int, int], ...]
 
@@ -95,9 +97,9 @@ class IndexProgram:
         lines = [", ".join(f"x{i} < {bound}" for i, bound in enumerate(self.input_bounds)) or "no inputs"]
         for i, quotient in enumerate(self.quotients):
             numerator = _spelled(quotient.numerator, inputs)
-            if len(quotient.numerator) > 1 or quotient.numerator[0][1] != 1:
+            if quotient.divisor > 1 and (len(quotient.numerator) > 1 or quotient.numerator[0][1] != 1):
                 numerator = f"({numerator})"
-            lines.append(f"q{i} = {numerator} // {quotient.divisor}")
+            lines.append(f"q{i} = {numerator}" + (f" // {quotient.divisor}" if quotient.divisor > 1 else ""))
         lines += [f"y{i} = {_spelled(form, inputs)}" for i, form in enumerate(self.outputs)]
         lines += [f"padding unless {_spelled(c.value, inputs)} < {c.bound}" for c in self.checks]
         return "\n".join(lines)
@@ -217,7 +219,67 @@ class ProgramBuilder:
         """Give the program; what nothing needs is left out."""
         kept_checks = tuple(c for c in checks if not self._simplify or self._upper_bound(c.value) >= c.bound)
         whole = IndexProgram(self._input_bounds, tuple(self._quotients), tuple(outputs), kept_checks)
-        return without_unused_quotients(whole) if self._simplify else whole
+        return without_unused_quotients(narrowed(whole)) if self._simplify else whole
+
+
+def narrowed(program: IndexProgram) -> IndexProgram:
+    """Divide an input beyond 31 bits once only; all else comes from the two narrow parts that this leaves.
+
+    With ``q = x // b`` and ``r = x - b * q``, which is a quotient by 1, ``x // (k * b)`` is ``q // k``, and ``x // d``
+    is ``q * (b // d) + r // d`` where `d` divides `b`.
+    """
+    inputs = len(program.input_bounds)
+    forms: list[Form] = [((v, 1),) for v in range(inputs)]
+    quotients: list[Quotient] = []
+
+    def add(numerator: Form, divisor: int, limit: int) -> Form:
+        quotients.append(Quotient(numerator, divisor, limit))
+        return ((inputs + len(quotients) - 1, 1),)
+
+    def replaced(form: Form) -> Form:
+        return scaled_sum(*((c, forms[v]) for v, c in form))
+
+    parts: dict[Form, tuple[int, int, Form, Form]] = {}
+    for v in range(inputs):
+        divisor, last = _parting_divisor(program, v), program.input_bounds[v] - 1
+        if divisor is not None:
+            above = add(((v, 1),), divisor, last)
+            below = add(scaled_sum((1, ((v, 1),)), (-divisor, above)), 1, divisor - 1)
+            parts[((v, 1),)] = divisor, last, above, below
+            forms[v] = scaled_sum((divisor, above), (1, below))
+    if not parts:
+        return program
+    for quotient in program.quotients:
+        if quotient.numerator not in parts:
+            forms.append(add(replaced(quotient.numerator), quotient.divisor, quotient.limit))
+            continue
+        divisor, last, above, below = parts[quotient.numerator]
+        if quotient.divisor == divisor:
+            forms.append(above)
+        elif quotient.divisor > divisor:
+            forms.append(add(above, quotient.divisor // divisor, last // divisor))
+        else:
+            factor = divisor // quotient.divisor
+            forms.append(scaled_sum((factor, above), (1, add(below, quotient.divisor, divisor - 1))))
+    return IndexProgram(
+        program.input_bounds,
+        tuple(quotients),
+        tuple(replaced(form) for form in program.outputs),
+        tuple(Check(replaced(check.value), check.bound) for check in program.checks),
+    )
+
+
+def _parting_divisor(program: IndexProgram, variable: int) -> int | None:
+    """Give a divisor that leaves two narrow parts of an input, if all others divide it or are multiples of it."""
+    last = program.input_bounds[variable] - 1
+    divisors = {q.divisor for q in program.quotients if q.numerator == ((variable, 1),)}
+    if last < NARROW or len(divisors) < 2:
+        return None
+    for divisor in sorted(divisors, reverse=True):
+        leaves_narrow = divisor <= NARROW and last // divisor < NARROW
+        if leaves_narrow and all(divisor % other == 0 or other % divisor == 0 for other in divisors):
+            return divisor
+    return None
 
 
 def without_unused_quotients(program: IndexProgram) -> IndexProgram:
