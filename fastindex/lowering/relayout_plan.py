@@ -59,7 +59,7 @@ class Pass:
 
     Attributes
     ----------
-    kernel : {"copy", "interleave", "deal", "transpose", "strided", "fill", "expand", "compress"}
+    kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "strided", "fill", "expand", "compress"}
     width : int
         Bytes that move as one: an element, or a run of elements both sides keep.
     ways : int
