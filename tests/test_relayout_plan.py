@@ -30,7 +30,7 @@ from relayout_cases import (
 )
 
 import fastindex as fi
-from fastindex.kernels import stream_cpu, transpose_cpu
+from fastindex.kernels import narrow_transpose_cpu, stream_cpu, transpose_cpu
 from fastindex.lowering import relayout_plan
 from fastindex.lowering.relayout_loops import Nest, RelayoutLoops, grouped, relayout_loops
 from fastindex.lowering.relayout_plan import Pass, packed_passes, passes
@@ -330,6 +330,12 @@ def test_what_does_not_fit_bytes_has_no_packed_passes() -> None:
 
 
 # What the passes say
+
+
+def test_kernels_and_passes_agree_on_numbers() -> None:
+    """A narrow panel of more columns would not fit the kernel's scratch memory."""
+    assert relayout_plan.APART == stream_cpu.APART
+    assert relayout_plan._NARROW_COLUMNS == narrow_transpose_cpu.MOST_COLUMNS
 
 
 def test_large_destinations_are_streamed(monkeypatch: pytest.MonkeyPatch) -> None:

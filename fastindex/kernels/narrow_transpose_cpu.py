@@ -72,9 +72,9 @@ def _bands(width, target, source, rows, columns, counts, scratch):  # type: igno
     step = entry(rows, min(band, row_count - 1)) - entry(rows, 0)
     bands_ahead = max(_AHEAD_BYTES // max(abs(step), 1), 1)
     for first in range(0, done, band):
-        # Rows may make a jump; behind the last, they most likely go on.
-        jumps = first + bands_ahead * band + band <= row_count
-        ahead, later = (0, 8 * band * bands_ahead) if jumps else (bands_ahead * step, 0)
+        # Rows may make a jump, which the table knows; behind the last, they most likely go on as they began.
+        in_table = first + bands_ahead * band + band <= row_count
+        ahead, later = (0, 8 * band * bands_ahead) if in_table else (bands_ahead * step, 0)
         column = known = 0
         while True:
             read, places = source + column * w, columns + 8 * column

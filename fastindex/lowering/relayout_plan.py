@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, grouped, in_bytes, rows_and_columns
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes, rows_and_columns
 
 #: A destination of at least this many bytes is written past the cache.
 STREAMED_BYTES = 8 << 20
@@ -150,8 +150,7 @@ def _pads_columns(fill: Nest, nest: Nest, width: int) -> bool:
     follows = fill.destination_start == nest.destination_start + row.size * width
     if not follows or column.destination_stride != column_bytes or column_bytes > _COLUMN_STREAM_BYTES:
         return False
-    others = (_in_order(loop for loop in part.loops if loop is not own) for part, own in ((fill, padding), (nest, row)))
-    return next(others) == next(others)
+    return _destination(fill, padding) == _destination(nest, row)
 
 
 def _contiguous(nest: Nest, width: int, side: int) -> Loop | None:
@@ -160,18 +159,13 @@ def _contiguous(nest: Nest, width: int, side: int) -> Loop | None:
 
 
 def _padding(fill: Nest, width: int) -> Loop:
+    """Give the loop along which a fill is contiguous."""
     return _contiguous(fill, width, 1) or Loop(1, 0, width)
 
 
-def _in_order(loops: Iterable[Loop]) -> list[tuple[int, int]]:
-    """Give size and stride of loops in the destination, the shortest stride first, coalesced."""
-    found: list[tuple[int, int]] = []
-    for size, stride in sorted(((k.size, k.destination_stride) for k in loops), key=lambda pair: pair[1]):
-        if found and found[-1][0] * found[-1][1] == stride:
-            found[-1] = found[-1][0] * size, found[-1][1]
-        else:
-            found.append((size, stride))
-    return found
+def _destination(nest: Nest, but: Loop) -> tuple[Loop, ...]:
+    """Give the loops of the destination but one."""
+    return coalesced(Nest(tuple(Loop(k.size, 0, k.destination_stride) for k in nest.loops if k is not but))).loops
 
 
 def _padded_passes(nest: Nest, fill: Nest, width: int, streamed: bool) -> Iterator[Pass]:
@@ -408,7 +402,7 @@ def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str) -> tuple[Pas
             return None
         why = f"{per_byte} elements a byte on one side, one on the other"
         for cut in _cut(nest, run, _RUN_BYTES):
-            piece = next(k for k in cut.loops if k.source_stride == k.destination_stride == 1)
+            piece = _run(cut, 1)
             found.append(
                 _chunked(kernel, cut, (piece,), None, piece.size, piece.size, False, 1, streamed, why, per_byte)
             )
@@ -539,7 +533,7 @@ def _is_narrow(pitch_bytes: int, row_bytes: int, column_bytes: int, width: int) 
 
 
 def _fill_pass(nest: Nest, width: int, streamed: bool) -> Pass:
-    run = next((k for k in nest.loops if k.destination_stride == width), Loop(1, 0, width))
+    run = _padding(nest, width)
     outer = _without(nest.loops, (run,))
     run_bytes = run.size * width
     if not outer and run_bytes > 2 * _RUN_BYTES and run_bytes % _RUN_BYTES == 0:
