@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fastindex.array_address import address_of, expected_pair
 from fastindex.execution import run
 from fastindex.kernels import (
+    deal_cpu,
     element_moves,
     narrow_transpose_cpu,
     packed_bits,
@@ -43,14 +44,14 @@ _ADDRESS = types.int64
 _TABLE = types.int64[::1]
 _RANGE = (types.int64, types.int64)
 _SCRATCH_BYTES = SCRATCH_FRONT_BYTES + max(
-    stream_cpu.SCRATCH_BYTES, transpose_cpu.SCRATCH_BYTES, narrow_transpose_cpu.SCRATCH_BYTES
+    stream_cpu.SCRATCH_BYTES, deal_cpu.SCRATCH_BYTES, transpose_cpu.SCRATCH_BYTES, narrow_transpose_cpu.SCRATCH_BYTES
 )
 
 #: The kernels of passes, by the name of the pass.
 PASS_KERNELS = {
     "copy": stream_cpu.copy_chunks,
     "interleave": stream_cpu.interleave_chunks,
-    "deal": stream_cpu.deal_chunks,
+    "deal": deal_cpu.deal_chunks,
     "expand": stream_cpu.expand_chunks,
     "compress": stream_cpu.compress_chunks,
     "transpose": transpose_cpu.transpose_panels,

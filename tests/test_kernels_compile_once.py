@@ -13,7 +13,7 @@ from numba import njit
 from numba.core import event
 
 import fastindex as fi
-from fastindex.kernels import element_moves, narrow_transpose_cpu, packed_bits, stream_cpu, transpose_cpu
+from fastindex.kernels import deal_cpu, element_moves, narrow_transpose_cpu, packed_bits, stream_cpu, transpose_cpu
 from fastindex.kernels.compilation import kernel_signatures
 from fastindex.relayout_execution import pass_kernel
 from fastindex.warmup import relayout_kernels
@@ -21,7 +21,7 @@ from fastindex.warmup import relayout_kernels
 DISPATCHERS = {
     "copy": stream_cpu.copy_chunks,
     "interleave": stream_cpu.interleave_chunks,
-    "deal": stream_cpu.deal_chunks,
+    "deal": deal_cpu.deal_chunks,
     "transpose": transpose_cpu.transpose_panels,
     "narrow transpose": narrow_transpose_cpu.narrow_panels,
     "strided": element_moves.copy_elements,

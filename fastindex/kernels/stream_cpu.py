@@ -1,9 +1,8 @@
-"""Relayouts in which the destination, or the source, is one sequential stream.
+"""Relayouts in which the destination is written as one sequential stream, or run by run.
 
-Runs that both sides keep contiguous, rows that are interleaved or transposed into one stream, one stream that is dealt
-out to rows: the destination is written run after run. What is not yet a whole line is pending, in scratch memory, for
-the line at an address: `fill` bytes, the first `skip` of which belong to somebody else. `chunks` says where the runs
-begin.
+Runs that both sides keep contiguous, rows that are interleaved or transposed into one stream: the destination is
+written run after run. What is not yet a whole line is pending, in scratch memory, for the line at an address: `fill`
+bytes, the first `skip` of which belong to somebody else. `chunks` says where the runs begin.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from fastindex.kernels.simd import (
     compress_line,
     copy_element,
     copy_vector,
-    deinterleave_line,
     entry,
     expand_line,
     fence,
@@ -55,15 +53,14 @@ APART = -1
 _PENDING_BYTES = 1024
 _AHEAD_BYTES = 1024
 _ROW_AHEAD_BYTES = 256
-_ROW_BYTES = 64 + 2048 + 64
 
-# Scratch memory: what is pending for up to 64 rows, a staged square, and two tables of 64 numbers.
-_STAGE = 64 * _ROW_BYTES
+# Scratch memory: what is pending, with room for 64 columns of 512 bytes more than once, a staged square, and
+# a table of 64 numbers.
+_STAGE = 64 * 2176
 _TABLES = _STAGE + 64 * 64
-_PLACES = 512
 
 #: Bytes of scratch memory that these kernels need.
-SCRATCH_BYTES = _TABLES + 2 * 64 * 8
+SCRATCH_BYTES = _TABLES + 64 * 8
 
 
 @njit(nogil=True)
@@ -96,7 +93,7 @@ def _restart(line, pending, fill, skip, streamed, target):  # type: ignore[no-un
 
 
 @njit(nogil=True)
-def _prefetch_ends(target, size):  # type: ignore[no-untyped-def]
+def prefetch_ends(target, size):  # type: ignore[no-untyped-def]
     """Ask for the lines that a run will share with its neighbours."""
     if target & 63:
         prefetch_to_write(target)
@@ -316,7 +313,7 @@ def _copy_following(target, source, before, size, goes_on, scratch):  # type: ig
 
 
 @njit(nogil=True, inline="always")
-def _start_of_block(source, target, table, task):  # type: ignore[no-untyped-def]
+def start_of_block(source, target, table, task):  # type: ignore[no-untyped-def]
     """Give where the blocks of a task start, and how many chunks it has."""
     geometry = entry(table, GEOMETRY)
     block, chunk_count = entry(geometry, CHUNK_BLOCK), entry(geometry, CHUNK_COUNT)
@@ -356,7 +353,7 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
     follow_each_other = streamed and entry(geometry, FOLLOWING_COUNT) > 1
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
-        at_source, at_target, count = _start_of_block(source, target, table, task)
+        at_source, at_target, count = start_of_block(source, target, table, task)
         for x in range(count):
             start, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
             if x + ahead < count:
@@ -404,7 +401,7 @@ def expand_chunks(bits, ways, target, source, table, scratch, first, last):  # t
     run, streamed = entry(geometry, RUN), entry(geometry, STREAMED) != 0
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
-        at_source, at_target, count = _start_of_block(0, target, table, task)
+        at_source, at_target, count = start_of_block(0, target, table, task)
         for x in range(count):
             if at_target + entry(chunks, 2 * x + 1) != position:
                 position = at_target + entry(chunks, 2 * x + 1)
@@ -428,7 +425,7 @@ def compress_chunks(bits, ways, target, source, table, scratch, first, last):  #
     run, streamed = entry(geometry, RUN), entry(geometry, STREAMED) != 0
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
-        at_source, at_target, count = _start_of_block(source, 0, table, task)
+        at_source, at_target, count = start_of_block(source, 0, table, task)
         for x in range(count):
             start = target + (at_target + entry(chunks, 2 * x + 1)) // per_byte
             if start != position:
@@ -466,12 +463,12 @@ def interleave_chunks(width, ways, target, source, table, scratch, first, last):
     ahead = _AHEAD_BYTES // chunk_bytes + 1
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
-        at_source, at_target, count = _start_of_block(source, target, table, task)
+        at_source, at_target, count = start_of_block(source, target, table, task)
         for x in range(count):
             read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
             if literal(ways) and run * literal(width) >= 64:
                 if x + ahead < count:
-                    _prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1), chunk_bytes)
+                    prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1), chunk_bytes)
                 _interleave_run(width, ways, place, read, rows, run, streamed, scratch)
                 continue
             if place != position:
@@ -488,90 +485,4 @@ def interleave_chunks(width, ways, target, source, table, scratch, first, last):
                 )
             position += chunk_bytes
     _restart(line, scratch, fill, skip, streamed, 0)
-    fence()
-
-
-@njit(nogil=True, inline="always")
-def _deal_direct(width, ways, target, rows, source, run, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Deal a stream out to rows that all begin equally far from a line boundary, whole lines from registers."""
-    w, count = literal(width), literal(ways)
-    per_line = 64 // w
-    head = (-(target + entry(rows, 0))) & 63 if streamed else 0
-    places = scratch + _TABLES + _PLACES
-    column = head // w
-    if head:
-        deinterleave_line(width, ways, 0, 0, places, source)
-        for i in range(count):
-            copy_short(target + entry(rows, i), entry(places, i), head)
-    while column + per_line <= run:
-        here = source + column * count * w
-        for i in range(count):
-            prefetch(here + _AHEAD_BYTES + 64 * i)
-        if streamed:
-            deinterleave_line(width, ways, 1, target + column * w, rows, here)
-        else:
-            deinterleave_line(width, ways, 0, target + column * w, rows, here)
-        column += per_line
-    if column < run:
-        last = run - per_line
-        deinterleave_line(width, ways, 0, 0, places, source + last * count * w)
-        for i in range(count):
-            rest = entry(places, i) + (column - last) * w
-            copy_short(target + entry(rows, i) + column * w, rest, (run - column) * w)
-
-
-@njit(nogil=True, inline="always")
-def _deal_pieces(width, ways, target, rows, count, source, run, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Deal a stream out to any rows, a piece of each after the other."""
-    w = literal(width)
-    per_line = 64 // w
-    places = scratch + _TABLES + _PLACES
-    for first in range(0, run, 1024 // w):
-        piece = min(run - first, 1024 // w)
-        start = source + first * count * w
-        whole = piece - piece % per_line if literal(ways) else 0
-        for column in range(0, whole, per_line):
-            deinterleave_line(width, ways, 0, column * w, places, start + column * count * w)
-        for column in range(whole, piece):
-            for i in range(count):
-                copy_element(width, entry(places, i) + column * w, start + (column * count + i) * w)
-        for i in range(count):
-            copy_run(target + entry(rows, i) + first * w, entry(places, i), piece * w, streamed)
-
-
-@kernel()
-def deal_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a relayout that deals a stream out to a few rows.
-
-    Parameters
-    ----------
-    width : literal int
-        Bytes of an element.
-    ways : literal int
-        How many rows, a power of two of at most 32 bytes; 0 for any other number up to 64.
-    target, source, table, scratch
-        As for `copy_chunks`; `RUN` is in elements of one row. The second table holds the byte offsets in the
-        destination of the rows.
-    """
-    geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    run, streamed, count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(table, SECOND_LENGTH)
-    w, aligned = literal(width), True
-    for i in range(count):
-        set_entry(scratch + _TABLES + _PLACES, i, scratch + i * _ROW_BYTES)
-        aligned = aligned and (entry(rows, i) - entry(rows, 0)) & 63 == 0
-    ahead = _AHEAD_BYTES // (run * count * w) + 1
-    for task in range(first, last):
-        at_source, at_target, chunk_count = _start_of_block(source, target, table, task)
-        for x in range(chunk_count):
-            read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
-            if x + ahead < chunk_count:
-                for i in range(count):
-                    _prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1) + entry(rows, i), run * w)
-            direct = (
-                literal(ways) and run * w >= 64 and (not streamed or (aligned and (place + entry(rows, 0)) % w == 0))
-            )
-            if direct:
-                _deal_direct(width, ways, place, rows, read, run, streamed, scratch)
-            else:
-                _deal_pieces(width, ways, place, rows, count, read, run, streamed, scratch)
     fence()
