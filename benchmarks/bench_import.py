@@ -10,7 +10,7 @@ import time
 LIGHT = {
     "import": "import fastindex",
     "parse": "import fastindex; fastindex.Shape.parse('bf16[1024,1000]{1,0:T(8,128)(2,1)}').nbytes",
-    "info": "from fastindex.cli import main; main(['info', 'f32[3,5]{1,0:T(2,2)}'])",
+    "info": "from fastindex.cli.commands import main; main(['info', 'f32[3,5]{1,0:T(2,2)}'])",
 }
 
 

@@ -17,19 +17,19 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "ShapeSyntaxError",
         "UnsupportedError",
     ),
-    "fastindex.element_types": ("ElementType",),
-    "fastindex.layout": ("COMBINE", "Layout", "SplitConfig"),
-    "fastindex.shape": ("Shape",),
-    "fastindex.shape_rules": ("UNBOUNDED",),
-    "fastindex.program_shape": ("ProgramShape",),
-    "fastindex.bitcasts": (
+    "fastindex.shapes.element_types": ("ElementType",),
+    "fastindex.shapes.layout": ("COMBINE", "Layout", "SplitConfig"),
+    "fastindex.shapes.shape": ("Shape",),
+    "fastindex.shapes.shape_rules": ("UNBOUNDED",),
+    "fastindex.shapes.program_shape": ("ProgramShape",),
+    "fastindex.xla.bitcasts": (
         "deduce_transpose_dimensions_for_bitcast",
         "is_reshape_or_transpose_bitcast",
         "is_untiled",
         "reshape_is_bitcast",
         "transpose_is_bitcast",
     ),
-    "fastindex.equality": (
+    "fastindex.xla.equality": (
         "compatible",
         "compatible_ignoring_element_type",
         "compatible_ignoring_fp_precision",
@@ -42,8 +42,8 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "same_rank",
         "shapes_equal",
     ),
-    "fastindex.index_queries": ("bump_index", "compare_indices", "index_in_bounds", "indices"),
-    "fastindex.layout_queries": (
+    "fastindex.xla.index_queries": ("bump_index", "compare_indices", "index_in_bounds", "indices"),
+    "fastindex.xla.layout_queries": (
         "are_dimensions_consecutive",
         "byte_strides_are_major_to_minor",
         "has_custom_element_size",
@@ -53,7 +53,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "major",
         "minor",
     ),
-    "fastindex.reshapes": (
+    "fastindex.xla.reshapes": (
         "align_layouts",
         "decompose_bitcast",
         "dimensions_unmodified_by_reshape",
@@ -61,7 +61,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "normalized_logical_transpose_shape",
         "reshape_leaves_dimensions_unmodified",
     ),
-    "fastindex.dimension_edits": (
+    "fastindex.xla.dimension_edits": (
         "append_major_dimension",
         "append_minor_dimension",
         "delete_dimensions",
@@ -75,7 +75,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "permute_dimensions_ignoring_layout",
         "prepend_major_dimension",
     ),
-    "fastindex.shape_edits": (
+    "fastindex.xla.shape_edits": (
         "change_element_type",
         "clear_tiles",
         "copy_layouts",
@@ -85,7 +85,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "with_default_layout",
         "with_layout",
     ),
-    "fastindex.shape_queries": (
+    "fastindex.xla.shape_queries": (
         "extent_product",
         "has_degenerate_dimensions",
         "is_dynamic",
@@ -97,7 +97,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "packed_factor_for_1d_interleaved_array",
         "static_extent_product",
     ),
-    "fastindex.sizes": (
+    "fastindex.xla.sizes": (
         "array_data_size",
         "byte_size_of",
         "element_count_recursive",
@@ -106,8 +106,8 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "split_config",
         "xla_array_size",
     ),
-    "fastindex.strides": ("byte_strides", "dimension_stride", "slot_strides", "unpacked_byte_strides"),
-    "fastindex.shape_trees": (
+    "fastindex.xla.strides": ("byte_strides", "dimension_stride", "slot_strides", "unpacked_byte_strides"),
+    "fastindex.xla.shape_trees": (
         "flatten_tuple_shape",
         "get_subshape",
         "leaf_shapes",
@@ -115,13 +115,13 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "subshapes",
         "try_get_subshape",
     ),
-    "fastindex.indexing": ("convert_index", "linear_index", "multi_index", "tile_index"),
-    "fastindex.numpy_dropins": ("ravel_multi_index", "unravel_index"),
-    "fastindex.relayouts": ("pack", "plan_relayout", "relayout", "unpack"),
-    "fastindex.explanation": ("explain", "suggest_tiles"),
-    "fastindex.format_names": ("layout_name", "named_layout"),
-    "fastindex.drawing": ("draw",),
-    "fastindex.hlo_report": ("report",),
+    "fastindex.bulk.indices": ("convert_index", "linear_index", "multi_index", "tile_index"),
+    "fastindex.bulk.numpy_dropins": ("ravel_multi_index", "unravel_index"),
+    "fastindex.bulk.relayouts": ("pack", "plan_relayout", "relayout", "unpack"),
+    "fastindex.advice.sentences": ("explain", "suggest_tiles"),
+    "fastindex.advice.format_names": ("layout_name", "named_layout"),
+    "fastindex.pictures.picture": ("draw",),
+    "fastindex.hlo.module_report": ("report",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import strategies
 from hypothesis import HealthCheck, settings
+
+from tests.cases import strategies
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 #: Run by `test_interop` and `test_cuda_simulator`, each in a process of its own.
-collect_ignore_glob = ["interop_with_*.py", "simulated_cuda.py"]
+collect_ignore_glob = ["interop/interop_with_*.py", "kernels/simulated_cuda.py"]
 
 settings.register_profile(
     "deterministic",

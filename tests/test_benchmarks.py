@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference
-from comparison import clear_unused_bits, differences_in_packing, differences_in_relayout
 
 import fastindex as fi
 from benchmarks import (
@@ -32,6 +30,8 @@ from benchmarks import (
     relayout_rows,
     report,
 )
+from tests.oracles import reference
+from tests.oracles.comparison import clear_unused_bits, differences_in_packing, differences_in_relayout
 
 RELAYOUTS = pytest.mark.parametrize("case", cases.RELAYOUT_CASES, ids=lambda case: case.name)
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,27 +9,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference
-import strategies
-from comparison import (
+
+import fastindex as fi
+import fastindex.cuda
+from tests.cases import strategies
+from tests.cases.gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
+from tests.oracles import reference
+from tests.oracles.comparison import (
     differences_in_conversion,
     differences_in_indices,
     differences_in_packing,
     differences_in_relayout,
     differences_in_tiles,
 )
-from gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
-
-import fastindex as fi
-import fastindex.cuda
 
 REASON = fastindex.cuda.why_unavailable()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(REASON is not None, reason=f"no GPU: {REASON}")]
 
 if REASON is None:
-    import gpu_package
-    from gpu_package import to_gpu, to_host
     from numba import cuda
+
+    from tests.kernels import gpu_package
+    from tests.kernels.gpu_package import to_gpu, to_host
 
 
 @pytest.mark.parametrize(("source", "destination"), RELAYOUTS)

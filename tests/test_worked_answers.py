@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference
 
 import fastindex as fi
-from fastindex.tiling import physical_axes
+from fastindex.tiling.definition import physical_axes
+from tests.oracles import reference
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "worked_answers.json").read_text())
 

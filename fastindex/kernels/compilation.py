@@ -71,8 +71,9 @@ def kernel_signatures() -> dict[str, list[tuple[types.Type, ...]]]:
 def _digest_of_sources() -> str:
     digest = hashlib.sha256()
     try:
-        for source in sorted(Path(__file__).parent.glob("*.py")):
-            digest.update(source.name.encode() + b"\0" + source.read_bytes())
+        folder = Path(__file__).parent
+        for source in sorted(folder.rglob("*.py")):
+            digest.update(str(source.relative_to(folder)).encode() + b"\0" + source.read_bytes())
     except OSError:
         # No sources to edit: the stamp of the kernel's own file has to do.
         return ""

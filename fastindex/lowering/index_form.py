@@ -58,7 +58,7 @@ class IndexProgram:
     Examples
     --------
     >>> from fastindex.lowering.index_program import linear_program
-    >>> from fastindex.shape import Shape
+    >>> from fastindex.shapes.shape import Shape
     >>> program = linear_program(Shape.parse("bf16[1024,1000]{1,0:T(8,128)(2,1)}"))
     >>> print(program.describe())
     x0 < 1024, x1 < 1000

@@ -4,7 +4,7 @@ One form serves every direction and every chain of tiles; `fastindex.lowering.in
 enough: a tile cuts an axis ``x`` into ``x // t`` and ``x - t * (x // t)``, merging makes ``outer * size + inner``,
 and both undo each other. Chains of tiles that divide each other need one division per tile and nothing nested.
 
-Source of the rule: `fastindex.tiling`.
+Source of the rule: `fastindex.tiling.definition`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from fastindex.errors import LayoutError
 from fastindex.lowering.index_form import Check, Form, IndexProgram, ProgramBuilder, scaled_sum
-from fastindex.shape import Shape
-from fastindex.tiling import (
+from fastindex.shapes.shape import Shape
+from fastindex.tiling.definition import (
     COMBINE,
     Axis,
     CountAxis,

@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fastindex.digits import Digit, Digits, Names, Variable, canonical, digit, scaled, slot_digits
-from fastindex.shape import Shape
-from fastindex.tiling import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, physical_axes, tile_axes
+from fastindex.shapes.shape import Shape
+from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, physical_axes, tile_axes
+from fastindex.tiling.digits import Digit, Digits, Names, Variable, canonical, digit, scaled, slot_digits
 
 #: More boxes than this are slower than looking every slot up.
 MOST_NESTS = 512

@@ -1,0 +1,231 @@
+"""Names that other libraries give to layouts, ``NHWC``, ``nChw16c`` or ``OIhw16i16o``, and the layouts they mean.
+
+The letters name dimensions, most major first; ``16c`` is a block of 16 of dimension c. As in oneDNN and PyTorch the
+name tells the order in memory and not the order of the dimensions: that is N, C, D, H, W for activations and
+G, O, I, D, H, W for weights, whatever the name. Capital letters mark the dimensions that have blocks (oneDNN), or all
+of them (TVM).
+
+Source of the spelling: oneDNN's ``dnnl_format_tag_t`` in ``dnnl_types.h``, TVM's ``tir/data_layout.h``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from fastindex.advice.tpu_layouts import tpu_layout, tpu_layout_in_order
+from fastindex.errors import FastIndexError
+from fastindex.shapes.element_types import ElementType
+from fastindex.shapes.layout import COMBINE, Layout
+from fastindex.shapes.shape import Shape
+from fastindex.tiling.digits import Variable, digit, slot_digits
+
+_ACTIVATIONS = "tncdhw"
+_WEIGHTS = "goidhw"
+_ANY = "abcdefghijkl"
+_TPU = "TPU"
+_PARTS = re.compile(r"([A-Za-z]+)((?:[0-9]+[a-z])*)")
+_BLOCK = re.compile(r"([0-9]+)([a-z])")
+
+Block = tuple[int, int]
+
+
+def named_layout(
+    name: str, element_type: Any = None, dimensions: Sequence[int] | None = None, *, logical: str | None = None
+) -> Layout:
+    """Give the layout with a name.
+
+    Parameters
+    ----------
+    name : str
+        ``NHWC``, ``nhwc``, ``nChw16c``, ``NCHW16c``, ``OIhw4i16o4i``, ``aBcd16b``; or ``TPU`` for the layout that
+        XLA's TPU compiler gives an array of this type and these dimensions, order included.
+    element_type : ElementType, str or NumPy dtype, optional
+    dimensions : sequence of int, optional
+        Both are needed for ``TPU`` only.
+    logical : str, optional
+        The order of the dimensions, such as ``"NHWC"`` where dimension 3 is the channel. Absent: N, C, D, H, W, or
+        G, O, I, D, H, W, or a, b, c, ..., whichever has the letters.
+
+    Raises
+    ------
+    FastIndexError
+        No such name; it says what is wrong with it.
+
+    Examples
+    --------
+    >>> str(named_layout("NHWC")), str(named_layout("nChw16c")), str(named_layout("OIhw16i16o"))
+    ('{1,3,2,0}', '{3,2,1,0:T(16,1,1)}', '{3,2,1,0:T(16,16,1,1)(16,1,1,1)}')
+    >>> str(named_layout("NHWC", logical="NHWC"))
+    '{3,2,1,0}'
+    >>> str(named_layout("TPU", "bf16", (1000, 1024)))
+    '{1,0:T(8,128)(2,1)}'
+    """
+    if name.upper() == _TPU:
+        if element_type is None or dimensions is None:
+            raise FastIndexError("the layout TPU depends on the array: give element_type and dimensions")
+        return tpu_layout(ElementType.of(element_type), tuple(dimensions))
+    outer, blocks = _parse(name)
+    order = _logical_order(name, outer, logical)
+    places = [order.index(letter) for letter in outer]
+    tiles = _tiles(places, [(size, order.index(letter)) for size, letter in blocks])
+    return Layout(tuple(reversed(places)), tiles=tiles)
+
+
+def layout_name(shape: Shape, *, logical: str | None = None) -> str | None:
+    """Give the name of the layout of an array; None where it has none.
+
+    Parameters
+    ----------
+    shape : Shape
+    logical : str, optional
+        The letters of the dimensions in their order. Absent: ``TPU`` comes first; then N, C, H, W or N, C, D, H, W for
+        rank 4 and 5, or the letters of weights where dimension 0 or 2 has blocks; then a, b, c, ... for other blocks.
+
+    Examples
+    --------
+    >>> layout_name(Shape("f32", (8, 64, 7, 7), Layout((1, 3, 2, 0))))
+    'NHWC'
+    >>> layout_name(Shape("f32", (8, 64, 7, 7), Layout((3, 2, 1, 0), tiles=((16, 1, 1),))))
+    'nChw16c'
+    >>> layout_name(Shape.parse("bf16[1024,1000]{1,0:T(8,128)(2,1)}"))
+    'TPU'
+    """
+    layout = shape.layout
+    if logical is not None and len(logical) != shape.rank:
+        raise FastIndexError(f"logical={logical!r} must have one letter for each of the {shape.rank} dimensions")
+    if not _is_plain(layout):
+        return None
+    if logical is None and layout.tiles and _is_tpu_default(shape):
+        return _TPU
+    return _spelled(layout, logical)
+
+
+def _is_tpu_default(shape: Shape) -> bool:
+    default = tpu_layout_in_order(shape.element_type, shape.dimensions, shape.layout.minor_to_major)
+    same_width = default.element_size_in_bits == shape.layout.element_size_in_bits
+    return default.tiles == shape.layout.tiles and same_width
+
+
+def _parse(name: str) -> tuple[str, list[tuple[int, str]]]:
+    """Take a name apart into the letters of the dimensions, in lower case, and the blocks."""
+    parts = _PARTS.fullmatch(name)
+    if parts is None:
+        raise FastIndexError(f"{name!r} is no format name: letters, then blocks such as 16c; NHWC, nChw16c, OIhw16i16o")
+    letters = parts.group(1)
+    outer = letters.lower()
+    for letter in outer:
+        if outer.count(letter) > 1:
+            raise FastIndexError(f"{name!r} names the dimension {letter!r} twice")
+    blocks = [(int(size), letter) for size, letter in _BLOCK.findall(parts.group(2))]
+    for size, letter in blocks:
+        if letter not in outer:
+            raise FastIndexError(f"{name!r} has blocks of {letter!r}, which is not among its dimensions")
+        if size < 2:
+            raise FastIndexError(f"{name!r} has blocks of {size}; a block holds at least 2")
+    blocked = {letter for _, letter in blocks}
+    spelled = "".join(letter.upper() if letter in blocked else letter for letter in outer)
+    if letters not in (spelled, outer.upper()) or (blocks and letters == outer):
+        blocks_text = parts.group(2)
+        in_onednn, in_tvm = spelled + blocks_text, outer.upper() + blocks_text
+        raise FastIndexError(f"{name!r} must be spelled {in_onednn!r} as in oneDNN or {in_tvm!r} as in TVM")
+    return outer, blocks
+
+
+def _logical_order(name: str, outer: str, logical: str | None) -> str:
+    if logical is not None:
+        if sorted(logical.lower()) != sorted(outer):
+            raise FastIndexError(f"logical={logical!r} must have the letters of {name!r}")
+        return logical.lower()
+    for family in (_ACTIVATIONS, _WEIGHTS):
+        if set(outer) <= set(family):
+            return "".join(letter for letter in family if letter in outer)
+    if set(outer) == set(_ANY[: len(outer)]):
+        return _ANY[: len(outer)]
+    raise FastIndexError(
+        f"{name!r} is no format name: its letters must be among N, C, D, H, W, or among G, O, I, D, H, W, "
+        "or a, b, c, ..."
+    )
+
+
+def _tiles(places: Sequence[int], blocks: Sequence[Block]) -> tuple[tuple[int, ...], ...]:
+    """The tiles that put `blocks` behind the dimensions in the order `places`, most major first.
+
+    The first tile splits whole blocks off all dimensions, in their own order. The blocks that are in order by then
+    stay; each further tile moves one block, or one part of a block, to the end.
+    """
+    if not blocks:
+        return ()
+    whole = {place: math.prod(size for size, other in blocks if other == place) for place in places}
+    first = next(i for i, place in enumerate(places) if whole[place] > 1)
+    tiles = [tuple(whole[place] for place in places[first:])]
+    # The axes behind the counts, most major first: dimension and size.
+    axes = [(place, whole[place]) for place in places[first:]]
+    staying, reached = 0, -1
+    for _, place in blocks:
+        at = next(i for i, axis in enumerate(axes) if axis[0] == place)
+        if at <= reached:
+            break
+        staying, reached = staying + 1, at
+    for i, (_, place) in enumerate(blocks[staying:], staying):
+        part = math.prod(size for size, other in blocks[i:] if other == place)
+        at = max(k for k, axis in enumerate(axes) if axis[0] == place and axis[1] > 1)
+        behind = axes[at + 1 :]
+        tiles.append((part, *(1 for _ in behind)))
+        axes[at] = (place, axes[at][1] // part)
+        axes += [(place, part), *((other, 1) for other, _ in behind)]
+    return tuple(tiles)
+
+
+def _is_plain(layout: Layout) -> bool:
+    """Whether order and tiles are all there is to a layout."""
+    return (
+        layout.padded_dimensions is None
+        and layout.tail_padding_alignment_in_elements == 1
+        and not layout.dimension_levels
+        and not any(COMBINE in tile for tile in layout.tiles)
+    )
+
+
+def _spelled(layout: Layout, logical: str | None) -> str | None:
+    """The name of a layout by how it orders the digits of the coordinates; None if that is not outer, then blocks."""
+    rank = layout.rank
+    # Dimensions that every tile divides, so that the layout alone decides.
+    size = 2 * math.prod(max(tile) for tile in layout.tiles)
+    if rank == 0 or size**rank >= 2**62:
+        return None
+    variables = [Variable(d, size, True) for d in range(rank)]
+    representative = Shape("s8", (size,) * rank, Layout(layout.minor_to_major, tiles=layout.tiles))
+    if representative.slot_count != representative.element_count:
+        return None
+    digits = slot_digits(representative, [digit(1, variable, 1, None) for variable in variables], {})
+    ordered = sorted(digits, key=lambda d: -d.weight)
+    outer, blocks = ordered[:rank], ordered[rank:]
+    if any(d.high is not None for d in outer) or any(d.high is None for d in blocks):
+        return None
+    if not all(d.variable.is_coordinate for d in digits):
+        return None
+    blocked = {int(str(d.variable.key)) for d in blocks}
+    letters = logical.lower() if logical is not None else _letters(rank, blocked)
+    if letters is None:
+        return None
+    names = [letters[int(str(d.variable.key))] for d in ordered]
+    if not blocks:
+        return "".join(names).upper()
+    capitals = {letters[d] for d in blocked}
+    heads = "".join(name.upper() if name in capitals else name for name in names[:rank])
+    sizes = [(d.high or 0) // d.low for d in blocks]
+    return heads + "".join(f"{size}{name}" for size, name in zip(sizes, names[rank:], strict=True))
+
+
+def _letters(rank: int, blocked: set[int]) -> str | None:
+    """The letters that fit an array of which nobody said what its dimensions are."""
+    if not blocked:
+        return {4: "nchw", 5: "ncdhw"}.get(rank)
+    if 2 in blocked:
+        return {4: "goiw", 5: "goihw", 6: "goidhw"}.get(rank, _ANY[:rank])
+    if 0 in blocked:
+        return {3: "oiw", 4: "oihw", 5: "oidhw"}.get(rank, _ANY[:rank])
+    return {3: "ncw", 4: "nchw", 5: "ncdhw"}.get(rank, _ANY[:rank])

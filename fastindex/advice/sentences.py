@@ -1,0 +1,341 @@
+"""What a shape and its layout mean, in sentences; and tiles that suit an array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+from fastindex.advice.format_names import layout_name
+from fastindex.advice.padding import cheapest_change, describe_step, padding_steps, tile_text
+from fastindex.advice.tpu_layouts import tpu_layout, tpu_layout_in_order
+from fastindex.errors import UnsupportedError
+from fastindex.shapes.element_types import ElementType
+from fastindex.shapes.layout import COMBINE, Layout
+from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape_rules import UNBOUNDED
+from fastindex.tiling.definition import (
+    Axis,
+    CountAxis,
+    DimensionAxis,
+    MergedAxis,
+    OffsetAxis,
+    physical_axes,
+    tile_axes,
+)
+from fastindex.xla.strides import byte_strides
+
+_WORD_BITS = 32
+
+
+def explain(shape: Shape | str) -> str:
+    """Say in sentences what a layout means: the order of the dimensions, the tiles, the padding, the strides.
+
+    Parameters
+    ----------
+    shape : Shape or str
+
+    Raises
+    ------
+    ShapeSyntaxError
+        Text that is not a shape.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> print(fi.explain("bf16[1024,1000]{1,0:T(8,128)(2,1)}"))
+    bf16[1024,1000]{1,0:T(8,128)(2,1)}
+    1,024,000 elements of bf16, 2 bytes each.
+    Dimension 1 (x) is the most minor, then 0 (y).
+    The tile (8,128) groups 8 along dimension 0 and 128 along dimension 1: 1,024 elements, 2,048 bytes, in one piece.
+    The tile (2,1), within each (8,128), groups 2 along dimension 0: the two elements share a 32-bit word.
+    1,048,576 slots, 2,097,152 bytes; 24,576 slots (2.3%) are padding.
+    Of them: dimension 1 (size 1000) is padded to 1024 by the tile (8,128), 1.024 times its size.
+    To avoid it, swap the two minor dimensions: bf16[1024,1000]{0,1:T(8,128)(2,1)} is 49,152 bytes smaller.
+    No byte strides: tiles keep the neighbours along a dimension from being equally far apart.
+    In these tiles XLA's TPU compiler keeps such an array.
+    """
+    if isinstance(shape, str):
+        shape = Shape.parse(shape)
+    if not shape.is_array:
+        return "\n".join(_other_sentences(shape))
+    sentences = [*_element_sentences(shape), *_order_sentences(shape), *_tile_sentences(shape)]
+    if _has_size(shape):
+        sentences += [*_padding_sentences(shape), *_stride_sentences(shape), *_name_sentences(shape)]
+    return "\n".join([str(shape), *sentences, *_attribute_sentences(shape)])
+
+
+def info(shape: Shape | str) -> dict[str, Any]:
+    """Give the numbers of a shape as JSON takes them.
+
+    A combined axis of a tile, ``*``, is given as "*". A shape that is not an array has a text, an element type and
+    bytes, and a tuple its leaves.
+
+    Raises
+    ------
+    ShapeSyntaxError
+        Text that is not a shape.
+    UnsupportedError
+        The shape has no size.
+
+    Examples
+    --------
+    >>> found = info("f32[3,5]{1,0:T(2,2)}")
+    >>> found["slot_count"], found["nbytes"], found["tiles"]
+    (24, 96, [[2, 2]])
+    """
+    if isinstance(shape, str):
+        shape = Shape.parse(shape)
+    start = {"text": str(shape), "element_type": str(shape.element_type)}
+    sizes = {
+        "nbytes": shape.nbytes,
+        "logical_nbytes": shape.logical_nbytes,
+        # JSON has no infinity: a buffer that is all padding has no ratio.
+        "padding_ratio": shape.padding_ratio if shape.logical_nbytes or not shape.nbytes else None,
+    }
+    if not shape.is_array:
+        leaves = [str(leaf) for leaf in shape.leaves()] if shape.is_tuple else []
+        return {**start, **({"leaves": leaves} if shape.is_tuple else {}), **sizes}
+    return {
+        **start,
+        "dimensions": list(shape.dimensions),
+        "minor_to_major": list(shape.layout.minor_to_major),
+        "tiles": [["*" if size == COMBINE else size for size in tile] for tile in shape.layout.tiles],
+        "rank": shape.rank,
+        "true_rank": shape.true_rank,
+        "element_count": shape.element_count,
+        "slot_count": shape.slot_count,
+        **sizes,
+    }
+
+
+@dataclass(frozen=True)
+class TileSuggestion:
+    """A layout that suits an array, by a heuristic.
+
+    Attributes
+    ----------
+    shape : Shape
+        The array in the layout.
+    in_order : Shape
+        The array in the tiles that suit it if the last dimension has to be the most minor.
+    """
+
+    shape: Shape
+    in_order: Shape
+
+    @property
+    def layout(self) -> Layout:
+        """The layout."""
+        return self.shape.layout
+
+    @property
+    def tiles(self) -> tuple[tuple[int, ...], ...]:
+        """Its tiles."""
+        return self.shape.layout.tiles
+
+    def __str__(self) -> str:
+        lines = [f"{self.shape}: {self.shape.nbytes:,} bytes, {self.shape.padding_ratio:.3g} times the elements"]
+        if self.in_order != self.shape:
+            lines.append(
+                f"in the order of the dimensions {self.in_order}: {self.in_order.nbytes:,} bytes, "
+                f"{self.in_order.padding_ratio:.3g} times the elements"
+            )
+        lines.append("(a heuristic: what XLA's TPU compiler picks for a parameter, the order that pads least)")
+        return "\n".join(lines)
+
+
+def suggest_tiles(element_type: Any, dimensions: Iterable[SupportsIndex]) -> TileSuggestion:
+    """Suggest tiles for an array on a TPU. This is a heuristic: a compiler may know better for a given program.
+
+    Parameters
+    ----------
+    element_type : ElementType, str or NumPy dtype
+    dimensions : sequence of int
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> print(fi.suggest_tiles("f32", (100000, 3)))
+    f32[100000,3]{0,1:T(4,128)}: 1,601,536 bytes, 1.33 times the elements
+    in the order of the dimensions f32[100000,3]{1,0:T(8,128)}: 51,200,000 bytes, 42.7 times the elements
+    (a heuristic: what XLA's TPU compiler picks for a parameter, the order that pads least)
+    """
+    kind = ElementType.of(element_type)
+    sizes = Shape(kind, dimensions).dimensions
+    if UNBOUNDED in sizes:
+        raise UnsupportedError("tiles for an unbounded dimension cannot be suggested; give it a size or a bound")
+    descending = tuple(range(len(sizes) - 1, -1, -1))
+    return TileSuggestion(
+        Shape(kind, sizes, tpu_layout(kind, sizes)),
+        Shape(kind, sizes, tpu_layout_in_order(kind, sizes, descending)),
+    )
+
+
+def _has_size(shape: Shape) -> bool:
+    return UNBOUNDED not in shape.dimensions and not shape.layout.dimension_levels
+
+
+def _other_sentences(shape: Shape) -> list[str]:
+    text = str(shape)
+    if shape.is_tuple:
+        leaves = list(shape.leaves())
+        sentences = [f"A tuple of {len(shape.tuple_shapes)}, with {len(leaves)} leaves, {shape.nbytes:,} bytes in all:"]
+        return [text, *sentences, *(f"  {leaf}: {leaf.nbytes:,} bytes" for leaf in leaves)]
+    if shape.is_buffer:
+        return [text, "A buffer that holds the array:", explain(shape.tuple_shapes[0])]
+    what = {"token": "orders side effects", "opaque": "is known to the device only"}[str(shape.element_type)]
+    return [text, f"A value that {what}; it has no elements."]
+
+
+def _element_sentences(shape: Shape) -> list[str]:
+    kind = shape.element_type
+    bits = shape.element_bits
+    width = _count(bits // 8, "byte") if bits % 8 == 0 else _count(bits, "bit")
+    if UNBOUNDED in shape.dimensions:
+        return [f"Elements of {kind}, {width} each; how many is not known, a dimension is unbounded (?)."]
+    sentences = [f"{_count(shape.element_count, 'element')} of {kind}, {width} each."]
+    if bits < 8:
+        sentences.append(f"E({bits}): elements are packed, the first in the low bits of its byte.")
+    elif bits != 8 * kind.nbytes:
+        sentences.append(f"E({bits}): the value is in the low bits, the rest is zero.")
+    bounds = [d for d in range(shape.rank) if shape.dynamic_dimensions[d]]
+    if bounds:
+        sentences.append(
+            f"The size of {_listed(f'dimension {d}' for d in bounds)} is an upper bound; memory is for all."
+        )
+    return sentences
+
+
+def _order_sentences(shape: Shape) -> list[str]:
+    order = shape.layout.minor_to_major
+    letters = shape.dimension_letters
+    names = [f"{d} ({letters[d]})" if letters else str(d) for d in order]
+    if not names:
+        return ["A scalar: one element, no dimensions."]
+    if len(names) == 1:
+        return (
+            [f"Dimension {names[0]} is the only one: its elements follow each other."] if not shape.layout.tiles else []
+        )
+    return [f"Dimension {names[0]} is the most minor, then {_listed(names[1:], last=', then ')}."]
+
+
+def _tile_sentences(shape: Shape) -> list[str]:
+    layout = shape.layout
+    axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, ())
+    #: Which tile made an axis.
+    makers: dict[Axis, str] = {}
+    sentences = []
+    previous = ""
+    for tile in layout.tiles:
+        text = tile_text(tile)
+        reached = axes[max(len(axes) - len(tile), 0) :]
+        axes = tile_axes(axes, tile)
+        made = [axis for axis in axes if axis not in makers and isinstance(axis, CountAxis | OffsetAxis)]
+        counts = [axis for axis in made if isinstance(axis, CountAxis)]
+        within = bool(previous) and all(isinstance(axis, OffsetAxis) for axis in reached)
+        parts = [
+            f"{axis.tile_size} along {_axis_text(axis.whole, within, makers)}" for axis in counts if axis.tile_size > 1
+        ]
+        groups = _listed(parts) if parts else "single elements, which changes nothing"
+        place = f", within each {previous}," if within else ""
+        sentences.append(f"The tile {text}{place} groups {groups}: {_piece(shape, tile)}.")
+        makers.update(dict.fromkeys(made, text))
+        previous = text
+    return sentences
+
+
+def _axis_text(axis: Axis, within: bool, makers: dict[Axis, str]) -> str:
+    """An axis in words; `within` leaves out that it is a place within the tile before."""
+    match axis:
+        case DimensionAxis(dimension=dimension):
+            return f"dimension {dimension}"
+        case MergedAxis(outer=outer, inner=inner):
+            return f"{_axis_text(outer, within, makers)} combined with {_axis_text(inner, within, makers)}"
+        case CountAxis(whole=whole):
+            return f"the tiles {makers[axis]} of {_axis_text(whole, True, makers)}"
+        case OffsetAxis(whole=whole):
+            inner_text = _axis_text(whole, True, makers)
+            return inner_text if within else f"the places in the tile {makers[axis]} of {inner_text}"
+    return "the missing major dimension"
+
+
+def _piece(shape: Shape, tile: Sequence[int]) -> str:
+    """How large a tile is; its elements are always one piece of memory."""
+    count = 1
+    for size in tile:
+        count *= size if size != COMBINE else 1
+    bits = count * shape.element_bits
+    if count == 1:
+        return "one element"
+    if bits == _WORD_BITS:
+        number = {2: "two", 4: "four", 8: "eight", 16: "sixteen", 32: "thirty-two"}.get(count, str(count))
+        return f"the {number} elements share a 32-bit word"
+    size_text = f"{bits // 8:,} bytes" if bits % 8 == 0 else f"{bits:,} bits"
+    return f"{count:,} elements, {size_text}, in one piece"
+
+
+def _padding_sentences(shape: Shape) -> list[str]:
+    slots, elements = shape.slot_count, shape.element_count
+    counted = f"{_count(slots, 'slot')}, {_count(shape.nbytes, 'byte')}"
+    if slots == elements:
+        return [f"{counted}; no padding."]
+    sentences = [f"{counted}; {slots - elements:,} slots ({(slots - elements) / slots:.1%}) are padding."]
+    steps = padding_steps(shape)
+    lead = "Of them: " if len(steps) == 1 else "In this order: "
+    sentences.append(f"{lead}{'; '.join(describe_step(shape, step) for step in steps)}.")
+    change = cheapest_change(shape)
+    if change is not None:
+        sentences.append(
+            f"To avoid it, {change.description}: {change.shape} is {_count(change.saved_nbytes, 'byte')} smaller."
+        )
+    return sentences
+
+
+def _stride_sentences(shape: Shape) -> list[str]:
+    if shape.rank == 0:
+        return []
+    strides = byte_strides(shape)
+    if strides is not None:
+        return [f"Byte strides: {', '.join(f'{stride:,}' for stride in strides)}."]
+    if shape.element_bits % 8:
+        return ["No byte strides: an element takes no whole number of bytes."]
+    return ["No byte strides: tiles keep the neighbours along a dimension from being equally far apart."]
+
+
+def _name_sentences(shape: Shape) -> list[str]:
+    name = layout_name(shape)
+    # Names by a, b, c, ... say less than the layout.
+    if name is None or "a" in name.lower():
+        return []
+    if name == "TPU":
+        return ["In these tiles XLA's TPU compiler keeps such an array."]
+    return [f"This layout is also called {name}."]
+
+
+def _attribute_sentences(shape: Shape) -> list[str]:
+    layout = shape.layout
+    sentences = []
+    if layout.padding_value is not None:
+        sentences.append(f"PV: padding holds {layout.padding_value}.")
+    if layout.memory_space:
+        sentences.append(f"S({layout.memory_space}): it lives in memory space {layout.memory_space}.")
+    if layout.split_configs:
+        sentences.append("SC: it is cut into parts, which changes no index.")
+    if layout.dynamic_shape_metadata_prefix_bytes:
+        count = _count(layout.dynamic_shape_metadata_prefix_bytes, "byte")
+        sentences.append(f"M: {count} in front of the data hold the true sizes.")
+    if layout.dimension_levels:
+        sentences.append("D: the array is sparse; its size depends on its contents.")
+    return sentences
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def _listed(parts: Iterable[str], last: str = " and ") -> str:
+    found = list(parts)
+    if len(found) < 2:
+        return "".join(found)
+    return f"{', '.join(found[:-1])}{last}{found[-1]}" if last == " and " else last.join(found)

@@ -1,0 +1,1 @@
+"""What callers hand in, checked once. Nothing here runs a kernel."""

@@ -1,0 +1,106 @@
+"""The bytes that padding slots get: from the layout's padding value or from a caller's number."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.shapes.element_types import ElementType
+from fastindex.shapes.shape import Shape
+
+
+def fill_pattern(shape: Shape, fill: Any = None) -> bytes:
+    """Give the bytes of one unpacked padding value.
+
+    Parameters
+    ----------
+    shape : Shape
+    fill : number, optional
+        Overrides the padding value of the layout. It must be a value of the element type; floating-point types round.
+
+    Raises
+    ------
+    FastIndexError
+        A number that the element type cannot hold.
+    ArgumentTypeError
+        Not one number.
+    UnsupportedError
+        The lowest or highest complex number.
+
+    Examples
+    --------
+    >>> fill_pattern(Shape.parse("bf16[3]"), 1.0).hex(), fill_pattern(Shape.parse("f32[3]{0:PV(lowest)}")).hex()
+    ('803f', '000080ff')
+    """
+    if fill is None:
+        return _named_pattern(shape.element_type, shape.layout.padding_value or "zero")
+    return _pattern_of(shape.element_type, fill)
+
+
+@lru_cache(maxsize=256)
+def _named_pattern(element_type: ElementType, name: str) -> bytes:
+    dtype = element_type.numpy_dtype
+    if name == "zero":
+        return bytes(dtype.itemsize)
+    if name == "one":
+        return np.ones((), dtype).tobytes()
+    if dtype.kind == "c":
+        raise UnsupportedError(f"PV({name}): {element_type} is complex and has no order; give fill= instead")
+    if dtype.kind == "b":
+        return np.array(name == "highest").tobytes()
+    limit = _integer_extreme(element_type, name) if element_type.is_integral else _float_extreme(dtype, name)
+    pattern: bytes = limit.tobytes()
+    return pattern
+
+
+def _integer_extreme(element_type: ElementType, name: str) -> Any:
+    bits, signed = element_type.bits, element_type.name.startswith("s")
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    return np.array(low if name == "lowest" else high).astype(element_type.numpy_dtype)
+
+
+def _float_extreme(dtype: np.dtype[Any], name: str) -> Any:
+    import ml_dtypes
+
+    limits = ml_dtypes.finfo(dtype)
+    infinity = np.array(np.inf if name == "highest" else -np.inf, np.float64)
+    with np.errstate(all="ignore"):
+        converted = infinity.astype(dtype)
+    if np.isinf(converted.astype(np.float64)) and np.sign(converted.astype(np.float64)) == np.sign(infinity):
+        return converted
+    return np.array(limits.max if name == "highest" else limits.min, dtype)
+
+
+def _pattern_of(element_type: ElementType, fill: Any) -> bytes:
+    dtype = element_type.numpy_dtype
+    if isinstance(fill, int) and (element_type.is_integral or dtype.kind == "b"):
+        # Of any size, also one that no dtype holds.
+        return _integer_pattern(element_type, fill)
+    value = np.asarray(fill)
+    if value.ndim != 0 or value.dtype.kind not in "biufcV":
+        raise ArgumentTypeError(f"fill must be one number, got {fill!r}")
+    if value.dtype.kind == "c" and dtype.kind != "c":
+        raise ArgumentTypeError(f"fill must be a real number for {element_type}, got {fill!r}")
+    if value.dtype == dtype:
+        return value.tobytes()
+    if element_type.is_integral or dtype.kind == "b":
+        return _integer_pattern(element_type, fill)
+    with np.errstate(all="ignore"):
+        return value.astype(dtype).tobytes()
+
+
+def _integer_pattern(element_type: ElementType, fill: Any) -> bytes:
+    bits, signed = element_type.bits, element_type.name.startswith("s")
+    low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
+    try:
+        number = int(fill)
+    except (ValueError, OverflowError):
+        # Not a number, or infinite.
+        number = high
+    if number != fill or not low <= number < high:
+        raise FastIndexError(f"fill must be an integer from {low} to {high - 1} for {element_type}, got {fill!r}")
+    mask = (1 << max(bits, 8)) - 1 if bits >= 8 else (1 << bits) - 1
+    return (number & mask).to_bytes(element_type.nbytes, "little")

@@ -1,0 +1,191 @@
+"""`ravel_multi_index` and `unravel_index` with NumPy's signatures, results and errors, faster in bulk.
+
+What is large and plain runs on fastindex's kernel. Everything else, errors included, is NumPy's own business and is
+passed on to it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arguments.index_arguments import MODES, common_shape
+from fastindex.cuda.arrays import on_gpu
+from fastindex.errors import OutOfBoundsError
+from fastindex.lowering.index_form import IndexProgram
+from fastindex.lowering.index_program import linear_program, multi_program
+from fastindex.shapes.layout import Layout
+from fastindex.shapes.shape import Shape
+
+#: With fewer elements than this, NumPy has finished before a kernel has started.
+SMALLEST = 4096
+
+
+def ravel_multi_index(multi_index: Any, dims: Any, mode: str | Sequence[str] = "raise", order: str = "C") -> Any:
+    """Do what `numpy.ravel_multi_index` does, faster.
+
+    Parameters, results and errors are NumPy's. CUDA arrays give CUDA arrays.
+
+    Examples
+    --------
+    >>> ravel_multi_index(([3, 6, 6], [4, 5, 1]), (7, 6))
+    array([22, 41, 37])
+    >>> ravel_multi_index(([3, 6, 6], [4, 5, 1]), (7, 6), order="F")
+    array([31, 41, 13])
+    """
+    if on_gpu(multi_index):
+        return _ravel_on_gpu(multi_index, dims, mode, order)
+    coordinates = _bulk(multi_index)
+    if coordinates is not None:
+        sizes, modes = _sizes(dims), _modes(mode, len(coordinates))
+        if sizes is not None and modes is not None and len(sizes) == len(coordinates) and order in _ORDERS:
+            flat = _run_ravel(coordinates, sizes, modes, order)
+            if flat is not None:
+                return flat
+    return np.ravel_multi_index(multi_index, dims, mode=mode, order=order)  # type: ignore[call-overload]
+
+
+def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
+    """Do what `numpy.unravel_index` does, faster.
+
+    Parameters, results and errors are NumPy's, but that each array is contiguous. CUDA arrays give CUDA arrays.
+
+    Examples
+    --------
+    >>> unravel_index([22, 41, 37], (7, 6))
+    (array([3, 6, 6]), array([4, 5, 1]))
+    """
+    if on_gpu(indices):
+        return _unravel_on_gpu(indices, shape, order)
+    if type(indices) is np.ndarray and indices.size >= SMALLEST and _is_plain(indices):
+        sizes = _sizes(shape)
+        if sizes is not None and order in _ORDERS:
+            coordinates = _run_unravel(indices, sizes, order)
+            if coordinates is not None:
+                return coordinates
+    return np.unravel_index(indices, shape, order=order)  # type: ignore[call-overload]
+
+
+_ORDERS = ("C", "F")
+
+
+def _is_plain(array: NDArray[Any]) -> bool:
+    # NumPy casts uint64 to int64 first, with results of its own.
+    return array.dtype.kind in "iu" and array.dtype.isnative and array.dtype != np.uint64
+
+
+def _bulk(multi_index: Any) -> list[NDArray[Any]] | None:
+    """Give the coordinates if they are plain arrays that may broadcast to a large one."""
+    if type(multi_index) not in (tuple, list, np.ndarray):
+        return None
+    sizes = set()
+    for array in multi_index:
+        if type(array) is not np.ndarray or not _is_plain(array):
+            return None
+        sizes.add(array.size)
+    # Arrays of different sizes may broadcast to the product of these at most.
+    return list(multi_index) if sizes and (max(sizes) >= SMALLEST or math.prod(sizes) >= SMALLEST) else None
+
+
+def _sizes(dims: Any) -> tuple[int, ...] | None:
+    try:
+        sizes = tuple([operator.index(size) for size in (dims if np.iterable(dims) else (dims,))])
+    except TypeError:
+        return None
+    if not sizes or min(sizes) < 1 or math.prod(sizes) >= 2**63:
+        return None
+    return sizes
+
+
+def _modes(mode: Any, count: int) -> tuple[str, ...] | None:
+    if isinstance(mode, str):
+        return (mode,) * count if mode in MODES else None
+    if isinstance(mode, tuple | list) and len(mode) == count and all(m in MODES for m in mode):
+        return tuple(mode)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _programs(sizes: tuple[int, ...], order: str) -> tuple[IndexProgram, IndexProgram]:
+    shape = _shape_of(sizes, order)
+    return linear_program(shape), multi_program(shape)
+
+
+def _shape_of(sizes: tuple[int, ...], order: str) -> Shape:
+    make = Layout.descending if order == "C" else Layout.ascending
+    return Shape("u8", sizes, make(len(sizes)))
+
+
+def _run_ravel(
+    coordinates: list[NDArray[Any]], sizes: tuple[int, ...], modes: tuple[str, ...], order: str
+) -> NDArray[np.int64] | None:
+    """Give the result, or None where NumPy is to say what is wrong."""
+    from fastindex.cpu.index_programs import OffenderFoundError, new_outputs, run
+
+    turned = _all_turned(coordinates)
+    if turned:
+        coordinates = [array.T for array in coordinates]
+    try:
+        common = common_shape(coordinates)
+        if math.prod(common) < SMALLEST:
+            return None
+        outputs = new_outputs(1, common)
+        run(_programs(sizes, order)[0], coordinates, outputs, common, modes=modes)
+    except (OffenderFoundError, ValueError):
+        return None
+    return outputs[0].T if turned else outputs[0]
+
+
+def _all_turned(arrays: list[NDArray[Any]]) -> bool:
+    """Whether NumPy would give the result in the other memory order too."""
+    return all(a.shape == arrays[0].shape and a.flags.f_contiguous and not a.flags.c_contiguous for a in arrays)
+
+
+def _run_unravel(indices: NDArray[Any], sizes: tuple[int, ...], order: str) -> tuple[NDArray[np.int64], ...] | None:
+    from fastindex.cpu.index_programs import OffenderFoundError, new_outputs, run
+
+    turned = _all_turned([indices])
+    slots = indices.T if turned else indices
+    outputs = new_outputs(len(sizes), slots.shape)
+    try:
+        run(_programs(sizes, order)[1], (slots,), outputs, slots.shape)
+    except OffenderFoundError:
+        return None
+    return tuple(part.T for part in outputs) if turned else tuple(outputs)
+
+
+# Arrays on the GPU
+
+
+def _ravel_on_gpu(multi_index: Any, dims: Any, mode: Any, order: str) -> Any:
+    from fastindex.bulk.indices import linear_index
+
+    try:
+        return linear_index(_shape_on_gpu(dims, order), multi_index, mode)
+    except OutOfBoundsError:
+        raise ValueError("invalid entry in coordinates array") from None
+
+
+def _unravel_on_gpu(indices: Any, dims: Any, order: str) -> Any:
+    from fastindex.bulk.indices import multi_index
+
+    shape = _shape_on_gpu(dims, order)
+    try:
+        return multi_index(shape, indices)
+    except OutOfBoundsError as error:
+        raise ValueError(f"{error}: index is out of bounds for array with size {shape.element_count}") from None
+
+
+def _shape_on_gpu(dims: Any, order: str) -> Shape:
+    sizes = _sizes(dims)
+    if sizes is None:
+        raise ValueError(f"dims must be positive sizes whose product fits 64 bits, got {dims!r}")
+    if order not in _ORDERS:
+        raise ValueError("only 'C' or 'F' order is permitted")
+    return _shape_of(sizes, order)

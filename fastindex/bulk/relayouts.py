@@ -1,0 +1,470 @@
+"""Whole arrays: into a layout, out of it, and from one layout to another."""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arguments.addresses import address_of
+from fastindex.arguments.buffers import (
+    aligned_bytes,
+    as_buffer_bytes,
+    as_logical_array,
+    buffer_dtype,
+    check_disjoint,
+    check_movable,
+    check_output_array,
+    check_output_buffer,
+    new_array,
+    new_buffer,
+    require_movable_pair,
+)
+from fastindex.arguments.fills import fill_pattern
+from fastindex.arguments.index_arguments import as_shape
+from fastindex.cpu.movements import (
+    Bytes,
+    Movement,
+    OneCall,
+    compress,
+    expand,
+    movement,
+    packed_movement,
+    thread_scratch,
+)
+from fastindex.cpu.threads import thread_count
+from fastindex.cuda.arrays import on_gpu
+from fastindex.lowering.relayout_loops import Strides
+from fastindex.lowering.slot_format import SlotFormat, slot_format
+from fastindex.shapes.shape import Shape
+
+
+def pack(
+    array: Any,
+    shape: Shape | str,
+    fill: Any = None,
+    *,
+    out: Any = None,
+    threads: int | None = None,
+    stream: Any = None,
+) -> Any:
+    """Lay a logical array out as a physical buffer.
+
+    Parameters
+    ----------
+    array : array of ``shape.dimensions`` and the shape's element type
+        Of any strides. Types that NumPy does not have are those of ml_dtypes.
+    shape : Shape or str
+    fill : number, optional
+        What padding slots get; without it, the layout's padding value, zero by default.
+    out : array of one dimension, optional
+        Where to write: the element type and ``shape.slot_count`` elements, or ``shape.nbytes`` bytes of uint8. It may
+        not overlap `array`.
+    threads : int, optional
+        The most threads to use; see `fastindex.cpu.threads.thread_count`.
+    stream : CUDA stream, optional
+        Where to run if the data is on the GPU; see `fastindex.cuda`.
+
+    Returns
+    -------
+    array of one dimension
+        `out`, or a new array: of the element type, or of uint8 where elements are packed below a byte or padded above
+        their natural width.
+
+    Raises
+    ------
+    FastIndexError
+        Other dimensions, another size of `out`, or a `fill` that the element type cannot hold.
+    ArgumentTypeError
+        Another dtype.
+    UnsupportedError
+        The shape has no slots, or its ``E`` is no size that data can move in.
+
+    Notes
+    -----
+    The definition of a layout: XLA, "Tiled layout", and ``xla/layout.h``.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> fi.pack(np.arange(6, dtype=np.float32).reshape(2, 3), "f32[2,3]{1,0:T(2,2)}", fill=-1)
+    array([ 0.,  1.,  3.,  4.,  2., -1.,  5., -1.], dtype=float32)
+    """
+    shape = as_shape(shape)
+    check_movable(shape)
+    if on_gpu(array, stream):
+        from fastindex.cuda import movements as cuda_relayouts
+
+        return cuda_relayouts.pack(array, shape, fill, out, stream)
+    values = as_logical_array(array, shape)
+    result = new_buffer(shape) if out is None else check_output_buffer(out, shape)
+    if out is not None:
+        check_disjoint(result, values)
+    pattern = fill_pattern(shape, fill)
+    side, values = _strides_of(values)
+    layout = slot_format(shape)
+    width = layout.value_bytes
+    if layout.is_packed:
+        direct = packed_movement(side, shape, layout.bits, "compress")
+        if direct is not None:
+            direct.run(address_of(values), address_of(result), _packed_byte(pattern, layout), threads)
+            return result
+    moved = movement(side, shape, width)
+    if moved is None:
+        values = np.ascontiguousarray(values)
+        moved = _sure_movement(_plain(shape), shape, width)
+    _to_slots(moved, address_of(values), result.view(np.uint8), layout, shape.slot_count, pattern, threads)
+    return result
+
+
+def unpack(buffer: Any, shape: Shape | str, *, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
+    """Read a logical array from a physical buffer; what padding slots hold does not matter.
+
+    Parameters
+    ----------
+    buffer : array of one dimension, bytes, or anything with the buffer protocol
+        Of the element type, or raw bytes: exactly ``shape.nbytes``. Bytes in front of the data (``M``) are not part
+        of it.
+    shape : Shape or str
+    out : array of ``shape.dimensions`` and the element type, optional
+        Where to write; of any strides that do not overlap. It may not overlap `buffer`.
+    threads : int, optional
+        The most threads to use.
+    stream : CUDA stream, optional
+        Where to run if the data is on the GPU; see `fastindex.cuda`.
+
+    Returns
+    -------
+    array of ``shape.dimensions``
+
+    Raises
+    ------
+    FastIndexError
+        Another size of `buffer`, other dimensions of `out`.
+    ArgumentTypeError, UnsupportedError
+        As `pack`.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> fi.unpack(np.arange(8, dtype=np.uint8), "u8[2,3]{1,0:T(2,2)}")
+    array([[0, 1, 4],
+           [2, 3, 6]], dtype=uint8)
+    """
+    shape = as_shape(shape)
+    check_movable(shape)
+    if on_gpu(buffer, stream):
+        from fastindex.cuda import movements as cuda_relayouts
+
+        return cuda_relayouts.unpack(buffer, shape, out, stream)
+    slots = as_buffer_bytes(buffer, shape)
+    result = new_array(shape) if out is None else check_output_array(out, shape)
+    if out is not None:
+        check_disjoint(result, slots)
+    layout = slot_format(shape)
+    width = layout.value_bytes
+    side = _element_strides(result)
+    if layout.is_packed and side is not None:
+        direct = packed_movement(shape, side, layout.bits, "expand")
+        if direct is not None:
+            direct.run(address_of(slots), address_of(result), b"\0", threads)
+            return result
+    plain = _to_values(slots, layout, shape.slot_count, threads)
+    moved = None if side is None else movement(shape, side, width)
+    if moved is not None:
+        moved.run(address_of(plain), address_of(result), bytes(width), threads)
+    else:
+        whole = new_array(shape)
+        _sure_movement(shape, _plain(shape), width).run(address_of(plain), address_of(whole), bytes(width), threads)
+        result[...] = whole
+    return result
+
+
+def relayout(
+    buffer: Any,
+    source: Shape | str,
+    destination: Shape | str,
+    fill: Any = None,
+    *,
+    out: Any = None,
+    threads: int | None = None,
+    stream: Any = None,
+) -> Any:
+    """Move a physical buffer from one layout to another, without a logical array in between.
+
+    Parameters
+    ----------
+    buffer : array of one dimension, bytes, or anything with the buffer protocol
+        As for `unpack`, of `source`.
+    source, destination : Shape or str
+        Two layouts of one array: the same element type and dimensions.
+    fill : number, optional
+        What the padding slots of `destination` get; without it, its padding value, zero by default.
+    out : array of one dimension, optional
+        As for `pack`, of `destination`.
+    threads : int, optional
+        The most threads to use.
+    stream : CUDA stream, optional
+        Where to run if the data is on the GPU; see `fastindex.cuda`.
+
+    Returns
+    -------
+    array of one dimension
+
+    Raises
+    ------
+    FastIndexError
+        Shapes of different arrays, or buffers of another size.
+    ArgumentTypeError, UnsupportedError
+        As `pack`.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> fi.relayout(np.arange(6, dtype=np.uint8), "u8[2,3]{1,0}", "u8[2,3]{0,1}")
+    array([0, 3, 1, 4, 2, 5], dtype=uint8)
+    """
+    plan = plan_relayout(source, destination)
+    if fill is None:
+        return plan(buffer, out, threads, stream)
+    return plan.apply(buffer, fill_pattern(plan.destination, fill), out, threads, stream)
+
+
+def plan_relayout(source: Shape | str, destination: Shape | str) -> RelayoutPlan:
+    """Plan a relayout once, to call it many times; plans are kept, so the same shapes give the same plan.
+
+    Parameters
+    ----------
+    source, destination : Shape or str
+        Two layouts of one array: the same element type and dimensions.
+
+    Raises
+    ------
+    FastIndexError
+        Shapes of different arrays.
+    UnsupportedError
+        As `pack`.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> plan = fi.plan_relayout("f32[4096,4096]{1,0}", "f32[4096,4096]{0,1}")
+    >>> plan.is_bitcast
+    False
+    >>> print(plan.describe())
+    f32[4096,4096]{1,0} -> f32[4096,4096]{0,1}
+    transpose, 4-byte units, 16 tasks, about 67108864 bytes: 16384 bytes contiguous in the source become 16384 \
+contiguous in the destination
+    """
+    return _plan(as_shape(source), as_shape(destination))
+
+
+class RelayoutPlan:
+    """How to move buffers from one layout to another; made by `plan_relayout`.
+
+    Attributes
+    ----------
+    source, destination : Shape
+    is_bitcast : bool
+        Whether every element stays at its place and the buffers have the same size: a relayout then is a copy.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> plan = fi.plan_relayout("u8[2,3]{1,0}", "u8[2,3]{0,1}")
+    >>> plan(np.arange(6, dtype=np.uint8))
+    array([0, 3, 1, 4, 2, 5], dtype=uint8)
+    """
+
+    def __init__(self, source: Shape, destination: Shape) -> None:
+        require_movable_pair(source, destination)
+        self.source = source
+        self.destination = destination
+        self._formats = slot_format(source), slot_format(destination)
+        self._pattern = fill_pattern(destination)
+        self._stores, self._movement = _movement_of_slots(source, destination, *self._formats)
+        self.is_bitcast = self._formats[0] == self._formats[1] and _keeps_places(self._movement)
+
+    def __repr__(self) -> str:
+        return f"RelayoutPlan({str(self.source)!r}, {str(self.destination)!r})"
+
+    def describe(self) -> str:
+        """Tell which kernels run, in which order, and why: a line for the shapes, a line for each step.
+
+        Examples
+        --------
+        >>> import fastindex as fi
+        >>> print(fi.plan_relayout("f32[8,128]", "f32[8,128]{1,0:T(8,128)}").describe())
+        f32[8,128]{1,0} -> f32[8,128]{1,0:T(8,128)}
+        nothing changes its place
+        copy, 4-byte units, 1 tasks, about 4096 bytes: runs that both sides keep contiguous
+        """
+        source, destination = self._formats
+        lines = [f"{self.source} -> {self.destination}"]
+        if self.is_bitcast:
+            lines.append("nothing changes its place")
+        if self._stores == "values" and not source.is_plain:
+            lines.append(f"first every slot of {source.bits} bits to {source.value_bytes} bytes")
+        lines.append(self._movement.describe())
+        if self._stores == "values" and not destination.is_plain:
+            lines.append(f"last every value of {source.value_bytes} bytes to {destination.bits} bits")
+        return "\n".join(lines)
+
+    def __call__(self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
+        """Move a buffer; padding gets the padding value of the destination.
+
+        Parameters
+        ----------
+        buffer, out, threads, stream
+            As for `relayout`.
+
+        Raises
+        ------
+        FastIndexError, ArgumentTypeError
+            As `relayout`.
+        """
+        if stream is None and (threads is None or (type(threads) is int and threads > 0)):
+            if out is None and type(buffer) is np.ndarray:
+                out = new_buffer(self.destination)
+            one_call = self._one_call
+            alone = one_call.is_small or threads == 1
+            if alone and one_call.run(id(buffer), id(out), one_call.address, thread_scratch.address):
+                return out
+        return self.apply(buffer, None, out, threads, stream)
+
+    @cached_property
+    def _one_call(self) -> OneCall:
+        shapes = self.source, self.destination
+        source, destination = ((buffer_dtype(shape), _buffer_length(shape)) for shape in shapes)
+        if self._stores == "values":
+            return OneCall(None, source, destination, b"")
+        return OneCall(self._movement, source, destination, self._stored(self._pattern))
+
+    def apply(
+        self, buffer: Any, pattern: bytes | None, out: Any = None, threads: int | None = None, stream: Any = None
+    ) -> Any:
+        """Move a buffer, with the bytes of one unpacked value for padding; None for the layout's own."""
+        if threads is not None:
+            thread_count(threads)
+        pattern = self._pattern if pattern is None else pattern
+        if on_gpu(buffer, stream):
+            from fastindex.cuda import movements as cuda_relayouts
+
+            return cuda_relayouts.relayout(buffer, self.source, self.destination, pattern, out, stream)
+        slots = as_buffer_bytes(buffer, self.source)
+        result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
+        if out is not None:
+            check_disjoint(result, slots)
+        source, destination = self._formats
+        if self._stores == "values":
+            moved = self._movement
+            values = _to_values(slots.view(np.uint8), source, self.source.slot_count, threads)
+            count = self.destination.slot_count
+            _to_slots(moved, address_of(values), result.view(np.uint8), destination, count, pattern, threads)
+        else:
+            self._movement.run(address_of(slots), address_of(result), self._stored(pattern), threads)
+        return result
+
+    def _stored(self, pattern: bytes) -> bytes:
+        """Give the bytes of what moves as one for the bytes of an unpacked value."""
+        stored = _packed_byte(pattern, self._formats[1]) if self._stores == "bytes" else pattern
+        return stored.ljust(self._movement.width, b"\0")
+
+
+def _buffer_length(shape: Shape) -> int:
+    return shape.slot_count if slot_format(shape).is_plain else shape.nbytes
+
+
+@lru_cache(maxsize=512)
+def _plan(source: Shape, destination: Shape) -> RelayoutPlan:
+    return RelayoutPlan(source, destination)
+
+
+def _movement_of_slots(
+    source: Shape, destination: Shape, source_format: SlotFormat, destination_format: SlotFormat
+) -> tuple[str, Movement]:
+    """Choose how to move, and what the moved destination stores: packed "bytes", whole "slots", or plain "values"."""
+    if source_format == destination_format:
+        if source_format.is_packed:
+            moved = movement(source, destination, 1, 8 // source_format.bits)
+            if moved is not None:
+                return "bytes", moved
+        elif source_format.bits // 8 in (1, 2, 4, 8, 16):
+            return "slots", _sure_movement(source, destination, source_format.bits // 8)
+    elif source_format.is_packed and destination_format.is_plain:
+        moved = packed_movement(source, destination, source_format.bits, "expand")
+        if moved is not None:
+            return "slots", moved
+    elif source_format.is_plain and destination_format.is_packed:
+        moved = packed_movement(source, destination, destination_format.bits, "compress")
+        if moved is not None:
+            return "bytes", moved
+    return "values", _sure_movement(source, destination, source_format.value_bytes)
+
+
+def _sure_movement(source: Shape, destination: Shape, width: int) -> Movement:
+    moved = movement(source, destination, width)
+    assert moved is not None
+    return moved
+
+
+def _keeps_places(moved: Movement) -> bool:
+    if not isinstance(moved.source, Shape) or not isinstance(moved.destination, Shape):
+        return False
+    if moved.source.slot_count != moved.destination.slot_count:
+        return False
+    return moved.keeps_places or moved.source.layout == moved.destination.layout
+
+
+def _packed_byte(pattern: bytes, layout: SlotFormat) -> bytes:
+    return bytes([sum(pattern[0] << k * layout.bits for k in range(8 // layout.bits))])
+
+
+def _plain(shape: Shape) -> Shape:
+    return Shape(shape.element_type, shape.dimensions)
+
+
+def _element_strides(array: NDArray[Any]) -> Strides | None:
+    """Give the strides in elements, 0 where they do not matter; None where they are no whole elements."""
+    itemsize = array.itemsize
+    if any(stride % itemsize for stride, size in zip(array.strides, array.shape, strict=True) if size > 1):
+        return None
+    strides = [stride // itemsize if size > 1 else 0 for stride, size in zip(array.strides, array.shape, strict=True)]
+    return Strides(array.shape, tuple(strides))
+
+
+def _strides_of(values: NDArray[Any]) -> tuple[Strides, NDArray[Any]]:
+    side = _element_strides(values)
+    if side is None:
+        values = np.ascontiguousarray(values)
+        side = _element_strides(values)
+        assert side is not None
+    return side, values
+
+
+def _to_values(slots: Bytes, layout: SlotFormat, count: int, threads: int | None) -> Bytes:
+    """Give unpacked values for the slots of a buffer, the buffer itself where it holds these."""
+    if layout.is_plain:
+        return slots
+    if layout.is_packed:
+        return expand(slots, layout.bits, count, threads)
+    return np.ascontiguousarray(slots.reshape(count, layout.bits // 8)[:, : layout.value_bytes]).reshape(-1)
+
+
+def _to_slots(
+    moved: Movement, source: int, result: Bytes, layout: SlotFormat, count: int, pattern: bytes, threads: int | None
+) -> None:
+    """Move values, and store them as the destination does."""
+    if layout.is_plain:
+        moved.run(source, address_of(result), pattern, threads)
+        return
+    values = aligned_bytes(count * layout.value_bytes)
+    moved.run(source, address_of(values), pattern, threads)
+    if layout.is_packed:
+        compress(values, layout.bits, result, threads)
+    else:
+        wide = result.reshape(count, layout.bits // 8)
+        wide[:, : layout.value_bytes] = values.reshape(count, layout.value_bytes)
+        wide[:, layout.value_bytes :] = 0

@@ -1,0 +1,1 @@
+"""The command line: arguments, progress and messages. The work is done below."""

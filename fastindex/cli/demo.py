@@ -1,0 +1,299 @@
+"""The main job, end to end, on this machine: it checks itself against NumPy and tells its speed."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arguments.buffers import aligned_bytes
+from fastindex.bulk.indices import linear_index, multi_index
+from fastindex.bulk.relayouts import plan_relayout
+from fastindex.cpu.threads import run_chunks, thread_count
+from fastindex.shapes.shape import Shape
+
+#: 256 MiB, and no tile divides it.
+ROWS, COLUMNS = 11586, 11585
+INDICES = 10_000_000
+
+Bytes = NDArray[np.uint8]
+Bits = NDArray[np.uint16]
+Coordinates = tuple[NDArray[np.int64], NDArray[np.int64]]
+Write = Callable[[str], None]
+
+_REPEATS = 5
+_COPIED_AT_ONCE = 1 << 20
+
+
+class Device(Protocol):
+    """Where the work is done."""
+
+    name: str
+
+    def new(self, count: int, dtype: Any) -> Any:
+        """Give an uninitialised array of one dimension."""
+
+    def put(self, array: NDArray[Any]) -> Any:
+        """Give the array on the device."""
+
+    def get(self, array: Any) -> NDArray[Any]:
+        """Give the array on the host."""
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copy on the device, as fast as a plain copy goes."""
+
+    def wait(self) -> None:
+        """Wait until all is done."""
+
+
+class Cpu:
+    """The processor, with as many threads as a relayout uses."""
+
+    def __init__(self) -> None:
+        self.name = f"{thread_count()} threads"
+
+    def new(self, count: int, dtype: Any) -> NDArray[Any]:
+        """Give an uninitialised array of one dimension."""
+        return aligned_bytes(count * np.dtype(dtype).itemsize).view(dtype)
+
+    def put(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Give the array."""
+        return array
+
+    def get(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Give the array."""
+        return array
+
+    def copy(self, source: Bytes, target: Bytes) -> None:
+        """Copy on all threads."""
+
+        def task(begin: int, end: int) -> None:
+            target[begin:end] = source[begin:end]
+
+        run_chunks(task, len(source), thread_count(), _COPIED_AT_ONCE)
+
+    def wait(self) -> None:
+        """Do nothing: all is done when a call returns."""
+
+
+class Gpu:
+    """The current CUDA device.
+
+    Raises
+    ------
+    FastIndexError
+        There is none.
+    """
+
+    def __init__(self) -> None:
+        from fastindex import cuda as interface
+
+        self.name = interface.device_name()
+        from fastindex.kernels.cuda import device as cuda
+
+        self._cuda = cuda
+
+    def new(self, count: int, dtype: Any) -> Any:
+        """Give an uninitialised array of one dimension."""
+        return self._cuda.new_array(count, dtype)
+
+    def put(self, array: NDArray[Any]) -> Any:
+        """Give the array on the device."""
+        return self._cuda.uploaded(array, 0)
+
+    def get(self, array: Any) -> NDArray[Any]:
+        """Give the array on the host."""
+        host: NDArray[Any] = array.copy_to_host()
+        return host
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copy from device to device."""
+        target.copy_to_device(source)
+
+    def wait(self) -> None:
+        """Wait for the device."""
+        self._cuda.synchronize(0)
+
+
+def run_demo(
+    write: Write, device: Device | None = None, rows: int = ROWS, columns: int = COLUMNS, indices: int = INDICES
+) -> bool:
+    """Relayout a bfloat16 array to TPU tiles and back, convert indices, check both, and tell the speed.
+
+    Parameters
+    ----------
+    write : callable
+        Takes each line of the output.
+    device : Device, optional
+        Where to do it; the CPU without it.
+    rows, columns : int
+        Of the array.
+    indices : int
+        How many.
+
+    Returns
+    -------
+    bool
+        Whether all checks passed.
+    """
+    on: Device = Cpu() if device is None else device
+    plain = Shape("bf16", (rows, columns))
+    tiled = Shape.parse(f"bf16[{rows},{columns}]{{1,0:T(8,128)(2,1)}}")
+    write(f"{tiled}: {plain.nbytes / 2**20:,.0f} MiB, {on.name}")
+    seconds = _ready(on)
+    write(f"kernels ready after {seconds:.1f} s{' (compiled once for this machine)' if seconds > 2 else ''}")
+    write("")
+    write(f"{'':<34}{'time':>10}{'GB/s':>8}{'of a copy':>11}{'x NumPy':>9}")
+    checks = [*_relayouts(on, plain, tiled, write), *_conversions(on, tiled, indices, write)]
+    write("")
+    for name, passed in checks:
+        write(f"{'ok   ' if passed else 'WRONG'} {name}")
+    return all(passed for _, passed in checks)
+
+
+def _ready(on: Device) -> float:
+    """Compile the kernels, or load them; gives the time it took."""
+    began = time.perf_counter()
+    run_on = Shape.parse("bf16[17,300]"), Shape.parse("bf16[17,300]{1,0:T(8,128)(2,1)}")
+    buffer = on.put(np.zeros(run_on[0].nbytes, np.uint8))
+    plan_relayout(*reversed(run_on))(plan_relayout(*run_on)(buffer))
+    ends = on.put(np.array([16])), on.put(np.array([299]))
+    multi_index(run_on[1], linear_index(run_on[1], ends))
+    on.wait()
+    return time.perf_counter() - began
+
+
+def _relayouts(on: Device, plain: Shape, tiled: Shape, write: Write) -> list[tuple[str, bool]]:
+    bits = _random_bits(plain.nbytes)
+    copy, seconds, packed, returned = _there_and_back(on, plain, tiled, bits)
+    numpy_seconds, agrees = _numpy_relayouts(bits.view(np.uint16).reshape(plain.dimensions), packed.view(np.uint16))
+    moved = plain.nbytes + tiled.nbytes
+    _row(write, "plain copy", copy, 2 * plain.nbytes)
+    for name, own, other in zip(("to tiles", "back"), seconds, numpy_seconds, strict=True):
+        # As long as a copy of as many bytes would take.
+        _row(write, f"relayout, {name}", own, moved, copy * moved / (2 * plain.nbytes), other)
+    return [
+        ("to tiles: every byte as NumPy's pad, reshape and transpose give it", agrees),
+        ("there and back: every byte as before", returned),
+    ]
+
+
+def _there_and_back(
+    on: Device, plain: Shape, tiled: Shape, bits: Bytes
+) -> tuple[float, tuple[float, float], Bytes, bool]:
+    """Give the time of a copy, of both relayouts, the tiles, and whether `bits` come back."""
+    given, packed, back = on.put(bits), on.new(tiled.nbytes, np.uint8), on.new(plain.nbytes, np.uint8)
+    there, return_ = plan_relayout(plain, tiled), plan_relayout(tiled, plain)
+    # Not to `back`, where a relayout that does nothing would pass.
+    copy = _median_seconds(on, lambda: on.copy(given, packed[: plain.nbytes]))
+    seconds = (
+        _median_seconds(on, lambda: there(given, packed)),
+        _median_seconds(on, lambda: return_(packed, back)),
+    )
+    return copy, seconds, on.get(packed), _equal(bits, on.get(back))
+
+
+def _numpy_relayouts(array: Bits, packed: Bits) -> tuple[tuple[float, float], bool]:
+    """Do with NumPy what the relayouts do; gives the time for each, and whether `packed` is right."""
+    rows, columns = array.shape
+    tile_rows, tile_columns = -(-rows // 8), -(-columns // 128)
+    padded = np.zeros((8 * tile_rows, 128 * tile_columns), np.uint16)
+    expected = np.zeros_like(packed)
+    grid = padded.reshape(tile_rows, 4, 2, tile_columns, 128).transpose(0, 3, 1, 4, 2)
+    tiles = expected.reshape(tile_rows, tile_columns, 4, 128, 2)
+
+    def to_tiles() -> None:
+        padded[:rows, :columns] = array
+        tiles[...] = grid
+
+    def to_rows() -> None:
+        grid[...] = tiles
+        array[...] = padded[:rows, :columns]
+
+    seconds = _seconds_warm(to_tiles)
+    agrees = _equal(expected.view(np.uint8), packed.view(np.uint8))
+    return (seconds, _seconds_warm(to_rows)), agrees
+
+
+def _conversions(on: Device, shape: Shape, count: int, write: Write) -> list[tuple[str, bool]]:
+    rows, columns = shape.dimensions
+    generator = np.random.default_rng(2)
+    places = generator.integers(0, rows, count), generator.integers(0, columns, count)
+    given = on.put(places[0]), on.put(places[1])
+    slots = on.new(count, np.int64)
+    found = on.new(count, np.int64), on.new(count, np.int64)
+    touched = 24 * count
+    own = _median_seconds(on, lambda: linear_index(shape, given, out=slots))
+    expected, seconds = _timed(lambda: _numpy_slots(*places, columns))
+    _row(write, f"{count:,} indices to slots", own, touched, other=seconds)
+    right = bool(np.array_equal(on.get(slots), expected))
+    own = _median_seconds(on, lambda: multi_index(shape, slots, out=found))
+    back, seconds = _timed(lambda: _numpy_places(expected, columns))
+    _row(write, f"{count:,} slots to indices", own, touched, other=seconds)
+    sides = zip(found, places, back, strict=True)
+    returned = all(np.array_equal(on.get(a), b) and np.array_equal(b, c) for a, b, c in sides)
+    return [
+        ("slots: every one as NumPy's arithmetic gives it", right),
+        ("indices: every one as before", returned),
+    ]
+
+
+def _numpy_slots(y: NDArray[np.int64], x: NDArray[np.int64], columns: int) -> NDArray[np.int64]:
+    """The slots of ``T(8,128)(2,1)``, from the definition."""
+    tile = y // 8 * -(-columns // 128) + x // 128
+    slots: NDArray[np.int64] = tile * 1024 + y % 8 // 2 * 256 + x % 128 * 2 + y % 2
+    return slots
+
+
+def _numpy_places(slots: NDArray[np.int64], columns: int) -> Coordinates:
+    tile, within = np.divmod(slots, 1024)
+    tile_y, tile_x = np.divmod(tile, -(-columns // 128))
+    return tile_y * 8 + within // 256 * 2 + within % 2, tile_x * 128 + within % 256 // 2
+
+
+def _random_bits(size: int) -> Bytes:
+    bits = aligned_bytes(size)
+    words = bits[: size // 8 * 8].view(np.uint64)
+    words[...] = np.random.default_rng(1).integers(0, 2**64, len(words), dtype=np.uint64)
+    bits[size // 8 * 8 :] = 7
+    return bits
+
+
+def _equal(a: Bytes, b: Bytes) -> bool:
+    """Compare part by part: a comparison takes memory too."""
+    parts = range(0, len(a), _COPIED_AT_ONCE)
+    return len(a) == len(b) and all(
+        np.array_equal(a[i : i + _COPIED_AT_ONCE], b[i : i + _COPIED_AT_ONCE]) for i in parts
+    )
+
+
+def _median_seconds(on: Device, task: Callable[[], Any]) -> float:
+    def whole() -> None:
+        task()
+        on.wait()
+
+    whole()
+    return statistics.median(_timed(whole)[1] for _ in range(_REPEATS))
+
+
+def _seconds_warm(task: Callable[[], Any]) -> float:
+    task()
+    return _timed(task)[1]
+
+
+def _timed(task: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.perf_counter()
+    result = task()
+    return result, time.perf_counter() - began
+
+
+def _row(
+    write: Write, name: str, seconds: float, moved: int, copy: float | None = None, other: float | None = None
+) -> None:
+    share = f"{copy / seconds:.2f}" if copy else ""
+    ratio = f"{other / seconds:.1f}" if other else ""
+    write(f"{name:<34}{seconds * 1000:>7.1f} ms{moved / seconds / 1e9:>8.1f}{share:>11}{ratio:>9}".rstrip())

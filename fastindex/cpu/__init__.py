@@ -1,0 +1,1 @@
+"""Runs programs and plans on processors. It decides neither what moves nor what is allowed."""

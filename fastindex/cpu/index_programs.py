@@ -1,0 +1,302 @@
+"""Runs an index program over whole arrays: in chunks, on threads, with the first bad element found by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arguments.addresses import address_of
+from fastindex.arguments.index_arguments import Integers
+from fastindex.cpu.threads import run_chunks, thread_count
+from fastindex.errors import FastIndexError
+from fastindex.kernels.cpu.index_blocks import CLIP, COUNTED, RAISE, SWAPPED, WRAP
+from fastindex.kernels.cpu.index_kernel import block_length, run_program, scratch_size
+from fastindex.kernels.cpu.memory import STORED
+from fastindex.lowering.division import division
+from fastindex.lowering.index_form import IndexProgram
+from fastindex.tables.index_table import QuotientNumbers, StepTable, step_table
+
+#: From this many bytes of output on, results go past the cache.
+STREAMED_BYTES = 4 << 20
+
+#: Up to this many elements stay on the caller's thread; waking another takes about as long.
+SMALL_CALL = 1 << 17
+
+_SMALLEST_CHUNK = 1 << 15
+_LARGEST_CHUNK = 1 << 18
+
+_CODES = {np.dtype(name): code for code, name in enumerate(STORED)}
+_CODES.update({dtype.newbyteorder(): SWAPPED + code for dtype, code in _CODES.items() if dtype.itemsize > 1})
+_TREATMENTS = {"raise": RAISE, "wrap": WRAP, "clip": CLIP}
+
+
+@dataclass(frozen=True, slots=True)
+class Offender:
+    """The first element that could not be converted.
+
+    Attributes
+    ----------
+    position : tuple of int
+        Where in the common shape of the inputs.
+    number : int or None
+        The input that is out of bounds, or None where a padding check failed.
+    values : tuple of int
+        All inputs there.
+    """
+
+    position: tuple[int, ...]
+    number: int | None
+    values: tuple[int, ...]
+
+
+class OffenderFoundError(Exception):
+    """An element could not be converted; `offender` says which."""
+
+    def __init__(self, offender: Offender) -> None:
+        super().__init__(offender)
+        self.offender = offender
+
+
+class _ChunkStoppedError(Exception):
+    pass
+
+
+def run(
+    program: IndexProgram,
+    inputs: Sequence[Integers],
+    outputs: Sequence[NDArray[np.int64]],
+    shape: tuple[int, ...],
+    *,
+    modes: Sequence[str] = (),
+    mark: bool = False,
+    threads: int | None = None,
+) -> None:
+    """Run `program` on every element of `inputs`, and write `outputs`.
+
+    Parameters
+    ----------
+    program : IndexProgram
+    inputs : sequence of integer arrays or ranges
+        They broadcast to `shape`.
+    outputs : sequence of int64 arrays of that shape
+        They overlap neither each other nor an input.
+    shape : tuple of int
+    modes : sequence of str, optional
+        For each input, what happens out of bounds: "raise" (the default), "wrap" or "clip".
+    mark : bool
+        Whether a failed check writes -1 to all outputs, instead of raising.
+    threads : int, optional
+
+    Raises
+    ------
+    OffenderFoundError
+        An input is out of bounds, or a check failed. What `outputs` hold then is undefined.
+    """
+    workers = 1 if threads is None else thread_count(threads)
+    count = math.prod(shape)
+    if count == 0:
+        return
+    if 0 in program.input_bounds:
+        # Nothing is in bounds, and there is nothing to wrap or to clip to.
+        raise OffenderFoundError(_offender_at(inputs, shape, 0, program.input_bounds.index(0)))
+    if any(check.bound == 0 for check in program.checks):
+        _run_on_padding_alone(program, inputs, outputs, shape, mark)
+        return
+    table = program.derived(_marking_table if mark else _raising_table)
+    arrays = _arrays_table(program, inputs, outputs, shape, modes)
+    failures: list[int] = []
+
+    def chunk(begin: int, end: int) -> None:
+        scratch = np.empty(scratch_size(table.variables), np.int64)
+        stopped = run_program(table.numbers, arrays, scratch, begin, end)
+        if stopped >= 0:
+            failures.append(stopped)
+            raise _ChunkStoppedError
+
+    try:
+        if count <= SMALL_CALL:
+            chunk(0, count)
+        else:
+            workers = thread_count() if threads is None else workers
+            length = min(max(count // (4 * workers), _SMALLEST_CHUNK), _LARGEST_CHUNK)
+            run_chunks(chunk, count, workers, -(-length // 8) * 8)
+    except _ChunkStoppedError:
+        # Chunks start in order and those that started have ended, so the smallest is the first there is.
+        first = min(failures)
+        last = min(first + block_length(table.variables), count)
+        raise OffenderFoundError(_first_offender(program, inputs, shape, modes, first, last)) from None
+
+
+def _run_on_padding_alone(
+    program: IndexProgram,
+    inputs: Sequence[Integers],
+    outputs: Sequence[NDArray[np.int64]],
+    shape: tuple[int, ...],
+    mark: bool,
+) -> None:
+    """Run a program all of whose slots are padding: the array has no elements, its buffer has slots."""
+    if not mark:
+        raise OffenderFoundError(_first_offender(program, inputs, shape, (), 0, 1))
+    only_bounds = IndexProgram(program.input_bounds, (), ((),) * len(outputs))
+    run(only_bounds, inputs, outputs, shape)
+    for output in outputs:
+        output[...] = -1
+
+
+def _marking_table(program: IndexProgram) -> StepTable:
+    return _table(program, True)
+
+
+def _raising_table(program: IndexProgram) -> StepTable:
+    return _table(program, False)
+
+
+def _table(program: IndexProgram, mark: bool) -> StepTable:
+    quotients = []
+    for quotient in program.quotients:
+        constants = division(quotient.divisor, quotient.limit)
+        largest = quotient.limit // quotient.divisor
+        quotients.append(QuotientNumbers(largest, quotient.numerator, constants.magic, constants.shift, constants.wide))
+    checks = [(check.value, check.bound) for check in program.checks]
+    return step_table(program.input_bounds, quotients, program.outputs, checks, mark)
+
+
+# Describing arrays to the kernel
+
+
+def _arrays_table(
+    program: IndexProgram,
+    inputs: Sequence[Integers],
+    outputs: Sequence[NDArray[np.int64]],
+    shape: tuple[int, ...],
+    modes: Sequence[str],
+) -> NDArray[np.int64]:
+    strides: Sequence[Sequence[int]] | None = None
+    sizes: Sequence[int] = (math.prod(shape),)
+    for array in (*inputs, *outputs):
+        if isinstance(array, range) or array.shape != shape or not array.flags.c_contiguous:
+            sizes, strides = _axes((*inputs, *outputs), shape)
+            break
+    streamed = 0
+    if 8 * len(outputs) * math.prod(shape) >= STREAMED_BYTES:
+        streamed = int(all(array.flags.aligned for array in outputs))
+    numbers = [len(sizes), streamed, *sizes]
+    bounds = program.input_bounds
+    for i, array in enumerate(inputs):
+        treatment = _TREATMENTS[modes[i]] if modes else RAISE
+        if isinstance(array, range):
+            numbers += (array.start, COUNTED, treatment, bounds[i], 0)
+            numbers += (array.step,) if strides is None else strides[i]
+        else:
+            flat = strides is None or (array.shape == shape and array.flags.c_contiguous)
+            numbers += (address_of(array), _CODES[array.dtype], treatment, bounds[i], flat)
+            numbers += (array.itemsize,) if strides is None else strides[i]
+    for i, array in enumerate(outputs, len(inputs)):
+        numbers += (address_of(array), 0, RAISE, 0, array.flags.c_contiguous)
+        numbers += (8,) if strides is None else strides[i]
+    return np.array(numbers, np.int64)
+
+
+def _axes(arrays: Sequence[Integers], shape: tuple[int, ...]) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
+    """Give the fewest axes over which all arrays run, and each array's strides along them, in bytes."""
+    strides = [_broadcast_strides(array, shape) for array in arrays]
+    axes = [axis for axis, size in enumerate(shape) if size != 1]
+    merged_sizes: list[int] = []
+    merged_strides: list[list[int]] = [[] for _ in arrays]
+    for axis in axes:
+        size = shape[axis]
+        if merged_sizes and all(m[-1] == s[axis] * size for m, s in zip(merged_strides, strides, strict=True)):
+            merged_sizes[-1] *= size
+            for m, s in zip(merged_strides, strides, strict=True):
+                m[-1] = s[axis]
+        else:
+            merged_sizes.append(size)
+            for m, s in zip(merged_strides, strides, strict=True):
+                m.append(s[axis])
+    if not merged_sizes:
+        return (1,), [(8,) for _ in arrays]
+    return merged_sizes, merged_strides
+
+
+def _broadcast_strides(array: Integers, shape: tuple[int, ...]) -> tuple[int, ...]:
+    own_shape: tuple[int, ...] = (len(array),) if isinstance(array, range) else array.shape
+    own_strides: tuple[int, ...] = (array.step,) if isinstance(array, range) else array.strides
+    missing = len(shape) - len(own_shape)
+    kept = (0 if size == 1 else stride for size, stride in zip(own_shape, own_strides, strict=True))
+    return (*(0,) * missing, *kept)
+
+
+def check_overlap(inputs: Sequence[Integers], outputs: Sequence[NDArray[np.int64]]) -> None:
+    """Refuse outputs that share memory with an input or with each other.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    arrays = [array for array in inputs if type(array) is not range]
+    for output in outputs:
+        for array in arrays:
+            if np.may_share_memory(output, array) and _overlap(output, array):
+                raise FastIndexError("out overlaps an input or another output; give it memory of its own")
+        arrays.append(output)
+
+
+def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    effort: Any = 100_000
+    try:
+        return bool(np.shares_memory(a, b, max_work=effort))
+    except np.exceptions.TooHardError:
+        return True
+
+
+def new_outputs(count: int, shape: tuple[int, ...]) -> list[NDArray[np.int64]]:
+    """Give new int64 arrays, those of large size at the start of a cache line."""
+    elements = math.prod(shape)
+    if 8 * elements * count < STREAMED_BYTES:
+        return [np.empty(shape, np.int64) for _ in range(count)]
+    outputs = []
+    for _ in range(count):
+        memory = np.empty(elements + 7, np.int64)
+        begin = -address_of(memory) % 64 // 8
+        outputs.append(memory[begin : begin + elements].reshape(shape))
+    return outputs
+
+
+# Finding what went wrong
+
+
+def _first_offender(
+    program: IndexProgram,
+    inputs: Sequence[Integers],
+    shape: tuple[int, ...],
+    modes: Sequence[str],
+    first: int,
+    last: int,
+) -> Offender:
+    for flat in range(first, last):
+        offender = _offender_at(inputs, shape, flat, None)
+        brought_in = []
+        for i, (value, bound) in enumerate(zip(offender.values, program.input_bounds, strict=True)):
+            mode = modes[i] if modes else "raise"
+            if mode == "raise" and not 0 <= value < bound:
+                return Offender(offender.position, i, offender.values)
+            brought_in.append(value % bound if mode == "wrap" else min(max(value, 0), bound - 1))
+        if not program.evaluate(brought_in)[1]:
+            return offender
+    raise FastIndexError("an input changed while it was being converted; another thread writes to it")
+
+
+def _offender_at(inputs: Sequence[Integers], shape: tuple[int, ...], flat: int, number: int | None) -> Offender:
+    position = tuple(int(i) for i in np.unravel_index(flat, shape)) if shape else ()
+    values = []
+    for array in inputs:
+        if isinstance(array, range):
+            values.append(array[position[-1] if len(array) > 1 else 0])
+        else:
+            values.append(int(np.broadcast_to(array, shape)[position]))
+    return Offender(position, number, tuple(values))

@@ -1,0 +1,359 @@
+"""Runs a relayout between two addresses: its passes on threads, or slot by slot where there are no passes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from fastindex.arguments.addresses import address_of, expected_pair
+from fastindex.cpu.index_programs import run
+from fastindex.cpu.threads import run_chunks, run_together, thread_count
+from fastindex.kernels.cpu import deal as deal_cpu
+from fastindex.kernels.cpu import element_moves, packed_bits
+from fastindex.kernels.cpu import narrow_transpose as narrow_transpose_cpu
+from fastindex.kernels.cpu import pass_runner as relayout_steps
+from fastindex.kernels.cpu import stream as stream_cpu
+from fastindex.kernels.cpu import transpose as transpose_cpu
+from fastindex.kernels.cpu.pass_runner import STEP_NUMBERS, TASKS, TASKS_AT_ONCE
+from fastindex.kernels.cpu.pass_table import SCRATCH_FRONT_BYTES
+from fastindex.lowering.index_program import conversion_program
+from fastindex.lowering.passes import POWERS_OF_TWO, Pass, packed_passes, passes
+from fastindex.lowering.relayout_loops import Strides, grouped, relayout_loops
+from fastindex.shapes.shape import Shape
+
+Bytes = NDArray[np.uint8]
+
+#: Below this many bytes a call stays on the caller's thread.
+SMALL_CALL_BYTES = 4 << 20
+
+_CHUNK_BYTES = 1 << 18
+_GATHERED_SLOTS = 1 << 15
+_BITS_CHUNK = 1 << 20
+
+_ADDRESS = types.int64
+_TABLE = types.int64[::1]
+_RANGE = (types.int64, types.int64)
+_SCRATCH_BYTES = SCRATCH_FRONT_BYTES + max(
+    stream_cpu.SCRATCH_BYTES, deal_cpu.SCRATCH_BYTES, transpose_cpu.SCRATCH_BYTES, narrow_transpose_cpu.SCRATCH_BYTES
+)
+
+#: The kernels of passes, by the name of the pass.
+PASS_KERNELS = {
+    "copy": stream_cpu.copy_chunks,
+    "interleave": stream_cpu.interleave_chunks,
+    "deal": deal_cpu.deal_chunks,
+    "expand": stream_cpu.expand_chunks,
+    "compress": stream_cpu.compress_chunks,
+    "transpose": transpose_cpu.transpose_panels,
+    "narrow transpose": narrow_transpose_cpu.narrow_panels,
+    "strided": element_moves.copy_elements,
+    "fill": element_moves.fill_runs,
+}
+
+
+@cache
+def pass_kernel(name: str, width: int, ways: int) -> int:
+    """Compile the kernel of a pass, or load it from the cache, and give its address.
+
+    Parameters
+    ----------
+    name : str
+        As `Pass.kernel`. Where packed elements are expanded or compressed, their bits take the place of the width.
+    width, ways : int
+        1 where the kernel has no such parameter; 0 ways for a number that is no power of two.
+    """
+    dispatcher: Any = PASS_KERNELS[name]
+    signature = types.literal(width), types.literal(ways), *(_ADDRESS,) * 4, *_RANGE
+    dispatcher.compile(signature)
+    compiled = dispatcher.overloads[signature]
+    return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name))
+
+
+@cache
+def kernel_of(name: str, width: int) -> Callable[..., None]:
+    """Compile a kernel that is no pass, or load it from the cache.
+
+    Parameters
+    ----------
+    name : {"gather", "expand all", "compress all"}
+    width : int
+        Bytes of an element, or the bits of a packed one.
+    """
+    ends = (types.literal(width), _ADDRESS, _ADDRESS)
+    kernels: dict[str, tuple[Any, tuple[Any, ...]]] = {
+        "gather": (element_moves.gather_slots, (*ends, _TABLE, _ADDRESS)),
+        "expand all": (packed_bits.expand_bits, (*ends, *_RANGE)),
+        "compress all": (packed_bits.compress_bits, (*ends, *_RANGE)),
+    }
+    dispatcher, signature = kernels[name]
+    compiled: Callable[..., None] = dispatcher.compile(signature)
+    return compiled
+
+
+class _Scratch(threading.local):
+    """Memory of a thread for the kernels it runs, on a line boundary."""
+
+    def __init__(self) -> None:
+        self._buffer = np.empty(_SCRATCH_BYTES + 64, np.uint8)
+        self.address = -(-self._buffer.ctypes.data // 64) * 64
+
+
+#: The memory that kernels use on this thread.
+thread_scratch = _Scratch()
+
+
+@lru_cache(maxsize=64)
+def _repeated(pattern: bytes) -> tuple[Bytes, int]:
+    """Give 128 bytes of a pattern, and their address."""
+    repeated = np.frombuffer((pattern * -(-128 // len(pattern)))[:128], np.uint8)
+    return repeated, address_of(repeated)
+
+
+class Steps:
+    """Passes with their kernels compiled, as the numbers that `run_steps` takes.
+
+    Attributes
+    ----------
+    address, count : int
+        Where the numbers are, and of how many passes.
+    is_small : bool
+        Whether a call stays on the caller's thread.
+    """
+
+    def __init__(self, steps: Sequence[Pass]) -> None:
+        self._tables = [_table_of(step) for step in steps]
+        rows = [_numbers_of(step, table) for step, (table, _) in zip(steps, self._tables, strict=True)]
+        self._rows = np.array(rows, np.int64).reshape(len(rows), STEP_NUMBERS)
+        self.address, self.count = address_of(self._rows), len(steps)
+        self.is_small = sum(step.tasks * step.task_bytes for step in steps) <= SMALL_CALL_BYTES
+        self._chunks = sum(-(-row[TASKS] // row[TASKS_AT_ONCE]) for row in rows)
+
+    def run(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
+        """Run them between two addresses, `pattern` being the bytes of one value of padding."""
+        kept = _repeated(pattern)
+        addresses = self.address, self.count, destination, source, kept[1]
+        helpers = 0 if self.is_small else min(thread_count(threads), self._chunks) - 1
+        if helpers <= 0:
+            _driver()(*addresses, thread_scratch.address, 0)
+            return
+        counters = np.zeros(self.count, np.int64)
+        shared, run = address_of(counters), _driver()
+        run_together(lambda: run(*addresses, thread_scratch.address, shared), helpers)
+
+
+def _table_of(step: Pass) -> tuple[NDArray[np.int64], Pass]:
+    """Give the table of a pass, and the pass itself, which keeps alive what the table points to."""
+    first = step.tables[0] if step.tables else step.geometry
+    second = step.tables[1] if len(step.tables) > 1 else step.geometry
+    numbers = len(step.outer), *map(address_of, (step.outer, first, second)), len(second), address_of(step.geometry)
+    return np.array(numbers, np.int64), step
+
+
+def _numbers_of(step: Pass, table: NDArray[np.int64]) -> list[int]:
+    source_start, destination_start = step.source_start, step.destination_start
+    width, ways = step.width, 1
+    match step.kernel:
+        case "copy" | "fill":
+            width = 1
+        case "expand":
+            width = 8 // step.ways
+            source_start //= step.ways
+        case "compress":
+            width = 8 // step.ways
+            destination_start //= step.ways
+        case "interleave" | "deal":
+            vectors = step.ways in POWERS_OF_TWO and step.ways * step.width <= 32
+            padded = step.kernel == "interleave" and step.geometry[stream_cpu.PADDING]
+            ways = step.ways if vectors and not padded else 0
+    at_once = max(1, min(_CHUNK_BYTES // step.task_bytes, step.tasks))
+    starts = source_start, destination_start
+    fills = step.kernel == "fill"
+    return [pass_kernel(step.kernel, width, ways), address_of(table), *starts, step.tasks, at_once, fills]
+
+
+@cache
+def _driver() -> Callable[..., None]:
+    compiled: Callable[..., None] = relayout_steps.run_steps.compile((types.int64,) * 7)
+    return compiled
+
+
+@dataclass(frozen=True, eq=False)
+class Movement:
+    """How values of ``width`` bytes get from one side to the other.
+
+    Attributes
+    ----------
+    source, destination : Shape or Strides
+    width : int
+        Bytes of a value.
+    passes : tuple of Pass or None
+        None where every slot has to be looked up.
+    keeps_places : bool
+        Whether every element has the same slot on both sides.
+    """
+
+    source: Shape | Strides
+    destination: Shape | Strides
+    width: int
+    passes: tuple[Pass, ...] | None
+    keeps_places: bool = False
+
+    def describe(self) -> str:
+        """Give one line per pass."""
+        if self.passes is None:
+            return "slot by slot, through the index programs: the tiles of the two layouts do not divide each other"
+        return "\n".join(step.describe() for step in self.passes) or "nothing to move"
+
+    def run(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
+        """Move from one address to the other, and write `pattern`, `width` bytes long, to all padding."""
+        if self.passes is None:
+            self._gather(source, destination, pattern, threads)
+            return
+        self.steps.run(source, destination, pattern, threads)
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The passes, ready to run; none where every slot has to be looked up."""
+        return Steps(self.passes or ())
+
+    def _gather(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
+        assert isinstance(self.source, Shape)
+        assert isinstance(self.destination, Shape)
+        move_slots(self.source, self.destination, self.width, source, destination, pattern, threads)
+
+
+class OneCall:
+    """A movement between two plain arrays as one native call, which looks at the arrays too.
+
+    Attributes
+    ----------
+    run : callable
+        Takes the ``id`` of both, `address` and the address of a thread's scratch memory; tells whether it has moved
+        anything, or leaves the arrays to be looked at one by one.
+    address : int
+    is_small : bool
+        Whether no other thread would help.
+    """
+
+    def __init__(
+        self,
+        moved: Movement | None,
+        source: tuple[np.dtype[Any], int],
+        destination: tuple[np.dtype[Any], int],
+        pattern: bytes,
+    ) -> None:
+        self.run: Callable[[int, int, int, int], bool] = _never
+        self.address, self.is_small = 0, False
+        if moved is None or moved.passes is None:
+            return
+        steps, (repeated, pattern_address) = moved.steps, _repeated(pattern)
+        numbers = *expected_pair(source, destination), steps.address, steps.count, pattern_address
+        table = np.array(numbers, np.int64)
+        self._kept = table, repeated, steps, source, destination
+        self.run, self.address, self.is_small = _plain_driver(), address_of(table), steps.is_small
+
+
+def _never(source: int, target: int, numbers: int, scratch: int) -> bool:
+    return False
+
+
+@cache
+def _plain_driver() -> Callable[[int, int, int, int], bool]:
+    compiled: Callable[[int, int, int, int], bool] = relayout_steps.run_plain.compile((types.int64,) * 4)
+    return compiled
+
+
+def move_slots(
+    source: Shape,
+    destination: Shape,
+    width: int,
+    source_address: int,
+    destination_address: int,
+    pattern: bytes,
+    threads: int | None,
+    slots: range | None = None,
+) -> None:
+    """Move what lies in some slots of the destination, or in all, by looking up the slot of the source for each."""
+    program = conversion_program(destination, source)
+    kernel = kernel_of("gather", width)
+    repeated = np.frombuffer(pattern, np.uint8)
+    wanted = range(destination.slot_count) if slots is None else slots
+
+    def task(begin: int, end: int) -> None:
+        found = np.empty(end - begin, np.int64)
+        run(program, (wanted[begin:end],), (found,), found.shape, mark=True, threads=1)
+        target = destination_address + wanted[begin] * width
+        kernel(width, target, source_address, found, address_of(repeated))
+
+    workers = 1 if len(wanted) <= _GATHERED_SLOTS else thread_count(threads)
+    run_chunks(task, len(wanted), workers, _GATHERED_SLOTS)
+
+
+def run_pass(step: Pass, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
+    """Run one pass between two addresses; it adds where it starts on each side."""
+    Steps((step,)).run(source, destination, pattern, threads)
+
+
+@lru_cache(maxsize=512)
+def movement(source: Shape | Strides, destination: Shape | Strides, width: int, per_byte: int = 1) -> Movement | None:
+    """Plan how values get from one side to the other; kept for the next call.
+
+    Parameters
+    ----------
+    source, destination : Shape or Strides
+    width : int
+        Bytes of a value, or of the byte that `per_byte` packed values share.
+    per_byte : int
+        More than 1: whole bytes of packed values move.
+
+    Returns
+    -------
+    Movement or None
+        None where whole bytes cannot move, or strides share no loops with a shape.
+    """
+    loops = relayout_loops(source, destination)
+    if loops is not None and per_byte > 1:
+        loops = grouped(loops, per_byte)
+    if loops is None:
+        slot_by_slot = per_byte == 1 and isinstance(source, Shape) and isinstance(destination, Shape)
+        return Movement(source, destination, width, None) if slot_by_slot else None
+    return Movement(source, destination, width, passes(loops, width), loops.keeps_places)
+
+
+@lru_cache(maxsize=512)
+def packed_movement(source: Shape | Strides, destination: Shape | Strides, bits: int, kernel: str) -> Movement | None:
+    """Plan how packed elements of `bits` bits are expanded to bytes on the way, or bytes compressed.
+
+    Returns
+    -------
+    Movement or None
+        None where this takes a step of its own.
+    """
+    loops = relayout_loops(source, destination)
+    steps = None if loops is None else packed_passes(loops, 8 // bits, kernel)
+    return None if steps is None else Movement(source, destination, 1, steps)
+
+
+def expand(packed: Bytes, bits: int, slots: int, threads: int | None) -> Bytes:
+    """Give packed values a byte each."""
+    values = np.empty(slots, np.uint8)
+    kernel = kernel_of("expand all", bits)
+    source, target = address_of(packed), address_of(values)
+    workers = 1 if slots <= _BITS_CHUNK else thread_count(threads)
+    run_chunks(lambda begin, end: kernel(bits, target, source, begin, end), slots, workers, _BITS_CHUNK)
+    return values
+
+
+def compress(values: Bytes, bits: int, packed: Bytes, threads: int | None) -> None:
+    """Pack values of a byte each."""
+    kernel = kernel_of("compress all", bits)
+    source, target = address_of(values), address_of(packed)
+    workers = 1 if len(values) <= _BITS_CHUNK else thread_count(threads)
+    run_chunks(lambda begin, end: kernel(bits, target, source, begin, end), len(values), workers, _BITS_CHUNK)

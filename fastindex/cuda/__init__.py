@@ -1,0 +1,118 @@
+"""CUDA: what is there, and what is special about it. The public functions themselves take CUDA arrays.
+
+`linear_index`, `multi_index`, `tile_index`, `convert_index`, `ravel_multi_index`, `unravel_index`, `pack`, `unpack`,
+`relayout` and plans take arrays in GPU memory: Numba's, CuPy's, torch's, JAX's, and any other with
+``__cuda_array_interface__`` or DLPack. Results are arrays of the library of the first one, or Numba's where that
+library cannot be asked for one (JAX). Everything stays on the GPU, and on one GPU: an array on the host next to one
+on the GPU is an error.
+
+``stream=`` takes a stream of any of these libraries, or its handle. Without it, the stream on which the first array's
+library works at that moment is used. Nothing waits for the GPU, but for two things. The first call with a new layout
+uploads a small table; after that, a call of a plan can be captured in a CUDA graph. And where an index can be out of
+bounds, the host has to know: `linear_index` with ``mode="raise"``, `tile_index`, `multi_index` and `convert_index`
+wait for the stream and copy 8 bytes back; ``mode="wrap"`` and ``mode="clip"`` do not.
+
+It needs numba-cuda: ``pip install 'fastindex[cuda]'``, or ``'fastindex[cuda12]'`` for CUDA 12.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fastindex.arguments.index_arguments import as_shape
+from fastindex.errors import FastIndexError
+from fastindex.shapes.shape import Shape
+
+
+def why_unavailable() -> str | None:
+    """Give the reason why no kernel can run on a GPU here, or None where one can.
+
+    Examples
+    --------
+    >>> import fastindex.cuda
+    >>> (fastindex.cuda.why_unavailable() is None) == fastindex.cuda.is_available()
+    True
+    """
+    try:
+        from fastindex.kernels.cuda import device as cuda
+    except Exception as error:
+        # Whatever an incomplete installation raises: asking must not fail.
+        return f"numba's CUDA support cannot be imported: {error}"
+    return cuda.why_unavailable()
+
+
+def is_available() -> bool:
+    """Whether kernels can run on a GPU here; `why_unavailable` says why not.
+
+    Examples
+    --------
+    >>> import fastindex.cuda
+    >>> fastindex.cuda.is_available() in (True, False)
+    True
+    """
+    return why_unavailable() is None
+
+
+def _require_available() -> None:
+    reason = why_unavailable()
+    if reason is not None:
+        raise FastIndexError(f"no kernel can run on the GPU: {reason}")
+
+
+def device_name() -> str:
+    """Give the name of the current GPU.
+
+    Raises
+    ------
+    FastIndexError
+        There is none.
+    """
+    _require_available()
+    from fastindex.kernels.cuda import device as cuda
+
+    return cuda.device_name()
+
+
+def relayout_through_device(
+    buffer: Any,
+    source: Shape | str,
+    destination: Shape | str,
+    out: Any = None,
+    fill: Any = None,
+    max_memory: int | None = None,
+) -> NDArray[Any]:
+    """Move a buffer in host memory from one layout to another on the GPU, in chunks, as `relayout` does on the CPU.
+
+    The buffers may be larger than the GPU's memory, and may be memory maps. Chunks go through pinned memory; copies,
+    kernels and the host's own work overlap.
+
+    Parameters
+    ----------
+    buffer : array of one dimension, bytes, or anything with the buffer protocol
+    source, destination : Shape or str
+    out : array of one dimension, optional
+    fill : number, optional
+        As for `relayout`.
+    max_memory : int, optional
+        The most bytes of pinned memory, and of GPU memory, at a time; 256 MiB without it. Layouts whose tiles do
+        not divide each other cannot be cut: these take both buffers at once.
+
+    Returns
+    -------
+    array of one dimension, on the host
+
+    Raises
+    ------
+    FastIndexError
+        No GPU, or as `relayout`.
+    DeviceMemoryError
+        What has to be on the GPU at once does not fit.
+    ArgumentTypeError, UnsupportedError
+        As `relayout`.
+    """
+    _require_available()
+    from fastindex.cuda.streaming import relayout_in_chunks
+
+    return relayout_in_chunks(buffer, as_shape(source), as_shape(destination), out, fill, max_memory)

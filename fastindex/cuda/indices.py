@@ -1,0 +1,147 @@
+"""The index functions for arrays in GPU memory: the CPU's results and errors, on the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastindex.arguments.index_arguments import as_modes
+from fastindex.cpu.index_programs import Offender, OffenderFoundError
+from fastindex.cuda.arrays import (
+    DeviceArray,
+    as_device_array,
+    is_cuda_array,
+    new_device_array,
+    require_writable,
+)
+from fastindex.cuda.index_programs import Counted, Operand, run
+from fastindex.cuda.queues import queue_for
+from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
+from fastindex.lowering.index_form import IndexProgram
+from fastindex.shapes.shape import Shape
+
+#: Makes the error for an element that could not be converted.
+ErrorOf = Callable[[Offender, Shape], OutOfBoundsError]
+
+
+def coordinates_on_gpu(multi_index: Any, shape: Shape) -> list[Operand]:
+    """Give one operand per dimension of `shape`, from CUDA arrays, integers and ranges.
+
+    Raises
+    ------
+    FastIndexError
+        Another number of coordinates.
+    ArgumentTypeError
+        Not integers, or an array on the host.
+    """
+    if is_cuda_array(multi_index):
+        whole = as_device_array(multi_index, "multi_index")
+        found: list[Operand] = [whole[i] for i in range(whole.shape[0])] if whole.shape else []
+    else:
+        found = [operand(value, f"multi_index[{i}]") for i, value in enumerate(multi_index)]
+    if len(found) != shape.rank:
+        raise FastIndexError(
+            f"multi_index must hold one coordinate array per dimension, {shape.rank} for {shape}, got {len(found)}"
+        )
+    for i, value in enumerate(found):
+        _check_integers(value, f"multi_index[{i}]")
+    return found
+
+
+def operand(value: Any, name: str) -> Operand:
+    """Describe integers: a CUDA array, or an integer or a range, which take no memory.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Not integers, or an array on the host.
+    OutOfBoundsError
+        An integer that 64 bits do not hold.
+    """
+    if isinstance(value, range):
+        ends = [value[0], value[-1]] if len(value) else []
+        found = Counted(value.start, value.step, (len(value),))
+    elif isinstance(value, int | np.integer) and not isinstance(value, bool):
+        ends = [int(value)]
+        found = Counted(int(value), 0, ())
+    else:
+        described = as_device_array(value, name)
+        _check_integers(described, name)
+        return described
+    if any(not -(2**63) <= end < 2**63 for end in ends):
+        raise OutOfBoundsError(f"{name} holds an integer that does not fit 64 bits")
+    return found
+
+
+def _check_integers(value: Operand, name: str) -> None:
+    if isinstance(value, Counted):
+        return
+    if value.dtype.kind not in "iu" or not value.dtype.isnative:
+        raise ArgumentTypeError(f"{name} must hold integers, got dtype {value.dtype}")
+    if any(number % value.dtype.itemsize for number in (value.address, *value.strides)):
+        raise FastIndexError(f"{name} is not aligned: its address and strides must be whole elements")
+
+
+def convert(
+    program: IndexProgram,
+    inputs: Sequence[Operand],
+    out: Any,
+    stream: Any,
+    shape: Shape,
+    error_of: ErrorOf,
+    *,
+    mode: Any = "raise",
+    mark: bool = False,
+) -> list[Any]:
+    """Run `program` on operands of which one is a CUDA array, and give its outputs: arrays of that one's library.
+
+    Raises
+    ------
+    OutOfBoundsError
+        As `error_of` says.
+    FastIndexError, ArgumentTypeError
+        The operands do not broadcast together, are on several devices, or `out` does not fit.
+    """
+    arrays = tuple(value for value in inputs if isinstance(value, DeviceArray))
+    modes = () if mode == "raise" else as_modes(mode, len(inputs))
+    size = _common_shape(inputs)
+    given = None if out is None else [_output(one, size, i, len(out)) for i, one in enumerate(out)]
+    if given is not None:
+        if len(given) != len(program.outputs):
+            raise FastIndexError(f"out must hold {len(program.outputs)} arrays, got {len(given)}")
+        for i, one in enumerate(given):
+            require_writable(one, (*arrays, *given[:i]))
+    with queue_for(stream, (*arrays, *(given or ()))) as queue:
+        if given is None:
+            made = [new_device_array(arrays[0], size, np.int64, queue.handle) for _ in program.outputs]
+            results, outputs = [array for array, _ in made], [described for _, described in made]
+        else:
+            results, outputs = list(out), given
+        try:
+            run(program, inputs, outputs, size, queue, modes=modes, mark=mark)
+        except OffenderFoundError as found:
+            raise error_of(found.offender, shape) from None
+    return results
+
+
+def _common_shape(inputs: Sequence[Operand]) -> tuple[int, ...]:
+    shapes = [value.shape for value in inputs]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = ", ".join(map(str, shapes))
+        raise FastIndexError(f"the coordinates do not broadcast together: their shapes are {listed}") from None
+
+
+def _output(out: Any, shape: tuple[int, ...], number: int, count: int) -> DeviceArray:
+    name = "out" if count == 1 else f"out[{number}]"
+    found = as_device_array(out, name)
+    if found.dtype != np.int64:
+        raise ArgumentTypeError(f"{name} must be an int64 array, got dtype {found.dtype}")
+    if found.shape != shape:
+        raise FastIndexError(f"{name} must have the shape {shape} of the result, got {found.shape}")
+    if any(number % 8 for number in (found.address, *found.strides)):
+        raise FastIndexError(f"{name} is not aligned: its address and strides must be whole elements")
+    return found

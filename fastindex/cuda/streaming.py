@@ -1,0 +1,189 @@
+"""A relayout of host memory on the GPU, in chunks through pinned memory: copies and kernels overlap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arguments.addresses import address_of
+from fastindex.arguments.buffers import (
+    as_buffer_bytes,
+    check_disjoint,
+    check_output_buffer,
+    new_buffer,
+    require_movable_pair,
+)
+from fastindex.arguments.fills import fill_pattern
+from fastindex.cpu.movements import Movement as HostMovement
+from fastindex.cuda.arrays import DeviceArray, as_device_array
+from fastindex.cuda.movements import Movement, move_slots
+from fastindex.cuda.queues import Queue
+from fastindex.errors import DeviceMemoryError, FastIndexError
+from fastindex.kernels.cuda import device as cuda
+from fastindex.lowering.cuda_chunks import Chunk, chunks
+from fastindex.lowering.passes import passes
+from fastindex.lowering.relayout_loops import Nest, RelayoutLoops, Strides, grouped, relayout_loops
+from fastindex.lowering.slot_format import slot_format
+from fastindex.shapes.shape import Shape
+
+#: Memory for chunks where the caller says nothing.
+DEFAULT_MEMORY = 256 << 20
+
+#: Chunks on their way at a time, each with memory for two sides.
+_SLOTS = 2
+
+_NOWHERE = Strides((), ())
+
+
+def relayout_in_chunks(
+    buffer: Any, source: Shape, destination: Shape, out: Any, fill: Any, max_memory: int | None
+) -> NDArray[Any]:
+    """Do what `fastindex.cuda.relayout_through_device` does."""
+    require_movable_pair(source, destination)
+    slots = as_buffer_bytes(buffer, source)
+    result = new_buffer(destination) if out is None else check_output_buffer(out, destination)
+    if out is not None:
+        check_disjoint(result, slots)
+    pattern = fill_pattern(destination, fill)
+    memory = DEFAULT_MEMORY if max_memory is None else int(max_memory)
+    if memory < 1:
+        raise FastIndexError(f"max_memory must be at least 1 byte, got {max_memory}")
+    found = _loops_in_bytes(source, destination, pattern)
+    target = result.view(np.uint8)
+    if found is None:
+        _relayout_whole(slots, target, source, destination, pattern)
+        return result
+    loops, width, padding = found
+    host = HostMovement(_NOWHERE, _NOWHERE, width, passes(RelayoutLoops((), loops.fills), width))
+    host.run(address_of(slots), address_of(target), padding, None)
+    most = max(memory // (2 * _SLOTS * width), 1)
+    biggest = max((nest.element_count for nest in loops.copies), default=0)
+    with _Pipeline(slots, target, width, min(most, biggest)) as pipeline:
+        for nest in loops.copies:
+            for chunk in chunks(nest, most):
+                pipeline.add(chunk)
+    return result
+
+
+def _loops_in_bytes(source: Shape, destination: Shape, pattern: bytes) -> tuple[RelayoutLoops, int, bytes] | None:
+    """Give loops over units of whole bytes, the bytes of a unit and of padding; None where there are none."""
+    layout = slot_format(source)
+    if layout != slot_format(destination):
+        return None
+    loops = relayout_loops(source, destination)
+    if loops is None:
+        return None
+    if layout.is_packed:
+        per_byte = 8 // layout.bits
+        whole = grouped(loops, per_byte)
+        byte = sum((pattern[0] & (1 << layout.bits) - 1) << k * layout.bits for k in range(per_byte))
+        return None if whole is None else (whole, 1, bytes([byte]))
+    width = layout.bits // 8
+    return (loops, width, pattern.ljust(width, b"\0")) if width in (1, 2, 4, 8, 16) else None
+
+
+def _relayout_whole(
+    slots: NDArray[np.uint8], target: NDArray[np.uint8], source: Shape, destination: Shape, pattern: bytes
+) -> None:
+    """Move all at once, where chunks cannot be cut."""
+    if target.size == 0:
+        return
+    try:
+        there, back = cuda.new_array(max(len(slots), 1), np.uint8), cuda.new_array(len(target), np.uint8)
+    except MemoryError:
+        raise DeviceMemoryError(
+            f"{source.cut_text()} and {destination.cut_text()} share no loops, so both have to fit the GPU at once "
+            f"({len(slots) + len(target)} bytes), and do not; use the CPU"
+        ) from None
+    if len(slots):
+        there.copy_to_device(slots)
+    described = as_device_array(there, "the buffer"), as_device_array(back, "the result")
+    move_slots(*described, source, destination, pattern, Queue(cuda.current_device(), 0, cuda.stream_of(0)))
+    target[:] = cuda.downloaded(described[1].address, len(target), cuda.stream_of(0))
+
+
+@dataclass(slots=True)
+class _Slot:
+    """Memory for one chunk on its way, on both sides, and its stream."""
+
+    stream: Any
+    pinned_in: NDArray[np.uint8]
+    pinned_out: NDArray[np.uint8]
+    device_in: Any
+    device_out: Any
+    chunk: Chunk | None = None
+
+
+class _Pipeline:
+    """Chunks on their way: while one is on the GPU, the host scatters the one before and gathers the next."""
+
+    def __init__(self, source: NDArray[np.uint8], target: NDArray[np.uint8], width: int, most: int) -> None:
+        self._source = address_of(source)
+        self._target = address_of(target)
+        self._width = width
+        self._all: list[_Slot] = []
+        self._next = 0
+        self._most_bytes = most * width
+
+    def __enter__(self) -> _Pipeline:
+        size = self._most_bytes
+        try:
+            for _ in range(_SLOTS if size else 0):
+                pinned = cuda.new_pinned_bytes(size), cuda.new_pinned_bytes(size)
+                on_gpu = cuda.new_array(size, np.uint8), cuda.new_array(size, np.uint8)
+                self._all.append(_Slot(cuda.new_stream(), *pinned, *on_gpu))
+        except MemoryError:
+            raise DeviceMemoryError(
+                f"no room for {2 * _SLOTS} chunks of {size} bytes; give a smaller max_memory"
+            ) from None
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        for i in range(len(self._all)):
+            slot = self._all[(self._next + i) % len(self._all)]
+            if kind is None:
+                self._finish(slot)
+            else:
+                cuda.synchronize(slot.stream)
+
+    def add(self, chunk: Chunk) -> None:
+        """Send a chunk to the GPU, after the one that had its memory is done."""
+        slot = self._all[self._next]
+        self._next = (self._next + 1) % len(self._all)
+        self._finish(slot)
+        width, nbytes = self._width, chunk.element_count * self._width
+        there = self._source + chunk.source_start * width
+        _on_host(chunk.gather, width).run(there, address_of(slot.pinned_in), bytes(width), None)
+        slot.device_in[:nbytes].copy_to_device(slot.pinned_in[:nbytes], stream=slot.stream)
+        sides = (_part(slot.device_in, nbytes), _part(slot.device_out, nbytes))
+        queue = Queue(cuda.current_device(), 0, slot.stream)
+        _on_gpu(chunk.move, width).run(*sides, bytes(width), queue)
+        slot.device_out[:nbytes].copy_to_host(slot.pinned_out[:nbytes], stream=slot.stream)
+        slot.chunk = chunk
+
+    def _finish(self, slot: _Slot) -> None:
+        """Wait for a chunk, and write it to where it belongs."""
+        chunk, slot.chunk = slot.chunk, None
+        if chunk is None:
+            return
+        cuda.synchronize(slot.stream)
+        back = self._target + chunk.destination_start * self._width
+        _on_host(chunk.scatter, self._width).run(address_of(slot.pinned_out), back, bytes(self._width), None)
+
+
+def _part(array: Any, nbytes: int) -> DeviceArray:
+    return as_device_array(array[:nbytes], "a chunk")
+
+
+@lru_cache(maxsize=64)
+def _on_host(nest: Nest, width: int) -> HostMovement:
+    return HostMovement(_NOWHERE, _NOWHERE, width, passes(RelayoutLoops((nest,), ()), width))
+
+
+@lru_cache(maxsize=64)
+def _on_gpu(nest: Nest, width: int) -> Movement:
+    return Movement(RelayoutLoops((nest,), ()), None, width)

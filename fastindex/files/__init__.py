@@ -1,0 +1,1 @@
+"""The same jobs on files. Nothing here knows the command line."""

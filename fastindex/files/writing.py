@@ -1,0 +1,225 @@
+"""Files written beside their target and put in its place when complete: whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import mmap
+import os
+import secrets
+import stat
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from fastindex.errors import FastIndexError
+from fastindex.files.reading import Bytes, has_name, release_map
+
+_LONGEST_NAME = 200
+_ZEROS = 1 << 22
+
+
+def npy_header(dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> bytes:
+    """Give the header of a NumPy file.
+
+    Examples
+    --------
+    >>> npy_header(np.dtype("f4"), (2, 3)).split(b"{")[0]
+    b'\\x93NUMPY\\x01\\x00v\\x00'
+    """
+    stream = io.BytesIO()
+    name = dtype.str if has_name(dtype) else f"<V{dtype.itemsize}"
+    fields = {"descr": name, "fortran_order": False, "shape": dimensions}
+    np.lib.format.write_array_header_1_0(stream, fields)
+    return stream.getvalue()
+
+
+def header_for(path: str, dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> bytes:
+    """Give the header that the name of a file asks for; none but for ``.npy``."""
+    return npy_header(dtype, dimensions) if path.endswith(".npy") else b""
+
+
+class OutputFile:
+    """A file to be filled through a memory map. It appears under its name when all is written, or not at all.
+
+    The bytes go to a temporary file in the same folder, whose space is reserved at the start, so that a full
+    disk shows before the work and not in the middle of it. Leaving the ``with`` block writes it to the disk and renames
+    it; an exception removes it.
+
+    Parameters
+    ----------
+    path : str
+        Where a file is, it is replaced; a link is followed.
+    nbytes : int
+        Bytes of the array.
+    header : bytes
+        What goes in front of it.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written.
+    FastIndexError
+        `path` is there and no regular file.
+    """
+
+    data: Bytes
+
+    def __init__(self, path: str, nbytes: int, header: bytes = b"") -> None:
+        self.path = path
+        self._size = len(header) + nbytes
+        self._header = header
+        self._target = Path(os.path.realpath(path))
+        name = f".{self._target.name[:_LONGEST_NAME]}.{secrets.token_hex(4)}.partial"
+        self._temporary = self._target.with_name(name)
+        self._file: int | None = None
+        self._map: mmap.mmap | None = None
+        self._scratch_maps: list[mmap.mmap] = []
+
+    def __enter__(self) -> OutputFile:
+        mode = self._mode_of_target()
+        try:
+            self._create(mode)
+        except BaseException as error:
+            self._discard()
+            raise self._explained(error) if isinstance(error, OSError) else error from None
+        whole = np.frombuffer(self._map, np.uint8) if self._map is not None else np.empty(0, np.uint8)
+        whole[: len(self._header)] = np.frombuffer(self._header, np.uint8)
+        self.data = whole[len(self._header) :]
+        return self
+
+    def _mode_of_target(self) -> int | None:
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(self._target).st_mode
+            _check_replaceable(self.path, found)
+            return stat.S_IMODE(found)
+        return None
+
+    def _create(self, mode: int | None) -> None:
+        _unfinished.add(self._temporary)
+        self._file = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        if mode is not None:
+            os.fchmod(self._file, mode)
+        if self._size:
+            _reserve(self._file, self._size)
+            self._map = _writable_map(self._file, self._size)
+
+    def _explained(self, error: OSError) -> OSError:
+        reason = error.strerror or str(error)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            reason += f"; it takes {self._size} bytes"
+        if error.errno == errno.ENOSPC:
+            with contextlib.suppress(OSError):
+                status = os.statvfs(self._target.parent)
+                reason += f", {status.f_bavail * status.f_frsize} are free"
+        return OSError(error.errno, reason, self.path)
+
+    def release(self) -> None:
+        """Let go of the memory that holds what is written, here and in scratch; it is on its way to the disk."""
+        for mapped in (self._map, *self._scratch_maps):
+            release_map(mapped)
+
+    def scratch(self, nbytes: int) -> Bytes:
+        """Give memory for `nbytes` bytes that lie on the same disk, in a file without a name.
+
+        Raises
+        ------
+        OSError
+            The disk has no room for it.
+        """
+        if nbytes == 0:
+            return np.empty(0, np.uint8)
+        name = self._target.with_name(f".{secrets.token_hex(8)}.scratch")
+        _unfinished.add(name)
+        try:
+            file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                _remove(name)
+                _reserve(file, nbytes)
+                self._scratch_maps.append(_writable_map(file, nbytes))
+                return np.frombuffer(self._scratch_maps[-1], np.uint8)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror}, for {nbytes} bytes of work space", self.path) from None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._discard()
+            return
+        file = self._file
+        assert file is not None
+        try:
+            if self._map is not None:
+                self._map.flush()
+            os.fsync(file)
+            os.replace(self._temporary, self._target)
+            _unfinished.discard(self._temporary)
+        except BaseException as failed:
+            self._discard()
+            raise self._explained(failed) if isinstance(failed, OSError) else failed from None
+        os.close(file)
+
+    def _discard(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+        _remove(self._temporary)
+
+
+_unfinished: set[Path] = set()
+
+
+def remove_unfinished() -> None:
+    """Remove the files that are not complete: the process is about to end without leaving their ``with`` blocks."""
+    for path in [*_unfinished]:
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    _unfinished.discard(path)
+
+
+def write_file(path: str, content: bytes) -> None:
+    """Write a file whole, or not at all.
+
+    Raises
+    ------
+    OSError, FastIndexError
+        As `OutputFile`.
+    """
+    with OutputFile(path, len(content)) as output:
+        output.data[:] = np.frombuffer(content, np.uint8)
+
+
+def _check_replaceable(path: str, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(mode):
+        raise FastIndexError(f"{path} is no regular file and cannot be replaced; write to a file")
+
+
+def _writable_map(file: int, size: int) -> mmap.mmap:
+    mapped = mmap.mmap(file, size)
+    if hasattr(mapped, "madvise"):
+        # Nothing is read from it before it is written; without this, the system maps megabytes for each page.
+        mapped.madvise(mmap.MADV_RANDOM)
+    return mapped
+
+
+def _reserve(file: int, size: int) -> None:
+    """Make a file of `size` bytes that the disk has room for."""
+    try:
+        os.posix_fallocate(file, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        zeros = bytes(_ZEROS)
+        for begin in range(0, size, _ZEROS):
+            os.pwrite(file, zeros[: size - begin], begin)

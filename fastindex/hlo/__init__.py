@@ -1,0 +1,1 @@
+"""HLO text to report. It reads text and never compiles or runs a module."""

@@ -1,0 +1,1 @@
+"""Kernels for processors. They see addresses and tables; threads and plans are elsewhere."""

@@ -1,0 +1,70 @@
+"""Copies and fills that are no stream: elements one by one, slots looked up, runs of padding."""
+
+from __future__ import annotations
+
+from fastindex.kernels.compilation import kernel
+from fastindex.kernels.cpu.lines import copy_short
+from fastindex.kernels.cpu.pass_table import GEOMETRY, outer_place
+from fastindex.kernels.cpu.vectors import copy_element, copy_vector, entry, fence, literal, stream_line
+
+
+@kernel()
+def copy_elements(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout whose elements are apart on one side: copy them one by one.
+
+    Parameters
+    ----------
+    width : literal int
+        Bytes of an element.
+    target, source, table
+        As for `copy_chunks`; the kernel's own numbers are how many elements a task copies, and their distance in the
+        source and in the destination in bytes.
+    ways, scratch
+        Not used.
+    """
+    geometry = entry(table, GEOMETRY)
+    count, source_stride, target_stride = entry(geometry, 0), entry(geometry, 1), entry(geometry, 2)
+    for task in range(first, last):
+        at_source, at_target = outer_place(table, task, source, target)
+        for i in range(count):
+            copy_element(width, at_target + i * target_stride, at_source + i * source_stride)
+
+
+@kernel()
+def gather_slots(width, target, source, slots, pattern):  # type: ignore[no-untyped-def]
+    """Copy the element at each of some slots; where a slot is negative, the one at `pattern`."""
+    w = literal(width)
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        copy_element(width, target + i * w, source + slot * w if slot >= 0 else pattern)
+
+
+@kernel()
+def fill_runs(width, ways, target, pattern, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Write runs `first` to `last` of one repeated element.
+
+    Parameters
+    ----------
+    target : int64
+        Address.
+    pattern : int64
+        Address of 128 bytes: the element, repeated.
+    table : int64
+        As for `copy_chunks`; the kernel's own numbers are the bytes of a run, and whether lines go past the cache.
+    width, ways, scratch
+        Not used.
+    """
+    geometry = entry(table, GEOMETRY)
+    run_bytes, streamed = entry(geometry, 0), entry(geometry, 1) != 0
+    for task in range(first, last):
+        _, start = outer_place(table, task, 0, target)
+        head = min((-start) & 63, run_bytes)
+        copy_short(start, pattern, head)
+        whole = head + ((run_bytes - head) & ~63)
+        for at in range(start + head, start + whole, 64):
+            if streamed:
+                stream_line(at, pattern + head)
+            else:
+                copy_vector(at, pattern + head, 64)
+        copy_short(start + whole, pattern + head, run_bytes - whole)
+    fence()

@@ -1,0 +1,117 @@
+"""Runs the passes of a relayout one after the other, without going back to Python in between.
+
+Between two calls from Python lie 0.3 us at best, and 20 us where two threads want the interpreter at once. So a whole
+relayout is one call on each thread; threads take the next tasks by counting up a number in shared memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from fastindex.kernels.compilation import kernel
+from fastindex.kernels.cpu.pass_table import with_padding
+from fastindex.kernels.cpu.plain_arrays import PAIR_NUMBERS, plain_addresses
+from fastindex.kernels.cpu.vectors import entry
+
+#: Places among the numbers of a step: the address of its kernel, of its table, where it starts on both sides in bytes,
+#: how many tasks it has, how many of them a thread takes at once, and whether it writes padding instead of elements.
+KERNEL, TABLE, SOURCE_START, TARGET_START, TASKS, TASKS_AT_ONCE, FILLS = range(7)
+#: How many numbers a step has.
+STEP_NUMBERS = 7
+
+#: Places among the numbers of a call with two plain arrays, behind what these have to be: the address of the steps, how
+#: many there are, and the address of the padding.
+STEPS, STEP_COUNT, PATTERN = range(PAIR_NUMBERS, PAIR_NUMBERS + 3)
+
+_INT64 = ir.IntType(64)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _call(
+    typingctx: Any, address: Any, target: Any, source: Any, table: Any, scratch: Any, first: Any, last: Any
+) -> Any:
+    """Call the kernel at an address; its two literals are in its code."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        # What Numba compiles for C: every argument an int64, and None, a pointer, given back.
+        declared = ir.FunctionType(ir.IntType(8).as_pointer(), [_INT64] * 8)
+        compiled = builder.inttoptr(arguments[0], declared.as_pointer())
+        builder.call(compiled, [_INT64(0), _INT64(0), *arguments[1:]])
+        return context.get_dummy_value()
+
+    return types.void(*(types.int64,) * 7), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _take(typingctx: Any, counter: Any, amount: Any) -> Any:
+    """Add to the int64 at an address that threads share, and give what it was."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.inttoptr(arguments[0], _INT64.as_pointer())
+        return builder.atomic_rmw("add", place, arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@njit(nogil=True)
+def _run_step(step, target, source, pattern, scratch, counter):  # type: ignore[no-untyped-def]
+    target += entry(step, TARGET_START)
+    source = pattern if entry(step, FILLS) else source + entry(step, SOURCE_START)
+    scratch = with_padding(scratch, pattern)
+    compiled, table, tasks = entry(step, KERNEL), entry(step, TABLE), entry(step, TASKS)
+    if not counter:
+        _call(compiled, target, source, table, scratch, 0, tasks)
+        return
+    at_once = entry(step, TASKS_AT_ONCE)
+    first = _take(counter, at_once)
+    while first < tasks:
+        _call(compiled, target, source, table, scratch, first, min(first + at_once, tasks))
+        first = _take(counter, at_once)
+
+
+@kernel("void(int64,int64,int64,int64,int64,int64,int64)")
+def run_steps(steps, count, target, source, pattern, scratch, counters):  # type: ignore[no-untyped-def]
+    """Run the steps of a relayout, or this thread's share of them.
+
+    Parameters
+    ----------
+    steps : int64
+        Address of `count` rows of `STEP_NUMBERS` int64.
+    target, source : int64
+        Addresses.
+    pattern : int64
+        Address of 128 bytes of padding.
+    scratch : int64
+        Address of memory for this thread alone; what it has to be, the kernels say, and `SCRATCH_FRONT_BYTES` more.
+    counters : int64
+        Address of an int64 for each step, 0 at first, that all threads of a call share; 0 for a thread that is alone.
+    """
+    for i in range(count):
+        counter = counters + 8 * i if counters else 0
+        _run_step(steps + 8 * STEP_NUMBERS * i, target, source, pattern, scratch, counter)
+
+
+@kernel("boolean(int64,int64,int64,int64)")
+def run_plain(source, target, numbers, scratch):  # type: ignore[no-untyped-def]
+    """Run the steps of a relayout between two arrays, if they are what it expects; tell whether they were.
+
+    Parameters
+    ----------
+    source, target : int64
+        The addresses of two Python objects, which ``id`` gives.
+    numbers : int64
+        Address of an int64 table: what `plain_addresses` expects, and behind it the places named above.
+    scratch : int64
+        As for `run_steps`.
+    """
+    begin, place = plain_addresses(source, target, numbers)
+    if not place:
+        return False
+    steps, pattern = entry(numbers, STEPS), entry(numbers, PATTERN)
+    for i in range(entry(numbers, STEP_COUNT)):
+        _run_step(steps + 8 * STEP_NUMBERS * i, place, begin, pattern, scratch, 0)
+    return True

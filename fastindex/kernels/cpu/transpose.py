@@ -1,0 +1,288 @@
+"""Transposes: elements that are neighbours in the source go to different lines of the destination.
+
+A panel is a set of rows and a set of columns. Source elements of one row are contiguous along the columns; destination
+elements of one column are contiguous along the rows; two tables of byte offsets say where the rows start in the source
+and the columns in the destination. Any permutation of any loops has this form.
+
+Few rows are read at a time, far along the columns: long sequential streams that the hardware prefetches. Two whole
+neighbouring lines of each column are written at a time.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from fastindex.kernels.compilation import kernel
+from fastindex.kernels.cpu.lines import copy_run, copy_short, transpose_square
+from fastindex.kernels.cpu.pass_table import FIRST, GEOMETRY, SECOND, outer_place
+from fastindex.kernels.cpu.vectors import (
+    copy_vector,
+    entry,
+    fence,
+    literal,
+    prefetch,
+    set_entry,
+    stream_line,
+    transpose_rows,
+    transpose_stage_lanes,
+)
+
+#: Places among the numbers of a transpose.
+(
+    ROW_BLOCK,
+    ROW_COUNT,
+    ROW_SOURCE_STEP,
+    COLUMN_BLOCK,
+    COLUMN_COUNT,
+    COLUMN_TARGET_STEP,
+    COLUMNS_ALIGNED,
+    COLUMNS_JOINED,
+    STREAMED,
+    READABLE,
+) = range(10)
+
+# A band of rows as it is staged: two lines' worth, and one more square where columns start off a line boundary.
+_STAGE_BYTES = 3 * 64 * 64
+_AHEAD_BYTES = 128
+_PITCH_BYTES = 192
+
+#: Bytes of scratch memory a transpose needs: staged rows, transposed columns, and where these start.
+SCRATCH_BYTES = 2 * _STAGE_BYTES + 8 * 64
+
+
+@njit(nogil=True)
+def write_pitches(table, pitch_bytes):  # type: ignore[no-untyped-def]
+    """Write the table of 64 places that are equally far apart."""
+    for j in range(64):
+        set_entry(table, j, j * pitch_bytes)
+
+
+@njit(nogil=True)
+def stage_rows(width, stage, source, rows, first, last, columns):  # type: ignore[no-untyped-def]
+    """Copy up to a line of each of some rows to where they are a line apart."""
+    size = columns * literal(width)
+    if size == 64:
+        for i in range(first, last):
+            row = source + entry(rows, i)
+            prefetch(row + _AHEAD_BYTES)
+            copy_vector(stage + (i - first) * 64, row, 64)
+    else:
+        for i in range(first, last):
+            copy_short(stage + (i - first) * 64, source + entry(rows, i), size)
+
+
+@njit(nogil=True)
+def edge_band(width, target, source, rows, columns, band, counts, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Write a part of each column that is less than whole lines, or of less columns than make a square.
+
+    `band` is (first row, end of rows, begins on lines, ends on lines). What begins or ends on lines does so where the
+    column has a line boundary next: up to a line later than in another column.
+    """
+    w = literal(width)
+    per_line = 64 // w
+    first, last, begins_on_lines, ends_on_lines = band
+    row_count, column_count = counts
+    rows_end = min(last + (per_line if ends_on_lines else 0), row_count)
+    squares = (rows_end - first + per_line - 1) // per_line
+    pitch = squares * 64
+    transposed = scratch + _STAGE_BYTES
+    for column in range(0, column_count, per_line):
+        count = min(per_line, column_count - column)
+        stage_rows(width, scratch, source + column * w, rows, first, rows_end, count)
+        for square in range(squares):
+            transpose_square(width, transposed + 64 * square, pitch, scratch + square * 4096 // w)
+        for j in range(count):
+            start = target + entry(columns, column + j) + first * w
+            begin = (-start) & 63 if begins_on_lines else 0
+            end = (last - first) * w
+            end += (-(start + end)) & 63 if ends_on_lines else 0
+            end = min(end, (row_count - first) * w)
+            if begin < end:
+                copy_run(start + begin, transposed + j * pitch + begin, end - begin, streamed)
+
+
+@njit(nogil=True, inline="always")
+def _whole_band(width, target, source, rows, columns, band, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Write two whole lines of each column; `band` is (first row, column to align to, number of columns)."""
+    w = literal(width)
+    per_line = 64 // w
+    first, column_first, column_count = band
+    start = target + first * w
+    last = column_count - per_line
+    column = 0
+    while True:
+        read = source + column * w
+        table = columns + 8 * column
+        if w <= 1:
+            stage_rows(width, scratch, read, rows, first, first + 2 * per_line, per_line)
+            for lane in range(4):
+                lane_table = table + 8 * lane * (16 // w)
+                if streamed:
+                    transpose_stage_lanes(width, 1, start, lane_table, scratch + 16 * lane)
+                else:
+                    transpose_stage_lanes(width, 0, start, lane_table, scratch + 16 * lane)
+        else:
+            if streamed:
+                transpose_rows(width, 2, 1, _AHEAD_BYTES, start, table, read, rows + 8 * first)
+            else:
+                transpose_rows(width, 2, 0, _AHEAD_BYTES, start, table, read, rows + 8 * first)
+        if column == last:
+            break
+        column = min(column_first if column < column_first else column + per_line, last)
+
+
+@njit(nogil=True, inline="always")
+def _shifted_band(width, target, source, rows, columns, band, scratch):  # type: ignore[no-untyped-def]
+    """Write two whole lines of each column, which begin up to a line later than the first row, each by its own."""
+    w = literal(width)
+    per_line = 64 // w
+    first, column_first, column_count = band
+    transposed, pitches = scratch + _STAGE_BYTES, scratch + 2 * _STAGE_BYTES
+    end = first + 3 * per_line
+    last = column_count - per_line
+    column = 0
+    while True:
+        read = source + column * w
+        if w <= 2:
+            stage_rows(width, scratch, read, rows, first, end, per_line)
+            for square in range(3):
+                transpose_square(width, transposed + 64 * square, _PITCH_BYTES, scratch + square * 4096 // w)
+        else:
+            table = rows + 8 * first
+            # The band before has read the first square.
+            transpose_rows(width, 1, 0, 0, transposed, pitches, read, table)
+            table += 8 * per_line
+            transpose_rows(width, 1, 0, _AHEAD_BYTES, transposed + 64, pitches, read, table)
+            table += 8 * per_line
+            transpose_rows(width, 1, 0, _AHEAD_BYTES, transposed + 128, pitches, read, table)
+        for j in range(per_line):
+            start = target + entry(columns, column + j) + first * w
+            lead = (-start) & 63
+            line = transposed + _PITCH_BYTES * j + lead
+            stream_line(start + lead, line)
+            stream_line(start + lead + 64, line + 64)
+        if column == last:
+            break
+        column = min(column_first if column < column_first else column + per_line, last)
+
+
+@njit(nogil=True, inline="always")
+def _aligned_panel(width, target, source, rows, columns, lead, panel, column_first, streamed, scratch):  # type: ignore[no-untyped-def]
+    """A panel whose columns all have a line boundary `lead` rows after their first."""
+    w = literal(width)
+    per_line = 64 // w
+    window = 2 * per_line
+    row_count, column_count, is_first, following = panel
+    # What the next panel has before its first line boundary, this one writes.
+    end = row_count + (min(((-(target + row_count * w)) & 63) // w, following) if streamed else 0)
+    counts = (end, column_count)
+    first = min(lead, end)
+    if first and is_first:
+        band = (0, first, False, False)
+        edge_band(width, target, source, rows, columns, band, counts, streamed, scratch)
+    while first < end:
+        left = end - first
+        if per_line <= left < window and first + left // per_line * per_line - window >= lead:
+            # Once more what is written already, rather than half of what a band can do.
+            first += left // per_line * per_line - window
+        if first + window <= end and column_count >= per_line:
+            lines = (first, column_first, column_count)
+            _whole_band(width, target, source, rows, columns, lines, streamed, scratch)
+        else:
+            band = (first, min(first + window, end), False, False)
+            edge_band(width, target, source, rows, columns, band, counts, streamed, scratch)
+        first += window
+
+
+@njit(nogil=True, inline="always")
+def _shifted_panel(width, target, source, rows, columns, panel, column_first, scratch):  # type: ignore[no-untyped-def]
+    """A panel each of whose columns has its line boundaries elsewhere."""
+    per_line = 64 // literal(width)
+    window = 2 * per_line
+    row_count, column_count, is_first, following = panel
+    readable = row_count + following
+    counts = (readable, column_count)
+    if is_first:
+        edge_band(width, target, source, rows, columns, (0, 0, False, True), counts, True, scratch)
+    first = 0
+    while first < row_count:
+        if first + window <= row_count and first + window + per_line <= readable and column_count >= per_line:
+            lines = (first, column_first, column_count)
+            _shifted_band(width, target, source, rows, columns, lines, scratch)
+        else:
+            band = (first, min(first + window, row_count), True, True)
+            edge_band(width, target, source, rows, columns, band, counts, True, scratch)
+        first += window
+
+
+@njit(nogil=True, inline="always")
+def _panel(width, target, source, rows, columns, panel, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Cut a panel into bands; `panel` is (rows, columns, whether the first of its columns, rows that follow)."""
+    w = literal(width)
+    lead_bytes = (-target) & 63 if streamed else 0
+    # Source rows that all begin equally far from a line boundary are best read from a boundary on.
+    column_first = ((-(source + entry(rows, 0))) & 63) // w if panel[1] >= 512 // w else 0
+    if not streamed or (aligned and lead_bytes % w == 0):
+        lead = lead_bytes // w
+        _aligned_panel(width, target, source, rows, columns, lead, panel, column_first, streamed, scratch)
+    else:
+        _shifted_panel(width, target, source, rows, columns, panel, column_first, scratch)
+
+
+@kernel()
+def transpose_panels(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a transpose.
+
+    Parameters
+    ----------
+    width : literal int
+        Bytes of an element.
+    target, source : int64
+        Addresses.
+    table : int64
+        Address of the numbers of a pass; see `step_table`. The loops are those around the panels. The first table of
+        offsets holds the byte offsets in the source of the rows of a block; where there are several blocks of rows, it
+        goes on with a line's worth of the next block; where columns are joined, with a line's worth of the next column.
+        The second holds the byte offsets in the destination of the columns of a block. For the kernel's own numbers see
+        the names of their places above.
+    scratch : int64
+        Address of `SCRATCH_BYTES` bytes on a line boundary, for this thread alone.
+    ways
+        Not used.
+    """
+    geometry, rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    write_pitches(scratch + 2 * _STAGE_BYTES, _PITCH_BYTES)
+    row_block, column_block = entry(geometry, ROW_BLOCK), entry(geometry, COLUMN_BLOCK)
+    row_blocks = (entry(geometry, ROW_COUNT) + row_block - 1) // row_block
+    column_blocks = (entry(geometry, COLUMN_COUNT) + column_block - 1) // column_block
+    w = literal(width)
+    for task in range(first, last):
+        rest, row_index = divmod(task, row_blocks)
+        rest, column_index = divmod(rest, column_blocks)
+        at_source = source + row_index * entry(geometry, ROW_SOURCE_STEP) + column_index * column_block * w
+        at_target = target + column_index * entry(geometry, COLUMN_TARGET_STEP) + row_index * row_block * w
+        at_source, at_target = outer_place(table, rest, at_source, at_target)
+        panel = (
+            min(row_block, entry(geometry, ROW_COUNT) - row_index * row_block),
+            min(column_block, entry(geometry, COLUMN_COUNT) - column_index * column_block),
+            row_index == 0,
+            max(0, min(64 // w, entry(geometry, ROW_COUNT) - (row_index + 1) * row_block)),
+        )
+        aligned, streamed = entry(geometry, COLUMNS_ALIGNED) != 0, entry(geometry, STREAMED) != 0
+        joined = entry(geometry, COLUMNS_JOINED) != 0
+        is_last = column_index == column_blocks - 1
+        if joined and streamed and column_index == 0:
+            # Up to the first line boundary; after that, each column ends with the line that the next one begins.
+            ends = (panel[0], 1)
+            edge_band(width, at_target, at_source, rows, columns, (0, 0, False, True), ends, True, scratch)
+        for part in range(2 if joined and is_last else 1):
+            offset = (panel[1] - 1) * part
+            counts = (panel[0], panel[1], panel[2], panel[3])
+            if joined and part == 0:
+                counts = (panel[0], panel[1] - is_last, False, 64 // w)
+            elif joined:
+                counts = (panel[0], 1, False, 0)
+            if counts[1]:
+                read, places = at_source + offset * w, columns + 8 * offset
+                _panel(width, at_target, read, rows, places, counts, aligned, streamed, scratch)
+    fence()

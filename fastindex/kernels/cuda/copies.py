@@ -1,0 +1,198 @@
+"""The GPU kernels that move a unit at a time: copy, fill, weave rows together and apart, pack and unpack bits.
+
+Each takes addresses and a table in GPU memory, laid out as `cuda_tables` says. Bytes move as unsigned integers of 1 to
+16 bytes. A kernel is made once for each width.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from fastindex.kernels.cuda.device import THREADS, Kernel, cuda, device_function
+from fastindex.kernels.cuda.loops import four_places, places
+from fastindex.kernels.cuda.memory import LOAD, STORE
+from fastindex.kernels.cuda.registers import high_halves, low_halves, pair, turned_bytes, words
+
+_LOW_WORD = np.uint64(0xFFFFFFFF)
+
+
+@cache
+def copy_kernel(width: int) -> Kernel:
+    """Make the kernel that copies units of `width` bytes along loops: destination, source, table, units, loops."""
+    load, store = LOAD[width], STORE[width]
+
+    def copy_units(destination, source, table, count, loops):  # type: ignore[no-untyped-def]
+        n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
+        last = count - 1
+        n1, n2, n3 = n + THREADS, n + 2 * THREADS, n + 3 * THREADS
+        s0, s1, s2, s3, d0, d1, d2, d3 = four_places(
+            min(n, last), min(n1, last), min(n2, last), min(n3, last), table, loops
+        )
+        v0, v1, v2, v3 = load(source + s0), load(source + s1), load(source + s2), load(source + s3)
+        if n < count:
+            store(destination + d0, v0)
+        if n1 < count:
+            store(destination + d1, v1)
+        if n2 < count:
+            store(destination + d2, v2)
+        if n3 < count:
+            store(destination + d3, v3)
+
+    return Kernel(copy_units, "iiiii")
+
+
+@cache
+def fill_kernel(width: int) -> Kernel:
+    """Make the kernel that writes one unit along loops: destination, its low and high 8 bytes, table, units, loops."""
+    store = STORE[width]
+
+    @device_function
+    def both(low: Any, high: Any) -> Any:
+        return low, high
+
+    @device_function
+    def low_half(low: Any, high: Any) -> Any:
+        return low
+
+    @device_function
+    def word(low: Any, high: Any) -> Any:
+        return np.uint32(low & _LOW_WORD)
+
+    unit = {16: both, 8: low_half}.get(width, word)
+
+    def fill_units(destination, low, high, table, count, loops):  # type: ignore[no-untyped-def]
+        n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
+        value = unit(low, high)
+        for _ in range(4):
+            if n < count:
+                _, place = places(n, table, loops)
+                store(destination + place, value)
+            n += THREADS
+
+    return Kernel(fill_units, "iuuiii")
+
+
+@cache
+def weave_kernel(width: int, apart: bool) -> Kernel:
+    """Make the kernel that weaves rows into one, element by element, or apart again.
+
+    The 4 // `width` rows are `step` bytes apart. Parameters: destination, source, table, units, loops, step. A unit is
+    16 bytes of each row.
+    """
+    load, store = LOAD[16], STORE[16]
+
+    def weave_halves(destination, source, table, count, loops, step):  # type: ignore[no-untyped-def]
+        n = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        if n < count:
+            s, d = places(n, table, loops)
+            a0, a1, a2, a3 = words(load(source + s))
+            b0, b1, b2, b3 = words(load(source + s + step))
+            store(
+                destination + d,
+                pair(low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1)),
+            )
+            store(
+                destination + d + 16,
+                pair(low_halves(a2, b2), high_halves(a2, b2), low_halves(a3, b3), high_halves(a3, b3)),
+            )
+
+    def part_halves(destination, source, table, count, loops, step):  # type: ignore[no-untyped-def]
+        n = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        if n < count:
+            s, d = places(n, table, loops)
+            a0, a1, a2, a3 = words(load(source + s))
+            b0, b1, b2, b3 = words(load(source + s + 16))
+            store(
+                destination + d,
+                pair(low_halves(a0, a1), low_halves(a2, a3), low_halves(b0, b1), low_halves(b2, b3)),
+            )
+            store(
+                destination + d + step,
+                pair(high_halves(a0, a1), high_halves(a2, a3), high_halves(b0, b1), high_halves(b2, b3)),
+            )
+
+    def weave_bytes(destination, source, table, count, loops, step):  # type: ignore[no-untyped-def]
+        n = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        if n < count:
+            s, d = places(n, table, loops)
+            a0, a1, a2, a3 = words(load(source + s))
+            b0, b1, b2, b3 = words(load(source + s + step))
+            c0, c1, c2, c3 = words(load(source + s + 2 * step))
+            d0, d1, d2, d3 = words(load(source + s + 3 * step))
+            w0, w1, w2, w3 = turned_bytes(a0, b0, c0, d0)
+            store(destination + d, pair(w0, w1, w2, w3))
+            w0, w1, w2, w3 = turned_bytes(a1, b1, c1, d1)
+            store(destination + d + 16, pair(w0, w1, w2, w3))
+            w0, w1, w2, w3 = turned_bytes(a2, b2, c2, d2)
+            store(destination + d + 32, pair(w0, w1, w2, w3))
+            w0, w1, w2, w3 = turned_bytes(a3, b3, c3, d3)
+            store(destination + d + 48, pair(w0, w1, w2, w3))
+
+    def part_bytes(destination, source, table, count, loops, step):  # type: ignore[no-untyped-def]
+        n = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        if n < count:
+            s, d = places(n, table, loops)
+            a0, a1, a2, a3 = words(load(source + s))
+            b0, b1, b2, b3 = words(load(source + s + 16))
+            c0, c1, c2, c3 = words(load(source + s + 32))
+            d0, d1, d2, d3 = words(load(source + s + 48))
+            a0, a1, a2, a3 = turned_bytes(a0, a1, a2, a3)
+            b0, b1, b2, b3 = turned_bytes(b0, b1, b2, b3)
+            c0, c1, c2, c3 = turned_bytes(c0, c1, c2, c3)
+            d0, d1, d2, d3 = turned_bytes(d0, d1, d2, d3)
+            store(destination + d, pair(a0, b0, c0, d0))
+            store(destination + d + step, pair(a1, b1, c1, d1))
+            store(destination + d + 2 * step, pair(a2, b2, c2, d2))
+            store(destination + d + 3 * step, pair(a3, b3, c3, d3))
+
+    chosen = {(2, False): weave_halves, (2, True): part_halves, (1, False): weave_bytes, (1, True): part_bytes}
+    return Kernel(chosen[width, apart], "iiiiii")
+
+
+@cache
+def bits_kernel(bits: int, expand: bool) -> Kernel:
+    """Make the kernel that gives packed elements a byte each, or packs them: destination, source, values.
+
+    The first value is in the low bits of a byte. A thread takes 8 values; the bits behind the last value become 0.
+    """
+    mask = np.uint32((1 << bits) - 1)
+    load_byte, store_byte, store_eight, load_eight = LOAD[1], STORE[1], STORE[8], LOAD[8]
+    per_byte = 8 // bits
+
+    def expand_bits(destination, source, count):  # type: ignore[no-untyped-def]
+        n = (np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * 8
+        if n + 8 <= count:
+            values = np.uint64(0)
+            for k in range(bits):
+                byte = load_byte(source + n // per_byte + k)
+                for i in range(per_byte):
+                    value = np.uint64((byte >> np.uint32(bits * i)) & mask)
+                    values |= value << np.uint64(8 * (k * per_byte + i))
+            store_eight(destination + n, values)
+        else:
+            for i in range(n, count):
+                byte = load_byte(source + i // per_byte)
+                store_byte(destination + i, np.uint32((byte >> np.uint32(i % per_byte * bits)) & mask))
+
+    def compress_bits(destination, source, count):  # type: ignore[no-untyped-def]
+        n = (np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * 8
+        if n + 8 <= count:
+            values = load_eight(source + n)
+            for k in range(bits):
+                byte = np.uint32(0)
+                for i in range(per_byte):
+                    value = np.uint32(values >> np.uint64(8 * (k * per_byte + i)) & np.uint64(mask))
+                    byte = np.uint32(byte | (value << np.uint32(bits * i)))
+                store_byte(destination + n // per_byte + k, byte)
+        else:
+            for first in range(n, count, per_byte):
+                byte = np.uint32(0)
+                for i in range(first, min(first + per_byte, count)):
+                    value = np.uint32(load_byte(source + i) & mask)
+                    byte = np.uint32(byte | (value << np.uint32((i - first) * bits)))
+                store_byte(destination + first // per_byte, byte)
+
+    return Kernel(expand_bits if expand else compress_bits, "iii")

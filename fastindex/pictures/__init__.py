@@ -1,0 +1,1 @@
+"""Scenes and how they are drawn. What a slot is comes from elsewhere."""

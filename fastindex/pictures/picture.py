@@ -1,0 +1,153 @@
+"""Pictures of layouts and of relayouts, as SVG and as text."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from html import escape
+from typing import Protocol, runtime_checkable
+
+from fastindex.errors import FastIndexError
+from fastindex.pictures.scene import Scene
+from fastindex.pictures.scenes import layout_scene, relayout_scene
+from fastindex.pictures.svg import svg_of
+from fastindex.pictures.text import text_of
+from fastindex.shapes.shape import Shape
+
+
+@runtime_checkable
+class RelayoutLike(Protocol):
+    """What a relayout plan has: two shapes of one array."""
+
+    @property
+    def source(self) -> Shape:
+        """The shape before."""
+
+    @property
+    def destination(self) -> Shape:
+        """The shape after."""
+
+
+#: As wide as a page.
+_SVG_CHARACTERS = 190
+
+
+class Picture:
+    """A picture of a layout, or of the move from one layout to another.
+
+    Notebooks show it as it is; `svg` and `text` give it to files and terminals.
+
+    Parameters
+    ----------
+    source : Shape
+    destination : Shape, optional
+        Draw the move of the elements of `source` to it.
+    """
+
+    def __init__(self, source: Shape, destination: Shape | None = None) -> None:
+        self._source = source
+        self._destination = destination
+        self._scene = self._make_scene(_SVG_CHARACTERS)
+
+    def _make_scene(self, characters: int) -> Scene:
+        if self._destination is None:
+            return layout_scene(self._source, characters)
+        return relayout_scene(self._source, self._destination, characters)
+
+    @property
+    def scene(self) -> Scene:
+        """What the picture shows: every cell with its slot, element and tiles."""
+        return self._scene
+
+    def svg(self) -> str:
+        """Give the picture as an SVG document of less than 300 KB that follows the reader's colour scheme.
+
+        Examples
+        --------
+        >>> import fastindex as fi
+        >>> fi.draw("f32[3,5]{1,0:T(2,2)}").svg()[:4]
+        '<svg'
+        """
+        return svg_of(self._scene)
+
+    def text(self, colour: bool | None = None, width: int | None = None) -> str:
+        """Give the picture as lines of text.
+
+        Parameters
+        ----------
+        colour : bool, optional
+            Use ANSI colours. Absent: where stdout is a terminal and ``NO_COLOR`` is not set.
+        width : int, optional
+            Characters in a line. Absent: those of the terminal.
+
+        Examples
+        --------
+        >>> import fastindex as fi
+        >>> print(fi.draw("s8[2,2]{0,1}").text(colour=False).splitlines()[5])
+        0 │ 0│ 2│
+        """
+        if colour is None:
+            colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        return text_of(self._make_scene(width or shutil.get_terminal_size().columns), colour)
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def __str__(self) -> str:
+        return self.text(colour=False)
+
+
+def shape_html(shape: Shape) -> str:
+    """Give what a notebook shows for a shape: its text, its bytes, and its picture where it has one.
+
+    Examples
+    --------
+    >>> shape_html(Shape.parse("(f32[2], f32[3])"))
+    '<div><code>(f32[2]{0}, f32[3]{0})</code>, 20 bytes</div>'
+    """
+    text = f"<code>{escape(str(shape))}</code>"
+    try:
+        nbytes = f"{shape.nbytes:,} bytes"
+    except FastIndexError:
+        return f"<div>{text}</div>"
+    if shape.nbytes != shape.logical_nbytes:
+        nbytes += f" for {shape.logical_nbytes:,} bytes of elements"
+    picture = Picture(shape).svg() if shape.is_array else ""
+    return f"<div>{text}, {nbytes}</div>{picture}"
+
+
+def draw(subject: Shape | str | RelayoutLike) -> Picture:
+    """Draw a layout: the logical grid with the slot of every element, and the memory in order.
+
+    Parameters
+    ----------
+    subject : Shape, str, or relayout plan
+        Of a plan, as `plan_relayout` gives it, the picture shows where the elements move.
+
+    Returns
+    -------
+    Picture
+        Notebooks show it; ``.svg()`` gives the file, ``.text()`` the lines for a terminal.
+
+    Raises
+    ------
+    ShapeSyntaxError
+        Text that is not a shape.
+    UnsupportedError
+        Not an array, or an array without a size.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> picture = fi.draw("f32[3,5]{1,0:T(2,2)}")
+    >>> [cell.slot for cell in picture.scene.panels[0].cells[0]]
+    [0, 1, 4, 5, 8, 9]
+    """
+    if isinstance(subject, str):
+        subject = Shape.parse(subject)
+    if isinstance(subject, Shape):
+        return Picture(subject)
+    if isinstance(subject, RelayoutLike):
+        return Picture(subject.source, subject.destination)
+    raise TypeError(f"draw takes a shape, its text or a relayout plan, got {type(subject).__name__}")

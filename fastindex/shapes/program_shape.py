@@ -1,0 +1,100 @@
+"""The shape of a computation: its parameters and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastindex.errors import LayoutError
+from fastindex.shapes.proto import bytes_of_message, shape_from_bytes, shape_to_bytes
+from fastindex.shapes.shape import Shape
+from fastindex.shapes.wire import Fields, bytes_field
+from fastindex.shapes.writing import format_shape
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ProgramShape:
+    """The parameters and the result of a computation.
+
+    Source: ``ProgramShapeProto`` in ``xla/xla_data.proto``.
+
+    Parameters
+    ----------
+    parameters : sequence of Shape
+    result : Shape
+    parameter_names : sequence of str, optional
+        One per parameter, or none.
+
+    Raises
+    ------
+    LayoutError
+        There are names, but not one per parameter.
+
+    Examples
+    --------
+    >>> str(ProgramShape([Shape("f32", (2, 3))], Shape("f32"), ["x"]))
+    '(x: f32[2,3]) -> f32[]'
+    """
+
+    parameters: tuple[Shape, ...]
+    result: Shape
+    parameter_names: tuple[str, ...]
+
+    def __init__(self, parameters: Sequence[Shape], result: Shape, parameter_names: Sequence[str] = ()) -> None:
+        names = tuple(parameter_names) or ("",) * len(parameters)
+        if len(names) != len(parameters):
+            raise LayoutError(f"there must be one name per parameter, got {len(names)} for {len(parameters)}")
+        for shape in (*parameters, result):
+            if not isinstance(shape, Shape):
+                raise TypeError(f"a program shape must hold shapes, got {shape!r}")
+        object.__setattr__(self, "parameters", tuple(parameters))
+        object.__setattr__(self, "result", result)
+        object.__setattr__(self, "parameter_names", names)
+
+    @staticmethod
+    def from_proto(proto: object) -> ProgramShape:
+        """Read a ``ProgramShapeProto``: its bytes, or a message object of the protobuf library.
+
+        Raises
+        ------
+        FastIndexError
+            The bytes are not a proto, or not of valid shapes.
+
+        Examples
+        --------
+        >>> program = ProgramShape([Shape("f32", (2, 3))], Shape("f32"), ["x"])
+        >>> ProgramShape.from_proto(program.to_proto()) == program
+        True
+        """
+        fields = Fields(bytes_of_message(proto), "ProgramShapeProto")
+        result = fields.message(2)
+        if result is None:
+            raise LayoutError("the ProgramShapeProto has no result")
+        parameters = [shape_from_bytes(parameter) for parameter in fields.messages(1)]
+        names = [name.decode("utf-8", "replace") for name in fields.messages(3)]
+        # XLA fills in missing names too.
+        names += [""] * (len(parameters) - len(names))
+        return ProgramShape(parameters, shape_from_bytes(result), names[: len(parameters)])
+
+    def to_proto(self) -> bytes:
+        """Serialise as a ``ProgramShapeProto``, byte for byte as XLA.
+
+        Examples
+        --------
+        >>> ProgramShape([], Shape.token()).to_proto().hex()
+        '12021011'
+        """
+        return b"".join(
+            [
+                *[bytes_field(1, shape_to_bytes(parameter)) for parameter in self.parameters],
+                bytes_field(2, shape_to_bytes(self.result)),
+                *[bytes_field(3, name.encode()) for name in self.parameter_names],
+            ]
+        )
+
+    def __str__(self) -> str:
+        parameters = [
+            f"{name or '(unknown)'}: {format_shape(shape, with_layout=False)}"
+            for name, shape in zip(self.parameter_names, self.parameters, strict=True)
+        ]
+        return f"({', '.join(parameters)}) -> {format_shape(self.result, with_layout=False)}"

@@ -1,0 +1,77 @@
+"""What a shape must satisfy: XLA's rules for dimensions, and for a layout with them.
+
+Source: ``ValidateDimensions`` and ``ValidateShapeSize`` in ``xla/shape_util.cc``, ``ValidateLayoutForShape``
+in ``xla/layout_util.cc``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fastindex.errors import LayoutError
+from fastindex.shapes.element_types import ElementType
+from fastindex.shapes.integers import INT64_MAX, INT64_MIN, spelled
+from fastindex.shapes.layout import Layout
+
+#: The size of an unbounded dimension, ``?`` in text.
+UNBOUNDED = INT64_MIN
+
+Ints = tuple[int, ...]
+Bools = tuple[bool, ...]
+
+
+def checked_dynamic(sizes: Ints, dynamic: Iterable[bool] | None) -> Bools:
+    if dynamic is None:
+        return tuple([size == UNBOUNDED for size in sizes])
+    flags = tuple([bool(flag) for flag in dynamic])
+    if len(flags) != len(sizes):
+        raise LayoutError(
+            f"dynamic_dimensions must have one flag per dimension: {len(flags)} for {len(sizes)} dimensions",
+            field="dynamic_dimensions",
+        )
+    for i, size in enumerate(sizes):
+        if size == UNBOUNDED and not flags[i]:
+            raise LayoutError("an unbounded dimension is dynamic", field="dynamic_dimensions", index=i)
+    return flags
+
+
+def check_dimensions(element_type: ElementType, sizes: Ints) -> None:
+    count = 1
+    for i, size in enumerate(sizes):
+        if size < 0:
+            if size == UNBOUNDED:
+                continue
+            raise LayoutError(f"dimensions must be at least 0: {size} in {spelled(sizes)}", field="dimensions", index=i)
+        # Left to right, as XLA: an overflow before a 0 is an error, a 0 before it is not.
+        count *= size
+        if count > INT64_MAX:
+            raise LayoutError(f"int64 overflow: the elements of {spelled(sizes)}", field="dimensions", index=i)
+    if count * element_type.nbytes > INT64_MAX:
+        raise LayoutError(
+            f"int64 overflow: the bytes of {element_type}{spelled(sizes)}", field="dimensions", index=None
+        )
+
+
+def check_fit(sizes: Ints, layout: Layout) -> None:
+    if layout.rank != len(sizes):
+        raise LayoutError(
+            f"minor_to_major must name every dimension: {layout.rank} entries for {len(sizes)} dimensions",
+            field="layout",
+        )
+    if layout.padded_dimensions is not None:
+        for i, (size, padded) in enumerate(zip(sizes, layout.padded_dimensions, strict=True)):
+            if padded < size:
+                raise LayoutError(
+                    f"a padded dimension must be at least its dimension: {padded} for {size}",
+                    field="padded_dimensions",
+                    index=i,
+                )
+    for i, split in enumerate(layout.split_configs):
+        size = sizes[layout.minor_to_major[layout.rank - 1 - split.dimension]]
+        # An unbounded dimension has no size to split.
+        if split.split_indices and split.split_indices[-1] >= size:
+            raise LayoutError(
+                f"split indices must lie below the dimension's size {size}: SC{split}",
+                field="split_configs",
+                index=i,
+            )

@@ -1,0 +1,72 @@
+"""Writing the text notation of shapes as XLA does, byte for byte.
+
+Source: ``ShapeUtil::HumanStringWithLayout`` in ``xla/shape_util.cc``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastindex.shapes.shape_rules import UNBOUNDED
+
+if TYPE_CHECKING:
+    from fastindex.shapes.shape import Shape
+
+
+def format_shape(shape: Shape, *, with_layout: bool = True) -> str:
+    """Print a shape as XLA does.
+
+    Parameters
+    ----------
+    shape : Shape
+    with_layout : bool
+        Whether arrays print their layouts; scalars print theirs only where it says something.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> format_shape(Shape.tuple([Shape("f32", (2, 3)), Shape("s32")]))
+    '(f32[2,3]{1,0}, s32[])'
+    >>> format_shape(Shape("f32", (2, 3)), with_layout=False)
+    'f32[2,3]'
+    """
+    if shape.is_array:
+        return _format_array(shape, with_layout)
+    pieces: list[str] = []
+    # What is still to be printed, the next last; no recursion, since tuples nest thousands deep.
+    pending: list[Shape | str] = [shape]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            pieces.append(item)
+        elif item.is_tuple:
+            pieces.append("(")
+            pending.append(")")
+            for i in range(len(item.tuple_shapes) - 1, -1, -1):
+                pending.append(item.tuple_shapes[i])
+                if i:
+                    pending.append(", " if i % 5 else f", /*index={i}*/")
+        elif item.is_buffer:
+            pieces.append(f"b({_format_array(item.tuple_shapes[0], with_layout)})")
+        elif item.is_array:
+            pieces.append(_format_array(item, with_layout))
+        else:
+            pieces.append(f"{item.element_type}[]")
+    return "".join(pieces)
+
+
+def _format_array(shape: Shape, with_layout: bool) -> str:
+    if True in shape.dynamic_dimensions:
+        sizes = ",".join(
+            [
+                "?" if size == UNBOUNDED else f"<={size}" if dynamic else str(size)
+                for size, dynamic in zip(shape.dimensions, shape.dynamic_dimensions, strict=True)
+            ]
+        )
+    else:
+        sizes = ",".join(map(str, shape.dimensions))
+    text = f"{shape.element_type.name}[{sizes}]"
+    if not with_layout:
+        return text
+    layout = str(shape.layout)
+    return text if layout == "{}" else text + layout

@@ -1,0 +1,233 @@
+"""Slots as sums of weighted digits, to prove things about layouts of any size without visiting their elements.
+
+A *variable* is a coordinate, or any other number from 0 to below its extent. A *digit* of it is ``v // low``, or
+``v // low % (high // low)``. In most layouts the slot of an element is a sum of digits of its coordinates, each with a
+weight; what a tile does that is no such sum (it splits a digit unevenly) becomes a variable of its own, known by what
+it is made of.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from fastindex.tiling.definition import (
+    Axis,
+    CountAxis,
+    DimensionAxis,
+    MergedAxis,
+    OffsetAxis,
+    axis_strides,
+    physical_axes,
+)
+from fastindex.tiling.scalar_index import parts_of
+
+if TYPE_CHECKING:
+    from fastindex.shapes.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A number from 0 to below `extent`; a coordinate, or what a tile left of a sum that it split unevenly."""
+
+    key: Hashable
+    extent: int
+    is_coordinate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """``weight * (variable // low % (high // low))``, without the ``%`` where `high` is None."""
+
+    weight: int
+    variable: Variable
+    low: int
+    high: int | None
+
+    @property
+    def largest(self) -> int:
+        """The largest value of the digit, its weight apart."""
+        top = (self.variable.extent - 1) // self.low
+        return top if self.high is None else min(top, self.high // self.low - 1)
+
+
+Digits = tuple[Digit, ...]
+#: Numbers for sums that a tile size splits unevenly.
+Names = dict[tuple[Digits, int], int]
+
+
+def digit(weight: int, variable: Variable, low: int, high: int | None) -> Digits:
+    """Give one digit in its simplest form; nothing where it is always 0.
+
+    Examples
+    --------
+    >>> digit(4, Variable("x", 5, True), 1, 8)
+    (Digit(weight=4, variable=Variable(key='x', extent=5, is_coordinate=True), low=1, high=None),)
+    """
+    if high is not None and high >= variable.extent:
+        high = None
+    made = Digit(weight, variable, low, high)
+    return (made,) if weight and made.largest > 0 else ()
+
+
+def scaled(digits: Digits, factor: int) -> Digits:
+    """Multiply a sum of digits.
+
+    Examples
+    --------
+    >>> scaled(digit(4, Variable("x", 5, True), 1, None), 3)[0].weight
+    12
+    """
+    return tuple([Digit(d.weight * factor, d.variable, d.low, d.high) for d in digits])
+
+
+def divided(digits: Digits, tile_size: int, names: Names) -> tuple[Digits, Digits]:
+    """Split a sum of digits into its quotient and remainder by `tile_size`.
+
+    Examples
+    --------
+    >>> quotient, remainder = divided(digit(1, Variable("x", 8, True), 1, None), 4, {})
+    >>> quotient[0].low, remainder[0].high
+    (4, 4)
+    """
+    quotient: Digits = ()
+    remainder: Digits = ()
+    for d in digits:
+        if d.weight % tile_size == 0:
+            quotient += digit(d.weight // tile_size, d.variable, d.low, d.high)
+            continue
+        ratio, rest = divmod(tile_size, d.weight)
+        if rest == 0 and d.largest >= ratio and (d.high is None or d.high // d.low % ratio == 0):
+            quotient += digit(1, d.variable, d.low * ratio, d.high)
+            remainder += digit(d.weight, d.variable, d.low, d.low * ratio)
+        else:
+            remainder += (d,)
+    if largest_sum(remainder) < tile_size:
+        return quotient, remainder
+    # No sum of digits: what could not be split becomes two variables, the same ones wherever it appears.
+    name = names.setdefault((canonical(remainder), tile_size), len(names))
+    top = largest_sum(remainder)
+    return (
+        quotient + digit(1, Variable(("quotient", name), top // tile_size + 1, False), 1, None),
+        digit(1, Variable(("remainder", name), min(top + 1, tile_size), False), 1, None),
+    )
+
+
+def largest_sum(digits: Digits) -> int:
+    """Give a bound on a sum of digits: its value where all of them are largest.
+
+    Examples
+    --------
+    >>> largest_sum(digit(4, Variable("x", 5, True), 1, None))
+    16
+    """
+    return sum(d.weight * d.largest for d in digits)
+
+
+def canonical(digits: Iterable[Digit]) -> Digits:
+    """Put the digits of a sum together, so that sums that differ only in how digits are cut up are the same.
+
+    Examples
+    --------
+    >>> x = Variable("x", 8, True)
+    >>> cut = digit(4, x, 4, None) + digit(1, x, 1, 4)
+    >>> canonical(cut) == canonical(digit(1, x, 1, None))
+    True
+    """
+    weights: Counter[tuple[Variable, int, int | None]] = Counter()
+    for d in digits:
+        weights[d.variable, d.low, d.high] += d.weight
+    kept: list[Digit] = []
+    for variable, low, high in sorted(weights, key=lambda key: (str(key[0].key), key[1], key[2] or 0)):
+        made = Digit(weights[variable, low, high], variable, low, high)
+        last = kept[-1] if kept else None
+        if (
+            last is not None
+            and last.variable == variable
+            and last.high == low
+            and last.weight * low == made.weight * last.low
+        ):
+            kept[-1] = Digit(last.weight, variable, last.low, high)
+        else:
+            kept.append(made)
+    return tuple(kept)
+
+
+def slot_digits(shape: Shape, coordinates: Sequence[Digits], names: Names) -> Digits:
+    """Give the slot of an element as a sum of digits, for coordinates that are sums of digits.
+
+    Sums that are to be compared must share their `names`.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> x, y = (Variable(name, size, True) for name, size in (("x", 4), ("y", 6)))
+    >>> coordinates = [digit(1, x, 1, None), digit(1, y, 1, None)]
+    >>> [d.weight for d in slot_digits(Shape.parse("f32[4,6]{1,0:T(2,3)}"), coordinates, {})]
+    [12, 6, 3, 1]
+    """
+    layout = shape.layout
+    axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, layout.tiles)
+    known: dict[Axis, Digits] = {}
+    pending = list(axes)
+    while pending:
+        axis = pending[-1]
+        missing = [part for part in parts_of(axis) if part not in known]
+        if missing:
+            pending.extend(missing)
+            continue
+        pending.pop()
+        match axis:
+            case DimensionAxis(dimension=dimension):
+                known[axis] = coordinates[dimension]
+            case MergedAxis(outer=outer, inner=inner):
+                known[axis] = canonical(scaled(known[outer], inner.size) + known[inner])
+            case CountAxis(whole=whole, tile_size=tile_size):
+                known[axis] = divided(known[whole], tile_size, names)[0]
+            case OffsetAxis(whole=whole, size=size):
+                known[axis] = divided(known[whole], size, names)[1]
+            case _:
+                known[axis] = ()
+    total: Digits = ()
+    for axis, stride in zip(axes, axis_strides(axes), strict=True):
+        total += scaled(known[axis], stride)
+    return total
+
+
+def always_equal(a: Digits, b: Digits) -> bool | None:
+    """Tell whether two sums of digits agree for all values of their variables; None where this cannot tell.
+
+    Examples
+    --------
+    >>> x = Variable("x", 8, True)
+    >>> always_equal(digit(1, x, 1, 4) + digit(4, x, 4, None), digit(1, x, 1, None))
+    True
+    >>> always_equal(digit(1, x, 1, 4) + digit(8, x, 4, None), digit(1, x, 1, None))
+    False
+    """
+    if canonical(a) == canonical(b):
+        return True
+    variables = {d.variable for d in (*a, *b)}
+    same = [_same_weights(variable, a, b) for variable in variables]
+    if all(same):
+        return True
+    # What a tile left of a coordinate is not free to differ from it.
+    free = all(variable.is_coordinate for variable in variables)
+    return False if free and False in same else None
+
+
+def _same_weights(variable: Variable, *sums: Digits) -> bool | None:
+    left, right = ([d for d in digits if d.variable == variable] for digits in sums)
+    cuts = {cut for d in (*left, *right) for cut in (d.low, d.high) if cut is not None}
+    ordered = sorted(cut for cut in cuts if cut < variable.extent)
+    if any(more % less for less, more in pairwise(ordered)):
+        return None
+    # From each cut to the next both sums are linear, and the variable takes the value of every cut.
+    return all(_value_at(left, cut) == _value_at(right, cut) for cut in ordered)
+
+
+def _value_at(digits: list[Digit], cut: int) -> int:
+    return sum(d.weight * (cut // d.low) for d in digits if d.high is None or cut < d.high)

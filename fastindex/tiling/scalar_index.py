@@ -1,0 +1,83 @@
+"""Where one element lies, in Python integers; the bulk functions live in `fastindex.bulk.indices`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fastindex.tiling.definition import (
+    Axis,
+    CountAxis,
+    DimensionAxis,
+    MergedAxis,
+    OffsetAxis,
+    axis_strides,
+    physical_axes,
+)
+
+if TYPE_CHECKING:
+    from fastindex.shapes.shape import Shape
+
+
+def axis_values(axes: Sequence[Axis], multi_index: Sequence[int]) -> list[int]:
+    """Give the coordinates along `axes` of the element at `multi_index`.
+
+    Examples
+    --------
+    >>> axis_values([CountAxis(3, DimensionAxis(5, 0, 5), 2)], [4])
+    [2]
+    """
+    known: dict[Axis, int] = {}
+    # No recursion, since chains of tiles may be long and share their axes.
+    pending = list(axes)
+    while pending:
+        axis = pending[-1]
+        missing = [part for part in parts_of(axis) if part not in known]
+        if missing:
+            pending.extend(missing)
+            continue
+        pending.pop()
+        match axis:
+            case DimensionAxis(dimension=dimension):
+                known[axis] = multi_index[dimension]
+            case MergedAxis(outer=outer, inner=inner):
+                known[axis] = known[outer] * inner.size + known[inner]
+            case CountAxis(whole=whole, tile_size=tile_size):
+                known[axis] = known[whole] // tile_size
+            case OffsetAxis(whole=whole):
+                known[axis] = known[whole] % axis.size
+            case _:
+                known[axis] = 0
+    return [known[axis] for axis in axes]
+
+
+def parts_of(axis: Axis) -> tuple[Axis, ...]:
+    """Give the axes that an axis is made of.
+
+    Examples
+    --------
+    >>> parts_of(DimensionAxis(5, 0, 5))
+    ()
+    """
+    match axis:
+        case MergedAxis(outer=outer, inner=inner):
+            return (outer, inner)
+        case CountAxis(whole=whole) | OffsetAxis(whole=whole):
+            return (whole,)
+        case _:
+            return ()
+
+
+def slot_of(shape: Shape, multi_index: Sequence[int]) -> int:
+    """Give the slot of the element at `multi_index`, which must be in bounds.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> slot_of(Shape.parse("f32[3,5]{1,0:T(2,2)}"), [2, 3])
+    17
+    """
+    layout = shape.layout
+    axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, layout.tiles)
+    values = axis_values(axes, multi_index)
+    return sum(stride * value for stride, value in zip(axis_strides(axes), values, strict=True))

@@ -1,0 +1,1 @@
+"""XLA's shape utilities. Nothing here touches data."""

@@ -1,0 +1,234 @@
+"""Which reshapes and transposes move nothing, decided by where the elements lie: tiles and padding included.
+
+XLA's functions of the same names look at the order of the dimensions only. Here a bitcast is what the word says:
+every element keeps its slot, and the buffer its size. The element types must be the same.
+
+The proof is by digits (see `fastindex.tiling.digits`) and holds for any size. Where tile sizes split a digit unevenly
+and the two layouts are not built alike, there is none: then arrays of up to `MOST_ELEMENTS_VISITED` elements are
+visited one by one, and larger ones are said to be no bitcast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import SupportsIndex
+
+from fastindex.shapes.shape import Shape
+from fastindex.tiling.digits import Digits, Names, Variable, always_equal, digit, slot_digits
+from fastindex.tiling.scalar_index import slot_of
+from fastindex.xla.permutations import checked_permutation, inverse, permuted
+from fastindex.xla.sizes import check_placed
+
+#: Arrays of up to this many elements are compared one by one where there is no proof.
+MOST_ELEMENTS_VISITED = 100_000
+
+
+def reshape_is_bitcast(a: Shape, b: Shape) -> bool:
+    """Tell whether reshaping `a` to `b` leaves every element in its slot.
+
+    The reshape is that of `numpy.reshape`: the last dimension counts fastest.
+
+    Parameters
+    ----------
+    a, b : Shape
+        Arrays.
+
+    Raises
+    ------
+    UnsupportedError
+        One is not an array, is sparse, or has an unbounded dimension.
+
+    Examples
+    --------
+    >>> a = Shape.parse("f32[16,128]{1,0:T(8,128)}")
+    >>> reshape_is_bitcast(a, Shape.parse("f32[2,8,128]{2,1,0:T(8,128)}"))
+    True
+    >>> reshape_is_bitcast(a, Shape.parse("f32[2048]{0:T(1024)}"))
+    True
+    >>> reshape_is_bitcast(a, Shape.parse("f32[128,16]{1,0:T(8,128)}"))
+    False
+    """
+    if not _same_buffer(a, b) or a.element_count != b.element_count:
+        return False
+    if a.element_count == 0:
+        return True
+    variables = _common_factors(a.dimensions, b.dimensions)
+    of_a, of_b = _coordinates(a.dimensions, variables), _coordinates(b.dimensions, variables)
+
+    def pairs() -> Iterator[tuple[list[int], list[int]]]:
+        for number in _telling_numbers(a.dimensions, b.dimensions):
+            yield _index_of(number, a.dimensions), _index_of(number, b.dimensions)
+
+    return _is_bitcast(a, b, of_a, of_b, pairs())
+
+
+def transpose_is_bitcast(a: Shape, b: Shape, dimensions: Iterable[SupportsIndex]) -> bool:
+    """Tell whether transposing `a` to `b` leaves every element in its slot.
+
+    Parameters
+    ----------
+    a, b : Shape
+        Arrays.
+    dimensions : sequence of int
+        Dimension i of `b` is dimension ``dimensions[i]`` of `a`, as in `numpy.transpose`.
+
+    Raises
+    ------
+    LayoutError
+        `dimensions` is not a permutation of the dimensions of `a`.
+    UnsupportedError
+        One is not an array, is sparse, or has an unbounded dimension.
+
+    Examples
+    --------
+    >>> a, b = Shape.parse("f32[16,128]{1,0:T(8,128)}"), Shape.parse("f32[128,16]{0,1:T(8,128)}")
+    >>> transpose_is_bitcast(a, b, (1, 0))
+    True
+    """
+    same_buffer = _same_buffer(a, b)
+    permutation = checked_permutation(dimensions, a.rank)
+    if not same_buffer or b.dimensions != permuted(a.dimensions, permutation):
+        return False
+    if a.element_count == 0:
+        return True
+    variables = [Variable(i, max(size, 1), True) for i, size in enumerate(a.dimensions)]
+    of_a = [digit(1, variable, 1, None) for variable in variables]
+
+    def pairs() -> Iterator[tuple[list[int], list[int]]]:
+        for number in _telling_numbers(a.dimensions, a.dimensions):
+            index = _index_of(number, a.dimensions)
+            yield index, [index[i] for i in permutation]
+
+    return _is_bitcast(a, b, of_a, [of_a[i] for i in permutation], pairs())
+
+
+def deduce_transpose_dimensions_for_bitcast(a: Shape, b: Shape) -> tuple[int, ...] | None:
+    """Give the transpose of `a` to `b` that leaves every element in its slot, or None.
+
+    Source: ``ShapeUtil::DeduceTransposeDimensionsForBitcast``; here tiles and padding count.
+
+    Raises
+    ------
+    UnsupportedError
+        One is not an array, is sparse, or has an unbounded dimension.
+
+    Examples
+    --------
+    >>> deduce_transpose_dimensions_for_bitcast(Shape.parse("f32[2,3]{1,0}"), Shape.parse("f32[3,2]{0,1}"))
+    (1, 0)
+    """
+    if not _same_buffer(a, b) or a.rank != b.rank:
+        return None
+    dimensions = permuted(a.layout.minor_to_major, inverse(b.layout.minor_to_major))
+    return dimensions if transpose_is_bitcast(a, b, dimensions) else None
+
+
+def is_reshape_or_transpose_bitcast(a: Shape, b: Shape) -> bool:
+    """Tell whether a reshape or a transpose of `a` to `b` leaves every element in its slot.
+
+    Source: ``ShapeUtil::IsReshapeOrTransposeBitcast``.
+
+    Raises
+    ------
+    UnsupportedError
+        One is not an array, is sparse, or has an unbounded dimension.
+
+    Examples
+    --------
+    >>> is_reshape_or_transpose_bitcast(Shape.parse("f32[2,3]{1,0}"), Shape.parse("f32[3,2]{0,1}"))
+    True
+    """
+    return reshape_is_bitcast(a, b) or deduce_transpose_dimensions_for_bitcast(a, b) is not None
+
+
+def is_untiled(shape: Shape) -> bool:
+    """Tell whether the tiles of an array change nothing: every element lies where it would without them.
+
+    Source: ``LayoutUtil::IsUntiledLayout``.
+
+    Raises
+    ------
+    UnsupportedError
+        Not an array, a sparse one, or a dimension is unbounded.
+
+    Examples
+    --------
+    >>> [is_untiled(Shape.parse(f"f32[16,{size}]{{1,0:T(8,128)}}")) for size in (128, 256)]
+    [True, False]
+    """
+    check_placed(shape)
+    if not shape.layout.tiles:
+        return True
+    layout = replace(shape.layout, tiles=())
+    return reshape_is_bitcast(shape, Shape(shape.element_type, shape.dimensions, layout, shape.dynamic_dimensions))
+
+
+def _same_buffer(a: Shape, b: Shape) -> bool:
+    check_placed(a)
+    check_placed(b)
+    return a.element_type == b.element_type and a.element_bits == b.element_bits and a.slot_count == b.slot_count
+
+
+def _is_bitcast(
+    a: Shape, b: Shape, of_a: list[Digits], of_b: list[Digits], pairs: Iterator[tuple[list[int], list[int]]]
+) -> bool:
+    names: Names = {}
+    proven = always_equal(slot_digits(a, of_a, names), slot_digits(b, of_b, names))
+    if proven is not None:
+        return proven
+    if a.element_count > MOST_ELEMENTS_VISITED:
+        return False
+    return all(slot_of(a, left) == slot_of(b, right) for left, right in pairs)
+
+
+def _telling_numbers(*many_dimensions: Sequence[int]) -> Iterator[int]:
+    """Give the numbers of all elements, those of the neighbours of the first element first."""
+    for dimensions in many_dimensions:
+        number = 1
+        for size in reversed(dimensions):
+            if size > 1:
+                yield number
+            number *= size
+    yield from range(math.prod(many_dimensions[0]))
+
+
+def _index_of(number: int, dimensions: Sequence[int]) -> list[int]:
+    index = []
+    for size in reversed(dimensions):
+        number, coordinate = divmod(number, size)
+        index.append(coordinate)
+    return index[::-1]
+
+
+def _common_factors(a: Sequence[int], b: Sequence[int]) -> list[Variable]:
+    """Give a variable for each shortest run of dimensions that both shapes have in common, most major first."""
+    variables: list[Variable] = []
+    left, right = ([size for size in sizes if size > 1] for sizes in (a, b))
+    while left:
+        of_left, of_right = left.pop(), right.pop()
+        while of_left != of_right:
+            if of_left < of_right:
+                of_left *= left.pop()
+            else:
+                of_right *= right.pop()
+        variables.append(Variable(len(variables), of_left, True))
+    return variables[::-1]
+
+
+def _coordinates(dimensions: Sequence[int], variables: list[Variable]) -> list[Digits]:
+    """Give each coordinate as a digit of the variable of its run."""
+    coordinates: list[Digits] = []
+    waiting = list(variables)
+    low = 1
+    for size in reversed(dimensions):
+        if size == 1:
+            coordinates.append(())
+            continue
+        coordinates.append(digit(1, waiting[-1], low, low * size))
+        low *= size
+        if low == waiting[-1].extent:
+            waiting.pop()
+            low = 1
+    return coordinates[::-1]

@@ -1,0 +1,305 @@
+"""Arrays made from arrays: dimensions permuted, moved, inserted or deleted.
+
+Source: ``xla/shape_util.h`` and ``xla/layout_util.h``; the names are its own in Python's spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import SupportsIndex
+
+from fastindex.errors import OutOfBoundsError, UnsupportedError
+from fastindex.shapes.integers import as_integer, as_integers
+from fastindex.shapes.layout import Layout, SplitConfig
+from fastindex.shapes.shape import Shape
+from fastindex.xla.permutations import checked_permutation, inverse, permuted
+
+
+def descending_with_same_physical_layout(shape: Shape) -> Shape:
+    """List the dimensions of an array from most major to most minor, so that its layout is descending.
+
+    Tiles, element size, tail alignment, padding, splits and memory space stay: every element keeps its slot.
+
+    Source: ``ShapeUtil::MakeShapeWithDescendingLayoutAndSamePhysicalLayout``.
+
+    Examples
+    --------
+    >>> str(descending_with_same_physical_layout(Shape.parse("f32[2,3,5]{0,2,1:T(2)}")))
+    'f32[3,5,2]{2,1,0:T(2)}'
+    """
+    return permute_dimensions(shape.layout.major_to_minor, shape)
+
+
+def permute_dimensions(permutation: Iterable[SupportsIndex], shape: Shape) -> Shape:
+    """Permute the dimensions of an array and its layout with them, so that every element keeps its slot.
+
+    Dimension i of the result is dimension ``permutation[i]`` of `shape`.
+
+    Raises
+    ------
+    LayoutError
+        Not a permutation.
+    UnsupportedError
+        Not an array.
+
+    Examples
+    --------
+    >>> str(permute_dimensions((2, 0, 1), Shape.parse("f32[2,3,5]{2,1,0:T(2,4)}")))
+    'f32[5,2,3]{0,2,1:T(2,4)}'
+    """
+    order = checked_permutation(permutation, shape.layout.rank)
+    places = inverse(order)
+    layout = shape.layout
+    padded = layout.padded_dimensions
+    moved = replace(
+        layout,
+        minor_to_major=tuple([places[i] for i in layout.minor_to_major]),
+        padded_dimensions=None if padded is None else permuted(padded, order),
+    )
+    return Shape(
+        shape.element_type,
+        permuted(shape.dimensions, order),
+        moved,
+        permuted(shape.dynamic_dimensions, order),
+    )
+
+
+def permute_dimensions_ignoring_layout(permutation: Iterable[SupportsIndex], shape: Shape) -> Shape:
+    """Permute the dimensions of an array and leave its layout as it is.
+
+    Raises
+    ------
+    LayoutError
+        Not a permutation, or the layout no longer fits.
+    UnsupportedError
+        Not an array.
+
+    Examples
+    --------
+    >>> str(permute_dimensions_ignoring_layout((1, 0), Shape.parse("f32[2,3]{0,1}")))
+    'f32[3,2]{0,1}'
+    """
+    order = checked_permutation(permutation, shape.layout.rank)
+    dynamic = permuted(shape.dynamic_dimensions, order)
+    return Shape(shape.element_type, permuted(shape.dimensions, order), shape.layout, dynamic)
+
+
+def _relisted(shape: Shape, sizes: Sequence[int], sources: Sequence[int | None], order: Sequence[int]) -> Shape:
+    """Give an array whose dimension i is dimension ``sources[i]`` of `shape`, or new; what else it has stays."""
+    layout = shape.layout
+    if layout.dimension_levels:
+        raise UnsupportedError(f"dimensions of a sparse array cannot be changed: {shape.cut_text()}")
+    padded = layout.padded_dimensions
+    if padded is not None:
+        padded = tuple([size if old is None else padded[old] for size, old in zip(sizes, sources, strict=True)])
+    major_to_minor = list(order)[::-1]
+    splits = []
+    for split in layout.split_configs:
+        old = layout.major_to_minor[split.dimension]
+        if old in sources:
+            splits.append(SplitConfig(major_to_minor.index(sources.index(old)), split.split_indices))
+    return Shape(
+        shape.element_type,
+        sizes,
+        replace(layout, minor_to_major=tuple(order), padded_dimensions=padded, split_configs=tuple(splits)),
+        [old is not None and shape.dynamic_dimensions[old] for old in sources],
+    )
+
+
+def move_dimension_to_major(shape: Shape, dimension: SupportsIndex) -> Shape:
+    """Make a dimension the most major in memory; the order of the others and the tiles stay.
+
+    Source: ``LayoutUtil::MoveDimToMajor``.
+
+    Raises
+    ------
+    OutOfBoundsError
+        No such dimension.
+    UnsupportedError
+        Not an array.
+
+    Examples
+    --------
+    >>> str(move_dimension_to_major(Shape.parse("f32[2,3,5]{2,1,0:T(2)}"), 1))
+    'f32[2,3,5]{2,0,1:T(2)}'
+    """
+    order = shape.layout.minor_to_major
+    number = shape.dimension_number(dimension)
+    others = [other for other in order if other != number]
+    return _relisted(shape, shape.dimensions, range(shape.rank), (*others, number))
+
+
+def move_dimension_to_minor(shape: Shape, dimension: SupportsIndex) -> Shape:
+    """Make a dimension the most minor in memory; the order of the others and the tiles stay.
+
+    Source: ``LayoutUtil::MoveDimToMinor``.
+
+    Raises
+    ------
+    OutOfBoundsError
+        No such dimension.
+    UnsupportedError
+        Not an array.
+
+    Examples
+    --------
+    >>> str(move_dimension_to_minor(Shape.parse("f32[2,3,5]{2,1,0:T(2)}"), 1))
+    'f32[2,3,5]{1,2,0:T(2)}'
+    """
+    order = shape.layout.minor_to_major
+    number = shape.dimension_number(dimension)
+    others = [other for other in order if other != number]
+    return _relisted(shape, shape.dimensions, range(shape.rank), (number, *others))
+
+
+def append_major_dimension(size: SupportsIndex, shape: Shape) -> Shape:
+    """Add a dimension at the end of the list that is the most major in memory.
+
+    Raises
+    ------
+    LayoutError
+        `size` is negative.
+    UnsupportedError
+        Not an array.
+
+    Examples
+    --------
+    >>> str(append_major_dimension(7, Shape.parse("f32[2,3]{1,0:T(2,4)}")))
+    'f32[2,3,7]{1,0,2:T(2,4)}'
+    """
+    rank = shape.layout.rank
+    sizes = (*shape.dimensions, as_integer(size, "size"))
+    return _relisted(shape, sizes, (*range(rank), None), (*shape.layout.minor_to_major, rank))
+
+
+def prepend_major_dimension(size: SupportsIndex, shape: Shape) -> Shape:
+    """Add a dimension at the front of the list that is the most major in memory; tiles stay, unlike in XLA.
+
+    Raises
+    ------
+    LayoutError
+        `size` is negative.
+    UnsupportedError
+        Not an array.
+
+    Examples
+    --------
+    >>> str(prepend_major_dimension(7, Shape.parse("f32[2,3]{1,0:T(2,4)}")))
+    'f32[7,2,3]{2,1,0:T(2,4)}'
+    """
+    rank = shape.layout.rank
+    sizes = (as_integer(size, "size"), *shape.dimensions)
+    order = (*[dimension + 1 for dimension in shape.layout.minor_to_major], 0)
+    return _relisted(shape, sizes, (None, *range(rank)), order)
+
+
+def append_minor_dimension(size: SupportsIndex, shape: Shape) -> Shape:
+    """Add a dimension at the end of the list that is the most minor in memory.
+
+    Raises
+    ------
+    LayoutError
+        `size` is negative.
+    UnsupportedError
+        Not an array.
+
+    Examples
+    --------
+    >>> str(append_minor_dimension(7, Shape.parse("f32[2,3]{0,1}")))
+    'f32[2,3,7]{2,0,1}'
+    """
+    rank = shape.layout.rank
+    sizes = (*shape.dimensions, as_integer(size, "size"))
+    return _relisted(shape, sizes, (*range(rank), None), (rank, *shape.layout.minor_to_major))
+
+
+def insert_dimensions(shape: Shape, at: SupportsIndex, sizes: Iterable[SupportsIndex]) -> Shape:
+    """Insert dimensions before dimension `at`, next more major in memory; at the end, the most minor.
+
+    The layout of the result has an order and nothing else.
+
+    Source: ``ShapeUtil::InsertDimensionsAtIndex``.
+
+    Raises
+    ------
+    OutOfBoundsError
+        `at` is not from 0 to the rank.
+    LayoutError
+        A size is negative.
+    UnsupportedError
+        Not an array.
+
+    Examples
+    --------
+    >>> str(insert_dimensions(Shape.parse("f32[2,3]{0,1}"), 1, (7, 8)))
+    'f32[2,7,8,3]{0,3,2,1}'
+    """
+    place = as_integer(at, "at")
+    new = as_integers(sizes, "sizes")
+    if not 0 <= place <= shape.layout.rank:
+        raise OutOfBoundsError(f"dimensions can be inserted at 0 to {shape.rank}, not at {place}")
+    count = len(new)
+    inserted = list(range(place + count - 1, place - 1, -1))
+    order = list(inserted) if place == shape.rank else []
+    for dimension in shape.layout.minor_to_major:
+        order.append(dimension + count if dimension >= place else dimension)
+        if dimension == place:
+            order += inserted
+    dynamic = (*shape.dynamic_dimensions[:place], *[False] * count, *shape.dynamic_dimensions[place:])
+    dimensions = (*shape.dimensions[:place], *new, *shape.dimensions[place:])
+    return Shape(shape.element_type, dimensions, Layout(tuple(order)), dynamic)
+
+
+def delete_dimensions(dimensions: Iterable[SupportsIndex], shape: Shape) -> Shape:
+    """Delete dimensions; the order of the others and the tiles stay.
+
+    Raises
+    ------
+    OutOfBoundsError
+        No such dimension.
+    UnsupportedError
+        Not an array.
+
+    Examples
+    --------
+    >>> str(delete_dimensions((1,), Shape.parse("f32[2,3,5]{0,2,1:T(2,4)}")))
+    'f32[2,5]{0,1:T(2,4)}'
+    """
+    deleted = {shape.dimension_number(number) for number in as_integers(dimensions, "dimensions")}
+    return filter_dimensions(lambda number: number not in deleted, shape)
+
+
+def filter_dimensions(keep: Callable[[int], bool], shape: Shape) -> Shape:
+    """Delete the dimensions whose number `keep` refuses.
+
+    Raises
+    ------
+    UnsupportedError
+        Not an array.
+
+    Examples
+    --------
+    >>> str(filter_dimensions(lambda number: number != 0, Shape.parse("f32[2,3,5]{0,2,1}")))
+    'f32[3,5]{1,0}'
+    """
+    kept = [number for number in range(shape.layout.rank) if keep(number)]
+    sizes = [shape.dimensions[number] for number in kept]
+    order = [kept.index(number) for number in shape.layout.minor_to_major if number in kept]
+    return _relisted(shape, sizes, kept, order)
+
+
+def drop_degenerate_dimensions(shape: Shape) -> Shape:
+    """Delete the dimensions of size 1.
+
+    Raises
+    ------
+    UnsupportedError
+        Not an array.
+
+    Examples
+    --------
+    >>> str(drop_degenerate_dimensions(Shape.parse("f32[1,3,1]{0,2,1}")))
+    'f32[3]{0}'
+    """
+    return filter_dimensions(lambda number: shape.dimensions[number] != 1, shape)

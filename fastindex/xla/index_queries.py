@@ -1,0 +1,149 @@
+"""Questions about single indices; bulk conversion is in `fastindex.bulk.indices`.
+
+Source: ``xla/index_util.h``; the names are its own in Python's spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import SupportsIndex
+
+from fastindex.errors import LayoutError, OutOfBoundsError
+from fastindex.shapes.integers import as_integers, spelled
+from fastindex.shapes.shape import Shape
+from fastindex.xla.sizes import check_placed
+
+
+def index_in_bounds(shape: Shape, multi_index: Iterable[SupportsIndex]) -> bool:
+    """Tell whether `multi_index` names an element; negative coordinates do not.
+
+    Raises
+    ------
+    UnsupportedError
+        Not an array, or a dimension is unbounded.
+
+    Examples
+    --------
+    >>> s = Shape("f32", (3, 5))
+    >>> [index_in_bounds(s, index) for index in ((2, 4), (2, 5), (-1, 0), (2,))]
+    [True, False, False, False]
+    """
+    check_placed(shape)
+    index = as_integers(multi_index, "multi_index")
+    return len(index) == shape.rank and all(0 <= i < size for i, size in zip(index, shape.dimensions, strict=True))
+
+
+def bump_index(shape: Shape, multi_index: Iterable[SupportsIndex]) -> tuple[int, ...] | None:
+    """Give the next index, the last dimension counting fastest, or None after the last.
+
+    Source: ``IndexUtil::BumpIndices``.
+
+    Raises
+    ------
+    OutOfBoundsError
+        `multi_index` names no element.
+
+    Examples
+    --------
+    >>> s = Shape("f32", (3, 5))
+    >>> bump_index(s, (0, 4)), bump_index(s, (2, 4))
+    ((1, 0), None)
+    """
+    index = list(as_integers(multi_index, "multi_index"))
+    if not index_in_bounds(shape, index):
+        raise OutOfBoundsError(f"index {spelled(index)} is out of bounds for {shape.cut_text()}")
+    for number in range(shape.rank - 1, -1, -1):
+        index[number] += 1
+        if index[number] < shape.dimensions[number]:
+            return tuple(index)
+        index[number] = 0
+    return None
+
+
+def compare_indices(a: Iterable[SupportsIndex], b: Iterable[SupportsIndex]) -> int:
+    """Compare two indices of the same length: -1 if `a` comes first, 0 if they are equal, 1 if `b` comes first.
+
+    Raises
+    ------
+    LayoutError
+        Their lengths differ.
+
+    Examples
+    --------
+    >>> compare_indices((0, 4), (1, 0)), compare_indices((1, 0), (1, 0)), compare_indices((2, 0), (1, 9))
+    (-1, 0, 1)
+    """
+    left, right = as_integers(a, "index"), as_integers(b, "index")
+    if len(left) != len(right):
+        raise LayoutError(f"indices to compare must have the same length: {spelled(left)}, {spelled(right)}")
+    return (left > right) - (left < right)
+
+
+def indices(
+    shape: Shape,
+    base: Sequence[SupportsIndex] | None = None,
+    count: Sequence[SupportsIndex] | None = None,
+    step: Sequence[SupportsIndex] | None = None,
+) -> Iterator[tuple[int, ...]]:
+    """Give the indices of an array in the order of its layout, the most minor dimension counting fastest.
+
+    Source: ``ShapeUtil::ForEachIndex``. Tiles do not change the order.
+
+    Parameters
+    ----------
+    shape : Shape
+    base : sequence of int, optional
+        Where to start in each dimension; absent: 0.
+    count : sequence of int, optional
+        How far to go from there; absent: to the end. A count of 0 stays at `base`.
+    step : sequence of int, optional
+        Absent: 1.
+
+    Raises
+    ------
+    LayoutError
+        Not one number per dimension, or a step that is not positive where the count is not 0.
+    OutOfBoundsError
+        The indices would leave the array.
+    UnsupportedError
+        Not an array, or a dimension is unbounded.
+
+    Examples
+    --------
+    >>> list(indices(Shape.parse("f32[2,2]{0,1}")))
+    [(0, 0), (1, 0), (0, 1), (1, 1)]
+    >>> list(indices(Shape("f32", (4, 5)), base=(1, 0), count=(0, 5), step=(0, 2)))
+    [(1, 0), (1, 2), (1, 4)]
+    """
+    check_placed(shape)
+    rank = shape.rank
+    begins = as_integers(base, "base") if base is not None else (0,) * rank
+    steps = as_integers(step, "step") if step is not None else (1,) * rank
+    if count is not None:
+        counts = as_integers(count, "count")
+    else:
+        counts = tuple([size - begin for size, begin in zip(shape.dimensions, begins, strict=False)])
+    for name, values in (("base", begins), ("count", counts), ("step", steps)):
+        if len(values) != rank:
+            raise LayoutError(f"{name} must have one number per dimension, got {spelled(values)} for rank {rank}")
+    for number, (begin, extent, stride) in enumerate(zip(begins, counts, steps, strict=True)):
+        if begin < 0 or extent < 0 or begin + extent > shape.dimensions[number]:
+            raise OutOfBoundsError(f"indices from {begin}, {extent} on, leave dimension {number} of {shape.cut_text()}")
+        if stride < (extent > 0):
+            raise LayoutError(f"a step must be at least 1 where the count is not 0, got {stride} for {number}")
+    return _walk(shape, begins, counts, steps)
+
+
+def _walk(shape: Shape, base: Sequence[int], count: Sequence[int], step: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    if 0 in shape.dimensions:
+        return
+    index = list(base)
+    while True:
+        yield tuple(index)
+        for number in shape.layout.minor_to_major:
+            index[number] += step[number]
+            if index[number] < base[number] + count[number]:
+                break
+            index[number] = base[number]
+        else:
+            return

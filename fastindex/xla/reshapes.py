@@ -1,0 +1,306 @@
+"""What a reshape or a transpose does to dimensions, and layouts that make it free.
+
+Source: ``xla/shape_util.h``, ``CommonFactors`` in ``xla/util.h``; the names are its own in Python's spelling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import SupportsIndex
+
+from fastindex.errors import LayoutError, UnsupportedError
+from fastindex.shapes.integers import as_integers, spelled
+from fastindex.shapes.layout import Layout
+from fastindex.shapes.shape import Shape
+from fastindex.xla.bitcasts import is_untiled, reshape_is_bitcast
+from fastindex.xla.dimension_edits import descending_with_same_physical_layout, drop_degenerate_dimensions
+from fastindex.xla.layout_queries import is_monotonic_with_dim0_major
+from fastindex.xla.permutations import checked_permutation, inverse, permuted
+from fastindex.xla.shape_edits import with_layout
+from fastindex.xla.sizes import check_placed
+
+Pairs = list[tuple[int, int]]
+
+
+def common_factors(a: Sequence[int], b: Sequence[int]) -> Pairs:
+    """Cut two lists of sizes with the same product into the most runs whose products are the same.
+
+    Each pair says where a run begins in `a` and in `b`; the last pair is the two lengths. Sizes of 1 make runs of
+    their own.
+
+    Raises
+    ------
+    LayoutError
+        The products differ.
+
+    Examples
+    --------
+    >>> common_factors((2, 5, 1, 3), (1, 10, 3, 1))
+    [(0, 0), (0, 1), (2, 2), (3, 2), (4, 3), (4, 4)]
+    """
+    if math.prod(a) != math.prod(b):
+        raise LayoutError(f"{spelled(a)} and {spelled(b)} do not hold the same number of elements")
+    if tuple(a) == tuple(b):
+        return [(i, i) for i in range(len(a) + 1)]
+    bounds: Pairs = []
+    i = j = 0
+    while i < len(a) and j < len(b) and a[i] == b[j]:
+        bounds.append((i, j))
+        i, j = i + 1, j + 1
+    rest = math.prod(a[i:])
+    if rest == 0 or rest != math.prod(b[j:]):
+        return [*bounds, (i, j), (len(a), len(b))]
+    product_a = product_b = 1
+    while True:
+        if product_a == product_b and (not bounds or (i, j) != bounds[-1]):
+            bounds.append((i, j))
+        in_a, in_b = i < len(a), j < len(b)
+        if not (in_a or in_b):
+            return bounds
+        level = product_a == product_b
+        next_a = product_a < product_b or (in_a and (not in_b or (level and a[i] <= b[j])))
+        next_b = product_b < product_a or (in_b and (not in_a or (level and b[j] <= a[i])))
+        if next_a:
+            product_a, i = product_a * a[i], i + 1
+        if next_b:
+            product_b, j = product_b * b[j], j + 1
+
+
+def dimensions_unmodified_by_reshape(a: Shape, b: Shape) -> Pairs:
+    """Give the pairs of dimensions, one of `a` and one of `b`, that a reshape leaves as they are.
+
+    Raises
+    ------
+    LayoutError
+        The shapes do not hold the same number of elements.
+    UnsupportedError
+        One is not an array, or has an unbounded dimension.
+
+    Examples
+    --------
+    >>> dimensions_unmodified_by_reshape(Shape("f32", (2, 3, 4)), Shape("f32", (6, 4)))
+    [(2, 1)]
+    """
+    check_placed(a)
+    check_placed(b)
+    bounds = common_factors(a.dimensions, b.dimensions)
+    return [begin for begin, end in pairwise(bounds) if (end[0] - begin[0], end[1] - begin[1]) == (1, 1)]
+
+
+def inserted_or_deleted_1_sized_dimensions(a: Shape, b: Shape) -> tuple[list[int], list[int]] | None:
+    """Give the dimensions of `a` that a reshape deletes and those of `b` that it inserts, all of size 1, or None.
+
+    None says that the reshape does more than that.
+
+    Raises
+    ------
+    LayoutError
+        The shapes do not hold the same number of elements.
+    UnsupportedError
+        One is not an array, or has an unbounded dimension.
+
+    Examples
+    --------
+    >>> inserted_or_deleted_1_sized_dimensions(Shape("f32", (1, 3, 4)), Shape("f32", (3, 1, 4)))
+    ([0], [1])
+    """
+    unmodified = dimensions_unmodified_by_reshape(a, b)
+    kept_a, kept_b = {pair[0] for pair in unmodified}, {pair[1] for pair in unmodified}
+    deleted = [i for i in range(a.rank) if i not in kept_a]
+    inserted = [i for i in range(b.rank) if i not in kept_b]
+    if any(a.dimensions[i] > 1 for i in deleted) or any(b.dimensions[i] > 1 for i in inserted):
+        return None
+    return deleted, inserted
+
+
+def reshape_leaves_dimensions_unmodified(
+    a: Shape, b: Shape, dimensions: Iterable[SupportsIndex]
+) -> tuple[int, ...] | None:
+    """Give the dimensions of `b` that `dimensions` of `a`, in ascending order, become unchanged, or None.
+
+    Raises
+    ------
+    LayoutError
+        The shapes do not hold the same number of elements.
+    UnsupportedError
+        One is not an array, or has an unbounded dimension.
+
+    Examples
+    --------
+    >>> reshape_leaves_dimensions_unmodified(Shape("f32", (2, 3, 4)), Shape("f32", (6, 4)), (2,))
+    (1,)
+    """
+    wanted = as_integers(dimensions, "dimensions")
+    becomes = dict(dimensions_unmodified_by_reshape(a, b))
+    if list(wanted) != sorted(wanted) or not all(number in becomes for number in wanted):
+        return None
+    return tuple([becomes[number] for number in wanted])
+
+
+def normalized_logical_transpose_shape(
+    a: Shape, b: Shape, dimensions: Iterable[SupportsIndex]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Give the fewest sizes, and their permutation, that a transpose of `a` to `b` comes down to.
+
+    Dimensions of size 1 are dropped and neighbours that stay neighbours are merged.
+
+    Parameters
+    ----------
+    a, b : Shape
+        Arrays whose layouts have the default order.
+    dimensions : sequence of int
+        Dimension i of `b` is dimension ``dimensions[i]`` of `a`.
+
+    Returns
+    -------
+    sizes : tuple of int
+        Of the result.
+    permutation : tuple of int
+
+    Raises
+    ------
+    LayoutError
+        `dimensions` does not take `a` to `b`.
+    UnsupportedError
+        A layout has another order.
+
+    Examples
+    --------
+    >>> a, b = Shape("f32", (2, 3, 1, 5)), Shape("f32", (5, 2, 3, 1))
+    >>> normalized_logical_transpose_shape(a, b, (3, 0, 1, 2))
+    ((5, 6), (1, 0))
+    """
+    for shape in (a, b):
+        if not is_monotonic_with_dim0_major(shape.layout):
+            raise UnsupportedError(f"the layout must have the default order: {shape.cut_text()}")
+    order = checked_permutation(dimensions, a.rank)
+    if permuted(a.dimensions, order) != b.dimensions:
+        raise LayoutError(f"{spelled(order)} does not transpose {a.cut_text()} to {b.cut_text()}")
+    kept = [old for old in order if a.dimensions[old] != 1]
+    if not kept:
+        return (1,), (0,)
+    # Each run: neighbours in both shapes.
+    larger = [number for number in range(a.rank) if a.dimensions[number] != 1]
+    runs = [[kept[0]]]
+    for old in kept[1:]:
+        if larger.index(old) == larger.index(runs[-1][-1]) + 1:
+            runs[-1].append(old)
+        else:
+            runs.append([old])
+    sizes = tuple([math.prod(a.dimensions[old] for old in run) for run in runs])
+    in_a = sorted(run[0] for run in runs)
+    return sizes, tuple([in_a.index(run[0]) for run in runs])
+
+
+def align_layouts(a: Shape, b: Shape) -> Shape | None:
+    """Give `b` the layout with which reshaping `a` to it leaves every element in its slot, or None.
+
+    Tiles and padding are not carried over: there is no answer for an array whose tiles change something.
+
+    Raises
+    ------
+    LayoutError
+        The shapes do not hold the same number of elements.
+    UnsupportedError
+        One is not an array, is sparse, or has an unbounded dimension.
+
+    Examples
+    --------
+    >>> str(align_layouts(Shape.parse("f32[4,6,5]{1,0,2}"), Shape("f32", (24, 5))))
+    'f32[24,5]{0,1}'
+    """
+    check_placed(a)
+    check_placed(b)
+    small_a, small_b = drop_degenerate_dimensions(a), drop_degenerate_dimensions(b)
+    bounds = common_factors(small_a.dimensions, small_b.dimensions)
+    starts = {begin[0]: (begin, end) for begin, end in pairwise(bounds)}
+    # The runs in the order of memory, most major first.
+    order: list[int] = []
+    for number in small_a.layout.major_to_minor:
+        if number in starts:
+            begin, end = starts[number]
+            order += range(begin[1], end[1])
+    larger = [number for number, size in enumerate(b.dimensions) if size != 1]
+    ones = [number for number, size in enumerate(b.dimensions) if size == 1]
+    minor_to_major = (*[larger[number] for number in reversed(order)], *reversed(ones))
+    aligned = with_layout(b, Layout(minor_to_major, element_size_in_bits=a.layout.element_size_in_bits))
+    return aligned if reshape_is_bitcast(a, aligned) else None
+
+
+@dataclass(frozen=True, slots=True)
+class BitcastDecomposition:
+    """A bitcast as a transpose, a reshape and a transpose, each a bitcast.
+
+    Attributes
+    ----------
+    transpose1_dimensions : tuple of int
+    transpose1_shape : Shape
+        With a descending layout.
+    reshape_shape : Shape
+        With a descending layout.
+    transpose2_dimensions : tuple of int
+    """
+
+    transpose1_dimensions: tuple[int, ...]
+    transpose1_shape: Shape
+    reshape_shape: Shape
+    transpose2_dimensions: tuple[int, ...]
+
+    @property
+    def is_transpose1_identity(self) -> bool:
+        """Whether the first transpose does nothing.
+
+        Examples
+        --------
+        >>> found = decompose_bitcast(Shape.parse("f32[2,3]{1,0}"), Shape("f32", (6,)))
+        >>> found.is_transpose1_identity, found.is_transpose2_identity
+        (True, True)
+        """
+        return self.transpose1_dimensions == tuple(range(len(self.transpose1_dimensions)))
+
+    @property
+    def is_transpose2_identity(self) -> bool:
+        """Whether the second transpose does nothing.
+
+        Examples
+        --------
+        >>> decompose_bitcast(Shape.parse("f32[2]"), Shape.parse("f32[2,1]{0,1}")).is_transpose2_identity
+        False
+        """
+        return self.transpose2_dimensions == tuple(range(len(self.transpose2_dimensions)))
+
+
+def decompose_bitcast(a: Shape, b: Shape) -> BitcastDecomposition | None:
+    """Write the bitcast of the buffer of `a` to `b` as a transpose, a reshape and a transpose, or None.
+
+    There is one where both hold the same number of elements of the same width and no tiles that change anything.
+
+    Source: ``ShapeUtil::DecomposeBitcastToTrt``.
+
+    Raises
+    ------
+    UnsupportedError
+        One is not an array, is sparse, or has an unbounded dimension.
+
+    Examples
+    --------
+    >>> found = decompose_bitcast(Shape.parse("f32[2,3]{0,1}"), Shape.parse("f32[6]{0}"))
+    >>> found.transpose1_dimensions, str(found.transpose1_shape), str(found.reshape_shape)
+    ((1, 0), 'f32[3,2]{1,0}', 'f32[6]{0}')
+    """
+    check_placed(a)
+    check_placed(b)
+    if a.element_count != b.element_count or a.element_bits != b.element_bits:
+        return None
+    for shape in (a, b):
+        if shape.slot_count != shape.element_count or not is_untiled(shape):
+            return None
+    return BitcastDecomposition(
+        a.layout.major_to_minor,
+        descending_with_same_physical_layout(a),
+        descending_with_same_physical_layout(b),
+        inverse(b.layout.major_to_minor),
+    )

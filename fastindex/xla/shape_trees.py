@@ -1,0 +1,130 @@
+"""The shapes inside a shape: elements of tuples, their elements, and so on.
+
+A shape index names one of them: ``(1, 0)`` is element 0 of element 1, ``()`` the whole.
+
+Source: ``xla/shape_util.h``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import SupportsIndex
+
+from fastindex.errors import OutOfBoundsError
+from fastindex.shapes.integers import as_integers, spelled
+from fastindex.shapes.shape import Shape
+
+ShapeIndex = tuple[int, ...]
+
+
+def get_subshape(shape: Shape, shape_index: Iterable[SupportsIndex]) -> Shape:
+    """Give the shape that a shape index names.
+
+    Raises
+    ------
+    OutOfBoundsError
+        There is no such shape.
+
+    Examples
+    --------
+    >>> get_subshape(Shape.parse("(f32[], (s8[2], u8[3]))"), (1, 0))
+    Shape.parse('s8[2]{0}')
+    """
+    found = try_get_subshape(shape, shape_index)
+    if found is None:
+        path = as_integers(shape_index, "shape_index")
+        raise OutOfBoundsError(f"shape index {spelled(path)} names nothing in {shape.cut_text()}")
+    return found
+
+
+def try_get_subshape(shape: Shape, shape_index: Iterable[SupportsIndex]) -> Shape | None:
+    """Give the shape that a shape index names, or None.
+
+    Examples
+    --------
+    >>> try_get_subshape(Shape.parse("(f32[])"), (1,)) is None
+    True
+    """
+    for i in as_integers(shape_index, "shape_index"):
+        if not (shape.is_tuple and 0 <= i < len(shape.tuple_shapes)):
+            return None
+        shape = shape.tuple_shapes[i]
+    return shape
+
+
+def subshapes(shape: Shape) -> Iterator[tuple[ShapeIndex, Shape]]:
+    """Give every shape inside `shape` with its shape index, a tuple before its elements.
+
+    Source: ``ShapeUtil::ForEachSubshape``.
+
+    Examples
+    --------
+    >>> [(index, str(found)) for index, found in subshapes(Shape.parse("(f32[], (s8[2]))"))]
+    [((), '(f32[], (s8[2]{0}))'), ((0,), 'f32[]'), ((1,), '(s8[2]{0})'), ((1, 0), 's8[2]{0}')]
+    """
+    pending: list[tuple[ShapeIndex, Shape]] = [((), shape)]
+    while pending:
+        index, current = pending.pop()
+        yield index, current
+        if current.is_tuple:
+            elements = list(enumerate(current.tuple_shapes))
+            pending.extend([((*index, i), element) for i, element in reversed(elements)])
+
+
+def leaf_shapes(shape: Shape) -> list[tuple[ShapeIndex, Shape]]:
+    """Give the shapes below all tuples, with their shape indices.
+
+    Source: ``ShapeUtil::GetLeafShapes``.
+
+    Examples
+    --------
+    >>> [index for index, _ in leaf_shapes(Shape.parse("(f32[], (s8[2]))"))]
+    [(0,), (1, 0)]
+    """
+    return [(index, found) for index, found in subshapes(shape) if not found.is_tuple]
+
+
+def flatten_tuple_shape(shape: Shape) -> list[Shape]:
+    """Give the shapes below all tuples, in order.
+
+    Source: ``ShapeUtil::FlattenTupleShape``.
+
+    Examples
+    --------
+    >>> [str(leaf) for leaf in flatten_tuple_shape(Shape.parse("(f32[], (s8[2]))"))]
+    ['f32[]', 's8[2]{0}']
+    """
+    return list(shape.leaves())
+
+
+def map_leaves(shape: Shape, change: Callable[[Shape], Shape]) -> Shape:
+    """Give `shape` with `change` done to every shape below its tuples.
+
+    Examples
+    --------
+    >>> str(map_leaves(Shape.parse("(f32[], (s8[2]))"), lambda leaf: Shape.token()))
+    '(token[], (token[]))'
+    """
+    # Each entry: the elements of a tuple still to be changed, the last first, and those changed. No
+    # recursion, since tuples nest thousands deep.
+    open_tuples: list[tuple[list[Shape], list[Shape]]] = []
+    current = shape
+    while True:
+        if current.is_tuple:
+            open_tuples.append((list(reversed(current.tuple_shapes)), []))
+            done = None
+        else:
+            done = change(current)
+        while open_tuples:
+            waiting, changed = open_tuples[-1]
+            if done is not None:
+                changed.append(done)
+                done = None
+            if waiting:
+                current = waiting.pop()
+                break
+            open_tuples.pop()
+            done = Shape.tuple(changed)
+        else:
+            assert done is not None
+            return done

@@ -1,0 +1,260 @@
+"""Sizes of shapes: by the definition of a layout, and by XLA's own shortcuts under XLA's own names.
+
+Source of the shortcuts: ``ByteSizeOf``, ``ArraySize``, ``ArrayDataSize`` in ``xla/shape_util.cc``,
+``MaxSplitSize`` in ``xla/layout_util.cc``.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, SupportsIndex
+
+from fastindex.errors import LayoutError, UnsupportedError
+from fastindex.shapes.integers import INT64_MAX, as_integer
+from fastindex.shapes.shape_rules import UNBOUNDED
+from fastindex.tiling.definition import COMBINE, physical_axes, slot_count
+from fastindex.tiling.scalar_index import slot_of
+
+if TYPE_CHECKING:
+    from fastindex.shapes.layout import SplitConfig
+    from fastindex.shapes.shape import Shape
+
+
+def check_sized(shape: Shape) -> None:
+    """Raise where `shape` has no elements to count."""
+    if not shape.is_array:
+        raise UnsupportedError(f"only arrays have elements, not {shape.cut_text()}")
+    if UNBOUNDED in shape.dimensions:
+        raise UnsupportedError(
+            f"{shape.cut_text()} has an unbounded dimension and so no size; give it a size or a bound"
+        )
+
+
+def check_placed(shape: Shape) -> None:
+    """Raise where the elements of `shape` have no fixed slots."""
+    check_sized(shape)
+    if shape.layout.dimension_levels:
+        raise UnsupportedError(f"{shape.cut_text()} is sparse: where its elements lie depends on its contents")
+
+
+def count_slots(shape: Shape) -> int:
+    """Count the slots of an array by the definition."""
+    check_placed(shape)
+    layout = shape.layout
+    axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, layout.tiles)
+    slots = slot_count(axes, layout.tail_padding_alignment_in_elements)
+    if slots > INT64_MAX:
+        raise LayoutError(f"int64 overflow: {shape.cut_text()} takes {slots} slots")
+    return slots
+
+
+def bytes_of(shape: Shape, element_count: int) -> int:
+    """Give the bytes of `element_count` elements of an array, as wide as they are in the buffer."""
+    nbytes = -(-element_count * shape.element_bits // 8)
+    if nbytes > INT64_MAX:
+        raise LayoutError(f"int64 overflow: {shape.cut_text()} takes {nbytes} bytes")
+    return nbytes
+
+
+def sum_bytes(shape: Shape, *, logical: bool) -> int:
+    """Add up the bytes of the arrays of a tuple or a buffer."""
+    total = 0
+    for leaf in shape.leaves():
+        array = leaf.tuple_shapes[0] if leaf.is_buffer else leaf
+        if array.is_array:
+            total += array.logical_nbytes if logical else array.nbytes
+    if total > INT64_MAX:
+        raise LayoutError(f"int64 overflow: {shape.cut_text()} takes {total} bytes")
+    return total
+
+
+def element_count_recursive(shape: Shape) -> int:
+    """Count the logical elements of an array, or of all arrays of a tuple.
+
+    Source: ``ShapeUtil::ElementsInRecursive``.
+
+    Raises
+    ------
+    UnsupportedError
+        There is something other than arrays and tuples, or a dimension is unbounded.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> element_count_recursive(Shape.parse("(f32[2], (s8[3,4]))"))
+    14
+    """
+    return sum(leaf.element_count for leaf in shape.leaves())
+
+
+def byte_size_of(shape: Shape, pointer_size: SupportsIndex = 8) -> int:
+    """Give XLA's ``ByteSizeOf``: bytes without padding; a tuple is a table of pointers.
+
+    Parameters
+    ----------
+    shape : Shape
+    pointer_size : int
+        Bytes of a pointer.
+
+    Raises
+    ------
+    UnsupportedError
+        A dimension is unbounded.
+    LayoutError
+        `pointer_size` is not positive.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> byte_size_of(Shape.parse("f32[3,5]{1,0:T(2,2)}")), byte_size_of(Shape.parse("(f32[3], token[])"))
+    (60, 16)
+    """
+    pointer = as_integer(pointer_size, "pointer_size")
+    if pointer < 1:
+        raise LayoutError(f"pointer_size must be at least 1, got {pointer}", field="pointer_size")
+    if shape.is_tuple:
+        return pointer * len(shape.tuple_shapes)
+    if shape.element_type == "opaque":
+        return pointer
+    return shape.logical_nbytes
+
+
+def array_data_size(shape: Shape) -> int:
+    """Give the bytes from the start of the buffer to the end of the last element.
+
+    Source: ``ShapeUtil::ArrayDataSize``; here every tile counts. The last element is the one whose
+    coordinates are all the largest; a chain of tiles may place others behind it. An array without elements
+    has 0.
+
+    Raises
+    ------
+    UnsupportedError
+        Not an array, a sparse one, or a dimension is unbounded.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> array_data_size(Shape.parse("f32[3,5]{1,0:T(2,2)}"))
+    84
+    """
+    check_placed(shape)
+    if shape.element_count == 0:
+        return 0
+    return bytes_of(shape, slot_of(shape, [size - 1 for size in shape.dimensions]) + 1)
+
+
+def max_split_size(shape: Shape, dimension: SupportsIndex) -> int:
+    """Give the size of the largest part that the split configs cut a dimension into.
+
+    Source: ``LayoutUtil::MaxSplitSize``.
+
+    Parameters
+    ----------
+    shape : Shape
+    dimension : int
+        Logical dimension; negative numbers count from the last.
+
+    Raises
+    ------
+    OutOfBoundsError
+        No such dimension.
+    UnsupportedError
+        Not an array, or a dimension is unbounded.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> max_split_size(Shape.parse("f32[150,200,100]{0,1,2:SC(0:30)(1:40,130)}"), 1)
+    90
+    """
+    check_sized(shape)
+    layout = shape.layout
+    number = shape.dimension_number(dimension)
+    size = shape.dimensions[number]
+    for split in layout.split_configs:
+        if layout.major_to_minor[split.dimension] == number:
+            cuts = (0, *split.split_indices, size)
+            return max(end - begin for begin, end in pairwise(cuts))
+    return size
+
+
+def max_elements_per_split(shape: Shape) -> int:
+    """Give the elements of the largest part that the split configs cut an array into.
+
+    Source: ``LayoutUtil::MaxElementsInPerSplit``.
+
+    Raises
+    ------
+    UnsupportedError
+        Not an array, or a dimension is unbounded.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> max_elements_per_split(Shape.parse("f32[150,200,100]{0,1,2:SC(0:30)(1:40,130)}"))
+    945000
+    """
+    check_sized(shape)
+    return math.prod(max_split_size(shape, i) for i in range(shape.rank))
+
+
+def split_config(shape: Shape) -> SplitConfig | None:
+    """Give the one split config of a layout, or None.
+
+    Source: ``LayoutUtil::GetSplitConfig``.
+
+    Raises
+    ------
+    UnsupportedError
+        Not an array, or the layout has several.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> split_config(Shape.parse("f32[8]{0:SC(0:4)}"))
+    SplitConfig(dimension=0, split_indices=(4,))
+    """
+    splits = shape.layout.split_configs
+    if len(splits) > 1:
+        raise UnsupportedError(f"{shape.cut_text()} has {len(splits)} split configs; read layout.split_configs")
+    return splits[0] if splits else None
+
+
+def xla_array_size(shape: Shape) -> int:
+    """Give XLA's ``ArraySize``, the bytes a device allocates for an array.
+
+    It differs from `Shape.nbytes`, which follows the definition of a layout: only the first tile pads (and
+    the second where the first says ``*``), split dimensions count with their largest part, and without tiles
+    the tail alignment and the splits count for nothing.
+
+    Raises
+    ------
+    UnsupportedError
+        Not an array, a dimension is unbounded, or ``*`` stands where XLA's shortcut needs a size.
+    LayoutError
+        The bytes do not fit int64.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> s = Shape.parse("bf16[]{:T(512)(2,1)}")
+    >>> xla_array_size(s), s.nbytes
+    (1024, 2048)
+    """
+    check_sized(shape)
+    layout = shape.layout
+    if not layout.tiles:
+        return bytes_of(shape, shape.element_count)
+    sizes = [max_split_size(shape, number) for number in layout.minor_to_major]
+    tile = layout.tiles[0][::-1]
+    sizes += [1] * (len(tile) - len(sizes))
+    second = layout.tiles[1][::-1] if len(layout.tiles) > 1 else ()
+    for i, tile_size in enumerate(tile):
+        if tile_size == COMBINE:
+            tile_size = second[i] if i < len(second) else max(1, 32 // shape.element_bits)
+            if tile_size == COMBINE:
+                raise UnsupportedError(f"XLA's array size needs a tile size for *: {shape.cut_text()}")
+        sizes[i] = -(-sizes[i] // tile_size) * tile_size
+    alignment = layout.tail_padding_alignment_in_elements
+    return bytes_of(shape, -(-math.prod(sizes) // alignment) * alignment)

@@ -1,0 +1,157 @@
+"""Names of layouts against the offsets that the names define, and against what the TPU compiler chose."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+import fastindex as fi
+from fastindex.advice.tpu_layouts import tpu_layout
+from tests.oracles import reference
+
+TPU_LAYOUTS = (Path(__file__).resolve().parents[1] / "data" / "tpu_layouts.txt").read_text(encoding="utf-8").split()
+ACTIVATIONS = {2: "nc", 3: "ncw", 4: "nchw", 5: "ncdhw"}
+WEIGHTS = {2: "oi", 3: "oiw", 4: "oihw", 5: "oidhw"}
+
+
+def offset_by_name(name: str, logical: str, sizes: tuple[int, ...], index: tuple[int, ...]) -> int:
+    """What a blocked name means: the dimensions in its order, each counted in blocks; then the blocks as written.
+
+    A dimension with several blocks is split by the first of them first.
+    """
+    outer = re.match("[A-Za-z]+", name)
+    assert outer is not None
+    blocks = [(int(size), letter) for size, letter in re.findall(r"(\d+)([a-z])", name)]
+    rest = dict(zip(logical, index, strict=True))
+    extents = dict(zip(logical, sizes, strict=True))
+    digits = []
+    for i, (size, letter) in enumerate(blocks):
+        finer = math.prod(s for s, other in blocks[i + 1 :] if other == letter)
+        digits.append((rest[letter] // finer % size, size))
+    offset = 0
+    for letter in outer.group().lower():
+        whole = math.prod(size for size, other in blocks if other == letter)
+        offset = offset * -(-extents[letter] // whole) + rest[letter] // whole
+    for value, size in digits:
+        offset = offset * size + value
+    return offset
+
+
+NAMES = [
+    ("NCHW", "nchw"), ("NHWC", "nchw"), ("nhwc", "nchw"), ("CHWN", "nchw"), ("nchw", "nchw"),
+    ("nChw16c", "nchw"), ("NCHW16c", "nchw"), ("nChw8c", "nchw"), ("NCHW4c", "nchw"), ("NChw2n4c", "nchw"),
+    ("NCDHW", "ncdhw"), ("NDHWC", "ncdhw"), ("nCdhw16c", "ncdhw"), ("NCW", "ncw"), ("NWC", "ncw"), ("nCw16c", "ncw"),
+    ("OIHW", "oihw"), ("HWIO", "oihw"), ("OHWI", "oihw"), ("OIhw16i16o", "oihw"), ("OIhw16o16i", "oihw"),
+    ("OIhw4i16o4i", "oihw"), ("OIhw8i16o2i", "oihw"), ("Oihw16o", "oihw"), ("IOhw16o16i", "oihw"), ("OIHW4i4o", "oihw"),
+    ("gOIhw4i4o", "goihw"), ("goihw", "goihw"), ("OIw4i4o2i", "oiw"), ("tnc", "tnc"), ("ntc", "tnc"),
+    ("aBcd16b", "abcd"), ("ABcd4a8b8a2b", "abcd"), ("BA16a16b", "ab"), ("acdb", "abcd"), ("ba", "ab"), ("a", "a"),
+    ("ABc2b2a2b3a", "abc"), ("BAc4b2a", "abc"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "logical"), NAMES)
+def test_a_named_layout_has_the_offsets_of_its_name(name: str, logical: str) -> None:
+    layout = fi.named_layout(name)
+    for sizes in (tuple(3 + 2 * d for d in range(len(logical))), (2, 17, 3, 2, 1)[: len(logical)]):
+        text = str(fi.Shape("f32", sizes, layout))
+        slow = reference.parse(text)
+        total = reference.slot_count(slow)
+        for index in itertools.islice(itertools.product(*map(range, sizes)), 0, None, 7):
+            found = reference.linear_index(slow, index)
+            assert found == offset_by_name(name, logical, sizes, index), (text, index)
+            assert found < total
+
+
+@pytest.mark.parametrize(("name", "logical"), NAMES)
+def test_names_are_printed_back(name: str, logical: str) -> None:
+    layout = fi.named_layout(name)
+    shape = fi.Shape("f32", (32,) * layout.rank, layout)
+    printed = fi.layout_name(shape, logical=logical)
+    assert printed is not None
+    if re.search(r"\d", name):
+        # TVM's spelling is read, oneDNN's is printed.
+        assert printed.lower() == name.lower()
+    else:
+        assert printed == name.upper()
+    assert fi.named_layout(printed) == layout
+
+
+GUESSES = [
+    ("NHWC", "NHWC"), ("nChw16c", "nChw16c"), ("NCHW16c", "nChw16c"), ("OIhw16i16o", "OIhw16i16o"), ("ab", None),
+    ("Oihw16o", "Oihw16o"), ("gOIhw16i16o", "gOIhw16i16o"), ("NDHWC", "NDHWC"), ("nCdhw16c", "nCdhw16c"),
+    ("aBcd16b", "nChw16c"), ("BA16a16b", "BA16a16b"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "guess"), GUESSES)
+def test_names_without_letters_for_the_dimensions(name: str, guess: str | None) -> None:
+    layout = fi.named_layout(name)
+    assert fi.layout_name(fi.Shape("f32", (32,) * layout.rank, layout)) == guess
+
+
+def test_the_order_of_the_dimensions_can_be_given() -> None:
+    assert fi.named_layout("NHWC", logical="NHWC") == fi.Layout((3, 2, 1, 0))
+    assert fi.named_layout("NHWC", logical="nhwc") == fi.Layout((3, 2, 1, 0))
+    assert str(fi.named_layout("nChw16c", logical="nhwc")) == "{2,1,3,0:T(16,1,1)}"
+    assert fi.layout_name(fi.Shape("f32", (2, 3, 4, 5)), logical="NHWC") == "NHWC"
+
+
+NO_NAMES = [
+    ("", "no format name"), ("NCHW16", "no format name"), ("16c", "no format name"), ("N CHW", "no format name"),
+    ("NHXC", "letters"), ("nCow16c", "letters"), ("bcd", "letters"), ("NCHH", "twice"),
+    ("nchw16c", "must be spelled 'nChw16c'"), ("nChW16c", "must be spelled 'nChw16c'"), ("nChw16x", "not among"),
+    ("nChw1c", "at least 2"), ("nChw0c", "at least 2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "message"), NO_NAMES)
+def test_what_is_no_name(name: str, message: str) -> None:
+    with pytest.raises(fi.FastIndexError, match=message):
+        fi.named_layout(name)
+
+
+def test_wrong_logical_orders() -> None:
+    with pytest.raises(fi.FastIndexError, match="must have the letters"):
+        fi.named_layout("NHWC", logical="NHW")
+    with pytest.raises(fi.FastIndexError, match="one letter for each"):
+        fi.layout_name(fi.Shape("f32", (2, 3)), logical="NHWC")
+    with pytest.raises(fi.FastIndexError, match="give element_type"):
+        fi.named_layout("TPU")
+
+
+NAMELESS = [
+    "f32[32,32,32,32]{3,2,1,0:T(3,2)(2,1)}", "f32[32,32]{1,0:T(*,8)}", "f32[32,32]{1,0:L(64)}", "f32[3,5]",
+    "f32[32,32]{1,0:PAD(40,40)}", "f32[]", "f32[4]", "f32[8]{0:T(3)(2)}", "f32[32,32]{1,0:T(2,2)(2,1,1,1)(2)}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NAMELESS)
+def test_layouts_without_a_name(text: str) -> None:
+    assert fi.layout_name(fi.Shape.parse(text)) is None
+
+
+def test_defaults_of_the_tpu_compiler() -> None:
+    """523 layouts that libtpu gave parameters on v4, v5e and v6e; see data/hlo/generate.py."""
+    assert len(TPU_LAYOUTS) > 500
+    assert len({shape.split("[")[0] for shape in TPU_LAYOUTS}) >= 8
+    for text in TPU_LAYOUTS:
+        shape = fi.Shape.parse(text)
+        assert tpu_layout(shape.element_type, shape.dimensions) == shape.layout, text
+        assert fi.named_layout("TPU", shape.element_type, shape.dimensions) == shape.layout
+        assert fi.layout_name(shape) == "TPU"
+
+
+@pytest.mark.parametrize(
+    ("element_type", "dimensions", "tiles"),
+    [
+        ("f32", (1024, 1024), "(8,128)"), ("bf16", (1024, 1024), "(8,128)(2,1)"), ("s8", (24, 1000), "(8,128)(4,1)"),
+        ("bf16", (5000,), "(1024)(128)(2,1)"), ("f32", (5000,), "(1024)"), ("f32", (), "(128)"),
+        ("s4", (8, 256), "(8,128)(8,1)"),
+    ],
+)  # fmt: skip
+def test_tpu_tiles_by_element_type(element_type: str, dimensions: tuple[int, ...], tiles: str) -> None:
+    assert f":T{tiles}" in str(fi.named_layout("tpu", element_type, dimensions))

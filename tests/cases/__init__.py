@@ -1,0 +1,1 @@
+"""What tests run on: random shapes, texts, nests, and lists of cases."""

@@ -1,0 +1,120 @@
+"""The demo checks itself, and sees what is wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastindex as fi
+import fastindex.cuda
+from fastindex.cli import demo
+
+
+def run(rows: int = 300, columns: int = 500) -> tuple[bool, str]:
+    lines: list[str] = []
+    passed = demo.run_demo(lines.append, rows=rows, columns=columns, indices=1000)
+    return passed, "\n".join(lines)
+
+
+def test_the_demo_passes() -> None:
+    passed, text = run()
+    assert passed
+    assert text.count("ok   ") == 4
+    assert "WRONG" not in text
+    for part in ("bf16[300,500]{1,0:T(8,128)(2,1)}", "GB/s", "of a copy", "x NumPy", "ms", "1,000 indices to slots"):
+        assert part in text
+
+
+def test_the_size_is_256_mebibytes() -> None:
+    shape = fi.Shape("bf16", (demo.ROWS, demo.COLUMNS))
+    assert 2**28 <= shape.nbytes < 1.001 * 2**28
+    assert demo.ROWS % 8
+    assert demo.COLUMNS % 128
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(8, 128), (9, 129), (1, 1), (16, 100)])
+def test_other_sizes(rows: int, columns: int) -> None:
+    assert run(rows, columns)[0]
+
+
+def spoil(original: Any, change: Any) -> Any:
+    def spoiled(*arguments: Any, **options: Any) -> Any:
+        result = original(*arguments, **options)
+        change(result)
+        return result
+
+    return spoiled
+
+
+class SpoiledPlan:
+    def __init__(self, plan: Any, spoiled: bool) -> None:
+        self.plan, self.spoiled = plan, spoiled
+
+    def __call__(self, buffer: Any, out: Any = None) -> Any:
+        result = self.plan(buffer, out)
+        if self.spoiled:
+            result.view(np.uint8)[-1] ^= 1
+        return result
+
+
+@pytest.mark.parametrize("direction", ["to", "back"])
+def test_a_wrong_byte_shows(monkeypatch: pytest.MonkeyPatch, direction: str) -> None:
+    original = demo.plan_relayout
+
+    def plan(source: Any, destination: Any) -> SpoiledPlan:
+        found = original(source, destination)
+        tiled = bool(found.destination.layout.tiles)
+        return SpoiledPlan(found, tiled == (direction == "to"))
+
+    monkeypatch.setattr(demo, "plan_relayout", plan)
+    passed, text = run()
+    assert not passed
+    assert "WRONG" in text
+
+
+@pytest.mark.parametrize("name", ["linear_index", "multi_index"])
+def test_a_wrong_index_shows(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def change(result: Any) -> None:
+        part = result[-1] if isinstance(result, tuple) else result
+        if np.ndim(part) and len(part) > 500:
+            part[500] += 1
+
+    monkeypatch.setattr(demo, name, spoil(getattr(demo, name), change))
+    passed, text = run()
+    assert not passed
+    assert text.count("WRONG") >= 1
+
+
+SIMULATED = """
+import sys
+from pathlib import Path
+import numpy as np
+from fastindex.cli.commands import main
+from fastindex.cli.demo import Gpu, run_demo
+assert run_demo(lambda line: None, Gpu(), 9, 130, 20)
+folder = Path(sys.argv[1])
+np.arange(35, dtype=np.uint16).tofile(folder / "a")
+shapes = ["--from", "u16[5,7]", "--to", "u16[5,7]{0,1}"]
+main(["relayout", str(folder / "a"), str(folder / "b"), *shapes, "--device", "cuda"], standalone_mode=False)
+expected = np.arange(35, dtype=np.uint16).reshape(5, 7).T
+assert np.array_equal(np.fromfile(folder / "b", np.uint16).reshape(7, 5), expected)
+"""
+
+
+def test_on_the_simulated_gpu(tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(Path(demo.__file__).parents[2])}
+    command = [sys.executable, "-c", SIMULATED, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(fastindex.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu() -> None:
+    with pytest.raises(fi.FastIndexError, match="no kernel can run on the GPU"):
+        demo.Gpu()

@@ -1,0 +1,224 @@
+"""What is on the GPU and what is not, and what an array in GPU memory looks like: all that needs no GPU to be asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fastindex as fi
+import fastindex.cuda
+from fastindex.cuda import arrays as cuda_arrays
+from fastindex.cuda.arrays import (
+    DeviceArray,
+    as_device_array,
+    contiguous_strides,
+    dlpack_dtype,
+    dlpack_tensor,
+    is_cuda_array,
+    new_device_array,
+    on_gpu,
+    require_one_device,
+    require_writable,
+    stream_handle,
+)
+
+
+class Exported:
+    """What a library shows of an array in GPU memory, by the CUDA Array Interface."""
+
+    def __init__(self, **interface: Any) -> None:
+        self.__cuda_array_interface__ = interface
+
+
+class OnDevice:
+    """What a library shows of an array by DLPack: where it is."""
+
+    def __init__(self, kind: int) -> None:
+        self._kind = kind
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._kind, 0
+
+
+HOST = [
+    np.zeros(3),
+    np.float32(1),
+    np.int64(1),
+    5,
+    True,
+    [1, 2],
+    (1, 2),
+    range(3),
+    b"abc",
+    memoryview(b"abc"),
+    None,
+    "x",
+]
+
+
+@pytest.mark.parametrize("value", HOST, ids=lambda value: type(value).__name__)
+def test_what_is_on_the_host(value: Any) -> None:
+    assert not is_cuda_array(value)
+    assert not on_gpu(value)
+    assert not on_gpu((value, value))
+
+
+def test_what_is_on_the_gpu() -> None:
+    exported = Exported(shape=(3,), typestr="<i8", data=(4096, False), version=3)
+    assert is_cuda_array(exported)
+    assert on_gpu((np.zeros(3), exported))
+    assert is_cuda_array(OnDevice(2))
+    assert is_cuda_array(OnDevice(13))
+    assert not is_cuda_array(OnDevice(1))
+
+
+def test_a_host_array_does_not_travel() -> None:
+    with pytest.raises(TypeError, match=r"x is on the host \(ndarray\).*nothing travels by itself"):
+        as_device_array(np.zeros(3), "x")
+
+
+def test_streams_are_for_cuda_arrays() -> None:
+    with pytest.raises(fi.FastIndexError, match="stream is for CUDA arrays"):
+        fi.linear_index("f32[3]", ([0],), stream=7)
+    with pytest.raises(fi.FastIndexError, match="stream is for CUDA arrays"):
+        fi.unpack(np.zeros(3, np.uint8), "u8[3]", stream=7)
+    with pytest.raises(fi.FastIndexError, match="stream is for CUDA arrays"):
+        fi.plan_relayout("u8[3]", "u8[3]")(np.zeros(3, np.uint8), stream=7)
+
+
+# DLPack
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16", "?"])
+def test_dlpack(dtype: str) -> None:
+    """The tensor in a capsule is read as NumPy wrote it."""
+    array = np.zeros((3, 4, 5), dtype)[::2, :, 1:]
+    capsule = array.__dlpack__()
+    tensor = dlpack_tensor(capsule)
+    assert dlpack_dtype(tensor.code, tensor.bits) == array.dtype
+    assert (tensor.ndim, tensor.lanes, tensor.device_type) == (3, 1, 1)
+    assert [tensor.shape[i] for i in range(3)] == [2, 4, 4]
+    assert [tensor.strides[i] * array.itemsize for i in range(3)] == list(array.strides)
+    assert tensor.data + tensor.byte_offset == array.ctypes.data
+
+
+def test_dlpack_of_types_that_numpy_lacks() -> None:
+    assert dlpack_dtype(4, 16) == ml_dtypes.bfloat16
+    assert dlpack_dtype(10, 8) == ml_dtypes.float8_e4m3fn
+    assert dlpack_dtype(12, 8) == ml_dtypes.float8_e5m2
+    assert dlpack_dtype(3, 64) is None
+
+
+# Descriptions
+
+
+def described(
+    address: int = 4096, shape: tuple[int, ...] = (4,), strides: tuple[int, ...] = (8,), device: int = 0, **rest: Any
+) -> DeviceArray:
+    values = {"stream": 0, "library": "numba", "read_only": False, "owner": None, **rest}
+    return DeviceArray(address, shape, strides, np.dtype(np.int64), device, **values)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "contiguous", "extent"),
+    [
+        ((4,), (8,), True, (0, 32)),
+        ((4,), (16,), False, (0, 56)),
+        ((4,), (-8,), False, (-24, 8)),
+        ((2, 3), (24, 8), True, (0, 48)),
+        ((2, 3), (8, 16), False, (0, 48)),
+        ((2, 1), (8, 99), True, (0, 16)),
+        ((0, 3), (8, 8), True, (0, 0)),
+        ((), (), True, (0, 8)),
+        ((3,), (0,), False, (0, 8)),
+    ],
+)
+def test_extent(shape: tuple[int, ...], strides: tuple[int, ...], contiguous: bool, extent: tuple[int, int]) -> None:
+    array = described(4096, shape, strides)
+    assert array.is_contiguous == contiguous
+    assert array.extent == (4096 + extent[0], 4096 + extent[1])
+
+
+def test_contiguous_strides() -> None:
+    assert contiguous_strides((2, 3, 4), 8) == np.zeros((2, 3, 4)).strides
+    assert contiguous_strides((), 8) == ()
+
+
+def test_entries_along_the_first_dimension() -> None:
+    entry = described(4096, (2, 3), (24, 8))[1]
+    assert (entry.address, entry.shape, entry.strides) == (4120, (3,), (8,))
+
+
+def test_outputs() -> None:
+    out = described(4096)
+    require_writable(out, (described(4096 + 32),))
+    with pytest.raises(fi.FastIndexError, match="out overlaps the input"):
+        require_writable(out, (described(4096 + 24),))
+    with pytest.raises(fi.FastIndexError, match="out is read-only"):
+        require_writable(described(read_only=True), ())
+
+
+def test_one_device() -> None:
+    assert require_one_device((described(device=1), described(device=1))) == 1
+    with pytest.raises(fi.FastIndexError, match=r"one GPU.*\[0, 2\]"):
+        require_one_device((described(device=2), described(device=0)))
+
+
+class TorchStream:
+    cuda_stream = 11
+
+
+class CupyStream:
+    ptr = 12
+
+
+class CoreStream:
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, 13
+
+
+@pytest.mark.parametrize(
+    ("stream", "handle"), [(None, 5), (7, 7), (0, 0), (TorchStream(), 11), (CupyStream(), 12), (CoreStream(), 13)]
+)
+def test_stream_handles(stream: Any, handle: int) -> None:
+    assert stream_handle(stream, (described(stream=5), described(stream=6))) == handle
+
+
+def test_no_stream() -> None:
+    with pytest.raises(TypeError, match="stream must be a CUDA stream or its handle, got str"):
+        stream_handle("default", (described(),))
+
+
+# Without a GPU
+
+
+@pytest.mark.skipif(fastindex.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_a_call_says_why() -> None:
+    reason = fastindex.cuda.why_unavailable()
+    assert reason is not None
+    exported = Exported(shape=(3,), typestr="<i8", data=(4096, False), version=3)
+    with pytest.raises(fi.FastIndexError, match="no kernel can run on the GPU: "):
+        fi.linear_index("f32[3]", (exported,))
+    with pytest.raises(fi.FastIndexError, match="no kernel can run on the GPU: "):
+        fi.unpack(exported, "u8[24]")
+    with pytest.raises(fi.FastIndexError, match="no kernel can run on the GPU: "):
+        fastindex.cuda.device_name()
+    with pytest.raises(fi.FastIndexError, match="no kernel can run on the GPU: "):
+        fastindex.cuda.relayout_through_device(b"", "f32[0]", "f32[0]")
+
+
+def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(shape: Any, dtype: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(cuda_arrays, "_new_numba", full)
+    with pytest.raises(fi.DeviceMemoryError, match="the GPU has no room for 80 bytes more"):
+        new_device_array(described(), (10,), np.int64, 0)
+
+
+def test_memory_errors_are_both() -> None:
+    assert issubclass(fi.DeviceMemoryError, MemoryError)
+    assert issubclass(fi.DeviceMemoryError, fi.FastIndexError)

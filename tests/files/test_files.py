@@ -1,0 +1,323 @@
+"""Files: what they hold, and that a target appears whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fastindex as fi
+from fastindex.files.reading import Bytes, open_input, stored_array, stored_buffer
+from fastindex.files.writing import OutputFile, header_for, npy_header, write_file
+
+
+def scratch(nbytes: int) -> Bytes:
+    return np.empty(nbytes, np.uint8)
+
+
+def array_in(path: Path, text: str) -> np.ndarray:
+    """The logical array that a file holds for a shape, in the order of its dimensions."""
+    shape = fi.Shape.parse(text)
+    data, plain = stored_array(open_input(str(path)), shape, scratch)
+    values = data.view(shape.element_type.numpy_dtype)
+    order = plain.layout.minor_to_major
+    if order == tuple(range(shape.rank)):
+        return values.reshape(shape.dimensions, order="F")
+    return values.reshape(shape.dimensions)
+
+
+# Reading
+
+
+@pytest.mark.parametrize("fortran", [False, True])
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<i8", ">u2", "|b1", "<c8", ">c16", "<f2"])
+def test_a_numpy_file_of_a_numpy_type(tmp_path: Path, dtype: str, fortran: bool) -> None:
+    numbers = np.arange(24).reshape(2, 3, 4) % 7
+    array = (numbers % 2 == 0 if dtype == "|b1" else numbers).astype(dtype)
+    np.save(tmp_path / "a.npy", np.asfortranarray(array) if fortran else array)
+    element_type = fi.ElementType.from_numpy_dtype(array.dtype)
+    np.testing.assert_array_equal(array_in(tmp_path / "a.npy", f"{element_type}[2,3,4]"), array)
+
+
+@pytest.mark.parametrize("name", ["bf16", "f8e4m3fn", "f8e5m2", "s4", "u4", "s2", "f4e2m1fn"])
+def test_a_numpy_file_of_a_type_that_numpy_does_not_name(tmp_path: Path, name: str) -> None:
+    dtype = fi.ElementType.of(name).numpy_dtype
+    array = np.array([[0, 1, -2], [1, 0, 1]]).astype(np.float32 if name != "u4" else np.uint8).astype(dtype)
+    np.save(tmp_path / "a.npy", array)
+    found = array_in(tmp_path / "a.npy", f"{name}[2,3]")
+    assert found.dtype == dtype
+    assert found.tobytes() == array.tobytes()
+    # What is written can be loaded, as bits without a name.
+    (tmp_path / "b.npy").write_bytes(npy_header(dtype, array.shape) + array.tobytes())
+    loaded = np.load(tmp_path / "b.npy")
+    assert loaded.dtype == np.dtype(f"V{dtype.itemsize}")
+    np.testing.assert_array_equal(loaded.view(dtype), array)
+
+
+def test_bits_as_unsigned_integers(tmp_path: Path) -> None:
+    array = np.array([1.5, -2.0, 0.1], ml_dtypes.bfloat16)
+    np.save(tmp_path / "a.npy", array.view(np.uint16))
+    np.testing.assert_array_equal(array_in(tmp_path / "a.npy", "bf16[3]"), array)
+    np.save(tmp_path / "a.npy", array.view(np.uint16).astype(">u2"))
+    np.testing.assert_array_equal(array_in(tmp_path / "a.npy", "bf16[3]"), array)
+
+
+@pytest.mark.parametrize(("name", "values"), [("s4", range(-8, 8)), ("u4", range(16)), ("s2", range(-2, 2))])
+def test_small_integers_in_bytes(tmp_path: Path, name: str, values: range) -> None:
+    dtype = fi.ElementType.of(name).numpy_dtype
+    numbers = np.array(values)
+    np.save(tmp_path / "a.npy", numbers.astype(np.int8))
+    assert array_in(tmp_path / "a.npy", f"{name}[{len(values)}]").tobytes() == numbers.astype(dtype).tobytes()
+    for outside in (values.start - 1, values.stop):
+        np.save(tmp_path / "a.npy", np.array([0, outside], np.int8))
+        with pytest.raises(fi.FastIndexError, match=rf"{outside}; {name} goes from {values.start} to"):
+            array_in(tmp_path / "a.npy", f"{name}[2]")
+
+
+def test_raw_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "raw.bin"
+    np.arange(6, dtype=np.float32).tofile(path)
+    np.testing.assert_array_equal(array_in(path, "f32[2,3]"), np.arange(6).reshape(2, 3))
+    shape = fi.Shape.parse("f32[5]{0:T(2)}")
+    assert stored_buffer(open_input(str(path)), shape, scratch).tobytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<u1", "<i1", "V1"])
+def test_buffers_in_numpy_files(tmp_path: Path, dtype: str) -> None:
+    values = np.arange(6, dtype=np.float32)
+    stored = values.astype(dtype) if dtype[1:] == "f4" else values.view(np.uint8).view(dtype)
+    np.save(tmp_path / "a.npy", stored)
+    found = stored_buffer(open_input(str(tmp_path / "a.npy")), fi.Shape.parse("f32[5]{0:T(2)}"), scratch)
+    assert found.tobytes() == values.tobytes()
+
+
+def test_empty_arrays(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((0, 3), np.float32))
+    assert array_in(tmp_path / "a.npy", "f32[0,3]").shape == (0, 3)
+    (tmp_path / "raw").touch()
+    assert array_in(tmp_path / "raw", "f32[0,3]").shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("stored", "text", "error", "message"),
+    [
+        (np.zeros((2, 3), np.float64), "f32[2,3]", TypeError, "float64.*needs float32; convert it first"),
+        (
+            np.zeros((2, 3), np.float32),
+            "bf16[2,3]",
+            TypeError,
+            "needs bfloat16 .V2 in a .npy file, or its bits as uint16",
+        ),
+        (np.zeros((2, 3), np.int16), "bf16[2,3]", TypeError, "int16"),
+        (np.zeros((2, 3), np.uint32), "f32[2,3]", TypeError, "uint32"),
+        (np.zeros((3, 2), np.float32), "f32[2,3]", ValueError, r"\(3, 2\).*\(2, 3\)"),
+        (np.zeros(6, np.float32), "f32[2,3]", ValueError, r"\(6\).*\(2, 3\)"),
+        (np.zeros((2, 3), "V4"), "f32[2,3]", TypeError, "needs float32"),
+        (np.array([[None]]), "f32[1,1]", ValueError, "Python objects or records"),
+        (np.zeros(2, [("a", "f4")]), "f32[2]", ValueError, "Python objects or records"),
+    ],
+)
+def test_another_array_than_the_shape(
+    tmp_path: Path, stored: np.ndarray, text: str, error: type[Exception], message: str
+) -> None:
+    np.save(tmp_path / "a.npy", stored, allow_pickle=True)
+    with pytest.raises(error, match=message):
+        array_in(tmp_path / "a.npy", text)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is no .npy file"),
+        (b"\x93NUM", "is no .npy file"),
+        (b"nonsense, nothing else", "is no .npy file"),
+        (npy_header(np.dtype("f4"), (2, 3))[:40], "is no .npy file"),
+        (npy_header(np.dtype("f4"), (2, 3)) + bytes(23), "cut short: float32 of .2, 3. takes 24 bytes.*23 are there"),
+        (npy_header(np.dtype("f4"), (2**40, 2**40)), "cut short"),
+    ],
+)
+def test_files_that_are_no_numpy_files(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "a.npy").write_bytes(content)
+    with pytest.raises(fi.FastIndexError, match=message):
+        open_input(str(tmp_path / "a.npy"))
+
+
+def test_sizes_of_raw_files(tmp_path: Path) -> None:
+    path = tmp_path / "raw"
+    path.write_bytes(bytes(23))
+    with pytest.raises(fi.FastIndexError, match=r"takes 24 bytes .6 elements., .* has 23"):
+        array_in(path, "f32[2,3]")
+    with pytest.raises(fi.FastIndexError, match=r"takes 32 bytes .8 slots., .* has 23"):
+        stored_buffer(open_input(str(path)), fi.Shape.parse("f32[2,3]{1,0:T(2,2)}"), scratch)
+    path.write_bytes(npy_header(np.dtype("f4"), (2, 3)) + bytes(24))
+    with pytest.raises(fi.FastIndexError, match=r"whose name has to end in \.npy"):
+        array_in(path, "f32[2,3]")
+
+
+def test_a_buffer_has_one_dimension(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((2, 3), np.float32))
+    with pytest.raises(fi.FastIndexError, match="pack takes the array itself"):
+        stored_buffer(open_input(str(tmp_path / "a.npy")), fi.Shape.parse("f32[2,3]"), scratch)
+
+
+def test_what_is_no_regular_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        open_input(str(tmp_path / "nothing"))
+    with pytest.raises(IsADirectoryError):
+        open_input(str(tmp_path))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(fi.FastIndexError, match="no regular file"):
+        open_input(str(tmp_path / "pipe"))
+
+
+def test_released_pages_come_back(tmp_path: Path) -> None:
+    data = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8)
+    data.tofile(tmp_path / "raw")
+    file = open_input(str(tmp_path / "raw"))
+    with OutputFile(str(tmp_path / "out"), len(data)) as output:
+        output.data[:] = file.data
+        file.release()
+        output.release()
+        np.testing.assert_array_equal(file.data, data)
+        np.testing.assert_array_equal(output.data, data)
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "out", np.uint8), data)
+
+
+# Writing
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("dimensions", [(), (0,), (3,), (2, 3)])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, ml_dtypes.int4, np.bool_])
+def test_headers_are_those_of_numpy(tmp_path: Path, dtype: type, dimensions: tuple[int, ...]) -> None:
+    array = np.zeros(dimensions, dtype)
+    np.save(tmp_path / "a.npy", array)
+    content = (tmp_path / "a.npy").read_bytes()
+    assert npy_header(array.dtype, dimensions) + array.tobytes() == content
+
+
+def test_a_name_tells_what_a_file_is() -> None:
+    dtype = np.dtype("f4")
+    assert header_for("a.npy", dtype, (2,)) == npy_header(dtype, (2,))
+    assert header_for("a.bin", dtype, (2,)) == b""
+
+
+def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
+    target = tmp_path / "out.bin"
+    with OutputFile(str(target), 3, b"head") as output:
+        assert not target.exists()
+        output.data[:] = (1, 2, 3)
+    assert target.read_bytes() == b"head\1\2\3"
+    assert names(tmp_path) == ["out.bin"]
+    write_file(str(target), b"")
+    assert target.read_bytes() == b""
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_an_error_leaves_what_was_there(tmp_path: Path, error: type[BaseException]) -> None:
+    target = tmp_path / "out.bin"
+    target.write_bytes(b"before")
+
+    def fail() -> None:
+        with OutputFile(str(target), 3) as output:
+            output.data[:] = 1
+            output.scratch(100)[:] = 2
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert target.read_bytes() == b"before"
+    assert names(tmp_path) == ["out.bin"]
+
+
+def test_modes_and_links_stay(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "target").write_bytes(b"before")
+    (folder / "target").chmod(0o640)
+    (tmp_path / "link").symlink_to(folder / "target")
+    write_file(str(tmp_path / "link"), b"after")
+    assert (tmp_path / "link").is_symlink()
+    assert (folder / "target").read_bytes() == b"after"
+    assert stat.S_IMODE((folder / "target").stat().st_mode) == 0o640
+    before = os.umask(0o027)
+    try:
+        write_file(str(tmp_path / "new"), b"x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+    assert names(folder) == ["target"]
+
+
+def test_targets_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        write_file(str(tmp_path), b"x")
+    with pytest.raises(fi.FastIndexError, match="no regular file"):
+        write_file("/dev/null", b"x")
+    with pytest.raises(FileNotFoundError) as caught:
+        write_file(str(tmp_path / "nothing" / "x"), b"x")
+    assert caught.value.filename == str(tmp_path / "nothing" / "x")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        write_file(str(tmp_path / "file" / "x"), b"x")
+    write_file(str(tmp_path / ("n" * 250)), b"x")
+
+
+@contextmanager
+def most_bytes_of_a_file(limit: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_no_room_shows_at_the_start(tmp_path: Path) -> None:
+    target = tmp_path / "out.bin"
+    target.write_bytes(b"before")
+    with most_bytes_of_a_file(1 << 20), pytest.raises(OSError, match="takes 2097152 bytes"):
+        OutputFile(str(target), 2 << 20).__enter__()
+    with most_bytes_of_a_file(1 << 20), OutputFile(str(target), 4) as output:
+        with pytest.raises(OSError, match="2097152 bytes of work space"):
+            output.scratch(2 << 20)
+        output.data[:] = 5
+    assert target.read_bytes() == b"\5\5\5\5"
+    assert names(tmp_path) == ["out.bin"]
+
+
+@pytest.mark.parametrize("call", ["posix_fallocate", "fsync", "replace"])
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    target = tmp_path / "out.bin"
+    target.write_bytes(b"before")
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(OSError, match=r"No space left on device; it takes 7 bytes, .* are free") as caught:
+        write_file(str(target), b"content")
+    assert caught.value.filename == str(target)
+    assert target.read_bytes() == b"before"
+    assert names(tmp_path) == ["out.bin"]
+
+
+def test_a_file_system_that_cannot_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    content = bytes(range(256)) * (5 << 12) + b"end"
+    write_file(str(tmp_path / "out"), content)
+    assert (tmp_path / "out").read_bytes() == content

@@ -1,0 +1,118 @@
+"""JAX's arrays and layouts; `test_interop.py` runs this file in a process of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax.experimental.layout import Format
+from jax.experimental.layout import Layout as JaxLayout
+
+import fastindex as fi
+from fastindex.cuda.arrays import dlpack_dtype, dlpack_tensor, is_cuda_array
+from fastindex.interop.layouts import layout_from_jax
+from tests.oracles import reference
+from tests.oracles.array_places import order_of
+
+
+def test_jax_arrays_in_any_order() -> None:
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
+    for order in itertools.permutations(range(3)):
+        x = jax.device_put(jnp.arange(24.0).reshape(2, 3, 4), Format(JaxLayout(order), sharding))
+        shape = fi.Shape.from_jax(x)
+        assert order_of(shape) == order[::-1]
+        buffer = np.frombuffer(ctypes.string_at(x.unsafe_buffer_pointer(), shape.nbytes), np.float32)
+        slow = reference.parse(str(shape))
+        host = np.asarray(x)
+        for index in itertools.product(range(2), range(3), range(4)):
+            assert buffer[reference.linear_index(slow, index)] == host[index]
+        assert fi.Shape.from_jax(x.format, (2, 3, 4), "f32") == shape
+
+
+def test_jax_keeps_int4_packed() -> None:
+    x = jax.jit(lambda a: a + 0)(jnp.array([1, 2, 3, 4, 5], jnp.int4))
+    shape = fi.Shape.from_jax(x)
+    assert str(shape) == "s4[5]{0:E(4)}"
+    expected = reference.pack(reference.parse(str(shape)), {(i,): i + 1 for i in range(5)})
+    found = ctypes.string_at(x.unsafe_buffer_pointer(), len(expected))
+    assert found[:2] == expected[:2]
+    assert found[2] & 15 == expected[2] & 15
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{1,0}", "{0,1:T(8,128)}", "{1,0:T(8,128)(2,1)}", "{2,0,1:T(4,128)(4,1)}", "{0:T(1024)(128)(8,1)E(4)}", "{}"],
+)
+def test_JaxLayouts_both_ways(text: str) -> None:
+    layout = fi.Layout.parse(text) if text != "{}" else fi.Layout()
+    shape = fi.Shape("f32" if "E" not in text else "s4", (8,) * layout.rank, layout)
+    there = shape.to_jax()
+    assert isinstance(there, JaxLayout)
+    assert there.major_to_minor == layout.minor_to_major[::-1]
+    assert there.tiling == layout.tiles
+    assert layout_from_jax(there) == layout
+    assert fi.Shape.from_jax(there, shape.dimensions, shape.element_type) == shape
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("{1,0:PAD(9,9)}", "padded_dimensions"), ("{1,0:PV(one)}", "padding_value"), ("{1,0:T(*,4)}", r"\*"),
+        ("{1,0:L(4)}", "L"), ("{1,0:E(64)}", "E"), ("{1,0:S(1)}", "S"), ("{1,0:SC(0:4)}", "SC"), ("{1,0:M(8)}", "M"),
+        ("{1,0:D(D,C)}", "D"),
+    ],
+)  # fmt: skip
+def test_what_JaxLayouts_would_lose(text: str, name: str) -> None:
+    with pytest.raises(fi.UnsupportedError, match=f"have no {name}"):
+        fi.Shape.parse(f"f32[8,8]{text}").to_jax()
+
+
+def test_jax_refusals() -> None:
+    with pytest.raises(fi.UnsupportedError, match="compiler chooses"):
+        fi.Shape.from_jax(Format(JaxLayout.AUTO), (3,), "f32")
+    with pytest.raises(fi.UnsupportedError, match="compiler chooses"):
+        fi.Shape.from_jax(jax.ShapeDtypeStruct((3, 5), jnp.float32))
+    with pytest.raises(fi.FastIndexError, match="give dimensions"):
+        fi.Shape.from_jax(JaxLayout((1, 0)))
+
+
+def test_sharded_jax_arrays_are_refused() -> None:
+    """Two devices on one CPU need a process of their own."""
+    program = """
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+import jax, jax.numpy as jnp
+import fastindex as fi
+mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+x = jax.device_put(jnp.zeros((4, 6)), split)
+try:
+    fi.Shape.from_jax(x)
+except fi.UnsupportedError as error:
+    print(error)
+print(fi.Shape.from_jax(x.addressable_shards[0].data))
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "addressable_shards" in found.stdout
+    assert found.stdout.splitlines()[-1] == "f32[2,6]{1,0}"
+
+
+def test_arrays_are_taken_where_numpy_s_are() -> None:
+    x = jnp.arange(15, dtype=jnp.bfloat16).reshape(3, 5)
+    text = "bf16[3,5]{1,0:T(2,2)}"
+    assert np.array_equal(fi.unpack(fi.pack(x, text), text), np.asarray(x))
+    assert list(fi.linear_index(text, (jnp.array([1, 2]), jnp.array([1, 2])))) == [3, 16]
+
+
+def test_host_arrays_as_the_gpu_functions_see_them() -> None:
+    array = jax.device_put(np.zeros((2, 3), ml_dtypes.bfloat16), jax.devices("cpu")[0])
+    assert not is_cuda_array(array)
+    tensor = dlpack_tensor(array.__dlpack__())
+    assert dlpack_dtype(tensor.code, tensor.bits) == ml_dtypes.bfloat16

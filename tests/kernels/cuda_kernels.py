@@ -1,0 +1,68 @@
+"""Every GPU kernel there is, by name, for the tests that compile them."""
+
+from __future__ import annotations
+
+from fastindex.cuda.index_programs import forms_of
+from fastindex.kernels.cuda.copies import bits_kernel, copy_kernel, fill_kernel, weave_kernel
+from fastindex.kernels.cuda.device import Kernel
+from fastindex.kernels.cuda.index_kernel import COUNTED, InputForm, KernelForm, index_kernel
+from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, staged_kernel, transpose_kernel
+from fastindex.lowering.cuda_launches import NARROW_TILES, SCALAR_TILES, SHORT_TILES, STAGE_BYTES, VECTOR_TILES
+from fastindex.lowering.index_form import IndexProgram
+from fastindex.lowering.index_program import conversion_program, linear_program, multi_program, tile_program
+from fastindex.shapes.shape import Shape
+
+WIDTHS = (1, 2, 4, 8, 16)
+VECTORS = ", 16 bytes at once"
+
+TILED = Shape.parse("bf16[4096,4096]{1,0:T(8,128)(2,1)}")
+RAGGED = Shape.parse("f32[20,21,22,23,24]{4,3,2,1,0:T(*,*,2,*,3)}")
+LARGE = Shape.parse("u8[100003,100019]{1,0:T(8,128)(4,1)}")
+PLAIN = Shape.parse("f32[16,17,18,19,20,21]")
+
+
+def every_kernel() -> dict[str, Kernel]:
+    found: dict[str, Kernel] = {}
+    for width in WIDTHS:
+        found[f"copy {width}"] = copy_kernel(width)
+        found[f"fill {width}"] = fill_kernel(width)
+        found[f"transpose {width}{VECTORS}"] = transpose_kernel(width, *VECTOR_TILES[width])
+        found[f"transpose {width}, few rows{VECTORS}"] = transpose_kernel(width, *SHORT_TILES[width])
+        found[f"transpose {width}, few columns{VECTORS}"] = transpose_kernel(width, *NARROW_TILES[width])
+        found[f"transpose elements {width}"] = scalar_transpose_kernel(width, *SCALAR_TILES[width])
+    for apart in (False, True):
+        for width in (1, 2):
+            found[f"{'part' if apart else 'weave'} {width}{VECTORS}"] = weave_kernel(width, apart)
+        for width in (1, 2, 4, 8):
+            name = f"{'unstage' if apart else 'stage'} {width}"
+            found[name] = staged_kernel(width, apart, False, STAGE_BYTES)
+            found[name + VECTORS] = staged_kernel(width, apart, True, STAGE_BYTES)
+    for bits in (1, 2, 4):
+        found[f"expand {bits}"], found[f"compress {bits}"] = bits_kernel(bits, True), bits_kernel(bits, False)
+    programs = {
+        "linear": linear_program(TILED),
+        "linear, rank 6": linear_program(PLAIN),
+        "multi": multi_program(TILED),
+        "multi, rank 6": multi_program(PLAIN),
+        "multi, joined": multi_program(RAGGED),
+        "multi, large": multi_program(LARGE),
+        "tile": tile_program(TILED, 1),
+    }
+    for name, program in programs.items():
+        found[name] = kernel_for(program)
+        found[f"{name}, marked and strided"] = kernel_for(program, mark=True, strided=True)
+    found["linear, wrapped"] = kernel_for(programs["linear"], InputForm(32, True, "wrap"))
+    found["linear, wrapped unsigned"] = kernel_for(programs["linear"], InputForm(64, False, "wrap"))
+    found["linear, clipped"] = kernel_for(programs["linear"], InputForm(8, False, "clip"))
+    found["linear, counted"] = kernel_for(programs["linear"], InputForm(COUNTED), strided=True)
+    for width in WIDTHS:
+        found[f"gather {width}"] = kernel_for(
+            conversion_program(RAGGED, Shape("f32", RAGGED.dimensions)), gathered=width
+        )
+    return found
+
+
+def kernel_for(program: IndexProgram, given: InputForm | None = None, **options: object) -> Kernel:
+    quotients, outputs, checks = forms_of(program)
+    inputs = (given or InputForm(64),) * len(program.input_bounds)
+    return index_kernel(KernelForm(inputs, quotients, outputs, checks, **options))  # type: ignore[arg-type]

@@ -1,0 +1,115 @@
+"""Run every kernel on arrays that begin, or end, at a page that may not be touched. A program of its own: it may die.
+
+Usage: fenced_relayouts.py first|last [touch]
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import mmap
+import sys
+
+import numpy as np
+
+from fastindex.lowering import passes as relayout_plan
+from fastindex.lowering.passes import Pass
+from tests.cases.relayout_cases import (
+    BITS,
+    WIDTHS,
+    Bytes,
+    bits_of_a_whole_buffer,
+    blocked_transposes,
+    every_case,
+    gather,
+    move,
+    narrow_transposes,
+    steps_of,
+)
+
+_PAGE = mmap.PAGESIZE
+_NO_ACCESS = 0
+
+
+class FencedMemory:
+    """Arrays whose first byte follows, or whose last byte is followed by, a page without access."""
+
+    def __init__(self, at_end: bool) -> None:
+        self._at_end = at_end
+        self._mprotect = ctypes.CDLL(None, use_errno=True).mprotect
+
+    def __call__(self, size: int, offset: int) -> Bytes:
+        inside = -(-max(size, 1) // _PAGE) * _PAGE
+        pages = np.frombuffer(mmap.mmap(-1, inside + 2 * _PAGE), np.uint8)
+        address = pages.__array_interface__["data"][0]
+        for fence in (address, address + _PAGE + inside):
+            if self._mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(_PAGE), _NO_ACCESS):
+                raise OSError(ctypes.get_errno(), "mprotect")
+        begin = _PAGE + (inside - size if self._at_end else 0)
+        return pages[begin : begin + size]
+
+    def array(self, array: np.typing.NDArray[np.int64]) -> np.typing.NDArray[np.int64]:
+        copied = self(array.nbytes, 0).view(np.int64).reshape(array.shape)
+        copied[...] = array
+        return copied
+
+    def step(self, step: Pass) -> Pass:
+        """The same pass with its tables between fences."""
+        tables = tuple(self.array(table) for table in step.tables)
+        return dataclasses.replace(
+            step, outer=self.array(step.outer), tables=tables, geometry=self.array(step.geometry)
+        )
+
+
+def _touch(memory: FencedMemory, at_end: bool) -> None:
+    array = memory(100, 0)
+    address = array.__array_interface__["data"][0]
+    ctypes.c_uint8.from_address(address + 100 if at_end else address - 1).value  # noqa: B018
+
+
+def _move_everything(memory: FencedMemory) -> int:
+    rng, count = np.random.default_rng(1), 0
+    for streamed in (False, True):
+        relayout_plan.STREAMED_BYTES = 0 if streamed else 1 << 60
+        cases = [case for k, case in enumerate(every_case(20)) if k % 5 == streamed or case.width > 4]
+        for case in cases:
+            steps = tuple(memory.step(step) for step in steps_of(case))
+            _expect_nothing(move(case, steps, memory, 1, (0, 0), rng))
+            count += 1
+    for width in WIDTHS:
+        for case in narrow_transposes(width, 22):
+            steps = tuple(memory.step(step) for step in steps_of(case))
+            _expect_nothing(move(case, steps, memory, 1, (0, 0), rng))
+            count += 1
+    for name in ("_ROW_BYTES", "_LEAST_ROW_BYTES", "_COLUMN_BYTES", "_ALIGNED_COLUMN_BYTES"):
+        setattr(relayout_plan, name, 512)
+    for width in WIDTHS:
+        for case in list(blocked_transposes(width, 21))[:: 1 + 4 // width]:
+            steps = tuple(memory.step(step) for step in steps_of(case))
+            _expect_nothing(move(case, steps, memory, 1, (0, 0), rng))
+            count += 1
+    for elements in (1, 7, 64, 65, 127, 200):
+        for width in WIDTHS[:5]:
+            _expect_nothing(gather(width, memory, rng, elements, 0))
+        for bits in BITS:
+            for kernel in ("expand all", "compress all"):
+                _expect_nothing(bits_of_a_whole_buffer(kernel, bits, memory, rng, elements, 0))
+    return count
+
+
+def _expect_nothing(found: str) -> None:
+    if found:
+        raise AssertionError(found)
+
+
+def main() -> None:
+    at_end = sys.argv[1] == "last"
+    memory = FencedMemory(at_end)
+    if "touch" in sys.argv[2:]:
+        _touch(memory, at_end)
+    else:
+        print(_move_everything(memory))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""Every GPU kernel in Numba's simulator, against the slow reference; `test_cuda_simulator` runs this in a process.
+
+The simulator refuses what a GPU would refuse or do wrong: misaligned accesses, and accesses outside the arrays of a
+call.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import cuda
+
+import fastindex as fi
+import fastindex.cuda
+from fastindex.kernels.cuda.device import SIMULATED
+from tests.cases import strategies
+from tests.cases.gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
+from tests.kernels import gpu_package
+from tests.kernels.gpu_package import to_gpu, to_host
+from tests.oracles import reference
+from tests.oracles.comparison import (
+    differences_in_conversion,
+    differences_in_indices,
+    differences_in_packing,
+    differences_in_relayout,
+    differences_in_tiles,
+)
+
+assert SIMULATED, "run this with NUMBA_ENABLE_CUDASIM=1"
+
+
+def test_the_simulator_is_a_device() -> None:
+    assert fastindex.cuda.is_available()
+    assert fastindex.cuda.why_unavailable() is None
+
+
+@pytest.mark.parametrize(("source", "destination"), RELAYOUTS)
+def test_relayouts(source: str, destination: str) -> None:
+    first, second = reference.parse(source), reference.parse(destination)
+    assert differences_in_relayout(first, second, 1, package=gpu_package) == []
+
+
+@pytest.mark.parametrize("first", strategies.seeds(20)[::10])
+def test_random_shapes(first: int) -> None:
+    for seed in range(first, first + 10):
+        source, destination = strategies.random_pair(seed)
+        assert differences_in_packing(source, seed, package=gpu_package) == [], f"seed {seed}"
+        assert differences_in_relayout(source, destination, seed, package=gpu_package) == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_indices(text: str) -> None:
+    shape = reference.parse(text)
+    assert differences_in_indices(shape, package=gpu_package) == []
+    assert differences_in_tiles(shape, package=gpu_package) == []
+    assert differences_in_conversion(shape, reference.parse(text[: text.index("]") + 1]), package=gpu_package) == []
+
+
+@pytest.mark.parametrize("text", LARGE_SHAPES)
+def test_indices_beyond_32_bits(text: str) -> None:
+    """Spot checks against the definition where divisions are wide."""
+    shape = reference.parse(text)
+    rng = np.random.default_rng(1)
+    indices = [tuple(int(rng.integers(size)) for size in shape.dimensions) for _ in range(40)]
+    indices += [tuple(size - 1 for size in shape.dimensions), (0,) * len(shape.dimensions)]
+    slots = [reference.linear_index(shape, index) for index in indices]
+    columns = tuple(np.array(column) for column in zip(*indices, strict=True))
+    assert gpu_package.linear_index(text, columns).tolist() == slots
+    back = gpu_package.multi_index(text, np.array(slots))
+    assert [tuple(map(int, index)) for index in zip(*back, strict=True)] == indices
+
+
+# Index functions: kinds of input
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize("mode", ["wrap", "clip"])
+def test_dtypes_and_modes(dtype: str, mode: str) -> None:
+    limits = np.iinfo(dtype)
+    values = np.array([limits.min, limits.max, 0, 2, 3, 5, 100, limits.max - 1], dtype)
+    indices = (values, values[::-1].copy())
+    expected = fi.linear_index("f32[3,5]{1,0:T(2,2)}", indices, mode)
+    assert gpu_package.linear_index("f32[3,5]{1,0:T(2,2)}", indices, mode=mode).tolist() == expected.tolist()
+
+
+def test_strides_and_broadcasting() -> None:
+    rows = np.arange(24).reshape(4, 6) % 3
+    columns = np.arange(6) % 5
+    expected = fi.linear_index("f32[3,5]{1,0:T(2,2)}", (rows[::2, ::-1], columns))
+    found = fi.linear_index("f32[3,5]{1,0:T(2,2)}", (to_gpu(rows)[::2, ::-1], to_gpu(columns)))
+    assert to_host(found).tolist() == expected.tolist()
+    found = fi.linear_index("f32[3,5]{1,0:T(2,2)}", (to_gpu(rows), 4))
+    assert to_host(found).tolist() == fi.linear_index("f32[3,5]{1,0:T(2,2)}", (rows, 4)).tolist()
+    found = fi.linear_index("f32[3,5]{1,0:T(2,2)}", (to_gpu(rows[:, :5].copy()), range(4, -1, -1)))
+    assert to_host(found).tolist() == fi.linear_index("f32[3,5]{1,0:T(2,2)}", (rows[:, :5], range(4, -1, -1))).tolist()
+    whole = np.array([[0, 1, 2], [4, 3, 2]])
+    assert to_host(fi.linear_index("f32[3,5]", to_gpu(whole))).tolist() == [4, 8, 12]
+
+
+def test_out() -> None:
+    out = cuda.device_array((4, 3), np.int64)
+    out[:] = -7
+    target = out[:, 1]
+    result = fi.linear_index("f32[3,5]", (to_gpu(np.array([0, 1, 2, 0])), to_gpu(np.array([4, 3, 2, 1]))), out=target)
+    assert result is target
+    assert to_host(out).tolist() == [[-7, 4, -7], [-7, 8, -7], [-7, 12, -7], [-7, 1, -7]]
+
+
+def test_numpy_drop_ins() -> None:
+    dims = (7, 6, 5)
+    flat = np.random.default_rng(2).integers(math.prod(dims), size=70)
+    for order in ("C", "F"):
+        coordinates = np.unravel_index(flat, dims, order=order)
+        found = fi.unravel_index(to_gpu(flat), dims, order=order)
+        assert [to_host(part).tolist() for part in found] == [part.tolist() for part in coordinates]
+        back = fi.ravel_multi_index(tuple(map(to_gpu, coordinates)), dims, order=order)
+        assert to_host(back).tolist() == flat.tolist()
+    with pytest.raises(ValueError, match="invalid entry"):
+        fi.ravel_multi_index((to_gpu(np.array([7])), to_gpu(np.array([0]))), (7, 6))
+    with pytest.raises(ValueError, match="out of bounds"):
+        fi.unravel_index(to_gpu(np.array([42])), (7, 6))
+
+
+# Errors are the CPU's
+
+
+def error_of(call: Any, *arguments: Any, **options: Any) -> tuple[type, str]:
+    with pytest.raises(fi.FastIndexError) as caught:
+        call(*arguments, **options)
+    return type(caught.value), str(caught.value)
+
+
+def test_the_first_offender_is_named() -> None:
+    shape = "f32[3,5]{1,0:T(2,2)}"
+    rows, columns = np.arange(200) % 3, np.arange(200) % 5
+    rows[150], columns[77], columns[180] = 3, -1, 9
+    on_cpu = error_of(fi.linear_index, shape, (rows, columns))
+    assert error_of(fi.linear_index, shape, (to_gpu(rows), to_gpu(columns))) == on_cpu
+    grid = (rows.reshape(20, 10), columns.reshape(20, 10))
+    on_cpu = error_of(fi.linear_index, shape, grid)
+    assert error_of(fi.linear_index, shape, tuple(map(to_gpu, grid))) == on_cpu
+    for slots in ([0, 1, 24], [-1], [0, 9, 23]):
+        on_cpu = error_of(fi.multi_index, shape, np.array(slots))
+        assert error_of(fi.multi_index, shape, to_gpu(np.array(slots))) == on_cpu
+        on_cpu = error_of(fi.convert_index, shape, "f32[3,5]", np.array(slots))
+        assert error_of(fi.convert_index, shape, "f32[3,5]", to_gpu(np.array(slots))) == on_cpu
+    with pytest.raises(fi.OutOfBoundsError, match="slot 24 at position 2"):
+        fi.multi_index(shape, to_gpu(np.array([0, 9, 24])), padding="mark")
+    # A call after an error starts afresh.
+    assert gpu_package.linear_index(shape, (np.array([2]), np.array([3]))).tolist() == [17]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fi.linear_index("f32[3,5]", (to_gpu([0]), np.array([0]))), "on the host"),
+        (lambda: fi.linear_index("f32[3,5]", (to_gpu([0]),)), "one coordinate array per dimension"),
+        (lambda: fi.linear_index("f32[3,5]", (to_gpu([0.5]), to_gpu([0]))), "must hold integers"),
+        (lambda: fi.linear_index("f32[3,5]", (to_gpu([0, 1]), to_gpu([0, 1, 2]))), "broadcast"),
+        (lambda: fi.linear_index("f32[3,5]", (to_gpu([0]), to_gpu([0])), out=np.zeros(1, int)), "on the host"),
+        (lambda: fi.linear_index("f32[3]", (np.array([0]),), stream=0), "stream is for CUDA arrays"),
+        (lambda: fi.linear_index("f32[3]", (to_gpu([0]),), mode="roll"), "mode must be"),
+        (lambda: fi.linear_index("f32[3]", (to_gpu([0]),), out=to_gpu([0, 1])), "must have the shape"),
+        (lambda: fi.linear_index("f32[3]", (to_gpu([0]),), out=to_gpu([0.0])), "must be an int64 array"),
+        (lambda: fi.unpack(to_gpu(np.zeros(7, np.uint8)), "u8[8]"), "takes 8 bytes"),
+        (lambda: fi.unpack(to_gpu(np.zeros((2, 4), np.uint8)), "u8[8]"), "one dimension"),
+        (lambda: fi.unpack(to_gpu(np.zeros(16, np.uint8))[::2], "u8[8]"), "contiguous"),
+        (lambda: fi.unpack(to_gpu(np.zeros(2, np.float64)), "f32[4]"), "must hold float32"),
+        (lambda: fi.pack(to_gpu(np.zeros((2, 3), np.float32)), "f32[3,2]"), "has the dimensions"),
+        (lambda: fi.pack(to_gpu(np.zeros(3)), "f32[3]"), "must be of dtype float32"),
+        (lambda: fi.pack(to_gpu(np.zeros(3, np.uint8)), "u8[3]", out=np.zeros(3, np.uint8)), "on the host"),
+        (lambda: fi.relayout(to_gpu(np.zeros(3, np.uint8)), "u8[3]", "u8[4]"), "a relayout keeps the array"),
+    ],
+)
+def test_errors(call: Any, message: str) -> None:
+    with pytest.raises(fi.FastIndexError, match=message):
+        call()
+
+
+def test_read_only_and_overlapping_outputs() -> None:
+    frozen = np.zeros(8, np.uint8)
+    frozen.flags.writeable = False
+    data = to_gpu(np.arange(16, dtype=np.uint8))
+    from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
+    with pytest.raises(fi.FastIndexError, match="read-only"):
+        fi.relayout(data[:8], "u8[2,4]", "u8[2,4]{0,1}", out=FakeCUDAArray(frozen))
+    with pytest.raises(fi.FastIndexError, match="overlaps the input"):
+        fi.relayout(data[:8], "u8[2,4]", "u8[2,4]{0,1}", out=data[4:12])
+
+
+# Whole arrays: addresses and strides
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "offset"),
+    [
+        ("bf16[20,256]{1,0}", "bf16[20,256]{1,0:PV(one)T(8,128)(2,1)}", 8),
+        ("bf16[20,128]{1,0}", "bf16[20,128]{1,0:PV(one)T(8,64)(2,1)}", 1),
+        ("u8[48,64]{1,0}", "u8[48,64]{0,1}", 1),
+        ("u8[48,64]{1,0}", "u8[48,64]{0,1}", 16),
+        ("c128[5,6]{1,0}", "c128[5,6]{0,1:PV(one)T(4)}", 1),
+        ("c128[5,6]{1,0}", "c128[5,6]{0,1:PV(one)T(4)}", 8),
+        ("f32[9,33]{1,0}", "f32[9,33]{1,0:PV(one)T(4,32)}", 2),
+        ("f32[9,33]{1,0}", "f32[9,33]{1,0:PV(one)T(4,32)}", 4),
+    ],
+)
+def test_buffers_that_start_anywhere(source: str, destination: str, offset: int) -> None:
+    first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
+    rng = np.random.default_rng(offset)
+    data = rng.integers(256, size=first.nbytes + 32, dtype=np.uint8)
+    out = to_gpu(np.full(second.nbytes + 32, 9, np.uint8))
+    buffer = to_gpu(data)[offset : offset + first.nbytes]
+    fi.relayout(buffer, source, destination, out=out[offset : offset + second.nbytes])
+    expected = fi.relayout(data[offset : offset + first.nbytes], source, destination)
+    found = to_host(out)
+    assert found[offset : offset + second.nbytes].tobytes() == expected.tobytes()
+    assert set(found[:offset]) | set(found[offset + second.nbytes :]) == {9}
+
+
+def test_strided_arrays() -> None:
+    text = "f32[6,10]{1,0:T(4,4)}"
+    whole = np.arange(240, dtype=np.float32).reshape(12, 20)
+    expected = fi.pack(whole[::-2, ::2], text)
+    assert to_host(fi.pack(to_gpu(whole)[::-2, ::2], text)).tolist() == expected.tolist()
+    assert (
+        to_host(fi.pack(to_gpu(whole.T.copy()).T[::2, ::2], text)).tolist() == fi.pack(whole[::2, ::2], text).tolist()
+    )
+    out = to_gpu(np.zeros((12, 20), np.float32))
+    fi.unpack(to_gpu(expected), text, out=out[::-2, ::2])
+    found = to_host(out)
+    assert found[::-2, ::2].tolist() == whole[::-2, ::2].tolist()
+    assert not found[::2].any()
+
+
+def test_strided_arrays_of_tiles_that_do_not_divide() -> None:
+    text = "f32[9,10]{1,0:T(3)(2)}"
+    whole = np.arange(180, dtype=np.float32).reshape(9, 20)
+    expected = fi.pack(whole[:, ::2], text)
+    assert to_host(fi.pack(to_gpu(whole)[:, ::2], text)).tolist() == expected.tolist()
+    out = to_gpu(np.zeros((9, 20), np.float32))
+    fi.unpack(to_gpu(expected), text, out=out[:, ::2])
+    assert to_host(out)[:, ::2].tolist() == whole[:, ::2].tolist()
+
+
+def test_fill_and_plans() -> None:
+    source, destination = "f32[3,5]{1,0}", "f32[3,5]{1,0:PV(one)T(2,2)}"
+    data = np.arange(15, dtype=np.float32)
+    plan = fi.plan_relayout(source, destination)
+    assert to_host(plan(to_gpu(data))).tolist() == plan(data).tolist()
+    found = fi.relayout(to_gpu(data), source, destination, fill=-2.5)
+    assert to_host(found).tolist() == fi.relayout(data, source, destination, fill=-2.5).tolist()
+
+
+# From host memory, in chunks
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "max_memory"),
+    [
+        ("f32[40,36]{1,0}", "f32[40,36]{0,1:PV(one)T(8,4)}", 2000),
+        ("f32[40,36]{1,0}", "f32[40,36]{0,1}", None),
+        ("bf16[20,256]{1,0}", "bf16[20,256]{1,0:T(8,128)(2,1)}", 8192),
+        ("u4[8,40]{1,0:E(4)}", "u4[8,40]{1,0:PV(one)T(8,8)E(4)}", 128),
+        ("u4[8,40]{1,0:E(4)}", "u4[8,40]{1,0:PV(one)T(8,8)}", 64),
+        ("f32[9,20]{1,0}", "f32[9,20]{0,1:PV(one)T(3)(2)}", 100),
+        ("f32[0,20]{1,0}", "f32[0,20]{0,1:PAD(2,20)}", 100),
+    ],
+)
+def test_chunks(source: str, destination: str, max_memory: int | None) -> None:
+    data = np.random.default_rng(3).integers(256, size=fi.Shape.parse(source).nbytes, dtype=np.uint8)
+    expected = fi.relayout(data, source, destination)
+    found = fastindex.cuda.relayout_through_device(data, source, destination, max_memory=max_memory)
+    assert found.tobytes() == expected.tobytes()
+    out = np.zeros(len(expected.view(np.uint8)), np.uint8)
+    fastindex.cuda.relayout_through_device(data, source, destination, out=out, max_memory=max_memory)
+    assert out.tobytes() == expected.tobytes()

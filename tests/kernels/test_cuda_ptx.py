@@ -1,0 +1,161 @@
+"""The GPU kernels as PTX, compiled where there is no GPU: 16-byte accesses, no divisions, no local memory.
+
+It needs the extra ``test-cuda``: numba-cuda and NVIDIA's compiler, of one version, for PTX that its assembler reads.
+Where they are missing these tests are skipped, unless ``FASTINDEX_REQUIRE`` names ``ptx``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ARCHITECTURES = ((8, 0), (9, 0))
+
+#: Asks a process with numba-cuda for the PTX of every kernel, as JSON.
+PROGRAM = """
+import json, sys
+import numba.cuda.dispatcher as dispatcher
+from numba import cuda
+
+capability = tuple(map(int, sys.argv[1:3]))
+
+class Device:
+    compute_capability = capability
+
+# A kernel that calls another function asks the driver for the device to compile it for.
+dispatcher.get_current_device = lambda: Device
+from tests.kernels.cuda_kernels import every_kernel
+
+def ptx(kernel):
+    return cuda.compile_ptx(kernel.function, kernel.signature, cc=capability, device=False)[0]
+
+json.dump({name: ptx(kernel) for name, kernel in every_kernel().items()}, sys.stdout)
+"""
+
+
+def missing() -> str | None:
+    """What these tests need and is not there."""
+    packages = Path(sysconfig.get_path("purelib"))
+    wanted = {"numba-cuda": "numba_cuda", "nvidia-nvvm": "nvidia/cu13/**/libnvvm.so*"}
+    wanted["nvidia-cuda-nvrtc"] = "nvidia/cu13/**/libnvrtc.so*"
+    absent = [name for name, pattern in wanted.items() if not any(packages.glob(pattern))]
+    return f"not installed: {', '.join(absent)}; pip install -e '.[test-cuda]'" if absent else None
+
+
+pytestmark = pytest.mark.skipif(
+    missing() is not None and "ptx" not in os.environ.get("FASTINDEX_REQUIRE", ""), reason=missing() or ""
+)
+
+
+@cache
+def every_ptx(capability: tuple[int, int]) -> dict[str, str]:
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", PROGRAM, *map(str, capability)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    assert result.returncode == 0, result.stderr[-3000:]
+    found: dict[str, str] = json.loads(result.stdout)
+    return found
+
+
+LOAD, STORE = r"\bld\.global\.v2\.[ubs]64\b", r"\bst\.global\.v2\.[ubs]64\b"
+
+
+def accesses(text: str) -> tuple[int, int]:
+    """How many 16-byte loads and stores of GPU memory."""
+    return len(re.findall(LOAD, text)), len(re.findall(STORE, text))
+
+
+def faults(name: str, text: str) -> list[str]:
+    """What no fast kernel may have."""
+    found = [f"{name}: {word}" for word in (r"\bdiv\.", r"\brem\.", r"\bcall\b", r"\.local\b") if re.search(word, text)]
+    # A load of unknown space costs a look-up, and shows that an address has lost its kind.
+    if re.search(r"\b(ld|st)\.(v2\.)?[ubs]\d+\b", text):
+        found.append(f"{name}: an access of unknown space")
+    return found
+
+
+def moves_vectors(name: str) -> bool:
+    return name.endswith("16 bytes at once") or name in ("copy 16", "transpose elements 16", "gather 16")
+
+
+@pytest.mark.parametrize("capability", ARCHITECTURES)
+def test_no_divisions_no_calls_no_local_memory(capability: tuple[int, int]) -> None:
+    """But for "wrap", which divides what is out of bounds."""
+    texts = every_ptx(capability)
+    assert len(texts) > 60
+    assert [fault for name, text in texts.items() if "wrap" not in name for fault in faults(name, text)] == []
+    assert all(f"sm_{capability[0]}{capability[1]}" in text for text in texts.values())
+
+
+@pytest.mark.parametrize("capability", ARCHITECTURES)
+def test_16_bytes_at_once(capability: tuple[int, int]) -> None:
+    for name, text in every_ptx(capability).items():
+        loads, stores = accesses(text)
+        if moves_vectors(name):
+            assert (loads > 0, stores > 0) == (True, True), name
+        if name == "fill 16":
+            assert stores > 0
+
+
+def test_a_transpose_writes_vectors_only() -> None:
+    for width in (1, 2, 4, 8, 16):
+        text = every_ptx((9, 0))[f"transpose {width}, 16 bytes at once"]
+        assert re.findall(r"\bst\.global\.[ubs]\d+\b", text) == []
+        assert accesses(text)[0] >= max(4 // width, 1)
+
+
+def test_faults_show() -> None:
+    assert faults("a", "div.s64 %rd1, %rd2, %rd3;") != []
+    assert faults("a", "ld.local.u32 %r1, [%rd1];") != []
+    assert faults("a", "ld.u32 %r1, [%rd1];") != []
+    assert accesses("ld.global.v2.u64 {%rd1, %rd2}, [%rd3];") == (1, 0)
+    assert not moves_vectors("copy 8")
+
+
+def assembler() -> str | None:
+    """NVIDIA's assembler: on the path, or of its wheel."""
+    wheel = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "bin" / "ptxas"
+    return shutil.which("ptxas") or (str(wheel) if wheel.exists() else None)
+
+
+@pytest.mark.parametrize("capability", ARCHITECTURES)
+def test_no_spills(capability: tuple[int, int], tmp_path: Path) -> None:
+    """Registers suffice for all kernels, and for six blocks of the transposes."""
+    ptxas = assembler()
+    if ptxas is None:
+        if "ptx" in os.environ.get("FASTINDEX_REQUIRE", ""):
+            pytest.fail("ptxas is not installed; pip install -e '.[test-cuda]'")
+        pytest.skip("ptxas is not installed")
+    for name, text in every_ptx(capability).items():
+        report = assembled(ptxas, text, capability, tmp_path)
+        assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in report, f"{name}: {report}"
+        registers = re.search(r"Used (\d+) registers", report)
+        assert registers is not None
+        assert int(registers[1]) <= (64 if "transpose" in name else 128), f"{name}: {report}"
+
+
+def assembled(ptxas: str, text: str, capability: tuple[int, int], folder: Path) -> str:
+    source = folder / "kernel.ptx"
+    source.write_text(text)
+    command: list[Any] = [
+        ptxas,
+        "-v",
+        f"-arch=sm_{capability[0]}{capability[1]}",
+        source,
+        "-o",
+        folder / "kernel.cubin",
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    return result.stderr

@@ -1,0 +1,35 @@
+"""Runs `simulated_cuda` in its own process: the simulator is chosen once, before Numba is imported."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+def test_kernels_in_the_simulator() -> None:
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        ROOT / "pyproject.toml",
+    ]
+    # Sums are modulo 2**64, which NumPy's scalars do and mention.
+    command += ["-W", "ignore:overflow encountered:RuntimeWarning", HERE / "simulated_cuda.py"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
+    passed = re.search(r"(\d+) passed", result.stdout)
+    assert passed is not None
+    assert int(passed[1]) > 100
+    assert "skipped" not in result.stdout

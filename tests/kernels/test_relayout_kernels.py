@@ -1,0 +1,322 @@
+"""Every kernel that moves data, on all remainders of its blocks, at every alignment, between guarded memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import signal
+import subprocess
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fastindex as fi
+from fastindex.arguments.buffers import aligned_bytes
+from fastindex.bulk import relayouts
+from fastindex.cpu import movements as relayout_execution
+from fastindex.lowering import passes as relayout_plan
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
+from tests.cases import strategies
+from tests.cases.relayout_cases import (
+    BITS,
+    DEALS,
+    INTERLEAVES,
+    LINE_BYTES,
+    SMALL_BLOCK_BYTES,
+    WIDTHS,
+    Bytes,
+    Case,
+    bits_of_a_whole_buffer,
+    blocked_transposes,
+    copies,
+    deals,
+    fills,
+    gather,
+    interleaves,
+    joined_transposes,
+    move,
+    narrow_transposes,
+    packed,
+    steps_of,
+    strided,
+    transposes,
+)
+from tests.oracles.nest_places import loops
+
+ROOT = Path(__file__).resolve().parents[2]
+GUARD_BYTES = 4 * LINE_BYTES
+
+
+@pytest.fixture(params=[False, True], ids=["cached", "streamed"])
+def streamed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether destinations are written past the cache, however small they are."""
+    monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", 0 if request.param else 1 << 60)
+    return bool(request.param)
+
+
+@pytest.fixture
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two threads, every task is a call of its own, in any order."""
+    monkeypatch.setattr(relayout_execution, "SMALL_CALL_BYTES", -1)
+    monkeypatch.setattr(relayout_execution, "_CHUNK_BYTES", 1)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_ROW_BYTES", "_LEAST_ROW_BYTES", "_COLUMN_BYTES", "_ALIGNED_COLUMN_BYTES"):
+        monkeypatch.setattr(relayout_plan, name, SMALL_BLOCK_BYTES)
+
+
+class GuardedMemory:
+    """Pieces of memory at chosen distances from a line boundary, with guards before and behind them."""
+
+    def __init__(self) -> None:
+        self._whole: list[tuple[Bytes, int, int]] = []
+
+    def __call__(self, size: int, offset: int) -> Bytes:
+        offset %= LINE_BYTES
+        whole = aligned_bytes(size + offset + 2 * GUARD_BYTES)
+        whole[:] = 0x5A
+        begin = GUARD_BYTES + offset
+        self._whole.append((whole, begin, begin + size))
+        return whole[begin : begin + size]
+
+    def guards_are_intact(self) -> bool:
+        parts = itertools.chain(*((whole[:begin], whole[end:]) for whole, begin, end in self._whole))
+        return all((part == 0x5A).all() for part in parts)
+
+
+def check(cases: Iterable[Case]) -> None:
+    """Move every case at some alignment, one and two threads in turn."""
+    rng, count = np.random.default_rng(1), 0
+    for count, case in enumerate(cases, 1):
+        memory = GuardedMemory()
+        element = 1 if case.kernel in ("expand", "compress") else case.width
+        # On a line, at an element, anywhere.
+        offset = (0, element * int(rng.integers(64)), int(rng.integers(64)))[int(rng.integers(3))]
+        found = move(case, steps_of(case), memory, 1 + count % 2, (int(rng.integers(64)), offset), rng)
+        assert found == ""
+        assert memory.guards_are_intact(), (case, offset)
+    assert count
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_transposes(width: int) -> None:
+    for seed in (1, 2):
+        check(transposes(width, seed))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_transposes_to_columns_that_follow_each_other(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(joined_transposes(width, 3))
+    for name in ("_COLUMN_BYTES", "_ALIGNED_COLUMN_BYTES"):
+        monkeypatch.setattr(relayout_plan, name, LINE_BYTES)
+    check(joined_transposes(width, 4))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("several_blocks", [False, True])
+@pytest.mark.usefixtures("small_tasks")
+def test_narrow_transposes(width: int, several_blocks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", 0)
+    if several_blocks:
+        for name in ("_ROW_BYTES", "_LEAST_ROW_BYTES"):
+            monkeypatch.setattr(relayout_plan, name, SMALL_BLOCK_BYTES)
+    check(narrow_transposes(width, 1 + several_blocks))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.usefixtures("streamed", "small_tasks", "small_blocks")
+def test_transposes_of_several_blocks(width: int) -> None:
+    check(blocked_transposes(width, 3))
+
+
+@pytest.mark.parametrize(("width", "ways"), INTERLEAVES)
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_interleaves(width: int, ways: int) -> None:
+    check(interleaves(width, ways, 4))
+
+
+@pytest.mark.parametrize(("width", "ways"), DEALS)
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_deals(width: int, ways: int) -> None:
+    check(deals(width, ways, 5))
+
+
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_rows_of_several_loops() -> None:
+    """Rows that are next to each other in the destination need not be equally far apart in the source."""
+    rows = loops((2, 700, 1), (3, 100, 2), (2, 5000, 6))
+    check([Case("interleave", 2, Nest((*rows, *loops((40, 1, 12), (3, 50, 480)))))])
+    columns = loops((2, 1, 700), (3, 2, 200), (2, 6, 5000))
+    check([Case("deal", 2, Nest((*columns, *loops((40, 12, 1), (3, 480, 50)))))])
+
+
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_copies() -> None:
+    for seed in (6, 7, 8):
+        check(copies(seed))
+
+
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_copies_cut_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in pieces of a few bytes."""
+    monkeypatch.setattr(relayout_plan, "_RUN_BYTES", 24)
+    monkeypatch.setattr(relayout_plan, "_CHUNKS", 3)
+    check(copies(9))
+
+
+@pytest.mark.parametrize("chunks", [5, 24, 100])
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_copies_in_blocks_of_few_runs(chunks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relayout_plan, "_CHUNKS", chunks)
+    check(copies(chunks))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.usefixtures("small_tasks")
+def test_strided_copies(width: int) -> None:
+    check(strided(width, 10))
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_fills(width: int) -> None:
+    for seed in (11, 12):
+        check(fills(width, seed))
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("kernel", ["expand", "compress"])
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_packed_elements_on_the_way(kernel: str, bits: int) -> None:
+    for seed in (13, 14):
+        check(packed(kernel, bits, seed))
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("kernel", ["expand all", "compress all"])
+def test_packed_buffers(kernel: str, bits: int) -> None:
+    rng = np.random.default_rng(15)
+    for count in range(260):
+        memory = GuardedMemory()
+        assert bits_of_a_whole_buffer(kernel, bits, memory, rng, count, int(rng.integers(64))) == ""
+        assert memory.guards_are_intact(), count
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+def test_gathers(width: int) -> None:
+    rng = np.random.default_rng(16)
+    for count in (0, 1, 2, 63, 64, 65, 200):
+        memory = GuardedMemory()
+        assert gather(width, memory, rng, count, int(rng.integers(64))) == ""
+        assert memory.guards_are_intact(), count
+
+
+# Permutations, whatever kernels they take
+
+
+def random_permutations(seed: int, count: int) -> Iterator[tuple[Nest, int]]:
+    rng = random.Random(seed)
+    sizes = (1, 2, 3, 5, 7, 16, 17, 31, 32, 33, 48, 64, 65, 100, 130)
+    while count:
+        dimensions = [rng.choice(sizes) for _ in range(rng.randint(2, 4))]
+        width = rng.choice(WIDTHS)
+        if math.prod(dimensions) * width > 1 << 18:
+            continue
+        count -= 1
+        order = rng.sample(range(len(dimensions)), len(dimensions))
+        gap = rng.choice((0, 0, 0, 1))
+        numbers, steps = {d: [0, 0] for d in order}, [1, 1]
+        for side, dimension_order in ((0, reversed(range(len(order)))), (1, reversed(order))):
+            for d in dimension_order:
+                numbers[d][side] = steps[side]
+                steps[side] *= dimensions[d] + gap
+        yield coalesced(Nest(tuple(Loop(dimensions[d], *numbers[d]) for d in order))), width
+
+
+@pytest.mark.parametrize("seed", strategies.seeds(4))
+@pytest.mark.parametrize("block_bytes", [512, 4096])
+@pytest.mark.usefixtures("streamed", "small_tasks")
+def test_random_permutations(seed: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relayout_plan, "_ROW_BYTES", block_bytes)
+    monkeypatch.setattr(relayout_plan, "_LEAST_ROW_BYTES", 512)
+    rng = np.random.default_rng(seed)
+    for nest, width in random_permutations(seed, 60):
+        steps = relayout_plan.passes(RelayoutLoops((nest,), ()), width)
+        case = Case("any", width, nest)
+        memory = GuardedMemory()
+        found = move(case, steps, memory, 1 + seed % 2, (int(rng.integers(64)), int(rng.integers(64))), rng)
+        assert found == "", [step.describe() for step in steps]
+        assert memory.guards_are_intact(), case
+
+
+# Between pages that nobody may touch
+
+
+def run_fenced(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", "tests.kernels.fenced_relayouts", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+
+
+@pytest.mark.parametrize("end", ["first", "last"])
+def test_kernels_touch_nothing_outside_their_arrays(end: str) -> None:
+    """Sources, destinations and tables begin, or end, at a page that kills the process."""
+    done = run_fenced(end)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 1000
+
+
+@pytest.mark.parametrize("end", ["first", "last"])
+def test_such_pages_kill(end: str) -> None:
+    assert run_fenced(end, "touch").returncode == -signal.SIGSEGV
+
+
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        ("u4[2000,33,8]{2,1,0:T(8,16)}", "u4[2000,33,8]{2,1,0:E(4)}"),
+        ("u4[2000,33,8]{2,1,0:E(4)}", "u4[2000,33,8]{1,2,0:T(8,16)}"),
+        ("u2[2000,33,8]{2,1,0:T(8,16)}", "u2[2000,33,8]{2,1,0:E(2)}"),
+        ("u8[700,900,7]{2,1,0}", "u8[700,900,7]{2,0,1}"),
+        ("f32[300,301,7]{2,1,0}", "f32[300,301,7]{2,0,1}"),
+        ("u8[3,700001]{1,0}", "u8[3,700001]{0,1}"),
+        ("f32[67,9001]{1,0}", "f32[67,9001]{0,1}"),
+        ("bf16[2,2,300001]{2,1,0}", "bf16[2,2,300001]{1,2,0}"),
+        ("u8[700001,3]{1,0}", "u8[700001,3]{0,1}"),
+        ("u8[1031,1033]{1,0}", "u8[1031,1033]{0,1}"),
+        ("c128[509,511]{1,0}", "c128[509,511]{0,1}"),
+    ],
+)
+@pytest.mark.parametrize("streamed_bytes", [0, 1 << 60], ids=["streamed", "cached"])
+def test_one_call_for_many_tasks_keeps_to_its_scratch_memory(
+    source: str, destination: str, streamed_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many chunks follow each other, what is pending stays small."""
+    monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", streamed_bytes)
+    monkeypatch.setattr(relayout_execution, "SMALL_CALL_BYTES", 1 << 60)
+    guard, size = 1 << 20, relayout_execution._SCRATCH_BYTES
+    memory = np.full(size + 2 * guard, 0x5A, np.uint8)
+    begin = guard - memory.ctypes.data % 64
+    scratch = types.SimpleNamespace(address=memory.ctypes.data + begin)
+    for module in (relayout_execution, relayouts):
+        monkeypatch.setattr(module, "thread_scratch", scratch)
+    for cache in (relayouts._plan, relayout_execution.movement, relayout_execution.packed_movement):
+        cache.cache_clear()
+    try:
+        shape = fi.Shape.parse(source)
+        values = np.random.default_rng(1).integers(0, 4, shape.dimensions).astype(shape.element_type.numpy_dtype)
+        moved = fi.relayout(fi.pack(values, source), source, destination)
+        np.testing.assert_array_equal(fi.unpack(moved, destination), values)
+    finally:
+        for cache in (relayouts._plan, relayout_execution.movement, relayout_execution.packed_movement):
+            cache.cache_clear()
+    assert (memory[:begin] == 0x5A).all()
+    assert (memory[begin + size :] == 0x5A).all()

@@ -1,0 +1,1 @@
+"""Independent references: nothing here imports what it checks."""
