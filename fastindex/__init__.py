@@ -18,9 +18,11 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "UnsupportedError",
     ),
     "fastindex.shapes.element_types": ("ElementType",),
-    "fastindex.shapes.layout": ("COMBINE", "Layout", "SplitConfig"),
+    "fastindex.shapes.integers": ("UNBOUNDED",),
+    "fastindex.shapes.layout": ("Layout",),
     "fastindex.shapes.shape": ("Shape",),
-    "fastindex.shapes.shape_rules": ("UNBOUNDED",),
+    "fastindex.shapes.split_config": ("SplitConfig",),
+    "fastindex.tiling.definition": ("COMBINE",),
     "fastindex.shapes.program_shape": ("ProgramShape",),
     "fastindex.xla.bitcasts": (
         "deduce_transpose_dimensions_for_bitcast",

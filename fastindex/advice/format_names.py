@@ -18,8 +18,10 @@ from typing import Any
 from fastindex.advice.tpu_layouts import tpu_layout, tpu_layout_in_order
 from fastindex.errors import FastIndexError
 from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.layout import COMBINE, Layout
+from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape_sizes import axes_of
+from fastindex.tiling.definition import COMBINE
 from fastindex.tiling.digits import Variable, digit, slot_digits
 
 _ACTIVATIONS = "tncdhw"
@@ -200,7 +202,7 @@ def _spelled(layout: Layout, logical: str | None) -> str | None:
     representative = Shape("s8", (size,) * rank, Layout(layout.minor_to_major, tiles=layout.tiles))
     if representative.slot_count != representative.element_count:
         return None
-    digits = slot_digits(representative, [digit(1, variable, 1, None) for variable in variables], {})
+    digits = slot_digits(axes_of(representative), [digit(1, variable, 1, None) for variable in variables], {})
     ordered = sorted(digits, key=lambda d: -d.weight)
     outer, blocks = ordered[:rank], ordered[rank:]
     if any(d.high is not None for d in outer) or any(d.high is None for d in blocks):

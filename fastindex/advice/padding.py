@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fastindex.advice.tpu_layouts import orders_of_two_minor, tpu_tiles
-from fastindex.shapes.layout import COMBINE, Layout
+from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 from fastindex.tiling.definition import (
+    COMBINE,
     Axis,
     CountAxis,
     DimensionAxis,

@@ -11,10 +11,11 @@ from fastindex.advice.padding import cheapest_change, describe_step, padding_ste
 from fastindex.advice.tpu_layouts import tpu_layout, tpu_layout_in_order
 from fastindex.errors import UnsupportedError
 from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.layout import COMBINE, Layout
+from fastindex.shapes.integers import UNBOUNDED
+from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
-from fastindex.shapes.shape_rules import UNBOUNDED
 from fastindex.tiling.definition import (
+    COMBINE,
     Axis,
     CountAxis,
     DimensionAxis,

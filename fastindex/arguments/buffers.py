@@ -12,7 +12,7 @@ from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.interop.host_arrays import host_array
 from fastindex.lowering.slot_format import slot_format
 from fastindex.shapes.shape import Shape
-from fastindex.xla.sizes import check_placed
+from fastindex.shapes.shape_sizes import check_placed
 
 Bytes = NDArray[np.uint8]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,30 +16,6 @@ from fastindex.shapes.shape import Shape
 Integers = NDArray[Any] | range
 
 MODES = ("raise", "wrap", "clip")
-
-_parsed = lru_cache(maxsize=1024)(Shape.parse)
-
-
-def as_shape(shape: Shape | str) -> Shape:
-    """Give a shape, read from its text if need be.
-
-    Raises
-    ------
-    ShapeSyntaxError
-        Text that is not a shape.
-    ArgumentTypeError
-        Neither a shape nor text.
-
-    Examples
-    --------
-    >>> as_shape("f32[3,5]").rank
-    2
-    """
-    if isinstance(shape, Shape):
-        return shape
-    if isinstance(shape, str):
-        return _parsed(shape)
-    raise ArgumentTypeError(f"a shape must be a Shape or its text, got {shape!r}")
 
 
 def as_integers_in_bulk(value: Any, name: str) -> Integers:

@@ -15,7 +15,6 @@ from fastindex.arguments.index_arguments import (
     as_modes,
     as_output,
     as_outputs,
-    as_shape,
     common_shape,
 )
 from fastindex.cpu.index_programs import Offender, OffenderFoundError, check_overlap, new_outputs, run
@@ -28,7 +27,7 @@ from fastindex.lowering.index_program import (
     tile_program,
     within_tile_count,
 )
-from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape import Shape, as_shape
 
 Indices = NDArray[np.int64] | np.int64
 

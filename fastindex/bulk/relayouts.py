@@ -23,7 +23,6 @@ from fastindex.arguments.buffers import (
     require_movable_pair,
 )
 from fastindex.arguments.fills import fill_pattern
-from fastindex.arguments.index_arguments import as_shape
 from fastindex.cpu.movements import (
     Bytes,
     Movement,
@@ -38,7 +37,7 @@ from fastindex.cpu.threads import thread_count
 from fastindex.cuda.arrays import on_gpu
 from fastindex.lowering.relayout_loops import Strides
 from fastindex.lowering.slot_format import SlotFormat, slot_format
-from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape import Shape, as_shape
 
 
 def pack(

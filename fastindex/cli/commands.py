@@ -247,13 +247,14 @@ def _integers(texts: tuple[str, ...]) -> list[int]:
 
 
 def _slot_text(shape: fastindex.Shape, coordinates: list[int]) -> str:
+    from fastindex.shapes.shape_sizes import axes_of
     from fastindex.tiling.scalar_index import slot_of
     from fastindex.xla.index_queries import index_in_bounds
 
     if not index_in_bounds(shape, coordinates):
         # It says what is wrong with them; it also loads the compiler, which takes time.
         return str(fastindex.linear_index(shape, coordinates))
-    return str(slot_of(shape, coordinates))
+    return str(slot_of(axes_of(shape), coordinates))
 
 
 @main.command()

@@ -21,9 +21,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fastindex.arguments.index_arguments import as_shape
 from fastindex.errors import FastIndexError
-from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape import Shape, as_shape
 
 
 def why_unavailable() -> str | None:

@@ -18,7 +18,7 @@ from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
 from fastindex.files.reading import InputFile, open_input, plain_shape, stored_array, stored_buffer
 from fastindex.files.writing import OutputFile, header_for
 from fastindex.shapes.shape import Shape
-from fastindex.xla.sizes import check_placed
+from fastindex.shapes.shape_sizes import check_placed
 
 #: What a job may have in memory at a time, the program itself included.
 DEFAULT_MEMORY_BYTES = 1 << 30

@@ -12,15 +12,6 @@ from fastindex.errors import UnsupportedError
 
 #: DLPack's number for host memory.
 _CPU = 1
-#: PyTorch's types that NumPy takes only as integers of the same width -> that integer type, the type in ml_dtypes.
-_AS_INTEGERS = {
-    "torch.bfloat16": ("int16", "bfloat16"),
-    "torch.float8_e5m2": ("uint8", "float8_e5m2"),
-    "torch.float8_e5m2fnuz": ("uint8", "float8_e5m2fnuz"),
-    "torch.float8_e4m3fn": ("uint8", "float8_e4m3fn"),
-    "torch.float8_e4m3fnuz": ("uint8", "float8_e4m3fnuz"),
-    "torch.float8_e8m0fnu": ("uint8", "float8_e8m0fnu"),
-}
 
 
 def host_array(value: Any) -> NDArray[Any]:
@@ -64,10 +55,11 @@ def _torch_array(torch: Any, tensor: Any) -> NDArray[Any]:
     if tensor.device.type != "cpu":
         raise UnsupportedError(f"the tensor is on {tensor.device}; move it to the host with .cpu()")
     plain = tensor.detach().resolve_conj().resolve_neg()
-    as_integers = _AS_INTEGERS.get(str(tensor.dtype))
-    if as_integers is None:
+    name = str(tensor.dtype).removeprefix("torch.")
+    if not name.startswith(("bfloat16", "float8_")):
         return np.asarray(plain.numpy())
+    # NumPy takes these from PyTorch only as integers of the same width.
     import ml_dtypes
 
-    integer, name = as_integers
-    return np.asarray(plain.view(getattr(torch, integer)).numpy()).view(getattr(ml_dtypes, name))
+    integers = plain.view(torch.int16 if tensor.element_size() == 2 else torch.uint8).numpy()
+    return np.asarray(integers).view(getattr(ml_dtypes, name))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape_sizes import axes_of
 from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, physical_axes, tile_axes
 from fastindex.tiling.digits import Digit, Digits, Names, Variable, canonical, digit, scaled, slot_digits
 
@@ -106,7 +107,7 @@ def relayout_loops(source: Shape | Strides, destination: Shape | Strides) -> Rel
 def _slot_digits(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
     """Give the slot as a sum of digits, those put together that a tile has cut for nothing."""
     if isinstance(side, Shape):
-        return canonical(slot_digits(side, coordinates, names))
+        return canonical(slot_digits(axes_of(side), coordinates, names))
     weighted = zip(coordinates, side.strides, strict=True)
     return canonical(d for digits, stride in weighted if stride for d in scaled(digits, stride))
 

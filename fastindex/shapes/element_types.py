@@ -186,10 +186,31 @@ class ElementType:
         """
         import numpy as np
 
-        name = np.dtype(dtype).newbyteorder("=").name
+        return ElementType.from_dtype_name(np.dtype(dtype).newbyteorder("=").name, "NumPy")
+
+    @staticmethod
+    def from_dtype_name(name: str, library: str) -> ElementType:
+        """Return the element type that NumPy, ml_dtypes, JAX and PyTorch call `name`.
+
+        Parameters
+        ----------
+        name : str
+        library : str
+            Whose dtype it is, for the error.
+
+        Raises
+        ------
+        FastIndexError
+            XLA has no such element type.
+
+        Examples
+        --------
+        >>> ElementType.from_dtype_name("bfloat16", "PyTorch")
+        ElementType('bf16')
+        """
         found = _NAME_OF_DTYPE.get(name)
         if found is None:
-            raise FastIndexError(f"XLA has no element type for the NumPy dtype {name}")
+            raise FastIndexError(f"XLA has no element type for the {library} dtype {name}")
         return BY_NAME[found]
 
     def __eq__(self, other: object) -> bool:

@@ -11,6 +11,9 @@ from fastindex.errors import LayoutError
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 
+#: The size of an unbounded dimension, ``?`` in text.
+UNBOUNDED = INT64_MIN
+
 
 def as_integer(value: SupportsIndex, field: str) -> int:
     """Give `value` as a Python int that fits int64.

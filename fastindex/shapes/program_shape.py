@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastindex.errors import LayoutError
-from fastindex.shapes.proto import bytes_of_message, shape_from_bytes, shape_to_bytes
+from fastindex.shapes.proto import shape_from_bytes, shape_to_bytes
 from fastindex.shapes.shape import Shape
-from fastindex.shapes.wire import Fields, bytes_field
+from fastindex.shapes.wire import Fields, bytes_field, bytes_of_message
 from fastindex.shapes.writing import format_shape
 
 
@@ -70,11 +70,11 @@ class ProgramShape:
         result = fields.message(2)
         if result is None:
             raise LayoutError("the ProgramShapeProto has no result")
-        parameters = [shape_from_bytes(parameter) for parameter in fields.messages(1)]
+        parameters = [shape_from_bytes(parameter, Shape) for parameter in fields.messages(1)]
         names = [name.decode("utf-8", "replace") for name in fields.messages(3)]
         # XLA fills in missing names too.
         names += [""] * (len(parameters) - len(names))
-        return ProgramShape(parameters, shape_from_bytes(result), names[: len(parameters)])
+        return ProgramShape(parameters, shape_from_bytes(result, Shape), names[: len(parameters)])
 
     def to_proto(self) -> bytes:
         """Serialise as a ``ProgramShapeProto``, byte for byte as XLA.

@@ -10,11 +10,8 @@ from collections.abc import Iterable
 
 from fastindex.errors import LayoutError
 from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.integers import INT64_MAX, INT64_MIN, spelled
-from fastindex.shapes.layout import Layout
-
-#: The size of an unbounded dimension, ``?`` in text.
-UNBOUNDED = INT64_MIN
+from fastindex.shapes.integers import INT64_MAX, UNBOUNDED, spelled
+from fastindex.shapes.layout_fields import LayoutFields
 
 Ints = tuple[int, ...]
 Bools = tuple[bool, ...]
@@ -52,7 +49,7 @@ def check_dimensions(element_type: ElementType, sizes: Ints) -> None:
         )
 
 
-def check_fit(sizes: Ints, layout: Layout) -> None:
+def check_fit(sizes: Ints, layout: LayoutFields) -> None:
     if layout.rank != len(sizes):
         raise LayoutError(
             f"minor_to_major must name every dimension: {layout.rank} entries for {len(sizes)} dimensions",

@@ -198,3 +198,27 @@ class Fields:
         """Give a message field, several merged, which their concatenation is; None where there is none."""
         messages = self.messages(number)
         return b"".join(messages) if messages else None
+
+
+def bytes_of_message(message: object) -> bytes:
+    """Give the bytes of a serialised message, or of a message object of the protobuf library.
+
+    Raises
+    ------
+    TypeError
+        Neither.
+
+    Examples
+    --------
+    >>> bytes_of_message(bytearray(b"ab"))
+    b'ab'
+    """
+    if isinstance(message, bytes | bytearray | memoryview):
+        return bytes(message)
+    serialize = getattr(message, "SerializeToString", None)
+    if serialize is None:
+        raise TypeError(f"expected the bytes of a proto, or a message object, got {type(message).__name__}")
+    data = serialize()
+    if not isinstance(data, bytes):
+        raise FastIndexError(f"SerializeToString of {type(message).__name__} gave no bytes")
+    return data

@@ -5,15 +5,11 @@ Source: ``ShapeUtil::HumanStringWithLayout`` in ``xla/shape_util.cc``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fastindex.shapes.shape_rules import UNBOUNDED
-
-if TYPE_CHECKING:
-    from fastindex.shapes.shape import Shape
+from fastindex.shapes.integers import UNBOUNDED
+from fastindex.shapes.shape_fields import ShapeFields
 
 
-def format_shape(shape: Shape, *, with_layout: bool = True) -> str:
+def format_shape(shape: ShapeFields, *, with_layout: bool = True) -> str:
     """Print a shape as XLA does.
 
     Parameters
@@ -34,7 +30,7 @@ def format_shape(shape: Shape, *, with_layout: bool = True) -> str:
         return _format_array(shape, with_layout)
     pieces: list[str] = []
     # What is still to be printed, the next last; no recursion, since tuples nest thousands deep.
-    pending: list[Shape | str] = [shape]
+    pending: list[ShapeFields | str] = [shape]
     while pending:
         item = pending.pop()
         if isinstance(item, str):
@@ -55,7 +51,7 @@ def format_shape(shape: Shape, *, with_layout: bool = True) -> str:
     return "".join(pieces)
 
 
-def _format_array(shape: Shape, with_layout: bool) -> str:
+def _format_array(shape: ShapeFields, with_layout: bool) -> str:
     if True in shape.dynamic_dimensions:
         sizes = ",".join(
             [

@@ -12,21 +12,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from fastindex.tiling.definition import (
-    Axis,
-    CountAxis,
-    DimensionAxis,
-    MergedAxis,
-    OffsetAxis,
-    axis_strides,
-    physical_axes,
-)
+from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, axis_strides
 from fastindex.tiling.scalar_index import parts_of
-
-if TYPE_CHECKING:
-    from fastindex.shapes.shape import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,21 +144,28 @@ def canonical(digits: Iterable[Digit]) -> Digits:
     return tuple(kept)
 
 
-def slot_digits(shape: Shape, coordinates: Sequence[Digits], names: Names) -> Digits:
-    """Give the slot of an element as a sum of digits, for coordinates that are sums of digits.
+def slot_digits(axes: Sequence[Axis], coordinates: Sequence[Digits], names: Names) -> Digits:
+    """Return the slot of an element as a sum of digits, for coordinates that are sums of digits.
 
     Sums that are to be compared must share their `names`.
 
+    Parameters
+    ----------
+    axes : sequence of Axis
+        The physical array, most major first, after all tiles: `fastindex.tiling.definition.physical_axes`.
+    coordinates : sequence of sum of digits
+        One per dimension.
+    names : dict
+        Numbers for sums that a tile size splits unevenly; new ones are added.
+
     Examples
     --------
-    >>> from fastindex import Shape
+    >>> from fastindex.tiling.definition import physical_axes
     >>> x, y = (Variable(name, size, True) for name, size in (("x", 4), ("y", 6)))
     >>> coordinates = [digit(1, x, 1, None), digit(1, y, 1, None)]
-    >>> [d.weight for d in slot_digits(Shape.parse("f32[4,6]{1,0:T(2,3)}"), coordinates, {})]
+    >>> [d.weight for d in slot_digits(physical_axes((4, 6), (1, 0), None, ((2, 3),)), coordinates, {})]
     [12, 6, 3, 1]
     """
-    layout = shape.layout
-    axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, layout.tiles)
     known: dict[Axis, Digits] = {}
     pending = list(axes)
     while pending:

@@ -1,22 +1,10 @@
-"""Where one element lies, in Python integers; the bulk functions live in `fastindex.bulk.indices`."""
+"""Where one element lies, in Python integers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from fastindex.tiling.definition import (
-    Axis,
-    CountAxis,
-    DimensionAxis,
-    MergedAxis,
-    OffsetAxis,
-    axis_strides,
-    physical_axes,
-)
-
-if TYPE_CHECKING:
-    from fastindex.shapes.shape import Shape
+from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, axis_strides
 
 
 def axis_values(axes: Sequence[Axis], multi_index: Sequence[int]) -> list[int]:
@@ -68,16 +56,21 @@ def parts_of(axis: Axis) -> tuple[Axis, ...]:
             return ()
 
 
-def slot_of(shape: Shape, multi_index: Sequence[int]) -> int:
-    """Give the slot of the element at `multi_index`, which must be in bounds.
+def slot_of(axes: Sequence[Axis], multi_index: Sequence[int]) -> int:
+    """Return the slot of the element at `multi_index`, which must be in bounds.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        The physical array, most major first, after all tiles: `fastindex.tiling.definition.physical_axes`.
+    multi_index : sequence of int
+        One coordinate per dimension.
 
     Examples
     --------
-    >>> from fastindex import Shape
-    >>> slot_of(Shape.parse("f32[3,5]{1,0:T(2,2)}"), [2, 3])
+    >>> from fastindex.tiling.definition import physical_axes
+    >>> slot_of(physical_axes((3, 5), (1, 0), None, ((2, 2),)), [2, 3])
     17
     """
-    layout = shape.layout
-    axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, layout.tiles)
     values = axis_values(axes, multi_index)
     return sum(stride * value for stride, value in zip(axis_strides(axes), values, strict=True))

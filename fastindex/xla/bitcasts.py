@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import SupportsIndex
 
 from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape_sizes import axes_of, check_placed
 from fastindex.tiling.digits import Digits, Names, Variable, always_equal, digit, slot_digits
 from fastindex.tiling.scalar_index import slot_of
 from fastindex.xla.permutations import checked_permutation, inverse, permuted
-from fastindex.xla.sizes import check_placed
 
 #: Arrays of up to this many elements are compared one by one where there is no proof.
 MOST_ELEMENTS_VISITED = 100_000
@@ -174,13 +174,14 @@ def _same_buffer(a: Shape, b: Shape) -> bool:
 def _is_bitcast(
     a: Shape, b: Shape, of_a: list[Digits], of_b: list[Digits], pairs: Iterator[tuple[list[int], list[int]]]
 ) -> bool:
+    axes_a, axes_b = axes_of(a), axes_of(b)
     names: Names = {}
-    proven = always_equal(slot_digits(a, of_a, names), slot_digits(b, of_b, names))
+    proven = always_equal(slot_digits(axes_a, of_a, names), slot_digits(axes_b, of_b, names))
     if proven is not None:
         return proven
     if a.element_count > MOST_ELEMENTS_VISITED:
         return False
-    return all(slot_of(a, left) == slot_of(b, right) for left, right in pairs)
+    return all(slot_of(axes_a, left) == slot_of(axes_b, right) for left, right in pairs)
 
 
 def _telling_numbers(*many_dimensions: Sequence[int]) -> Iterator[int]:

@@ -11,8 +11,9 @@ from typing import SupportsIndex
 
 from fastindex.errors import OutOfBoundsError, UnsupportedError
 from fastindex.shapes.integers import as_integer, as_integers
-from fastindex.shapes.layout import Layout, SplitConfig
+from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
+from fastindex.shapes.split_config import SplitConfig
 from fastindex.xla.permutations import checked_permutation, inverse, permuted
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from fastindex.errors import FastIndexError
+from fastindex.shapes.integers import UNBOUNDED
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
-from fastindex.shapes.shape_rules import UNBOUNDED
 
 #: What `layouts_equal` can overlook: every field but the order.
 LAYOUT_FIELDS: Final = frozenset(

@@ -11,7 +11,7 @@ from typing import SupportsIndex
 from fastindex.errors import LayoutError, OutOfBoundsError
 from fastindex.shapes.integers import as_integers, spelled
 from fastindex.shapes.shape import Shape
-from fastindex.xla.sizes import check_placed
+from fastindex.shapes.shape_sizes import check_placed
 
 
 def index_in_bounds(shape: Shape, multi_index: Iterable[SupportsIndex]) -> bool:

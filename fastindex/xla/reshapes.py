@@ -15,12 +15,12 @@ from fastindex.errors import LayoutError, UnsupportedError
 from fastindex.shapes.integers import as_integers, spelled
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape_sizes import check_placed
 from fastindex.xla.bitcasts import is_untiled, reshape_is_bitcast
 from fastindex.xla.dimension_edits import descending_with_same_physical_layout, drop_degenerate_dimensions
 from fastindex.xla.layout_queries import is_monotonic_with_dim0_major
 from fastindex.xla.permutations import checked_permutation, inverse, permuted
 from fastindex.xla.shape_edits import with_layout
-from fastindex.xla.sizes import check_placed
 
 Pairs = list[tuple[int, int]]
 

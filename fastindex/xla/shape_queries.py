@@ -9,8 +9,8 @@ import math
 from typing import SupportsIndex
 
 from fastindex.errors import UnsupportedError
+from fastindex.shapes.integers import UNBOUNDED
 from fastindex.shapes.shape import Shape
-from fastindex.shapes.shape_rules import UNBOUNDED
 
 
 def is_scalar(shape: Shape) -> bool:

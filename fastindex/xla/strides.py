@@ -9,11 +9,11 @@ from typing import SupportsIndex
 
 from fastindex.errors import UnsupportedError
 from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape_sizes import axes_of, check_placed
 from fastindex.tiling.digits import Variable, canonical, digit, slot_digits
 from fastindex.tiling.scalar_index import slot_of
 from fastindex.xla.bitcasts import MOST_ELEMENTS_VISITED
 from fastindex.xla.index_queries import indices
-from fastindex.xla.sizes import check_placed
 
 
 def slot_strides(shape: Shape) -> tuple[int, ...] | None:
@@ -38,7 +38,7 @@ def slot_strides(shape: Shape) -> tuple[int, ...] | None:
     if 0 in shape.dimensions:
         return _closed(shape, [None] * shape.rank)
     variables = [Variable(number, size, True) for number, size in enumerate(shape.dimensions)]
-    digits = slot_digits(shape, [digit(1, variable, 1, None) for variable in variables], {})
+    digits = slot_digits(axes_of(shape), [digit(1, variable, 1, None) for variable in variables], {})
     strides: list[int | None] = [None] * shape.rank
     whole = True
     for d in canonical(digits):
@@ -66,12 +66,13 @@ def _closed(shape: Shape, strides: list[int | None]) -> tuple[int, ...]:
 
 
 def _strides_of_every_element(shape: Shape) -> tuple[int, ...] | None:
+    axes = axes_of(shape)
     strides: list[int | None] = [None] * shape.rank
     for number, size in enumerate(shape.dimensions):
         if size > 1:
-            strides[number] = slot_of(shape, [int(other == number) for other in range(shape.rank)])
+            strides[number] = slot_of(axes, [int(other == number) for other in range(shape.rank)])
     for index in indices(shape):
-        if slot_of(shape, index) != sum(i * (stride or 0) for i, stride in zip(index, strides, strict=True)):
+        if slot_of(axes, index) != sum(i * (stride or 0) for i, stride in zip(index, strides, strict=True)):
             return None
     return _closed(shape, strides)
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastindex as fi
-from fastindex.interop.layouts import CuteTuple
+from fastindex.interop.cute import CuteTuple
 from tests.cases import strategies
 from tests.oracles import reference
 from tests.oracles.array_places import check_places, order_of

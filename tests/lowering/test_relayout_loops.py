@@ -23,6 +23,7 @@ from fastindex.lowering.relayout_loops import (
     padding_nests,
     relayout_loops,
 )
+from fastindex.shapes.shape_sizes import axes_of
 from fastindex.tiling.digits import Names, Variable, digit, slot_digits
 from tests.cases import strategies
 from tests.oracles import reference
@@ -311,7 +312,7 @@ def test_padding_is_covered_once(first: int) -> None:
         shape = parsed(expected)
         variables = [Variable(d, size, True) for d, size in enumerate(shape.dimensions)]
         names: Names = {}
-        digits = slot_digits(shape, [digit(1, variable, 1, None) for variable in variables], names)
+        digits = slot_digits(axes_of(shape), [digit(1, variable, 1, None) for variable in variables], names)
         if not all(d.variable.is_coordinate for d in digits):
             continue
         nests = padding_nests(variables, digits, shape)

@@ -1,0 +1,82 @@
+"""Layouts in CuTe's notation.
+
+Source: https://docs.nvidia.com/cutlass, "CuTe layouts".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastindex.errors import UnsupportedError
+from fastindex.tiling.definition import Axis
+from fastindex.tiling.digits import Variable, canonical, digit, slot_digits
+
+CuteTuple = int | tuple["CuteTuple", ...]
+
+
+@dataclass(frozen=True)
+class CuteLayout:
+    """A layout in CuTe's notation: nested sizes and the strides that go with them, in elements.
+
+    A coordinate of dimension d is split over the sizes of entry d, the first of them fastest.
+
+    Attributes
+    ----------
+    shape, stride : nested tuples of int
+    """
+
+    shape: tuple[CuteTuple, ...]
+    stride: tuple[CuteTuple, ...]
+
+    def __str__(self) -> str:
+        return f"{_cute_text(self.shape)}:{_cute_text(self.stride)}"
+
+
+def cute_layout(sizes: Sequence[int], axes: Sequence[Axis], what: str) -> CuteLayout:
+    """Return a layout as nested sizes and strides, as CuTe writes it.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Logical sizes, one per dimension.
+    axes : sequence of Axis
+        The physical array, most major first, after all tiles.
+    what : str
+        The shape, for error messages.
+
+    Raises
+    ------
+    UnsupportedError
+        A tile does not divide what it splits, so that no sizes and strides describe the layout.
+
+    Examples
+    --------
+    >>> from fastindex.tiling.definition import physical_axes
+    >>> str(cute_layout((4, 8), physical_axes((4, 8), (1, 0), None, ((2, 4), (2, 1))), "f32[4,8]"))
+    '((2,2),8):((1,16),2)'
+    >>> str(cute_layout((4, 6), physical_axes((4, 6), (0, 1), None, ()), "f32[4,6]"))
+    '(4,6):(1,4)'
+    """
+    variables = [Variable(d, size, True) for d, size in enumerate(sizes)]
+    digits = canonical(slot_digits(axes, [digit(1, variable, 1, None) for variable in variables], {}))
+    cute_sizes: list[CuteTuple] = []
+    strides: list[CuteTuple] = []
+    for variable, size in zip(variables, sizes, strict=True):
+        mine = sorted((d for d in digits if d.variable == variable), key=lambda d: d.low)
+        parts = [(d.high or size) // d.low for d in mine]
+        whole = all(d.low * part == (d.high or size) for d, part in zip(mine, parts, strict=True))
+        if not whole or (math.prod(parts) != size and size > 1):
+            raise UnsupportedError(f"a tile does not divide dimension {variable.key} of {what}, and CuTe cannot pad")
+        cute_sizes.append(tuple(parts) if len(parts) > 1 else size)
+        strides.append(tuple(d.weight for d in mine) if len(mine) > 1 else (mine[0].weight if mine else 0))
+    if not all(d.variable.is_coordinate for d in digits):
+        raise UnsupportedError(f"the tiles of {what} split unevenly what they merged, and CuTe cannot say so")
+    return CuteLayout(tuple(cute_sizes), tuple(strides))
+
+
+def _cute_text(value: CuteTuple) -> str:
+    if isinstance(value, tuple):
+        return f"({','.join(map(_cute_text, value))})"
+    return str(value)

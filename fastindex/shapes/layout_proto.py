@@ -1,0 +1,114 @@
+"""Layouts as XLA's protocol buffers, byte for byte as XLA serialises them.
+
+Source: ``LayoutProto``, ``TileProto``, ``SplitConfigProto`` in ``xla/xla_data.proto``; ``Layout::FromProto`` in
+``xla/layout.cc``.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from fastindex.errors import LayoutError, UnsupportedError
+from fastindex.shapes.layout_fields import LayoutFields
+from fastindex.shapes.split_config import SplitConfig
+from fastindex.shapes.wire import Fields, bytes_field, int_field, packed_field
+
+L = TypeVar("L", bound=LayoutFields)
+
+#: Legacy fields of ``LayoutProto``, reserved today.
+_PADDED_DIMENSIONS, _PADDING_VALUE, _FORMAT = 2, 3, 4
+_PADDING_NUMBERS = {"zero": 1, "one": 2, "lowest": 3, "highest": 4}
+_PADDING_NAMES = {number: name for name, number in _PADDING_NUMBERS.items()}
+_SPARSE_FORMAT = 2
+
+_LEVELS = "DCSH"
+
+
+def layout_to_bytes(layout: LayoutFields) -> bytes:
+    """Serialise a layout as a ``LayoutProto``.
+
+    Examples
+    --------
+    >>> layout_to_bytes(LayoutFields((1, 0))).hex()
+    '0a020100800101'
+    """
+    levels = layout.dimension_levels
+    return b"".join(
+        [
+            packed_field(1, layout.minor_to_major),
+            packed_field(_PADDED_DIMENSIONS, layout.padded_dimensions or ()),
+            int_field(_PADDING_VALUE, _PADDING_NUMBERS.get(layout.padding_value or "", 0)),
+            *[bytes_field(6, packed_field(1, tile)) for tile in layout.tiles],
+            int_field(7, layout.element_size_in_bits),
+            int_field(8, layout.memory_space),
+            packed_field(9, [_LEVELS.index(level[0]) for level in levels]),
+            packed_field(13, ["+" not in level for level in levels]),
+            packed_field(14, ["~" not in level for level in levels]),
+            int_field(15, layout.dynamic_shape_metadata_prefix_bytes),
+            int_field(16, layout.tail_padding_alignment_in_elements),
+            *[
+                bytes_field(17, int_field(1, split.dimension) + packed_field(2, split.split_indices))
+                for split in layout.split_configs
+            ],
+        ]
+    )
+
+
+def layout_from_bytes(data: bytes, layout_class: type[L]) -> L:
+    """Read a serialised ``LayoutProto``, old ones with padding included; unknown fields are skipped.
+
+    Raises
+    ------
+    FastIndexError
+        Not a proto.
+    LayoutError
+        Not a valid layout.
+    UnsupportedError
+        A sparse layout of the legacy format.
+
+    Examples
+    --------
+    >>> str(layout_from_bytes(bytes.fromhex("0a020100800101"), LayoutFields))
+    '{1,0}'
+    """
+    fields = Fields(data, "LayoutProto")
+    if fields.integer(_FORMAT) == _SPARSE_FORMAT:
+        raise UnsupportedError("the LayoutProto has the legacy sparse format, which fastindex does not read")
+    for number, name in (
+        (10, "physical_shape"),
+        (11, "index_primitive_type"),
+        (12, "pointer_primitive_type"),
+    ):
+        if fields.messages(number) if number == 10 else fields.integer(number):
+            raise LayoutError(f"the LayoutProto has a {name}, which only sparse arrays have", field="layout")
+    tiles = [Fields(tile, "TileProto").integers(1) for tile in fields.messages(6)]
+    splits = [Fields(split, "SplitConfigProto") for split in fields.messages(17)]
+    padding = fields.integer(_PADDING_VALUE)
+    return layout_class(
+        tuple(fields.integers(1)),
+        tiles=tuple([tuple(tile) for tile in tiles]),
+        padded_dimensions=tuple(fields.integers(_PADDED_DIMENSIONS)) or None,
+        padding_value=_PADDING_NAMES.get(padding),
+        element_size_in_bits=fields.integer(7),
+        memory_space=fields.integer(8),
+        # An absent alignment is 0.
+        tail_padding_alignment_in_elements=fields.integer(16) or 1,
+        split_configs=tuple([SplitConfig(split.integer(1), tuple(split.integers(2))) for split in splits]),
+        dynamic_shape_metadata_prefix_bytes=fields.integer(15),
+        dimension_levels=_levels_from(fields),
+    )
+
+
+def _levels_from(fields: Fields) -> tuple[str, ...]:
+    kinds, unique, ordered = fields.integers(9), fields.integers(13), fields.integers(14)
+    count = max(len(kinds), len(unique), len(ordered))
+    levels = []
+    for i in range(count):
+        kind = kinds[i] if i < len(kinds) else 0
+        if not 0 <= kind < len(_LEVELS):
+            raise LayoutError(f"the LayoutProto has the unknown dimension level {kind}", field="dimension_levels")
+        level = _LEVELS[kind]
+        level += "+" if i < len(unique) and not unique[i] else ""
+        level += "~" if i < len(ordered) and not ordered[i] else ""
+        levels.append(level)
+    return tuple(levels)

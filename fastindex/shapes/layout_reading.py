@@ -1,0 +1,191 @@
+"""Reading the text of a layout: XLA's grammar, strict.
+
+Source: ``HloParserImpl::ParseLayout`` in ``xla/hlo/parser/hlo_parser.cc``. ``PAD(...)`` and ``PV(...)``, first among
+the attributes, are fastindex's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, NoReturn, TypeVar
+
+from fastindex.errors import InvalidShapeError, LayoutError
+from fastindex.shapes.layout_fields import LayoutFields
+from fastindex.shapes.layout_rules import PADDING_VALUES
+from fastindex.shapes.split_config import SplitConfig
+from fastindex.shapes.tokens import TokenReader
+from fastindex.tiling.definition import COMBINE
+
+L = TypeVar("L", bound=LayoutFields)
+
+_LEVELS = ("D", "C", "S", "H")
+
+
+def parse_layout(text: str, layout_class: type[L]) -> L:
+    """Read a layout, braces included.
+
+    Parameters
+    ----------
+    text : str
+    layout_class : type
+        What to build.
+
+    Raises
+    ------
+    ShapeSyntaxError
+        Not a layout, with the position.
+
+    Examples
+    --------
+    >>> parse_layout("{1,0:T(8,128)S(1)}", LayoutFields).memory_space
+    1
+    """
+    reader = LayoutReader(text, layout_class)
+    reader.expect("{", "a layout such as {1,0}")
+    layout = reader.layout()
+    reader.end("layout")
+    return layout
+
+
+class LayoutReader(TokenReader, Generic[L]):
+    """Recursive descent over the tokens of a layout."""
+
+    __slots__ = ("layout_class",)
+
+    def __init__(self, text: str, layout_class: type[L]) -> None:
+        super().__init__(text)
+        self.layout_class = layout_class
+
+    def layout(self) -> L:
+        """Read what follows the opening brace."""
+        tokens = self.tokens
+        begin = self.at - 1
+        order: list[int] = []
+        if tokens[self.at] not in (":", "}"):
+            order = self.integers("minor_to_major", ":", "}")
+        if tokens[self.at] == "}":
+            self.at += 1
+            return self.checked_layout(begin, order, {})
+        self.expect(":")
+        values: dict[str, Any] = {}
+        for letter, read in _ATTRIBUTES:
+            if tokens[self.at] == letter:
+                read(self, values)
+        self.expect("}", "one of the attributes PAD PV D T L E S SC M, in this order, or '}'")
+        return self.checked_layout(begin, order, values)
+
+    def checked_layout(self, begin: int, order: list[int], values: dict[str, Any]) -> L:
+        try:
+            return self.layout_class(tuple(order), **values)
+        except LayoutError as error:
+            self.invalid(error, begin)
+
+    def one_integer(self, field: str, values: dict[str, Any]) -> None:
+        self.at += 1
+        self.expect("(")
+        self.begins[field, None] = self.at
+        values[field] = self.integer()
+        self.expect(")")
+
+    def padded_dimensions(self, values: dict[str, Any]) -> None:
+        self.begins["padded_dimensions", None] = self.at
+        self.at += 1
+        self.expect("(")
+        values["padded_dimensions"] = () if self.tokens[self.at] == ")" else self.integers("padded_dimensions", ")")
+        self.at += 1
+
+    def padding_value(self, values: dict[str, Any]) -> None:
+        self.at += 1
+        self.expect("(")
+        if self.tokens[self.at] not in PADDING_VALUES:
+            self.fail("zero, one, lowest or highest")
+        values["padding_value"] = self.tokens[self.at]
+        self.at += 1
+        self.expect(")")
+
+    def dimension_levels(self, values: dict[str, Any]) -> None:
+        tokens = self.tokens
+        levels: list[str] = []
+        self.begins["dimension_levels", None] = self.at
+        self.at += 1
+        self.expect("(")
+        while tokens[self.at] != ")":
+            if levels:
+                self.expect(",", "',' or ')'")
+            if tokens[self.at] not in _LEVELS:
+                self.fail("a dimension level D, C, S or H")
+            level = ""
+            for expected in (_LEVELS, "+", "~"):
+                if tokens[self.at] in expected:
+                    level += tokens[self.at]
+                    self.at += 1
+            levels.append(level)
+        self.at += 1
+        values["dimension_levels"] = tuple(levels)
+
+    def tiles(self, values: dict[str, Any]) -> None:
+        tokens = self.tokens
+        tiles: list[tuple[int, ...]] = []
+        self.at += 1
+        if tokens[self.at] != "(":
+            self.fail("'(' and a tile after T")
+        while tokens[self.at] == "(":
+            self.begins["tiles", len(tiles)] = self.at
+            self.at += 1
+            tile: list[int] = []
+            while tokens[self.at] != ")":
+                if tile:
+                    self.expect(",", "',' or ')' in the tile")
+                self.begins["tiles", (len(tiles), len(tile))] = self.at
+                if tokens[self.at] == "*":
+                    self.at += 1
+                    tile.append(COMBINE)
+                else:
+                    tile.append(self.integer("a tile size or *"))
+                    if tile[-1] == -1:
+                        self.fail("a tile size of at least 1, or *", self.at - 1)
+            self.at += 1
+            tiles.append(tuple(tile))
+        values["tiles"] = tuple(tiles)
+
+    def split_configs(self, values: dict[str, Any]) -> None:
+        splits: list[SplitConfig] = []
+        self.at += 1
+        if self.tokens[self.at] != "(":
+            self.fail("'(' and a split such as (0:4,8) after SC")
+        while self.tokens[self.at] == "(":
+            begin = self.begins["split_configs", len(splits)] = self.at
+            self.at += 1
+            dimension = self.integer()
+            self.expect(":")
+            indices = [] if self.tokens[self.at] == ")" else self.integers("split_indices", ")")
+            self.at += 1
+            try:
+                splits.append(SplitConfig(dimension, tuple(indices)))
+            except LayoutError as error:
+                self.invalid(error, begin)
+        values["split_configs"] = tuple(splits)
+
+    def sparse_only(self, values: dict[str, Any]) -> NoReturn:
+        raise InvalidShapeError(
+            f"the attribute {self.tokens[self.at]}(...) is for sparse arrays, which XLA's text no longer has",
+            self.text,
+            self.offset(self.at),
+            field="layout",
+        )
+
+
+_ATTRIBUTES: tuple[tuple[str, Callable[[LayoutReader[Any], dict[str, Any]], None]], ...] = (
+    ("PAD", LayoutReader.padded_dimensions),
+    ("PV", LayoutReader.padding_value),
+    ("D", LayoutReader.dimension_levels),
+    ("T", LayoutReader.tiles),
+    ("L", lambda parser, values: parser.one_integer("tail_padding_alignment_in_elements", values)),
+    ("#", LayoutReader.sparse_only),
+    ("*", LayoutReader.sparse_only),
+    ("E", lambda parser, values: parser.one_integer("element_size_in_bits", values)),
+    ("S", lambda parser, values: parser.one_integer("memory_space", values)),
+    ("SC", LayoutReader.split_configs),
+    ("P", LayoutReader.sparse_only),
+    ("M", lambda parser, values: parser.one_integer("dynamic_shape_metadata_prefix_bytes", values)),
+)

@@ -1,0 +1,121 @@
+"""What the fields of a layout must satisfy by themselves, whatever shape it is for.
+
+Source: ``LayoutUtil::ValidateLayoutForShape`` in ``xla/layout_util.cc``, ``Layout::FromProto`` in ``xla/layout.cc``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import SupportsIndex
+
+from fastindex.errors import LayoutError
+from fastindex.shapes.integers import INT64_MAX, INT64_MIN, as_integers, spelled
+from fastindex.shapes.split_config import SplitConfig
+from fastindex.tiling.definition import COMBINE
+
+#: What legacy padding may hold; "lowest" and "highest" are infinities where the element type has them.
+PADDING_VALUES = ("zero", "one", "lowest", "highest")
+
+#: Integer fields, with the lowest and the highest value of each.
+BOUNDS = (
+    ("element_size_in_bits", 0, INT64_MAX),
+    ("memory_space", -128, 127),
+    ("tail_padding_alignment_in_elements", 1, INT64_MAX),
+    ("dynamic_shape_metadata_prefix_bytes", INT64_MIN, INT64_MAX),
+)
+
+_LEVEL_FLAGS = ("", "+", "~", "+~")
+
+
+def checked_order(values: Iterable[SupportsIndex]) -> tuple[int, ...]:
+    order = as_integers(values, "minor_to_major")
+    seen = set()
+    for i, dimension in enumerate(order):
+        if not 0 <= dimension < len(order):
+            raise LayoutError(
+                f"minor_to_major of {len(order)} dimensions must hold 0 to {len(order) - 1}:"
+                f" {dimension} in {spelled(order)}",
+                field="minor_to_major",
+                index=i,
+            )
+        if dimension in seen:
+            raise LayoutError(
+                f"minor_to_major must name each dimension once: {dimension} is twice in {spelled(order)}",
+                field="minor_to_major",
+                index=i,
+            )
+        seen.add(dimension)
+    return order
+
+
+def checked_tiles(tiles: Sequence[Iterable[SupportsIndex]]) -> Iterable[tuple[int, ...]]:
+    for i, values in enumerate(tiles):
+        tile = as_integers(values, "tiles")
+        if not tile:
+            raise LayoutError("a tile must have at least one entry: T()", field="tiles", index=i)
+        if min(tile) < 1:
+            tile = tuple([COMBINE if size == -1 else size for size in tile])
+            text = ",".join("*" if size == COMBINE else str(size) for size in tile)
+            for j, size in enumerate(tile):
+                if size < 1 and size != COMBINE:
+                    raise LayoutError(
+                        f"tile sizes must be at least 1: {size} in T({text})", field="tiles", index=(i, j)
+                    )
+            if tile[-1] == COMBINE:
+                raise LayoutError(
+                    f"the last entry of a tile must be a size, * has nothing to merge with: T({text})",
+                    field="tiles",
+                    index=(i, len(tile) - 1),
+                )
+        yield tile
+
+
+def checked_padding(values: Iterable[SupportsIndex], rank: int) -> tuple[int, ...]:
+    padded = as_integers(values, "padded_dimensions")
+    if len(padded) != rank:
+        raise LayoutError(
+            f"padded_dimensions must have one size per dimension: {spelled(padded)} for {rank} dimensions",
+            field="padded_dimensions",
+        )
+    for i, size in enumerate(padded):
+        if size < 0:
+            raise LayoutError(
+                f"padded_dimensions must be at least 0: {size} in {spelled(padded)}",
+                field="padded_dimensions",
+                index=i,
+            )
+    return padded
+
+
+def checked_splits(splits: Iterable[SplitConfig], rank: int) -> tuple[SplitConfig, ...]:
+    checked = tuple(splits)
+    seen = set()
+    for i, split in enumerate(checked):
+        if not isinstance(split, SplitConfig):
+            raise TypeError(f"split_configs must hold SplitConfig, got {split!r}")
+        if split.dimension >= rank:
+            raise LayoutError(
+                f"a split must name a physical dimension, 0 to {rank - 1}: SC{split}",
+                field="split_configs",
+                index=i,
+            )
+        if split.dimension in seen:
+            raise LayoutError(
+                f"a physical dimension may be split once: SC{split} splits {split.dimension} again",
+                field="split_configs",
+                index=i,
+            )
+        seen.add(split.dimension)
+    return checked
+
+
+def checked_levels(levels: Iterable[str]) -> tuple[str, ...]:
+    checked = tuple(levels)
+    for i, level in enumerate(checked):
+        if not isinstance(level, str) or level[:1] not in ("D", "C", "S", "H") or level[1:] not in _LEVEL_FLAGS:
+            raise LayoutError(
+                f"a dimension level must be D, C, S or H, then + and ~ where they apply, got {level!r}",
+                field="dimension_levels",
+                index=i,
+            )
+    return () if all(level[0] == "D" for level in checked) else checked

@@ -1,0 +1,324 @@
+"""The fields of a shape, checked; what readers and writers see of a `Shape`."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Iterator
+from typing import Any, Self, SupportsIndex
+
+from fastindex.errors import LayoutError, OutOfBoundsError, UnsupportedError
+from fastindex.shapes.element_types import BY_NAME, ElementType
+from fastindex.shapes.integers import as_integer, as_integers
+from fastindex.shapes.layout import Layout
+from fastindex.shapes.shape_rules import Bools, Ints, check_dimensions, check_fit, checked_dynamic
+
+Letters = tuple[str, ...]
+
+_LETTERS: tuple[tuple[str, ...], ...] = ((), ("x",), ("y", "x"), ("z", "y", "x"), ("p", "z", "y", "x"))
+
+
+class ShapeFields:
+    """What readers and writers see of a `Shape`, which documents the fields and has a text."""
+
+    __slots__ = (
+        "_hash",
+        "_layout",
+        "_slot_count",
+        "dimensions",
+        "dynamic_dimensions",
+        "element_type",
+        "tuple_shapes",
+    )
+
+    element_type: ElementType
+    dimensions: Ints
+    dynamic_dimensions: Bools
+    tuple_shapes: builtins.tuple[Self, ...]
+    _layout: Layout | None
+    _hash: int
+    _slot_count: int | None
+
+    def __init__(
+        self,
+        element_type: ElementType | str | Any,
+        dimensions: Iterable[SupportsIndex] = (),
+        layout: Layout | None = None,
+        dynamic_dimensions: Iterable[bool] | None = None,
+    ) -> None:
+        kind = ElementType.of(element_type)
+        if not kind.is_array:
+            raise LayoutError(f"{kind} has no dimensions; use Shape.{kind}()", field="element_type")
+        sizes = as_integers(dimensions, "dimensions")
+        dynamic = checked_dynamic(sizes, dynamic_dimensions)
+        check_dimensions(kind, sizes)
+        if layout is None:
+            layout = Layout.descending(len(sizes))
+        elif not isinstance(layout, Layout):
+            raise TypeError(f"layout must be a Layout, got {layout!r}; Layout.parse reads text")
+        else:
+            check_fit(sizes, layout)
+        self._fill(kind, sizes, dynamic, layout, ())
+
+    def _fill(
+        self,
+        element_type: ElementType,
+        dimensions: Ints,
+        dynamic_dimensions: Bools,
+        layout: Layout | None,
+        tuple_shapes: builtins.tuple[Self, ...],
+    ) -> None:
+        put = object.__setattr__
+        put(self, "element_type", element_type)
+        put(self, "dimensions", dimensions)
+        put(self, "dynamic_dimensions", dynamic_dimensions)
+        put(self, "_layout", layout)
+        put(self, "tuple_shapes", tuple_shapes)
+        put(self, "_hash", hash((element_type.number, dimensions, dynamic_dimensions, layout, tuple_shapes)))
+        put(self, "_slot_count", None)
+
+    @classmethod
+    def _other(cls, element_type: str, tuple_shapes: builtins.tuple[Self, ...] = ()) -> Self:
+        shape = object.__new__(cls)
+        shape._fill(BY_NAME[element_type], (), (), None, tuple_shapes)
+        return shape
+
+    @classmethod
+    def tuple(cls, shapes: Iterable[Self] = ()) -> Self:
+        """Give the shape of a tuple.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> str(Shape.tuple([Shape("f32", (2,)), Shape.token()]))
+        '(f32[2]{0}, token[])'
+        """
+        elements = builtins.tuple(shapes)
+        for element in elements:
+            if not isinstance(element, cls):
+                raise TypeError(f"a tuple must hold shapes, got {element!r}")
+        return cls._other("tuple", elements)
+
+    @classmethod
+    def token(cls) -> Self:
+        """Give the shape of a token.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> str(Shape.token())
+        'token[]'
+        """
+        return cls._other("token")
+
+    @classmethod
+    def opaque(cls) -> Self:
+        """Give the shape of an opaque value.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> str(Shape.opaque())
+        'opaque[]'
+        """
+        return cls._other("opaque")
+
+    @classmethod
+    def buffer(cls, shape: Self) -> Self:
+        """Give the shape of a buffer that holds an array.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> str(Shape.buffer(Shape("f32", (2,))))
+        'b(f32[2]{0})'
+        """
+        if not isinstance(shape, cls):
+            raise TypeError(f"a buffer must hold a shape, got {shape!r}")
+        if not shape.is_array:
+            raise LayoutError(f"a buffer must hold an array, got {shape.element_type}", field="tuple_shapes")
+        return cls._other("buffer", (shape,))
+
+    @property
+    def is_array(self) -> bool:
+        """Whether this is an array.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32").is_array, Shape.token().is_array
+        (True, False)
+        """
+        return self._layout is not None
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether this is a tuple.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.tuple().is_tuple
+        True
+        """
+        return self.element_type.name == "tuple"
+
+    @property
+    def is_buffer(self) -> bool:
+        """Whether this is a buffer.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.buffer(Shape("f32", (2,))).is_buffer
+        True
+        """
+        return self.element_type.name == "buffer"
+
+    @property
+    def layout(self) -> Layout:
+        """How the dimensions lie in memory.
+
+        Raises
+        ------
+        UnsupportedError
+            Not an array.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> str(Shape("f32", (2, 3)).layout)
+        '{1,0}'
+        """
+        if self._layout is None:
+            raise UnsupportedError(f"only arrays have a layout, not {self.cut_text()}")
+        return self._layout
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (1, 3)).rank
+        2
+        """
+        return len(self.dimensions)
+
+    @property
+    def true_rank(self) -> int:
+        """Number of dimensions whose size is not 1.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (1, 3)).true_rank
+        1
+        """
+        return sum(size != 1 for size in self.dimensions)
+
+    @property
+    def dimension_letters(self) -> Letters:
+        """The letters the documents give the dimensions, up to rank 4; () beyond.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (2, 3, 4)).dimension_letters
+        ('z', 'y', 'x')
+        """
+        return _LETTERS[self.rank] if self.rank < len(_LETTERS) else ()
+
+    def dimension(self, number: SupportsIndex) -> int:
+        """Give the size of a dimension; negative numbers count from the last.
+
+        Raises
+        ------
+        OutOfBoundsError
+            No such dimension.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (2, 3)).dimension(-1)
+        3
+        """
+        return self.dimensions[self.dimension_number(number)]
+
+    def dimension_number(self, number: SupportsIndex) -> int:
+        """Give the number of a dimension counted from the first; negative numbers count from the last.
+
+        Raises
+        ------
+        OutOfBoundsError
+            No such dimension.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (2, 3)).dimension_number(-1)
+        1
+        """
+        checked = as_integer(number, "dimension")
+        if not -self.rank <= checked < self.rank:
+            raise OutOfBoundsError(f"dimension {checked} is out of bounds for {self.cut_text()} of rank {self.rank}")
+        return checked % self.rank
+
+    def leaves(self) -> Iterator[Self]:
+        """Give the shapes below all tuples, in order; a shape that is not a tuple gives itself.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> [str(leaf) for leaf in Shape.parse("(f32[2], (token[], s8[]))").leaves()]
+        ['f32[2]{0}', 'token[]', 's8[]']
+        """
+        pending = [self]
+        while pending:
+            shape = pending.pop()
+            if shape.is_tuple:
+                pending.extend(reversed(shape.tuple_shapes))
+            else:
+                yield shape
+
+    def cut_text(self) -> str:
+        """The text, cut where it is too long for a message.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (2, 3)).cut_text()
+        'f32[2,3]{1,0}'
+        """
+        text = str(self)
+        return text if len(text) <= 200 else text[:200] + "..."
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ShapeFields):
+            return NotImplemented
+        # No recursion, since tuples nest thousands deep.
+        pending = [(self, other)]
+        while pending:
+            a, b = pending.pop()
+            if a is b:
+                continue
+            if (
+                a._hash != b._hash
+                or a.element_type != b.element_type
+                or a.dimensions != b.dimensions
+                or a.dynamic_dimensions != b.dynamic_dimensions
+                or a._layout != b._layout
+                or len(a.tuple_shapes) != len(b.tuple_shapes)
+            ):
+                return False
+            pending.extend(zip(a.tuple_shapes, b.tuple_shapes, strict=True))
+        return True
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"shapes are frozen, {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"shapes are frozen, {name} cannot be deleted")

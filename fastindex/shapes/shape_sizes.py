@@ -1,0 +1,188 @@
+"""How much an array holds and takes, by the definition of its layout."""
+
+from __future__ import annotations
+
+import math
+
+from fastindex.errors import LayoutError, UnsupportedError
+from fastindex.shapes.integers import INT64_MAX, UNBOUNDED
+from fastindex.shapes.shape_fields import ShapeFields
+from fastindex.tiling.definition import Axis, physical_axes, slot_count
+
+
+class SizedShape(ShapeFields):
+    """The sizes of a `Shape`."""
+
+    __slots__ = ()
+
+    @property
+    def element_bits(self) -> int:
+        """Bits one slot takes in the buffer.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.parse("s4[8]{0:E(4)}").element_bits, Shape.parse("s4[8]").element_bits
+        (4, 8)
+        """
+        return self.layout.element_size_in_bits or 8 * self.element_type.nbytes
+
+    @property
+    def element_count(self) -> int:
+        """Number of logical elements, an upper bound of a dynamic dimension counted in full.
+
+        Raises
+        ------
+        UnsupportedError
+            Not an array, or a dimension is unbounded.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape("f32", (3, 5)).element_count
+        15
+        """
+        check_sized(self)
+        return math.prod(self.dimensions)
+
+    @property
+    def slot_count(self) -> int:
+        """Number of slots of the buffer, every kind of padding included.
+
+        Raises
+        ------
+        UnsupportedError
+            Not an array, a sparse one, or a dimension is unbounded.
+        LayoutError
+            The slots do not fit int64.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.parse("f32[3,5]{1,0:T(2,2)}").slot_count
+        24
+        """
+        slots = self._slot_count
+        if slots is None:
+            slots = count_slots(self)
+            object.__setattr__(self, "_slot_count", slots)
+        return slots
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffer, every kind of padding included.
+
+        Of a tuple, the sum over its arrays, without the pointers to them; of a token or an opaque value, 0.
+
+        Raises
+        ------
+        UnsupportedError
+            A dimension is unbounded, or an array sparse.
+        LayoutError
+            The bytes do not fit int64.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.parse("f32[3,5]{1,0:T(2,2)}").nbytes
+        96
+        >>> Shape.parse("s4[3]{0:E(4)}").nbytes
+        2
+        """
+        if not self.is_array:
+            return sum_bytes(self, logical=False)
+        return bytes_of(self, self.slot_count)
+
+    @property
+    def logical_nbytes(self) -> int:
+        """Bytes of the elements alone, as wide as they are in the buffer.
+
+        Raises
+        ------
+        UnsupportedError
+            A dimension is unbounded.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.parse("f32[3,5]{1,0:T(2,2)}").logical_nbytes
+        60
+        """
+        if not self.is_array:
+            return sum_bytes(self, logical=True)
+        return bytes_of(self, self.element_count)
+
+    @property
+    def padding_ratio(self) -> float:
+        """Bytes of the buffer per byte of its elements: 1.0 without padding, infinite where all is padding.
+
+        Examples
+        --------
+        >>> from fastindex import Shape
+        >>> Shape.parse("f32[3,5]{1,0:T(2,2)}").padding_ratio
+        1.6
+        """
+        nbytes, logical_nbytes = self.nbytes, self.logical_nbytes
+        if logical_nbytes == 0:
+            return math.inf if nbytes else 1.0
+        return nbytes / logical_nbytes
+
+
+def check_sized(shape: SizedShape) -> None:
+    """Raise where `shape` has no elements to count."""
+    if not shape.is_array:
+        raise UnsupportedError(f"only arrays have elements, not {shape.cut_text()}")
+    if UNBOUNDED in shape.dimensions:
+        raise UnsupportedError(
+            f"{shape.cut_text()} has an unbounded dimension and so no size; give it a size or a bound"
+        )
+
+
+def check_placed(shape: SizedShape) -> None:
+    """Raise where the elements of `shape` have no fixed slots."""
+    check_sized(shape)
+    if shape.layout.dimension_levels:
+        raise UnsupportedError(f"{shape.cut_text()} is sparse: where its elements lie depends on its contents")
+
+
+def count_slots(shape: SizedShape) -> int:
+    """Count the slots of an array by the definition."""
+    check_placed(shape)
+    slots = slot_count(axes_of(shape), shape.layout.tail_padding_alignment_in_elements)
+    if slots > INT64_MAX:
+        raise LayoutError(f"int64 overflow: {shape.cut_text()} takes {slots} slots")
+    return slots
+
+
+def bytes_of(shape: SizedShape, element_count: int) -> int:
+    """Give the bytes of `element_count` elements of an array, as wide as they are in the buffer."""
+    nbytes = -(-element_count * shape.element_bits // 8)
+    if nbytes > INT64_MAX:
+        raise LayoutError(f"int64 overflow: {shape.cut_text()} takes {nbytes} bytes")
+    return nbytes
+
+
+def sum_bytes(shape: SizedShape, *, logical: bool) -> int:
+    """Add up the bytes of the arrays of a tuple or a buffer."""
+    total = 0
+    for leaf in shape.leaves():
+        array = leaf.tuple_shapes[0] if leaf.is_buffer else leaf
+        if array.is_array:
+            total += array.logical_nbytes if logical else array.nbytes
+    if total > INT64_MAX:
+        raise LayoutError(f"int64 overflow: {shape.cut_text()} takes {total} bytes")
+    return total
+
+
+def axes_of(shape: ShapeFields, tile_count: int | None = None) -> list[Axis]:
+    """Return the axes of the physical array of `shape`, most major first, after its first `tile_count` tiles, or all.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> [axis.size for axis in axes_of(Shape.parse("f32[3,5]{1,0:T(2,2)}"))]
+    [2, 3, 2, 2]
+    """
+    layout = shape.layout
+    tiles = layout.tiles[:tile_count]
+    return physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, tiles)
