@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import (
-    aligned_bytes,
     as_buffer_bytes,
     as_logical_array,
     buffer_dtype,
@@ -23,20 +22,12 @@ from fastindex.arguments.buffers import (
     require_movable_pair,
 )
 from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.movements import (
-    Bytes,
-    Movement,
-    OneCall,
-    compress,
-    expand,
-    movement,
-    packed_movement,
-    thread_scratch,
-)
+from fastindex.cpu.movements import OneCall, movement, sure_movement, thread_scratch
 from fastindex.cpu.threads import thread_count
 from fastindex.cuda.arrays import on_gpu
 from fastindex.lowering.relayout_loops import Strides
-from fastindex.lowering.slot_format import SlotFormat, slot_format
+from fastindex.lowering.slot_format import slot_format
+from fastindex.lowering.slot_moves import SlotMove
 from fastindex.shapes.shape import Shape, as_shape
 
 
@@ -101,20 +92,11 @@ def pack(
     result = new_buffer(shape) if out is None else check_output_buffer(out, shape)
     if out is not None:
         check_disjoint(result, values)
-    pattern = fill_pattern(shape, fill)
     side, values = _strides_of(values)
-    layout = slot_format(shape)
-    width = layout.value_bytes
-    if layout.is_packed:
-        direct = packed_movement(side, shape, layout.bits, "compress")
-        if direct is not None:
-            direct.run(address_of(values), address_of(result), _packed_byte(pattern, layout), threads)
-            return result
-    moved = movement(side, shape, width)
+    moved = movement(side, shape)
     if moved is None:
-        values = np.ascontiguousarray(values)
-        moved = _sure_movement(_plain(shape), shape, width)
-    _to_slots(moved, address_of(values), result.view(np.uint8), layout, shape.slot_count, pattern, threads)
+        values, moved = np.ascontiguousarray(values), sure_movement(_plain(shape), shape)
+    moved.run(address_of(values), address_of(result), fill_pattern(shape, fill), threads)
     return result
 
 
@@ -162,21 +144,13 @@ def unpack(buffer: Any, shape: Shape | str, *, out: Any = None, threads: int | N
     result = new_array(shape) if out is None else check_output_array(out, shape)
     if out is not None:
         check_disjoint(result, slots)
-    layout = slot_format(shape)
-    width = layout.value_bytes
-    side = _element_strides(result)
-    if layout.is_packed and side is not None:
-        direct = packed_movement(shape, side, layout.bits, "expand")
-        if direct is not None:
-            direct.run(address_of(slots), address_of(result), b"\0", threads)
-            return result
-    plain = _to_values(slots, layout, shape.slot_count, threads)
-    moved = None if side is None else movement(shape, side, width)
+    pattern, side = bytes(shape.element_type.nbytes), _element_strides(result)
+    moved = None if side is None else movement(shape, side)
     if moved is not None:
-        moved.run(address_of(plain), address_of(result), bytes(width), threads)
+        moved.run(address_of(slots), address_of(result), pattern, threads)
     else:
         whole = new_array(shape)
-        _sure_movement(shape, _plain(shape), width).run(address_of(plain), address_of(whole), bytes(width), threads)
+        sure_movement(shape, _plain(shape)).run(address_of(slots), address_of(whole), pattern, threads)
         result[...] = whole
     return result
 
@@ -281,10 +255,9 @@ class RelayoutPlan:
         require_movable_pair(source, destination)
         self.source = source
         self.destination = destination
-        self._formats = slot_format(source), slot_format(destination)
         self._pattern = fill_pattern(destination)
-        self._stores, self._movement = _movement_of_slots(source, destination, *self._formats)
-        self.is_bitcast = self._formats[0] == self._formats[1] and _keeps_places(self._movement)
+        self._movement = sure_movement(source, destination)
+        self.is_bitcast = _keeps_places(source, destination, self._movement.slots)
 
     def __repr__(self) -> str:
         return f"RelayoutPlan({str(self.source)!r}, {str(self.destination)!r})"
@@ -300,16 +273,10 @@ class RelayoutPlan:
         nothing changes its place
         copy, 4-byte units, 1 tasks, about 4096 bytes: runs that both sides keep contiguous
         """
-        source, destination = self._formats
         lines = [f"{self.source} -> {self.destination}"]
         if self.is_bitcast:
             lines.append("nothing changes its place")
-        if self._stores == "values" and not source.is_plain:
-            lines.append(f"first every slot of {source.bits} bits to {source.value_bytes} bytes")
-        lines.append(self._movement.describe())
-        if self._stores == "values" and not destination.is_plain:
-            lines.append(f"last every value of {source.value_bytes} bytes to {destination.bits} bits")
-        return "\n".join(lines)
+        return "\n".join([*lines, self._movement.describe()])
 
     def __call__(self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
         """Move a buffer; padding gets the padding value of the destination.
@@ -337,9 +304,7 @@ class RelayoutPlan:
     def _one_call(self) -> OneCall:
         shapes = self.source, self.destination
         source, destination = ((buffer_dtype(shape), _buffer_length(shape)) for shape in shapes)
-        if self._stores == "values":
-            return OneCall(None, source, destination, b"")
-        return OneCall(self._movement, source, destination, self._stored(self._pattern))
+        return OneCall(self._movement, source, destination, self._pattern)
 
     def apply(
         self, buffer: Any, pattern: bytes | None, out: Any = None, threads: int | None = None, stream: Any = None
@@ -356,20 +321,8 @@ class RelayoutPlan:
         result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
         if out is not None:
             check_disjoint(result, slots)
-        source, destination = self._formats
-        if self._stores == "values":
-            moved = self._movement
-            values = _to_values(slots.view(np.uint8), source, self.source.slot_count, threads)
-            count = self.destination.slot_count
-            _to_slots(moved, address_of(values), result.view(np.uint8), destination, count, pattern, threads)
-        else:
-            self._movement.run(address_of(slots), address_of(result), self._stored(pattern), threads)
+        self._movement.run(address_of(slots), address_of(result), pattern, threads)
         return result
-
-    def _stored(self, pattern: bytes) -> bytes:
-        """Give the bytes of what moves as one for the bytes of an unpacked value."""
-        stored = _packed_byte(pattern, self._formats[1]) if self._stores == "bytes" else pattern
-        return stored.ljust(self._movement.width, b"\0")
 
 
 def _buffer_length(shape: Shape) -> int:
@@ -381,44 +334,11 @@ def _plan(source: Shape, destination: Shape) -> RelayoutPlan:
     return RelayoutPlan(source, destination)
 
 
-def _movement_of_slots(
-    source: Shape, destination: Shape, source_format: SlotFormat, destination_format: SlotFormat
-) -> tuple[str, Movement]:
-    """Choose how to move, and what the moved destination stores: packed "bytes", whole "slots", or plain "values"."""
-    if source_format == destination_format:
-        if source_format.is_packed:
-            moved = movement(source, destination, 1, 8 // source_format.bits)
-            if moved is not None:
-                return "bytes", moved
-        elif source_format.bits // 8 in (1, 2, 4, 8, 16):
-            return "slots", _sure_movement(source, destination, source_format.bits // 8)
-    elif source_format.is_packed and destination_format.is_plain:
-        moved = packed_movement(source, destination, source_format.bits, "expand")
-        if moved is not None:
-            return "slots", moved
-    elif source_format.is_plain and destination_format.is_packed:
-        moved = packed_movement(source, destination, destination_format.bits, "compress")
-        if moved is not None:
-            return "bytes", moved
-    return "values", _sure_movement(source, destination, source_format.value_bytes)
-
-
-def _sure_movement(source: Shape, destination: Shape, width: int) -> Movement:
-    moved = movement(source, destination, width)
-    assert moved is not None
-    return moved
-
-
-def _keeps_places(moved: Movement) -> bool:
-    if not isinstance(moved.source, Shape) or not isinstance(moved.destination, Shape):
+def _keeps_places(source: Shape, destination: Shape, slots: SlotMove) -> bool:
+    """Whether every element stays at its place, in buffers of one size."""
+    if slots.source != slots.destination or source.slot_count != destination.slot_count:
         return False
-    if moved.source.slot_count != moved.destination.slot_count:
-        return False
-    return moved.keeps_places or moved.source.layout == moved.destination.layout
-
-
-def _packed_byte(pattern: bytes, layout: SlotFormat) -> bytes:
-    return bytes([sum(pattern[0] << k * layout.bits for k in range(8 // layout.bits))])
+    return source.layout == destination.layout or (slots.loops is not None and slots.loops.keeps_places)
 
 
 def _plain(shape: Shape) -> Shape:
@@ -441,29 +361,3 @@ def _strides_of(values: NDArray[Any]) -> tuple[Strides, NDArray[Any]]:
         side = _element_strides(values)
         assert side is not None
     return side, values
-
-
-def _to_values(slots: Bytes, layout: SlotFormat, count: int, threads: int | None) -> Bytes:
-    """Give unpacked values for the slots of a buffer, the buffer itself where it holds these."""
-    if layout.is_plain:
-        return slots
-    if layout.is_packed:
-        return expand(slots, layout.bits, count, threads)
-    return np.ascontiguousarray(slots.reshape(count, layout.bits // 8)[:, : layout.value_bytes]).reshape(-1)
-
-
-def _to_slots(
-    moved: Movement, source: int, result: Bytes, layout: SlotFormat, count: int, pattern: bytes, threads: int | None
-) -> None:
-    """Move values, and store them as the destination does."""
-    if layout.is_plain:
-        moved.run(source, address_of(result), pattern, threads)
-        return
-    values = aligned_bytes(count * layout.value_bytes)
-    moved.run(source, address_of(values), pattern, threads)
-    if layout.is_packed:
-        compress(values, layout.bits, result, threads)
-    else:
-        wide = result.reshape(count, layout.bits // 8)
-        wide[:, : layout.value_bytes] = values.reshape(count, layout.value_bytes)
-        wide[:, layout.value_bytes :] = 0

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import require_movable_pair
 from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.movements import kernel_of, move_slots, run_pass
-from fastindex.cpu.threads import run_chunks, thread_count
+from fastindex.cpu.movements import move_slots, pack_slots, run_pass, unpack_slots
 from fastindex.lowering.passes import Pass, passes
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced, grouped, relayout_loops
-from fastindex.lowering.slot_format import SlotFormat, slot_format
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
+from fastindex.lowering.slot_format import SlotFormat
+from fastindex.lowering.slot_moves import SlotMove, slot_move
 from fastindex.shapes.shape import Shape
 
 Bytes = NDArray[np.uint8]
@@ -31,8 +31,8 @@ _READ_BYTES = 64 << 10
 _WRITTEN_BYTES = 4 << 10
 
 _SLOTS_AT_ONCE = 1 << 22
-_BITS_AT_ONCE = 1 << 20
-_WIDTHS = (1, 2, 4, 8, 16)
+
+_Conversion = Callable[[SlotFormat, int, int, int, int | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,52 +114,32 @@ class _Step:
 
 def _steps(source: Shape, destination: Shape) -> list[_Step]:
     require_movable_pair(source, destination)
-    formats = slot_format(source), slot_format(destination)
-    pattern = fill_pattern(destination)
-    if formats[0] == formats[1]:
-        found = _direct_step(source, destination, formats[0], pattern)
-        if found is not None:
-            return [found]
-    width = formats[0].value_bytes
-    steps = [] if formats[0].is_plain else [_unpacking_step(formats[0], source.slot_count)]
-    steps.append(_moving_step(source, destination, width, 1, destination.slot_count * width, pattern))
-    if not formats[1].is_plain:
-        steps.append(_packing_step(formats[1], destination.slot_count))
+    move = slot_move(source, destination)
+    padding = move.padding(fill_pattern(destination))
+    if move.unit != "value":
+        return [_moving_step(source, destination, move, padding, destination.nbytes)]
+    steps = [] if move.source.is_plain else [_conversion_step(unpack_slots, move.source, source.slot_count, True)]
+    steps.append(_moving_step(source, destination, move, padding, destination.slot_count * move.width))
+    if not move.destination.is_plain:
+        steps.append(_conversion_step(pack_slots, move.destination, destination.slot_count, False))
     return steps
 
 
-def _direct_step(source: Shape, destination: Shape, layout: SlotFormat, pattern: bytes) -> _Step | None:
-    """Move slots as they are, packed values as whole bytes; None where that does not do."""
-    if layout.is_packed:
-        loops = relayout_loops(source, destination)
-        if loops is None or grouped(loops, 8 // layout.bits) is None:
-            return None
-        per_byte = 8 // layout.bits
-        byte = sum(pattern[0] << k * layout.bits for k in range(per_byte))
-        return _moving_step(source, destination, 1, per_byte, destination.nbytes, bytes([byte]))
-    width = layout.bits // 8
-    if width not in _WIDTHS:
-        return None
-    return _moving_step(source, destination, width, 1, destination.nbytes, pattern.ljust(width, b"\0"))
-
-
-def _moving_step(source: Shape, destination: Shape, width: int, per_byte: int, written: int, pattern: bytes) -> _Step:
-    loops = relayout_loops(source, destination)
-    if loops is not None and per_byte > 1:
-        loops = grouped(loops, per_byte)
+def _moving_step(source: Shape, destination: Shape, slots: SlotMove, padding: bytes, written: int) -> _Step:
+    loops, width = slots.loops, slots.width
 
     def move(read: Bytes, target: Bytes, surroundings: Surroundings) -> None:
         addresses = address_of(read), address_of(target)
         if loops is None:
             for begin in range(0, destination.slot_count, _SLOTS_AT_ONCE):
-                slots = range(begin, min(begin + _SLOTS_AT_ONCE, destination.slot_count))
-                move_slots(source, destination, width, *addresses, pattern, surroundings.threads, slots)
-                surroundings.after_block(len(slots) * width)
+                wanted = range(begin, min(begin + _SLOTS_AT_ONCE, destination.slot_count))
+                move_slots(source, destination, width, *addresses, padding, surroundings.threads, wanted)
+                surroundings.after_block(len(wanted) * width)
             return
         for nest in loops.copies:
-            _run_blocks(nest, True, width, addresses, pattern, surroundings)
+            _run_blocks(nest, True, width, addresses, padding, surroundings)
         for nest in loops.fills:
-            _run_blocks(nest, False, width, addresses, pattern, surroundings)
+            _run_blocks(nest, False, width, addresses, padding, surroundings)
 
     return _Step(written, move)
 
@@ -258,45 +238,17 @@ def _boxes(nest: Nest, sizes: Sequence[int]) -> Iterator[tuple[tuple[int, ...], 
         yield tuple(box), source, destination
 
 
-def _unpacking_step(layout: SlotFormat, slots: int) -> _Step:
-    """Give every value bytes of its own."""
-    return _conversion_step("expand all", layout, slots, slots * layout.value_bytes)
+def _conversion_step(convert: _Conversion, slots: SlotFormat, count: int, unpacks: bool) -> _Step:
+    """Give every value bytes of its own, or store values as narrow, or as wide, as slots are."""
+    written = count * slots.value_bytes if unpacks else slots.nbytes(count)
 
+    def run(read: Bytes, target: Bytes, surroundings: Surroundings) -> None:
+        for begin in range(0, count, _SLOTS_AT_ONCE):
+            part = min(_SLOTS_AT_ONCE, count - begin)
+            starts = slots.nbytes(begin), begin * slots.value_bytes
+            source, destination = starts if unpacks else starts[::-1]
+            addresses = address_of(read) + source, address_of(target) + destination
+            convert(slots, part, *addresses, surroundings.threads)
+            surroundings.after_block(part * written // count)
 
-def _packing_step(layout: SlotFormat, slots: int) -> _Step:
-    """Store values as narrow, or as wide, as slots are."""
-    return _conversion_step("compress all", layout, slots, layout.nbytes(slots))
-
-
-def _conversion_step(name: str, layout: SlotFormat, slots: int, written: int) -> _Step:
-    def convert(read: Bytes, target: Bytes, surroundings: Surroundings) -> None:
-        for begin in range(0, slots, _SLOTS_AT_ONCE):
-            end = min(begin + _SLOTS_AT_ONCE, slots)
-            if layout.is_packed:
-                _convert_bits(name, layout.bits, read, target, begin, end, surroundings.threads)
-            else:
-                _convert_bytes(name, layout, read, target, begin, end)
-            surroundings.after_block((end - begin) * written // slots)
-
-    return _Step(written, convert)
-
-
-def _convert_bits(name: str, bits: int, read: Bytes, target: Bytes, begin: int, end: int, threads: int | None) -> None:
-    kernel = kernel_of(name, bits)
-    addresses = address_of(target), address_of(read)
-
-    def task(first: int, last: int) -> None:
-        kernel(bits, *addresses, begin + first, begin + last)
-
-    run_chunks(task, end - begin, thread_count(threads), _BITS_AT_ONCE)
-
-
-def _convert_bytes(name: str, layout: SlotFormat, read: Bytes, target: Bytes, begin: int, end: int) -> None:
-    value, slot = layout.value_bytes, layout.bits // 8
-    if name == "expand all":
-        wide = read.reshape(-1, slot)[begin:end]
-        target.reshape(-1, value)[begin:end] = wide[:, :value]
-    else:
-        wide = target.reshape(-1, slot)[begin:end]
-        wide[:, :value] = read.reshape(-1, value)[begin:end]
-        wide[:, value:] = 0
+    return _Step(written, run)

@@ -13,6 +13,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of, expected_pair
+from fastindex.arguments.buffers import aligned_bytes
 from fastindex.cpu.index_programs import run
 from fastindex.cpu.threads import run_chunks, run_together, thread_count
 from fastindex.kernels.cpu import deal as deal_cpu
@@ -25,7 +26,9 @@ from fastindex.kernels.cpu.pass_runner import STEP_NUMBERS, TASKS, TASKS_AT_ONCE
 from fastindex.kernels.cpu.pass_table import SCRATCH_FRONT_BYTES
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.passes import POWERS_OF_TWO, Pass, packed_passes, passes
-from fastindex.lowering.relayout_loops import Strides, grouped, relayout_loops
+from fastindex.lowering.relayout_loops import Strides
+from fastindex.lowering.slot_format import SlotFormat
+from fastindex.lowering.slot_moves import SlotMove, packed_byte, packing_loops, slot_move, unpacking_loops
 from fastindex.shapes.shape import Shape
 
 Bytes = NDArray[np.uint8]
@@ -186,47 +189,83 @@ def _driver() -> Callable[..., None]:
 
 @dataclass(frozen=True, eq=False)
 class Movement:
-    """How values of ``width`` bytes get from one side to the other.
+    """How data gets from one side to the other.
 
     Attributes
     ----------
     source, destination : Shape or Strides
-    width : int
-        Bytes of a value.
+    slots : SlotMove
     passes : tuple of Pass or None
         None where every slot has to be looked up.
-    keeps_places : bool
-        Whether every element has the same slot on both sides.
+    converts : bool
+        Whether the passes expand or compress packed slots themselves.
     """
 
     source: Shape | Strides
     destination: Shape | Strides
-    width: int
+    slots: SlotMove
     passes: tuple[Pass, ...] | None
-    keeps_places: bool = False
+    converts: bool = False
+
+    @property
+    def unpacks(self) -> bool:
+        """Whether the slots of the source become values before anything moves."""
+        return self.slots.unit == "value" and not self.converts and not self.slots.source.is_plain
+
+    @property
+    def packs(self) -> bool:
+        """Whether values become the slots of the destination after everything has moved."""
+        return self.slots.unit == "value" and not self.converts and not self.slots.destination.is_plain
 
     def describe(self) -> str:
-        """Give one line per pass."""
+        """Return one line per pass, and one for what comes before and after them."""
+        source, destination = self.slots.source, self.slots.destination
+        lines = [f"first every slot of {source.bits} bits to {source.value_bytes} bytes"] if self.unpacks else []
         if self.passes is None:
-            return "slot by slot, through the index programs: the tiles of the two layouts do not divide each other"
-        return "\n".join(step.describe() for step in self.passes) or "nothing to move"
+            lines.append(
+                "slot by slot, through the index programs: the tiles of the two layouts do not divide each other"
+            )
+        else:
+            lines.append("\n".join(step.describe() for step in self.passes) or "nothing to move")
+        if self.packs:
+            lines.append(f"last every value of {destination.value_bytes} bytes to {destination.bits} bits")
+        return "\n".join(lines)
+
+    def padding(self, pattern: bytes) -> bytes:
+        """Return what the passes write to padding, for the bytes of one unpacked value."""
+        if self.converts and self.slots.destination.is_packed:
+            return packed_byte(pattern, self.slots.destination.bits)
+        return self.slots.padding(pattern)
 
     def run(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
-        """Move from one address to the other, and write `pattern`, `width` bytes long, to all padding."""
-        if self.passes is None:
-            self._gather(source, destination, pattern, threads)
+        """Move from one address to the other, and write `pattern`, an unpacked value, to all padding."""
+        slots = self.slots
+        if self.unpacks:
+            assert isinstance(self.source, Shape)
+            values = aligned_bytes(self.source.slot_count * slots.width)
+            unpack_slots(slots.source, self.source.slot_count, source, address_of(values), threads)
+            source = address_of(values)
+        if not self.packs:
+            self._move(source, destination, pattern, threads)
             return
-        self.steps.run(source, destination, pattern, threads)
+        assert isinstance(self.destination, Shape)
+        moved = aligned_bytes(self.destination.slot_count * slots.width)
+        self._move(source, address_of(moved), pattern, threads)
+        pack_slots(slots.destination, self.destination.slot_count, address_of(moved), destination, threads)
+
+    def _move(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
+        padding = self.padding(pattern)
+        if self.passes is not None:
+            self.steps.run(source, destination, padding, threads)
+            return
+        assert isinstance(self.source, Shape)
+        assert isinstance(self.destination, Shape)
+        move_slots(self.source, self.destination, self.slots.width, source, destination, padding, threads)
 
     @cached_property
     def steps(self) -> Steps:
         """The passes, ready to run; none where every slot has to be looked up."""
         return Steps(self.passes or ())
-
-    def _gather(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
-        assert isinstance(self.source, Shape)
-        assert isinstance(self.destination, Shape)
-        move_slots(self.source, self.destination, self.width, source, destination, pattern, threads)
 
 
 class OneCall:
@@ -244,16 +283,16 @@ class OneCall:
 
     def __init__(
         self,
-        moved: Movement | None,
+        moved: Movement,
         source: tuple[np.dtype[Any], int],
         destination: tuple[np.dtype[Any], int],
         pattern: bytes,
     ) -> None:
         self.run: Callable[[int, int, int, int], bool] = _never
         self.address, self.is_small = 0, False
-        if moved is None or moved.passes is None:
+        if moved.passes is None or moved.unpacks or moved.packs:
             return
-        steps, (repeated, pattern_address) = moved.steps, _repeated(pattern)
+        steps, (repeated, pattern_address) = moved.steps, _repeated(moved.padding(pattern))
         numbers = *expected_pair(source, destination), steps.address, steps.count, pattern_address
         table = np.array(numbers, np.int64)
         self._kept = table, repeated, steps, source, destination
@@ -302,58 +341,61 @@ def run_pass(step: Pass, source: int, destination: int, pattern: bytes, threads:
 
 
 @lru_cache(maxsize=512)
-def movement(source: Shape | Strides, destination: Shape | Strides, width: int, per_byte: int = 1) -> Movement | None:
-    """Plan how values get from one side to the other; kept for the next call.
+def movement(source: Shape | Strides, destination: Shape | Strides) -> Movement | None:
+    """Plan how data gets from one side to the other; kept for the next call.
 
     Parameters
     ----------
     source, destination : Shape or Strides
-    width : int
-        Bytes of a value, or of the byte that `per_byte` packed values share.
-    per_byte : int
-        More than 1: whole bytes of packed values move.
+        Two layouts of one array, at least one a shape.
 
     Returns
     -------
     Movement or None
-        None where whole bytes cannot move, or strides share no loops with a shape.
+        None where strides share no loops with a shape.
     """
-    loops = relayout_loops(source, destination)
-    if loops is not None and per_byte > 1:
-        loops = grouped(loops, per_byte)
-    if loops is None:
-        slot_by_slot = per_byte == 1 and isinstance(source, Shape) and isinstance(destination, Shape)
-        return Movement(source, destination, width, None) if slot_by_slot else None
-    return Movement(source, destination, width, passes(loops, width), loops.keeps_places)
+    slots = slot_move(source, destination)
+    if slots.loops is None:
+        slot_by_slot = isinstance(source, Shape) and isinstance(destination, Shape)
+        return Movement(source, destination, slots, None) if slot_by_slot else None
+    if slots.conversion is not None:
+        packed = slots.source if slots.source.is_packed else slots.destination
+        converting = packed_passes(slots.loops, 8 // packed.bits, slots.conversion)
+        if converting is not None:
+            return Movement(source, destination, slots, converting, converts=True)
+    return Movement(source, destination, slots, passes(slots.loops, slots.width))
 
 
-@lru_cache(maxsize=512)
-def packed_movement(source: Shape | Strides, destination: Shape | Strides, bits: int, kernel: str) -> Movement | None:
-    """Plan how packed elements of `bits` bits are expanded to bytes on the way, or bytes compressed.
-
-    Returns
-    -------
-    Movement or None
-        None where this takes a step of its own.
-    """
-    loops = relayout_loops(source, destination)
-    steps = None if loops is None else packed_passes(loops, 8 // bits, kernel)
-    return None if steps is None else Movement(source, destination, 1, steps)
+def sure_movement(source: Shape, destination: Shape) -> Movement:
+    """Return the movement between two shapes, which there always is."""
+    found = movement(source, destination)
+    assert found is not None
+    return found
 
 
-def expand(packed: Bytes, bits: int, slots: int, threads: int | None) -> Bytes:
-    """Give packed values a byte each."""
-    values = np.empty(slots, np.uint8)
-    kernel = kernel_of("expand all", bits)
-    source, target = address_of(packed), address_of(values)
-    workers = 1 if slots <= _BITS_CHUNK else thread_count(threads)
-    run_chunks(lambda begin, end: kernel(bits, target, source, begin, end), slots, workers, _BITS_CHUNK)
-    return values
+def unpack_slots(slots: SlotFormat, count: int, source: int, target: int, threads: int | None) -> None:
+    """Give the values of `count` slots that are no plain values bytes of their own."""
+    if slots.is_packed:
+        _convert_bits("expand all", slots.bits, count, source, target, threads)
+    elif count:
+        _wide_slots(slots, count, False).run(source, target, b"\0", threads)
 
 
-def compress(values: Bytes, bits: int, packed: Bytes, threads: int | None) -> None:
-    """Pack values of a byte each."""
-    kernel = kernel_of("compress all", bits)
-    source, target = address_of(values), address_of(packed)
-    workers = 1 if len(values) <= _BITS_CHUNK else thread_count(threads)
-    run_chunks(lambda begin, end: kernel(bits, target, source, begin, end), len(values), workers, _BITS_CHUNK)
+def pack_slots(slots: SlotFormat, count: int, source: int, target: int, threads: int | None) -> None:
+    """Store `count` values as narrow, or as wide, as slots are."""
+    if slots.is_packed:
+        _convert_bits("compress all", slots.bits, count, source, target, threads)
+    elif count:
+        _wide_slots(slots, count, True).run(source, target, b"\0", threads)
+
+
+def _convert_bits(name: str, bits: int, count: int, source: int, target: int, threads: int | None) -> None:
+    kernel = kernel_of(name, bits)
+    workers = 1 if count <= _BITS_CHUNK else thread_count(threads)
+    run_chunks(lambda begin, end: kernel(bits, target, source, begin, end), count, workers, _BITS_CHUNK)
+
+
+@lru_cache(maxsize=64)
+def _wide_slots(slots: SlotFormat, count: int, packing: bool) -> Steps:
+    loops = packing_loops(slots, count) if packing else unpacking_loops(slots, count)
+    return Steps(passes(loops, 1))

@@ -33,8 +33,9 @@ from fastindex.lowering.cuda_launches import (
 )
 from fastindex.lowering.division import division
 from fastindex.lowering.index_program import conversion_program
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, Strides, grouped, relayout_loops
+from fastindex.lowering.relayout_loops import RelayoutLoops, Strides, grouped, relayout_loops
 from fastindex.lowering.slot_format import SlotFormat, slot_format
+from fastindex.lowering.slot_moves import packing_loops, slot_move, unpacking_loops
 from fastindex.shapes.shape import Shape
 from fastindex.tables import cuda_launches as cuda_tables
 
@@ -100,22 +101,14 @@ def move_slots(
 ) -> None:
     """Move a buffer of one layout to a buffer of another."""
     require_movable_pair(source, destination)
-    formats = slot_format(source), slot_format(destination)
-    if formats[0] == formats[1]:
-        bits = formats[0].bits
-        if formats[0].is_packed:
-            moved = _movement(source, destination, 1, 8 // bits)
-            if moved is not None:
-                byte = sum((pattern[0] & (1 << bits) - 1) << k * bits for k in range(8 // bits))
-                moved.run(slots, target, bytes([byte]), queue)
-                return
-        elif bits // 8 in (1, 2, 4, 8, 16):
-            padded = pattern.ljust(bits // 8, b"\0")
-            _sure_movement(source, destination, bits // 8).run(slots, target, padded, queue)
-            return
-    values = _to_values(slots, formats[0], source.slot_count, queue)
-    moved = _sure_movement(source, destination, formats[0].value_bytes)
-    _to_slots(moved, values, target, formats[1], destination.slot_count, pattern, queue)
+    move = slot_move(source, destination)
+    moved = _movement(source, destination, move.width, move.slots_per_unit)
+    assert moved is not None
+    if move.unit != "value":
+        moved.run(slots, target, move.padding(pattern), queue)
+        return
+    values = _to_values(slots, move.source, source.slot_count, queue)
+    _to_slots(moved, values, target, move.destination, destination.slot_count, pattern, queue)
 
 
 # Arguments
@@ -381,14 +374,9 @@ def _run_bits(bits: int, expand: bool, source: DeviceArray, target: DeviceArray,
 
 @lru_cache(maxsize=64)
 def _slots_to_values(count: int, layout: SlotFormat) -> Movement:
-    value, slot = layout.value_bytes, layout.bits // 8
-    nest = Nest((Loop(value, 1, 1), Loop(count, slot, value)))
-    return Movement(RelayoutLoops((nest,), ()), None, 1)
+    return Movement(unpacking_loops(layout, count), None, 1)
 
 
 @lru_cache(maxsize=64)
 def _values_to_slots(count: int, layout: SlotFormat) -> Movement:
-    value, slot = layout.value_bytes, layout.bits // 8
-    nest = Nest((Loop(value, 1, 1), Loop(count, value, slot)))
-    zeros = Nest((Loop(slot - value, 0, 1), Loop(count, 0, slot)), 0, value)
-    return Movement(RelayoutLoops((nest,), (zeros,)), None, 1)
+    return Movement(packing_loops(layout, count), None, 1)

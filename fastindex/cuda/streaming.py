@@ -18,7 +18,7 @@ from fastindex.arguments.buffers import (
     require_movable_pair,
 )
 from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.movements import Movement as HostMovement
+from fastindex.cpu.movements import Steps
 from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.cuda.movements import Movement, move_slots
 from fastindex.cuda.queues import Queue
@@ -26,8 +26,8 @@ from fastindex.errors import DeviceMemoryError, FastIndexError
 from fastindex.kernels.cuda import device as cuda
 from fastindex.lowering.cuda_chunks import Chunk, chunks
 from fastindex.lowering.passes import passes
-from fastindex.lowering.relayout_loops import Nest, RelayoutLoops, Strides, grouped, relayout_loops
-from fastindex.lowering.slot_format import slot_format
+from fastindex.lowering.relayout_loops import Nest, RelayoutLoops
+from fastindex.lowering.slot_moves import slot_move
 from fastindex.shapes.shape import Shape
 
 #: Memory for chunks where the caller says nothing.
@@ -35,8 +35,6 @@ DEFAULT_MEMORY = 256 << 20
 
 #: Chunks on their way at a time, each with memory for two sides.
 _SLOTS = 2
-
-_NOWHERE = Strides((), ())
 
 
 def relayout_in_chunks(
@@ -58,8 +56,7 @@ def relayout_in_chunks(
         _relayout_whole(slots, target, source, destination, pattern)
         return result
     loops, width, padding = found
-    host = HostMovement(_NOWHERE, _NOWHERE, width, passes(RelayoutLoops((), loops.fills), width))
-    host.run(address_of(slots), address_of(target), padding, None)
+    Steps(passes(RelayoutLoops((), loops.fills), width)).run(address_of(slots), address_of(target), padding, None)
     most = max(memory // (2 * _SLOTS * width), 1)
     biggest = max((nest.element_count for nest in loops.copies), default=0)
     with _Pipeline(slots, target, width, min(most, biggest)) as pipeline:
@@ -71,19 +68,10 @@ def relayout_in_chunks(
 
 def _loops_in_bytes(source: Shape, destination: Shape, pattern: bytes) -> tuple[RelayoutLoops, int, bytes] | None:
     """Give loops over units of whole bytes, the bytes of a unit and of padding; None where there are none."""
-    layout = slot_format(source)
-    if layout != slot_format(destination):
+    move = slot_move(source, destination)
+    if move.unit == "value" or move.loops is None:
         return None
-    loops = relayout_loops(source, destination)
-    if loops is None:
-        return None
-    if layout.is_packed:
-        per_byte = 8 // layout.bits
-        whole = grouped(loops, per_byte)
-        byte = sum((pattern[0] & (1 << layout.bits) - 1) << k * layout.bits for k in range(per_byte))
-        return None if whole is None else (whole, 1, bytes([byte]))
-    width = layout.bits // 8
-    return (loops, width, pattern.ljust(width, b"\0")) if width in (1, 2, 4, 8, 16) else None
+    return move.loops, move.width, move.padding(pattern)
 
 
 def _relayout_whole(
@@ -180,8 +168,8 @@ def _part(array: Any, nbytes: int) -> DeviceArray:
 
 
 @lru_cache(maxsize=64)
-def _on_host(nest: Nest, width: int) -> HostMovement:
-    return HostMovement(_NOWHERE, _NOWHERE, width, passes(RelayoutLoops((nest,), ()), width))
+def _on_host(nest: Nest, width: int) -> Steps:
+    return Steps(passes(RelayoutLoops((nest,), ()), width))
 
 
 @lru_cache(maxsize=64)

@@ -27,7 +27,7 @@ def streamed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Everything here holds for small arrays that are written past the cache, too."""
     monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", 0 if request.param else 1 << 60)
     monkeypatch.setattr(relayout_execution, "SMALL_CALL_BYTES", -1 if request.param else 1 << 60)
-    for kept in (relayouts._plan, relayout_execution.movement, relayout_execution.packed_movement):
+    for kept in (relayouts._plan, relayout_execution.movement):
         kept.cache_clear()
 
 
@@ -73,8 +73,7 @@ def test_old_plans_are_let_go() -> None:
     for size in range(1, most + 20):
         fi.plan_relayout(f"f32[{size}]", f"f32[{size}]{{0:L(2)}}")
     assert relayouts._plan.cache_info().currsize == most
-    for kept in (relayout_execution.movement, relayout_execution.packed_movement):
-        assert kept.cache_info().maxsize is not None
+    assert relayout_execution.movement.cache_info().maxsize is not None
 
 
 @pytest.mark.parametrize(("source", "destination"), [(PLAIN, TURNED), (PLAIN, TILED), (TILED, TURNED), (TURNED, TILED)])

@@ -144,6 +144,24 @@ def test_fill_goes_into_every_padding_slot(element_type: str, fill: Any, pattern
     assert raw(moved) == expected
 
 
+@pytest.mark.parametrize("element_type", ["s4", "u4", "s2", "u2", "s1", "u1", "f4e2m1fn"])
+def test_only_the_low_bits_of_a_fill_reach_packed_slots(element_type: str) -> None:
+    """A value that ml_dtypes holds in a byte may have anything above its bits; equal values give equal buffers."""
+    bits = reference.VALUE_BITS[element_type]
+    dtype = fi.Shape.parse(f"{element_type}[1]").element_type.numpy_dtype
+    fill = np.array(0xF9, np.uint8).view(dtype)
+    source, destination = f"{element_type}[4,8]{{1,0:E({bits})}}", f"{element_type}[4,8]{{1,0:T(3,16)E({bits})}}"
+    shape = reference.parse(destination)
+    elements = random_elements(shape, 2)
+    expected = reference.pack(shape, elements, fill=0xF9 & (1 << bits) - 1)
+    assert raw(fi.pack(logical_array(shape, elements), destination, fill)) == expected
+    buffer = reference.pack(reference.parse(source), elements)
+    assert raw(fi.relayout(buffer, source, destination, fill)) == expected
+    plain = f"{element_type}[4,8]"
+    buffer = reference.pack(reference.parse(plain), elements)
+    assert raw(fi.relayout(buffer, plain, destination, fill)) == expected
+
+
 def test_padding_of_the_source_is_never_copied() -> None:
     source, destination = "f32[3,5]{1,0:T(2,2)}", "f32[3,5]{1,0:T(4,4)}"
     buffer = fi.pack(np.zeros((3, 5), np.float32), source, fill=9.0)

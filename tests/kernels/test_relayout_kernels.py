@@ -308,7 +308,7 @@ def test_one_call_for_many_tasks_keeps_to_its_scratch_memory(
     scratch = types.SimpleNamespace(address=memory.ctypes.data + begin)
     for module in (relayout_execution, relayouts):
         monkeypatch.setattr(module, "thread_scratch", scratch)
-    for cache in (relayouts._plan, relayout_execution.movement, relayout_execution.packed_movement):
+    for cache in (relayouts._plan, relayout_execution.movement):
         cache.cache_clear()
     try:
         shape = fi.Shape.parse(source)
@@ -316,7 +316,7 @@ def test_one_call_for_many_tasks_keeps_to_its_scratch_memory(
         moved = fi.relayout(fi.pack(values, source), source, destination)
         np.testing.assert_array_equal(fi.unpack(moved, destination), values)
     finally:
-        for cache in (relayouts._plan, relayout_execution.movement, relayout_execution.packed_movement):
+        for cache in (relayouts._plan, relayout_execution.movement):
             cache.cache_clear()
     assert (memory[:begin] == 0x5A).all()
     assert (memory[begin + size :] == 0x5A).all()
