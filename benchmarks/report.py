@@ -15,7 +15,7 @@ LEAST_RATIO, WANTED_RATIO = 1.0, 1.3
 
 def one_line(row: Row) -> str:
     """A row as it is printed while the suite runs."""
-    name = f"{row['case']}, {row.get('size') or row['function']}"
+    name = f"{row['case']}, {row['size'] if 'size' in row else row['function']}"
     return (
         f"{name:52} {row['gigabytes_per_second']['fastindex']:6.1f} GB/s  "
         f"{row['fraction_of_copy']:.2f} of copy  {row['ratio_to_best_peer']:5.2f}x {row['best_peer']}"
@@ -132,11 +132,11 @@ def drop_in_table(rows: list[Row]) -> str:
     return "Drop-ins, output allocated by the call:\n\n" + table(header, lines)
 
 
-def update(readme: Path, text: str) -> None:
-    """Put a table between the two marks of the README."""
-    before, _, rest = readme.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    readme.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+def update(readme: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
+    """Put a table between two marks of the README."""
+    before, _, rest = readme.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    readme.write_text(f"{before}{begin}\n\n{text}\n{end}{after}")
 
 
 # The plot

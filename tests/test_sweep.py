@@ -1,0 +1,96 @@
+"""The sweep over all layouts and the images, at toy size: every cell can be named, measured, checked and drawn."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastindex as fi
+from benchmarks import copy_ceiling, images, peers, sweep, sweep_cells, sweep_report
+from benchmarks.sweep_cells import Cell
+
+MACHINE = {"processor": "a <b>", "processors": 2, "system": "Linux", "python": "3"}
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_cells, "CELL_BYTES", 1 << 18)
+    monkeypatch.setattr(sweep, "ROUNDS", 1)
+
+
+def test_cells_are_named_by_their_keys() -> None:
+    cells = list(sweep_cells.every_cell())
+    assert len({cell.key for cell in cells}) == len(cells)
+    assert all(Cell.of(cell.key) == cell for cell in cells[::97])
+    assert sweep_cells.sampled(cells, 5, 3) == sweep_cells.sampled(cells, 50, 3)[:5]
+
+
+def test_the_larger_side_has_about_the_size_asked_for() -> None:
+    for cell in sweep_cells.sampled(list(sweep_cells.every_cell()), 300, 0):
+        largest = max(shape.nbytes for shape in cell.shapes)
+        assert 0.6 < largest / sweep_cells.CELL_BYTES < 1.2, cell
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("u8[3,1,5]{2,1,0:T(8,128)}", 3),
+        ("f32[3,2,20]{2,1,0:T(8,128)}", 12),
+        ("bf16[4,8,128]", 128),
+        ("s4[5,1,100]{2,1,0:T(8,128)E(4)}", 5),
+    ],
+)
+def test_lines_with_elements(text: str, expected: int) -> None:
+    assert sweep_cells.lines_with_elements(fi.Shape.parse(text)) == expected
+
+
+@pytest.mark.usefixtures("toy")
+def test_cells_are_measured_and_reported() -> None:
+    bench = sweep.Bench(1)
+    small = [cell for cell in sweep_cells.every_cell() if cell.minor * cell.second < 100]
+    cells = sweep_cells.sampled(small, 8, 5)
+    rows = {cell.key: bench.row(cell) for cell in cells}
+    assert all(row["fraction_of_copy"] >= 0 and row["copy"] > 0 for row in rows.values())
+    results = {"date": "2000-01-01", "machine": MACHINE, "threads": 1, "cells": rows}
+    assert sweep_report.markdown(results, rows).count("\n| ") == 8 + 2
+    picture = xml.etree.ElementTree.fromstring(sweep_report.heat_map(rows))
+    drawn = [one for one in picture.iter() if one.tag.endswith("title")]
+    assert len(drawn) == len({(c.chain, c.direction, c.width, c.minor) for c in cells})
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("width", list(sweep_cells.TYPES))
+def test_a_wrong_element_is_noticed(width: str) -> None:
+    """Planted: every byte of the destination is another one."""
+    cell = Cell("T(8,128)", width, 5, 3, "reversed", "to tiles")
+    source, destination = cell.shapes
+    given = np.random.default_rng(0).integers(0, 256, source.nbytes, np.uint8)
+    output = fi.relayout(sweep.as_buffer(given, source), source, destination)
+    sweep.check(cell, sweep.as_buffer(given, source), output)
+    output.view(np.uint8)[...] ^= 0x55
+    with pytest.raises(AssertionError, match="wrong result"):
+        sweep.check(cell, sweep.as_buffer(given, source), output)
+
+
+def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "sweep.json"
+    row = {"gigabytes_per_second": 1.0, "copy": 2.0, "fraction_of_copy": 0.5, "plan_microseconds": 1.0}
+    results: dict[str, Any] = {"threads": 2, "cells": {"b": row, "a": row}}
+    sweep.save(path, results)
+    read = json.loads(path.read_text())
+    assert read["cells"] == results["cells"]
+    assert read["threads"] == 2
+
+
+def test_images_at_toy_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "IMAGE_BYTES", 1 << 16)
+    monkeypatch.setattr(peers, "torch_rival", lambda problem: None)
+    copies = copy_ceiling.copies(images.IMAGE_BYTES, 1)
+    rows = [images.row(element, 3, direction, 1, copies) for element in images.TYPES for direction in images.LAYOUTS]
+    table = images.markdown({"date": "2000-01-01", "machine": MACHINE, "threads": 1, "rows": rows})
+    assert table.count("\n| ") == len(rows) + 2
