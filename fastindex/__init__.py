@@ -119,6 +119,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ),
     "fastindex.bulk.indices": ("convert_index", "linear_index", "multi_index", "tile_index"),
     "fastindex.bulk.numpy_dropins": ("ravel_multi_index", "unravel_index"),
+    "fastindex.bulk.strided_copies": ("ascontiguousarray", "asfortranarray", "copyto"),
     "fastindex.bulk.relayouts": ("pack", "plan_relayout", "relayout", "unpack"),
     "fastindex.advice.sentences": ("explain", "suggest_tiles"),
     "fastindex.advice.format_names": ("layout_name", "named_layout"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,7 @@ def check_output_array(out: Any, shape: Shape) -> NDArray[Any]:
         raise ArgumentTypeError(f"out for {shape.cut_text()} must be an array of dtype {dtype}, got {got}")
     _check_dimensions(out, shape, "out")
     _check_writable(out)
-    if _overlaps_itself(out):
+    if strides_overlap(out.shape, out.itemsize, out.strides):
         raise FastIndexError(f"the elements of out overlap: its strides are {out.strides} bytes")
     return out
 
@@ -168,9 +169,10 @@ def _check_writable(out: NDArray[Any]) -> None:
         raise FastIndexError("out is read-only; give a writable array")
 
 
-def _overlaps_itself(out: NDArray[Any]) -> bool:
-    extent = out.itemsize
-    steps = zip(out.strides, out.shape, strict=True)
+def strides_overlap(dimensions: Sequence[int], itemsize: int, strides: Sequence[int]) -> bool:
+    """Whether elements may share bytes: some dimension's step is shorter than what the smaller steps cover."""
+    extent = itemsize
+    steps = zip(strides, dimensions, strict=True)
     for stride, size in sorted((abs(stride), size) for stride, size in steps if size > 1):
         if stride < extent:
             return True

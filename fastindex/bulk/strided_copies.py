@@ -1,0 +1,176 @@
+"""`copyto`, `ascontiguousarray` and `asfortranarray` with NumPy's results and errors, faster for transposed arrays.
+
+Large arrays of one dtype that holds no Python objects run on fastindex's kernels. Everything else, errors included,
+is passed on to NumPy.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arguments.addresses import address_of
+from fastindex.arguments.buffers import strides_overlap
+from fastindex.cpu.threads import thread_count
+from fastindex.cuda.arrays import on_gpu
+from fastindex.errors import UnsupportedError
+from fastindex.lowering.passes import passes
+from fastindex.lowering.relayout_loops import RelayoutLoops
+from fastindex.lowering.strided_copies import strided_copy
+
+#: Below this many bytes NumPy has finished before a kernel has started: a call of ours takes 3 microseconds, NumPy
+#: transposes 4 to 16 KiB in 1 to 7 (AMD EPYC, 2026-11-22).
+SMALLEST_BYTES = 1 << 15
+#: Between contiguous arrays NumPy copies at the speed of one thread, which only a second one or streaming beats.
+SMALLEST_CONTIGUOUS_BYTES = 8 << 20
+
+
+def copyto(dst: Any, src: Any, *, threads: int | None = None) -> None:
+    """Copy values from one array to another, broadcasting as necessary, as `numpy.copyto` does; faster.
+
+    Parameters
+    ----------
+    dst : ndarray
+        The array to copy into, of any strides.
+    src : array_like
+        The values, of any strides, which broadcast to the shape of `dst`. Another dtype is cast by NumPy's rule
+        ``casting="same_kind"``. Where both share memory the result is as if `src` had been copied first.
+    threads : int, optional
+        The most threads to use.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `numpy.copyto`.
+    UnsupportedError
+        An array on a GPU.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastindex as fi
+    >>> images = np.arange(24).reshape(1, 2, 3, 4)
+    >>> channels_last = np.empty((1, 3, 4, 2), images.dtype)
+    >>> fi.copyto(channels_last, images.transpose(0, 2, 3, 1))
+    >>> channels_last[0, 0].tolist()
+    [[0, 12], [1, 13], [2, 14], [3, 15]]
+    """
+    if threads is not None:
+        thread_count(threads)
+    if type(dst) is not np.ndarray or dst.nbytes < SMALLEST_BYTES or not _copied(dst, src, threads):
+        try:
+            np.copyto(dst, src)
+        except TypeError:
+            _refuse_gpu_arrays("copyto", dst, src)
+            raise
+
+
+def ascontiguousarray(a: Any, *, threads: int | None = None) -> NDArray[Any]:
+    """Return a contiguous array in memory, C order, as `numpy.ascontiguousarray` does; faster.
+
+    Parameters
+    ----------
+    a : array_like
+        An array that is contiguous already is returned as it is.
+    threads : int, optional
+        The most threads to use.
+
+    Returns
+    -------
+    ndarray
+        Of the dtype of `a`, with at least one dimension.
+
+    Raises
+    ------
+    UnsupportedError
+        An array on a GPU.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastindex as fi
+    >>> fi.ascontiguousarray(np.arange(6).reshape(2, 3).T).strides
+    (16, 8)
+    """
+    return _contiguous(a, "C", threads)
+
+
+def asfortranarray(a: Any, *, threads: int | None = None) -> NDArray[Any]:
+    """Return an array laid out in Fortran order in memory, as `numpy.asfortranarray` does; faster.
+
+    Parameters, results and errors are those of `ascontiguousarray`, but for the order: the first dimension is the
+    most minor.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastindex as fi
+    >>> fi.asfortranarray(np.arange(6).reshape(2, 3)).strides
+    (8, 16)
+    """
+    return _contiguous(a, "F", threads)
+
+
+def _contiguous(a: Any, order: Literal["C", "F"], threads: int | None) -> NDArray[Any]:
+    if threads is not None:
+        thread_count(threads)
+    if type(a) is np.ndarray and a.nbytes >= SMALLEST_BYTES and not a.flags[order]:
+        result = np.empty(a.shape, a.dtype, order)
+        if _copied(result, a, threads):
+            return result
+    numpys = np.ascontiguousarray if order == "C" else np.asfortranarray
+    try:
+        return numpys(a)
+    except TypeError:
+        _refuse_gpu_arrays(numpys.__name__, a)
+        raise
+
+
+def _copied(dst: NDArray[Any], src: Any, threads: int | None) -> bool:
+    """Copy, or return False where NumPy is to copy, or to say what is wrong."""
+    if type(src) is not np.ndarray:
+        return False
+    dtype = dst.dtype
+    if (src.dtype is not dtype and src.dtype != dtype) or dtype.hasobject or not dst.flags.writeable:
+        return False
+    if dst.nbytes < SMALLEST_CONTIGUOUS_BYTES and src.flags.forc and src.strides == dst.strides:
+        return False
+    source_strides = src.strides if src.shape == dst.shape else _broadcast_strides(src, dst.shape)
+    if source_strides is None or np.may_share_memory(dst, src):
+        return False
+    steps = _steps(dst.shape, dst.itemsize, source_strides, dst.strides)
+    if steps is None:
+        return False
+    steps.run(address_of(src), address_of(dst), b"\0", threads)
+    return True
+
+
+def _broadcast_strides(src: NDArray[Any], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the strides of `src` broadcast to `shape`, or None where it does not broadcast."""
+    missing = len(shape) - src.ndim
+    if missing < 0 or any(size not in (1, wanted) for size, wanted in zip(src.shape, shape[missing:], strict=True)):
+        return None
+    return (0,) * missing + tuple(
+        stride if size > 1 else 0 for stride, size in zip(src.strides, src.shape, strict=True)
+    )
+
+
+@lru_cache(maxsize=512)
+def _steps(
+    dimensions: tuple[int, ...], itemsize: int, source_strides: tuple[int, ...], strides: tuple[int, ...]
+) -> Any:
+    """Plan a copy; kept for the next call. None where the elements of the destination overlap."""
+    from fastindex.cpu.movements import Steps
+
+    if strides_overlap(dimensions, itemsize, strides):
+        return None
+    nest, width = strided_copy(dimensions, itemsize, source_strides, strides)
+    return Steps(passes(RelayoutLoops((nest,), ()), width))
+
+
+def _refuse_gpu_arrays(name: str, *arrays: Any) -> None:
+    if any(map(on_gpu, arrays)):
+        raise UnsupportedError(f"{name} copies arrays in host memory, and this one is on a GPU; copy it there")

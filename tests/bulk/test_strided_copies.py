@@ -1,0 +1,204 @@
+"""`copyto`, `ascontiguousarray` and `asfortranarray` beside NumPy's, whose own tests run on them too.
+
+Tests of fastindex.lowering.strided_copies: here, since its nests are what these functions run.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastindex as fi
+from fastindex.bulk import strided_copies
+from tests.cases.strategies import seeds
+from tests.cases.strided_arrays import random_pair
+
+numpys_own = pytest.importorskip("numpy._core.tests.test_api", reason="this NumPy was installed without its tests")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def whatever_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small arrays run on our kernels too."""
+    monkeypatch.setattr(strided_copies, "SMALLEST_BYTES", 1)
+    monkeypatch.setattr(strided_copies, "SMALLEST_CONTIGUOUS_BYTES", 0)
+
+
+@pytest.mark.parametrize("seed", seeds(120))
+@pytest.mark.usefixtures("whatever_the_size")
+def test_random_strides(seed: int) -> None:
+    """Every byte of the destination's memory is as NumPy leaves it, gaps included."""
+    destination, source = random_pair(random.Random(seed))
+    ours, numpys = memory_of(destination), memory_of(destination).copy()
+    expected = np.ndarray(
+        destination.shape, destination.dtype, numpys.data, offset_in(destination, ours), destination.strides
+    )
+    np.copyto(expected, source)
+    assert strided_copies._copied(destination, source, 1 + seed % 2)
+    assert np.array_equal(ours, numpys)
+
+
+def memory_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The bytes that an array is a view of, all of them."""
+    low, high = np.lib.array_utils.byte_bounds(array)
+    begin = low
+    base = array
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    begin, end = np.lib.array_utils.byte_bounds(base)
+    assert begin <= low
+    assert high <= end
+    return base.view(np.uint8).reshape(-1)
+
+
+def offset_in(array: np.ndarray[Any, Any], memory: np.ndarray[Any, Any]) -> int:
+    first, begin = (a.__array_interface__["data"][0] for a in (array, memory))
+    return int(first - begin)
+
+
+@pytest.mark.parametrize("end", ["first", "last"])
+def test_nothing_outside_is_touched(end: str) -> None:
+    command = [sys.executable, "-W", "error", "-m", "tests.bulk.fenced_copies", end, "60", str(seeds(1)[0])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+# Small calls, errors, overlap: NumPy's business
+
+
+class NumPyWithOurs:
+    """NumPy, but for `copyto`; counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "copyto":
+            return getattr(np, name)
+        self.calls += 1
+        return lambda dst, src, *a, **k: np.copyto(dst, src, *a, **k) if a or k else fi.copyto(dst, src)
+
+
+@pytest.mark.parametrize("name", ["test_copyto", "test_copyto_fromscalar", "test_copyto_permut"])
+@pytest.mark.usefixtures("whatever_the_size")
+def test_numpys_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = NumPyWithOurs()
+    monkeypatch.setattr(numpys_own, "np", ours)
+    getattr(numpys_own, name)()
+    assert ours.calls > 0
+
+
+def outcome(function: Any, dst: Any, src: Any) -> Any:
+    try:
+        function(dst, src)
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+    return dst.tolist()
+
+
+def pairs() -> Iterator[tuple[str, Any, Any]]:
+    read_only = np.zeros(6)
+    read_only.flags.writeable = False
+    line = np.arange(20.0)
+    yield "another dtype", np.zeros(6, np.float32), np.arange(6)
+    yield "unsafe cast", np.zeros(6, np.int32), np.arange(6.0)
+    yield "byte order", np.zeros(6, ">i4"), np.arange(6, dtype="<i4")
+    yield "scalar", np.zeros((2, 3)), 5
+    yield "list", np.zeros((2, 3)), [1, 2, 3]
+    yield "broadcast", np.zeros((2, 3, 4)), np.arange(3.0).reshape(3, 1)
+    yield "more dimensions", np.zeros(4), np.zeros((1, 4))
+    yield "no broadcast", np.zeros((2, 3)), np.zeros(2)
+    yield "read-only", read_only, np.arange(6.0)
+    yield "objects", np.zeros((2, 2), object), np.array([["a", None], [1, 2.5]], object).T
+    yield "empty", np.zeros((0, 3)), np.zeros((0, 3))
+    yield "empty from one", np.zeros((0, 3)), np.zeros((1, 3))
+    yield "no dimensions", np.zeros(()), np.array(3.0)
+    yield "no bytes", np.zeros(3, "V0"), np.zeros(3, "V0")
+    yield "forwards over itself", line[1:], line[:-1]
+    yield "reversed in place", np.arange(20.0), None
+    yield "not an array", [1, 2], [3, 4]
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in pairs()])
+@pytest.mark.usefixtures("whatever_the_size")
+def test_results_and_errors_are_numpys(name: str) -> None:
+    results = []
+    for function in (fi.copyto, np.copyto):
+        dst, src = next((dst, src) for other, dst, src in pairs() if other == name)
+        results.append(outcome(function, dst, dst[::-1] if src is None else src))
+    assert results[0] == results[1]
+
+
+@pytest.mark.usefixtures("whatever_the_size")
+def test_a_destination_that_overlaps_itself() -> None:
+    results = []
+    for function in (fi.copyto, np.copyto):
+        held = np.zeros(400)
+        overlapping = np.lib.stride_tricks.as_strided(held, (100, 100), (8, 24))
+        function(overlapping, np.arange(10000.0).reshape(100, 100).T)
+        results.append(held.tolist())
+    assert results[0] == results[1]
+
+
+CONTIGUOUS = {"C": (fi.ascontiguousarray, np.ascontiguousarray), "F": (fi.asfortranarray, np.asfortranarray)}
+
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("seed", seeds(20))
+@pytest.mark.usefixtures("whatever_the_size")
+def test_contiguous_arrays(order: str, seed: int) -> None:
+    _, array = random_pair(random.Random(seed))
+    ours, numpys = (function(array) for function in CONTIGUOUS[order])
+    assert type(ours) is type(numpys)
+    assert (ours.dtype, ours.shape, ours.strides) == (numpys.dtype, numpys.shape, numpys.strides)
+    assert ours.flags.writeable == numpys.flags.writeable
+    assert ours.tobytes() == numpys.tobytes()
+
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("array", [5, [1, 2], np.float32(3), np.ma.array([1, 2], mask=[0, 1])])
+def test_contiguous_arrays_of_other_things(order: str, array: Any) -> None:
+    ours, numpys = (function(array) for function in CONTIGUOUS[order])
+    assert type(ours) is type(numpys)
+    assert (ours.dtype, ours.shape, ours.tolist()) == (numpys.dtype, numpys.shape, numpys.tolist())
+
+
+def test_what_is_contiguous_is_returned_as_it_is() -> None:
+    array = np.zeros((300, 300))
+    assert fi.ascontiguousarray(array) is array
+    assert fi.asfortranarray(array.T).base is array
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_threads_are_positive(threads: int) -> None:
+    array = np.zeros((2, 2))
+    for call in (
+        lambda: fi.copyto(array, array, threads=threads),
+        lambda: fi.ascontiguousarray(array, threads=threads),
+    ):
+        with pytest.raises(fi.FastIndexError, match="threads"):
+            call()
+
+
+class OnAGpu:
+    """An array that says that it is in GPU memory, as CuPy's do."""
+
+    __cuda_array_interface__ = {"shape": (2,), "typestr": "<f8", "data": (0, False), "version": 3}  # noqa: RUF012
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed.")
+
+
+def test_arrays_on_a_gpu_are_refused() -> None:
+    with pytest.raises(fi.UnsupportedError, match="copyto copies arrays in host memory"):
+        fi.copyto(np.zeros(2), OnAGpu())
+    with pytest.raises(fi.UnsupportedError, match="ascontiguousarray copies arrays in host memory"):
+        fi.ascontiguousarray(OnAGpu())
