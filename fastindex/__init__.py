@@ -122,6 +122,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "fastindex.bulk.strided_copies": ("ascontiguousarray", "asfortranarray", "copyto"),
     "fastindex.bulk.relayouts": ("pack", "plan_relayout", "relayout", "unpack"),
     "fastindex.advice.sentences": ("explain", "suggest_tiles"),
+    "fastindex.advice.steps": ("steps",),
     "fastindex.advice.format_names": ("layout_name", "named_layout"),
     "fastindex.pictures.picture": ("draw",),
     "fastindex.hlo.module_report": ("report",),
