@@ -94,7 +94,7 @@ def relayout_loops(source: Shape | Strides, destination: Shape | Strides) -> Rel
             return RelayoutLoops((), ())
         whole = Nest((Loop(destination.slot_count, 0, 1),)) if destination.slot_count else None
         return RelayoutLoops((), (whole,) if whole else ())
-    for coordinates in _coordinate_systems(source, destination):
+    for coordinates in coordinate_systems(source, destination):
         names: Names = {}
         left, right = (_slot_digits(side, coordinates, names) for side in (source, destination))
         if all(d.variable.is_coordinate for d in (*left, *right)):
@@ -112,8 +112,15 @@ def _slot_digits(side: Shape | Strides, coordinates: Sequence[Digits], names: Na
     return canonical(d for digits, stride in weighted if stride for d in scaled(digits, stride))
 
 
-def _coordinate_systems(source: Shape | Strides, destination: Shape | Strides) -> Iterator[list[Digits]]:
-    """Give the coordinates as digits: each dimension a variable, then those that `*` merges in one variable."""
+def coordinate_systems(source: Shape | Strides, destination: Shape | Strides) -> Iterator[list[Digits]]:
+    """Return the coordinates as digits: each dimension a variable, then those that `*` merges in one variable.
+
+    Examples
+    --------
+    >>> shape = Shape.parse("f32[4,6]{1,0:T(*,8)}")
+    >>> [len({d.variable for digits in system for d in digits}) for system in coordinate_systems(shape, shape)]
+    [2, 1]
+    """
     sizes = source.dimensions
     yield [digit(1, Variable(d, size, True), 1, None) for d, size in enumerate(sizes)]
     groups = _merged_dimensions(source) | _merged_dimensions(destination)

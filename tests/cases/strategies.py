@@ -169,6 +169,28 @@ def draw_layout(source: Source, element_type: str, dimensions: tuple[int, ...], 
     )
 
 
+def draw_window(source: Source, dimensions: Sequence[int]) -> tuple[slice | range | int, ...]:
+    """A window by NumPy's rules: whole, slices with steps of either sign, ranges, integers; now and then empty."""
+    entries: list[slice | range | int] = []
+    for size in dimensions:
+        kind = source.pick(("whole", "slice", "slice", "slice", "range", "integer"))
+        step = source.pick((1, 1, 1, 2, 3, 5, 7, -1, -1, -2, -3))
+        low = source.integer(0, max(size - 1, 0))
+        high = source.integer(low, size)
+        if kind == "whole" or size == 0:
+            entries.append(slice(None))
+        elif kind == "integer":
+            entries.append(source.pick((low, low - size)))
+        elif kind == "range":
+            numbers = range(low, high, abs(step))
+            entries.append(numbers if step > 0 else numbers[::-1])
+        elif step > 0:
+            entries.append(slice(source.pick((low, low - size)), high, step))
+        else:
+            entries.append(slice(high, source.pick((low, low - size, None)), step))
+    return tuple(entries)
+
+
 def draw_splits(source: Source, shape: ReferenceShape) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Now and then one dimension cut in two: carried, and without influence on any index."""
     sizes = [shape.dimensions[d] for d in reversed(shape.minor_to_major)]

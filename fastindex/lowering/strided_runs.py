@@ -1,0 +1,194 @@
+"""Contiguous pieces of memory as few records: pieces of one length at the points of a grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class StridedRun:
+    """Contiguous pieces of one length, at the points of a grid.
+
+    Attributes
+    ----------
+    start : int
+        Where the first piece begins.
+    length : int
+        Of every piece.
+    counts : tuple of int
+        How many pieces there are along each axis of the grid, the widest stride first; () for one piece.
+    strides : tuple of int
+        The distance between the beginnings of neighbours along each axis.
+
+    Examples
+    --------
+    >>> StridedRun(4, 2, (3,), (10,)).starts().tolist()
+    [4, 14, 24]
+    """
+
+    start: int
+    length: int
+    counts: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+
+    @property
+    def piece_count(self) -> int:
+        """How many pieces there are.
+
+        Examples
+        --------
+        >>> StridedRun(0, 1, (2, 3), (8, 2)).piece_count
+        6
+        """
+        return math.prod(self.counts)
+
+    def starts(self) -> Numbers:
+        """Return where each piece begins, the last axis of the grid fastest.
+
+        Examples
+        --------
+        >>> StridedRun(1, 1, (2, 3), (8, 2)).starts().tolist()
+        [1, 3, 5, 9, 11, 13]
+        """
+        starts = np.array([self.start], np.int64)
+        for count, stride in zip(self.counts, self.strides, strict=True):
+            starts = (starts[:, None] + stride * np.arange(count)).reshape(-1)
+        return starts
+
+    def moved(self, distance: int) -> StridedRun:
+        """Return the same pieces, `distance` further on.
+
+        Examples
+        --------
+        >>> StridedRun(1, 2).moved(10)
+        StridedRun(start=11, length=2, counts=(), strides=())
+        """
+        return StridedRun(self.start + distance, self.length, self.counts, self.strides)
+
+    def repeated(self, count: int, stride: int) -> StridedRun:
+        """Return these pieces `count` times, each time `stride` further on.
+
+        Examples
+        --------
+        >>> StridedRun(0, 1, (4,), (2,)).repeated(3, 8)
+        StridedRun(start=0, length=1, counts=(12,), strides=(2,))
+        """
+        axes = sorted([*zip(self.strides, self.counts, strict=True), (stride, count)], reverse=True)
+        kept: list[tuple[int, int]] = []
+        for step, size in axes:
+            if size == 1:
+                continue
+            if kept and kept[-1][0] == step * size:
+                kept[-1] = step, size * kept[-1][1]
+            else:
+                kept.append((step, size))
+        return StridedRun(self.start, self.length, tuple(c for _, c in kept), tuple(s for s, _ in kept))
+
+
+def expanded(records: Iterable[StridedRun]) -> tuple[Numbers, Numbers]:
+    """Return the pieces of all records one by one, in the order of memory.
+
+    Examples
+    --------
+    >>> start, length = expanded([StridedRun(4, 2, (2,), (10,)), StridedRun(8, 3)])
+    >>> start.tolist(), length.tolist()
+    ([4, 8, 14], [2, 3, 2])
+    """
+    records = list(records)
+    if not records:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    start = np.concatenate([record.starts() for record in records])
+    length = np.repeat([record.length for record in records], [record.piece_count for record in records])
+    if len(records) == 1:
+        return start, length.astype(np.int64)
+    order = np.argsort(start, kind="stable")
+    return start[order], length[order].astype(np.int64)
+
+
+def joined_pieces(start: Numbers, length: Numbers) -> tuple[Numbers, Numbers]:
+    """Join pieces in the order of memory that continue each other, or share slots."""
+    if not len(start):
+        return start, length
+    end = np.maximum.accumulate(start + length)
+    breaks = start[1:] > end[:-1]
+    first = start[np.concatenate([[True], breaks])]
+    return first, end[np.concatenate([breaks, [True]])] - first
+
+
+def joined_runs(start: Numbers, length: Numbers) -> tuple[StridedRun, ...]:
+    """Return pieces, given in the order of memory, as few records.
+
+    Examples
+    --------
+    >>> joined_runs(np.array([0, 4, 8, 20, 24, 28]), np.array([2, 2, 2, 2, 2, 2]))
+    (StridedRun(start=0, length=2, counts=(2, 3), strides=(20, 4)),)
+    """
+    if not len(start):
+        return ()
+    steps, same_length = np.diff(start), np.diff(length) == 0
+    # Three in a row that are alike go on; elsewhere a record may end.
+    ends = np.flatnonzero(~(same_length[:-1] & same_length[1:] & (np.diff(steps) == 0)))
+    records = []
+    at = 0
+    for end in [*ends.tolist(), len(start) - 2, len(start) - 1]:
+        if end < at:
+            continue
+        count = end + 2 - at if at < len(same_length) and same_length[at] else 1
+        stride = int(steps[at]) if count > 1 else 0
+        records.append(StridedRun(int(start[at]), int(length[at])).repeated(count, stride))
+        at += count
+    return joined_records(records)
+
+
+def joined_records(records: Iterable[StridedRun]) -> tuple[StridedRun, ...]:
+    """Join records that are alike and equally far apart, and those that lengthen an axis of another."""
+    found = sorted(records, key=lambda record: record.start)
+    while True:
+        kinds: dict[tuple[object, ...], list[StridedRun]] = {}
+        for record in found:
+            kinds.setdefault((record.length, record.counts, record.strides), []).append(record)
+        joined = _lengthened([record for alike in kinds.values() for record in _joined_alike(alike)])
+        joined.sort(key=lambda record: record.start)
+        if len(joined) == len(found):
+            return tuple(joined)
+        found = joined
+
+
+def _joined_alike(records: Sequence[StridedRun]) -> Iterator[StridedRun]:
+    at = 0
+    while at < len(records):
+        count = 1
+        stride = records[at + 1].start - records[at].start if at + 1 < len(records) else 0
+        while at + count < len(records) and records[at + count].start == records[at].start + count * stride:
+            count += 1
+        yield records[at].repeated(count, stride)
+        at += count
+
+
+def _lengthened(records: Sequence[StridedRun]) -> list[StridedRun]:
+    """Join each record with the one before or behind it along an axis, if that has the other axes."""
+    left = dict.fromkeys(records)
+    for record in records:
+        for axis, (count, stride) in enumerate(zip(record.counts, record.strides, strict=True)):
+            if record not in left:
+                break
+            others = StridedRun(
+                record.start, record.length, _without(record.counts, axis), _without(record.strides, axis)
+            )
+            for distance, start in ((-stride, -stride), (count * stride, 0)):
+                if left.pop(others.moved(distance), left) is None:
+                    del left[record]
+                    left[others.moved(start).repeated(count + 1, stride)] = None
+                    break
+    return list(left)
+
+
+def _without(numbers: tuple[int, ...], place: int) -> tuple[int, ...]:
+    return (*numbers[:place], *numbers[place + 1 :])
