@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.index_arguments import as_shape
 from fastindex.arguments.windows import as_window
 from fastindex.lowering.runs import bridged, runs_of, strided_runs_of
 from fastindex.lowering.strided_runs import StridedRun, joined_pieces, joined_runs
 from fastindex.lowering.units import bits_of_unit
 from fastindex.lowering.windows import Window, whole_window
-from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape import Shape, as_shape
 
 
 def runs(

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from fastindex.lowering.relayout_loops import coordinate_systems
 from fastindex.lowering.strided_runs import StridedRun
 from fastindex.shapes.shape import Shape
-from fastindex.tiling.definition import physical_axes, slot_count
+from fastindex.shapes.shape_sizes import axes_of
+from fastindex.tiling.definition import slot_count
 from fastindex.tiling.digits import Digits, Variable, canonical, slot_digits
 
 
@@ -243,7 +244,7 @@ def run_tree(shape: Shape, window: Sequence[range]) -> RunTree | None:
     """Return the tree of digits of a layout with a window at its root; None where slots are no sums of digits."""
     for coordinates in coordinate_systems(shape, shape):
         variables = list({d.variable: None for d in itertools.chain(*coordinates)})
-        digits = canonical(slot_digits(shape, coordinates, {}))
+        digits = canonical(slot_digits(axes_of(shape), coordinates, {}))
         root = [_numbers_of(variable, shape, window) for variable in variables]
         places = _places(shape, variables, digits)
         if places is not None and None not in root:
@@ -253,8 +254,7 @@ def run_tree(shape: Shape, window: Sequence[range]) -> RunTree | None:
 
 
 def _before_tail(shape: Shape) -> int:
-    layout = shape.layout
-    return slot_count(physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, layout.tiles), 1)
+    return slot_count(axes_of(shape), 1)
 
 
 def _numbers_of(variable: Variable, shape: Shape, window: Sequence[range]) -> range | None:
