@@ -174,9 +174,8 @@ class RunTree:
 
 
 def _values_of(place: _Place, left: _Left) -> list[_Values]:
-    if place.high == left.high:
+    if place.high is None or place.high == left.high:
         return _highest_digit(left, place.low)
-    assert place.high is not None
     return _lowest_digit(left, place.high)
 
 
