@@ -61,19 +61,33 @@ PASS_KERNELS = {
 }
 
 
-@cache
-def pass_kernel(name: str, width: int, ways: int) -> int:
-    """Compile the kernel of a pass, or load it from the cache, and give its address.
+def dispatcher_of(name: str, width: int, ways: int = 1) -> tuple[Any, tuple[types.Type, ...]]:
+    """Return the dispatcher of a kernel, and the types that it is compiled for.
 
     Parameters
     ----------
     name : str
-        As `Pass.kernel`. Where packed elements are expanded or compressed, their bits take the place of the width.
-    width, ways : int
-        1 where the kernel has no such parameter; 0 ways for a number that is no power of two.
+        As `Pass.kernel`, or "gather", "expand all" or "compress all".
+    width : int
+        Bytes of an element; where packed elements are expanded or compressed, their bits.
+    ways : int
+        1 where the kernel has no such parameter; 0 for a number that is no power of two.
     """
-    dispatcher: Any = PASS_KERNELS[name]
-    signature = types.literal(width), types.literal(ways), *(_ADDRESS,) * 4, *_RANGE
+    if name in PASS_KERNELS:
+        return PASS_KERNELS[name], (types.literal(width), types.literal(ways), *(_ADDRESS,) * 4, *_RANGE)
+    ends = (types.literal(width), _ADDRESS, _ADDRESS)
+    kernels: dict[str, tuple[Any, tuple[types.Type, ...]]] = {
+        "gather": (element_moves.gather_slots, (*ends, _TABLE, _ADDRESS)),
+        "expand all": (packed_bits.expand_bits, (*ends, *_RANGE)),
+        "compress all": (packed_bits.compress_bits, (*ends, *_RANGE)),
+    }
+    return kernels[name]
+
+
+@cache
+def pass_kernel(name: str, width: int, ways: int) -> int:
+    """Compile the kernel of a pass, or load it from the cache, and return its address."""
+    dispatcher, signature = dispatcher_of(name, width, ways)
     dispatcher.compile(signature)
     compiled = dispatcher.overloads[signature]
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name))
@@ -81,21 +95,8 @@ def pass_kernel(name: str, width: int, ways: int) -> int:
 
 @cache
 def kernel_of(name: str, width: int) -> Callable[..., None]:
-    """Compile a kernel that is no pass, or load it from the cache.
-
-    Parameters
-    ----------
-    name : {"gather", "expand all", "compress all"}
-    width : int
-        Bytes of an element, or the bits of a packed one.
-    """
-    ends = (types.literal(width), _ADDRESS, _ADDRESS)
-    kernels: dict[str, tuple[Any, tuple[Any, ...]]] = {
-        "gather": (element_moves.gather_slots, (*ends, _TABLE, _ADDRESS)),
-        "expand all": (packed_bits.expand_bits, (*ends, *_RANGE)),
-        "compress all": (packed_bits.compress_bits, (*ends, *_RANGE)),
-    }
-    dispatcher, signature = kernels[name]
+    """Compile a kernel that is no pass, or load it from the cache."""
+    dispatcher, signature = dispatcher_of(name, width)
     compiled: Callable[..., None] = dispatcher.compile(signature)
     return compiled
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
-from collections.abc import Iterator
-from typing import Protocol
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any, Protocol
 
-import fastindex.bulk.indices  # noqa: F401  (it registers the kernels that compile_kernels finds)
-from fastindex.cpu.movements import PASS_KERNELS, kernel_of, pass_kernel
-from fastindex.kernels.compilation import compile_kernels
+from fastindex.cpu.movements import dispatcher_of
+from fastindex.cpu.threads import thread_count
+from fastindex.kernels.compilation import is_missing, registered_kernels
 from fastindex.lowering.passes import POWERS_OF_TWO
 
 _ELEMENT_BYTES = (1, 2, 4, 8, 16)
@@ -16,6 +25,12 @@ _ELEMENT_BYTES = (1, 2, 4, 8, 16)
 _UNIT_BYTES = (*_ELEMENT_BYTES, 32, 64)
 _LARGEST_REGISTER_BYTES = 32
 _PACKED_BITS = (1, 2, 4)
+
+#: What a process that compiles for another one runs.
+_COMPILE = "from fastindex.cpu.warmup import compile_on_request; compile_on_request()"
+_LEAST_KERNELS_OF_A_PROCESS = 4
+#: Compilers make cycles by the million and keep them; at Python's 700, looking for garbage is a sixth of the time.
+_ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 
 
 class Progress(Protocol):
@@ -31,6 +46,9 @@ class Progress(Protocol):
 def warm_up(progress: Progress | None = None) -> int:
     """Compile every kernel for the CPU, or load it from the cache on disk, where the next process finds it.
 
+    What is not there yet is compiled in as many processes as this one may use processors. Where no cache folder can
+    be written, this process compiles alone, and only for itself.
+
     Parameters
     ----------
     progress : Progress, optional
@@ -40,41 +58,106 @@ def warm_up(progress: Progress | None = None) -> int:
     int
         How many kernels there are.
     """
-    wanted = list(relayout_kernels())
-    if progress is not None:
-        progress.start(len(wanted) + 1)
-    count = compile_kernels()
-    for kernel in wanted:
-        if progress is not None:
+    kernels = every_kernel()
+    missing = [name for name, kernel in kernels.items() if is_missing(*kernel)]
+    finished: set[str] = set()
+
+    def finish(name: str) -> None:
+        if progress is not None and name not in finished:
             progress.advance(1)
-        name, width, ways = kernel
-        if name in PASS_KERNELS:
-            pass_kernel(name, width, ways)
-        else:
-            kernel_of(name, width)
-    return count + len(wanted)
+        finished.add(name)
+
+    if progress is not None:
+        progress.start(len(kernels))
+    processes = min(thread_count(), len(missing) // _LEAST_KERNELS_OF_A_PROCESS)
+    if processes > 1 and sys.executable:
+        _compile_elsewhere(missing, processes, finish)
+    for name, (dispatcher, signature) in kernels.items():
+        dispatcher.compile(signature)
+        finish(name)
+    return len(kernels)
+
+
+def every_kernel() -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """Return the dispatcher and the signature of every kernel, by a name that is the same in every process."""
+    named = {dispatcher.__name__: (dispatcher, signature) for dispatcher, signature in registered_kernels()}
+    return named | {" ".join(map(str, key)): dispatcher_of(*key) for key in relayout_kernels()}
+
+
+def _compile_elsewhere(names: Sequence[str], processes: int, finish: Callable[[str], None]) -> None:
+    """Have other processes compile kernels and keep them; what fails there is left to the caller."""
+    folder = str(Path(__file__).parents[2])
+    path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+    waiting, lock = deque(names), Lock()
+
+    def drive() -> None:
+        with (
+            suppress(BrokenPipeError, IndexError),
+            subprocess.Popen(
+                [sys.executable, "-P", "-c", _COMPILE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+                text=True,
+            ) as child,
+        ):
+            questions, answers = child.stdin, child.stdout
+            assert questions is not None
+            assert answers is not None
+            while True:
+                name = waiting.popleft()
+                questions.write(f"{name}\n")
+                questions.flush()
+                if not answers.readline():
+                    return
+                with lock:
+                    finish(name)
+
+    with ThreadPoolExecutor(processes) as drivers:
+        try:
+            for job in [drivers.submit(drive) for _ in range(processes)]:
+                job.result()
+        finally:
+            # An interrupted caller waits for no more than what is being compiled.
+            waiting.clear()
+
+
+def compile_on_request() -> None:
+    """Compile the kernels of `every_kernel` whose names come on stdin, a line each; answer each by its line."""
+    kernels = every_kernel()
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
+    for line in sys.stdin:
+        dispatcher, signature = kernels[line.strip()]
+        dispatcher.compile(signature)
+        sys.stdout.write(line)
+        sys.stdout.flush()
 
 
 def relayout_kernels() -> Iterator[tuple[str, int, int]]:
-    """Give the name, width and ways of every kernel that a relayout may call, as `pass_kernel` takes them.
+    """Yield the name, width and ways of every kernel that a relayout may call, as `dispatcher_of` takes them.
 
     Examples
     --------
     >>> ("transpose", 4, 1) in set(relayout_kernels())
     True
     """
-    yield "copy", 1, 1
-    yield "fill", 1, 1
+    # The longest to compile first, so that no process is left with one at the end.
     for width in _UNIT_BYTES:
         yield "transpose", width, 1
         yield "narrow transpose", width, 1
-        yield "strided", width, 1
+    for width in _UNIT_BYTES:
         for ways in (0, *POWERS_OF_TWO):
             if ways * width <= _LARGEST_REGISTER_BYTES:
                 yield "interleave", width, ways
                 if width in _ELEMENT_BYTES:
                     yield "deal", width, ways
-    for width in _ELEMENT_BYTES:
-        yield "gather", width, 1
     for name, bits in itertools.product(("expand", "compress", "expand all", "compress all"), _PACKED_BITS):
         yield name, bits, 1
+    yield "copy", 1, 1
+    for width in _UNIT_BYTES:
+        yield "strided", width, 1
+    for width in _ELEMENT_BYTES:
+        yield "gather", width, 1
+    yield "fill", 1, 1

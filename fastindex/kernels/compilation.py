@@ -1,23 +1,25 @@
 """One way to compile a kernel: without the GIL, once per machine, kept on disk where that is possible.
 
-Numba's own disk cache misses three things that matter here. It does not see edits in the other modules a
-kernel inlines, so its freshness stamp is extended by a digest of every source in this folder. It raises where
-no cache folder can be written; here such a kernel is compiled anew in each process. And an unreadable or
-half-written cache file, or a full disk, is an error there; here it costs time.
+Numba's own disk cache misses four things that matter here. It does not see edits in the other modules a kernel
+inlines or takes constants from, so its freshness stamp is extended by a digest of their sources. It keeps an index of
+its files, which two processes that save at once overwrite for each other; here every compiled signature has a file of
+its own, replaced as a whole. It raises where no cache folder can be written; here such a kernel is compiled anew in
+each process. And an unreadable or half-written cache file, or a full disk, is an error there; here it costs time.
 """
 
 from __future__ import annotations
 
 import hashlib
+import pickle
 import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from numba import njit, types
 from numba.core import sigutils
-from numba.core.caching import FunctionCache, NullCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.extending import register_jitable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -32,8 +34,8 @@ def kernel(signature: str | None = None, **options: Any) -> Callable[[Callable[.
     Parameters
     ----------
     signature : str, optional
-        The types of its arguments, as Numba spells them. They let `compile_kernels` compile it ahead of its
-        first call; a call with other types is compiled for those.
+        The types of its arguments, as Numba spells them. They let `registered_kernels` list it for
+        compilation ahead of its first call; a call with other types is compiled for those.
     **options
         More options of ``numba.njit``. ``nogil=True`` and ``error_model="numpy"`` are the defaults.
     """
@@ -54,12 +56,14 @@ def inlined(function: Function) -> Function:
     return register_jitable(function)  # type: ignore[no-any-return]
 
 
-def compile_kernels() -> int:
-    """Compile every kernel that tells its signature, or load it from the cache; give how many there are."""
-    for dispatcher, signature in _KERNELS:
-        arguments, _ = sigutils.normalize_signature(signature)
-        dispatcher.compile(arguments)
-    return len(_KERNELS)
+def registered_kernels() -> list[tuple[Any, tuple[types.Type, ...]]]:
+    """Return the dispatcher of every kernel that tells its signature, with the types of its arguments."""
+    return [(dispatcher, sigutils.normalize_signature(signature)[0]) for dispatcher, signature in _KERNELS]
+
+
+def is_missing(dispatcher: Any, arguments: tuple[types.Type, ...]) -> bool:
+    """Whether code for these types can be kept on disk and is not there yet."""
+    return isinstance(dispatcher._cache, _Kept) and not dispatcher._cache.holds(arguments, dispatcher.targetctx)
 
 
 def kernel_signatures() -> dict[str, list[tuple[types.Type, ...]]]:
@@ -69,11 +73,12 @@ def kernel_signatures() -> dict[str, list[tuple[types.Type, ...]]]:
 
 @lru_cache(maxsize=1)
 def _digest_of_sources() -> str:
+    """Return a digest of all kernels, and of the tables that they and the plans agree on."""
     digest = hashlib.sha256()
+    package = Path(__file__).parents[1]
     try:
-        folder = Path(__file__).parent
-        for source in sorted(folder.rglob("*.py")):
-            digest.update(str(source.relative_to(folder)).encode() + b"\0" + source.read_bytes())
+        for source in sorted(path for folder in ("kernels", "tables") for path in (package / folder).rglob("*.py")):
+            digest.update(str(source.relative_to(package)).encode() + b"\0" + source.read_bytes())
     except OSError:
         # No sources to edit: the stamp of the kernel's own file has to do.
         return ""
@@ -87,12 +92,47 @@ class _Unkept(NullCache):  # type: ignore[misc]
         _notice("and cannot keep the result: no cache folder can be written; set NUMBA_CACHE_DIR to one")
 
 
+class _FileEach(IndexDataCacheFile):  # type: ignore[misc]
+    """Cache files of one kernel: one a signature, named after it, that says at its beginning what it was made from."""
+
+    def save(self, key: Any, data: Any) -> None:
+        with self._open_for_write(self._path(key)) as file:
+            pickle.dump((self._version, self._source_stamp), file)
+            file.write(self._dump(data))
+
+    def load(self, key: Any) -> Any:
+        try:
+            with open(self._path(key), "rb") as file:
+                return pickle.load(file) if self._is_fresh(file) else None
+        except FileNotFoundError:
+            return None
+
+    def holds(self, key: Any) -> bool:
+        try:
+            with open(self._path(key), "rb") as file:
+                return self._is_fresh(file)
+        except Exception:  # no file, or a damaged one
+            return False
+
+    def _is_fresh(self, file: BinaryIO) -> bool:
+        return bool(pickle.load(file) == (self._version, self._source_stamp))
+
+    def _path(self, key: Any) -> str:
+        name = hashlib.sha256(repr(key).encode()).hexdigest()[:24]
+        return str(self._data_path(self._data_name_pattern.replace("{number:d}", name)))
+
+
 class _Kept(FunctionCache):  # type: ignore[misc]
-    """Numba's cache, stamped with all sources of this folder, whose failures cost only time."""
+    """Numba's cache, safe to write from several processes, whose failures cost only time."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        self._cache_file._source_stamp = (self._cache_file._source_stamp, _digest_of_sources())
+        stamp = self._impl.locator.get_source_stamp(), _digest_of_sources()
+        self._cache_file: _FileEach = _FileEach(self._cache_path, self._impl.filename_base, stamp)
+
+    def holds(self, sig: Any, target_context: Any) -> bool:
+        """Whether there is a file for this signature, from these sources."""
+        return self._cache_file.holds(self._index_key(sig, target_context.codegen()))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
@@ -106,14 +146,7 @@ class _Kept(FunctionCache):  # type: ignore[misc]
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
             super().save_overload(sig, data)
-        except Exception:  # a damaged index is read before it is written
-            self._start_afresh(sig, data)
-
-    def _start_afresh(self, sig: Any, data: Any) -> None:
-        try:
-            self.flush()
-            super().save_overload(sig, data)
-        except Exception:
+        except Exception:  # a full disk, a folder that has become read-only
             _notice("and cannot keep the result")
 
 

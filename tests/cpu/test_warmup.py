@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 import fastindex as fi
 from fastindex.cpu import movements as relayout_execution
 from fastindex.cpu import warmup
+from fastindex.kernels.compilation import registered_kernels
 from fastindex.lowering import passes as relayout_plan
 from fastindex.lowering.passes import packed_passes, passes
 from fastindex.lowering.relayout_loops import grouped, relayout_loops
@@ -55,25 +62,57 @@ def test_every_number_of_ways_is_on_the_list(width: int, ways: int) -> None:
         assert kernels_of(rows, turned) | kernels_of(turned, rows) <= known
 
 
-def test_warming_up_compiles_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(warmup, "pass_kernel", lambda *key: asked.append(key))
-    monkeypatch.setattr(warmup, "kernel_of", lambda name, width: asked.append((name, width, 1)))
+#: Warms up in steps, with few and cheap kernels on the list, and counts what was compiled here and what loaded.
+WARM_UP = """
+import json
+from collections import Counter
+from fastindex.cpu import warmup
+from fastindex.kernels.compilation import registered_kernels
 
-    class Steps:
-        total = done = 0
+class Steps:
+    total = done = 0
+    def start(self, total):
+        self.total = total
+    def advance(self, count):
+        self.done += count
 
-        def start(self, total: int) -> None:
-            self.total = total
-
-        def advance(self, count: int) -> None:
-            self.done += count
-
-    steps = Steps()
+def counts(*kernels):
+    warmup.relayout_kernels = lambda: iter(kernels)
+    dispatchers = {id(one): one for one, _ in warmup.every_kernel().values()}.values()
+    def stats():
+        return [sum(sum(getattr(one.stats, name).values()) for one in dispatchers) for name in names]
+    names, steps = ("cache_misses", "cache_hits"), Steps()
+    before = stats()
     count = warmup.warm_up(steps)
-    assert set(asked) == set(warmup.relayout_kernels())
-    assert count > len(asked)
-    assert 0 < steps.done <= steps.total
+    return [count, *(now - then for now, then in zip(stats(), before)), steps.total, steps.done]
+
+warmup.registered_kernels = list
+packed = [(name, bits, 1) for name in ("expand all", "compress all") for bits in (1, 2, 4)]
+found = {"elsewhere": counts(("gather", 1, 1), ("gather", 2, 1), *packed), "few": counts(("gather", 4, 1))}
+found["kept"] = counts(("gather", 1, 1), ("gather", 4, 1))
+warmup._COMPILE, warmup._LEAST_KERNELS_OF_A_PROCESS = "raise SystemExit(1)", 1
+found["broken"] = counts(("gather", 8, 1), ("gather", 16, 1))
+print(json.dumps(found))
+"""
+
+
+def test_what_is_missing_is_compiled_by_other_processes(tmp_path: Path) -> None:
+    """Here it is loaded; where there is too little to do, or the others fail, it is compiled here."""
+    variables = {"NUMBA_CACHE_DIR": str(tmp_path), "FASTINDEX_NUM_THREADS": "2"}
+    command = [sys.executable, "-W", "error", "-c", WARM_UP]
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    # Kernels, compiled here, loaded here, steps of the progress that there are, and that were taken.
+    assert json.loads(done.stdout) == {
+        "elsewhere": [8, 0, 8, 8, 8],
+        "few": [1, 1, 0, 1, 1],
+        "kept": [2, 0, 0, 2, 2],
+        "broken": [2, 2, 0, 2, 2],
+    }
+
+
+def test_names_of_kernels_are_unique() -> None:
+    assert len(warmup.every_kernel()) == len(registered_kernels()) + len(list(warmup.relayout_kernels()))
 
 
 def test_every_kernel_on_the_list_can_be_asked_for() -> None:

@@ -15,7 +15,7 @@ HELPER = "def step(x):\n    return x + {step}\n"
 MODULE = textwrap.dedent(
     """
     import numpy as np
-    from fastindex.kernels.compilation import compile_kernels, kernel
+    from fastindex.kernels.compilation import kernel, registered_kernels
     from fastindex.kernels.helper import step
     from numba.extending import register_jitable
 
@@ -30,7 +30,8 @@ MODULE = textwrap.dedent(
 
     def main():
         result = total(np.arange(4))
-        compile_kernels()
+        for dispatcher, signature in registered_kernels():
+            dispatcher.compile(signature)
         stats = total.stats
         print(result, sum(stats.cache_hits.values()), sum(stats.cache_misses.values()), len(total.signatures))
     """
@@ -81,7 +82,7 @@ def test_damaged_cache_files_cost_only_time(package):
     cache = package / "cache"
     assert run(package, NUMBA_CACHE_DIR=str(cache)) == [10, 0, 1, 1]
     files = [path for path in cache.rglob("*") if path.is_file()]
-    assert {path.suffix for path in files} == {".nbi", ".nbc"}
+    assert {path.suffix for path in files} == {".nbc"}
     for path in files:
         path.write_bytes(path.read_bytes()[:40])
     assert run(package, NUMBA_CACHE_DIR=str(cache)) == [10, 0, 1, 1]
@@ -128,3 +129,32 @@ def test_a_terminal_is_told_why_it_waits(package):
     assert first.startswith("fastindex: compiling kernels (once for this machine, kept in ")
     assert first.count("\n") == 1
     assert stderr_on_terminal(package) == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_processes_that_save_at_once_lose_nothing(tmp_path):
+    children = []
+    for child in range(6):
+        children.append(os.fork())
+        if children[-1] == 0:
+            files = compilation._FileEach(str(tmp_path), "kernel", "stamp")
+            for number in range(20):
+                files.save((child, number), [child, number])
+                files.save("of all", list(range(1000)))
+            os._exit(0)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 6
+    files = compilation._FileEach(str(tmp_path), "kernel", "stamp")
+    assert [files.load((child, number)) for child in range(6) for number in range(20)] == [
+        [child, number] for child in range(6) for number in range(20)
+    ]
+    assert files.load("of all") == list(range(1000))
+    assert len(list(tmp_path.iterdir())) == 6 * 20 + 1
+
+
+def test_what_was_made_from_other_sources_is_not_loaded(tmp_path):
+    files, others = (compilation._FileEach(str(tmp_path), "kernel", stamp) for stamp in ("stamp", "another"))
+    files.save("key", "code")
+    assert (files.load("key"), files.holds("key")) == ("code", True)
+    assert (others.load("key"), others.holds("key")) == (None, False)
+    assert (files.load("another key"), files.holds("another key")) == (None, False)
