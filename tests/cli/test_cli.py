@@ -22,6 +22,7 @@ import fastindex as fi
 import fastindex.cuda
 from fastindex.cli import commands as cli
 from fastindex.cli import progress as cli_progress
+from fastindex.cli.options import byte_size
 from fastindex.hlo.module_report import SORT_KEYS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -320,7 +321,7 @@ def test_wrong_usage(arguments: list[str], message: str) -> None:
     [("1", 1), ("1K", 1024), ("2 MiB", 2 << 20), ("1.5g", 3 << 29), ("1GB", 10**9), ("3kb", 3000), ("1TiB", 1 << 40)],
 )
 def test_sizes(text: str, size: int) -> None:
-    assert cli.byte_size(text) == size
+    assert byte_size(text) == size
 
 
 # Failures: status 1 and one clear line

@@ -1,0 +1,29 @@
+"""The commands `demo` and `warmup`: what this machine does, and what it has to compile first."""
+
+from __future__ import annotations
+
+import click
+
+from fastindex.cli.group import fail, notice
+from fastindex.cli.options import DEVICE
+from fastindex.cli.progress import ProgressBar
+
+
+@click.command()
+@DEVICE
+def demo(device: str) -> None:
+    """Relayout 256 MiB, convert ten million indices, check both against NumPy, print the speed."""
+    from fastindex.cli.demo import Cpu, Gpu, run_demo
+
+    if not run_demo(click.echo, Gpu() if device == "cuda" else Cpu()):
+        fail("the demo found wrong results", 1)
+
+
+@click.command()
+def warmup() -> None:
+    """Compile all kernels now, so that no later call has to wait; they are kept on disk."""
+    from fastindex.cpu.warmup import warm_up
+
+    with ProgressBar("compiling") as progress:
+        count = warm_up(progress)
+    notice(f"{count} kernels are ready")

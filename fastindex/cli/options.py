@@ -1,0 +1,37 @@
+"""Arguments that several commands take."""
+
+from __future__ import annotations
+
+import click
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {name: 1 << 10 * power for power, letter in enumerate("KMGT", 1) for name in (letter, f"{letter}IB")}
+
+#: A file, as it is given.
+PATH = click.Path(path_type=str)
+#: Where to compute.
+DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Where to compute.")
+
+
+def byte_size(text: str) -> int:
+    """Read a number of bytes with a unit.
+
+    Raises
+    ------
+    click.BadParameter
+        Not a number above 0 with a unit.
+
+    Examples
+    --------
+    >>> byte_size("1GiB"), byte_size("1.5 MB"), byte_size("4096")
+    (1073741824, 1500000, 4096)
+    """
+    number = text.rstrip("BbIiKkMmGgTt ")
+    unit = _UNITS.get(text[len(number) :].strip().upper(), 0)
+    try:
+        size = int(float(number) * unit)
+    except (ValueError, OverflowError):
+        size = 0
+    if size < 1:
+        raise click.BadParameter(f"{text!r} is no size; give bytes, or a number with KiB, MiB, GiB or TiB")
+    return size

@@ -1,0 +1,49 @@
+"""The command `report`: what the buffers of a program cost."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+import fastindex
+from fastindex.cli.options import PATH
+
+#: The most lines of HLO that are named as unreadable.
+_MOST_PROBLEMS = 20
+
+
+@click.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Print only the first N shapes.")
+@click.option(
+    "--sort",
+    type=click.Choice(["waste", "bytes", "count", "ratio"]),
+    default="waste",
+    show_default=True,
+    help="What comes first.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def report(files: tuple[str, ...], top: int | None, sort: Any, as_json: bool) -> None:
+    """Report the buffers of HLO modules: how much is padding, why, and the cheapest way to avoid it.
+
+    FILE is HLO text, a folder of dumps, or - for stdin.
+    """
+    if "-" in files and len(files) > 1:
+        raise click.UsageError("stdin (-) cannot be combined with files")
+    source: Any = sys.stdin.buffer if files == ("-",) else [Path(file) for file in files]
+    found = fastindex.report(source, show_progress=True)
+    if as_json:
+        click.echo(json.dumps(found.to_json(sort, top)))
+    else:
+        from rich.console import Console
+
+        width = None if sys.stdout.isatty() else 110
+        found.print(Console(file=sys.stdout, width=width), sort, top)
+    for problem in found.problems[:_MOST_PROBLEMS]:
+        click.echo(f"fastindex: {problem}", err=True)
+    if len(found.problems) > _MOST_PROBLEMS:
+        click.echo(f"fastindex: {len(found.problems) - _MOST_PROBLEMS} more lines could not be read", err=True)
