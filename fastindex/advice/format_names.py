@@ -19,7 +19,7 @@ from fastindex.advice.tpu_layouts import tpu_layout, tpu_layout_in_order
 from fastindex.errors import FastIndexError
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shapes.shape_sizes import axes_of
 from fastindex.tiling.definition import COMBINE
 from fastindex.tiling.digits import Variable, digit, slot_digits
@@ -76,25 +76,24 @@ def named_layout(
     return Layout(tuple(reversed(places)), tiles=tiles)
 
 
-def layout_name(shape: Shape, *, logical: str | None = None) -> str | None:
+def layout_name(shape: Shape | str, *, logical: str | None = None) -> str | None:
     """Give the name of the layout of an array; None where it has none.
 
     Parameters
     ----------
-    shape : Shape
+    shape : Shape or str
     logical : str, optional
         The letters of the dimensions in their order. Absent: ``TPU`` comes first; then N, C, H, W or N, C, D, H, W for
         rank 4 and 5, or the letters of weights where dimension 0 or 2 has blocks; then a, b, c, ... for other blocks.
 
     Examples
     --------
-    >>> layout_name(Shape("f32", (8, 64, 7, 7), Layout((1, 3, 2, 0))))
-    'NHWC'
-    >>> layout_name(Shape("f32", (8, 64, 7, 7), Layout((3, 2, 1, 0), tiles=((16, 1, 1),))))
-    'nChw16c'
-    >>> layout_name(Shape.parse("bf16[1024,1000]{1,0:T(8,128)(2,1)}"))
+    >>> layout_name("f32[8,64,7,7]{1,3,2,0}"), layout_name("f32[8,64,7,7]{3,2,1,0:T(16,1,1)}")
+    ('NHWC', 'nChw16c')
+    >>> layout_name("bf16[1024,1000]{1,0:T(8,128)(2,1)}")
     'TPU'
     """
+    shape = as_shape(shape)
     layout = shape.layout
     if logical is not None and len(logical) != shape.rank:
         raise FastIndexError(f"logical={logical!r} must have one letter for each of the {shape.rank} dimensions")

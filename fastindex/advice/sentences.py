@@ -13,7 +13,7 @@ from fastindex.errors import UnsupportedError
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.integers import UNBOUNDED
 from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape import Shape, as_shape
 from fastindex.tiling.definition import (
     COMBINE,
     Axis,
@@ -24,7 +24,6 @@ from fastindex.tiling.definition import (
     physical_axes,
     tile_axes,
 )
-from fastindex.xla.strides import byte_strides
 
 _WORD_BITS = 32
 
@@ -56,8 +55,7 @@ def explain(shape: Shape | str) -> str:
     No byte strides: tiles keep the neighbours along a dimension from being equally far apart.
     In these tiles XLA's TPU compiler keeps such an array.
     """
-    if isinstance(shape, str):
-        shape = Shape.parse(shape)
+    shape = as_shape(shape)
     if not shape.is_array:
         return "\n".join(_other_sentences(shape))
     sentences = [*_element_sentences(shape), *_order_sentences(shape), *_tile_sentences(shape)]
@@ -85,8 +83,7 @@ def info(shape: Shape | str) -> dict[str, Any]:
     >>> found["slot_count"], found["nbytes"], found["tiles"]
     (24, 96, [[2, 2]])
     """
-    if isinstance(shape, str):
-        shape = Shape.parse(shape)
+    shape = as_shape(shape)
     start = {"text": str(shape), "element_type": str(shape.element_type)}
     sizes = {
         "nbytes": shape.nbytes,
@@ -296,7 +293,7 @@ def _padding_sentences(shape: Shape) -> list[str]:
 def _stride_sentences(shape: Shape) -> list[str]:
     if shape.rank == 0:
         return []
-    strides = byte_strides(shape)
+    strides = shape.byte_strides
     if strides is not None:
         return [f"Byte strides: {', '.join(f'{stride:,}' for stride in strides)}."]
     if shape.element_bits % 8:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastindex.errors import UnsupportedError
+from fastindex.errors import ArgumentTypeError, UnsupportedError
 from fastindex.interop.host_arrays import host_array
 
 
@@ -32,7 +32,7 @@ def read_strided(array: Any) -> StridedArray:
     ------
     UnsupportedError
         The bytes are in foreign order.
-    TypeError
+    ArgumentTypeError
         Not an array.
 
     Examples
@@ -51,7 +51,7 @@ def read_strided(array: Any) -> StridedArray:
             return _checked(dtype, tuple(described["shape"]), described.get("strides"))
     if hasattr(array, "__dlpack__") or hasattr(array, "__array__"):
         return read_strided(host_array(array))
-    raise TypeError(f"from_numpy takes an array, got {type(array).__name__}")
+    raise ArgumentTypeError(f"from_numpy takes an array, got {type(array).__name__}")
 
 
 def _checked(dtype: np.dtype[Any], sizes: tuple[int, ...], strides_bytes: Sequence[int] | None) -> StridedArray:

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import SupportsIndex
 
-from fastindex.errors import LayoutError
+from fastindex.errors import ArgumentTypeError, LayoutError
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
@@ -20,7 +20,7 @@ def as_integer(value: SupportsIndex, field: str) -> int:
 
     Raises
     ------
-    TypeError
+    ArgumentTypeError
         Not an integer; ``True`` and ``False`` are not.
     LayoutError
         Does not fit int64.
@@ -32,11 +32,11 @@ def as_integer(value: SupportsIndex, field: str) -> int:
     """
     if type(value) is not int:
         if isinstance(value, bool):
-            raise TypeError(f"{field} must be an integer, got {value!r}")
+            raise ArgumentTypeError(f"{field} must be an integer, got {value!r}")
         try:
             value = operator.index(value)
         except TypeError:
-            raise TypeError(f"{field} must be an integer, got {value!r}") from None
+            raise ArgumentTypeError(f"{field} must be an integer, got {value!r}") from None
     if not INT64_MIN <= value <= INT64_MAX:
         raise LayoutError(f"{field} must fit int64, got {value}", field=field)
     return value
@@ -47,7 +47,7 @@ def as_integers(values: Iterable[SupportsIndex], field: str) -> tuple[int, ...]:
 
     Raises
     ------
-    TypeError
+    ArgumentTypeError
         Not a sequence of integers.
     LayoutError
         One does not fit int64.
@@ -58,7 +58,7 @@ def as_integers(values: Iterable[SupportsIndex], field: str) -> tuple[int, ...]:
     (2, 3)
     """
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise TypeError(f"{field} must be a sequence of integers, got {values!r}")
+        raise ArgumentTypeError(f"{field} must be a sequence of integers, got {values!r}")
     return tuple([as_integer(value, field) for value in values])
 
 

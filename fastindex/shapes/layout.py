@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import SupportsIndex
 
 from fastindex.errors import LayoutError
 from fastindex.shapes.integers import as_integer, as_integers
+from fastindex.shapes.layout_equality import LAYOUT_PARTS, checked_parts, layouts_equal
 from fastindex.shapes.layout_fields import LayoutFields
 from fastindex.shapes.layout_proto import layout_from_bytes, layout_to_bytes
 from fastindex.shapes.layout_reading import parse_layout
@@ -45,7 +46,7 @@ class Layout(LayoutFields):
     ------
     LayoutError
         One of the values is not allowed.
-    TypeError
+    ArgumentTypeError
         One of the values is not an integer.
 
     Examples
@@ -133,6 +134,30 @@ class Layout(LayoutFields):
         '0a020100800101'
         """
         return layout_to_bytes(self)
+
+    def equals(self, other: Layout | str, ignore: Collection[str] = ()) -> bool:
+        """Whether this layout equals another but for the parts in `ignore`.
+
+        Source: ``Layout::Equal`` in ``xla/layout.h``.
+
+        Parameters
+        ----------
+        other : Layout or str
+        ignore : collection of str
+            Names of fields, any but ``minor_to_major``; ``dynamic_shape_metadata_prefix_bytes`` is never compared.
+
+        Raises
+        ------
+        FastIndexError
+            `ignore` names something else.
+
+        Examples
+        --------
+        >>> Layout((1, 0), tiles=((8, 128),)).equals("{1,0:S(1)}", ignore=("tiles", "memory_space"))
+        True
+        """
+        layout = Layout.parse(other) if isinstance(other, str) else other
+        return layouts_equal(self, layout, checked_parts(ignore, LAYOUT_PARTS))
 
 
 def _rank(rank: SupportsIndex) -> int:

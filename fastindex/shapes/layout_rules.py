@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import SupportsIndex
 
-from fastindex.errors import LayoutError
+from fastindex.errors import ArgumentTypeError, LayoutError
 from fastindex.shapes.integers import INT64_MAX, INT64_MIN, as_integers, spelled
 from fastindex.shapes.split_config import SplitConfig
 from fastindex.tiling.definition import COMBINE
@@ -92,7 +92,7 @@ def checked_splits(splits: Iterable[SplitConfig], rank: int) -> tuple[SplitConfi
     seen = set()
     for i, split in enumerate(checked):
         if not isinstance(split, SplitConfig):
-            raise TypeError(f"split_configs must hold SplitConfig, got {split!r}")
+            raise ArgumentTypeError(f"split_configs must hold SplitConfig, got {split!r}")
         if split.dimension >= rank:
             raise LayoutError(
                 f"a split must name a physical dimension, 0 to {rank - 1}: SC{split}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastindex.errors import LayoutError
+from fastindex.errors import ArgumentTypeError, LayoutError
 from fastindex.shapes.proto import shape_from_bytes, shape_to_bytes
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.wire import Fields, bytes_field, bytes_of_message
@@ -46,7 +46,7 @@ class ProgramShape:
             raise LayoutError(f"there must be one name per parameter, got {len(names)} for {len(parameters)}")
         for shape in (*parameters, result):
             if not isinstance(shape, Shape):
-                raise TypeError(f"a program shape must hold shapes, got {shape!r}")
+                raise ArgumentTypeError(f"a program shape must hold shapes, got {shape!r}")
         object.__setattr__(self, "parameters", tuple(parameters))
         object.__setattr__(self, "result", result)
         object.__setattr__(self, "parameter_names", names)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -11,9 +12,12 @@ from fastindex.interop.cute import CuteLayout, cute_layout
 from fastindex.interop.jax import JaxLayout, make_jax_layout, read_jax_array, read_jax_layout
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.layout import Layout
+from fastindex.shapes.permutations import checked_permutation, inverse, permuted
 from fastindex.shapes.proto import shape_from_bytes, shape_to_bytes
 from fastindex.shapes.reading import parse_shape
+from fastindex.shapes.shape_equality import shapes_equal
 from fastindex.shapes.shape_sizes import SizedShape, axes_of, check_placed
+from fastindex.shapes.shape_strides import slot_strides
 from fastindex.shapes.wire import bytes_of_message
 from fastindex.shapes.writing import format_shape
 from fastindex.tiling.definition import COMBINE
@@ -37,7 +41,7 @@ class Shape(SizedShape):
     element_type : ElementType, str or NumPy dtype
     dimensions : sequence of int
         Sizes; `fastindex.shapes.shape_rules.UNBOUNDED` for ``?``.
-    layout : Layout, optional
+    layout : Layout or str, optional
         Absent: the last dimension is the most minor.
     dynamic_dimensions : sequence of bool, optional
         Which dimensions are upper bounds, ``<=N`` in text.
@@ -46,7 +50,7 @@ class Shape(SizedShape):
     ------
     LayoutError
         A dimension is negative, the layout does not fit the dimensions, or the bytes do not fit int64.
-    TypeError
+    ArgumentTypeError
         A dimension is not an integer.
 
     Examples
@@ -193,6 +197,147 @@ class Shape(SizedShape):
             raise UnsupportedError(f"only arrays have a CuTe layout, not {self}")
         check_placed(self)
         return cute_layout(self.dimensions, axes_of(self), str(self))
+
+    @property
+    def byte_strides(self) -> tuple[int, ...] | None:
+        """The distance in bytes between neighbours along each dimension, or None where it is not constant.
+
+        There are none where tiles change the order, or where an element does not take a whole number of bytes. A
+        dimension of size 1 gets the stride it would have if it were longer and nothing else changed.
+
+        Raises
+        ------
+        UnsupportedError
+            Not an array, a sparse one, or a dimension is unbounded.
+
+        Examples
+        --------
+        >>> Shape.parse("f32[3,5]{0,1}").byte_strides, Shape.parse("f32[3,5]{1,0:T(2,2)}").byte_strides
+        ((4, 12), None)
+        """
+        strides = slot_strides(self)
+        if strides is None or self.element_bits % 8:
+            return None
+        return tuple([stride * (self.element_bits // 8) for stride in strides])
+
+    def with_layout(self, layout: Layout | str) -> Shape:
+        """Return the same array in another layout.
+
+        Parameters
+        ----------
+        layout : Layout or str
+            Text in braces: ``{1,0:T(8,128)}``.
+
+        Raises
+        ------
+        LayoutError
+            It does not fit the dimensions.
+        ShapeSyntaxError
+            Text that is not a layout.
+        UnsupportedError
+            This is not an array.
+
+        Examples
+        --------
+        >>> Shape("f32", (2, 3)).with_layout("{0,1}")
+        Shape.parse('f32[2,3]{0,1}')
+        """
+        self._check_array()
+        return Shape(self.element_type, self.dimensions, layout, self.dynamic_dimensions)
+
+    def with_element_type(self, element_type: ElementType | str | Any) -> Shape:
+        """Return the same array with elements of another type, in the same layout.
+
+        An element size in bits, ``E(...)``, stays only for types below a byte, as in XLA.
+
+        Parameters
+        ----------
+        element_type : ElementType, str or NumPy dtype
+
+        Raises
+        ------
+        LayoutError
+            Not a type of array elements.
+        UnsupportedError
+            This is not an array.
+
+        Examples
+        --------
+        >>> Shape.parse("s4[8]{0:T(8)E(4)}").with_element_type("f32")
+        Shape.parse('f32[8]{0:T(8)}')
+        """
+        self._check_array()
+        kind = ElementType.of(element_type)
+        layout = self.layout if kind.is_sub_byte else replace(self.layout, element_size_in_bits=0)
+        return Shape(kind, self.dimensions, layout, self.dynamic_dimensions)
+
+    def transposed(self, order: Iterable[SupportsIndex]) -> Shape:
+        """Return the shape of the transposed array in the same buffer: every element keeps its slot.
+
+        Parameters
+        ----------
+        order : sequence of int
+            Dimension i of the result is dimension ``order[i]`` of this, as in `numpy.transpose`.
+
+        Raises
+        ------
+        LayoutError
+            Not a permutation of the dimensions.
+        UnsupportedError
+            This is not an array.
+
+        Examples
+        --------
+        >>> Shape.parse("f32[2,3,5]{2,1,0:T(2,4)}").transposed((2, 0, 1))
+        Shape.parse('f32[5,2,3]{0,2,1:T(2,4)}')
+        """
+        self._check_array()
+        checked = checked_permutation(order, self.rank)
+        places = inverse(checked)
+        padded = self.layout.padded_dimensions
+        moved = replace(
+            self.layout,
+            minor_to_major=tuple([places[d] for d in self.layout.minor_to_major]),
+            padded_dimensions=None if padded is None else permuted(padded, checked),
+        )
+        return Shape(
+            self.element_type,
+            permuted(self.dimensions, checked),
+            moved,
+            permuted(self.dynamic_dimensions, checked),
+        )
+
+    def equals(self, other: Shape | str, ignore: Collection[str] = ()) -> bool:
+        """Whether this shape equals another but for the parts in `ignore`.
+
+        Source: ``Shape::Equal`` in ``xla/shape.h``.
+
+        Parameters
+        ----------
+        other : Shape or str
+        ignore : collection of str
+            "layout", or parts of it as for `Layout.equals`; "element_type"; "fp_precision", which takes all real
+            floating-point types for one; "dimensions", which still compares ranks; "dynamic_dimensions", which lets
+            ``?`` match any size; "buffer", which takes a buffer for the array in it.
+
+        Raises
+        ------
+        FastIndexError
+            `ignore` names something else.
+
+        Examples
+        --------
+        >>> shape = Shape.parse("f32[2,3]{1,0}")
+        >>> shape.equals("bf16[2,3]{0,1}", ignore=("layout",))
+        False
+        >>> shape.equals("bf16[2,3]{0,1}", ignore=("layout", "fp_precision"))
+        True
+        """
+        return shapes_equal(self, as_shape(other), ignore)
+
+    def _check_array(self) -> None:
+        if not self.is_array:
+            raise UnsupportedError(f"only arrays have a layout, not {self.cut_text()}")
 
     def _repr_html_(self) -> str:
         from fastindex.pictures.picture import shape_html

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Iterable, Iterator
 from typing import Any, Self, SupportsIndex
 
-from fastindex.errors import LayoutError, OutOfBoundsError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, LayoutError, OutOfBoundsError, UnsupportedError
 from fastindex.shapes.element_types import BY_NAME, ElementType
 from fastindex.shapes.integers import as_integer, as_integers
 from fastindex.shapes.layout import Layout
@@ -42,7 +42,7 @@ class ShapeFields:
         self,
         element_type: ElementType | str | Any,
         dimensions: Iterable[SupportsIndex] = (),
-        layout: Layout | None = None,
+        layout: Layout | str | None = None,
         dynamic_dimensions: Iterable[bool] | None = None,
     ) -> None:
         kind = ElementType.of(element_type)
@@ -53,9 +53,10 @@ class ShapeFields:
         check_dimensions(kind, sizes)
         if layout is None:
             layout = Layout.descending(len(sizes))
-        elif not isinstance(layout, Layout):
-            raise TypeError(f"layout must be a Layout, got {layout!r}; Layout.parse reads text")
         else:
+            layout = Layout.parse(layout) if isinstance(layout, str) else layout
+            if not isinstance(layout, Layout):
+                raise ArgumentTypeError(f"layout must be a Layout or its text, got {layout!r}")
             check_fit(sizes, layout)
         self._fill(kind, sizes, dynamic, layout, ())
 
@@ -95,7 +96,7 @@ class ShapeFields:
         elements = builtins.tuple(shapes)
         for element in elements:
             if not isinstance(element, cls):
-                raise TypeError(f"a tuple must hold shapes, got {element!r}")
+                raise ArgumentTypeError(f"a tuple must hold shapes, got {element!r}")
         return cls._other("tuple", elements)
 
     @classmethod
@@ -133,7 +134,7 @@ class ShapeFields:
         'b(f32[2]{0})'
         """
         if not isinstance(shape, cls):
-            raise TypeError(f"a buffer must hold a shape, got {shape!r}")
+            raise ArgumentTypeError(f"a buffer must hold a shape, got {shape!r}")
         if not shape.is_array:
             raise LayoutError(f"a buffer must hold an array, got {shape.element_type}", field="tuple_shapes")
         return cls._other("buffer", (shape,))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-from fastindex.errors import Index, InvalidShapeError, LayoutError, ShapeSyntaxError
+from fastindex.errors import ArgumentTypeError, Index, InvalidShapeError, LayoutError, ShapeSyntaxError
 from fastindex.shapes.integers import INT64_MAX, INT64_MIN
 
 _SKIPPED = r"(?:[ \t\r\n]+|//[^\r\n]*|/\*(?s:.*?)\*/)*"
@@ -23,7 +23,7 @@ class TokenReader:
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
-            raise TypeError(f"expected the text of a shape, got {text!r}")
+            raise ArgumentTypeError(f"expected the text of a shape, got {text!r}")
         self.text = text
         self.tokens: list[str] = _TOKENS.findall(text)
         self.at = 0

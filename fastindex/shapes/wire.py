@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fastindex.errors import FastIndexError
+from fastindex.errors import ArgumentTypeError, FastIndexError
 
 _VARINT, _FIXED64, _LENGTH, _GROUP, _END_GROUP, _FIXED32 = range(6)
 _MASK64 = 2**64 - 1
@@ -205,7 +205,7 @@ def bytes_of_message(message: object) -> bytes:
 
     Raises
     ------
-    TypeError
+    ArgumentTypeError
         Neither.
 
     Examples
@@ -217,7 +217,7 @@ def bytes_of_message(message: object) -> bytes:
         return bytes(message)
     serialize = getattr(message, "SerializeToString", None)
     if serialize is None:
-        raise TypeError(f"expected the bytes of a proto, or a message object, got {type(message).__name__}")
+        raise ArgumentTypeError(f"expected the bytes of a proto, or a message object, got {type(message).__name__}")
     data = serialize()
     if not isinstance(data, bytes):
         raise FastIndexError(f"SerializeToString of {type(message).__name__} gave no bytes")

@@ -15,24 +15,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import SupportsIndex
 
-from fastindex.shapes.shape import Shape
+from fastindex.shapes.permutations import checked_permutation, inverse, permuted
+from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shapes.shape_sizes import axes_of, check_placed
+from fastindex.shapes.shape_strides import MOST_ELEMENTS_VISITED
 from fastindex.tiling.digits import Digits, Names, Variable, always_equal, digit, slot_digits
 from fastindex.tiling.scalar_index import slot_of
-from fastindex.xla.permutations import checked_permutation, inverse, permuted
-
-#: Arrays of up to this many elements are compared one by one where there is no proof.
-MOST_ELEMENTS_VISITED = 100_000
 
 
-def reshape_is_bitcast(a: Shape, b: Shape) -> bool:
-    """Tell whether reshaping `a` to `b` leaves every element in its slot.
+def reshape_is_bitcast(a: Shape | str, b: Shape | str) -> bool:
+    """Whether reshaping `a` to `b` leaves every element in its slot.
 
     The reshape is that of `numpy.reshape`: the last dimension counts fastest.
 
     Parameters
     ----------
-    a, b : Shape
+    a, b : Shape or str
         Arrays.
 
     Raises
@@ -42,14 +40,15 @@ def reshape_is_bitcast(a: Shape, b: Shape) -> bool:
 
     Examples
     --------
-    >>> a = Shape.parse("f32[16,128]{1,0:T(8,128)}")
-    >>> reshape_is_bitcast(a, Shape.parse("f32[2,8,128]{2,1,0:T(8,128)}"))
+    >>> a = "f32[16,128]{1,0:T(8,128)}"
+    >>> reshape_is_bitcast(a, "f32[2,8,128]{2,1,0:T(8,128)}")
     True
-    >>> reshape_is_bitcast(a, Shape.parse("f32[2048]{0:T(1024)}"))
+    >>> reshape_is_bitcast(a, "f32[2048]{0:T(1024)}")
     True
-    >>> reshape_is_bitcast(a, Shape.parse("f32[128,16]{1,0:T(8,128)}"))
+    >>> reshape_is_bitcast(a, "f32[128,16]{1,0:T(8,128)}")
     False
     """
+    a, b = as_shape(a), as_shape(b)
     if not _same_buffer(a, b) or a.element_count != b.element_count:
         return False
     if a.element_count == 0:
@@ -64,12 +63,12 @@ def reshape_is_bitcast(a: Shape, b: Shape) -> bool:
     return _is_bitcast(a, b, of_a, of_b, pairs())
 
 
-def transpose_is_bitcast(a: Shape, b: Shape, dimensions: Iterable[SupportsIndex]) -> bool:
-    """Tell whether transposing `a` to `b` leaves every element in its slot.
+def transpose_is_bitcast(a: Shape | str, b: Shape | str, dimensions: Iterable[SupportsIndex]) -> bool:
+    """Whether transposing `a` to `b` leaves every element in its slot.
 
     Parameters
     ----------
-    a, b : Shape
+    a, b : Shape or str
         Arrays.
     dimensions : sequence of int
         Dimension i of `b` is dimension ``dimensions[i]`` of `a`, as in `numpy.transpose`.
@@ -83,10 +82,11 @@ def transpose_is_bitcast(a: Shape, b: Shape, dimensions: Iterable[SupportsIndex]
 
     Examples
     --------
-    >>> a, b = Shape.parse("f32[16,128]{1,0:T(8,128)}"), Shape.parse("f32[128,16]{0,1:T(8,128)}")
+    >>> a, b = "f32[16,128]{1,0:T(8,128)}", "f32[128,16]{0,1:T(8,128)}"
     >>> transpose_is_bitcast(a, b, (1, 0))
     True
     """
+    a, b = as_shape(a), as_shape(b)
     same_buffer = _same_buffer(a, b)
     permutation = checked_permutation(dimensions, a.rank)
     if not same_buffer or b.dimensions != permuted(a.dimensions, permutation):
@@ -104,8 +104,8 @@ def transpose_is_bitcast(a: Shape, b: Shape, dimensions: Iterable[SupportsIndex]
     return _is_bitcast(a, b, of_a, [of_a[i] for i in permutation], pairs())
 
 
-def deduce_transpose_dimensions_for_bitcast(a: Shape, b: Shape) -> tuple[int, ...] | None:
-    """Give the transpose of `a` to `b` that leaves every element in its slot, or None.
+def deduce_transpose_dimensions_for_bitcast(a: Shape | str, b: Shape | str) -> tuple[int, ...] | None:
+    """Return the transpose of `a` to `b` that leaves every element in its slot, or None.
 
     Source: ``ShapeUtil::DeduceTransposeDimensionsForBitcast``; here tiles and padding count.
 
@@ -116,17 +116,18 @@ def deduce_transpose_dimensions_for_bitcast(a: Shape, b: Shape) -> tuple[int, ..
 
     Examples
     --------
-    >>> deduce_transpose_dimensions_for_bitcast(Shape.parse("f32[2,3]{1,0}"), Shape.parse("f32[3,2]{0,1}"))
+    >>> deduce_transpose_dimensions_for_bitcast("f32[2,3]{1,0}", "f32[3,2]{0,1}")
     (1, 0)
     """
+    a, b = as_shape(a), as_shape(b)
     if not _same_buffer(a, b) or a.rank != b.rank:
         return None
     dimensions = permuted(a.layout.minor_to_major, inverse(b.layout.minor_to_major))
     return dimensions if transpose_is_bitcast(a, b, dimensions) else None
 
 
-def is_reshape_or_transpose_bitcast(a: Shape, b: Shape) -> bool:
-    """Tell whether a reshape or a transpose of `a` to `b` leaves every element in its slot.
+def is_reshape_or_transpose_bitcast(a: Shape | str, b: Shape | str) -> bool:
+    """Whether a reshape or a transpose of `a` to `b` leaves every element in its slot.
 
     Source: ``ShapeUtil::IsReshapeOrTransposeBitcast``.
 
@@ -137,14 +138,15 @@ def is_reshape_or_transpose_bitcast(a: Shape, b: Shape) -> bool:
 
     Examples
     --------
-    >>> is_reshape_or_transpose_bitcast(Shape.parse("f32[2,3]{1,0}"), Shape.parse("f32[3,2]{0,1}"))
+    >>> is_reshape_or_transpose_bitcast("f32[2,3]{1,0}", "f32[3,2]{0,1}")
     True
     """
+    a, b = as_shape(a), as_shape(b)
     return reshape_is_bitcast(a, b) or deduce_transpose_dimensions_for_bitcast(a, b) is not None
 
 
-def is_untiled(shape: Shape) -> bool:
-    """Tell whether the tiles of an array change nothing: every element lies where it would without them.
+def is_untiled(shape: Shape | str) -> bool:
+    """Whether the tiles of an array change nothing: every element lies where it would without them.
 
     Source: ``LayoutUtil::IsUntiledLayout``.
 
@@ -155,9 +157,10 @@ def is_untiled(shape: Shape) -> bool:
 
     Examples
     --------
-    >>> [is_untiled(Shape.parse(f"f32[16,{size}]{{1,0:T(8,128)}}")) for size in (128, 256)]
+    >>> [is_untiled(f"f32[16,{size}]{{1,0:T(8,128)}}") for size in (128, 256)]
     [True, False]
     """
+    shape = as_shape(shape)
     check_placed(shape)
     if not shape.layout.tiles:
         return True
@@ -185,7 +188,7 @@ def _is_bitcast(
 
 
 def _telling_numbers(*many_dimensions: Sequence[int]) -> Iterator[int]:
-    """Give the numbers of all elements, those of the neighbours of the first element first."""
+    """Return the numbers of all elements, those of the neighbours of the first element first."""
     for dimensions in many_dimensions:
         number = 1
         for size in reversed(dimensions):
@@ -204,7 +207,7 @@ def _index_of(number: int, dimensions: Sequence[int]) -> list[int]:
 
 
 def _common_factors(a: Sequence[int], b: Sequence[int]) -> list[Variable]:
-    """Give a variable for each shortest run of dimensions that both shapes have in common, most major first."""
+    """Return a variable for each shortest run of dimensions that both shapes have in common, most major first."""
     variables: list[Variable] = []
     left, right = ([size for size in sizes if size > 1] for sizes in (a, b))
     while left:
@@ -219,7 +222,7 @@ def _common_factors(a: Sequence[int], b: Sequence[int]) -> list[Variable]:
 
 
 def _coordinates(dimensions: Sequence[int], variables: list[Variable]) -> list[Digits]:
-    """Give each coordinate as a digit of the variable of its run."""
+    """Return each coordinate as a digit of the variable of its run."""
     coordinates: list[Digits] = []
     waiting = list(variables)
     low = 1

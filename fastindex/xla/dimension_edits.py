@@ -12,12 +12,12 @@ from typing import SupportsIndex
 from fastindex.errors import OutOfBoundsError, UnsupportedError
 from fastindex.shapes.integers import as_integer, as_integers
 from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
+from fastindex.shapes.permutations import checked_permutation, permuted
+from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shapes.split_config import SplitConfig
-from fastindex.xla.permutations import checked_permutation, inverse, permuted
 
 
-def descending_with_same_physical_layout(shape: Shape) -> Shape:
+def descending_with_same_physical_layout(shape: Shape | str) -> Shape:
     """List the dimensions of an array from most major to most minor, so that its layout is descending.
 
     Tiles, element size, tail alignment, padding, splits and memory space stay: every element keeps its slot.
@@ -26,47 +26,14 @@ def descending_with_same_physical_layout(shape: Shape) -> Shape:
 
     Examples
     --------
-    >>> str(descending_with_same_physical_layout(Shape.parse("f32[2,3,5]{0,2,1:T(2)}")))
+    >>> str(descending_with_same_physical_layout("f32[2,3,5]{0,2,1:T(2)}"))
     'f32[3,5,2]{2,1,0:T(2)}'
     """
-    return permute_dimensions(shape.layout.major_to_minor, shape)
+    shape = as_shape(shape)
+    return shape.transposed(shape.layout.major_to_minor)
 
 
-def permute_dimensions(permutation: Iterable[SupportsIndex], shape: Shape) -> Shape:
-    """Permute the dimensions of an array and its layout with them, so that every element keeps its slot.
-
-    Dimension i of the result is dimension ``permutation[i]`` of `shape`.
-
-    Raises
-    ------
-    LayoutError
-        Not a permutation.
-    UnsupportedError
-        Not an array.
-
-    Examples
-    --------
-    >>> str(permute_dimensions((2, 0, 1), Shape.parse("f32[2,3,5]{2,1,0:T(2,4)}")))
-    'f32[5,2,3]{0,2,1:T(2,4)}'
-    """
-    order = checked_permutation(permutation, shape.layout.rank)
-    places = inverse(order)
-    layout = shape.layout
-    padded = layout.padded_dimensions
-    moved = replace(
-        layout,
-        minor_to_major=tuple([places[i] for i in layout.minor_to_major]),
-        padded_dimensions=None if padded is None else permuted(padded, order),
-    )
-    return Shape(
-        shape.element_type,
-        permuted(shape.dimensions, order),
-        moved,
-        permuted(shape.dynamic_dimensions, order),
-    )
-
-
-def permute_dimensions_ignoring_layout(permutation: Iterable[SupportsIndex], shape: Shape) -> Shape:
+def permute_dimensions_ignoring_layout(shape: Shape | str, permutation: Iterable[SupportsIndex]) -> Shape:
     """Permute the dimensions of an array and leave its layout as it is.
 
     Raises
@@ -78,16 +45,17 @@ def permute_dimensions_ignoring_layout(permutation: Iterable[SupportsIndex], sha
 
     Examples
     --------
-    >>> str(permute_dimensions_ignoring_layout((1, 0), Shape.parse("f32[2,3]{0,1}")))
+    >>> str(permute_dimensions_ignoring_layout("f32[2,3]{0,1}", (1, 0)))
     'f32[3,2]{0,1}'
     """
+    shape = as_shape(shape)
     order = checked_permutation(permutation, shape.layout.rank)
     dynamic = permuted(shape.dynamic_dimensions, order)
     return Shape(shape.element_type, permuted(shape.dimensions, order), shape.layout, dynamic)
 
 
 def _relisted(shape: Shape, sizes: Sequence[int], sources: Sequence[int | None], order: Sequence[int]) -> Shape:
-    """Give an array whose dimension i is dimension ``sources[i]`` of `shape`, or new; what else it has stays."""
+    """Return an array whose dimension i is dimension ``sources[i]`` of `shape`, or new; what else it has stays."""
     layout = shape.layout
     if layout.dimension_levels:
         raise UnsupportedError(f"dimensions of a sparse array cannot be changed: {shape.cut_text()}")
@@ -108,7 +76,7 @@ def _relisted(shape: Shape, sizes: Sequence[int], sources: Sequence[int | None],
     )
 
 
-def move_dimension_to_major(shape: Shape, dimension: SupportsIndex) -> Shape:
+def move_dimension_to_major(shape: Shape | str, dimension: SupportsIndex) -> Shape:
     """Make a dimension the most major in memory; the order of the others and the tiles stay.
 
     Source: ``LayoutUtil::MoveDimToMajor``.
@@ -122,16 +90,17 @@ def move_dimension_to_major(shape: Shape, dimension: SupportsIndex) -> Shape:
 
     Examples
     --------
-    >>> str(move_dimension_to_major(Shape.parse("f32[2,3,5]{2,1,0:T(2)}"), 1))
+    >>> str(move_dimension_to_major("f32[2,3,5]{2,1,0:T(2)}", 1))
     'f32[2,3,5]{2,0,1:T(2)}'
     """
+    shape = as_shape(shape)
     order = shape.layout.minor_to_major
     number = shape.dimension_number(dimension)
     others = [other for other in order if other != number]
     return _relisted(shape, shape.dimensions, range(shape.rank), (*others, number))
 
 
-def move_dimension_to_minor(shape: Shape, dimension: SupportsIndex) -> Shape:
+def move_dimension_to_minor(shape: Shape | str, dimension: SupportsIndex) -> Shape:
     """Make a dimension the most minor in memory; the order of the others and the tiles stay.
 
     Source: ``LayoutUtil::MoveDimToMinor``.
@@ -145,16 +114,17 @@ def move_dimension_to_minor(shape: Shape, dimension: SupportsIndex) -> Shape:
 
     Examples
     --------
-    >>> str(move_dimension_to_minor(Shape.parse("f32[2,3,5]{2,1,0:T(2)}"), 1))
+    >>> str(move_dimension_to_minor("f32[2,3,5]{2,1,0:T(2)}", 1))
     'f32[2,3,5]{1,2,0:T(2)}'
     """
+    shape = as_shape(shape)
     order = shape.layout.minor_to_major
     number = shape.dimension_number(dimension)
     others = [other for other in order if other != number]
     return _relisted(shape, shape.dimensions, range(shape.rank), (number, *others))
 
 
-def append_major_dimension(size: SupportsIndex, shape: Shape) -> Shape:
+def append_major_dimension(shape: Shape | str, size: SupportsIndex) -> Shape:
     """Add a dimension at the end of the list that is the most major in memory.
 
     Raises
@@ -166,15 +136,16 @@ def append_major_dimension(size: SupportsIndex, shape: Shape) -> Shape:
 
     Examples
     --------
-    >>> str(append_major_dimension(7, Shape.parse("f32[2,3]{1,0:T(2,4)}")))
+    >>> str(append_major_dimension("f32[2,3]{1,0:T(2,4)}", 7))
     'f32[2,3,7]{1,0,2:T(2,4)}'
     """
+    shape = as_shape(shape)
     rank = shape.layout.rank
     sizes = (*shape.dimensions, as_integer(size, "size"))
     return _relisted(shape, sizes, (*range(rank), None), (*shape.layout.minor_to_major, rank))
 
 
-def prepend_major_dimension(size: SupportsIndex, shape: Shape) -> Shape:
+def prepend_major_dimension(shape: Shape | str, size: SupportsIndex) -> Shape:
     """Add a dimension at the front of the list that is the most major in memory; tiles stay, unlike in XLA.
 
     Raises
@@ -186,16 +157,17 @@ def prepend_major_dimension(size: SupportsIndex, shape: Shape) -> Shape:
 
     Examples
     --------
-    >>> str(prepend_major_dimension(7, Shape.parse("f32[2,3]{1,0:T(2,4)}")))
+    >>> str(prepend_major_dimension("f32[2,3]{1,0:T(2,4)}", 7))
     'f32[7,2,3]{2,1,0:T(2,4)}'
     """
+    shape = as_shape(shape)
     rank = shape.layout.rank
     sizes = (as_integer(size, "size"), *shape.dimensions)
     order = (*[dimension + 1 for dimension in shape.layout.minor_to_major], 0)
     return _relisted(shape, sizes, (None, *range(rank)), order)
 
 
-def append_minor_dimension(size: SupportsIndex, shape: Shape) -> Shape:
+def append_minor_dimension(shape: Shape | str, size: SupportsIndex) -> Shape:
     """Add a dimension at the end of the list that is the most minor in memory.
 
     Raises
@@ -207,15 +179,16 @@ def append_minor_dimension(size: SupportsIndex, shape: Shape) -> Shape:
 
     Examples
     --------
-    >>> str(append_minor_dimension(7, Shape.parse("f32[2,3]{0,1}")))
+    >>> str(append_minor_dimension("f32[2,3]{0,1}", 7))
     'f32[2,3,7]{2,0,1}'
     """
+    shape = as_shape(shape)
     rank = shape.layout.rank
     sizes = (*shape.dimensions, as_integer(size, "size"))
     return _relisted(shape, sizes, (*range(rank), None), (rank, *shape.layout.minor_to_major))
 
 
-def insert_dimensions(shape: Shape, at: SupportsIndex, sizes: Iterable[SupportsIndex]) -> Shape:
+def insert_dimensions(shape: Shape | str, at: SupportsIndex, sizes: Iterable[SupportsIndex]) -> Shape:
     """Insert dimensions before dimension `at`, next more major in memory; at the end, the most minor.
 
     The layout of the result has an order and nothing else.
@@ -233,9 +206,10 @@ def insert_dimensions(shape: Shape, at: SupportsIndex, sizes: Iterable[SupportsI
 
     Examples
     --------
-    >>> str(insert_dimensions(Shape.parse("f32[2,3]{0,1}"), 1, (7, 8)))
+    >>> str(insert_dimensions("f32[2,3]{0,1}", 1, (7, 8)))
     'f32[2,7,8,3]{0,3,2,1}'
     """
+    shape = as_shape(shape)
     place = as_integer(at, "at")
     new = as_integers(sizes, "sizes")
     if not 0 <= place <= shape.layout.rank:
@@ -252,7 +226,7 @@ def insert_dimensions(shape: Shape, at: SupportsIndex, sizes: Iterable[SupportsI
     return Shape(shape.element_type, dimensions, Layout(tuple(order)), dynamic)
 
 
-def delete_dimensions(dimensions: Iterable[SupportsIndex], shape: Shape) -> Shape:
+def delete_dimensions(shape: Shape | str, dimensions: Iterable[SupportsIndex]) -> Shape:
     """Delete dimensions; the order of the others and the tiles stay.
 
     Raises
@@ -264,14 +238,15 @@ def delete_dimensions(dimensions: Iterable[SupportsIndex], shape: Shape) -> Shap
 
     Examples
     --------
-    >>> str(delete_dimensions((1,), Shape.parse("f32[2,3,5]{0,2,1:T(2,4)}")))
+    >>> str(delete_dimensions("f32[2,3,5]{0,2,1:T(2,4)}", (1,)))
     'f32[2,5]{0,1:T(2,4)}'
     """
+    shape = as_shape(shape)
     deleted = {shape.dimension_number(number) for number in as_integers(dimensions, "dimensions")}
-    return filter_dimensions(lambda number: number not in deleted, shape)
+    return filter_dimensions(shape, lambda number: number not in deleted)
 
 
-def filter_dimensions(keep: Callable[[int], bool], shape: Shape) -> Shape:
+def filter_dimensions(shape: Shape | str, keep: Callable[[int], bool]) -> Shape:
     """Delete the dimensions whose number `keep` refuses.
 
     Raises
@@ -281,16 +256,17 @@ def filter_dimensions(keep: Callable[[int], bool], shape: Shape) -> Shape:
 
     Examples
     --------
-    >>> str(filter_dimensions(lambda number: number != 0, Shape.parse("f32[2,3,5]{0,2,1}")))
+    >>> str(filter_dimensions("f32[2,3,5]{0,2,1}", lambda number: number != 0))
     'f32[3,5]{1,0}'
     """
+    shape = as_shape(shape)
     kept = [number for number in range(shape.layout.rank) if keep(number)]
     sizes = [shape.dimensions[number] for number in kept]
     order = [kept.index(number) for number in shape.layout.minor_to_major if number in kept]
     return _relisted(shape, sizes, kept, order)
 
 
-def drop_degenerate_dimensions(shape: Shape) -> Shape:
+def drop_degenerate_dimensions(shape: Shape | str) -> Shape:
     """Delete the dimensions of size 1.
 
     Raises
@@ -300,7 +276,9 @@ def drop_degenerate_dimensions(shape: Shape) -> Shape:
 
     Examples
     --------
-    >>> str(drop_degenerate_dimensions(Shape.parse("f32[1,3,1]{0,2,1}")))
+    >>> str(drop_degenerate_dimensions("f32[1,3,1]{0,2,1}"))
     'f32[3]{0}'
     """
-    return filter_dimensions(lambda number: shape.dimensions[number] != 1, shape)
+    shape = as_shape(shape)
+    sizes = shape.dimensions
+    return filter_dimensions(shape, lambda number: sizes[number] != 1)

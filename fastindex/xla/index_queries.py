@@ -10,12 +10,12 @@ from typing import SupportsIndex
 
 from fastindex.errors import LayoutError, OutOfBoundsError
 from fastindex.shapes.integers import as_integers, spelled
-from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shapes.shape_sizes import check_placed
 
 
-def index_in_bounds(shape: Shape, multi_index: Iterable[SupportsIndex]) -> bool:
-    """Tell whether `multi_index` names an element; negative coordinates do not.
+def index_in_bounds(shape: Shape | str, multi_index: Iterable[SupportsIndex]) -> bool:
+    """Whether `multi_index` names an element; negative coordinates do not.
 
     Raises
     ------
@@ -24,17 +24,18 @@ def index_in_bounds(shape: Shape, multi_index: Iterable[SupportsIndex]) -> bool:
 
     Examples
     --------
-    >>> s = Shape("f32", (3, 5))
+    >>> s = "f32[3,5]"
     >>> [index_in_bounds(s, index) for index in ((2, 4), (2, 5), (-1, 0), (2,))]
     [True, False, False, False]
     """
+    shape = as_shape(shape)
     check_placed(shape)
     index = as_integers(multi_index, "multi_index")
     return len(index) == shape.rank and all(0 <= i < size for i, size in zip(index, shape.dimensions, strict=True))
 
 
-def bump_index(shape: Shape, multi_index: Iterable[SupportsIndex]) -> tuple[int, ...] | None:
-    """Give the next index, the last dimension counting fastest, or None after the last.
+def bump_index(shape: Shape | str, multi_index: Iterable[SupportsIndex]) -> tuple[int, ...] | None:
+    """Return the next index, the last dimension counting fastest, or None after the last.
 
     Source: ``IndexUtil::BumpIndices``.
 
@@ -45,10 +46,11 @@ def bump_index(shape: Shape, multi_index: Iterable[SupportsIndex]) -> tuple[int,
 
     Examples
     --------
-    >>> s = Shape("f32", (3, 5))
+    >>> s = "f32[3,5]"
     >>> bump_index(s, (0, 4)), bump_index(s, (2, 4))
     ((1, 0), None)
     """
+    shape = as_shape(shape)
     index = list(as_integers(multi_index, "multi_index"))
     if not index_in_bounds(shape, index):
         raise OutOfBoundsError(f"index {spelled(index)} is out of bounds for {shape.cut_text()}")
@@ -60,38 +62,19 @@ def bump_index(shape: Shape, multi_index: Iterable[SupportsIndex]) -> tuple[int,
     return None
 
 
-def compare_indices(a: Iterable[SupportsIndex], b: Iterable[SupportsIndex]) -> int:
-    """Compare two indices of the same length: -1 if `a` comes first, 0 if they are equal, 1 if `b` comes first.
-
-    Raises
-    ------
-    LayoutError
-        Their lengths differ.
-
-    Examples
-    --------
-    >>> compare_indices((0, 4), (1, 0)), compare_indices((1, 0), (1, 0)), compare_indices((2, 0), (1, 9))
-    (-1, 0, 1)
-    """
-    left, right = as_integers(a, "index"), as_integers(b, "index")
-    if len(left) != len(right):
-        raise LayoutError(f"indices to compare must have the same length: {spelled(left)}, {spelled(right)}")
-    return (left > right) - (left < right)
-
-
 def indices(
-    shape: Shape,
+    shape: Shape | str,
     base: Sequence[SupportsIndex] | None = None,
     count: Sequence[SupportsIndex] | None = None,
     step: Sequence[SupportsIndex] | None = None,
 ) -> Iterator[tuple[int, ...]]:
-    """Give the indices of an array in the order of its layout, the most minor dimension counting fastest.
+    """Return the indices of an array in the order of its layout, the most minor dimension counting fastest.
 
     Source: ``ShapeUtil::ForEachIndex``. Tiles do not change the order.
 
     Parameters
     ----------
-    shape : Shape
+    shape : Shape or str
     base : sequence of int, optional
         Where to start in each dimension; absent: 0.
     count : sequence of int, optional
@@ -110,11 +93,12 @@ def indices(
 
     Examples
     --------
-    >>> list(indices(Shape.parse("f32[2,2]{0,1}")))
+    >>> list(indices("f32[2,2]{0,1}"))
     [(0, 0), (1, 0), (0, 1), (1, 1)]
-    >>> list(indices(Shape("f32", (4, 5)), base=(1, 0), count=(0, 5), step=(0, 2)))
+    >>> list(indices("f32[4,5]", base=(1, 0), count=(0, 5), step=(0, 2)))
     [(1, 0), (1, 2), (1, 4)]
     """
+    shape = as_shape(shape)
     check_placed(shape)
     rank = shape.rank
     begins = as_integers(base, "base") if base is not None else (0,) * rank

@@ -14,13 +14,12 @@ from typing import SupportsIndex
 from fastindex.errors import LayoutError, UnsupportedError
 from fastindex.shapes.integers import as_integers, spelled
 from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
+from fastindex.shapes.permutations import checked_permutation, inverse, permuted
+from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shapes.shape_sizes import check_placed
 from fastindex.xla.bitcasts import is_untiled, reshape_is_bitcast
 from fastindex.xla.dimension_edits import descending_with_same_physical_layout, drop_degenerate_dimensions
 from fastindex.xla.layout_queries import is_monotonic_with_dim0_major
-from fastindex.xla.permutations import checked_permutation, inverse, permuted
-from fastindex.xla.shape_edits import with_layout
 
 Pairs = list[tuple[int, int]]
 
@@ -69,8 +68,8 @@ def common_factors(a: Sequence[int], b: Sequence[int]) -> Pairs:
             product_b, j = product_b * b[j], j + 1
 
 
-def dimensions_unmodified_by_reshape(a: Shape, b: Shape) -> Pairs:
-    """Give the pairs of dimensions, one of `a` and one of `b`, that a reshape leaves as they are.
+def dimensions_unmodified_by_reshape(a: Shape | str, b: Shape | str) -> Pairs:
+    """Return the pairs of dimensions, one of `a` and one of `b`, that a reshape leaves as they are.
 
     Raises
     ------
@@ -81,17 +80,18 @@ def dimensions_unmodified_by_reshape(a: Shape, b: Shape) -> Pairs:
 
     Examples
     --------
-    >>> dimensions_unmodified_by_reshape(Shape("f32", (2, 3, 4)), Shape("f32", (6, 4)))
+    >>> dimensions_unmodified_by_reshape("f32[2,3,4]", "f32[6,4]")
     [(2, 1)]
     """
+    a, b = as_shape(a), as_shape(b)
     check_placed(a)
     check_placed(b)
     bounds = common_factors(a.dimensions, b.dimensions)
     return [begin for begin, end in pairwise(bounds) if (end[0] - begin[0], end[1] - begin[1]) == (1, 1)]
 
 
-def inserted_or_deleted_1_sized_dimensions(a: Shape, b: Shape) -> tuple[list[int], list[int]] | None:
-    """Give the dimensions of `a` that a reshape deletes and those of `b` that it inserts, all of size 1, or None.
+def inserted_or_deleted_1_sized_dimensions(a: Shape | str, b: Shape | str) -> tuple[list[int], list[int]] | None:
+    """Return the dimensions of `a` that a reshape deletes and those of `b` that it inserts, all of size 1, or None.
 
     None says that the reshape does more than that.
 
@@ -104,9 +104,10 @@ def inserted_or_deleted_1_sized_dimensions(a: Shape, b: Shape) -> tuple[list[int
 
     Examples
     --------
-    >>> inserted_or_deleted_1_sized_dimensions(Shape("f32", (1, 3, 4)), Shape("f32", (3, 1, 4)))
+    >>> inserted_or_deleted_1_sized_dimensions("f32[1,3,4]", "f32[3,1,4]")
     ([0], [1])
     """
+    a, b = as_shape(a), as_shape(b)
     unmodified = dimensions_unmodified_by_reshape(a, b)
     kept_a, kept_b = {pair[0] for pair in unmodified}, {pair[1] for pair in unmodified}
     deleted = [i for i in range(a.rank) if i not in kept_a]
@@ -117,9 +118,9 @@ def inserted_or_deleted_1_sized_dimensions(a: Shape, b: Shape) -> tuple[list[int
 
 
 def reshape_leaves_dimensions_unmodified(
-    a: Shape, b: Shape, dimensions: Iterable[SupportsIndex]
+    a: Shape | str, b: Shape | str, dimensions: Iterable[SupportsIndex]
 ) -> tuple[int, ...] | None:
-    """Give the dimensions of `b` that `dimensions` of `a`, in ascending order, become unchanged, or None.
+    """Return the dimensions of `b` that `dimensions` of `a`, in ascending order, become unchanged, or None.
 
     Raises
     ------
@@ -130,9 +131,10 @@ def reshape_leaves_dimensions_unmodified(
 
     Examples
     --------
-    >>> reshape_leaves_dimensions_unmodified(Shape("f32", (2, 3, 4)), Shape("f32", (6, 4)), (2,))
+    >>> reshape_leaves_dimensions_unmodified("f32[2,3,4]", "f32[6,4]", (2,))
     (1,)
     """
+    a, b = as_shape(a), as_shape(b)
     wanted = as_integers(dimensions, "dimensions")
     becomes = dict(dimensions_unmodified_by_reshape(a, b))
     if list(wanted) != sorted(wanted) or not all(number in becomes for number in wanted):
@@ -141,15 +143,15 @@ def reshape_leaves_dimensions_unmodified(
 
 
 def normalized_logical_transpose_shape(
-    a: Shape, b: Shape, dimensions: Iterable[SupportsIndex]
+    a: Shape | str, b: Shape | str, dimensions: Iterable[SupportsIndex]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Give the fewest sizes, and their permutation, that a transpose of `a` to `b` comes down to.
+    """Return the fewest sizes, and their permutation, that a transpose of `a` to `b` comes down to.
 
     Dimensions of size 1 are dropped and neighbours that stay neighbours are merged.
 
     Parameters
     ----------
-    a, b : Shape
+    a, b : Shape or str
         Arrays whose layouts have the default order.
     dimensions : sequence of int
         Dimension i of `b` is dimension ``dimensions[i]`` of `a`.
@@ -169,12 +171,13 @@ def normalized_logical_transpose_shape(
 
     Examples
     --------
-    >>> a, b = Shape("f32", (2, 3, 1, 5)), Shape("f32", (5, 2, 3, 1))
+    >>> a, b = "f32[2,3,1,5]", "f32[5,2,3,1]"
     >>> normalized_logical_transpose_shape(a, b, (3, 0, 1, 2))
     ((5, 6), (1, 0))
     """
+    a, b = as_shape(a), as_shape(b)
     for shape in (a, b):
-        if not is_monotonic_with_dim0_major(shape.layout):
+        if not is_monotonic_with_dim0_major(shape):
             raise UnsupportedError(f"the layout must have the default order: {shape.cut_text()}")
     order = checked_permutation(dimensions, a.rank)
     if permuted(a.dimensions, order) != b.dimensions:
@@ -195,8 +198,8 @@ def normalized_logical_transpose_shape(
     return sizes, tuple([in_a.index(run[0]) for run in runs])
 
 
-def align_layouts(a: Shape, b: Shape) -> Shape | None:
-    """Give `b` the layout with which reshaping `a` to it leaves every element in its slot, or None.
+def align_layouts(a: Shape | str, b: Shape | str) -> Shape | None:
+    """Return `b` the layout with which reshaping `a` to it leaves every element in its slot, or None.
 
     Tiles and padding are not carried over: there is no answer for an array whose tiles change something.
 
@@ -209,9 +212,10 @@ def align_layouts(a: Shape, b: Shape) -> Shape | None:
 
     Examples
     --------
-    >>> str(align_layouts(Shape.parse("f32[4,6,5]{1,0,2}"), Shape("f32", (24, 5))))
+    >>> str(align_layouts("f32[4,6,5]{1,0,2}", "f32[24,5]"))
     'f32[24,5]{0,1}'
     """
+    a, b = as_shape(a), as_shape(b)
     check_placed(a)
     check_placed(b)
     small_a, small_b = drop_degenerate_dimensions(a), drop_degenerate_dimensions(b)
@@ -226,7 +230,7 @@ def align_layouts(a: Shape, b: Shape) -> Shape | None:
     larger = [number for number, size in enumerate(b.dimensions) if size != 1]
     ones = [number for number, size in enumerate(b.dimensions) if size == 1]
     minor_to_major = (*[larger[number] for number in reversed(order)], *reversed(ones))
-    aligned = with_layout(b, Layout(minor_to_major, element_size_in_bits=a.layout.element_size_in_bits))
+    aligned = b.with_layout(Layout(minor_to_major, element_size_in_bits=a.layout.element_size_in_bits))
     return aligned if reshape_is_bitcast(a, aligned) else None
 
 
@@ -239,7 +243,7 @@ class BitcastDecomposition:
     transpose1_dimensions : tuple of int
     transpose1_shape : Shape
         With a descending layout.
-    reshape_shape : Shape
+    reshape_shape : Shape or str
         With a descending layout.
     transpose2_dimensions : tuple of int
     """
@@ -255,7 +259,7 @@ class BitcastDecomposition:
 
         Examples
         --------
-        >>> found = decompose_bitcast(Shape.parse("f32[2,3]{1,0}"), Shape("f32", (6,)))
+        >>> found = decompose_bitcast("f32[2,3]{1,0}", "f32[6]")
         >>> found.is_transpose1_identity, found.is_transpose2_identity
         (True, True)
         """
@@ -267,13 +271,13 @@ class BitcastDecomposition:
 
         Examples
         --------
-        >>> decompose_bitcast(Shape.parse("f32[2]"), Shape.parse("f32[2,1]{0,1}")).is_transpose2_identity
+        >>> decompose_bitcast("f32[2]", "f32[2,1]{0,1}").is_transpose2_identity
         False
         """
         return self.transpose2_dimensions == tuple(range(len(self.transpose2_dimensions)))
 
 
-def decompose_bitcast(a: Shape, b: Shape) -> BitcastDecomposition | None:
+def decompose_bitcast(a: Shape | str, b: Shape | str) -> BitcastDecomposition | None:
     """Write the bitcast of the buffer of `a` to `b` as a transpose, a reshape and a transpose, or None.
 
     There is one where both hold the same number of elements of the same width and no tiles that change anything.
@@ -287,10 +291,11 @@ def decompose_bitcast(a: Shape, b: Shape) -> BitcastDecomposition | None:
 
     Examples
     --------
-    >>> found = decompose_bitcast(Shape.parse("f32[2,3]{0,1}"), Shape.parse("f32[6]{0}"))
+    >>> found = decompose_bitcast("f32[2,3]{0,1}", "f32[6]{0}")
     >>> found.transpose1_dimensions, str(found.transpose1_shape), str(found.reshape_shape)
     ((1, 0), 'f32[3,2]{1,0}', 'f32[6]{0}')
     """
+    a, b = as_shape(a), as_shape(b)
     check_placed(a)
     check_placed(b)
     if a.element_count != b.element_count or a.element_bits != b.element_bits:

@@ -8,34 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fastindex.errors import LayoutError, UnsupportedError
+from fastindex.errors import LayoutError
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape import Shape, as_shape
+from fastindex.xla.equality import equal_structure
 from fastindex.xla.shape_trees import map_leaves
 
 
-def with_layout(shape: Shape, layout: Layout) -> Shape:
-    """Give an array the layout `layout`.
-
-    Raises
-    ------
-    LayoutError
-        It does not fit.
-    UnsupportedError
-        Not an array.
-
-    Examples
-    --------
-    >>> str(with_layout(Shape("f32", (2, 3)), Layout((0, 1))))
-    'f32[2,3]{0,1}'
-    """
-    if not shape.is_array:
-        raise UnsupportedError(f"only arrays have a layout, not {shape.cut_text()}")
-    return Shape(shape.element_type, shape.dimensions, layout, shape.dynamic_dimensions)
-
-
-def _map_arrays(shape: Shape, change: Callable[[Shape], Shape]) -> Shape:
+def _map_arrays(shape: Shape | str, change: Callable[[Shape], Shape]) -> Shape:
     def change_array(leaf: Shape) -> Shape:
         if leaf.is_buffer:
             return Shape.buffer(change(leaf.tuple_shapes[0]))
@@ -44,42 +25,45 @@ def _map_arrays(shape: Shape, change: Callable[[Shape], Shape]) -> Shape:
     return map_leaves(shape, change_array)
 
 
-def _map_layouts(shape: Shape, change: Callable[[Shape], Layout]) -> Shape:
-    return _map_arrays(shape, lambda array: with_layout(array, change(array)))
+def _map_layouts(shape: Shape | str, change: Callable[[Shape], Layout]) -> Shape:
+    return _map_arrays(shape, lambda array: array.with_layout(change(array)))
 
 
-def with_default_layout(shape: Shape) -> Shape:
-    """Give every array in `shape` the default layout: the last dimension the most minor, nothing else.
+def with_default_layout(shape: Shape | str) -> Shape:
+    """Return every array in `shape` the default layout: the last dimension the most minor, nothing else.
 
     Source: ``LayoutUtil::GetWithDefaultLayout``.
 
     Examples
     --------
-    >>> str(with_default_layout(Shape.parse("(f32[2,3]{0,1:T(2)}, token[])")))
+    >>> str(with_default_layout("(f32[2,3]{0,1:T(2)}, token[])"))
     '(f32[2,3]{1,0}, token[])'
     """
+    shape = as_shape(shape)
     return _map_layouts(shape, lambda array: Layout.descending(array.rank))
 
 
-def clear_tiles(shape: Shape) -> Shape:
+def clear_tiles(shape: Shape | str) -> Shape:
     """Take the tiles off every array in `shape`.
 
     Examples
     --------
-    >>> str(clear_tiles(Shape.parse("f32[2,3]{0,1:T(2)S(1)}")))
+    >>> str(clear_tiles("f32[2,3]{0,1:T(2)S(1)}"))
     'f32[2,3]{0,1:S(1)}'
     """
+    shape = as_shape(shape)
     return _map_layouts(shape, lambda array: replace(array.layout, tiles=()))
 
 
-def device_shape_to_host_shape(shape: Shape) -> Shape:
+def device_shape_to_host_shape(shape: Shape | str) -> Shape:
     """Take tiles, tail alignment, element size, memory space and metadata prefix off every array in `shape`.
 
     Examples
     --------
-    >>> str(device_shape_to_host_shape(Shape.parse("s4[2,3]{0,1:T(2)L(8)E(4)S(1)M(4)}")))
+    >>> str(device_shape_to_host_shape("s4[2,3]{0,1:T(2)L(8)E(4)S(1)M(4)}"))
     's4[2,3]{0,1}'
     """
+    shape = as_shape(shape)
     return _map_layouts(
         shape,
         lambda array: replace(
@@ -93,16 +77,18 @@ def device_shape_to_host_shape(shape: Shape) -> Shape:
     )
 
 
-def update_element_size(shape: Shape, *, pack: bool) -> Shape:
+def update_element_size(shape: Shape | str, *, pack: bool) -> Shape:
     """Set the element size in bits of every array: that of sub-byte types if `pack`, else none.
 
     Source: ``ShapeUtil::UpdateElementSizeInBits``.
 
     Examples
     --------
-    >>> str(update_element_size(Shape.parse("(s4[8], f32[8]{0:E(32)})"), pack=True))
+    >>> str(update_element_size("(s4[8], f32[8]{0:E(32)})", pack=True))
     '(s4[8]{0:E(4)}, f32[8]{0})'
     """
+
+    shape = as_shape(shape)
 
     def resized(array: Shape) -> Layout:
         bits = array.element_type.bits if pack and array.element_type.is_sub_byte else 0
@@ -111,7 +97,7 @@ def update_element_size(shape: Shape, *, pack: bool) -> Shape:
     return _map_layouts(shape, resized)
 
 
-def change_element_type(shape: Shape, element_type: ElementType | str) -> Shape:
+def change_element_type(shape: Shape | str, element_type: ElementType | str) -> Shape:
     """Change the element type of every array; the element size in bits stays only for sub-byte types.
 
     Raises
@@ -121,20 +107,15 @@ def change_element_type(shape: Shape, element_type: ElementType | str) -> Shape:
 
     Examples
     --------
-    >>> str(change_element_type(Shape.parse("s4[8]{0:T(8)E(4)}"), "f32"))
+    >>> str(change_element_type("s4[8]{0:T(8)E(4)}", "f32"))
     'f32[8]{0:T(8)}'
     """
+    shape = as_shape(shape)
     kind = ElementType.of(element_type)
-    bits_stay = kind.is_sub_byte
-
-    def changed(array: Shape) -> Shape:
-        layout = array.layout if bits_stay else replace(array.layout, element_size_in_bits=0)
-        return Shape(kind, array.dimensions, layout, array.dynamic_dimensions)
-
-    return _map_arrays(shape, changed)
+    return _map_arrays(shape, lambda array: array.with_element_type(kind))
 
 
-def static_shape(shape: Shape) -> Shape:
+def static_shape(shape: Shape | str) -> Shape:
     """Make every upper bound a size, and drop the metadata prefix; ``?`` cannot be made one.
 
     Source: ``ShapeUtil::MakeStaticShape``.
@@ -146,9 +127,11 @@ def static_shape(shape: Shape) -> Shape:
 
     Examples
     --------
-    >>> str(static_shape(Shape.parse("f32[<=8,3]{1,0:M(16)}")))
+    >>> str(static_shape("f32[<=8,3]{1,0:M(16)}"))
     'f32[8,3]{1,0}'
     """
+
+    shape = as_shape(shape)
 
     def fixed(array: Shape) -> Shape:
         layout = replace(array.layout, dynamic_shape_metadata_prefix_bytes=0)
@@ -157,8 +140,8 @@ def static_shape(shape: Shape) -> Shape:
     return _map_arrays(shape, fixed)
 
 
-def copy_layouts(source: Shape, destination: Shape) -> Shape:
-    """Give the arrays of `destination` the layouts of those of `source`, which must be the same tree.
+def copy_layouts(source: Shape | str, destination: Shape | str) -> Shape:
+    """Return the arrays of `destination` the layouts of those of `source`, which must be the same tree.
 
     Source: ``LayoutUtil::CopyLayoutBetweenShapes``.
 
@@ -169,11 +152,10 @@ def copy_layouts(source: Shape, destination: Shape) -> Shape:
 
     Examples
     --------
-    >>> str(copy_layouts(Shape.parse("(f32[2,3]{0,1})"), Shape.parse("(s8[4,5])")))
+    >>> str(copy_layouts("(f32[2,3]{0,1})", "(s8[4,5])"))
     '(s8[4,5]{0,1})'
     """
-    from fastindex.xla.equality import equal_structure
-
+    source, destination = as_shape(source), as_shape(destination)
     if not equal_structure(source, destination):
         raise LayoutError(
             f"layouts cannot be copied from {source.cut_text()} to {destination.cut_text()}: other tuples"
@@ -184,6 +166,6 @@ def copy_layouts(source: Shape, destination: Shape) -> Shape:
         model = next(sources)
         if model.is_array != leaf.is_array:
             raise LayoutError(f"layouts cannot be copied from {model.cut_text()} to {leaf.cut_text()}")
-        return with_layout(leaf, model.layout) if leaf.is_array else leaf
+        return leaf.with_layout(model.layout) if leaf.is_array else leaf
 
     return map_leaves(destination, copied)

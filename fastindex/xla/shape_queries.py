@@ -10,71 +10,23 @@ from typing import SupportsIndex
 
 from fastindex.errors import UnsupportedError
 from fastindex.shapes.integers import UNBOUNDED
-from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape import Shape, as_shape
 
 
-def is_scalar(shape: Shape) -> bool:
-    """Tell whether this is an array without dimensions.
-
-    Examples
-    --------
-    >>> is_scalar(Shape("f32")), is_scalar(Shape("f32", (1,))), is_scalar(Shape.token())
-    (True, False, False)
-    """
-    return shape.is_array and shape.rank == 0
-
-
-def is_effective_scalar(shape: Shape) -> bool:
-    """Tell whether this is an array of dimensions of size 1, or of none.
+def is_dynamic(shape: Shape | str) -> bool:
+    """Whether an array anywhere in `shape` has a dimension with a bound instead of a size, or neither.
 
     Examples
     --------
-    >>> is_effective_scalar(Shape("f32", (1, 1)))
-    True
-    """
-    return shape.is_array and shape.true_rank == 0
-
-
-def is_zero_element_array(shape: Shape) -> bool:
-    """Tell whether this is an array with a dimension of size 0.
-
-    Examples
-    --------
-    >>> is_zero_element_array(Shape("f32", (3, 0)))
-    True
-    """
-    return shape.is_array and 0 in shape.dimensions
-
-
-def is_dynamic(shape: Shape) -> bool:
-    """Tell whether an array anywhere in `shape` has a dimension with a bound instead of a size, or neither.
-
-    Examples
-    --------
-    >>> is_dynamic(Shape.parse("(f32[<=4], s8[3])")), is_dynamic(Shape.parse("f32[4]"))
+    >>> is_dynamic("(f32[<=4], s8[3])"), is_dynamic("f32[4]")
     (True, False)
     """
+    shape = as_shape(shape)
     return any(True in leaf.dynamic_dimensions for leaf in shape.leaves())
 
 
-def has_degenerate_dimensions(shape: Shape) -> bool:
-    """Tell whether an array has a dimension of size 1.
-
-    Raises
-    ------
-    UnsupportedError
-        Not an array.
-
-    Examples
-    --------
-    >>> has_degenerate_dimensions(Shape("f32", (3, 1)))
-    True
-    """
-    return 1 in _array(shape).dimensions
-
-
-def is_effectively_most_major_dimension(shape: Shape, dimension: SupportsIndex) -> bool:
-    """Tell whether only dimensions of size 1 are more major than `dimension`.
+def is_effectively_most_major_dimension(shape: Shape | str, dimension: SupportsIndex) -> bool:
+    """Whether only dimensions of size 1 are more major than `dimension`.
 
     Raises
     ------
@@ -85,9 +37,10 @@ def is_effectively_most_major_dimension(shape: Shape, dimension: SupportsIndex) 
 
     Examples
     --------
-    >>> is_effectively_most_major_dimension(Shape("f32", (1, 3, 5)), 1)
+    >>> is_effectively_most_major_dimension("f32[1,3,5]", 1)
     True
     """
+    shape = as_shape(shape)
     number = _array(shape).dimension_number(dimension)
     for other in shape.layout.major_to_minor:
         if other == number:
@@ -97,19 +50,20 @@ def is_effectively_most_major_dimension(shape: Shape, dimension: SupportsIndex) 
     return False
 
 
-def last_dimension_is_minor_most(shape: Shape) -> bool:
-    """Tell whether the last dimension is the most minor one; False without dimensions.
+def last_dimension_is_minor_most(shape: Shape | str) -> bool:
+    """Whether the last dimension is the most minor one; False without dimensions.
 
     Examples
     --------
-    >>> last_dimension_is_minor_most(Shape.parse("f32[2,3,5]{2,0,1}"))
+    >>> last_dimension_is_minor_most("f32[2,3,5]{2,0,1}")
     True
     """
+    shape = as_shape(shape)
     order = _array(shape).layout.minor_to_major
     return bool(order) and order[0] == shape.rank - 1
 
 
-def extent_product(shape: Shape) -> int:
+def extent_product(shape: Shape | str) -> int:
     """Multiply the sizes of an array, upper bounds included; unbounded dimensions do not count.
 
     Raises
@@ -119,13 +73,14 @@ def extent_product(shape: Shape) -> int:
 
     Examples
     --------
-    >>> extent_product(Shape.parse("f32[3,<=5,?]"))
+    >>> extent_product("f32[3,<=5,?]")
     15
     """
+    shape = as_shape(shape)
     return math.prod([size for size in _array(shape).dimensions if size != UNBOUNDED])
 
 
-def static_extent_product(shape: Shape) -> int:
+def static_extent_product(shape: Shape | str) -> int:
     """Multiply the sizes of an array that has no dynamic dimensions.
 
     Raises
@@ -135,16 +90,17 @@ def static_extent_product(shape: Shape) -> int:
 
     Examples
     --------
-    >>> static_extent_product(Shape("f32", (3, 5)))
+    >>> static_extent_product("f32[3,5]")
     15
     """
+    shape = as_shape(shape)
     if is_dynamic(_array(shape)):
         raise UnsupportedError(f"{shape.cut_text()} has dynamic dimensions; extent_product takes their bounds")
     return math.prod(shape.dimensions)
 
 
-def packed_factor_for_1d_interleaved_array(shape: Shape) -> int:
-    """Give how many elements of a 1-D array share a word, from its third tile.
+def packed_factor_for_1d_interleaved_array(shape: Shape | str) -> int:
+    """Return how many elements of a 1-D array share a word, from its third tile.
 
     Raises
     ------
@@ -153,9 +109,10 @@ def packed_factor_for_1d_interleaved_array(shape: Shape) -> int:
 
     Examples
     --------
-    >>> packed_factor_for_1d_interleaved_array(Shape.parse("bf16[2048]{0:T(1024)(128)(2,1)}"))
+    >>> packed_factor_for_1d_interleaved_array("bf16[2048]{0:T(1024)(128)(2,1)}")
     2
     """
+    shape = as_shape(shape)
     tiles = _array(shape).layout.tiles
     if shape.rank != 1 or len(tiles) != 3 or len(tiles[2]) != 2:
         raise UnsupportedError(f"not a 1-D interleaved array: {shape.cut_text()}")

@@ -12,13 +12,13 @@ from typing import SupportsIndex
 
 from fastindex.errors import OutOfBoundsError
 from fastindex.shapes.integers import as_integers, spelled
-from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape import Shape, as_shape
 
 ShapeIndex = tuple[int, ...]
 
 
-def get_subshape(shape: Shape, shape_index: Iterable[SupportsIndex]) -> Shape:
-    """Give the shape that a shape index names.
+def get_subshape(shape: Shape | str, shape_index: Iterable[SupportsIndex]) -> Shape:
+    """Return the shape that a shape index names.
 
     Raises
     ------
@@ -27,9 +27,10 @@ def get_subshape(shape: Shape, shape_index: Iterable[SupportsIndex]) -> Shape:
 
     Examples
     --------
-    >>> get_subshape(Shape.parse("(f32[], (s8[2], u8[3]))"), (1, 0))
+    >>> get_subshape("(f32[], (s8[2], u8[3]))", (1, 0))
     Shape.parse('s8[2]{0}')
     """
+    shape = as_shape(shape)
     found = try_get_subshape(shape, shape_index)
     if found is None:
         path = as_integers(shape_index, "shape_index")
@@ -37,14 +38,15 @@ def get_subshape(shape: Shape, shape_index: Iterable[SupportsIndex]) -> Shape:
     return found
 
 
-def try_get_subshape(shape: Shape, shape_index: Iterable[SupportsIndex]) -> Shape | None:
-    """Give the shape that a shape index names, or None.
+def try_get_subshape(shape: Shape | str, shape_index: Iterable[SupportsIndex]) -> Shape | None:
+    """Return the shape that a shape index names, or None.
 
     Examples
     --------
-    >>> try_get_subshape(Shape.parse("(f32[])"), (1,)) is None
+    >>> try_get_subshape("(f32[])", (1,)) is None
     True
     """
+    shape = as_shape(shape)
     for i in as_integers(shape_index, "shape_index"):
         if not (shape.is_tuple and 0 <= i < len(shape.tuple_shapes)):
             return None
@@ -52,16 +54,17 @@ def try_get_subshape(shape: Shape, shape_index: Iterable[SupportsIndex]) -> Shap
     return shape
 
 
-def subshapes(shape: Shape) -> Iterator[tuple[ShapeIndex, Shape]]:
-    """Give every shape inside `shape` with its shape index, a tuple before its elements.
+def subshapes(shape: Shape | str) -> Iterator[tuple[ShapeIndex, Shape]]:
+    """Return every shape inside `shape` with its shape index, a tuple before its elements.
 
     Source: ``ShapeUtil::ForEachSubshape``.
 
     Examples
     --------
-    >>> [(index, str(found)) for index, found in subshapes(Shape.parse("(f32[], (s8[2]))"))]
+    >>> [(index, str(found)) for index, found in subshapes("(f32[], (s8[2]))")]
     [((), '(f32[], (s8[2]{0}))'), ((0,), 'f32[]'), ((1,), '(s8[2]{0})'), ((1, 0), 's8[2]{0}')]
     """
+    shape = as_shape(shape)
     pending: list[tuple[ShapeIndex, Shape]] = [((), shape)]
     while pending:
         index, current = pending.pop()
@@ -71,42 +74,31 @@ def subshapes(shape: Shape) -> Iterator[tuple[ShapeIndex, Shape]]:
             pending.extend([((*index, i), element) for i, element in reversed(elements)])
 
 
-def leaf_shapes(shape: Shape) -> list[tuple[ShapeIndex, Shape]]:
-    """Give the shapes below all tuples, with their shape indices.
+def leaf_shapes(shape: Shape | str) -> list[tuple[ShapeIndex, Shape]]:
+    """Return the shapes below all tuples, with their shape indices.
 
     Source: ``ShapeUtil::GetLeafShapes``.
 
     Examples
     --------
-    >>> [index for index, _ in leaf_shapes(Shape.parse("(f32[], (s8[2]))"))]
+    >>> [index for index, _ in leaf_shapes("(f32[], (s8[2]))")]
     [(0,), (1, 0)]
     """
+    shape = as_shape(shape)
     return [(index, found) for index, found in subshapes(shape) if not found.is_tuple]
 
 
-def flatten_tuple_shape(shape: Shape) -> list[Shape]:
-    """Give the shapes below all tuples, in order.
-
-    Source: ``ShapeUtil::FlattenTupleShape``.
+def map_leaves(shape: Shape | str, change: Callable[[Shape], Shape]) -> Shape:
+    """Return `shape` with `change` done to every shape below its tuples.
 
     Examples
     --------
-    >>> [str(leaf) for leaf in flatten_tuple_shape(Shape.parse("(f32[], (s8[2]))"))]
-    ['f32[]', 's8[2]{0}']
-    """
-    return list(shape.leaves())
-
-
-def map_leaves(shape: Shape, change: Callable[[Shape], Shape]) -> Shape:
-    """Give `shape` with `change` done to every shape below its tuples.
-
-    Examples
-    --------
-    >>> str(map_leaves(Shape.parse("(f32[], (s8[2]))"), lambda leaf: Shape.token()))
+    >>> str(map_leaves("(f32[], (s8[2]))", lambda leaf: Shape.token()))
     '(token[], (token[]))'
     """
     # Each entry: the elements of a tuple still to be changed, the last first, and those changed. No
     # recursion, since tuples nest thousands deep.
+    shape = as_shape(shape)
     open_tuples: list[tuple[list[Shape], list[Shape]]] = []
     current = shape
     while True:

@@ -12,14 +12,14 @@ from typing import SupportsIndex
 
 from fastindex.errors import LayoutError, UnsupportedError
 from fastindex.shapes.integers import as_integer
-from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shapes.shape_sizes import axes_of, bytes_of, check_placed, check_sized
 from fastindex.shapes.split_config import SplitConfig
 from fastindex.tiling.definition import COMBINE
 from fastindex.tiling.scalar_index import slot_of
 
 
-def element_count_recursive(shape: Shape) -> int:
+def element_count_recursive(shape: Shape | str) -> int:
     """Count the logical elements of an array, or of all arrays of a tuple.
 
     Source: ``ShapeUtil::ElementsInRecursive``.
@@ -31,18 +31,19 @@ def element_count_recursive(shape: Shape) -> int:
 
     Examples
     --------
-    >>> element_count_recursive(Shape.parse("(f32[2], (s8[3,4]))"))
+    >>> element_count_recursive("(f32[2], (s8[3,4]))")
     14
     """
+    shape = as_shape(shape)
     return sum(leaf.element_count for leaf in shape.leaves())
 
 
-def byte_size_of(shape: Shape, pointer_size: SupportsIndex = 8) -> int:
-    """Give XLA's ``ByteSizeOf``: bytes without padding; a tuple is a table of pointers.
+def byte_size_of(shape: Shape | str, pointer_size: SupportsIndex = 8) -> int:
+    """Return XLA's ``ByteSizeOf``: bytes without padding; a tuple is a table of pointers.
 
     Parameters
     ----------
-    shape : Shape
+    shape : Shape or str
     pointer_size : int
         Bytes of a pointer.
 
@@ -55,9 +56,10 @@ def byte_size_of(shape: Shape, pointer_size: SupportsIndex = 8) -> int:
 
     Examples
     --------
-    >>> byte_size_of(Shape.parse("f32[3,5]{1,0:T(2,2)}")), byte_size_of(Shape.parse("(f32[3], token[])"))
+    >>> byte_size_of("f32[3,5]{1,0:T(2,2)}"), byte_size_of("(f32[3], token[])")
     (60, 16)
     """
+    shape = as_shape(shape)
     pointer = as_integer(pointer_size, "pointer_size")
     if pointer < 1:
         raise LayoutError(f"pointer_size must be at least 1, got {pointer}", field="pointer_size")
@@ -68,8 +70,8 @@ def byte_size_of(shape: Shape, pointer_size: SupportsIndex = 8) -> int:
     return shape.logical_nbytes
 
 
-def array_data_size(shape: Shape) -> int:
-    """Give the bytes from the start of the buffer to the end of the last element.
+def array_data_size(shape: Shape | str) -> int:
+    """Return the bytes from the start of the buffer to the end of the last element.
 
     Source: ``ShapeUtil::ArrayDataSize``; here every tile counts. The last element is the one whose
     coordinates are all the largest; a chain of tiles may place others behind it. An array without elements
@@ -82,23 +84,24 @@ def array_data_size(shape: Shape) -> int:
 
     Examples
     --------
-    >>> array_data_size(Shape.parse("f32[3,5]{1,0:T(2,2)}"))
+    >>> array_data_size("f32[3,5]{1,0:T(2,2)}")
     84
     """
+    shape = as_shape(shape)
     check_placed(shape)
     if shape.element_count == 0:
         return 0
     return bytes_of(shape, slot_of(axes_of(shape), [size - 1 for size in shape.dimensions]) + 1)
 
 
-def max_split_size(shape: Shape, dimension: SupportsIndex) -> int:
-    """Give the size of the largest part that the split configs cut a dimension into.
+def max_split_size(shape: Shape | str, dimension: SupportsIndex) -> int:
+    """Return the size of the largest part that the split configs cut a dimension into.
 
     Source: ``LayoutUtil::MaxSplitSize``.
 
     Parameters
     ----------
-    shape : Shape
+    shape : Shape or str
     dimension : int
         Logical dimension; negative numbers count from the last.
 
@@ -111,9 +114,10 @@ def max_split_size(shape: Shape, dimension: SupportsIndex) -> int:
 
     Examples
     --------
-    >>> max_split_size(Shape.parse("f32[150,200,100]{0,1,2:SC(0:30)(1:40,130)}"), 1)
+    >>> max_split_size("f32[150,200,100]{0,1,2:SC(0:30)(1:40,130)}", 1)
     90
     """
+    shape = as_shape(shape)
     check_sized(shape)
     layout = shape.layout
     number = shape.dimension_number(dimension)
@@ -125,8 +129,8 @@ def max_split_size(shape: Shape, dimension: SupportsIndex) -> int:
     return size
 
 
-def max_elements_per_split(shape: Shape) -> int:
-    """Give the elements of the largest part that the split configs cut an array into.
+def max_elements_per_split(shape: Shape | str) -> int:
+    """Return the elements of the largest part that the split configs cut an array into.
 
     Source: ``LayoutUtil::MaxElementsInPerSplit``.
 
@@ -137,15 +141,16 @@ def max_elements_per_split(shape: Shape) -> int:
 
     Examples
     --------
-    >>> max_elements_per_split(Shape.parse("f32[150,200,100]{0,1,2:SC(0:30)(1:40,130)}"))
+    >>> max_elements_per_split("f32[150,200,100]{0,1,2:SC(0:30)(1:40,130)}")
     945000
     """
+    shape = as_shape(shape)
     check_sized(shape)
     return math.prod(max_split_size(shape, i) for i in range(shape.rank))
 
 
-def split_config(shape: Shape) -> SplitConfig | None:
-    """Give the one split config of a layout, or None.
+def split_config(shape: Shape | str) -> SplitConfig | None:
+    """Return the one split config of a layout, or None.
 
     Source: ``LayoutUtil::GetSplitConfig``.
 
@@ -156,17 +161,18 @@ def split_config(shape: Shape) -> SplitConfig | None:
 
     Examples
     --------
-    >>> split_config(Shape.parse("f32[8]{0:SC(0:4)}"))
+    >>> split_config("f32[8]{0:SC(0:4)}")
     SplitConfig(dimension=0, split_indices=(4,))
     """
+    shape = as_shape(shape)
     splits = shape.layout.split_configs
     if len(splits) > 1:
         raise UnsupportedError(f"{shape.cut_text()} has {len(splits)} split configs; read layout.split_configs")
     return splits[0] if splits else None
 
 
-def xla_array_size(shape: Shape) -> int:
-    """Give XLA's ``ArraySize``, the bytes a device allocates for an array.
+def xla_array_size(shape: Shape | str) -> int:
+    """Return XLA's ``ArraySize``, the bytes a device allocates for an array.
 
     It differs from `Shape.nbytes`, which follows the definition of a layout: only the first tile pads (and
     the second where the first says ``*``), split dimensions count with their largest part, and without tiles
@@ -181,10 +187,10 @@ def xla_array_size(shape: Shape) -> int:
 
     Examples
     --------
-    >>> s = Shape.parse("bf16[]{:T(512)(2,1)}")
-    >>> xla_array_size(s), s.nbytes
+    >>> xla_array_size("bf16[]{:T(512)(2,1)}"), Shape.parse("bf16[]{:T(512)(2,1)}").nbytes
     (1024, 2048)
     """
+    shape = as_shape(shape)
     check_sized(shape)
     layout = shape.layout
     if not layout.tiles:

@@ -239,8 +239,8 @@ def test_tuples_thousands_deep() -> None:
     assert (shape.nbytes, shape.logical_nbytes) == (96, 60)
     assert pickle.loads(pickle.dumps(shape)) == shape
     assert Shape.from_proto(shape.to_proto()) == shape
-    assert fi.with_default_layout(shape) == Shape.parse(text.replace(":T(2,2)", ""))
-    assert fi.compatible(shape, fi.with_default_layout(shape))
+    assert fi.xla.with_default_layout(shape) == Shape.parse(text.replace(":T(2,2)", ""))
+    assert fi.xla.compatible(shape, fi.xla.with_default_layout(shape))
     assert len(str(shape.cut_text())) < 210
 
 

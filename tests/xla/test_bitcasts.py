@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 import random
 from collections import Counter
 
 import pytest
 
 import fastindex as fi
-from fastindex import Shape
+from fastindex import Shape, xla
 from fastindex.xla import bitcasts
 from tests.cases.strategies import random_pair, random_shape, seeds
 from tests.oracles import reference
@@ -119,10 +118,10 @@ def test_every_shape_is_a_bitcast_of_itself_and_of_its_permutations(seed: int, m
     shape = Shape.parse(str(random_shape(seed)))
     assert fi.reshape_is_bitcast(shape, shape)
     dimensions = random.Random(seed).sample(range(shape.rank), shape.rank)
-    moved = fi.permute_dimensions(dimensions, shape)
+    moved = shape.transposed(dimensions)
     assert fi.transpose_is_bitcast(shape, moved, dimensions)
-    assert fi.deduce_transpose_dimensions_for_bitcast(shape, moved) is not None
-    assert fi.is_reshape_or_transpose_bitcast(shape, moved)
+    assert xla.deduce_transpose_dimensions_for_bitcast(shape, moved) is not None
+    assert xla.is_reshape_or_transpose_bitcast(shape, moved)
 
 
 #: Too large to visit.
@@ -163,7 +162,7 @@ def test_what_is_never_a_bitcast() -> None:
     assert not fi.reshape_is_bitcast(Shape.parse("s4[4]{0:E(4)}"), Shape.parse("s4[4]{0}"))
     assert not fi.transpose_is_bitcast(a, a, (1, 0))
     assert fi.reshape_is_bitcast(Shape.parse("f32[0,3]"), Shape.parse("f32[5,0]"))
-    assert fi.deduce_transpose_dimensions_for_bitcast(a, Shape.parse("f32[6]")) is None
+    assert xla.deduce_transpose_dimensions_for_bitcast(a, Shape.parse("f32[6]")) is None
 
 
 def test_what_bitcasts_refuse() -> None:
@@ -180,55 +179,4 @@ def test_untiled() -> None:
     for seed in seeds(200):
         tiled = random_shape(seed)
         plain = dataclasses.replace(tiled, tiles=())
-        assert fi.is_untiled(Shape.parse(str(tiled))) == is_reshape_bitcast(tiled, plain), tiled
-
-
-def test_strides_are_those_of_every_element() -> None:
-    found: Counter[bool] = Counter()
-    for seed in seeds(500):
-        expected = random_shape(seed)
-        shape = Shape.parse(str(expected))
-        slots = reference.linear_indices(expected)
-        units = [slots.get(tuple(int(i == d) for i in range(shape.rank)), 0) for d in range(shape.rank)]
-        linear = all(sum(map(operator.mul, index, units)) == slot for index, slot in slots.items())
-        strides = fi.slot_strides(shape)
-        assert (strides is not None) == linear, expected
-        found[linear] += 1
-        if strides is None or not slots:
-            continue
-        for i, size in enumerate(shape.dimensions):
-            assert size == 1 or strides[i] == units[i], expected
-            assert fi.dimension_stride(shape, i) == strides[i]
-    assert min(found.values()) > 50, found
-
-
-@pytest.mark.parametrize(
-    ("text", "strides", "in_bytes", "unpacked"),
-    [
-        ("f32[3,5]{1,0}", (5, 1), (20, 4), (20, 4)),
-        ("f32[3,5]{0,1}", (1, 3), (4, 12), (4, 12)),
-        ("f32[]", (), (), ()),
-        ("s4[3,5]{1,0:E(4)}", (5, 1), None, (5, 1)),
-        ("s4[3,5]{1,0}", (5, 1), (5, 1), (5, 1)),
-        ("pred[3,5]{1,0:E(32)}", (5, 1), (20, 4), (5, 1)),
-        ("f32[3,5]{1,0:PAD(4,8)}", (8, 1), (32, 4), (32, 4)),
-        ("f32[3,100]{1,0:T(8,128)}", (128, 1), (512, 4), (512, 4)),
-        ("f32[3,200]{1,0:T(8,128)}", None, None, None),
-        ("f32[3,1,5]{2,1,0}", (5, 5, 1), (20, 20, 4), (20, 20, 4)),
-        ("f32[3,0,5]{2,1,0}", (0, 5, 1), (0, 20, 4), (0, 20, 4)),
-    ],
-)
-def test_strides_by_hand(
-    text: str, strides: tuple[int, ...] | None, in_bytes: tuple[int, ...] | None, unpacked: tuple[int, ...] | None
-) -> None:
-    shape = Shape.parse(text)
-    assert fi.slot_strides(shape) == strides
-    assert fi.byte_strides(shape) == in_bytes
-    assert fi.unpacked_byte_strides(shape) == unpacked
-
-
-def test_a_dimension_without_a_stride() -> None:
-    with pytest.raises(fi.UnsupportedError, match="leave no strides; use linear_index"):
-        fi.dimension_stride(Shape.parse("f32[3,5]{1,0:T(2,2)}"), 0)
-    with pytest.raises(fi.OutOfBoundsError):
-        fi.dimension_stride(Shape.parse("f32[3,5]"), 2)
+        assert xla.is_untiled(Shape.parse(str(tiled))) == is_reshape_bitcast(tiled, plain), tiled

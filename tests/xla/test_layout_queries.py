@@ -7,31 +7,25 @@ import itertools
 import pytest
 
 import fastindex as fi
-from fastindex import Layout, Shape
+from fastindex import Layout, Shape, xla
 
 ORDERS = [order for rank in range(5) for order in itertools.permutations(range(rank))]
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_majors_minors_and_their_inverse(order: tuple[int, ...]) -> None:
-    layout = Layout(order)
-    rank = len(order)
-    assert tuple(fi.minor(layout, i) for i in range(rank)) == order
-    assert tuple(fi.major(layout, i) for i in range(rank)) == order[::-1]
-    physical = fi.logical_to_physical(layout)
-    assert all(fi.major(layout, physical[dimension]) == dimension for dimension in range(rank))
-    assert fi.is_monotonic_with_dim0_minor(layout) == (order == tuple(sorted(order)))
-    assert fi.is_monotonic_with_dim0_major(layout) == (order[::-1] == tuple(sorted(order)))
+def test_physical_numbers(order: tuple[int, ...]) -> None:
+    shape = Shape("f32", (2,) * len(order), Layout(order))
+    physical = xla.logical_to_physical(shape)
+    assert [physical[dimension] for dimension in order[::-1]] == list(range(len(order)))
+    assert xla.is_monotonic_with_dim0_minor(shape) == (order == tuple(sorted(order)))
+    assert xla.is_monotonic_with_dim0_major(shape) == (order[::-1] == tuple(sorted(order)))
 
 
-def test_numbers_out_of_bounds() -> None:
-    layout = Layout((1, 0))
-    for function in (fi.major, fi.minor):
-        for number in (-1, 2):
-            with pytest.raises(fi.OutOfBoundsError, match=f"physical dimension {number}"):
-                function(layout, number)
+def test_what_has_no_order() -> None:
     with pytest.raises(fi.OutOfBoundsError, match="dimension 2"):
-        fi.are_dimensions_consecutive(layout, (2,))
+        xla.are_dimensions_consecutive("f32[3,5]", (2,))
+    with pytest.raises(fi.UnsupportedError, match="only arrays"):
+        xla.logical_to_physical("token[]")
 
 
 @pytest.mark.parametrize(
@@ -47,12 +41,12 @@ def test_numbers_out_of_bounds() -> None:
     ],
 )
 def test_consecutive_dimensions(dimensions: tuple[int, ...], expected: bool) -> None:
-    assert fi.are_dimensions_consecutive(Layout((3, 1, 0, 2)), dimensions) == expected
+    assert xla.are_dimensions_consecutive("f32[2,3,4,5]{3,1,0,2}", dimensions) == expected
 
 
 def test_custom_element_sizes() -> None:
-    assert fi.has_custom_element_size(Shape.parse("(f32[2], (f32[2]{0:E(32)}))"))
-    assert not fi.has_custom_element_size(Shape.parse("(f32[2], (token[]))"))
+    assert xla.has_custom_element_size(Shape.parse("(f32[2], (f32[2]{0:E(32)}))"))
+    assert not xla.has_custom_element_size(Shape.parse("(f32[2], (token[]))"))
 
 
 @pytest.mark.parametrize(
@@ -68,6 +62,7 @@ def test_custom_element_sizes() -> None:
 def test_byte_strides_that_are_major_to_minor(
     strides: tuple[int, ...], dimensions: tuple[int, ...], expected: bool
 ) -> None:
-    assert fi.byte_strides_are_major_to_minor(strides, dimensions, "f32") == expected
+    shape = Shape("f32", dimensions)
+    assert xla.byte_strides_are_major_to_minor(shape, strides) == expected
     with pytest.raises(fi.LayoutError, match="one stride per dimension"):
-        fi.byte_strides_are_major_to_minor((*strides, 1), dimensions, "f32")
+        xla.byte_strides_are_major_to_minor(shape, (*strides, 1))

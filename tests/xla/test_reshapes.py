@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex import Shape
+from fastindex import Shape, xla
 from fastindex.xla.reshapes import common_factors
 from tests.cases.strategies import seeds
 
@@ -84,16 +84,16 @@ def test_what_a_reshape_leaves(
     ones: tuple[list[int], list[int]] | None,
 ) -> None:
     left, right = Shape("f32", a), Shape("f32", b)
-    assert fi.dimensions_unmodified_by_reshape(left, right) == unmodified
-    assert fi.inserted_or_deleted_1_sized_dimensions(left, right) == ones
+    assert xla.dimensions_unmodified_by_reshape(left, right) == unmodified
+    assert xla.inserted_or_deleted_1_sized_dimensions(left, right) == ones
     for i in range(len(a)):
         became = dict(unmodified).get(i)
         expected = None if became is None else (became,)
-        assert fi.reshape_leaves_dimensions_unmodified(left, right, (i,)) == expected
+        assert xla.reshape_leaves_dimensions_unmodified(left, right, (i,)) == expected
     kept = [i for i, _ in unmodified]
-    assert fi.reshape_leaves_dimensions_unmodified(left, right, kept) == tuple(j for _, j in unmodified)
+    assert xla.reshape_leaves_dimensions_unmodified(left, right, kept) == tuple(j for _, j in unmodified)
     if len(kept) > 1:
-        assert fi.reshape_leaves_dimensions_unmodified(left, right, kept[::-1]) is None
+        assert xla.reshape_leaves_dimensions_unmodified(left, right, kept[::-1]) is None
 
 
 def test_normalized_transposes_are_the_same_transpose() -> None:
@@ -102,7 +102,7 @@ def test_normalized_transposes_are_the_same_transpose() -> None:
         sizes = tuple(rng.choice((1, 2, 3, 4)) for _ in range(rng.randint(0, 5)))
         order = tuple(rng.sample(range(len(sizes)), len(sizes)))
         a, b = Shape("f32", sizes), Shape("f32", [sizes[i] for i in order])
-        found, permutation = fi.normalized_logical_transpose_shape(a, b, order)
+        found, permutation = xla.normalized_logical_transpose_shape(a, b, order)
         values = np.arange(math.prod(sizes))
         before = [found[permutation.index(i)] for i in range(len(found))]
         small = values.reshape(before).transpose(permutation)
@@ -115,9 +115,9 @@ def test_normalized_transposes_are_the_same_transpose() -> None:
 def test_transposes_that_cannot_be_normalized() -> None:
     a, b = Shape("f32", (2, 3)), Shape.parse("f32[3,2]{0,1}")
     with pytest.raises(fi.UnsupportedError, match="default order"):
-        fi.normalized_logical_transpose_shape(a, b, (1, 0))
+        xla.normalized_logical_transpose_shape(a, b, (1, 0))
     with pytest.raises(fi.LayoutError, match="does not transpose"):
-        fi.normalized_logical_transpose_shape(a, a, (1, 0))
+        xla.normalized_logical_transpose_shape(a, a, (1, 0))
 
 
 #: From XLA's own test of AlignLayouts, and more.
@@ -137,7 +137,7 @@ ALIGNED = [
 
 @pytest.mark.parametrize(("a", "b", "expected"), ALIGNED)
 def test_aligned_layouts(a: str, b: str, expected: str | None) -> None:
-    found = fi.align_layouts(Shape.parse(a), Shape.parse(b))
+    found = xla.align_layouts(Shape.parse(a), Shape.parse(b))
     assert (None if found is None else str(found)) == expected
 
 
@@ -148,7 +148,7 @@ def test_aligned_layouts_are_found_where_there_are_any() -> None:
         sizes, others = _factors(rng, count), _factors(rng, count)
         order = tuple(rng.sample(range(len(sizes)), len(sizes)))
         a, b = Shape("f32", sizes, fi.Layout(order)), Shape("f32", others)
-        found = fi.align_layouts(a, b)
+        found = xla.align_layouts(a, b)
         if found is not None:
             assert fi.reshape_is_bitcast(a, found)
             continue
@@ -164,7 +164,7 @@ def test_decomposed_bitcasts_are_bitcasts_step_by_step() -> None:
             Shape("f32", sizes, fi.Layout(tuple(rng.sample(range(len(sizes)), len(sizes)))))
             for sizes in (_factors(rng, count), _factors(rng, count))
         )
-        found = fi.decompose_bitcast(a, b)
+        found = xla.decompose_bitcast(a, b)
         assert found is not None
         assert fi.transpose_is_bitcast(a, found.transpose1_shape, found.transpose1_dimensions)
         assert fi.reshape_is_bitcast(found.transpose1_shape, found.reshape_shape)
@@ -176,4 +176,4 @@ def test_decomposed_bitcasts_are_bitcasts_step_by_step() -> None:
 def test_what_is_not_decomposed() -> None:
     a = Shape.parse("f32[2,3]")
     for other in ("f32[7]", "s8[2,3]", "f32[2,3]{1,0:T(8,128)}", "f32[2,3]{1,0:PAD(4,4)}"):
-        assert fi.decompose_bitcast(a, Shape.parse(other)) is None
+        assert xla.decompose_bitcast(a, Shape.parse(other)) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import fastindex as fi
-from fastindex import Shape
+from fastindex import Shape, xla
 from tests.cases.strategies import random_shape, seeds
 from tests.oracles import reference
 
@@ -49,7 +49,7 @@ def test_xla_array_size_where_star_has_no_size() -> None:
 
 @pytest.mark.parametrize("text", ["token[]", "(f32[2])", "f32[?]{0}", "f32[?]{0:T(8)}"])
 def test_what_has_no_array_size(text: str) -> None:
-    for function in (fi.xla_array_size, fi.array_data_size, fi.max_elements_per_split):
+    for function in (fi.xla_array_size, xla.array_data_size, xla.max_elements_per_split):
         with pytest.raises(fi.UnsupportedError):
             function(Shape.parse(text))
 
@@ -60,7 +60,7 @@ def test_array_data_size_ends_at_the_last_element() -> None:
         bits = reference.element_bits(expected)
         last = [size - 1 for size in expected.dimensions]
         slots = reference.linear_index(expected, last) + 1 if 0 not in expected.dimensions else 0
-        assert fi.array_data_size(Shape.parse(str(expected))) == -(-slots * bits // 8), expected
+        assert xla.array_data_size(Shape.parse(str(expected))) == -(-slots * bits // 8), expected
 
 
 @pytest.mark.parametrize(
@@ -76,28 +76,28 @@ def test_array_data_size_ends_at_the_last_element() -> None:
     ],
 )
 def test_byte_size_of(text: str, expected: int) -> None:
-    assert fi.byte_size_of(Shape.parse(text), pointer_size=4) == expected
+    assert xla.byte_size_of(Shape.parse(text), pointer_size=4) == expected
 
 
 def test_byte_size_of_needs_a_pointer_size() -> None:
     with pytest.raises(fi.LayoutError, match="at least 1"):
-        fi.byte_size_of(Shape.tuple(), 0)
+        xla.byte_size_of(Shape.tuple(), 0)
 
 
 def test_splits() -> None:
     # The example of XLA's own test.
     shape = Shape.parse("f32[150,200,100]{0,1,2:SC(0:30)(1:40,130)}")
-    assert [fi.max_split_size(shape, i) for i in (0, 1, 2, -1)] == [150, 90, 70, 70]
-    assert fi.max_elements_per_split(shape) == 150 * 90 * 70
-    assert fi.split_config(Shape.parse("f32[8]{0:SC(0:4)}")) == fi.SplitConfig(0, (4,))
-    assert fi.split_config(Shape.parse("f32[8]{0}")) is None
+    assert [xla.max_split_size(shape, i) for i in (0, 1, 2, -1)] == [150, 90, 70, 70]
+    assert xla.max_elements_per_split(shape) == 150 * 90 * 70
+    assert xla.split_config(Shape.parse("f32[8]{0:SC(0:4)}")) == fi.SplitConfig(0, (4,))
+    assert xla.split_config(Shape.parse("f32[8]{0}")) is None
     with pytest.raises(fi.UnsupportedError, match="2 split configs"):
-        fi.split_config(shape)
+        xla.split_config(shape)
     with pytest.raises(fi.OutOfBoundsError):
-        fi.max_split_size(shape, 3)
+        xla.max_split_size(shape, 3)
 
 
 def test_elements_of_tuples() -> None:
-    assert fi.element_count_recursive(Shape.parse("(f32[2,3], (s8[], ()))")) == 7
+    assert xla.element_count_recursive(Shape.parse("(f32[2,3], (s8[], ()))")) == 7
     with pytest.raises(fi.UnsupportedError):
-        fi.element_count_recursive(Shape.parse("(f32[2], token[])"))
+        xla.element_count_recursive(Shape.parse("(f32[2], token[])"))
