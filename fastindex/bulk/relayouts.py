@@ -262,6 +262,11 @@ class RelayoutPlan:
     def __repr__(self) -> str:
         return f"RelayoutPlan({str(self.source)!r}, {str(self.destination)!r})"
 
+    def _repr_html_(self) -> str:
+        from fastindex.pictures.picture import plan_html
+
+        return plan_html(self)
+
     def describe(self) -> str:
         """Tell which kernels run, in which order, and why: a line for the shapes, a line for each step.
 

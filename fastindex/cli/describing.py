@@ -27,6 +27,8 @@ def info(shape: str, as_json: bool) -> None:
 @click.option("--svg", type=PATH, help="Write the picture to this file instead.")
 def show(shape: str, svg: str | None) -> None:
     """Draw SHAPE: the array with the slot of each element, tiles, padding, and the memory in order."""
+    if svg is not None and not svg.lower().endswith(".svg"):
+        raise click.UsageError(f"--svg writes SVG, and {svg!r} is not named so; end the name in .svg")
     picture = fastindex.draw(shape)
     if svg is None:
         click.echo(picture.text(), color=True)

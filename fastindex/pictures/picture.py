@@ -29,6 +29,13 @@ class RelayoutLike(Protocol):
         """The shape after."""
 
 
+class DescribedRelayout(RelayoutLike, Protocol):
+    """What a relayout plan has for a notebook."""
+
+    def describe(self) -> str:
+        """Say which kernels run."""
+
+
 #: As wide as a page.
 _SVG_CHARACTERS = 190
 
@@ -115,6 +122,18 @@ def shape_html(shape: Shape) -> str:
         nbytes += f" for {shape.logical_nbytes:,} bytes of elements"
     picture = Picture(shape).svg() if shape.is_array else ""
     return f"<div>{text}, {nbytes}</div>{picture}"
+
+
+def plan_html(plan: DescribedRelayout) -> str:
+    """Return what a notebook shows for a relayout plan: which kernels run, and where the elements move.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> plan_html(fi.plan_relayout("s8[2,2]{1,0}", "s8[2,2]{0,1}")).splitlines()[0]
+    '<pre>s8[2,2]{1,0} -&gt; s8[2,2]{0,1}'
+    """
+    return f"<pre>{escape(plan.describe())}</pre>{Picture(plan.source, plan.destination).svg()}"
 
 
 def draw(subject: Shape | str | RelayoutLike) -> Picture:

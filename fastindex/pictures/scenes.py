@@ -201,7 +201,11 @@ class _Grid:
         shown = (("rows", self.row_dimension, self._rows(len(columns))), ("columns", self.column_dimension, columns))
         for name, dimension, coordinates in shown:
             if dimension is not None and len(coordinates) < self.bounds[dimension]:
-                notes.append(f"{len(coordinates)} of {self.bounds[dimension]:,} {name} are shown.")
+                size = self.shape.dimensions[dimension]
+                elements = sum(i < size for i in coordinates)
+                padding = len(coordinates) - elements
+                also = f", and {padding} of padding" if padding else ""
+                notes.append(f"{elements} of {size:,} {name} are shown{also}.")
         return notes
 
 

@@ -293,6 +293,7 @@ def test_module_runs_the_command_line() -> None:
         (["info", SHAPE, "--nonsense"], "No such option"),
         (["pack", "a", "b"], "Missing option '--shape'"),
         (["relayout", "a", "b", "--from", SHAPE], "Missing option '--to'"),
+        (["show", SHAPE, "--svg", "a.png"], "end the name in .svg"),
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--max-memory", "much"], "no size"),
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--max-memory", "0"], "no size"),
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--max-memory", "1XB"], "no size"),

@@ -398,7 +398,7 @@ def test_what_is_cut_is_said() -> None:
     picture = fi.draw("bf16[1024,1000]{1,0:T(8,128)(2,1)}")
     assert picture.scene.notes == (
         "12 of 1,024 rows are shown.",
-        "18 of 1,024 columns are shown.",
+        "16 of 1,000 columns are shown, and 2 of padding.",
         "160 of 1,048,576 slots are shown in the order of memory.",
     )
     for note in picture.scene.notes:
@@ -462,3 +462,10 @@ def test_gallery_is_what_the_tool_draws() -> None:
 
     for name, content in gallery().items():
         assert (folder / name).read_text(encoding="utf-8") == content, "run python benchmarks/gallery.py"
+
+
+def test_a_plan_shows_itself_in_a_notebook() -> None:
+    plan = fi.plan_relayout("f32[4,6]{1,0}", "f32[4,6]{1,0:T(2,2)}")
+    shown = plan._repr_html_()
+    assert plan.describe().splitlines()[-1] in shown
+    assert fi.draw(plan).svg() in shown
