@@ -1,15 +1,48 @@
-"""What every test shares: one deterministic Hypothesis profile, printed seeds, `benchmarks` on the path."""
+"""What every test shares: how much of the random tests runs, and in which processes.
+
+Random tests take their seeds from `strategies.seeds(count)`, and where these take a second or more together from
+`strategies.rotating_seeds(count)`: in a plain run a third of them, another third each day; with
+``FASTINDEX_TEST_PART=all``, as in ``.ci/run``, all. The first lines of a run say which, and how to repeat them. A test
+that asserts what its seeds reach together takes `seeds`.
+
+A test that is too long for every day, such as a sweep over all sizes, is marked ``@pytest.mark.sweep``. A plain run
+leaves it out; ``FASTINDEX_TEST_PART=all`` and ``-m sweep`` run it. It never is the only test of something: beside it
+stands one that takes a part of the sweep, with `rotating_seeds` or the few cases that matter most::
+
+    @pytest.mark.parametrize("first", strategies.rotating_seeds(300)[::100])
+    def test_random_widths(first): ...              # by default a third: 100 seeds
+
+    @pytest.mark.sweep
+    @pytest.mark.parametrize("width", range(1, 500))
+    def test_every_width(width): ...                # in `.ci/run` only
+
+The whole suite is shared out over the processors by pytest-xdist, where it is installed. Files and tests that are
+named, ``-k``, ``-m`` and ``-n 0`` run in this process. The cases of one test function stay together, in one process.
+Two marks say more: ``xdist_group(name)`` keeps several functions together, for a fixture that is dear; ``long`` lets a
+test of many seconds begin first. Before they are shared out, all kernels are compiled, as ``fastindex warmup`` does.
+"""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+from fastindex.cpu.threads import thread_count
 from tests.cases import strategies
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+#: A process holds some hundred mebibytes; more of them do not make the suite faster.
+MOST_PROCESSES = 8
+
+#: Whether this process has others run the whole suite.
+SHARES_OUT = pytest.StashKey[bool]()
 
 #: Run by `test_interop` and `test_cuda_simulator`, each in a process of its own.
 collect_ignore_glob = ["interop/interop_with_*.py", "kernels/simulated_cuda.py"]
@@ -25,6 +58,77 @@ settings.register_profile(
 settings.load_profile("deterministic")
 
 
+def which_seeds() -> str:
+    if strategies.PART is None:
+        return f"random tests: all seeds from {strategies.FIRST_SEED}, and all sweeps"
+    part = f"{strategies.PART + 1}/{strategies.PARTS}"
+    again = f"FASTINDEX_TEST_PART={part} FASTINDEX_TEST_SEED={strategies.FIRST_SEED}"
+    return (
+        f"random tests: seeds from {strategies.FIRST_SEED}, part {part} of those that rotate, no sweeps; "
+        f"{again} repeats them, FASTINDEX_TEST_PART=all runs all"
+    )
+
+
 def pytest_report_header() -> str:
-    """Print where the seeds of the random tests start."""
-    return f"random tests: seeds from {strategies.FIRST_SEED} (FASTINDEX_TEST_SEED)"
+    return which_seeds()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say it again where something failed: ``-q`` shows no header."""
+    if terminalreporter.stats.get("failed"):
+        terminalreporter.write_line(which_seeds())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if strategies.PART is not None and not config.option.markexpr:
+        sweeps = [item for item in items if item.get_closest_marker("sweep")]
+        if sweeps:
+            config.hook.pytest_deselected(items=sweeps)
+            items[:] = [item for item in items if not item.get_closest_marker("sweep")]
+    if is_shared_out(config):
+        items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+# Processes
+
+
+def is_shared_out(config: pytest.Config) -> bool:
+    """Whether this is one of several processes that run tests."""
+    return hasattr(config, "workerinput")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Share the whole suite out over the processors that this process may use."""
+    option = config.option
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (option.keyword or option.markexpr)
+    if not whole or is_shared_out(config) or option.collectonly or option.usepdb:
+        return
+    processes = min(thread_count(), MOST_PROCESSES)
+    if getattr(option, "numprocesses", 0) is None and option.dist == "no" and not option.tx and processes > 1:
+        option.numprocesses, option.dist, option.loadscopereorder = processes, "loadgroup", False
+        config.stash[SHARES_OUT] = True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the cases of a function together, and with the functions of its group."""
+    if config.option.dist != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    class Functions(LoadGroupScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return str(super()._split_scope(nodeid)).split("[")[0]
+
+    return Functions(config, log)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile all kernels before tests in several processes ask for them."""
+    if session.config.stash.get(SHARES_OUT, False):
+        terminal = session.config.pluginmanager.getplugin("terminalreporter")
+        terminal.write_line("compiling kernels, or loading them ...")
+        # What fails here fails again in a test.
+        subprocess.run([sys.executable, "-m", "fastindex", "warmup"], cwd=ROOT, check=False)

@@ -27,14 +27,14 @@ from tests.oracles.reference import ReferenceShape
 TYPES = tuple(reference.VALUE_BITS)
 
 
-@pytest.mark.parametrize("first", strategies.seeds(600)[::100])
+@pytest.mark.parametrize("first", strategies.rotating_seeds(600)[::100])
 def test_random_packing(first: int) -> None:
     for seed in range(first, first + 100):
         shape = strategies.random_shape(seed)
         assert differences_in_packing(shape, seed, threads=1 + seed % 2) == [], f"seed {seed}"
 
 
-@pytest.mark.parametrize("first", strategies.seeds(600)[::100])
+@pytest.mark.parametrize("first", strategies.rotating_seeds(600)[::100])
 def test_random_relayouts(first: int) -> None:
     for seed in range(first, first + 100):
         source, destination = strategies.random_pair(seed)

@@ -7,6 +7,7 @@ Both sources feed the same builder, `draw_shape`, so a feature added there reach
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import os
 import random
 from collections.abc import Sequence
@@ -21,6 +22,23 @@ T = TypeVar("T")
 
 #: Random tests use the seeds from here on; pytest prints this number in its header.
 FIRST_SEED = int(os.environ.get("FASTINDEX_TEST_SEED", "0"))
+
+#: Of how many parts of its rotating seeds a test runs one, and the variable that says which: "1/3", or "all".
+PARTS = 3
+PART_VARIABLE = "FASTINDEX_TEST_PART"
+
+
+def _part() -> int | None:
+    """The part that runs, from 0 on, the same in all processes of a run; None for all of them."""
+    today = datetime.date.today().toordinal() % PARTS
+    name = os.environ.setdefault(PART_VARIABLE, f"{today + 1}/{PARTS}")
+    names = [f"{part + 1}/{PARTS}" for part in range(PARTS)]
+    if name not in ("all", *names):
+        raise ValueError(f"{PART_VARIABLE} is {name!r}; it must be 'all' or one of {', '.join(names)}")
+    return None if name == "all" else names.index(name)
+
+
+PART = _part()
 
 #: Larger buffers make the reference slow.
 MOST_SLOTS = 3000
@@ -86,6 +104,15 @@ class HypothesisSource:
 def seeds(count: int, skip: int = 0) -> range:
     """`count` seeds; `skip` of them, counted from the first, belong to other tests."""
     return range(FIRST_SEED + skip, FIRST_SEED + skip + count)
+
+
+def rotating_seeds(count: int) -> range:
+    """The part of `count` seeds that runs today: for tests of seconds, that do not assert what all seeds reach."""
+    whole = seeds(count)
+    if PART is None:
+        return whole
+    first = count * PART // PARTS
+    return whole[first : max(count * (PART + 1) // PARTS, first + 1)]
 
 
 def one_in(source: Source, chances: int) -> bool:
