@@ -29,6 +29,8 @@ from fastindex.errors import InvalidShapeError as InvalidShapeError
 from fastindex.errors import LayoutError as LayoutError
 from fastindex.errors import OutOfBoundsError as OutOfBoundsError
 from fastindex.errors import ShapeSyntaxError as ShapeSyntaxError
+from fastindex.errors import ShardingError as ShardingError
+from fastindex.errors import ShardingSyntaxError as ShardingSyntaxError
 from fastindex.errors import UnsupportedError as UnsupportedError
 from fastindex.hlo.module_report import Report as Report
 from fastindex.hlo.module_report import report as report
@@ -41,6 +43,7 @@ from fastindex.shapes.layout import Layout as Layout
 from fastindex.shapes.program_shape import ProgramShape as ProgramShape
 from fastindex.shapes.shape import Shape as Shape
 from fastindex.shapes.split_config import SplitConfig as SplitConfig
+from fastindex.shardings.sharding import Sharding as Sharding
 from fastindex.tiling.definition import COMBINE as COMBINE
 from fastindex.xla.bitcasts import reshape_is_bitcast as reshape_is_bitcast
 from fastindex.xla.bitcasts import transpose_is_bitcast as transpose_is_bitcast

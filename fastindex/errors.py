@@ -7,6 +7,22 @@ _SHOWN_COLUMNS = 100
 Index = int | tuple[int, int] | None
 
 
+def _pointed_at(rule: str, text: str, position: int) -> str:
+    begin = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    line = text[begin : end if end >= 0 else len(text)]
+    number = text.count("\n", 0, position) + 1
+    column = position - begin
+    where = f"column {column + 1}" if number == 1 else f"line {number}, column {column + 1}"
+    cut = max(column - _SHOWN_COLUMNS // 2, 0) if len(line) > _SHOWN_COLUMNS else 0
+    shown = line[cut : cut + _SHOWN_COLUMNS]
+    before = "..." if cut else ""
+    after = "..." if cut + _SHOWN_COLUMNS < len(line) else ""
+    printable = "".join(c if c.isprintable() else " " for c in shown)
+    caret = " " * (len(before) + column - cut) + "^"
+    return f"{rule}, at {where}\n  {before}{printable}{after}\n  {caret}"
+
+
 class FastIndexError(ValueError):
     """Root of the errors that fastindex raises.
 
@@ -77,19 +93,7 @@ class ShapeSyntaxError(FastIndexError):
         self.position = position
 
     def __str__(self) -> str:
-        begin = self.text.rfind("\n", 0, self.position) + 1
-        end = self.text.find("\n", self.position)
-        line = self.text[begin : end if end >= 0 else len(self.text)]
-        number = self.text.count("\n", 0, self.position) + 1
-        column = self.position - begin
-        where = f"column {column + 1}" if number == 1 else f"line {number}, column {column + 1}"
-        cut = max(column - _SHOWN_COLUMNS // 2, 0) if len(line) > _SHOWN_COLUMNS else 0
-        shown = line[cut : cut + _SHOWN_COLUMNS]
-        before = "..." if cut else ""
-        after = "..." if cut + _SHOWN_COLUMNS < len(line) else ""
-        printable = "".join(c if c.isprintable() else " " for c in shown)
-        caret = " " * (len(before) + column - cut) + "^"
-        return f"{self.rule}, at {where}\n  {before}{printable}{after}\n  {caret}"
+        return _pointed_at(self.rule, self.text, self.position)
 
 
 class InvalidShapeError(ShapeSyntaxError, LayoutError):
@@ -113,6 +117,68 @@ class InvalidShapeError(ShapeSyntaxError, LayoutError):
         ShapeSyntaxError.__init__(self, rule, text, position)
         self.field = field
         self.index = index
+
+
+class ShardingError(FastIndexError):
+    """A sharding that cannot exist, or that does not fit the array or the devices it is used with.
+
+    Attributes
+    ----------
+    field : str
+        The constructor argument at fault, or "".
+    index : int or None
+        Which entry of it, where one entry is at fault.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> try:
+    ...     fi.Sharding("tiled", (2, 2), (0, 1, 2, 2))
+    ... except fi.ShardingError as error:
+    ...     print(error)
+    each device may be named once: 2 is twice in (0, 1, 2, 2)
+    """
+
+    def __init__(self, message: str, *, field: str = "", index: int | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+        self.index = index
+
+
+class ShardingSyntaxError(ShardingError):
+    """Text that is not a sharding, or that describes one that cannot exist.
+
+    Attributes
+    ----------
+    rule : str
+        What the grammar asks for, and what it found.
+    text : str
+    position : int
+        0-based offset into the text where the rule is broken.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> try:
+    ...     fi.Sharding.parse("{devices=[2,2]<=[5]}")
+    ... except fi.ShardingSyntaxError as error:
+    ...     print(error)
+    the dimensions (2, 2) have 4 places, but there are 5 devices, at column 18
+      {devices=[2,2]<=[5]}
+                       ^
+    """
+
+    def __init__(self, rule: str, text: str, position: int, *, field: str = "", index: int | None = None) -> None:
+        # Not super(): the arguments must be all that pickling needs.
+        ValueError.__init__(self, rule, text, position)
+        self.rule = rule
+        self.text = text
+        self.position = position
+        self.field = field
+        self.index = index
+
+    def __str__(self) -> str:
+        return _pointed_at(self.rule, self.text, self.position)
 
 
 class OutOfBoundsError(FastIndexError, IndexError):

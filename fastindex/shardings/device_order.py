@@ -1,0 +1,243 @@
+"""The order in which devices stand in a tile assignment: digits of a counter, or a list.
+
+XLA writes ``[4,2]T(1,0)``: count to 8 in a 4 by 2 array, transpose it, read it in order. That is a counter whose
+digits have strides of their own; here ``((2, 1), (4, 2))``, the most major first. A million devices are two digits.
+
+Source: ``xla/hlo/ir/tile_assignment.cc``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.errors import ShardingError
+from fastindex.shapes.integers import INT64_MAX, spelled
+
+Ints = tuple[int, ...]
+
+#: ``(size, stride)`` of each digit, the most major first.
+Digits = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOrder:
+    """Every device from 0 to ``count - 1``, once, in some order.
+
+    Attributes
+    ----------
+    count : int
+    digits : Digits or None
+        The order as a counter, as short as possible; None where `ids` lists it.
+    ids : tuple of int or None
+
+    Examples
+    --------
+    >>> order = DeviceOrder.transposed_iota((4, 2), (1, 0))
+    >>> order.array()
+    array([0, 2, 4, 6, 1, 3, 5, 7])
+    >>> order.digits
+    ((2, 1), (4, 2))
+    """
+
+    count: int
+    digits: Digits | None
+    ids: Ints | None
+
+    @staticmethod
+    def iota(count: int) -> DeviceOrder:
+        """Return the devices in their own order."""
+        return DeviceOrder(count, ((count, 1),) if count > 1 else (), None)
+
+    @staticmethod
+    def transposed_iota(sizes: Sequence[int], permutation: Sequence[int]) -> DeviceOrder:
+        """Return the order of ``arange(prod(sizes)).reshape(sizes).transpose(permutation)``.
+
+        Raises
+        ------
+        ShardingError
+            A size below 1, too many devices for int64, or `permutation` is not one.
+        """
+        for i, size in enumerate(sizes):
+            if size < 1:
+                raise ShardingError(f"sizes must be at least 1: {size} in {spelled(sizes)}", field="reshape", index=i)
+        count = math.prod(sizes)
+        if count > INT64_MAX:
+            raise ShardingError(f"the devices must fit int64: {spelled(sizes)} are {count}", field="reshape")
+        if sorted(permutation) != list(range(len(sizes))):
+            raise ShardingError(
+                f"a transpose must name each of the {len(sizes)} dimensions once, from 0: {spelled(permutation)}",
+                field="permutation",
+            )
+        strides = [math.prod(sizes[d + 1 :]) for d in range(len(sizes))]
+        return DeviceOrder(count, _shortest([(sizes[d], strides[d]) for d in permutation]), None)
+
+    @staticmethod
+    def listed(ids: Sequence[int]) -> DeviceOrder:
+        """Return the order of a list.
+
+        Raises
+        ------
+        ShardingError
+            A device is missing, negative, or named twice.
+        """
+        ids = tuple(ids)
+        seen: set[int] = set()
+        for i, device in enumerate(ids):
+            if device < 0:
+                raise ShardingError(f"devices count from 0: {device} in {spelled(ids)}", field="devices", index=i)
+            if device in seen:
+                raise ShardingError(
+                    f"each device may be named once: {device} is twice in {spelled(ids)}", field="devices", index=i
+                )
+            if device >= len(ids):
+                raise ShardingError(
+                    f"{len(ids)} devices must be 0 to {len(ids) - 1}, each once: {device} in {spelled(ids)}",
+                    field="devices",
+                    index=i,
+                )
+            seen.add(device)
+        return DeviceOrder(len(ids), None, ids)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether this is a counter that counts 0, 1, 2 and so on."""
+        return self.digits is not None and len(self.digits) <= 1
+
+    @property
+    def reshape_dimensions(self) -> Ints:
+        """The dimensions that a counter has before it is transposed."""
+        by_stride = sorted(self.digits or (), key=lambda digit: -digit[1])
+        return tuple(size for size, _ in by_stride) or (self.count,)
+
+    @property
+    def permutation(self) -> Ints:
+        """Which of `reshape_dimensions` each digit is."""
+        digits = self.digits or ()
+        by_stride = sorted(digits, key=lambda digit: -digit[1])
+        return tuple(by_stride.index(digit) for digit in digits) or (0,)
+
+    def array(self) -> NDArray[np.int64]:
+        """Return the devices in order."""
+        if self.ids is not None:
+            return np.array(self.ids, np.int64)
+        return counted(self.digits or ())
+
+    def counter(self) -> Digits | None:
+        """Return the order as a counter, also where it is a list that one gives; None where none does."""
+        return self.digits if self.ids is None else _recovered(self.ids)
+
+    def transposed(self, sizes: Sequence[int], permutation: Sequence[int]) -> DeviceOrder:
+        """Return the order after seeing it as an array of `sizes` and transposing that."""
+        kept = [d for d in permutation if sizes[d] > 1]
+        if kept == sorted(kept):
+            return self
+        groups = None if self.digits is None else _split(self.digits, sizes)
+        if groups is not None:
+            return DeviceOrder(self.count, _shortest([digit for d in permutation for digit in groups[d]]), None)
+        moved = self.array().reshape(sizes).transpose(permutation).ravel()
+        return DeviceOrder(self.count, None, tuple(moved.tolist()))
+
+    def sorted_within(self, length: int) -> DeviceOrder:
+        """Return the order with each `length` devices that follow each other sorted."""
+        groups = None if self.digits is None else _split(self.digits, (self.count // length, length))
+        if groups is not None:
+            ordered = [*groups[0], *sorted(groups[1], key=lambda digit: -digit[1])]
+            return DeviceOrder(self.count, _shortest(ordered), None)
+        rows = np.sort(self.array().reshape(-1, length), axis=1)
+        return DeviceOrder(self.count, None, tuple(rows.ravel().tolist()))
+
+    def same_order(self, other: DeviceOrder) -> bool:
+        """Whether both name the same devices in the same order, list or not."""
+        if self.count != other.count:
+            return False
+        if self.ids is not None and other.ids is not None:
+            return self.ids == other.ids
+        return self.counter() == other.counter()
+
+
+def counted(digits: Digits) -> NDArray[np.int64]:
+    """Return what a counter counts.
+
+    Examples
+    --------
+    >>> counted(((2, 1), (4, 2)))
+    array([0, 2, 4, 6, 1, 3, 5, 7])
+    """
+    values = np.zeros(1, np.int64)
+    for size, stride in digits:
+        values = (values[:, None] + np.arange(size, dtype=np.int64) * stride).ravel()
+    return values
+
+
+def inverse(digits: Digits) -> Digits:
+    """Return the counter that says at which place each device stands.
+
+    Examples
+    --------
+    >>> inverse(((2, 1), (4, 2)))
+    ((4, 1), (2, 4))
+    """
+    places = [math.prod(size for size, _ in digits[i + 1 :]) for i in range(len(digits))]
+    by_stride = sorted(zip(digits, places, strict=True), key=lambda pair: -pair[0][1])
+    return tuple((size, place) for (size, _), place in by_stride)
+
+
+def _shortest(digits: Sequence[tuple[int, int]]) -> Digits:
+    kept: list[tuple[int, int]] = []
+    for size, stride in digits:
+        if size == 1:
+            continue
+        if kept and kept[-1][1] == stride * size:
+            kept[-1] = (kept[-1][0] * size, stride)
+        else:
+            kept.append((size, stride))
+    return tuple(kept)
+
+
+def _split(digits: Digits, sizes: Sequence[int]) -> list[list[tuple[int, int]]] | None:
+    """Cut the digits so that some of them make up each of `sizes`; None where they cannot be cut so."""
+    groups: list[list[tuple[int, int]]] = [[] for _ in sizes]
+    left = list(digits)
+    for d in range(len(sizes) - 1, -1, -1):
+        wanted = sizes[d]
+        while wanted > 1:
+            size, stride = left.pop()
+            if wanted % size == 0:
+                taken = size
+            elif size % wanted == 0:
+                taken = wanted
+                left.append((size // wanted, stride * wanted))
+            else:
+                return None
+            groups[d].insert(0, (taken, stride))
+            wanted //= taken
+    return groups
+
+
+@lru_cache(maxsize=64)
+def _recovered(ids: Ints) -> Digits | None:
+    order = np.array(ids, np.int64)
+    if ids[0] != 0:
+        return None
+    minor_first: list[tuple[int, int]] = []
+    block, count = 1, len(ids)
+    while block < count:
+        heads = order[::block]
+        stride = int(heads[1])
+        steps = np.arange(len(heads), dtype=np.int64) * stride
+        wrong = np.flatnonzero(heads != steps)
+        size = len(heads) if not len(wrong) else int(wrong[0])
+        while len(heads) % size:
+            size -= 1
+        if size < 2 or stride < 1:
+            return None
+        minor_first.append((size, stride))
+        block *= size
+    digits = _shortest(minor_first[::-1])
+    return digits if np.array_equal(counted(digits), order) else None

@@ -1,0 +1,207 @@
+"""Meshes: named axes of devices, and which axes divide which dimension of an array.
+
+Source: ``xla/hlo/ir/mesh_and_axis.cc``, ``xla/hlo/ir/named_sharding.cc``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fastindex.errors import ShardingError
+from fastindex.shardings.device_order import DeviceOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of a mesh, or a part of one.
+
+    Attributes
+    ----------
+    number : int
+        Which axis of the mesh.
+    part : (int, int) or None
+        Of a part: the product of the more major parts of the axis, and the size of this one.
+    """
+
+    number: int
+    part: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionAxes:
+    """The axes that divide one dimension, from major to minor; `is_open` where the compiler may add more."""
+
+    axes: tuple[Axis, ...] = ()
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Devices along named axes.
+
+    Attributes
+    ----------
+    names : tuple of str
+    sizes : tuple of int
+    order : DeviceOrder or None
+        The devices, the last axis the most minor. A mesh without axes has none, or a single device that `device` names.
+    device : int or None
+        The device of a ``maximal_mesh``.
+    """
+
+    names: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+    order: DeviceOrder | None = None
+    device: int | None = None
+
+    def __post_init__(self) -> None:
+        for i, name in enumerate(self.names):
+            if name in self.names[:i]:
+                raise ShardingError(f"a mesh must name each axis once: {name!r} is twice", field="names", index=i)
+        for i, size in enumerate(self.sizes):
+            if size < 1:
+                raise ShardingError(f"mesh axes must have at least 1 device: {size}", field="sizes", index=i)
+        if self.device is not None and self.device < 0:
+            raise ShardingError(f"devices count from 0, got {self.device}", field="device")
+        count = math.prod(self.sizes)
+        if self.names and self.order is None:
+            object.__setattr__(self, "order", DeviceOrder.transposed_iota((count,), (0,)))
+        if self.order is not None and self.order.count != count:
+            raise ShardingError(
+                f"the mesh has {count} places, but there are {self.order.count} devices", field="device_ids"
+            )
+
+    def size_of(self, axis: Axis) -> int:
+        """Return how many devices an axis, or the part of one, has."""
+        return self.sizes[axis.number] if axis.part is None else axis.part[1]
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSharding:
+    """Which axes of a mesh divide which dimension, and what the other axes do.
+
+    Attributes
+    ----------
+    mesh : Mesh
+    dimensions : tuple of DimensionAxes
+    replicated, unreduced, manual : tuple of Axis
+        Axes that divide nothing. Those that are named nowhere replicate.
+    """
+
+    mesh: Mesh
+    dimensions: tuple[DimensionAxes, ...] = ()
+    replicated: tuple[Axis, ...] = ()
+    unreduced: tuple[Axis, ...] = ()
+    manual: tuple[Axis, ...] = ()
+
+    def __post_init__(self) -> None:
+        groups: list[tuple[str, int | None, tuple[Axis, ...]]]
+        groups = [("dimensions", i, d.axes) for i, d in enumerate(self.dimensions)]
+        groups += [(name, None, axes) for name, axes in self.kept_whole.items()]
+        used: list[Axis] = []
+        for field, index, axes in groups:
+            for axis in axes:
+                self._check(axis, used, field, index)
+                used.append(axis)
+            for first, second in itertools.pairwise(axes):
+                if first.number == second.number and _end(first) == _begin(second):
+                    name = self.mesh.names[first.number]
+                    raise ShardingError(
+                        f"two parts of axis {name!r} that follow each other must be written as one",
+                        field=field,
+                        index=index,
+                    )
+            if index is None and list(axes) != sorted(axes, key=lambda axis: (axis.number, _begin(axis))):
+                raise ShardingError(f"{field} axes must be in the order of the mesh", field=field)
+
+    def _check(self, axis: Axis, used: Sequence[Axis], field: str, index: int | None) -> None:
+        name, size = self.mesh.names[axis.number], self.mesh.sizes[axis.number]
+        if axis.part is not None:
+            before, own = axis.part
+            if before < 1 or own < 2 or own >= size or size % (before * own):
+                raise ShardingError(
+                    f"{name!r}:({before}){own} is not a part of an axis of {size}: the part must have at least 2 and"
+                    f" less than {size}, and {before} times {own} must divide {size}",
+                    field=field,
+                    index=index,
+                )
+        for other in used:
+            if other.number == axis.number and not _apart(axis, other):
+                raise ShardingError(
+                    f"axis {name!r} is used twice, or in parts that do not fit together", field=field, index=index
+                )
+
+    @property
+    def kept_whole(self) -> dict[str, tuple[Axis, ...]]:
+        """The axes that divide nothing, by what they do instead, in the order that XLA prints them."""
+        return {"replicated": self.replicated, "unreduced": self.unreduced, "manual": self.manual}
+
+    @property
+    def divides_nothing(self) -> bool:
+        """Whether no dimension has an axis."""
+        return not any(d.axes for d in self.dimensions)
+
+    def assignment(self) -> tuple[tuple[int, ...], DeviceOrder, tuple[str, ...]]:
+        """Return this as a tile assignment: dimensions, the order of the devices, and the types of the last dimensions.
+
+        The dimensions of the array come first, then the manual, unreduced and replicated axes, each as one.
+        """
+        order = self.mesh.order
+        assert order is not None
+        groups = [d.axes for d in self.dimensions]
+        named = [*itertools.chain(*groups), *self.manual, *self.unreduced]
+        parts = self._parts([*named, *self.replicated])
+        taken = [self._pieces(axis, parts) for axis in named]
+        unnamed = [part for part in parts if not any(part in pieces for pieces in taken)]
+        ordered = [*itertools.chain(*taken), *unnamed]
+        permutation = [parts.index(part) for part in ordered]
+        order = order.transposed([size for _, _, size in parts], permutation)
+        sizes = [math.prod(self.mesh.size_of(axis) for axis in axes) for axes in groups]
+        types = []
+        for name, axes in (("manual", self.manual), ("unreduced", self.unreduced)):
+            if axes:
+                sizes.append(math.prod(self.mesh.size_of(axis) for axis in axes))
+                types.append(name)
+        replicas = math.prod(size for _, _, size in unnamed)
+        if replicas > 1 or (math.prod(sizes) == 1 and not types):
+            sizes.append(replicas)
+            types.append("replicated")
+        return tuple(sizes), order, tuple(types)
+
+    def _parts(self, named: Iterable[Axis]) -> list[tuple[int, int, int]]:
+        """Cut every axis at the ends of its named parts: (axis, product of the more major parts, size)."""
+        cuts = [{1, size} for size in self.mesh.sizes]
+        for axis in named:
+            if axis.part is not None:
+                cuts[axis.number] |= {_begin(axis), axis.part[0] * axis.part[1]}
+        parts = []
+        for number, of_axis in enumerate(cuts):
+            ordered = sorted(of_axis)
+            parts += [(number, less, more // less) for less, more in itertools.pairwise(ordered)]
+            if len(ordered) == 1:
+                parts.append((number, 1, 1))
+        return parts
+
+    def _pieces(self, axis: Axis, parts: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        begin, end = _begin(axis), self.mesh.sizes[axis.number] if axis.part is None else math.prod(axis.part)
+        inside = [p for p in parts if p[0] == axis.number and begin <= p[1] < end]
+        return inside or [p for p in parts if p[0] == axis.number]
+
+
+def _begin(axis: Axis) -> int:
+    return 1 if axis.part is None else axis.part[0]
+
+
+def _end(axis: Axis) -> int | None:
+    return None if axis.part is None else axis.part[0] * axis.part[1]
+
+
+def _apart(a: Axis, b: Axis) -> bool:
+    """Whether two parts of one axis share nothing and can both be parts of it."""
+    if a.part is None or b.part is None:
+        return False
+    low, high = sorted((a.part, b.part))
+    return high[0] % (low[0] * low[1]) == 0

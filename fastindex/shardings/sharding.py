@@ -1,0 +1,494 @@
+"""Shardings: which device holds which part of an array; frozen, hashable, validated once.
+
+Source: ``OpSharding`` in ``xla/xla_data.proto``, ``xla/hlo/ir/hlo_sharding.cc``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.errors import LayoutError, ShardingError, UnsupportedError
+from fastindex.shapes.integers import INT64_MAX, as_integer, as_integers, spelled
+from fastindex.shapes.shape import Shape
+from fastindex.shardings.device_order import DeviceOrder
+from fastindex.shardings.mesh import MeshSharding
+from fastindex.shardings.metadata import OpMetadata
+from fastindex.shardings.proto import sharding_from_bytes, sharding_to_bytes
+from fastindex.shardings.reading import parse_sharding
+from fastindex.shardings.subgroups import SUBGROUP_TYPES, Assignment, canonical_assignment
+from fastindex.shardings.writing import format_sharding
+
+KINDS = ("replicated", "maximal", "manual", "unknown", "unreduced", "tiled", "tuple")
+_GROUPS = ("shard_as", "shard_like")
+
+
+class Sharding:
+    """How XLA divides an array over devices; frozen, hashable, validated once, in XLA's canonical form.
+
+    Most come from `Sharding.parse`, `Sharding.from_jax` or `Sharding.from_proto`. A device is a position in the
+    program's device assignment (in JAX: in ``mesh.devices.flat``), not a ``Device.id``.
+
+    Source: ``OpSharding`` in ``xla/xla_data.proto``.
+
+    Parameters
+    ----------
+    kind : str
+        "tiled"; or "replicated", "maximal", "manual", "unknown", "unreduced", where every buffer has the whole
+        shape; or "tuple".
+    dimensions : sequence of int
+        Of a tiled one: into how many parts each dimension is divided, then the sizes of the subgroups.
+    devices : sequence of int, DeviceOrder, or None
+        The devices, the last dimension the most minor; None for 0, 1, 2 and so on. Of a maximal one, its one device.
+    subgroup_types : sequence of str
+        "manual", "replicated" or "unreduced" for each of the last dimensions: the devices along it have the same part.
+    mesh : MeshSharding, optional
+        Named axes, in place of all of the above but `kind`, which is then found from them and may be "tiled".
+    elements : sequence of Sharding
+        Of a tuple.
+    shard_group : (str, int), optional
+        ``("shard_as", number)`` or ``("shard_like", number)``.
+    metadata : sequence of OpMetadata
+        Where it came from; neither printed nor compared.
+
+    Attributes
+    ----------
+    kind : str
+        One of the seven above; mesh forms have one too.
+    dimensions, subgroup_types, mesh, elements, shard_group, metadata
+        As above, in canonical form; mesh forms have dimensions too.
+    order : DeviceOrder or None
+        The devices as a counter or a list; `devices` is the same as an array.
+
+    Raises
+    ------
+    ShardingError
+        Such a sharding cannot exist.
+    TypeError
+        A dimension is not an integer.
+
+    Notes
+    -----
+    Lists, counters and meshes compare equal where dimensions and devices are the same, as in XLA. Names of axes and
+    metadata do not count. Between two meshes, open dimensions and the sizes of the axes do.
+
+    Examples
+    --------
+    >>> s = Sharding("tiled", (2, 4))
+    >>> str(s), s.device_count
+    ('{devices=[2,4]<=[8]}', 8)
+    >>> s == Sharding.parse("{mesh['a'=2,'b'=4], [{'a'}, {'b'}]}")
+    True
+    """
+
+    kind: str
+    dimensions: tuple[int, ...]
+    order: DeviceOrder | None
+    subgroup_types: tuple[str, ...]
+    mesh: MeshSharding | None
+    elements: tuple[Sharding, ...]
+    shard_group: tuple[str, int] | None
+    metadata: tuple[OpMetadata, ...]
+    _device: int | None
+
+    def __init__(
+        self,
+        kind: str,
+        dimensions: Iterable[SupportsIndex] = (),
+        devices: Iterable[SupportsIndex] | DeviceOrder | None = None,
+        subgroup_types: Sequence[str] = (),
+        *,
+        mesh: MeshSharding | None = None,
+        elements: Iterable[Sharding] = (),
+        shard_group: tuple[str, int] | None = None,
+        metadata: Iterable[OpMetadata] = (),
+    ) -> None:
+        if kind not in KINDS:
+            raise ShardingError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}", field="kind")
+        members = tuple(elements)
+        if members and kind != "tuple":
+            raise ShardingError(f"only a tuple has elements, not {kind}", field="elements")
+        for member in members:
+            if not isinstance(member, Sharding) or member.kind == "tuple":
+                raise ShardingError(f"a tuple must hold shardings of arrays, got {member!r}", field="elements")
+        if shard_group is not None and (shard_group[0] not in _GROUPS or kind == "tuple" or mesh is not None):
+            raise ShardingError(f"a shard group must be shard_as or shard_like of one array: {shard_group}")
+        if mesh is not None:
+            found = _assignment_of_mesh(mesh)
+        elif kind == "tiled":
+            found = _checked_assignment(as_integers(dimensions, "dimensions"), devices, tuple(subgroup_types))
+        else:
+            found = kind, (), None, ()
+        put = object.__setattr__
+        for name, value in zip(("kind", "dimensions", "order", "subgroup_types"), found, strict=True):
+            put(self, name, value)
+        put(self, "_device", _maximal_device(kind, devices, mesh))
+        put(self, "mesh", mesh)
+        put(self, "elements", members)
+        put(self, "shard_group", shard_group)
+        put(self, "metadata", tuple(metadata))
+
+    @staticmethod
+    def parse(text: str) -> Sharding:
+        """Read a sharding from XLA's text.
+
+        Raises
+        ------
+        ShardingSyntaxError
+            Not a sharding, or one that cannot exist; its `position` says where.
+
+        Examples
+        --------
+        >>> s = Sharding.parse("{devices=[2,1,4]<=[8] last_tile_dim_replicate}")
+        >>> s.kind, s.rank, s.subgroup_types
+        ('tiled', 2, ('replicated',))
+        """
+        return parse_sharding(text, Sharding)
+
+    @staticmethod
+    def from_proto(proto: object) -> Sharding:
+        """Read an ``OpSharding``: its bytes, or a message object with ``SerializeToString``.
+
+        Raises
+        ------
+        FastIndexError
+            The bytes are not a proto, or not of a valid sharding.
+
+        Examples
+        --------
+        >>> Sharding.from_proto(bytes.fromhex("08031a0202044a0108520100"))
+        Sharding.parse('{devices=[2,4]<=[8]}')
+        """
+        serialise = getattr(proto, "SerializeToString", None)
+        data = serialise() if serialise is not None else proto
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"expected the bytes of an OpSharding or a message, got {type(proto).__name__}")
+        return sharding_from_bytes(bytes(data), Sharding)
+
+    def to_proto(self) -> bytes:
+        """Serialise as an ``OpSharding``, byte for byte as XLA.
+
+        Examples
+        --------
+        >>> Sharding.parse("{devices=[2,4]<=[8]}").to_proto().hex()
+        '08031a0202044a0108520100'
+        """
+        return sharding_to_bytes(self)
+
+    @staticmethod
+    def from_jax(sharding: Any, rank: int | None = None) -> Sharding:
+        """Return the sharding that a JAX sharding is for an array of `rank` dimensions.
+
+        Parameters
+        ----------
+        sharding : jax.sharding.Sharding, a jax.Array, or XLA's HloSharding or OpSharding
+        rank : int, optional
+            The dimensions of the array; not needed with an array, nor with XLA's own.
+
+        Raises
+        ------
+        FastIndexError
+            `rank` is missing, or too small for the sharding.
+        TypeError
+            None of these.
+        """
+        from fastindex.shardings.jax_objects import proto_of_jax
+
+        return Sharding.from_proto(proto_of_jax(sharding, rank))
+
+    def to_jax(self, devices: Iterable[Any]) -> Any:
+        """Return this as a ``jax.sharding.Sharding`` over `devices`, in the order of the device assignment.
+
+        A mesh becomes a ``NamedSharding``; all else, and meshes with parts of axes, a ``GSPMDSharding``.
+
+        Raises
+        ------
+        ShardingError
+            Another number of devices than the sharding has, or it is of a tuple.
+        """
+        from fastindex.shardings.jax_objects import sharding_to_jax
+
+        return sharding_to_jax(self, list(devices))
+
+    @property
+    def rank(self) -> int | None:
+        """Number of dimensions of the arrays that this is for; None where any will do.
+
+        Examples
+        --------
+        >>> Sharding.parse("{devices=[2,1,4]<=[8] last_tile_dim_replicate}").rank
+        2
+        """
+        if self.kind == "tiled":
+            return len(self.dimensions) - len(self.subgroup_types)
+        return None
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Into how many parts each dimension of the array is divided; () where nothing is.
+
+        Examples
+        --------
+        >>> Sharding.parse("{devices=[2,1,4]<=[8] last_tile_dim_replicate}").parts
+        (2, 1)
+        """
+        return self.dimensions[: self.rank] if self.kind == "tiled" else ()
+
+    @cached_property
+    def devices(self) -> NDArray[np.int64] | None:
+        """The tile assignment: the device of each part, subgroup dimensions last, read-only; None where there is none.
+
+        Examples
+        --------
+        >>> Sharding.parse("{devices=[2,1,4]<=[8] last_tile_dim_replicate}").devices[1, 0]
+        array([4, 5, 6, 7])
+        """
+        if self.order is None:
+            return None
+        array = self.order.array().reshape(self.dimensions)
+        array.flags.writeable = False
+        return array
+
+    @property
+    def device(self) -> int | None:
+        """The device of a maximal sharding, None for others.
+
+        Examples
+        --------
+        >>> Sharding.parse("{maximal device=3}").device
+        3
+        """
+        return self._device
+
+    @property
+    def device_count(self) -> int | None:
+        """Number of devices; None where the sharding does not say, as ``{replicated}``.
+
+        Examples
+        --------
+        >>> Sharding.parse("{mesh['a'=2,'b'=4], replicated}").device_count
+        8
+        """
+        if self.kind == "tuple":
+            counts = {member.device_count for member in self.elements} - {None}
+            return counts.pop() if len(counts) == 1 else None
+        if self.order is not None:
+            return self.order.count
+        if self.mesh is not None and self.mesh.mesh.order is not None:
+            return self.mesh.mesh.order.count
+        return None
+
+    @property
+    def replica_count(self) -> int | None:
+        """How many devices hold each element; None where that is all of them and the sharding does not say how many.
+
+        Examples
+        --------
+        >>> Sharding.parse("{devices=[2,1,4]<=[8] last_tile_dim_replicate}").replica_count
+        4
+        """
+        if self.kind == "tiled":
+            return math.prod(self.dimensions) // math.prod(self.parts)
+        return 1 if self.kind == "maximal" else self.device_count
+
+    def shard_dimensions(self, shape: Shape) -> tuple[int, ...]:
+        """Return the dimensions of what each device holds: those of `shape`, divided and rounded up.
+
+        Raises
+        ------
+        ShardingError
+            Another rank, or a sharding of a tuple.
+        UnsupportedError
+            `shape` is not an array, or has an unbounded dimension.
+        """
+        if self.kind == "tuple":
+            raise ShardingError(f"{_cut(str(self))} is of a tuple; take one of its elements for the array {shape}")
+        if not shape.is_array:
+            raise UnsupportedError(f"a sharding of one array divides arrays only, not {shape.cut_text()}")
+        if self.rank is not None and self.rank != shape.rank:
+            raise ShardingError(f"{_cut(str(self))} is for {self.rank} dimensions; {shape} has {shape.rank}")
+        if any(size < 0 for size in shape.dimensions):
+            raise UnsupportedError(f"{shape} has an unbounded dimension; give it a size or a bound")
+        if self.rank is None:
+            return shape.dimensions
+        return tuple(-(-size // parts) for size, parts in zip(shape.dimensions, self.parts, strict=True))
+
+    def shard_shape(self, shape: Shape | str) -> Shape:
+        """Return the shape that each device holds: divided dimensions, rounded up, with the same order and tiles.
+
+        Raises
+        ------
+        ShardingError
+            Another rank, or a sharding of a tuple.
+        UnsupportedError
+            `shape` is not an array or has an unbounded dimension; or a divided dimension has legacy padding.
+        LayoutError
+            The layout does not fit the smaller dimensions (its split configs).
+
+        Notes
+        -----
+        ``HloSharding::TileShape``. Every device holds a shard of the same shape; the padding of uneven ones comes last.
+
+        Examples
+        --------
+        >>> s = Sharding.parse("{devices=[4,1]<=[4]}")
+        >>> str(s.shard_shape("bf16[7,5]{1,0:T(8,128)(2,1)}"))
+        'bf16[2,5]{1,0:T(8,128)(2,1)}'
+        """
+        shape = Shape.parse(shape) if isinstance(shape, str) else shape
+        sizes = self.shard_dimensions(shape)
+        if sizes == shape.dimensions:
+            return shape
+        if shape.layout.padded_dimensions is not None:
+            raise UnsupportedError(f"the padded dimensions of {shape} are of the whole array, not of a part of it")
+        try:
+            return Shape(shape.element_type, sizes, shape.layout, shape.dynamic_dimensions)
+        except LayoutError as error:
+            raise LayoutError(f"{shape} has no layout for a part of {sizes}: {error}") from None
+
+    def checked_device_count(self, device_count: int | None) -> int:
+        """Return how many devices there are.
+
+        Raises
+        ------
+        ShardingError
+            `device_count` is not the number that the sharding has, is missing where it has none, or is too small.
+        """
+        known = self.device_count
+        if device_count is None:
+            if known is None:
+                raise ShardingError(f"{_cut(str(self))} does not say how many devices there are; give device_count")
+            return known
+        count = as_integer(device_count, "device_count")
+        if known is not None and count != known:
+            raise ShardingError(f"{_cut(str(self))} is for {known} devices, not {count}")
+        if count < 1 or (self.device is not None and self.device >= count):
+            raise ShardingError(f"device_count {count} is too small for {_cut(str(self))}")
+        return count
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Sharding cannot be changed: {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Sharding cannot be changed: {name}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return sharding_from_bytes, (self.to_proto(), Sharding)
+
+    def __str__(self) -> str:
+        return format_sharding(self)
+
+    def __repr__(self) -> str:
+        return f"Sharding.parse({str(self)!r})"
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.device, self.dimensions, self.subgroup_types, self.shard_group, self.elements))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sharding):
+            return NotImplemented
+        if hash(self) != hash(other) or self.elements != other.elements or self.kind != other.kind:
+            return False
+        if (self.dimensions, self.subgroup_types, self.device, self.shard_group) != (
+            other.dimensions,
+            other.subgroup_types,
+            other.device,
+            other.shard_group,
+        ):
+            return False
+        if self.mesh is not None and other.mesh is not None:
+            return self.kind in ("replicated", "maximal") or _same_meshes(self.mesh, other.mesh)
+        return self.order is None or other.order is None or self.order.same_order(other.order)
+
+
+def _assignment_of_mesh(mesh: MeshSharding) -> Assignment:
+    if mesh.mesh.device is not None:
+        return "maximal", (), None, ()
+    if mesh.divides_nothing and not mesh.unreduced and not mesh.manual:
+        return "replicated", (), None, ()
+    return canonical_assignment(*mesh.assignment())
+
+
+def _checked_assignment(
+    dimensions: tuple[int, ...], devices: Iterable[SupportsIndex] | DeviceOrder | None, types: tuple[str, ...]
+) -> Assignment:
+    if not dimensions:
+        raise ShardingError("a tiled sharding must have at least one dimension", field="dimensions")
+    for i, size in enumerate(dimensions):
+        if size < 1:
+            raise ShardingError(
+                f"every dimension must be at least 1: {size} in {spelled(dimensions)}", field="dimensions", index=i
+            )
+    count = math.prod(dimensions)
+    if count > INT64_MAX:
+        raise ShardingError(f"the devices must fit int64: {spelled(dimensions)} are {count}", field="dimensions")
+    for i, name in enumerate(types):
+        if name not in SUBGROUP_TYPES:
+            raise ShardingError(
+                f"a subgroup must be manual, replicated or unreduced, got {name!r}", field="subgroup_types", index=i
+            )
+    if len(types) > len(dimensions):
+        raise ShardingError(
+            f"{len(types)} subgroups need as many dimensions, there are {len(dimensions)}", field="subgroup_types"
+        )
+    if isinstance(devices, DeviceOrder):
+        order = devices
+    elif devices is None:
+        order = DeviceOrder.iota(count)
+    else:
+        order = DeviceOrder.listed(as_integers(devices, "devices"))
+    if order.count != count:
+        raise ShardingError(
+            f"the dimensions {spelled(dimensions)} have {count} places, but there are {order.count} devices",
+            field="devices",
+        )
+    return canonical_assignment(dimensions, order, types)
+
+
+def _maximal_device(kind: str, devices: Any, mesh: MeshSharding | None) -> int | None:
+    if mesh is not None:
+        return mesh.mesh.device
+    if kind != "maximal":
+        if devices is not None and kind != "tiled":
+            raise ShardingError(f"a {kind} sharding names no devices", field="devices")
+        return None
+    ids = as_integers(devices if devices is not None else (), "devices")
+    if len(ids) != 1:
+        raise ShardingError(f"a maximal sharding must have exactly one device, got {spelled(ids)}", field="devices")
+    if ids[0] < 0:
+        raise ShardingError(f"devices count from 0, got {ids[0]}", field="devices")
+    return ids[0]
+
+
+def _same_meshes(a: MeshSharding, b: MeshSharding) -> bool:
+    if a.mesh.sizes != b.mesh.sizes or (a.mesh.order is None) != (b.mesh.order is None):
+        return False
+    if (a.dimensions, a.unreduced, a.manual) != (b.dimensions, b.unreduced, b.manual):
+        return False
+    return a.mesh.order is None or b.mesh.order is None or a.mesh.order.same_order(b.mesh.order)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 80 else text[:80] + "..."
+
+
+def as_sharding(sharding: Sharding | str) -> Sharding:
+    """Return a sharding given as one or as text.
+
+    Raises
+    ------
+    ShardingSyntaxError
+        The text is not a sharding.
+    TypeError
+        Neither.
+    """
+    if isinstance(sharding, Sharding):
+        return sharding
+    if isinstance(sharding, str):
+        return Sharding.parse(sharding)
+    raise TypeError(f"expected a Sharding or its text, got {sharding!r}; Sharding.from_jax takes JAX's")

@@ -1,0 +1,91 @@
+"""Texts, protos, equality, tile assignments and shapes of shards, against jaxlib in a child process."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from fastindex import Shape, Sharding
+from tests.cases.sharding_texts import REAL, random_text, tiled_text
+from tests.oracles.hlo_shardings import ask
+
+
+def check_texts(texts: list[str]) -> None:
+    answers = ask([{"text": text} for text in texts])
+    assert None not in answers
+    # What XLA writes it may read as something shorter, which it then keeps.
+    settled = ask([{"text": answer["text"]} for answer in answers])
+    changed = sum(a["text"] != b["text"] for a, b in zip(answers, settled, strict=True))
+    assert changed <= len(texts) // 20
+    chosen = [first if first["text"] == last["text"] else last for first, last in zip(answers, settled, strict=True)]
+    for text, answer in zip(texts, chosen, strict=True):
+        sharding = Sharding.parse(text)
+        assert str(sharding) == answer["text"], text
+        if "metadata" not in text or answer not in settled:
+            assert sharding.to_proto().hex() == answer["proto"], text
+        assert Sharding.from_proto(bytes.fromhex(answer["proto"])) == sharding
+        if sharding.kind != "tuple":
+            assert (sharding.kind == "tiled") == ("devices" in answer), text
+        if "devices" in answer:
+            assert sharding.devices.tolist() == answer["devices"], text
+
+
+def test_texts_protos_and_devices() -> None:
+    random = Random(1)
+    check_texts([*REAL, *(random_text(random) for _ in range(500))])
+
+
+@pytest.mark.sweep
+def test_many_texts() -> None:
+    random = Random(2)
+    check_texts([random_text(random) for _ in range(20_000)])
+
+
+def test_jaxlib_reads_what_is_written() -> None:
+    random = Random(3)
+    shardings = [Sharding.parse(random_text(random)) for _ in range(150)]
+    answers = ask([{"proto": s.to_proto().hex()} for s in shardings])
+    for sharding, answer in zip(shardings, answers, strict=True):
+        assert answer is not None
+        assert answer["text"] == str(sharding)
+        assert answer["proto"] == sharding.to_proto().hex()
+
+
+def test_equality() -> None:
+    random = Random(4)
+    texts = list(REAL) + [random_text(random) for _ in range(60)]
+    texts += [text.replace("'a'", "'q'").replace("?", "") for text in texts if "mesh" in text]
+    shardings = [Sharding.parse(text) for text in texts]
+    pairs = [(i, j) for i in range(len(texts)) for j in range(i) if random.random() < 0.2]
+    alike = [(i, j) for i in range(len(texts)) for j in range(i) if hash(shardings[i]) == hash(shardings[j])]
+    chosen = sorted({*pairs, *alike})
+    answers = ask([{"equal": [texts[i], texts[j]]} for i, j in chosen])
+    for (i, j), answer in zip(chosen, answers, strict=True):
+        assert answer is not None
+        assert (shardings[i] == shardings[j]) == answer["equal"], (texts[i], texts[j])
+        if answer["equal"]:
+            assert hash(shardings[i]) == hash(shardings[j])
+
+
+def test_shapes_of_shards() -> None:
+    random = Random(5)
+    layouts = ("{1,0}", "{0,1}", "{1,0:T(8,128)(2,1)}", "{0,1:T(4)}")
+    questions = []
+    for _ in range(60):
+        text = tiled_text(random, random.choice((2, 4, 6, 8)), rank=2)
+        if Sharding.parse(text).rank in (2, None):
+            sizes = f"{random.randint(0, 40)},{random.randint(1, 40)}"
+            dynamic = random.choice(("", "<="))
+            questions.append((text, f"bf16[{dynamic}{sizes}]{random.choice(layouts)}"))
+    for (text, shape), answer in zip(questions, ask([{"tile": list(q)} for q in questions]), strict=True):
+        assert answer is not None
+        assert str(Sharding.parse(text).shard_shape(shape)) == answer["shape"], (text, shape)
+        assert Sharding.parse(text).shard_shape(Shape.parse(shape)).rank == 2
+
+
+def test_a_sharding_is_its_devices() -> None:
+    devices = Sharding.parse("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}").devices
+    assert np.array_equal(devices, np.arange(8).reshape(4, 2).T.reshape(2, 1, 4))
+    assert not devices.flags.writeable

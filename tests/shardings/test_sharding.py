@@ -1,0 +1,137 @@
+"""Shardings as values: what is refused and where, what is kept, and what they say of themselves."""
+
+from __future__ import annotations
+
+import pickle
+from random import Random
+
+import numpy as np
+import pytest
+
+import fastindex as fi
+from fastindex import Sharding, ShardingError, ShardingSyntaxError
+from fastindex.shardings.device_order import DeviceOrder
+from tests.cases.sharding_texts import BAD, REAL, random_text
+
+
+@pytest.mark.parametrize(("text", "position"), BAD)
+def test_bad_text_names_its_column(text: str, position: int) -> None:
+    with pytest.raises(ShardingSyntaxError) as caught:
+        Sharding.parse(text)
+    assert caught.value.position == position, str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_text_reads_back() -> None:
+    random = Random(6)
+    for text in [*REAL, *(random_text(random) for _ in range(300))]:
+        sharding = Sharding.parse(text)
+        again = Sharding.parse(str(sharding))
+        assert str(again) == str(sharding)
+        for other in (again, Sharding.from_proto(sharding.to_proto()), pickle.loads(pickle.dumps(sharding))):
+            # Names for axes of size 1 are lost where XLA writes "manual" or "unreduced" alone.
+            assert other == sharding or "=1" in text, text
+            assert hash(other) == hash(sharding), text
+
+
+def test_spaces_and_comments() -> None:
+    text = "  { devices=[ 2 , 4 ] /* a */ <= [ 4,2 ] T ( 1 , 0 ) \n last_tile_dims={ manual } // end\n }"
+    assert str(Sharding.parse(text)) == "{devices=[2,4]<=[4,2]T(1,0) last_tile_dims={manual}}"
+
+
+def test_metadata_is_kept_but_not_compared() -> None:
+    sharding = Sharding.parse(r"{replicated metadata={{op_name='a\n' source_line=3}, {}}}")
+    assert sharding.metadata[0].attributes == (("op_name", "a\n"), ("source_line", 3))
+    assert sharding == Sharding.parse("{replicated}")
+    assert Sharding.from_proto(sharding.to_proto()).metadata == sharding.metadata
+
+
+def test_frozen() -> None:
+    sharding = Sharding.parse("{devices=[2,4]<=[8]}")
+    with pytest.raises(AttributeError):
+        sharding.kind = "manual"  # type: ignore[misc]
+    with pytest.raises(ValueError, match="read-only"):
+        sharding.devices[0] = 1
+
+
+def test_a_million_devices_cost_no_table() -> None:
+    sharding = Sharding.parse("{devices=[1024,512,2]<=[512,2048]T(1,0) last_tile_dim_replicate}")
+    assert sharding.order.ids is None
+    assert len(sharding.order.digits) < 5
+    assert sharding.device_count == 1 << 20
+
+
+def test_lists_are_seen_as_counters() -> None:
+    random = Random(7)
+    for _ in range(200):
+        sizes = [random.randint(1, 5) for _ in range(random.randint(1, 5))]
+        order = list(range(len(sizes)))
+        random.shuffle(order)
+        counter = DeviceOrder.transposed_iota(sizes, order)
+        expected = np.arange(counter.count).reshape(sizes).transpose(order).ravel()
+        assert np.array_equal(counter.array(), expected)
+        assert DeviceOrder.listed(expected.tolist()).counter() == counter.digits
+    assert DeviceOrder.listed((0, 1, 3, 2)).counter() is None
+    assert DeviceOrder.listed((1, 0)).counter() is None
+    assert DeviceOrder.listed((0, 2, 1, 3, 4, 6, 7, 5)).counter() is None
+
+
+def test_what_cannot_be_built() -> None:
+    cases = [
+        ("tilde", (), {}),
+        ("tiled", (), {}),
+        ("tiled", ((2, 2),), {"devices": (0, 1)}),
+        ("tiled", ((2, 2), None, ("manual",) * 3), {}),
+        ("tiled", ((2, 2), None, ("automatic",)), {}),
+        ("replicated", ((), (3,)), {}),
+        ("maximal", (), {}),
+        ("replicated", (), {"elements": [Sharding("replicated")]}),
+        ("tuple", (), {"elements": [Sharding("tuple")]}),
+        ("tuple", (), {"shard_group": ("shard_as", 1)}),
+    ]
+    for kind, arguments, named in cases:
+        with pytest.raises(ShardingError):
+            Sharding(kind, *arguments, **named)
+    with pytest.raises(TypeError):
+        Sharding("tiled", (2.0, 2))
+    with pytest.raises(fi.FastIndexError):
+        Sharding.from_proto(b"\x08\x63")
+    with pytest.raises(fi.FastIndexError):
+        Sharding.from_proto(b"\x08")
+
+
+def test_what_does_not_fit() -> None:
+    two = Sharding.parse("{devices=[2,4]<=[8]}")
+    for shape in ("f32[8]", "f32[8,8,8]"):
+        with pytest.raises(ShardingError, match="2 dimensions"):
+            two.shard_shape(shape)
+    with pytest.raises(ShardingError, match="tuple"):
+        Sharding.parse("{{replicated}}").shard_shape("f32[8]")
+    with pytest.raises(fi.UnsupportedError):
+        two.shard_shape("(f32[8,8])")
+    with pytest.raises(fi.UnsupportedError):
+        two.shard_shape("f32[?,8]")
+    with pytest.raises(fi.UnsupportedError):
+        two.shard_shape("f32[8,8]{1,0:PAD(10,10)}")
+    with pytest.raises(fi.LayoutError):
+        two.shard_shape("f32[8,8]{1,0:SC(0:5)}")
+    assert str(two.shard_shape("f32[0,8]")) == "f32[0,2]{1,0}"
+
+
+def test_jax_objects() -> None:
+    jax = pytest.importorskip("jax")
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+    device = jax.devices()[0]
+    named = NamedSharding(Mesh(np.array([device]).reshape(1, 1), ("a", "b")), PartitionSpec("a", None))
+    assert Sharding.from_jax(named, 2).kind in ("tiled", "replicated")
+    assert Sharding.from_jax(SingleDeviceSharding(device), 2).kind == "replicated"
+    assert Sharding.from_jax(jax.numpy.zeros((2, 2))).kind == "replicated"
+    with pytest.raises(fi.FastIndexError, match="rank"):
+        Sharding.from_jax(named)
+    with pytest.raises(TypeError):
+        Sharding.from_jax("{replicated}")
+    for text in ("{devices=[1,1]<=[1]}", "{mesh['a'=1], [{'a'}, {}]}", "{replicated}"):
+        assert Sharding.from_jax(Sharding.parse(text).to_jax([device]), 2).shard_shape("f32[4,4]").dimensions == (4, 4)
+    with pytest.raises(ShardingError, match="8 devices"):
+        Sharding.parse("{devices=[2,4]<=[8]}").to_jax([device])
