@@ -6,14 +6,21 @@ Source: ``xla/hlo/parser/hlo_lexer.cc``.
 from __future__ import annotations
 
 import re
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
-from fastindex.errors import ArgumentTypeError, Index, InvalidShapeError, LayoutError, ShapeSyntaxError
+from fastindex.errors import (
+    ArgumentTypeError,
+    Index,
+    InvalidShapeError,
+    LayoutError,
+    ShapeSyntaxError,
+    ShardingSyntaxError,
+)
 from fastindex.shapes.integers import INT64_MAX, INT64_MIN
 
-_SKIPPED = r"(?:[ \t\r\n]+|//[^\r\n]*|/\*(?s:.*?)\*/)*"
+SKIPPED = r"(?:[ \t\r\n]+|//[^\r\n]*|/\*(?s:.*?)\*/)*"
 _TOKEN = r"([\[\](){},:]|-?[0-9][0-9A-Za-z_.]*|[A-Za-z_][A-Za-z0-9_.\-]*[:=]?|<=|(?s:.)|\Z)"
-_TOKENS = re.compile(_SKIPPED + _TOKEN)
+TOKENS = re.compile(SKIPPED + _TOKEN)
 
 
 class TokenReader:
@@ -21,17 +28,22 @@ class TokenReader:
 
     __slots__ = ("at", "begins", "text", "tokens")
 
+    #: What is read, the tokens of its notation, and the error for text that breaks its rules.
+    notation: ClassVar[str] = "shape"
+    pattern: ClassVar[re.Pattern[str]] = TOKENS
+    syntax_error: ClassVar[type[ShapeSyntaxError | ShardingSyntaxError]] = ShapeSyntaxError
+
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
-            raise ArgumentTypeError(f"expected the text of a shape, got {text!r}")
+            raise ArgumentTypeError(f"expected the text of a {self.notation}, got {text!r}")
         self.text = text
-        self.tokens: list[str] = _TOKENS.findall(text)
+        self.tokens: list[str] = self.pattern.findall(text)
         self.at = 0
-        #: Token index at which each field, or entry of a field, of the shape being read begins.
+        #: Token index at which each field, or entry of a field, of what is being read begins.
         self.begins: dict[tuple[str, Index], int] = {}
 
     def offset(self, token: int) -> int:
-        for i, match in enumerate(_TOKENS.finditer(self.text)):
+        for i, match in enumerate(self.pattern.finditer(self.text)):
             if i == token:
                 return match.start(1)
         return len(self.text)
@@ -41,12 +53,12 @@ class TokenReader:
         offset = self.offset(token)
         found = self.tokens[token]
         if found == "/" and self.text.startswith("/*", offset):
-            raise ShapeSyntaxError("the comment /* is not closed with */", self.text, offset)
+            raise self.syntax_error("the comment /* is not closed with */", self.text, offset)
         spelled = "the end of the text" if not found else repr(found if len(found) < 40 else found[:40] + "...")
-        raise ShapeSyntaxError(f"expected {expected}, found {spelled}", self.text, offset)
+        raise self.syntax_error(f"expected {expected}, found {spelled}", self.text, offset)
 
     def fail_integer(self, token: int) -> NoReturn:
-        raise ShapeSyntaxError(
+        raise self.syntax_error(
             f"integers must fit int64, {self.tokens[token][:40]} does not", self.text, self.offset(token)
         )
 

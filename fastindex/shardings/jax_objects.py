@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastindex.errors import FastIndexError, ShardingError
+from fastindex.errors import ArgumentTypeError, FastIndexError, ShardingError
 
 
 def proto_of_jax(sharding: Any, rank: int | None) -> bytes:
@@ -14,7 +14,7 @@ def proto_of_jax(sharding: Any, rank: int | None) -> bytes:
     ------
     FastIndexError
         `rank` is missing, or the sharding does not fit it.
-    TypeError
+    ArgumentTypeError
         None of these.
     """
     if hasattr(sharding, "sharding") and hasattr(sharding, "ndim"):
@@ -32,7 +32,7 @@ def proto_of_jax(sharding: Any, rank: int | None) -> bytes:
     serialise = getattr(proto, "SerializeToString", None)
     data = proto if serialise is None else serialise()
     if not isinstance(data, bytes):
-        raise TypeError(f"expected a jax.sharding.Sharding, a jax.Array or an HloSharding, got {sharding!r}")
+        raise ArgumentTypeError(f"expected a jax.sharding.Sharding, a jax.Array or an HloSharding, got {sharding!r}")
     return data
 
 

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fastindex.errors import ShardingError, ShardingSyntaxError
-from fastindex.shapes.integers import INT64_MAX, INT64_MIN
+from fastindex.shapes.tokens import SKIPPED, TokenReader
 from fastindex.shardings.device_order import DeviceOrder
 from fastindex.shardings.mesh import Axis, DimensionAxes, Mesh, MeshSharding
 from fastindex.shardings.metadata import ATTRIBUTES, OpMetadata, Value, ordered_metadata
 
 Built = TypeVar("Built")
 
-_SKIPPED = r"(?:[ \t\r\n]+|//[^\r\n]*|/\*(?s:.*?)\*/)*"
-_TEXT = r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""
-_TOKENS = re.compile(
-    _SKIPPED + rf"({_TEXT}|-?[0-9][0-9A-Za-z_.]*|[A-Za-z_][A-Za-z0-9_.\-]*=?|<=|(?s:.)|\Z)",
-)
+_QUOTED = r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""
+_TOKEN = rf"({_QUOTED}|-?[0-9][0-9A-Za-z_.]*|[A-Za-z_][A-Za-z0-9_.\-]*=?|<=|(?s:.)|\Z)"
 _ESCAPES = re.compile(r"\\(x[0-9A-Fa-f]+|[0-7]{1,3}|(?s:.))")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
@@ -41,61 +38,34 @@ def parse_sharding(text: str, build: Callable[..., Built]) -> Built:
     """
     parser = _Parser(text, build)
     sharding = parser.sharding()
-    if parser.token:
-        parser.fail("nothing more after the sharding")
+    parser.end("sharding")
     return sharding
 
 
-class _Parser(Generic[Built]):
-    """Recursive descent over a list of tokens; offsets are found again only when something is wrong."""
+class _Parser(TokenReader, Generic[Built]):
+    """Recursive descent over the tokens of a sharding."""
+
+    notation = "sharding"
+    pattern = re.compile(SKIPPED + _TOKEN)
+    syntax_error = ShardingSyntaxError
 
     def __init__(self, text: str, build: Callable[..., Built]) -> None:
-        if not isinstance(text, str):
-            raise TypeError(f"expected the text of a sharding, got {text!r}")
-        self.text = text
+        super().__init__(text)
         self.build = build
-        self.tokens: list[str] = _TOKENS.findall(text)
-        self.at = 0
-        #: Token at which each field, or entry of a field, of the sharding being read begins.
-        self.begins: dict[tuple[str, int | None], int] = {}
 
     @property
     def token(self) -> str:
         return self.tokens[self.at]
-
-    def offset(self, token: int) -> int:
-        for i, match in enumerate(_TOKENS.finditer(self.text)):
-            if i == token:
-                return match.start(1)
-        return len(self.text)
-
-    def fail(self, expected: str, token: int | None = None) -> NoReturn:
-        token = self.at if token is None else token
-        offset = self.offset(token)
-        found = self.tokens[token]
-        if found == "/" and self.text.startswith("/*", offset):
-            raise ShardingSyntaxError("the comment /* is not closed with */", self.text, offset)
-        spelled = "the end of the text" if not found else repr(found if len(found) < 40 else found[:40] + "...")
-        raise ShardingSyntaxError(f"expected {expected}, found {spelled}", self.text, offset)
-
-    def invalid(self, error: ShardingError, default: int) -> NoReturn:
-        begins = self.begins
-        token = begins.get((error.field, error.index), begins.get((error.field, None), default))
-        raise ShardingSyntaxError(
-            str(error), self.text, self.offset(token), field=error.field, index=error.index
-        ) from None
 
     def checked(self, default: int, make: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Return what `make` makes; where it refuses, name the place in the text."""
         try:
             return make(*arguments, **named)
         except ShardingError as error:
-            self.invalid(error, default)
-
-    def expect(self, token: str, what: str | None = None) -> None:
-        if self.token != token:
-            self.fail(what or repr(token))
-        self.at += 1
+            token = self.begins.get((error.field, error.index), self.begins.get((error.field, None), default))
+            raise ShardingSyntaxError(
+                str(error), self.text, self.offset(token), field=error.field, index=error.index
+            ) from None
 
     def taken(self, token: str) -> bool:
         """Whether the next token is this one, which is then read."""
@@ -104,20 +74,7 @@ class _Parser(Generic[Built]):
         self.at += 1
         return True
 
-    def integer(self, what: str = "an integer") -> int:
-        token = self.token
-        digits = token[1:] if token[:1] == "-" else token
-        if not digits.isdecimal() or not digits.isascii():
-            self.fail(what)
-        value = int(token) if len(digits) <= 4000 else INT64_MAX + 1
-        if not INT64_MIN <= value <= INT64_MAX:
-            raise ShardingSyntaxError(
-                f"integers must fit int64, {token[:40]} does not", self.text, self.offset(self.at)
-            )
-        self.at += 1
-        return value
-
-    def integers(self, field: str, end: str | None) -> list[int]:
+    def listed(self, field: str, end: str | None = None) -> list[int]:
         """Read integers separated by commas; up to `end`, which is read too, where there is one."""
         self.begins[field, None] = self.at
         values: list[int] = []
@@ -219,9 +176,9 @@ class _Parser(Generic[Built]):
     def assignment(self, found: dict[str, Any]) -> None:
         """Read what follows ``devices=``."""
         self.expect("[")
-        found["dimensions"] = self.integers("dimensions", "]")
+        found["dimensions"] = self.listed("dimensions", "]")
         if self.token != "<=":
-            found["devices"] = self.integers("devices", None)
+            found["devices"] = self.listed("devices")
             return
         self.at += 1
         self.begins["devices", None] = self.at + 1
@@ -231,12 +188,12 @@ class _Parser(Generic[Built]):
         """Read ``[4,2]T(1,0)``."""
         begin = self.at
         self.expect("[")
-        sizes = self.integers("reshape", "]")
+        sizes = self.listed("reshape", "]")
         permutation = [0]
         if len(sizes) > 1:
             self.expect("T", "'T(' and the order of the dimensions, since there is more than one")
             self.expect("(", "'(' after T")
-            permutation = self.integers("permutation", ")")
+            permutation = self.listed("permutation", ")")
         order: DeviceOrder = self.checked(begin, DeviceOrder.transposed_iota, sizes, permutation)
         return order
 
@@ -328,7 +285,7 @@ class _Parser(Generic[Built]):
             if self.token == "[":
                 order = self.counter()
             else:
-                order = self.checked(begin, DeviceOrder.listed, self.integers("devices", None))
+                order = self.checked(begin, DeviceOrder.listed, self.listed("devices"))
                 if list(order.ids or ()) == list(range(order.count)):
                     self.fail("no device_ids where they are 0, 1, 2 and so on", self.begins["device_ids", None])
             self.expect(")", "')' after the devices")
@@ -400,7 +357,7 @@ class _Parser(Generic[Built]):
                 found[name] = self.integer()
             else:
                 self.expect("{")
-                found[name] = tuple(self.integers(name, "}"))
+                found[name] = tuple(self.listed(name, "}"))
         return ordered_metadata(found)
 
 

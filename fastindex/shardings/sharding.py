@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.errors import LayoutError, ShardingError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, LayoutError, ShardingError, UnsupportedError
 from fastindex.shapes.integers import INT64_MAX, as_integer, as_integers, spelled
 from fastindex.shapes.shape import Shape
 from fastindex.shardings.device_order import DeviceOrder
@@ -69,7 +69,7 @@ class Sharding:
     ------
     ShardingError
         Such a sharding cannot exist.
-    TypeError
+    ArgumentTypeError
         A dimension is not an integer.
 
     Notes
@@ -167,7 +167,7 @@ class Sharding:
         serialise = getattr(proto, "SerializeToString", None)
         data = serialise() if serialise is not None else proto
         if not isinstance(data, bytes | bytearray | memoryview):
-            raise TypeError(f"expected the bytes of an OpSharding or a message, got {type(proto).__name__}")
+            raise ArgumentTypeError(f"expected the bytes of an OpSharding or a message, got {type(proto).__name__}")
         return sharding_from_bytes(bytes(data), Sharding)
 
     def to_proto(self) -> bytes:
@@ -484,11 +484,11 @@ def as_sharding(sharding: Sharding | str) -> Sharding:
     ------
     ShardingSyntaxError
         The text is not a sharding.
-    TypeError
+    ArgumentTypeError
         Neither.
     """
     if isinstance(sharding, Sharding):
         return sharding
     if isinstance(sharding, str):
         return Sharding.parse(sharding)
-    raise TypeError(f"expected a Sharding or its text, got {sharding!r}; Sharding.from_jax takes JAX's")
+    raise ArgumentTypeError(f"expected a Sharding or its text, got {sharding!r}; Sharding.from_jax takes JAX's")
