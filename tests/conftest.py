@@ -44,8 +44,8 @@ MOST_PROCESSES = 8
 #: Whether this process has others run the whole suite.
 SHARES_OUT = pytest.StashKey[bool]()
 
-#: Run by `test_interop` and `test_cuda_simulator`, each in a process of its own.
-collect_ignore_glob = ["interop/interop_with_*.py", "kernels/simulated_cuda.py"]
+#: Run by `test_interop`, `test_cuda_simulator` and `test_stand_in`, each in a process of its own.
+collect_ignore_glob = ["interop/interop_with_*.py", "kernels/simulated_cuda.py", "cuda/stand_in/*.py"]
 
 settings.register_profile(
     "deterministic",

@@ -296,8 +296,9 @@ class RelayoutPlan:
         FastIndexError, ArgumentTypeError
             As `relayout`.
         """
-        if stream is None and (threads is None or (type(threads) is int and threads > 0)):
-            if out is None and type(buffer) is np.ndarray:
+        host = type(buffer) is np.ndarray and stream is None
+        if host and (threads is None or (type(threads) is int and threads > 0)):
+            if out is None:
                 out = new_buffer(self.destination)
             one_call = self._one_call
             alone = one_call.is_small or threads == 1

@@ -192,10 +192,9 @@ def _from_interface(value: Any, interface: dict[str, Any]) -> DeviceArray:
     from fastindex.kernels.cuda import device as cuda
 
     library = _library(value)
-    dtype = np.dtype(interface["typestr"])
-    if dtype.kind == "V" and isinstance(getattr(value, "dtype", None), np.dtype):
-        # What the interface cannot name: a type of ml_dtypes.
-        dtype = value.dtype
+    # The interface cannot name the types of ml_dtypes: "<f1" is float8_e5m2 and several others.
+    own = getattr(value, "dtype", None)
+    dtype = own if isinstance(own, np.dtype) else np.dtype(interface["typestr"])
     shape = tuple(int(size) for size in interface["shape"])
     address, read_only = interface["data"]
     strides = interface.get("strides")
@@ -218,7 +217,12 @@ def _from_torch(value: Any) -> DeviceArray:
     stream = int(torch.cuda.current_stream(device).cuda_stream)
     strides = tuple(int(stride) * dtype.itemsize for stride in value.stride())
     shape = tuple(int(size) for size in value.shape)
-    return DeviceArray(int(value.data_ptr()), shape, strides, dtype, device, stream, "torch", False, value)
+    # A lazy conjugate or negative: what is in memory is not what the tensor says.
+    lazy = value.is_conj() or value.is_neg()
+    if lazy:
+        value = value.resolve_conj().resolve_neg()
+        strides = tuple(int(stride) * dtype.itemsize for stride in value.stride())
+    return DeviceArray(int(value.data_ptr()), shape, strides, dtype, device, stream, "torch", lazy, value)
 
 
 def _dtype_named(name: str) -> np.dtype[Any] | None:
@@ -326,7 +330,7 @@ def new_device_array(like: DeviceArray, shape: tuple[int, ...], dtype: Any, stre
         elif like.library == "cupy":
             array = _new_cupy(like.device, shape, dtype, stream)
         else:
-            array = _new_numba(shape, dtype)
+            array = _new_numba(shape, dtype, stream)
     except Exception as error:
         if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
             size = math.prod(shape) * dtype.itemsize
@@ -339,21 +343,44 @@ def new_device_array(like: DeviceArray, shape: tuple[int, ...], dtype: Any, stre
     return array, described
 
 
-def _new_numba(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def _new_numba(shape: tuple[int, ...], dtype: np.dtype[Any], stream: int) -> Any:
     from fastindex.kernels.cuda import device as cuda
 
-    return cuda.new_array(shape, dtype)
+    return cuda.new_array(shape, dtype, stream)
 
 
 def _new_cupy(device: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int) -> Any:
     cupy = sys.modules["cupy"]
     with cupy.cuda.Device(device):
         current = cupy.cuda.get_current_stream()
-        with current if current.ptr == stream else cupy.cuda.ExternalStream(stream):
+        with current if current.ptr == stream else _cupy_stream(cupy, stream):
             try:
                 return cupy.empty(shape, dtype)
             except (TypeError, ValueError):
                 return cupy.empty(shape, f"u{dtype.itemsize}")
+
+
+class _Stream:
+    """A stream by its handle, as libraries take it from each other."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+def _cupy_stream(cupy: Any, handle: int) -> Any:
+    if handle == 0:
+        return cupy.cuda.Stream.null
+    # CuPy 14 warns of ExternalStream; before, there is nothing else.
+    make = getattr(cupy.cuda.Stream, "from_external", None)
+    return cupy.cuda.ExternalStream(handle) if make is None else make(_Stream(handle))
+
+
+def _torch_stream(torch: Any, handle: int, device: int) -> Any:
+    # `ExternalStream(0)` would be a new stream of torch's pool, not the default stream (pytorch #182960).
+    return torch.cuda.get_stream_from_external(handle, device) if handle else torch.cuda.default_stream(device)
 
 
 def _new_torch(device: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int) -> Any:
@@ -363,7 +390,7 @@ def _new_torch(device: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream
     if not isinstance(found, torch.dtype) or found.itemsize != dtype.itemsize or _is_shell(dtype):
         found = bits[dtype.itemsize]
     current = torch.cuda.current_stream(device)
-    on = current if current.cuda_stream == stream else torch.cuda.ExternalStream(stream, device=device)
+    on = current if current.cuda_stream == stream else _torch_stream(torch, stream, device)
     with torch.cuda.device(device), torch.cuda.stream(on):
         return torch.empty(shape, dtype=found, device=f"cuda:{device}")
 
@@ -374,6 +401,21 @@ def _is_shell(dtype: np.dtype[Any]) -> bool:
 
 
 # Streams
+
+
+def kept_by_library(array: DeviceArray, handle: int) -> bool:
+    """Have the library of an array keep its memory until the work so far on a stream is done; whether it does.
+
+    Libraries reuse freed memory in the order of the stream that it was allocated on. JAX has streams of its own.
+    """
+    if array.library in _BY_DLPACK:
+        return False
+    if array.stream == handle:
+        return True
+    if array.library == "torch":
+        array.owner.record_stream(_torch_stream(sys.modules["torch"], handle, array.device))
+        return True
+    return False
 
 
 def stream_handle(stream: Any, arrays: tuple[DeviceArray, ...]) -> int:

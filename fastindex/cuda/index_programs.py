@@ -11,7 +11,7 @@ import numpy as np
 
 from fastindex.cpu.index_programs import Offender, OffenderFoundError
 from fastindex.cuda.arrays import DeviceArray
-from fastindex.cuda.queues import Flags, Queue, Tables, ranges_of, watched
+from fastindex.cuda.queues import Flags, Queue, Tables, watched
 from fastindex.errors import FastIndexError
 from fastindex.kernels.cuda import device as cuda
 from fastindex.kernels.cuda.index_kernel import COUNTED, NOWHERE, InputForm, KernelForm, blocks, index_kernel
@@ -68,19 +68,21 @@ def run(
     numbers = _numbers(program)
     axes = _axes(operands, shape) if strided else ()
     key = (form, axes)
-    flag = _flags.take(queue)
-    address, nbytes = program.derived(_tables).place(key, np.array([*numbers, *axes], np.int64), queue)
+    table = program.derived(_tables).place(key, np.array([*numbers, *axes], np.int64), queue)
     arrays = [o for o in operands if isinstance(o, DeviceArray)]
     addresses = [o.address if isinstance(o, DeviceArray) else o.start for o in operands]
-    flag_address = cuda.address_of(flag)
-    with watched((address, nbytes), (flag_address, 8), *ranges_of(*arrays)):
-        index_kernel(form).launch(blocks(count), queue.stream, address, count, flag_address, *addresses)
-    if "raise" in modes or (program.checks and not mark):
-        first = _flags.read(flag, queue)
-        if first != NOWHERE:
-            raise OffenderFoundError(_first_offender(program, inputs, shape, modes, first, queue))
-    else:
-        _flags.give_back(flag, queue)
+    kernel = index_kernel(form)
+    if not ("raise" in modes or (program.checks and not mark)):
+        with watched((table.address, table.nbytes), *arrays):
+            queue.launch(kernel, blocks(count), table.address, count, 0, *addresses)
+        return
+    flag = _flags.take(queue)
+    place = cuda.address_of(flag)
+    with watched((table.address, table.nbytes), (place, 8), *arrays):
+        queue.launch(kernel, blocks(count), table.address, count, place, *addresses)
+    first = _flags.read(flag, queue)
+    if first != NOWHERE:
+        raise OffenderFoundError(_first_offender(program, inputs, shape, modes, first, queue))
 
 
 def gather(
@@ -92,12 +94,11 @@ def gather(
         return
     quotients, outputs, checks = forms_of(program)
     form = KernelForm((InputForm(64),), quotients, outputs, checks, gathered=width)
-    address, nbytes = program.derived(_tables).place(form, np.array(_numbers(program), np.int64), queue)
+    table = program.derived(_tables).place(form, np.array(_numbers(program), np.int64), queue)
     low, high = unit_of(pattern, 16)
-    with watched((address, nbytes), *ranges_of(source, target)):
-        index_kernel(form).launch(
-            blocks(count), queue.stream, address, count, 0, target.address, source.address, low, high
-        )
+    with watched((table.address, table.nbytes), source, target):
+        sides = target.address, source.address
+        queue.launch(index_kernel(form), blocks(count), table.address, count, 0, *sides, low, high)
 
 
 def unit_of(pattern: bytes, size: int) -> tuple[int, int]:
@@ -205,6 +206,6 @@ def _offender(
         if isinstance(given, Counted):
             values.append(given.start + offset)
         else:
-            raw = cuda.downloaded(given.address + offset, given.dtype.itemsize, queue.stream)
+            raw = cuda.downloaded(given.address + offset, given.dtype.itemsize, queue.handle)
             values.append(int(raw.view(given.dtype)[0]))
     return Offender(position, number, tuple(values))

@@ -19,10 +19,11 @@ from fastindex.cuda.arrays import (
     require_writable,
 )
 from fastindex.cuda.index_programs import gather, unit_of
-from fastindex.cuda.queues import Queue, Tables, queue_for, ranges_of, watched
+from fastindex.cuda.queues import Queue, Tables, queue_for, watched
 from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.copies import bits_kernel, copy_kernel, fill_kernel, weave_kernel
-from fastindex.kernels.cuda.device import THREADS, Kernel
+from fastindex.kernels.cuda.device import THREADS
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, staged_kernel, transpose_kernel
 from fastindex.lowering.cuda_launches import (
     MOST_LAUNCHES,
@@ -236,10 +237,10 @@ class Movement:
         started, numbers = plan
         if not started:
             return
-        table, nbytes = self._tables.place(alignment, numbers, queue)
-        with watched((table, nbytes), *ranges_of(source, target)):
+        table = self._tables.place(alignment, numbers, queue)
+        with watched((table.address, table.nbytes), source, target):
             for one in started:
-                _start(one, source.address, target.address, table, pattern, queue)
+                _start(one, source.address, target.address, table.address, pattern, queue)
 
     def _planned(self, alignment: int) -> tuple[tuple[_Started, ...], NDArray[np.int64]] | None:
         """Give the launches and their tables, or None where every slot is looked up."""
@@ -324,10 +325,10 @@ def _start(started: _Started, source: int, target: int, table: int, pattern: byt
     target += launch.destination_start
     if launch.kernel == "fill":
         low, high = unit_of(pattern[launch.step :] + pattern[: launch.step], VECTOR_BYTES)
-        started.kernel.launch(started.blocks, queue.stream, target, low, high, table, *started.others)
+        queue.launch(started.kernel, started.blocks, target, low, high, table, *started.others)
     else:
         source += launch.source_start
-        started.kernel.launch(started.blocks, queue.stream, target, source, table, *started.others)
+        queue.launch(started.kernel, started.blocks, target, source, table, *started.others)
 
 
 # Slots that are no plain values
@@ -367,9 +368,9 @@ def _to_slots(
 
 
 def _run_bits(bits: int, expand: bool, source: DeviceArray, target: DeviceArray, count: int, queue: Queue) -> None:
-    with watched(*ranges_of(source, target)):
+    with watched(source, target):
         blocks = -(-count // (8 * THREADS))
-        bits_kernel(bits, expand).launch(blocks, queue.stream, target.address, source.address, count)
+        queue.launch(bits_kernel(bits, expand), blocks, target.address, source.address, count)
 
 
 @lru_cache(maxsize=64)

@@ -1,18 +1,19 @@
-"""Starting kernels on a stream: the device, the streams that inputs are ready on, tables that stay in GPU memory."""
+"""Starting kernels on a stream: the device, what a call waits for and keeps alive, tables that stay in GPU memory."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.cuda.arrays import DeviceArray, require_one_device, stream_handle
+from fastindex.cuda.arrays import DeviceArray, kept_by_library, require_one_device, stream_handle
 from fastindex.kernels.cuda import device as cuda
+from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.memory import simulated_memory
 
 _MOST_TABLES = 64
@@ -28,17 +29,28 @@ class Queue:
     handle : int
         Of the stream.
     stream : object
-        Numba's stream.
+        The stream, as cuda.core launches on it.
+    captured : bool
+        Whether the work goes into a CUDA graph, which may run again at any time.
     """
 
     device: int
     handle: int
-    stream: Any
+    captured: bool = False
+    stream: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stream", cuda.core_stream(self.handle))
+
+    def launch(self, kernel: Kernel, blocks: int, *arguments: int) -> None:
+        kernel.launch(blocks, self.device, self.stream, *arguments)
 
 
 @contextmanager
 def queue_for(stream: Any, arrays: tuple[DeviceArray, ...]) -> Iterator[Queue]:
-    """Make the device of `arrays` current, and let its stream wait for those that they are ready on.
+    """Make the device of `arrays` current, and let the stream wait for those that they are ready on.
+
+    What the arrays hold stays alive until the work of the ``with`` block is done.
 
     Raises
     ------
@@ -48,46 +60,88 @@ def queue_for(stream: Any, arrays: tuple[DeviceArray, ...]) -> Iterator[Queue]:
     device = require_one_device(arrays)
     handle = stream_handle(stream, arrays)
     with cuda.on_device(device):
-        found = cuda.stream_of(handle)
         for other in {array.stream for array in arrays} - {handle}:
-            cuda.order(cuda.stream_of(other), found)
-        yield Queue(device, handle, found)
+            cuda.order(other, handle)
+        queue = Queue(device, handle, cuda.is_capturing(handle))
+        try:
+            yield queue
+        finally:
+            _held.hold([array for array in arrays if not kept_by_library(array, handle)], queue)
+
+
+class _Held:
+    """What work on the GPU still needs: let go once its event has happened, never where a graph holds it."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Any, Any]] = []
+        self._captured: list[Any] = []
+        self._lock = threading.Lock()
+
+    def hold(self, owners: Any, queue: Queue) -> None:
+        if self._waiting:
+            self._let_go()
+        if not owners:
+            return
+        with self._lock:
+            if queue.captured:
+                self._captured.append(owners)
+            elif not cuda.SIMULATED:
+                self._waiting.append((cuda.record(queue.handle), owners))
+
+    def _let_go(self) -> None:
+        with self._lock:
+            self._waiting = [entry for entry in self._waiting if not cuda.has_happened(entry[0])]
+
+
+_held = _Held()
 
 
 def ranges_of(*arrays: DeviceArray) -> tuple[tuple[int, int], ...]:
-    """Give the memory of arrays as (address, bytes), for the simulator to watch."""
+    """Return the memory of arrays as (address, bytes)."""
     return tuple((array.extent[0], array.extent[1] - array.extent[0]) for array in arrays)
 
 
-@contextmanager
-def watched(*ranges: tuple[int, int]) -> Iterator[None]:
-    """In the simulator, let kernels touch these (address, bytes) only."""
-    if cuda.SIMULATED:
-        with simulated_memory(*ranges):
-            yield
-    else:
-        yield
+def watched(*memory: DeviceArray | tuple[int, int]) -> AbstractContextManager[None]:
+    """In the simulator, let kernels touch these arrays and (address, bytes) only; costs nothing elsewhere."""
+    if not cuda.SIMULATED:
+        return nullcontext()
+    return simulated_memory(*(one if isinstance(one, tuple) else ranges_of(one)[0] for one in memory))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Numbers in GPU memory; whoever launches a kernel that reads them holds this until it is launched."""
+
+    address: int
+    nbytes: int
+    memory: Any
 
 
 class Tables:
     """Tables of numbers in the memory of each device, uploaded once. The latest of each kind stay."""
 
     def __init__(self) -> None:
-        self._kept: dict[Any, tuple[int, int, Any]] = {}
+        self._kept: dict[Any, Table] = {}
         self._lock = threading.Lock()
 
-    def place(self, key: Any, numbers: NDArray[np.int64], queue: Queue) -> tuple[int, int]:
-        """Give the address and the bytes of a table; `key` and the device say whether it is there already."""
+    def place(self, key: Any, numbers: NDArray[np.int64], queue: Queue) -> Table:
+        """Return a table; `key` and the device say whether it is there already.
+
+        A table is freed with the last reference, and CUDA's way to free memory waits for the GPU. A CUDA graph holds
+        no reference, so what goes into one is kept for good.
+        """
         full_key = (queue.device, key)
         found = self._kept.get(full_key)
         if found is None:
-            array = cuda.uploaded(numbers, queue.stream)
-            found = cuda.address_of(array), numbers.nbytes, array
+            array = cuda.uploaded(numbers, queue.handle)
+            found = Table(cuda.address_of(array), numbers.nbytes, array)
             with self._lock:
                 if len(self._kept) >= _MOST_TABLES:
                     self._kept.pop(next(iter(self._kept)))
                 self._kept[full_key] = found
-        return found[0], found[1]
+        if queue.captured:
+            _held.hold([found], queue)
+        return found
 
 
 class Flags:
@@ -103,13 +157,13 @@ class Flags:
             free = self._free.setdefault(queue.device, [])
             if free:
                 return free.pop()
-        return cuda.uploaded(self._start, queue.stream)
+        return cuda.uploaded(self._start, queue.handle)
 
     def read(self, flag: Any, queue: Queue) -> int:
-        """Wait for the stream, and give the number; the flag can be taken again."""
-        number = int(cuda.downloaded(cuda.address_of(flag), 8, queue.stream).view(np.int64)[0])
+        """Wait for the stream, and return the number; the flag can be taken again."""
+        number = int(cuda.downloaded(cuda.address_of(flag), 8, queue.handle).view(np.int64)[0])
         if number != self._start[0]:
-            flag = cuda.uploaded(self._start, queue.stream)
+            flag = cuda.uploaded(self._start, queue.handle)
         self.give_back(flag, queue)
         return number
 

@@ -90,8 +90,8 @@ def _relayout_whole(
     if len(slots):
         there.copy_to_device(slots)
     described = as_device_array(there, "the buffer"), as_device_array(back, "the result")
-    move_slots(*described, source, destination, pattern, Queue(cuda.current_device(), 0, cuda.stream_of(0)))
-    target[:] = cuda.downloaded(described[1].address, len(target), cuda.stream_of(0))
+    move_slots(*described, source, destination, pattern, Queue(cuda.current_device(), 0))
+    target[:] = cuda.downloaded(described[1].address, len(target))
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ class _Pipeline:
         _on_host(chunk.gather, width).run(there, address_of(slot.pinned_in), bytes(width), None)
         slot.device_in[:nbytes].copy_to_device(slot.pinned_in[:nbytes], stream=slot.stream)
         sides = (_part(slot.device_in, nbytes), _part(slot.device_out, nbytes))
-        queue = Queue(cuda.current_device(), 0, slot.stream)
+        queue = Queue(cuda.current_device(), cuda.stream_handle(slot.stream))
         _on_gpu(chunk.move, width).run(*sides, bytes(width), queue)
         slot.device_out[:nbytes].copy_to_host(slot.pinned_out[:nbytes], stream=slot.stream)
         slot.chunk = chunk

@@ -72,7 +72,7 @@ def kernel_signatures() -> dict[str, list[tuple[types.Type, ...]]]:
 
 
 @lru_cache(maxsize=1)
-def _digest_of_sources() -> str:
+def digest_of_sources() -> str:
     """Return a digest of all kernels, and of the tables that they and the plans agree on."""
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
@@ -127,7 +127,7 @@ class _Kept(FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp(), _digest_of_sources()
+        stamp = self._impl.locator.get_source_stamp(), digest_of_sources()
         self._cache_file: _FileEach = _FileEach(self._cache_path, self._impl.filename_base, stamp)
 
     def holds(self, sig: Any, target_context: Any) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -18,6 +21,7 @@ from fastindex.cuda.arrays import (
     dlpack_dtype,
     dlpack_tensor,
     is_cuda_array,
+    kept_by_library,
     new_device_array,
     on_gpu,
     require_one_device,
@@ -192,6 +196,155 @@ def test_no_stream() -> None:
         stream_handle("default", (described(),))
 
 
+# Other libraries, by objects that look like theirs
+
+
+class TorchTensor:
+    """A tensor of four floats at 4096, on device 0, whose library works on stream 5."""
+
+    __module__ = "torch"
+    dtype, device, is_cuda = "torch.float32", SimpleNamespace(index=0), True
+
+    def __init__(self, conjugate: bool = False, address: int = 4096) -> None:
+        self._conjugate, self._address = conjugate, address
+        self.uses: list[int] = []
+
+    shape = (4,)
+
+    def stride(self) -> tuple[int, ...]:
+        return (1,)
+
+    def data_ptr(self) -> int:
+        return self._address
+
+    def is_conj(self) -> bool:
+        return self._conjugate
+
+    def is_neg(self) -> bool:
+        return False
+
+    def resolve_conj(self) -> TorchTensor:
+        return TorchTensor(address=8192)
+
+    def resolve_neg(self) -> TorchTensor:
+        return self
+
+    def record_stream(self, stream: int) -> None:
+        self.uses.append(stream)
+
+
+class _Entered(int):
+    """A stream that is its handle, and can be entered."""
+
+    cuda_stream = ptr = property(int)
+
+    def __enter__(self) -> None:
+        current.append(int(self))
+
+    def __exit__(self, *rest: object) -> None:
+        current.pop()
+
+
+current = [5]
+
+
+def _refused(*arguments: object, **options: object) -> None:
+    raise AssertionError("makes a stream of its own")
+
+
+def torch_module() -> SimpleNamespace:
+    dtypes = {name: type("dtype", (), {"itemsize": size}) for name, size in (("uint8", 1), ("float32", 4))}
+    return SimpleNamespace(
+        **dtypes,
+        int16=None,
+        int32=None,
+        int64=None,
+        dtype=type,
+        empty=lambda shape, dtype, device: TorchTensor(address=current[-1]),
+        cuda=SimpleNamespace(
+            current_stream=lambda device: _Entered(5),
+            default_stream=lambda device: _Entered(0),
+            get_stream_from_external=lambda handle, device: _Entered(handle),
+            ExternalStream=_refused,
+            device=lambda number: nullcontext(),
+            stream=lambda stream: stream,
+        ),
+    )
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    pytest.importorskip("numba")
+    from fastindex.kernels.cuda import device
+
+    module = torch_module()
+    monkeypatch.setitem(sys.modules, "torch", module)
+    monkeypatch.setattr(device, "why_unavailable", lambda: None)
+    return module
+
+
+def test_a_tensor(torch: SimpleNamespace) -> None:
+    found = as_device_array(TorchTensor(), "x")
+    assert (found.address, found.stream, found.library, found.dtype) == (4096, 5, "torch", np.float32)
+    assert not found.read_only
+
+
+def test_a_lazy_conjugate_is_resolved_and_never_written(torch: SimpleNamespace) -> None:
+    """What a conjugate holds in memory is not what it says."""
+    found = as_device_array(TorchTensor(conjugate=True), "x")
+    assert found.address == 8192
+    assert found.read_only
+
+
+@pytest.mark.parametrize("handle", [0, 5, 7])
+def test_tensors_are_made_on_the_stream_of_the_call(torch: SimpleNamespace, handle: int) -> None:
+    array, _ = new_device_array(as_device_array(TorchTensor(), "x"), (4,), np.float32, handle)
+    assert array.data_ptr() == handle
+
+
+def test_a_tensor_used_on_another_stream_is_told_so(torch: SimpleNamespace) -> None:
+    tensor = TorchTensor()
+    found = as_device_array(tensor, "x")
+    assert kept_by_library(found, 5)
+    assert tensor.uses == []
+    assert kept_by_library(found, 7)
+    assert kept_by_library(found, 0)
+    assert tensor.uses == [7, 0]
+
+
+def test_what_a_library_does_not_keep() -> None:
+    assert kept_by_library(described(stream=3, library="cupy"), 3)
+    assert not kept_by_library(described(stream=3, library="cupy"), 4)
+    assert not kept_by_library(described(stream=0, library="jaxlib"), 0)
+
+
+@pytest.mark.parametrize("handle", [0, 5, 7])
+@pytest.mark.parametrize("version", [13, 14])
+def test_cupy_arrays_are_made_on_the_stream_of_the_call(
+    monkeypatch: pytest.MonkeyPatch, version: int, handle: int
+) -> None:
+    class Stream:
+        null = _Entered(0)
+
+        if version > 13:
+
+            @staticmethod
+            def from_external(stream: Any) -> Any:
+                return _Entered(stream.__cuda_stream__()[1])
+
+    module = SimpleNamespace(
+        empty=lambda shape, dtype: current[-1],
+        cuda=SimpleNamespace(
+            Device=lambda number: nullcontext(),
+            get_current_stream=lambda: _Entered(5),
+            Stream=Stream,
+            ExternalStream=_refused if version > 13 else _Entered,
+        ),
+    )
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    assert cuda_arrays._new_cupy(0, (4,), np.dtype(np.float32), handle) == handle
+
+
 # Without a GPU
 
 
@@ -211,7 +364,7 @@ def test_without_a_gpu_a_call_says_why() -> None:
 
 
 def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(shape: Any, dtype: Any) -> Any:
+    def full(shape: Any, dtype: Any, stream: int) -> Any:
         raise MemoryError
 
     monkeypatch.setattr(cuda_arrays, "_new_numba", full)

@@ -20,7 +20,7 @@ Shape = fi.Shape
 def to_gpu(array: Any) -> Any:
     """A Numba device array; of the bits where CUDA has no such type."""
     array = np.frombuffer(array, np.uint8) if isinstance(array, bytes) else np.asarray(array)
-    if array.dtype.kind == "V":
+    if array.dtype.isbuiltin != 1:
         array = array.view(f"u{array.dtype.itemsize}")
     return cuda.to_device(np.ascontiguousarray(array).reshape(array.shape))
 

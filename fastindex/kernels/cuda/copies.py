@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.kernels.cuda.device import THREADS, Kernel, cuda, device_function
+from fastindex.kernels.cuda.compilation import Kernel
+from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.loops import four_places, places
 from fastindex.kernels.cuda.memory import LOAD, STORE
 from fastindex.kernels.cuda.registers import high_halves, low_halves, pair, turned_bytes, words
@@ -41,7 +42,7 @@ def copy_kernel(width: int) -> Kernel:
         if n3 < count:
             store(destination + d3, v3)
 
-    return Kernel(copy_units, "iiiii")
+    return Kernel(copy_units, "iiiii", f"copy {width}")
 
 
 @cache
@@ -72,7 +73,7 @@ def fill_kernel(width: int) -> Kernel:
                 store(destination + place, value)
             n += THREADS
 
-    return Kernel(fill_units, "iuuiii")
+    return Kernel(fill_units, "iuuiii", f"fill {width}")
 
 
 @cache
@@ -149,7 +150,7 @@ def weave_kernel(width: int, apart: bool) -> Kernel:
             store(destination + d + 3 * step, pair(a3, b3, c3, d3))
 
     chosen = {(2, False): weave_halves, (2, True): part_halves, (1, False): weave_bytes, (1, True): part_bytes}
-    return Kernel(chosen[width, apart], "iiiiii")
+    return Kernel(chosen[width, apart], "iiiiii", f"{'part' if apart else 'weave'} {width}")
 
 
 @cache
@@ -195,4 +196,4 @@ def bits_kernel(bits: int, expand: bool) -> Kernel:
                     byte = np.uint32(byte | (value << np.uint32((i - first) * bits)))
                 store_byte(destination + first // per_byte, byte)
 
-    return Kernel(expand_bits if expand else compress_bits, "iii")
+    return Kernel(expand_bits if expand else compress_bits, "iii", f"{'expand' if expand else 'compress'} {bits}")

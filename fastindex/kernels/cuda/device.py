@@ -7,52 +7,75 @@ which runs kernels as Python, thread by thread.
 from __future__ import annotations
 
 import ctypes
-import threading
-import warnings
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+
+# numba-cuda up to 0.30.4 overloads a function that NumPy 2.5 removed; nobody calls it.
+if not hasattr(np, "row_stack"):
+    np.vstack = np.vstack  # type: ignore[attr-defined, unused-ignore]
+
 from numba import cuda, types
 from numba.core import config
-from numpy.typing import NDArray
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-__all__ = [
-    "SIMULATED",
-    "THREADS",
-    "Kernel",
-    "cuda",
-    "device_function",
-    "intrinsic",
-]
+__all__ = ["SIMULATED", "THREADS", "cuda", "device_function", "intrinsic"]
 
 #: Whether kernels run in Numba's simulator, on host memory.
 SIMULATED = bool(config.ENABLE_CUDASIM)
 
-#: Threads of a block. The simulator starts as many Python threads, so it gets one warp.
-THREADS = 32 if SIMULATED else 256
+#: Threads of a block. The simulator starts as many Python threads, so it gets one warp unless it is told otherwise.
+THREADS = int(os.environ.get("FASTINDEX_SIMULATED_THREADS", "32")) if SIMULATED else 256
 
 #: The CUDA status for an allocation that does not fit.
 _OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
+#: What compiles kernels, and the package that holds it.
+_COMPILERS = {"nvvm": "nvidia-nvvm", "nvrtc": "nvidia-cuda-nvrtc"}
 
 _available = False
 
 
 def why_unavailable() -> str | None:
-    """Give the reason why no kernel can run here, or None where one can."""
+    """Return the reason why no kernel can run here, or None where one can."""
     global _available
     if SIMULATED or _available:
         return None
     if getattr(cuda, "implementation", "Built-in") != "NVIDIA":
         return "numba-cuda is not installed; pip install 'fastindex[cuda]' (or [cuda12] for CUDA 12)"
+    from numba.cuda.cudadrv.driver import driver
+
+    try:
+        if not driver.is_available:
+            return "numba-cuda finds no CUDA driver or no GPU: does `nvidia-smi` list one?"
+    except Exception as error:  # CudaSupportError, and whatever a broken driver raises
+        return f"the CUDA driver does not start: {error}"
+    missing = _missing_compiler()
+    if missing is not None:
+        return missing
     if not cuda.is_available():
-        return "numba-cuda finds no CUDA driver or no GPU: does `nvidia-smi` list one?"
+        return "numba-cuda finds a driver but says that CUDA cannot be used; `numba -s` tells more"
     _available = True
+    return None
+
+
+def _missing_compiler() -> str | None:
+    from cuda import pathfinder  # type: ignore[import-not-found, unused-ignore]
+
+    for name, package in _COMPILERS.items():
+        try:
+            pathfinder.load_nvidia_dynamic_lib(name)
+        except Exception as error:  # DynamicLibNotFoundError, and whatever a damaged library raises
+            return (
+                f"lib{name}, which compiles kernels, is not found ({type(error).__name__}); "
+                f"pip install {package}, or set CUDA_HOME to a CUDA toolkit"
+            )
     return None
 
 
@@ -74,51 +97,45 @@ def intrinsic(function: Callable[..., Any]) -> Any:
     return make(function)
 
 
-class Kernel:
-    """A kernel of int64 and uint64 scalars: addresses and numbers. Compiled at its first launch, for its device.
-
-    Parameters
-    ----------
-    function : callable
-    arguments : str
-        A letter for each parameter: "i" for int64, "u" for uint64.
-    """
-
-    def __init__(self, function: Callable[..., Any], arguments: str) -> None:
-        self.function = function
-        self.signature = types.void(*({"i": types.int64, "u": types.uint64}[letter] for letter in arguments))
-        self._dispatcher: Any = None
-        self._lock = threading.Lock()
-        self._configured = lru_cache(maxsize=128)(self._configure)
-
-    def launch(self, blocks: int, stream: Any, *arguments: int) -> None:
-        """Start `blocks` blocks of `THREADS` threads, and do not wait for them."""
-        if SIMULATED:
-            self._configure(blocks, stream)(*arguments)
-        else:
-            self._configured(blocks, stream)(*arguments)
-
-    def _configure(self, blocks: int, stream: Any) -> Any:
-        with self._lock, warnings.catch_warnings():
-            # A small array makes a small grid, and no warning of Numba's can make it larger.
-            warnings.simplefilter("ignore")
-            if self._dispatcher is None:
-                self._dispatcher = cuda.jit(self.signature)(self.function)
-            return self._dispatcher[blocks, THREADS, stream]
+def signature_of(arguments: str) -> Any:
+    """Return Numba's signature of a kernel: a letter for each parameter, "i" for int64, "u" for uint64."""
+    return types.void(*({"i": types.int64, "u": types.uint64}[letter] for letter in arguments))
 
 
-# Memory, streams and events
+def ptx_of(function: Callable[..., Any], signature: Any, capability: tuple[int, int]) -> str:
+    """Return a kernel as PTX, for the device of the current context or one like it."""
+    return cuda.compile_ptx(function, signature, cc=capability, device=False)[0]  # type: ignore[no-any-return]
+
+
+@contextmanager
+def absent_device(capability: tuple[int, int]) -> Iterator[None]:
+    """Let kernels be compiled for a GPU that is not here."""
+    # Numba asks the driver for the device when a kernel calls a function, and uses nothing but its capability.
+    from numba.cuda import dispatcher
+
+    class Absent:
+        compute_capability = capability
+
+    before = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: Absent
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = before
+
+
+# Memory
 
 
 def address_of(array: Any) -> int:
-    """Give the address of a Numba device array."""
+    """Return the address of a Numba device array."""
     if SIMULATED:
         return int(array._ary.ctypes.data)
-    return int(array.__cuda_array_interface__["data"][0])
+    return int(array.device_ctypes_pointer.value or 0)
 
 
-def new_array(shape: int | tuple[int, ...], dtype: Any) -> Any:
-    """Give an uninitialised Numba device array.
+def new_array(shape: int | tuple[int, ...], dtype: Any, handle: int = 0) -> Any:
+    """Return an uninitialised Numba device array, whose contents will be ready on the stream with this handle.
 
     Raises
     ------
@@ -126,11 +143,11 @@ def new_array(shape: int | tuple[int, ...], dtype: Any) -> Any:
         It does not fit.
     """
     with out_of_memory_as_memory_error():
-        return cuda.device_array(shape, dtype)
+        return cuda.device_array(shape, dtype, stream=stream_of(handle))
 
 
 def new_pinned_bytes(size: int) -> NDArray[np.uint8]:
-    """Give host memory that the GPU copies to and from at full speed.
+    """Return host memory that the GPU copies to and from at full speed.
 
     Raises
     ------
@@ -154,36 +171,56 @@ def out_of_memory_as_memory_error() -> Iterator[None]:
         raise
 
 
-def uploaded(array: NDArray[Any], stream: Any) -> Any:
-    """Give a copy on the current device; the call returns when it is there."""
+def uploaded(array: NDArray[Any], handle: int = 0) -> Any:
+    """Return a copy on the current device; it is there when the call returns."""
+    stream = stream_of(handle)
     copy = cuda.to_device(np.ascontiguousarray(array), stream=stream)
     synchronize(stream)
     return copy
 
 
-def downloaded(address: int, size: int, stream: Any) -> NDArray[np.uint8]:
-    """Give `size` bytes of device memory on the host, after all work on `stream` is done."""
+def downloaded(address: int, size: int, handle: int = 0) -> NDArray[np.uint8]:
+    """Return `size` bytes of device memory on the host, after all work on a stream is done."""
     host = np.empty(size, np.uint8)
-    if size:
-        view_of(address, size).copy_to_host(host, stream=stream)
-        synchronize(stream)
+    if SIMULATED:
+        ctypes.memmove(host.ctypes.data, address, size)
+    elif size:
+        driver = _driver()
+        _check(driver.cuMemcpyDtoHAsync(host.ctypes.data, address, size, handle))
+        _check(driver.cuStreamSynchronize(handle))
     return host
 
 
-def view_of(address: int, size: int) -> Any:
-    """Give a Numba device array over `size` bytes at an address; the caller keeps the memory alive."""
-    if SIMULATED:
-        from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+@lru_cache(maxsize=1)
+def _driver() -> Any:
+    from cuda.bindings import driver  # type: ignore[import-not-found, unused-ignore]
 
-        return FakeCUDAArray(np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)))
-    interface = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
-    return cuda.from_cuda_array_interface(interface, sync=False)
+    return driver
+
+
+def _check(result: tuple[Any, ...]) -> None:
+    status = result[0]
+    if int(status):
+        raise RuntimeError(f"the CUDA driver reports {status.name}; an earlier kernel or copy may be the cause")
+
+
+# Streams
 
 
 @lru_cache(maxsize=256)
 def stream_of(handle: int) -> Any:
-    """Give Numba's stream for a CUDA stream handle; 0 is the default stream."""
+    """Return Numba's stream for a CUDA stream handle; 0 is the default stream."""
     return 0 if SIMULATED or handle == 0 else cuda.external_stream(handle)
+
+
+@lru_cache(maxsize=256)
+def core_stream(handle: int) -> Any:
+    """Return cuda.core's stream for a CUDA stream handle, for launches."""
+    if SIMULATED:
+        return None
+    from cuda.core import LEGACY_DEFAULT_STREAM, Stream  # type: ignore[import-not-found, unused-ignore]
+
+    return Stream.from_handle(handle) if handle else LEGACY_DEFAULT_STREAM
 
 
 def new_stream() -> Any:
@@ -191,76 +228,87 @@ def new_stream() -> Any:
 
 
 def stream_handle(stream: Any) -> int:
-    """Give the handle of one of Numba's own streams."""
-    if SIMULATED:
+    """Return the handle of one of Numba's own streams."""
+    if SIMULATED or isinstance(stream, int):
         return 0
     return int(stream)
 
 
 def synchronize(stream: Any) -> None:
     """Wait until all work on a stream is done."""
-    if stream == 0 or SIMULATED:
-        cuda.default_stream().synchronize() if not SIMULATED else cuda.synchronize()
+    if SIMULATED:
+        cuda.synchronize()
+    elif isinstance(stream, int):
+        cuda.default_stream().synchronize()
     else:
         stream.synchronize()
 
 
-def record(stream: Any) -> Any:
-    """Give an event that happens when the work so far on a stream is done."""
-    event = cuda.event(timing=False)
-    event.record(stream)
-    return event
+def record(handle: int) -> Any:
+    """Return an event that happens when the work so far on a stream is done."""
+    return None if SIMULATED else core_stream(handle).record()
 
 
-def order(before: Any, after: Any) -> None:
-    """Let what comes next on stream `after` wait, on the GPU, for what is on `before`."""
-    record(before).wait(after)
+def has_happened(event: Any) -> bool:
+    return event is None or bool(event.is_done)
+
+
+def order(before: int, after: int) -> None:
+    """Let what comes next on stream `after` wait, on the GPU, for what is on `before`; both are handles."""
+    if not SIMULATED:
+        core_stream(after).wait(core_stream(before))
+
+
+def is_capturing(handle: int) -> bool:
+    """Whether work on a stream goes into a CUDA graph. The default stream is never captured."""
+    if SIMULATED or handle == 0:
+        return False
+    status, found = _driver().cuStreamIsCapturing(handle)
+    return int(status) == 0 and int(found) != 0
+
+
+# Devices
 
 
 def current_device() -> int:
     return 0 if SIMULATED else int(cuda.current_context().device.id)
 
 
-def device_count() -> int:
-    return 1 if SIMULATED else len(cuda.gpus)
+def compute_capability(device: int) -> tuple[int, int]:
+    with on_device(device):
+        major, minor = cuda.get_current_device().compute_capability
+    return int(major), int(minor)
 
 
 @contextmanager
 def on_device(number: int) -> Iterator[None]:
     """Make a device the current one."""
-    if SIMULATED or number == current_device():
+    if SIMULATED or number == _driver_device():
         yield
     else:
         with cuda.gpus[number]:
             yield
 
 
+def _driver_device() -> int:
+    """Return the device of the current context, or -1; ten times cheaper than to ask Numba."""
+    status, device = _driver().cuCtxGetDevice()
+    return int(device) if int(status) == 0 else -1
+
+
 def device_of(address: int) -> int:
-    """Give the device that owns an address."""
+    """Return the device that owns an address."""
     if SIMULATED:
         return 0
-    from cuda.bindings import driver  # type: ignore[import-not-found, unused-ignore]
-
+    driver = _driver()
     attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     status, number = driver.cuPointerGetAttribute(attribute, address)
-    return int(number) if status == driver.CUresult.CUDA_SUCCESS else current_device()
-
-
-def free_bytes() -> int:
-    """Give how much memory of the current device is free."""
-    if SIMULATED:
-        return 1 << 30
-    return int(cuda.current_context().get_memory_info().free)
+    return int(number) if int(status) == 0 else current_device()
 
 
 def device_name() -> str:
-    """Give the name of the current device."""
+    """Return the name of the current device."""
     if SIMULATED:
         return "Numba's CUDA simulator"
     name = cuda.current_context().device.name
     return name.decode() if isinstance(name, bytes) else str(name)
-
-
-def is_array(value: Any) -> bool:
-    """Whether `value` is one of Numba's own device arrays."""
-    return bool(cuda.is_cuda_array(value)) or hasattr(value, "__cuda_ndarray__")

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from fastindex.kernels import element
-from fastindex.kernels.cuda.device import THREADS, Kernel, cuda, device_function
+from fastindex.kernels.cuda.compilation import Kernel
+from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64, load_integer, lower_to, store_int64
 
 #: Elements that a thread converts, a block apart.
@@ -255,7 +256,7 @@ def index_kernel(form: KernelForm) -> Kernel:
         arguments = "iiiiiuu"
     source = _Writer(form).source()
     exec(compile(source, "<fastindex index kernel>", "exec"), names)
-    return Kernel(names["convert"], arguments)
+    return Kernel(names["convert"], arguments, f"index {form}")
 
 
 def blocks(count: int) -> int:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.kernels.cuda.device import THREADS, Kernel, cuda, device_function
+from fastindex.kernels.cuda.compilation import Kernel
+from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.loops import LOOP_BYTES, MAGIC, SHIFT, SIZE, places, quotient
 from fastindex.kernels.cuda.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED, load_int64, shared_memory
 from fastindex.kernels.cuda.registers import high_halves, low_halves, turned_bytes, words
@@ -194,7 +195,7 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kernel:
                 value = load_granule(memory + column * pitch + swapped * 16)
                 store(destination + d + load_int64(column_places + 8 * column) + granule * 16, value)
 
-    return Kernel(transpose_tiles, "iiii")
+    return Kernel(transpose_tiles, "iiii", f"transpose {width} {tile_rows} {tile_columns}")
 
 
 @cache
@@ -223,7 +224,7 @@ def scalar_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Ke
                 value = load_cell(memory + column * pitch + row * cell)
                 store(destination + d + load_int64(column_places + 8 * column) + row * width, value)
 
-    return Kernel(transpose_elements, "iiii")
+    return Kernel(transpose_elements, "iiii", f"transpose elements {width} {tile_rows} {tile_columns}")
 
 
 @cache
@@ -302,4 +303,4 @@ def staged_kernel(width: int, apart: bool, vectors: bool, size: int) -> Kernel:
             for column in range(cuda.threadIdx.x * vector, columns, THREADS * vector):
                 store(start + column * width, gather(memory + (column * rows + row) * width, rows * width))
 
-    return Kernel(part_rows if apart else weave, "iiii")
+    return Kernel(part_rows if apart else weave, "iiii", f"{'unstage' if apart else 'stage'} {width} {vectors} {size}")

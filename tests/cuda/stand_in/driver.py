@@ -1,0 +1,46 @@
+"""Compiles the stand-in driver, and makes the environment of a process that loads it as ``libcuda.so.1``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def missing() -> str | None:
+    """Return what is needed and not there."""
+    packages = Path(sysconfig.get_path("purelib"))
+    wanted = {"numba-cuda": "numba_cuda", "nvidia-nvvm": "nvidia/cu13/**/libnvvm.so*"}
+    wanted |= {
+        "nvidia-cuda-nvrtc": "nvidia/cu13/**/libnvrtc.so*",
+        "nvidia-nvjitlink": "nvidia/cu13/**/libnvJitLink.so*",
+    }
+    absent = [name for name, pattern in wanted.items() if not any(packages.glob(pattern))]
+    if shutil.which("gcc") is None:
+        absent.append("gcc")
+    return f"not installed: {', '.join(absent)}; pip install -e '.[test-cuda]'" if absent else None
+
+
+def build(folder: Path) -> Path:
+    """Compile the driver into a folder for ``LD_LIBRARY_PATH``."""
+    library = folder / "libcuda.so.1"
+    command = ["gcc", "-w", "-O1", "-shared", "-fPIC", "-o", library, HERE / "libcuda.c", "-ldl", "-lpthread"]
+    subprocess.run(command, check=True, timeout=120)
+    (folder / "libcuda.so").symlink_to(library.name)
+    return folder
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a process that sees the driver in `folder`; what it is asked goes to ``log`` there."""
+    kept = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("LD_LIBRARY_PATH"))))
+    return {
+        **kept,
+        "LD_LIBRARY_PATH": path,
+        "STAND_IN_LOG": str(folder / "log"),
+        "NUMBA_CACHE_DIR": str(folder / "kept"),
+    }

@@ -1,0 +1,231 @@
+// A stand-in for libcuda.so.1 with two devices: memory is host memory, streams and events are numbers, a kernel does nothing.
+// What the tests ask about is written to the file that STAND_IN_LOG names, one line a call.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int R;
+enum { OK = 0, BAD_VALUE = 1, OUT_OF_MEMORY = 2, NO_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static __thread intptr_t stack[64];
+static __thread int depth;
+static uint64_t next_handle = 0x1000;
+static int capturing;
+
+static void say(const char *format, ...) {
+  static FILE *log;
+  const char *name = getenv("STAND_IN_LOG");
+  if (!name) return;
+  pthread_mutex_lock(&lock);
+  if (!log) log = fopen(name, "a");
+  va_list rest;
+  va_start(rest, format);
+  vfprintf(log, format, rest);
+  va_end(rest);
+  fputc('\n', log);
+  fflush(log);
+  pthread_mutex_unlock(&lock);
+}
+static void *fresh(void) { return (void *)(__atomic_add_fetch(&next_handle, 16, __ATOMIC_SEQ_CST)); }
+
+// Memory: each block knows its device and its size, so that a pointer can be asked about.
+typedef struct { uintptr_t at; size_t size; int device; } Block;
+static Block blocks[1 << 16];
+static int block_count;
+static int device_now(void) { return depth ? (int)(stack[depth - 1] & 0xff) - 1 : -1; }
+static Block *block_of(uintptr_t at) {
+  for (int i = block_count - 1; i >= 0; i--)
+    if (blocks[i].size && at >= blocks[i].at && at < blocks[i].at + blocks[i].size) return &blocks[i];
+  return 0;
+}
+
+R cuInit(unsigned f) { return OK; }
+R cuDriverGetVersion(int *v) { *v = 13000; return OK; }
+R cuDeviceGetCount(int *n) { *n = 2; return OK; }
+R cuDeviceGet(int *d, int n) { *d = n; return n < 2 ? OK : 101; }
+R cuDeviceGetName(char *s, int n, int d) { snprintf(s, n, "Stand-in %d", d); return OK; }
+R cuDeviceGetUuid(char *u, int d) { memset(u, 1 + d, 16); return OK; }
+R cuDeviceTotalMem(size_t *n, int d) { *n = (size_t)1 << 34; return OK; }
+R cuDeviceGetAttribute(int *v, int a, int d) {
+  switch (a) {
+  case 75: *v = 9; break;          // compute capability
+  case 76: *v = 0; break;
+  case 10: *v = 32; break;         // warp
+  case 1: case 2: *v = 1024; break;
+  case 5: *v = 2147483647; break;
+  case 16: *v = 132; break;
+  default: *v = 1;
+  }
+  return OK;
+}
+static R retain(void **c, int d) { *c = (void *)(intptr_t)(0x100 + d + 1); return OK; }
+R cuDevicePrimaryCtxRetain(void **c, int d) { return retain(c, d); }
+R cuDevicePrimaryCtxRelease(int d) { return OK; }
+R cuDevicePrimaryCtxReset(int d) { return OK; }
+R cuDevicePrimaryCtxGetState(int d, unsigned *f, int *a) { *f = 0; *a = 1; return OK; }
+R cuDevicePrimaryCtxSetFlags(int d, unsigned f) { return OK; }
+R cuCtxGetCurrent(void **c) { say("query"); *c = depth ? (void *)stack[depth - 1] : 0; return OK; }
+R cuCtxSetCurrent(void *c) { if (depth) stack[depth - 1] = (intptr_t)c; else stack[depth++] = (intptr_t)c; return OK; }
+R cuCtxPushCurrent(void *c) { stack[depth++] = (intptr_t)c; return OK; }
+R cuCtxPopCurrent(void **c) { if (!depth) return NO_CONTEXT; *c = (void *)stack[--depth]; return OK; }
+R cuCtxGetDevice(int *d) { if (!depth) return NO_CONTEXT; *d = device_now(); return OK; }
+R cuCtxGetDevice_v2(int *d, void *c) { *d = c ? (int)((intptr_t)c & 0xff) - 1 : device_now(); return OK; }
+R cuCtxSynchronize(void) { say("synchronize context"); return OK; }
+R cuCtxSynchronize_v2(void *c) { return cuCtxSynchronize(); }
+R cuCtxGetFlags(unsigned *f) { *f = 0; return OK; }
+R cuCtxGetApiVersion(void *c, unsigned *v) { *v = 3020; return OK; }
+
+R cuMemAlloc(uintptr_t *p, size_t n) {
+  if (n > ((size_t)1 << 34)) return OUT_OF_MEMORY;
+  void *memory = 0;
+  if (posix_memalign(&memory, 256, n ? n : 1)) return OUT_OF_MEMORY;
+  pthread_mutex_lock(&lock);
+  blocks[block_count++ & 0xffff] = (Block){(uintptr_t)memory, n ? n : 1, device_now()};
+  pthread_mutex_unlock(&lock);
+  *p = (uintptr_t)memory;
+  say("alloc %zu on %d", n, device_now());
+  return OK;
+}
+R cuMemFree(uintptr_t p) {
+  Block *found = block_of(p);
+  if (!found) return BAD_VALUE;
+  say("free %zu", found->size);
+  memset((void *)p, 0xdd, found->size);
+  found->size = 0;
+  free((void *)p);
+  return OK;
+}
+R cuMemAllocAsync(uintptr_t *p, size_t n, void *s) { return cuMemAlloc(p, n); }
+R cuMemAllocFromPoolAsync(uintptr_t *p, size_t n, void *pool, void *s) { return cuMemAlloc(p, n); }
+R cuMemFreeAsync(uintptr_t p, void *s) { return cuMemFree(p); }
+R cuMemGetInfo(size_t *f, size_t *t) { *f = *t = (size_t)1 << 34; return OK; }
+R cuMemGetAddressRange(uintptr_t *b, size_t *n, uintptr_t p) {
+  Block *found = block_of(p);
+  if (!found) return 1;
+  if (b) *b = found->at;
+  if (n) *n = found->size;
+  return OK;
+}
+R cuMemHostAlloc(void **p, size_t n, unsigned f) { *p = malloc(n ? n : 1); return OK; }
+R cuMemAllocHost(void **p, size_t n) { *p = malloc(n ? n : 1); return OK; }
+R cuMemFreeHost(void *p) { free(p); return OK; }
+R cuMemHostGetDevicePointer(uintptr_t *d, void *p, unsigned f) { *d = (uintptr_t)p; return OK; }
+R cuMemcpyHtoD(uintptr_t d, const void *s, size_t n) { memcpy((void *)d, s, n); return OK; }
+R cuMemcpyHtoDAsync(uintptr_t d, const void *s, size_t n, void *q) { say("copy in %zu stream %p", n, q); memcpy((void *)d, s, n); return OK; }
+R cuMemcpyDtoH(void *d, uintptr_t s, size_t n) { say("copy out %zu blocking", n); memcpy(d, (void *)s, n); return OK; }
+R cuMemcpyDtoHAsync(void *d, uintptr_t s, size_t n, void *q) { say("copy out %zu stream %p", n, q); memcpy(d, (void *)s, n); return OK; }
+R cuMemcpyDtoD(uintptr_t d, uintptr_t s, size_t n) { memcpy((void *)d, (void *)s, n); return OK; }
+R cuMemcpyDtoDAsync(uintptr_t d, uintptr_t s, size_t n, void *q) { memcpy((void *)d, (void *)s, n); return OK; }
+R cuMemcpy(uintptr_t d, uintptr_t s, size_t n) { memcpy((void *)d, (void *)s, n); return OK; }
+R cuMemcpyAsync(uintptr_t d, uintptr_t s, size_t n, void *q) { memcpy((void *)d, (void *)s, n); return OK; }
+R cuMemsetD8(uintptr_t d, unsigned char v, size_t n) { memset((void *)d, v, n); return OK; }
+R cuMemsetD8Async(uintptr_t d, unsigned char v, size_t n, void *q) { memset((void *)d, v, n); return OK; }
+R cuPointerGetAttribute(void *out, int a, uintptr_t p) {
+  Block *found = block_of(p);
+  if (!found) return BAD_VALUE;
+  switch (a) {
+  case 1: *(void **)out = (void *)(intptr_t)(0x100 + found->device + 1); break;
+  case 2: *(unsigned *)out = 2; break;
+  case 3: *(uintptr_t *)out = p; break;
+  case 9: *(int *)out = found->device; break;
+  default: *(int *)out = 0;
+  }
+  return OK;
+}
+R cuPointerGetAttributes(unsigned n, int *a, void **out, uintptr_t p) {
+  for (unsigned i = 0; i < n; i++)
+    if (!block_of(p)) {
+      if (a[i] == 2) *(unsigned *)out[i] = 0;
+      else if (a[i] == 9) *(int *)out[i] = -2;
+      else if (a[i] == 8) *(int *)out[i] = 0;
+      else *(uintptr_t *)out[i] = 0;
+    } else cuPointerGetAttribute(out[i], a[i], p);
+  return OK;
+}
+R cuDeviceGetDefaultMemPool(void **p, int d) { *p = fresh(); return OK; }
+R cuDeviceGetMemPool(void **p, int d) { *p = fresh(); return OK; }
+R cuMemPoolSetAttribute(void *p, int a, void *v) { return OK; }
+R cuMemPoolGetAttribute(void *p, int a, void *v) { *(uint64_t *)v = 0; return OK; }
+
+R cuStreamCreate(void **s, unsigned f) { *s = fresh(); return OK; }
+R cuStreamCreateWithPriority(void **s, unsigned f, int p) { *s = fresh(); return OK; }
+R cuStreamDestroy(void *s) { return OK; }
+R cuStreamSynchronize(void *s) { say("synchronize stream %p", s); return OK; }
+R cuStreamQuery(void *s) { return OK; }
+R cuStreamWaitEvent(void *s, void *e, unsigned f) { say("wait %p for %p", s, e); return OK; }
+R cuStreamGetCtx(void *s, void **c) { *c = depth ? (void *)stack[depth - 1] : 0; return OK; }
+R cuStreamGetFlags(void *s, unsigned *f) { *f = 1; return OK; }
+R cuStreamGetPriority(void *s, int *p) { *p = 0; return OK; }
+R cuStreamGetDevice(void *s, int *d) { *d = device_now(); return OK; }
+R cuStreamGetId(void *s, unsigned long long *i) { *i = (uintptr_t)s; return OK; }
+R cuStreamIsCapturing(void *s, int *c) { *c = capturing; return OK; }
+R cuStreamGetCaptureInfo(void *s, int *c, uint64_t *i, void *g, void *d, size_t *n) { *c = capturing; if (i) *i = 1; return OK; }
+R cuCtxGetStreamPriorityRange(int *a, int *b) { *a = *b = 0; return OK; }
+R cuEventCreate(void **e, unsigned f) { *e = fresh(); return OK; }
+R cuEventDestroy(void *e) { return OK; }
+R cuEventRecord(void *e, void *s) { say("record %p on %p", e, s); return OK; }
+R cuEventRecordWithFlags(void *e, void *s, unsigned f) { return cuEventRecord(e, s); }
+// Nothing is ever done by itself, so what waits for an event is held until stand_in_finish.
+static int finished;
+R cuEventQuery(void *e) { return finished ? OK : NOT_READY; }
+R cuEventSynchronize(void *e) { return OK; }
+R cuEventElapsedTime(float *t, void *a, void *b) { *t = 1; return OK; }
+void stand_in_finish(int on) { finished = on; }
+void stand_in_capture(int on) { capturing = on; }
+
+R cuModuleLoadDataEx(void **m, const void *i, unsigned n, void *o, void *v) { say("load module"); *m = fresh(); return OK; }
+R cuModuleLoadData(void **m, const void *i) { return cuModuleLoadDataEx(m, i, 0, 0, 0); }
+R cuModuleUnload(void *m) { return OK; }
+R cuModuleGetFunction(void **f, void *m, const char *n) { *f = fresh(); return OK; }
+R cuModuleGetGlobal(uintptr_t *p, size_t *n, void *m, const char *s) { return NOT_FOUND; }
+R cuLibraryLoadData(void **l, const void *c, void *o, void *v, unsigned n, void *p, void *q, unsigned k) { say("load library"); *l = fresh(); return OK; }
+R cuLibraryUnload(void *l) { return OK; }
+R cuLibraryGetKernel(void **k, void *l, const char *n) { *k = fresh(); return OK; }
+R cuLibraryGetModule(void **k, void *l) { *k = fresh(); return OK; }
+R cuLibraryGetGlobal(uintptr_t *p, size_t *n, void *l, const char *s) { return NOT_FOUND; }
+R cuKernelGetFunction(void **f, void *k) { *f = k; return OK; }
+R cuKernelGetLibrary(void **l, void *k) { *l = fresh(); return OK; }
+R cuKernelGetAttribute(int *v, int a, void *k, int d) { *v = 32; return OK; }
+R cuKernelGetParamInfo(void *k, size_t i, size_t *o, size_t *n) { if (i > 20) return BAD_VALUE; *o = 8 * i; if (n) *n = 8; return OK; }
+R cuFuncGetAttribute(int *v, int a, void *f) { *v = 32; return OK; }
+R cuFuncSetAttribute(void *f, int a, int v) { return OK; }
+R cuFuncSetCacheConfig(void *f, int c) { return OK; }
+R cuFuncGetModule(void **m, void *f) { *m = fresh(); return OK; }
+R cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned a, unsigned b, unsigned c, unsigned m, void *s, void **p, void **e) {
+  say("launch %u blocks of %u on device %d stream %p", x, a, device_now(), s);
+  return OK;
+}
+typedef struct { unsigned x, y, z, a, b, c, shared; void *stream; void *attributes; unsigned count; } Config;
+R cuLaunchKernelEx(const Config *g, void *f, void **p, void **e) {
+  return cuLaunchKernel(f, g->x, g->y, g->z, g->a, g->b, g->c, g->shared, g->stream, p, e);
+}
+R cuLinkCreate(unsigned n, void *o, void *v, void **s) { return NOT_FOUND; }
+R cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, void *f, int b, size_t m) { *n = 4; return OK; }
+R cuGetErrorName(int e, const char **s) {
+  *s = e == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : e == NOT_READY ? "CUDA_ERROR_NOT_READY" : "CUDA_ERROR_STAND_IN";
+  return OK;
+}
+R cuGetErrorString(int e, const char **s) { *s = "the stand-in says no"; return OK; }
+R cuProfilerStart(void) { return OK; }
+R cuProfilerStop(void) { return OK; }
+
+R cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags, int *status) {
+  char wanted[128];
+  if (!strcmp(name, "cuGetProcAddress")) name = "cuGetProcAddress_v2";
+  if (!strcmp(name, "cuCtxGetDevice") && version >= 13000) snprintf(wanted, sizeof wanted, "cuCtxGetDevice_v2");
+  else if (!strcmp(name, "cuCtxSynchronize") && version >= 13000) snprintf(wanted, sizeof wanted, "cuCtxSynchronize_v2");
+  else snprintf(wanted, sizeof wanted, "%s", name);
+  *f = dlsym(RTLD_DEFAULT, wanted);
+  if (!*f) {
+    void *self = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (self) *f = dlsym(self, wanted);
+  }
+  if (status) *status = *f ? 0 : 1;
+  if (!*f) say("missing %s", name);
+  return *f ? OK : NOT_FOUND;
+}
+R cuGetProcAddress(const char *name, void **f, int version, uint64_t flags) { return cuGetProcAddress_v2(name, f, version, flags, 0); }
