@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from fastindex.cpu.threads import thread_count
 from tests.cases import strategies
@@ -47,15 +46,21 @@ SHARES_OUT = pytest.StashKey[bool]()
 #: Run by `test_interop`, `test_cuda_simulator` and `test_stand_in`, each in a process of its own.
 collect_ignore_glob = ["interop/interop_with_*.py", "kernels/simulated_cuda.py", "cuda/stand_in/*.py"]
 
-settings.register_profile(
-    "deterministic",
-    derandomize=True,
-    print_blob=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-settings.load_profile("deterministic")
+try:
+    from hypothesis import HealthCheck, settings
+except ImportError:
+    # A machine with a GPU may lack it; `test_gpu` does without.
+    pass
+else:
+    settings.register_profile(
+        "deterministic",
+        derandomize=True,
+        print_blob=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    settings.load_profile("deterministic")
 
 
 def which_seeds() -> str:

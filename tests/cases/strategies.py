@@ -13,8 +13,6 @@ import random
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-from hypothesis import strategies as st
-
 from tests.oracles import reference
 from tests.oracles.reference import STAR, ReferenceShape
 
@@ -91,14 +89,18 @@ class RandomSource:
 class HypothesisSource:
     """Decisions that Hypothesis makes and can shrink."""
 
-    def __init__(self, draw: st.DrawFn) -> None:
+    def __init__(self, draw: Any) -> None:
+        # Imported here and below: a machine with a GPU may lack it, and `test_gpu` does without.
+        from hypothesis import strategies
+
         self._draw = draw
+        self._strategies = strategies
 
     def integer(self, low: int, high: int) -> int:
-        return self._draw(st.integers(low, high))
+        return self._draw(self._strategies.integers(low, high))  # type: ignore[no-any-return]
 
     def pick(self, options: Sequence[T]) -> T:
-        return self._draw(st.sampled_from(options))
+        return self._draw(self._strategies.sampled_from(options))  # type: ignore[no-any-return]
 
 
 def seeds(count: int, skip: int = 0) -> range:
@@ -294,13 +296,15 @@ def medium_pair(seed: int, most_elements: int = MEDIUM_ELEMENTS) -> tuple[Refere
     )
 
 
-@st.composite
-def array_shapes(draw: Any, movable: bool = True) -> ReferenceShape:
-    """Array shapes with every feature of a layout."""
-    return draw_shape(HypothesisSource(draw), movable)
+def array_shapes(movable: bool = True) -> Any:
+    """Return a Hypothesis strategy: array shapes with every feature of a layout."""
+    from hypothesis import strategies
+
+    return strategies.composite(lambda draw: draw_shape(HypothesisSource(draw), movable))()
 
 
-@st.composite
-def shape_pairs(draw: Any) -> tuple[ReferenceShape, ReferenceShape]:
-    """Two layouts of one array."""
-    return draw_pair(HypothesisSource(draw))
+def shape_pairs() -> Any:
+    """Return a Hypothesis strategy: two layouts of one array."""
+    from hypothesis import strategies
+
+    return strategies.composite(lambda draw: draw_pair(HypothesisSource(draw)))()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +30,8 @@ from fastindex.cuda.arrays import (
     require_writable,
     stream_handle,
 )
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Exported:
@@ -375,3 +379,20 @@ def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_errors_are_both() -> None:
     assert issubclass(fi.DeviceMemoryError, MemoryError)
     assert issubclass(fi.DeviceMemoryError, fi.FastIndexError)
+
+
+def test_the_gpu_tests_need_no_hypothesis() -> None:
+    program = """
+import sys, pytest
+
+class Absent:
+    def find_spec(name, path=None, target=None):
+        if name == "hypothesis":
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Absent)
+sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:hypothesispytest", "tests/test_gpu.py"]))
+"""
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stdout[-2000:]
+    assert "test_relayouts" in result.stdout

@@ -25,22 +25,12 @@ ARCHITECTURES = ((8, 0), (9, 0))
 #: Asks a process with numba-cuda for the PTX of every kernel, as JSON.
 PROGRAM = """
 import json, sys
-import numba.cuda.dispatcher as dispatcher
-from numba import cuda
-
-capability = tuple(map(int, sys.argv[1:3]))
-
-class Device:
-    compute_capability = capability
-
-# A kernel that calls another function asks the driver for the device to compile it for.
-dispatcher.get_current_device = lambda: Device
+from fastindex.kernels.cuda.device import absent_device
 from tests.kernels.cuda_kernels import every_kernel
 
-def ptx(kernel):
-    return cuda.compile_ptx(kernel.function, kernel.signature, cc=capability, device=False)[0]
-
-json.dump({name: ptx(kernel) for name, kernel in every_kernel().items()}, sys.stdout)
+capability = tuple(map(int, sys.argv[1:3]))
+with absent_device(capability):
+    json.dump({name: kernel.ptx(capability) for name, kernel in every_kernel().items()}, sys.stdout)
 """
 
 

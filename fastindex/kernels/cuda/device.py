@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 # numba-cuda up to 0.30.4 overloads a function that NumPy 2.5 removed; nobody calls it.
-if not hasattr(np, "row_stack"):
-    np.vstack = np.vstack  # type: ignore[attr-defined, unused-ignore]
+vars(np).setdefault("row_stack", np.vstack)
 
-from numba import cuda, types
-from numba.core import config
+from numba import cuda, types  # noqa: E402
+from numba.core import config  # noqa: E402
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
