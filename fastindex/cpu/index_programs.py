@@ -17,9 +17,8 @@ from fastindex.errors import FastIndexError
 from fastindex.kernels.cpu.index_blocks import CLIP, COUNTED, RAISE, SWAPPED, WRAP
 from fastindex.kernels.cpu.index_kernel import block_length, run_program, scratch_size
 from fastindex.kernels.cpu.memory import STORED
-from fastindex.lowering.division import division
 from fastindex.lowering.index_form import IndexProgram
-from fastindex.tables.index_table import QuotientNumbers, StepTable, step_table
+from fastindex.lowering.step_table import StepTable, step_table
 
 #: From this many bytes of output on, results go past the cache.
 STREAMED_BYTES = 4 << 20
@@ -149,21 +148,11 @@ def _run_on_padding_alone(
 
 
 def _marking_table(program: IndexProgram) -> StepTable:
-    return _table(program, True)
+    return step_table(program, True)
 
 
 def _raising_table(program: IndexProgram) -> StepTable:
-    return _table(program, False)
-
-
-def _table(program: IndexProgram, mark: bool) -> StepTable:
-    quotients = []
-    for quotient in program.quotients:
-        constants = division(quotient.divisor, quotient.limit)
-        largest = quotient.limit // quotient.divisor
-        quotients.append(QuotientNumbers(largest, quotient.numerator, constants.magic, constants.shift, constants.wide))
-    checks = [(check.value, check.bound) for check in program.checks]
-    return step_table(program.input_bounds, quotients, program.outputs, checks, mark)
+    return step_table(program, False)
 
 
 # Describing arrays to the kernel

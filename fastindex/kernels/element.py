@@ -2,7 +2,7 @@
 
 Plain functions of int64 scalars (and int64 arrays of numbers), to be compiled by ``njit`` and ``cuda.jit`` alike;
 they also run as they are, on NumPy int64 scalars. The constants come from `fastindex.lowering.division`, the
-packed programs from `fastindex.lowering.index_steps`.
+tables of programs from `fastindex.lowering.step_table`.
 """
 
 from __future__ import annotations

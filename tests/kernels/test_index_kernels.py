@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,10 +17,11 @@ from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.kernels import element
 from fastindex.kernels.compilation import inlined, kernel, kernel_signatures, registered_kernels
 from fastindex.kernels.cpu.index_kernel import block_length
+from fastindex.lowering import step_table as module
 from fastindex.lowering.division import NARROW, division
-from fastindex.lowering.index_form import IndexProgram, Quotient
+from fastindex.lowering.index_form import Check, IndexProgram, Quotient
+from fastindex.lowering.step_table import step_table
 from fastindex.tables import index_table
-from fastindex.tables.index_table import QuotientNumbers, step_table
 from tests.oracles import reference
 
 # Arithmetic
@@ -165,10 +167,10 @@ def test_every_operation_is_used_somewhere():
     for seed in range(150):
         program = random_program(seed)
         for mark in (False, True):
-            table = execution._table(program, mark)
+            table = step_table(program, mark)
             header = 4 + len(program.outputs)
             used.update(table.numbers[header:].reshape(-1, index_table.COLUMNS)[:, 0].tolist())
-    marked = step_table((9,), (), [((0, 1),)], [(((0, 1),), 5)], True)
+    marked = step_table(IndexProgram((9,), (), (((0, 1),),), (Check(((0, 1),), 5),)), True)
     used.update(marked.numbers[5:].reshape(-1, index_table.COLUMNS)[:, 0].tolist())
     assert used == set(range(11))
 
@@ -177,10 +179,10 @@ def test_a_wrong_constant_in_a_step_shows(monkeypatch):
     """Planted: every narrow quotient shifts one bit too far."""
 
     def wrong(*arguments):
-        *others, shift, wide = arguments
-        return QuotientNumbers(*others, shift + 1, wide)
+        constants = division(*arguments)
+        return replace(constants, shift=constants.shift + 1)
 
-    monkeypatch.setattr(execution, "QuotientNumbers", wrong)
+    monkeypatch.setattr(module, "division", wrong)
     rows = np.arange(64)
     slots = fi.linear_index("f32[64,3]{0,1:T(3,16)}", (rows, 0 * rows))
     assert slots.tolist() != [
