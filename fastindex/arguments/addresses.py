@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.kernels.cpu import plain_arrays
+from fastindex.tables.plain_arrays import PlainPair
 
 
 def _slow_address(array: NDArray[Any]) -> int:
@@ -34,8 +35,8 @@ def _choose_address() -> Callable[[NDArray[Any]], int]:
 address_of = _choose_address()
 
 
-def expected_pair(source: tuple[np.dtype[Any], int], target: tuple[np.dtype[Any], int]) -> list[int]:
-    """Give the numbers by which `plain_addresses` knows the two arrays that a call usually gets.
+def expected_pair(source: tuple[np.dtype[Any], int], target: tuple[np.dtype[Any], int]) -> PlainPair:
+    """Return the numbers by which `plain_addresses` knows the two arrays that a call usually gets.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ def expected_pair(source: tuple[np.dtype[Any], int], target: tuple[np.dtype[Any]
     # No object is of type 0: then every pair is looked at one by one.
     array_type = id(np.ndarray) if _fields_are_known() else 0
     sizes = ((id(dtype), count, count * dtype.itemsize) for dtype, count in (source, target))
-    return [object.__basicsize__, array_type, *(number for size in sizes for number in size)]
+    return PlainPair(object.__basicsize__, array_type, *(number for size in sizes for number in size))
 
 
 @cache

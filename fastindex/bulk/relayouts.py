@@ -22,13 +22,18 @@ from fastindex.arguments.buffers import (
     require_movable_pair,
 )
 from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.movements import OneCall, movement, sure_movement, thread_scratch
+from fastindex.cpu.compiled_passes import OneCall, thread_scratch
+from fastindex.cpu.movements import movement, sure_movement
 from fastindex.cpu.threads import thread_count
 from fastindex.cuda.arrays import on_gpu
 from fastindex.lowering.relayout_loops import Strides
 from fastindex.lowering.slot_format import slot_format
 from fastindex.lowering.slot_moves import SlotMove
+from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.shapes.shape import Shape, as_shape
+
+# What calls plan by; tests choose other thresholds.
+_TUNING = TUNING
 
 
 def pack(
@@ -93,9 +98,9 @@ def pack(
     if out is not None:
         check_disjoint(result, values)
     side, values = _strides_of(values)
-    moved = movement(side, shape)
+    moved = movement(side, shape, _TUNING)
     if moved is None:
-        values, moved = np.ascontiguousarray(values), sure_movement(_plain(shape), shape)
+        values, moved = np.ascontiguousarray(values), sure_movement(_plain(shape), shape, _TUNING)
     moved.run(address_of(values), address_of(result), fill_pattern(shape, fill), threads)
     return result
 
@@ -145,12 +150,12 @@ def unpack(buffer: Any, shape: Shape | str, *, out: Any = None, threads: int | N
     if out is not None:
         check_disjoint(result, slots)
     pattern, side = bytes(shape.element_type.nbytes), _element_strides(result)
-    moved = None if side is None else movement(shape, side)
+    moved = None if side is None else movement(shape, side, _TUNING)
     if moved is not None:
         moved.run(address_of(slots), address_of(result), pattern, threads)
     else:
         whole = new_array(shape)
-        sure_movement(shape, _plain(shape)).run(address_of(slots), address_of(whole), pattern, threads)
+        sure_movement(shape, _plain(shape), _TUNING).run(address_of(slots), address_of(whole), pattern, threads)
         result[...] = whole
     return result
 
@@ -231,7 +236,7 @@ def plan_relayout(source: Shape | str, destination: Shape | str) -> RelayoutPlan
     transpose, 4-byte units, 16 tasks, about 67108864 bytes: 16384 bytes contiguous in the source become 16384 \
 contiguous in the destination
     """
-    return _plan(as_shape(source), as_shape(destination))
+    return _plan(as_shape(source), as_shape(destination), _TUNING)
 
 
 class RelayoutPlan:
@@ -251,12 +256,12 @@ class RelayoutPlan:
     array([0, 3, 1, 4, 2, 5], dtype=uint8)
     """
 
-    def __init__(self, source: Shape, destination: Shape) -> None:
+    def __init__(self, source: Shape, destination: Shape, tuning: Tuning = TUNING) -> None:
         require_movable_pair(source, destination)
         self.source = source
         self.destination = destination
         self._pattern = fill_pattern(destination)
-        self._movement = sure_movement(source, destination)
+        self._movement = sure_movement(source, destination, tuning)
         self.is_bitcast = _keeps_places(source, destination, self._movement.slots)
 
     def __repr__(self) -> str:
@@ -310,7 +315,7 @@ class RelayoutPlan:
     def _one_call(self) -> OneCall:
         shapes = self.source, self.destination
         source, destination = ((buffer_dtype(shape), _buffer_length(shape)) for shape in shapes)
-        return OneCall(self._movement, source, destination, self._pattern)
+        return OneCall(self._movement.alone, source, destination, self._movement.padding(self._pattern))
 
     def apply(
         self, buffer: Any, pattern: bytes | None, out: Any = None, threads: int | None = None, stream: Any = None
@@ -336,8 +341,8 @@ def _buffer_length(shape: Shape) -> int:
 
 
 @lru_cache(maxsize=512)
-def _plan(source: Shape, destination: Shape) -> RelayoutPlan:
-    return RelayoutPlan(source, destination)
+def _plan(source: Shape, destination: Shape, tuning: Tuning) -> RelayoutPlan:
+    return RelayoutPlan(source, destination, tuning)
 
 
 def _keeps_places(source: Shape, destination: Shape, slots: SlotMove) -> bool:

@@ -170,12 +170,12 @@ def _steps(
     dimensions: tuple[int, ...], itemsize: int, source_strides: tuple[int, ...], strides: tuple[int, ...]
 ) -> Any:
     """Plan a copy; kept for the next call. None where the elements of the destination overlap."""
-    from fastindex.cpu.movements import Steps
+    from fastindex.cpu.compiled_passes import CompiledPasses
 
     if strides_overlap(dimensions, itemsize, strides):
         return None
     nest, width = strided_copy(dimensions, itemsize, source_strides, strides)
-    return Steps(passes(RelayoutLoops((nest,), ()), width))
+    return CompiledPasses(passes(RelayoutLoops((nest,), ()), width))
 
 
 def _refuse_gpu_arrays(name: str, *arrays: Any) -> None:

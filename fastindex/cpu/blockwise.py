@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import require_movable_pair
 from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.movements import move_slots, pack_slots, run_pass, unpack_slots
-from fastindex.lowering.passes import Pass, passes
+from fastindex.cpu.compiled_passes import run_pass
+from fastindex.cpu.movements import move_slots, pack_slots, unpack_slots
+from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.passes import passes
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.slot_moves import SlotMove, slot_move

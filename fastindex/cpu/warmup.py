@@ -15,15 +15,15 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
-from fastindex.cpu.movements import dispatcher_of
+import fastindex.kernels.cpu.index_kernel  # noqa: F401  (it registers its kernel)
+from fastindex.cpu.compiled_passes import dispatcher_of
 from fastindex.cpu.threads import thread_count
 from fastindex.kernels.compilation import is_missing, registered_kernels
-from fastindex.lowering.passes import POWERS_OF_TWO
+from fastindex.tables.streams import MOST_VECTOR_BYTES, VECTOR_WAYS
 
 _ELEMENT_BYTES = (1, 2, 4, 8, 16)
 #: Runs that both sides keep move as one, up to a line of the cache.
 _UNIT_BYTES = (*_ELEMENT_BYTES, 32, 64)
-_LARGEST_REGISTER_BYTES = 32
 _PACKED_BITS = (1, 2, 4)
 
 #: What a process that compiles for another one runs.
@@ -148,8 +148,8 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
         yield "transpose", width, 1
         yield "narrow transpose", width, 1
     for width in _UNIT_BYTES:
-        for ways in (0, *POWERS_OF_TWO):
-            if ways * width <= _LARGEST_REGISTER_BYTES:
+        for ways in (0, *VECTOR_WAYS):
+            if ways * width <= MOST_VECTOR_BYTES:
                 yield "interleave", width, ways
                 if width in _ELEMENT_BYTES:
                     yield "deal", width, ways

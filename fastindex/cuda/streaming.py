@@ -18,7 +18,7 @@ from fastindex.arguments.buffers import (
     require_movable_pair,
 )
 from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.movements import Steps
+from fastindex.cpu.compiled_passes import CompiledPasses
 from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.cuda.movements import Movement, move_slots
 from fastindex.cuda.queues import Queue
@@ -56,7 +56,9 @@ def relayout_in_chunks(
         _relayout_whole(slots, target, source, destination, pattern)
         return result
     loops, width, padding = found
-    Steps(passes(RelayoutLoops((), loops.fills), width)).run(address_of(slots), address_of(target), padding, None)
+    CompiledPasses(passes(RelayoutLoops((), loops.fills), width)).run(
+        address_of(slots), address_of(target), padding, None
+    )
     most = max(memory // (2 * _SLOTS * width), 1)
     biggest = max((nest.element_count for nest in loops.copies), default=0)
     with _Pipeline(slots, target, width, min(most, biggest)) as pipeline:
@@ -168,8 +170,8 @@ def _part(array: Any, nbytes: int) -> DeviceArray:
 
 
 @lru_cache(maxsize=64)
-def _on_host(nest: Nest, width: int) -> Steps:
-    return Steps(passes(RelayoutLoops((nest,), ()), width))
+def _on_host(nest: Nest, width: int) -> CompiledPasses:
+    return CompiledPasses(passes(RelayoutLoops((nest,), ()), width))
 
 
 @lru_cache(maxsize=64)

@@ -1,1 +1,1 @@
-"""The page on which plans and kernels agree: names of the places in number tables. NumPy only."""
+"""The page on which plans and kernels agree: what number tables hold, and in which place. NumPy only, no layouts."""

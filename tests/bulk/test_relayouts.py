@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ import pytest
 
 import fastindex as fi
 from fastindex.bulk import relayouts
-from fastindex.cpu import movements as relayout_execution
-from fastindex.lowering import passes as relayout_plan
+from fastindex.cpu.movements import movement
+from fastindex.lowering.tuning import TUNING
 from tests.cases import strategies
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits
@@ -25,10 +26,8 @@ VALUES = np.random.default_rng(1).random((37, 150), np.float32)
 @pytest.fixture(params=[False, True], ids=["cached", "streamed"], autouse=True)
 def streamed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything here holds for small arrays that are written past the cache, too."""
-    monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", 0 if request.param else 1 << 60)
-    monkeypatch.setattr(relayout_execution, "SMALL_CALL_BYTES", -1 if request.param else 1 << 60)
-    for kept in (relayouts._plan, relayout_execution.movement):
-        kept.cache_clear()
+    least, small = (0, -1) if request.param else (1 << 60, 1 << 60)
+    monkeypatch.setattr(relayouts, "_TUNING", replace(TUNING, streamed_bytes=least, small_call_bytes=small))
 
 
 def expected_buffer(text: str) -> bytes:
@@ -73,7 +72,7 @@ def test_old_plans_are_let_go() -> None:
     for size in range(1, most + 20):
         fi.plan_relayout(f"f32[{size}]", f"f32[{size}]{{0:L(2)}}")
     assert relayouts._plan.cache_info().currsize == most
-    assert relayout_execution.movement.cache_info().maxsize is not None
+    assert movement.cache_info().maxsize is not None
 
 
 @pytest.mark.parametrize(("source", "destination"), [(PLAIN, TURNED), (PLAIN, TILED), (TILED, TURNED), (TURNED, TILED)])

@@ -5,20 +5,21 @@ A case is a nest in elements, the bytes of an element, and the kernel that has t
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
-from fastindex.cpu.movements import kernel_of, run_pass
-from fastindex.lowering import passes as relayout_plan
-from fastindex.lowering.passes import Pass, packed_passes, passes
+from fastindex.cpu.compiled_passes import kernel_of, run_pass
+from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.passes import packed_passes, passes
 from fastindex.lowering.relayout_loops import Nest, RelayoutLoops
+from fastindex.lowering.tuning import TUNING, Tuning
 from tests.oracles import reference
 from tests.oracles.nest_places import byte_places, loops, places
 
@@ -227,25 +228,41 @@ def packed(kernel: str, bits: int, seed: int) -> Iterator[Case]:
 # Moving
 
 
-#: What the tests make `_ROW_BYTES` and its like for `blocked_transposes`.
+#: Bytes of the rows and the columns of a task, for `blocked_transposes`.
 SMALL_BLOCK_BYTES = 512
+
+
+def in_small_blocks(tuning: Tuning) -> Tuning:
+    """Transposes in blocks of `SMALL_BLOCK_BYTES`."""
+    return dataclasses.replace(
+        tuning,
+        row_bytes=SMALL_BLOCK_BYTES,
+        least_row_bytes=SMALL_BLOCK_BYTES,
+        column_bytes=SMALL_BLOCK_BYTES,
+        aligned_column_bytes=SMALL_BLOCK_BYTES,
+    )
+
+
+def in_pieces(tuning: Tuning, piece_bytes: int, **others: int) -> Tuning:
+    """Runs cut into pieces of so many bytes, four of them a task."""
+    return dataclasses.replace(tuning, piece_bytes=piece_bytes, task_bytes=4 * piece_bytes, **others)
+
 
 #: Gives memory of a size, that begins `offset` bytes behind a line boundary if it can.
 Allocate = Callable[[int, int], Bytes]
 
 
-def steps_of(case: Case) -> tuple[Pass, ...]:
+def steps_of(case: Case, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
     """The passes of a case; fails where another kernel takes it."""
     found: tuple[Pass, ...] | None
     if case.kernel == "fill":
-        found = passes(RelayoutLoops((), (case.nest,)), case.width)
+        found = passes(RelayoutLoops((), (case.nest,)), case.width, tuning)
     elif case.kernel in ("expand", "compress"):
-        found = packed_passes(RelayoutLoops((case.nest,), ()), 8 // case.width, case.kernel)
+        found = packed_passes(RelayoutLoops((case.nest,), ()), 8 // case.width, case.kernel, tuning)
     else:
         # Whether columns are few enough for the narrow kernel, a case of the wide one does not care.
-        few = 0 if case.kernel == "transpose" else relayout_plan._NARROW_COLUMNS
-        with mock.patch.object(relayout_plan, "_NARROW_COLUMNS", few):
-            found = passes(RelayoutLoops((case.nest,), ()), case.width)
+        few = 0 if case.kernel == "transpose" else tuning.narrow_columns
+        found = passes(RelayoutLoops((case.nest,), ()), case.width, dataclasses.replace(tuning, narrow_columns=few))
     assert found, case
     assert {step.kernel for step in found} == {case.kernel}, (case, [step.describe() for step in found])
     return found
@@ -258,6 +275,7 @@ def move(
     threads: int,
     offsets: tuple[int, int],
     rng: np.random.Generator,
+    tuning: Tuning = TUNING,
 ) -> str:
     """Run the passes of a case between two pieces of memory; give what is wrong, nothing where all is right.
 
@@ -279,7 +297,7 @@ def move(
     pattern = rng.integers(0, 256, case.width, np.uint8).tobytes()
     expected = _expected(case, source, target, source_at - source_low, target_at - target_low, pattern)
     for step in steps:
-        run_pass(step, address_of(source) - source_low, address_of(target) - target_low, pattern, threads)
+        run_pass(step, address_of(source) - source_low, address_of(target) - target_low, pattern, threads, tuning)
     wrong = np.flatnonzero(target != expected)
     if not len(wrong):
         return ""

@@ -6,46 +6,43 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import fastindex as fi
-from fastindex.cpu import movements as relayout_execution
 from fastindex.cpu import warmup
+from fastindex.cpu.compiled_passes import kernel_key, kernel_of, pass_kernel
 from fastindex.kernels.compilation import registered_kernels
-from fastindex.lowering import passes as relayout_plan
 from fastindex.lowering.passes import packed_passes, passes
 from fastindex.lowering.relayout_loops import grouped, relayout_loops
+from fastindex.lowering.tuning import TUNING, Tuning
 from tests.cases import strategies
 
 
-def kernels_of(source: fi.Shape, destination: fi.Shape) -> set[tuple[str, int, int]]:
+def kernels_of(source: fi.Shape, destination: fi.Shape, tuning: Tuning = TUNING) -> set[tuple[str, int, int]]:
     """The kernels that the passes of a relayout ask for, not compiled."""
-    asked: set[tuple[str, int, int]] = set()
     loops = relayout_loops(source, destination)
     if loops is None:
-        return asked
-    steps = list(passes(loops, source.element_type.nbytes))
+        return set()
+    found = list(passes(loops, source.element_type.nbytes, tuning))
     if source.element_bits < 8:
         together = grouped(loops, 8 // source.element_bits)
-        steps += passes(together, 1) if together is not None else ()
+        found += passes(together, 1, tuning) if together is not None else ()
         for name in ("expand", "compress"):
-            steps += packed_passes(loops, 8 // source.element_bits, name) or ()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(relayout_execution, "pass_kernel", lambda *key: asked.add(key) or 0)
-        relayout_execution.Steps(steps)
-    return asked
+            found += packed_passes(loops, 8 // source.element_bits, name, tuning) or ()
+    return {kernel_key(one) for one in found}
 
 
-def test_every_kernel_of_random_relayouts_is_on_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kernel_of_random_relayouts_is_on_the_list() -> None:
     known = set(warmup.relayout_kernels())
     asked = set()
     for seed in strategies.seeds(300):
         pair = strategies.medium_pair(seed) if seed % 2 else strategies.random_pair(seed)
-        monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", 0 if seed % 3 else 1 << 60)
-        monkeypatch.setattr(relayout_plan, "_NARROW_BYTES", 64)
-        asked |= kernels_of(*(fi.Shape.parse(str(shape)) for shape in pair))
+        tuning = replace(TUNING, streamed_bytes=0 if seed % 3 else 1 << 60, narrow_row_bytes=64)
+        source, destination = (fi.Shape.parse(str(shape)) for shape in pair)
+        asked |= kernels_of(source, destination, tuning)
     assert asked - known == set()
     usual = {"copy", "fill", "transpose", "narrow transpose", "interleave", "deal", "strided"}
     assert {name for name, _, _ in asked} >= usual
@@ -119,6 +116,6 @@ def test_every_kernel_on_the_list_can_be_asked_for() -> None:
     """The cheap ones, compiled; a wrong name or width shows."""
     for key in warmup.relayout_kernels():
         if key[0] in ("copy", "fill", "strided"):
-            assert relayout_execution.pass_kernel(*key)
+            assert pass_kernel(*key)
         elif key[0] == "gather":
-            relayout_execution.kernel_of(*key[:2])
+            kernel_of(*key[:2])

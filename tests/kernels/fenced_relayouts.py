@@ -12,8 +12,8 @@ import sys
 
 import numpy as np
 
-from fastindex.lowering import passes as relayout_plan
-from fastindex.lowering.passes import Pass
+from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.tuning import TUNING
 from tests.cases.relayout_cases import (
     BITS,
     WIDTHS,
@@ -22,6 +22,7 @@ from tests.cases.relayout_cases import (
     blocked_transposes,
     every_case,
     gather,
+    in_small_blocks,
     move,
     narrow_transposes,
     steps_of,
@@ -70,22 +71,21 @@ def _touch(memory: FencedMemory, at_end: bool) -> None:
 def _move_everything(memory: FencedMemory) -> int:
     rng, count = np.random.default_rng(1), 0
     for streamed in (False, True):
-        relayout_plan.STREAMED_BYTES = 0 if streamed else 1 << 60
+        tuning = dataclasses.replace(TUNING, streamed_bytes=0 if streamed else 1 << 60)
         cases = [case for k, case in enumerate(every_case(20)) if k % 5 == streamed or case.width > 4]
         for case in cases:
-            steps = tuple(memory.step(step) for step in steps_of(case))
+            steps = tuple(memory.step(step) for step in steps_of(case, tuning))
             _expect_nothing(move(case, steps, memory, 1, (0, 0), rng))
             count += 1
     for width in WIDTHS:
         for case in narrow_transposes(width, 22):
-            steps = tuple(memory.step(step) for step in steps_of(case))
+            steps = tuple(memory.step(step) for step in steps_of(case, tuning))
             _expect_nothing(move(case, steps, memory, 1, (0, 0), rng))
             count += 1
-    for name in ("_ROW_BYTES", "_LEAST_ROW_BYTES", "_COLUMN_BYTES", "_ALIGNED_COLUMN_BYTES"):
-        setattr(relayout_plan, name, 512)
+    tuning = in_small_blocks(tuning)
     for width in WIDTHS:
         for case in list(blocked_transposes(width, 21))[:: 1 + 4 // width]:
-            steps = tuple(memory.step(step) for step in steps_of(case))
+            steps = tuple(memory.step(step) for step in steps_of(case, tuning))
             _expect_nothing(move(case, steps, memory, 1, (0, 0), rng))
             count += 1
     for elements in (1, 7, 64, 65, 127, 200):

@@ -12,7 +12,7 @@ from numba import njit
 from numba.core import event
 
 import fastindex as fi
-from fastindex.cpu.movements import pass_kernel
+from fastindex.cpu.compiled_passes import pass_kernel
 from fastindex.cpu.warmup import relayout_kernels
 from fastindex.kernels.compilation import kernel_signatures
 from fastindex.kernels.cpu import deal as deal_cpu

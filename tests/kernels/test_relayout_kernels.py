@@ -10,6 +10,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,10 @@ import pytest
 import fastindex as fi
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.bulk import relayouts
-from fastindex.cpu import movements as relayout_execution
-from fastindex.lowering import passes as relayout_plan
+from fastindex.cpu import compiled_passes
+from fastindex.lowering.passes import passes
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
+from fastindex.lowering.tuning import TUNING, Tuning
 from tests.cases import strategies
 from tests.cases.relayout_cases import (
     BITS,
@@ -37,6 +39,8 @@ from tests.cases.relayout_cases import (
     deals,
     fills,
     gather,
+    in_pieces,
+    in_small_blocks,
     interleaves,
     joined_transposes,
     move,
@@ -52,24 +56,14 @@ ROOT = Path(__file__).resolve().parents[2]
 GUARD_BYTES = 4 * LINE_BYTES
 
 
-@pytest.fixture(params=[False, True], ids=["cached", "streamed"])
-def streamed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether destinations are written past the cache, however small they are."""
-    monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", 0 if request.param else 1 << 60)
-    return bool(request.param)
+#: With two threads, every task is a call of its own, in any order.
+SMALL_TASKS = replace(TUNING, small_call_bytes=-1, share_bytes=1)
 
 
-@pytest.fixture
-def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With two threads, every task is a call of its own, in any order."""
-    monkeypatch.setattr(relayout_execution, "SMALL_CALL_BYTES", -1)
-    monkeypatch.setattr(relayout_execution, "_CHUNK_BYTES", 1)
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_ROW_BYTES", "_LEAST_ROW_BYTES", "_COLUMN_BYTES", "_ALIGNED_COLUMN_BYTES"):
-        monkeypatch.setattr(relayout_plan, name, SMALL_BLOCK_BYTES)
+@pytest.fixture(params=[1 << 60, 0], ids=["cached", "streamed"])
+def tuning(request: pytest.FixtureRequest) -> Tuning:
+    """Small tasks, whose destinations are written past the cache or not, however small they are."""
+    return replace(SMALL_TASKS, streamed_bytes=request.param)
 
 
 class GuardedMemory:
@@ -91,7 +85,7 @@ class GuardedMemory:
         return all((part == 0x5A).all() for part in parts)
 
 
-def check(cases: Iterable[Case]) -> None:
+def check(cases: Iterable[Case], tuning: Tuning) -> None:
     """Move every case at some alignment, one and two threads in turn."""
     rng, count = np.random.default_rng(1), 0
     for count, case in enumerate(cases, 1):
@@ -99,106 +93,87 @@ def check(cases: Iterable[Case]) -> None:
         element = 1 if case.kernel in ("expand", "compress") else case.width
         # On a line, at an element, anywhere.
         offset = (0, element * int(rng.integers(64)), int(rng.integers(64)))[int(rng.integers(3))]
-        found = move(case, steps_of(case), memory, 1 + count % 2, (int(rng.integers(64)), offset), rng)
+        found = move(case, steps_of(case, tuning), memory, 1 + count % 2, (int(rng.integers(64)), offset), rng, tuning)
         assert found == ""
         assert memory.guards_are_intact(), (case, offset)
     assert count
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.usefixtures("streamed", "small_tasks")
-def test_transposes(width: int) -> None:
+def test_transposes(width: int, tuning: Tuning) -> None:
     for seed in (1, 2):
-        check(transposes(width, seed))
+        check(transposes(width, seed), tuning)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.usefixtures("streamed", "small_tasks")
-def test_transposes_to_columns_that_follow_each_other(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(joined_transposes(width, 3))
-    for name in ("_COLUMN_BYTES", "_ALIGNED_COLUMN_BYTES"):
-        monkeypatch.setattr(relayout_plan, name, LINE_BYTES)
-    check(joined_transposes(width, 4))
+def test_transposes_to_columns_that_follow_each_other(width: int, tuning: Tuning) -> None:
+    check(joined_transposes(width, 3), tuning)
+    check(joined_transposes(width, 4), replace(tuning, column_bytes=LINE_BYTES, aligned_column_bytes=LINE_BYTES))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("several_blocks", [False, True])
-@pytest.mark.usefixtures("small_tasks")
-def test_narrow_transposes(width: int, several_blocks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", 0)
+def test_narrow_transposes(width: int, several_blocks: bool) -> None:
+    streamed = replace(SMALL_TASKS, streamed_bytes=0)
     if several_blocks:
-        for name in ("_ROW_BYTES", "_LEAST_ROW_BYTES"):
-            monkeypatch.setattr(relayout_plan, name, SMALL_BLOCK_BYTES)
-    check(narrow_transposes(width, 1 + several_blocks))
+        streamed = replace(streamed, row_bytes=SMALL_BLOCK_BYTES, least_row_bytes=SMALL_BLOCK_BYTES)
+    check(narrow_transposes(width, 1 + several_blocks), streamed)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.usefixtures("streamed", "small_tasks", "small_blocks")
-def test_transposes_of_several_blocks(width: int) -> None:
-    check(blocked_transposes(width, 3))
+def test_transposes_of_several_blocks(width: int, tuning: Tuning) -> None:
+    check(blocked_transposes(width, 3), in_small_blocks(tuning))
 
 
 @pytest.mark.parametrize(("width", "ways"), INTERLEAVES)
-@pytest.mark.usefixtures("streamed", "small_tasks")
-def test_interleaves(width: int, ways: int) -> None:
-    check(interleaves(width, ways, 4))
+def test_interleaves(width: int, ways: int, tuning: Tuning) -> None:
+    check(interleaves(width, ways, 4), tuning)
 
 
 @pytest.mark.parametrize(("width", "ways"), DEALS)
-@pytest.mark.usefixtures("streamed", "small_tasks")
-def test_deals(width: int, ways: int) -> None:
-    check(deals(width, ways, 5))
+def test_deals(width: int, ways: int, tuning: Tuning) -> None:
+    check(deals(width, ways, 5), tuning)
 
 
-@pytest.mark.usefixtures("streamed", "small_tasks")
-def test_rows_of_several_loops() -> None:
+def test_rows_of_several_loops(tuning: Tuning) -> None:
     """Rows that are next to each other in the destination need not be equally far apart in the source."""
     rows = loops((2, 700, 1), (3, 100, 2), (2, 5000, 6))
-    check([Case("interleave", 2, Nest((*rows, *loops((40, 1, 12), (3, 50, 480)))))])
+    check([Case("interleave", 2, Nest((*rows, *loops((40, 1, 12), (3, 50, 480)))))], tuning)
     columns = loops((2, 1, 700), (3, 2, 200), (2, 6, 5000))
-    check([Case("deal", 2, Nest((*columns, *loops((40, 12, 1), (3, 480, 50)))))])
+    check([Case("deal", 2, Nest((*columns, *loops((40, 12, 1), (3, 480, 50)))))], tuning)
 
 
-@pytest.mark.usefixtures("streamed", "small_tasks")
-def test_copies() -> None:
+def test_copies(tuning: Tuning) -> None:
     for seed in (6, 7, 8):
-        check(copies(seed))
+        check(copies(seed), tuning)
 
 
-@pytest.mark.usefixtures("streamed", "small_tasks")
-def test_copies_cut_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_cut_for_threads(tuning: Tuning) -> None:
     """The same in pieces of a few bytes."""
-    monkeypatch.setattr(relayout_plan, "_RUN_BYTES", 24)
-    monkeypatch.setattr(relayout_plan, "_CHUNKS", 3)
-    check(copies(9))
+    check(copies(9), in_pieces(tuning, 24, task_chunks=3))
 
 
 @pytest.mark.parametrize("chunks", [5, 24, 100])
-@pytest.mark.usefixtures("streamed", "small_tasks")
-def test_copies_in_blocks_of_few_runs(chunks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relayout_plan, "_CHUNKS", chunks)
-    check(copies(chunks))
+def test_copies_in_blocks_of_few_runs(chunks: int, tuning: Tuning) -> None:
+    check(copies(chunks), replace(tuning, task_chunks=chunks))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.usefixtures("small_tasks")
 def test_strided_copies(width: int) -> None:
-    check(strided(width, 10))
+    check(strided(width, 10), SMALL_TASKS)
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
-@pytest.mark.usefixtures("streamed", "small_tasks")
-def test_fills(width: int) -> None:
+def test_fills(width: int, tuning: Tuning) -> None:
     for seed in (11, 12):
-        check(fills(width, seed))
+        check(fills(width, seed), tuning)
 
 
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("kernel", ["expand", "compress"])
-@pytest.mark.usefixtures("streamed", "small_tasks")
-def test_packed_elements_on_the_way(kernel: str, bits: int) -> None:
+def test_packed_elements_on_the_way(kernel: str, bits: int, tuning: Tuning) -> None:
     for seed in (13, 14):
-        check(packed(kernel, bits, seed))
+        check(packed(kernel, bits, seed), tuning)
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -244,16 +219,15 @@ def random_permutations(seed: int, count: int) -> Iterator[tuple[Nest, int]]:
 
 @pytest.mark.parametrize("seed", strategies.seeds(4))
 @pytest.mark.parametrize("block_bytes", [512, 4096])
-@pytest.mark.usefixtures("streamed", "small_tasks")
-def test_random_permutations(seed: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relayout_plan, "_ROW_BYTES", block_bytes)
-    monkeypatch.setattr(relayout_plan, "_LEAST_ROW_BYTES", 512)
+def test_random_permutations(seed: int, block_bytes: int, tuning: Tuning) -> None:
+    tuning = replace(tuning, row_bytes=block_bytes, least_row_bytes=512)
     rng = np.random.default_rng(seed)
     for nest, width in random_permutations(seed, 60):
-        steps = relayout_plan.passes(RelayoutLoops((nest,), ()), width)
+        steps = passes(RelayoutLoops((nest,), ()), width, tuning)
         case = Case("any", width, nest)
         memory = GuardedMemory()
-        found = move(case, steps, memory, 1 + seed % 2, (int(rng.integers(64)), int(rng.integers(64))), rng)
+        offsets = int(rng.integers(64)), int(rng.integers(64))
+        found = move(case, steps, memory, 1 + seed % 2, offsets, rng, tuning)
         assert found == "", [step.describe() for step in steps]
         assert memory.guards_are_intact(), case
 
@@ -300,23 +274,16 @@ def test_one_call_for_many_tasks_keeps_to_its_scratch_memory(
     source: str, destination: str, streamed_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many chunks follow each other, what is pending stays small."""
-    monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", streamed_bytes)
-    monkeypatch.setattr(relayout_execution, "SMALL_CALL_BYTES", 1 << 60)
-    guard, size = 1 << 20, relayout_execution._SCRATCH_BYTES
+    monkeypatch.setattr(relayouts, "_TUNING", replace(TUNING, streamed_bytes=streamed_bytes, small_call_bytes=1 << 60))
+    guard, size = 1 << 20, compiled_passes.SCRATCH_BYTES
     memory = np.full(size + 2 * guard, 0x5A, np.uint8)
     begin = guard - memory.ctypes.data % 64
     scratch = types.SimpleNamespace(address=memory.ctypes.data + begin)
-    for module in (relayout_execution, relayouts):
+    for module in (compiled_passes, relayouts):
         monkeypatch.setattr(module, "thread_scratch", scratch)
-    for cache in (relayouts._plan, relayout_execution.movement):
-        cache.cache_clear()
-    try:
-        shape = fi.Shape.parse(source)
-        values = np.random.default_rng(1).integers(0, 4, shape.dimensions).astype(shape.element_type.numpy_dtype)
-        moved = fi.relayout(fi.pack(values, source), source, destination)
-        np.testing.assert_array_equal(fi.unpack(moved, destination), values)
-    finally:
-        for cache in (relayouts._plan, relayout_execution.movement):
-            cache.cache_clear()
+    shape = fi.Shape.parse(source)
+    values = np.random.default_rng(1).integers(0, 4, shape.dimensions).astype(shape.element_type.numpy_dtype)
+    moved = fi.relayout(fi.pack(values, source), source, destination)
+    np.testing.assert_array_equal(fi.unpack(moved, destination), values)
     assert (memory[:begin] == 0x5A).all()
     assert (memory[begin + size :] == 0x5A).all()

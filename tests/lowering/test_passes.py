@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.kernels.cpu import narrow_transpose as narrow_transpose_cpu
-from fastindex.kernels.cpu import stream as stream_cpu
-from fastindex.kernels.cpu import transpose as transpose_cpu
-from fastindex.lowering import passes as relayout_plan
-from fastindex.lowering.passes import Pass, packed_passes, passes
+from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.passes import packed_passes, passes
 from fastindex.lowering.relayout_loops import Nest, RelayoutLoops, grouped, relayout_loops
+from fastindex.lowering.tuning import TUNING, Tuning
+from fastindex.tables import streams
+from fastindex.tables import transposes as transpose_tables
+from fastindex.tables.passes import FILL_STREAMED
 from tests.cases import strategies
 from tests.cases.relayout_cases import (
     BITS,
@@ -27,6 +29,8 @@ from tests.cases.relayout_cases import (
     copies,
     deals,
     fills,
+    in_pieces,
+    in_small_blocks,
     interleaves,
     joined_transposes,
     narrow_transposes,
@@ -73,8 +77,8 @@ def _together(parts: list[tuple[Places, Places]]) -> tuple[Places, Places]:
     return source, destination
 
 
-def check(found: RelayoutLoops, width: int) -> None:
-    steps = passes(found, width)
+def check(found: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> None:
+    steps = passes(found, width, tuning)
     check_copies([step for step in steps if step.kernel != "fill"], found.copies, width)
     check_fills(steps, found.fills, width)
     for step in steps:
@@ -109,15 +113,12 @@ CASES: dict[str, list[Case]] = {
 
 @pytest.mark.parametrize("kind", CASES)
 @pytest.mark.parametrize("small", [False, True])
-def test_kernels_get_every_byte_once(kind: str, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_get_every_byte_once(kind: str, small: bool) -> None:
     """`small`: cut into pieces, chunks and blocks of a few bytes."""
-    if small:
-        monkeypatch.setattr(relayout_plan, "_RUN_BYTES", 128)
-        monkeypatch.setattr(relayout_plan, "_CHUNKS", 3)
-        monkeypatch.setattr(relayout_plan, "_BLOCK_BYTES", 64)
+    tuning = in_pieces(TUNING, 128, task_chunks=3, gathered_chunk_bytes=64) if small else TUNING
     for case in CASES[kind][small::3]:
         if case.nest.element_count * case.width <= MOST_BYTES:
-            steps = steps_of(case)
+            steps = steps_of(case, tuning)
             check_copies(steps, [case.nest], case.width)
             for step in steps:
                 check_form(step)
@@ -125,32 +126,28 @@ def test_kernels_get_every_byte_once(kind: str, small: bool, monkeypatch: pytest
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("block_bytes", [SMALL_BLOCK_BYTES, 4096])
-def test_narrow_transposes(width: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", 0)
-    for name in ("_ROW_BYTES", "_LEAST_ROW_BYTES"):
-        monkeypatch.setattr(relayout_plan, name, block_bytes)
+def test_narrow_transposes(width: int, block_bytes: int) -> None:
+    tuning = replace(TUNING, streamed_bytes=0, row_bytes=block_bytes, least_row_bytes=block_bytes)
     for case in list(narrow_transposes(width, 3))[:: 1 + 8 // width]:
-        (step,) = steps_of(case)
+        (step,) = steps_of(case, tuning)
         check_copies([step], [case.nest], width)
         check_form(step)
-        assert step.geometry[transpose_cpu.COLUMN_BLOCK] == step.geometry[transpose_cpu.COLUMN_COUNT]
-        assert not step.geometry[transpose_cpu.COLUMNS_JOINED]
+        assert step.geometry[transpose_tables.COLUMN_BLOCK] == step.geometry[transpose_tables.COLUMN_COUNT]
+        assert not step.geometry[transpose_tables.COLUMNS_JOINED]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_blocks_of_transposes(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_ROW_BYTES", "_LEAST_ROW_BYTES", "_COLUMN_BYTES", "_ALIGNED_COLUMN_BYTES"):
-        monkeypatch.setattr(relayout_plan, name, SMALL_BLOCK_BYTES)
+def test_blocks_of_transposes(width: int) -> None:
     kinds = set()
     for case in list(blocked_transposes(width, 2))[:: 1 + 4 // width]:
-        (step,) = steps_of(case)
+        (step,) = steps_of(case, in_small_blocks(TUNING))
         check_copies([step], [case.nest], width)
         check_form(step)
         geometry = step.geometry
         kinds.add(
             (
-                bool(geometry[transpose_cpu.ROW_BLOCK] < geometry[transpose_cpu.ROW_COUNT]),
-                bool(geometry[transpose_cpu.COLUMN_BLOCK] < geometry[transpose_cpu.COLUMN_COUNT]),
+                bool(geometry[transpose_tables.ROW_BLOCK] < geometry[transpose_tables.ROW_COUNT]),
+                bool(geometry[transpose_tables.COLUMN_BLOCK] < geometry[transpose_tables.COLUMN_COUNT]),
             )
         )
     assert (True, True) in kinds
@@ -167,18 +164,17 @@ def test_fills_get_every_byte_once(width: int) -> None:
 
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("kernel", ["expand", "compress"])
-def test_packed_runs_get_every_element_once(kernel: str, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_runs_get_every_element_once(kernel: str, bits: int) -> None:
     for pieces in (1 << 16, 64):
-        monkeypatch.setattr(relayout_plan, "_RUN_BYTES", pieces)
         for case in packed(kernel, bits, 1):
-            steps = steps_of(case)
+            steps = steps_of(case, in_pieces(TUNING, pieces))
             found = _together([units_of_pass(step) for step in steps])
             np.testing.assert_array_equal(in_order(found), in_order(places(case.nest)))
             assert all(step.ways == 8 // bits for step in steps)
 
 
 @pytest.mark.parametrize("width", WIDTHS[:5])
-def test_columns_with_padding_are_one_stream(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_with_padding_are_one_stream(width: int) -> None:
     """Channels in blocks, the last of them not full: one pass writes what is there and what is not."""
     element_type = {1: "u8", 2: "bf16", 4: "f32", 8: "f64", 16: "c128"}[width]
     for block in (2, 3, 8, 16, 32):
@@ -188,14 +184,13 @@ def test_columns_with_padding_are_one_stream(width: int, monkeypatch: pytest.Mon
             found = relayout_loops(source, destination)
             assert found is not None
             for piece in (1 << 20, 8 * 512):
-                monkeypatch.setattr(relayout_plan, "_STREAM_PIECE_BYTES", piece)
-                check(found, width)
+                check(found, width, replace(TUNING, stream_piece_bytes=piece))
             if channels % block > 1:
                 assert "fill" not in {step.kernel for step in passes(found, width)}
 
 
 @pytest.mark.parametrize("first", strategies.seeds(120)[::40])
-def test_random_relayouts(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_relayouts(first: int) -> None:
     """Copies and fills of real pairs of layouts, odd ones and usual ones; with and without small pieces."""
     moved = 0
     for seed in range(first, first + 40):
@@ -206,11 +201,7 @@ def test_random_relayouts(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
         if found is None or destination.slot_count * width > MOST_BYTES:
             continue
         moved += 1
-        with monkeypatch.context() as patch:
-            if seed % 3:
-                patch.setattr(relayout_plan, "_RUN_BYTES", 96)
-                patch.setattr(relayout_plan, "_CHUNKS", 5)
-            check(found, width)
+        check(found, width, in_pieces(TUNING, 96, task_chunks=5) if seed % 3 else TUNING)
     assert moved > 15
 
 
@@ -343,27 +334,22 @@ def test_what_does_not_fit_bytes_has_no_packed_passes() -> None:
 # What the passes say
 
 
-def test_kernels_and_passes_agree_on_numbers() -> None:
-    """A narrow panel of more columns would not fit the kernel's scratch memory."""
-    assert relayout_plan.APART == stream_cpu.APART
-    assert relayout_plan._NARROW_COLUMNS == narrow_transpose_cpu.MOST_COLUMNS
-
-
-def test_large_destinations_are_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = {"copy": stream_cpu.STREAMED, "interleave": stream_cpu.STREAMED, "deal": stream_cpu.STREAMED}
-    place |= {"expand": stream_cpu.STREAMED, "compress": stream_cpu.STREAMED}
-    place |= {"transpose": transpose_cpu.STREAMED, "fill": 1}
+def test_large_destinations_are_streamed() -> None:
+    place = {"copy": streams.STREAMED, "interleave": streams.STREAMED, "deal": streams.STREAMED}
+    place |= {"expand": streams.STREAMED, "compress": streams.STREAMED}
+    place |= {"transpose": transpose_tables.STREAMED, "fill": FILL_STREAMED}
     chosen = {"copy": 1, "interleave": 2, "deal": 3, "transpose": 0, "fill": 0, "expand": 4, "compress": 4}
     samples = [*list(copies(1))[:1], *list(transposes(4, 1))[:1], *list(fills(4, 1))[:1]]
     samples += [*list(interleaves(2, 2, 1))[:1], *list(deals(2, 2, 1))[:1]]
     samples += [*list(packed("expand", 4, 1))[:1], *list(packed("compress", 4, 1))[:1]]
     assert {case.kernel for case in samples} == set(chosen)
     for case in samples:
-        units = 1 if case.kernel in ("expand", "compress") else case.width
-        size = case.nest.element_count * units
+        size = case.nest.element_count * (1 if case.kernel in ("expand", "compress") else case.width)
+        if case.kernel == "compress":
+            # What counts is the bytes that are written, not the elements.
+            size = size * case.width // 8
         for least, streamed in ((size, 1), (size + 1, 0)):
-            monkeypatch.setattr(relayout_plan, "STREAMED_BYTES", least)
-            for step in steps_of(case):
+            for step in steps_of(case, replace(TUNING, streamed_bytes=least)):
                 assert step.geometry[place[case.kernel]] == streamed, case.kernel
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.kernels.cpu import stream as stream_cpu
-from fastindex.kernels.cpu import transpose as transpose_cpu
-from fastindex.lowering.passes import Pass
+from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.relayout_loops import Loop, Nest
+from fastindex.tables import passes as pass_tables
+from fastindex.tables import streams, transposes
 
 Places = NDArray[np.int64]
 
@@ -57,11 +57,11 @@ def _blocks_of(step: Pass, blocks: int) -> list[tuple[int, int, int]]:
 def _chunks(step: Pass) -> tuple[Places, Places]:
     """Where every chunk begins on each side."""
     geometry = step.geometry
-    block, count = geometry[stream_cpu.CHUNK_BLOCK], geometry[stream_cpu.CHUNK_COUNT]
+    block, count = geometry[streams.CHUNK_BLOCK], geometry[streams.CHUNK_COUNT]
     found = []
     for index, source, destination in _blocks_of(step, -(-count // block)):
         offsets = step.tables[0][: min(block, count - index * block)]
-        steps = geometry[[stream_cpu.CHUNK_SOURCE_STEP, stream_cpu.CHUNK_TARGET_STEP]] * index
+        steps = geometry[[streams.CHUNK_SOURCE_STRIDE, streams.CHUNK_TARGET_STRIDE]] * index
         found.append(offsets + steps + (source, destination))
     begins = np.concatenate(found)
     return begins[:, 0] + step.source_start, begins[:, 1] + step.destination_start
@@ -72,24 +72,24 @@ def units_of_pass(step: Pass) -> tuple[Places, Places]:
     match step.kernel:
         case "copy":
             source, destination = _chunks(step)
-            run, rows = np.arange(step.geometry[stream_cpu.RUN]), step.tables[1]
+            run, rows = np.arange(step.geometry[streams.RUN]), step.tables[1]
             followed = np.arange(len(rows)) * len(run)
             sources, targets = source[:, None, None] + rows[:, None] + run, destination[:, None] + followed
             return sources.reshape(-1), (targets[..., None] + run).reshape(-1)
         case "expand" | "compress":
             source, destination = _chunks(step)
-            run = np.arange(step.geometry[stream_cpu.RUN])
+            run = np.arange(step.geometry[streams.RUN])
             return (source[:, None] + run).reshape(-1), (destination[:, None] + run).reshape(-1)
         case "interleave":
             source, destination = _chunks(step)
-            ways, run = step.geometry[stream_cpu.WAYS], np.arange(step.geometry[stream_cpu.RUN])
+            ways, run = step.geometry[streams.WAYS], np.arange(step.geometry[streams.RUN])
             assert ways == step.ways
             assert (step.tables[1][ways:] == step.tables[1][ways - 1]).all()
-            stream = np.arange(ways) * step.width, (ways + step.geometry[stream_cpu.PADDING]) * step.width
+            stream = np.arange(ways) * step.width, (ways + step.geometry[streams.PADDING]) * step.width
             return _grid(source, destination, step.tables[1][:ways], stream, run, step.width)
         case "deal":
             source, destination = _chunks(step)
-            ways, run = len(step.tables[1]), np.arange(step.geometry[stream_cpu.RUN])
+            ways, run = len(step.tables[1]), np.arange(step.geometry[streams.RUN])
             assert ways == step.ways
             stream = np.arange(ways) * step.width, ways * step.width
             targets, units = _grid(destination, source, step.tables[1], stream, run, step.width)
@@ -105,7 +105,7 @@ def units_of_pass(step: Pass) -> tuple[Places, Places]:
         case _:
             assert step.kernel == "fill"
             begins = np.array(_blocks_of(step, 1))[:, 2] + step.destination_start
-            run = np.arange(step.geometry[0])
+            run = np.arange(step.geometry[pass_tables.FILL_RUN_BYTES])
             targets = (begins[:, None] + run).reshape(-1)
             return np.zeros_like(targets), targets
 
@@ -124,21 +124,21 @@ def _panels(step: Pass) -> tuple[Places, Places]:
     geometry, width = step.geometry, step.width
     row_block, row_count, column_block, column_count = geometry[
         [
-            transpose_cpu.ROW_BLOCK,
-            transpose_cpu.ROW_COUNT,
-            transpose_cpu.COLUMN_BLOCK,
-            transpose_cpu.COLUMN_COUNT,
+            transposes.ROW_BLOCK,
+            transposes.ROW_COUNT,
+            transposes.COLUMN_BLOCK,
+            transposes.COLUMN_COUNT,
         ]
     ]
     row_table, column_table = step.tables
-    row_step = geometry[transpose_cpu.ROW_SOURCE_STEP]
+    row_step = geometry[transposes.ROW_SOURCE_STRIDE]
     row_blocks, column_blocks = -(-row_count // row_block), -(-column_count // column_block)
-    if row_blocks > 1 or geometry[transpose_cpu.COLUMNS_JOINED]:
+    if row_blocks > 1 or geometry[transposes.COLUMNS_JOINED]:
         # What follows the rows of a block in the destination: the next block, or the next column.
         following = row_table[row_block:]
         assert len(following) >= min(64 // width, row_count - row_block if row_blocks > 1 else row_count)
         np.testing.assert_array_equal(following, row_table[: len(following)] + (row_step or width))
-    if geometry[transpose_cpu.COLUMNS_JOINED]:
+    if geometry[transposes.COLUMNS_JOINED]:
         assert row_blocks == 1
         assert (np.diff(column_table) == row_count * width).all()
     found = []
@@ -147,7 +147,7 @@ def _panels(step: Pass) -> tuple[Places, Places]:
         rows = row_table[: min(row_block, row_count - row_index * row_block)]
         columns = column_table[: min(column_block, column_count - column_index * column_block)]
         source += row_index * row_step + column_index * column_block * width + step.source_start
-        destination += column_index * geometry[transpose_cpu.COLUMN_TARGET_STEP] + row_index * row_block * width
+        destination += column_index * geometry[transposes.COLUMN_TARGET_STRIDE] + row_index * row_block * width
         destination += step.destination_start
         units = source + rows[:, None] + np.arange(len(columns)) * width
         targets = destination + columns + np.arange(len(rows))[:, None] * width
@@ -163,7 +163,7 @@ def filled_by_pass(step: Pass) -> Places:
     if step.kernel != "interleave":
         return np.empty(0, np.int64)
     _, destination = _chunks(step)
-    padding, run = step.geometry[stream_cpu.PADDING], np.arange(step.geometry[stream_cpu.RUN])
+    padding, run = step.geometry[streams.PADDING], np.arange(step.geometry[streams.RUN])
     columns = destination[:, None] + run * (step.ways + padding) * step.width + step.ways * step.width
     return (columns[..., None] + np.arange(padding * step.width)).reshape(-1)
 

@@ -10,9 +10,10 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import copy_run, copy_short
-from fastindex.kernels.cpu.pass_table import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
-from fastindex.kernels.cpu.stream import RUN, STREAMED, prefetch_ends, start_of_block
+from fastindex.kernels.cpu.stream import prefetch_ends, start_of_block
 from fastindex.kernels.cpu.vectors import copy_element, deinterleave_line, entry, fence, literal, prefetch, set_entry
+from fastindex.tables.passes import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
+from fastindex.tables.streams import RUN, STREAMED
 
 _AHEAD_BYTES = 1024
 _ROW_BYTES = 64 + 2048 + 64

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import copy_short
-from fastindex.kernels.cpu.pass_table import GEOMETRY, outer_place
+from fastindex.kernels.cpu.pass_table import outer_place
 from fastindex.kernels.cpu.vectors import copy_element, copy_vector, entry, fence, literal, stream_line
+from fastindex.tables.passes import (
+    ELEMENTS,
+    FILL_RUN_BYTES,
+    FILL_STREAMED,
+    GEOMETRY,
+    SOURCE_STRIDE,
+    TARGET_STRIDE,
+)
 
 
 @kernel()
@@ -17,13 +25,13 @@ def copy_elements(width, ways, target, source, table, scratch, first, last):  # 
     width : literal int
         Bytes of an element.
     target, source, table
-        As for `copy_chunks`; the kernel's own numbers are how many elements a task copies, and their distance in the
-        source and in the destination in bytes.
+        As for `copy_chunks`; the kernel's own numbers are a `StridedGeometry`.
     ways, scratch
         Not used.
     """
     geometry = entry(table, GEOMETRY)
-    count, source_stride, target_stride = entry(geometry, 0), entry(geometry, 1), entry(geometry, 2)
+    count = entry(geometry, ELEMENTS)
+    source_stride, target_stride = entry(geometry, SOURCE_STRIDE), entry(geometry, TARGET_STRIDE)
     for task in range(first, last):
         at_source, at_target = outer_place(table, task, source, target)
         for i in range(count):
@@ -50,12 +58,12 @@ def fill_runs(width, ways, target, pattern, table, scratch, first, last):  # typ
     pattern : int64
         Address of 128 bytes: the element, repeated.
     table : int64
-        As for `copy_chunks`; the kernel's own numbers are the bytes of a run, and whether lines go past the cache.
+        As for `copy_chunks`; the kernel's own numbers are a `FillGeometry`.
     width, ways, scratch
         Not used.
     """
     geometry = entry(table, GEOMETRY)
-    run_bytes, streamed = entry(geometry, 0), entry(geometry, 1) != 0
+    run_bytes, streamed = entry(geometry, FILL_RUN_BYTES), entry(geometry, FILL_STREAMED) != 0
     for task in range(first, last):
         _, start = outer_place(table, task, 0, target)
         head = min((-start) & 63, run_bytes)

@@ -10,23 +10,20 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import transpose_square
-from fastindex.kernels.cpu.pass_table import FIRST, GEOMETRY, SECOND, outer_place
-from fastindex.kernels.cpu.transpose import (
+from fastindex.kernels.cpu.pass_table import outer_place
+from fastindex.kernels.cpu.transpose import SCRATCH_BYTES as _EDGE_BYTES
+from fastindex.kernels.cpu.transpose import edge_band, stage_rows, write_pitches
+from fastindex.kernels.cpu.vectors import copy_vector, entry, fence, literal, prefetch, stream_line, transpose_rows
+from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
+from fastindex.tables.transposes import (
     COLUMN_COUNT,
     COLUMNS_ALIGNED,
-    READABLE,
+    MOST_NARROW_COLUMNS,
+    READABLE_BYTES,
     ROW_BLOCK,
     ROW_COUNT,
-    ROW_SOURCE_STEP,
-    edge_band,
-    stage_rows,
-    write_pitches,
+    ROW_SOURCE_STRIDE,
 )
-from fastindex.kernels.cpu.transpose import SCRATCH_BYTES as _EDGE_BYTES
-from fastindex.kernels.cpu.vectors import copy_vector, entry, fence, literal, prefetch, stream_line, transpose_rows
-
-#: The most columns of a panel.
-MOST_COLUMNS = 120
 
 _BAND_BYTES = 128
 _PITCH_BYTES = 64 + _BAND_BYTES
@@ -36,7 +33,7 @@ _AHEAD_BYTES = 12288
 _COLLECTED = _EDGE_BYTES + 8 * 64
 
 #: Bytes of scratch memory that these kernels need: that of edges, where collected columns start, and these.
-SCRATCH_BYTES = _COLLECTED + MOST_COLUMNS * _PITCH_BYTES
+SCRATCH_BYTES = _COLLECTED + MOST_NARROW_COLUMNS * _PITCH_BYTES
 
 
 @njit(nogil=True, inline="always")
@@ -92,10 +89,10 @@ def _bands(width, target, source, rows, columns, counts, scratch):  # type: igno
 
 @kernel()
 def narrow_panels(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a transpose of at most `MOST_COLUMNS` columns.
+    """Run the tasks `first` to `last` of a transpose of at most `MOST_NARROW_COLUMNS` columns.
 
     The parameters are those of `transpose_panels`. There is one block of columns, they are not joined, and the
-    destination is written past the cache. Of the source, `READABLE` bytes may be read: a line of each row is, even
+    destination is written past the cache. Of the source, `readable_bytes` may be read: a line of each row is, even
     where all columns are less.
     """
     geometry, rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
@@ -107,13 +104,13 @@ def narrow_panels(width, ways, target, source, table, scratch, first, last):  # 
     reach = 0
     for i in range(min(row_block, entry(geometry, ROW_COUNT))):
         reach = max(reach, entry(rows, i))
-    safe = source + entry(geometry, READABLE) - reach - 64
+    safe = source + entry(geometry, READABLE_BYTES) - reach - 64
     for task in range(first, last):
         rest, row_index = divmod(task, row_blocks)
         begin = row_index * row_block
         row_count = min(row_block, entry(geometry, ROW_COUNT) - begin)
         following = max(0, min(per_line, entry(geometry, ROW_COUNT) - begin - row_block))
-        read, place = source + row_index * entry(geometry, ROW_SOURCE_STEP), target + begin * w
+        read, place = source + row_index * entry(geometry, ROW_SOURCE_STRIDE), target + begin * w
         read, place = outer_place(table, rest, read, place)
         counts = (row_count + following, column_count)
         if row_index == 0:

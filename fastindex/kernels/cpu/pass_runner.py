@@ -14,18 +14,19 @@ from numba.extending import intrinsic
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.pass_table import with_padding
-from fastindex.kernels.cpu.plain_arrays import PAIR_NUMBERS, plain_addresses
+from fastindex.kernels.cpu.plain_arrays import plain_addresses
 from fastindex.kernels.cpu.vectors import entry
-
-#: Places among the numbers of a step: the address of its kernel, of its table, where it starts on both sides in bytes,
-#: how many tasks it has, how many of them a thread takes at once, and whether it writes padding instead of elements.
-KERNEL, TABLE, SOURCE_START, TARGET_START, TASKS, TASKS_AT_ONCE, FILLS = range(7)
-#: How many numbers a step has.
-STEP_NUMBERS = 7
-
-#: Places among the numbers of a call with two plain arrays, behind what these have to be: the address of the steps, how
-#: many there are, and the address of the padding.
-STEPS, STEP_COUNT, PATTERN = range(PAIR_NUMBERS, PAIR_NUMBERS + 3)
+from fastindex.tables.passes import (
+    FILLS,
+    KERNEL,
+    PASS_CALL_BYTES,
+    SOURCE_START,
+    TABLE,
+    TARGET_START,
+    TASKS,
+    TASKS_AT_ONCE,
+)
+from fastindex.tables.plain_arrays import PADDING, PASS_COUNT, PASSES
 
 _INT64 = ir.IntType(64)
 
@@ -58,15 +59,15 @@ def _take(typingctx: Any, counter: Any, amount: Any) -> Any:
 
 
 @njit(nogil=True)
-def _run_step(step, target, source, pattern, scratch, counter):  # type: ignore[no-untyped-def]
-    target += entry(step, TARGET_START)
-    source = pattern if entry(step, FILLS) else source + entry(step, SOURCE_START)
-    scratch = with_padding(scratch, pattern)
-    compiled, table, tasks = entry(step, KERNEL), entry(step, TABLE), entry(step, TASKS)
+def _run_pass(one, target, source, padding, scratch, counter):  # type: ignore[no-untyped-def]
+    target += entry(one, TARGET_START)
+    source = padding if entry(one, FILLS) else source + entry(one, SOURCE_START)
+    scratch = with_padding(scratch, padding)
+    compiled, table, tasks = entry(one, KERNEL), entry(one, TABLE), entry(one, TASKS)
     if not counter:
         _call(compiled, target, source, table, scratch, 0, tasks)
         return
-    at_once = entry(step, TASKS_AT_ONCE)
+    at_once = entry(one, TASKS_AT_ONCE)
     first = _take(counter, at_once)
     while first < tasks:
         _call(compiled, target, source, table, scratch, first, min(first + at_once, tasks))
@@ -74,44 +75,44 @@ def _run_step(step, target, source, pattern, scratch, counter):  # type: ignore[
 
 
 @kernel("void(int64,int64,int64,int64,int64,int64,int64)")
-def run_steps(steps, count, target, source, pattern, scratch, counters):  # type: ignore[no-untyped-def]
-    """Run the steps of a relayout, or this thread's share of them.
+def run_passes(passes, count, target, source, padding, scratch, counters):  # type: ignore[no-untyped-def]
+    """Run the passes of a relayout, or this thread's share of them.
 
     Parameters
     ----------
-    steps : int64
-        Address of `count` rows of `STEP_NUMBERS` int64.
+    passes : int64
+        Address of `count` rows of a `PassCall`.
     target, source : int64
         Addresses.
-    pattern : int64
+    padding : int64
         Address of 128 bytes of padding.
     scratch : int64
         Address of memory for this thread alone; what it has to be, the kernels say, and `SCRATCH_FRONT_BYTES` more.
     counters : int64
-        Address of an int64 for each step, 0 at first, that all threads of a call share; 0 for a thread that is alone.
+        Address of an int64 for each pass, 0 at first, that all threads of a call share; 0 for a thread that is alone.
     """
     for i in range(count):
         counter = counters + 8 * i if counters else 0
-        _run_step(steps + 8 * STEP_NUMBERS * i, target, source, pattern, scratch, counter)
+        _run_pass(passes + PASS_CALL_BYTES * i, target, source, padding, scratch, counter)
 
 
 @kernel("boolean(int64,int64,int64,int64)")
-def run_plain(source, target, numbers, scratch):  # type: ignore[no-untyped-def]
-    """Run the steps of a relayout between two arrays, if they are what it expects; tell whether they were.
+def run_plain(source, target, call, scratch):  # type: ignore[no-untyped-def]
+    """Run the passes of a relayout between two arrays, if they are what it expects; return whether they were.
 
     Parameters
     ----------
     source, target : int64
         The addresses of two Python objects, which ``id`` gives.
-    numbers : int64
-        Address of an int64 table: what `plain_addresses` expects, and behind it the places named above.
+    call : int64
+        Address of a `PlainPair` and, behind it, a `PairCall`.
     scratch : int64
-        As for `run_steps`.
+        As for `run_passes`.
     """
-    begin, place = plain_addresses(source, target, numbers)
+    begin, place = plain_addresses(source, target, call)
     if not place:
         return False
-    steps, pattern = entry(numbers, STEPS), entry(numbers, PATTERN)
-    for i in range(entry(numbers, STEP_COUNT)):
-        _run_step(steps + 8 * STEP_NUMBERS * i, place, begin, pattern, scratch, 0)
+    passes, padding = entry(call, PASSES), entry(call, PADDING)
+    for i in range(entry(call, PASS_COUNT)):
+        _run_pass(passes + PASS_CALL_BYTES * i, place, begin, padding, scratch, 0)
     return True

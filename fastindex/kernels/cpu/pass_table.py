@@ -1,7 +1,7 @@
-"""The numbers of one pass of a relayout, as its kernel finds them: a table of addresses and lengths.
+"""What all kernels of passes share: where a task begins, and where padding is.
 
 Every kernel that moves data is called alike: two literals that it is compiled for, the addresses of destination and
-source, of this table and of memory of its own, and a range of tasks.
+source, of a `PassTable` and of memory of its own, and a range of tasks.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.cpu.vectors import entry, set_entry
-
-#: Places in the table: how many loops are around the tasks and where they are, an int64 table of (size, source stride,
-#: destination stride) in bytes, innermost first; where the tables of offsets are and how long the second is; where the
-#: kernel's own numbers are.
-LOOPS, OUTER, FIRST, SECOND, SECOND_LENGTH, GEOMETRY = range(6)
-
+from fastindex.tables.passes import (
+    LOOPS,
+    OUTER,
+    OUTER_LOOP_BYTES,
+    OUTER_SIZE,
+    OUTER_SOURCE_STRIDE,
+    OUTER_TARGET_STRIDE,
+)
 
 #: Bytes in front of a kernel's scratch memory.
 SCRATCH_FRONT_BYTES = 64
@@ -34,12 +36,12 @@ def padding_of(scratch):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def outer_place(table, step, source, target):  # type: ignore[no-untyped-def]
-    """Give where source and destination are at a step of the loops around the tasks."""
+def outer_place(table, iteration, source, target):  # type: ignore[no-untyped-def]
+    """Return where source and destination are at an iteration of the loops around the tasks."""
     outer = entry(table, OUTER)
     for loop in range(entry(table, LOOPS)):
-        row = outer + 24 * loop
-        step, place = divmod(step, entry(row, 0))
-        source += place * entry(row, 1)
-        target += place * entry(row, 2)
+        row = outer + OUTER_LOOP_BYTES * loop
+        iteration, place = divmod(iteration, entry(row, OUTER_SIZE))
+        source += place * entry(row, OUTER_SOURCE_STRIDE)
+        target += place * entry(row, OUTER_TARGET_STRIDE)
     return source, target

@@ -9,12 +9,16 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.cpu.vectors import entry
-
-#: Places in the table of what two arrays have to be: where NumPy's fields begin, in bytes, and the type of both; then
-#: for each array its dtype object, its number of elements and its bytes.
-FIELDS, ARRAY_TYPE, SOURCE, TARGET = 0, 1, 2, 5
-#: How many numbers that table has.
-PAIR_NUMBERS = 8
+from fastindex.tables.plain_arrays import (
+    ARRAY_TYPE,
+    FIELDS,
+    SOURCE_BYTES,
+    SOURCE_COUNT,
+    SOURCE_DTYPE,
+    TARGET_BYTES,
+    TARGET_COUNT,
+    TARGET_DTYPE,
+)
 
 _DATA, _RANK, _SIZES, _DTYPE, _FLAGS = 0, 1, 2, 5, 6
 
@@ -31,8 +35,8 @@ def plain_addresses(source, target, expected):  # type: ignore[no-untyped-def]
     source, target : int64
         The addresses of two Python objects, which ``id`` gives.
     expected : int64
-        Address of `PAIR_NUMBERS` int64; see the names of their places above. Both are contiguous arrays of one
-        dimension, exactly of NumPy's own type, share no memory, and the target can be written to.
+        Address of a `PlainPair`. Both are contiguous arrays of one dimension, exactly of NumPy's own type, share no
+        memory, and the target can be written to.
     """
     fields, array_type = entry(expected, FIELDS), entry(expected, ARRAY_TYPE)
     # The type is the last field that every object has.
@@ -42,15 +46,15 @@ def plain_addresses(source, target, expected):  # type: ignore[no-untyped-def]
     target += fields
     if (entry(source, _RANK) & 0xFFFFFFFF) != 1 or (entry(target, _RANK) & 0xFFFFFFFF) != 1:
         return 0, 0
-    if entry(source, _DTYPE) != entry(expected, SOURCE) or entry(target, _DTYPE) != entry(expected, TARGET):
+    if entry(source, _DTYPE) != entry(expected, SOURCE_DTYPE) or entry(target, _DTYPE) != entry(expected, TARGET_DTYPE):
         return 0, 0
     counts = entry(entry(source, _SIZES), 0), entry(entry(target, _SIZES), 0)
-    if counts != (entry(expected, SOURCE + 1), entry(expected, TARGET + 1)):
+    if counts != (entry(expected, SOURCE_COUNT), entry(expected, TARGET_COUNT)):
         return 0, 0
     wanted = CONTIGUOUS | WRITEABLE
     if not entry(source, _FLAGS) & CONTIGUOUS or (entry(target, _FLAGS) & wanted) != wanted:
         return 0, 0
     begin, place = entry(source, _DATA), entry(target, _DATA)
-    if begin + entry(expected, SOURCE + 2) > place and place + entry(expected, TARGET + 2) > begin:
+    if begin + entry(expected, SOURCE_BYTES) > place and place + entry(expected, TARGET_BYTES) > begin:
         return 0, 0
     return begin, place

@@ -11,7 +11,7 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import copy_run, copy_short, transpose_square
-from fastindex.kernels.cpu.pass_table import FIRST, GEOMETRY, SECOND, SECOND_LENGTH, outer_place, padding_of
+from fastindex.kernels.cpu.pass_table import outer_place, padding_of
 from fastindex.kernels.cpu.vectors import (
     byte_at,
     compress_line,
@@ -29,34 +29,32 @@ from fastindex.kernels.cpu.vectors import (
     stream_line,
     transpose_rows,
 )
-
-#: Places among the numbers of a stream.
-(
+from fastindex.tables.passes import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
+from fastindex.tables.streams import (
+    BY_SOURCE,
     CHUNK_BLOCK,
     CHUNK_COUNT,
-    CHUNK_SOURCE_STEP,
-    CHUNK_TARGET_STEP,
-    RUN,
-    WAYS,
-    STREAMED,
-    READABLE,
+    CHUNK_SOURCE_STRIDE,
+    CHUNK_TARGET_STRIDE,
+    FOLLOWER_COUNT,
+    FOLLOWER_EVERY,
+    FOLLOWER_SOURCE_STRIDE,
+    MOST_COLUMN_BYTES,
     PADDING,
-    FOLLOWING_EVERY,
-    FOLLOWING_COUNT,
-    FOLLOWING_SOURCE_STEP,
-) = range(12)
-
-#: Said of chunks that go through the source in order, not through the destination.
-APART = -1
+    READABLE_BYTES,
+    RUN,
+    STREAMED,
+    WAYS,
+)
 
 # Lines are written when this many bytes are pending: reading a line back at once would wait for its stores.
 _PENDING_BYTES = 1024
 _AHEAD_BYTES = 1024
 _ROW_AHEAD_BYTES = 256
 
-# Scratch memory: what is pending, with room for 64 columns of 512 bytes more than once, a staged square, and
-# a table of 64 numbers.
-_STAGE = 64 * 2176
+# Scratch memory: what is pending, with room for 64 of the longest columns more than four times, a staged square, and a
+# table of 64 numbers.
+_STAGE = 64 * (4 * MOST_COLUMN_BYTES + 128)
 _TABLES = _STAGE + 64 * 64
 
 #: Bytes of scratch memory that these kernels need.
@@ -284,7 +282,7 @@ def _append_transposed(width, line, pending, fill, skip, source, rows, counts, r
 @njit(nogil=True)
 def _neighbours(geometry, task, x):  # type: ignore[no-untyped-def]
     """Tell whether a chunk continues another one in the destination, and whether another one continues it."""
-    every, count = entry(geometry, FOLLOWING_EVERY), entry(geometry, FOLLOWING_COUNT)
+    every, count = entry(geometry, FOLLOWER_EVERY), entry(geometry, FOLLOWER_COUNT)
     block = entry(geometry, CHUNK_BLOCK)
     blocks = (entry(geometry, CHUNK_COUNT) + block - 1) // block
     position = (task % blocks * block + x) // every % count
@@ -317,10 +315,10 @@ def start_of_block(source, target, table, task):  # type: ignore[no-untyped-def]
     """Give where the blocks of a task start, and how many chunks it has."""
     geometry = entry(table, GEOMETRY)
     block, chunk_count = entry(geometry, CHUNK_BLOCK), entry(geometry, CHUNK_COUNT)
-    step, index = divmod(task, (chunk_count + block - 1) // block)
-    source += index * entry(geometry, CHUNK_SOURCE_STEP)
-    target += index * entry(geometry, CHUNK_TARGET_STEP)
-    source, target = outer_place(table, step, source, target)
+    rest, index = divmod(task, (chunk_count + block - 1) // block)
+    source += index * entry(geometry, CHUNK_SOURCE_STRIDE)
+    target += index * entry(geometry, CHUNK_TARGET_STRIDE)
+    source, target = outer_place(table, rest, source, target)
     return source, target, min(block, chunk_count - index * block)
 
 
@@ -333,11 +331,9 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
     target, source : int64
         Addresses.
     table : int64
-        Address of the numbers of a pass; see `step_table`. The first table of offsets holds, for each chunk of a block,
-        byte offsets in the source and in the destination; the second the offsets in the source of the runs of a chunk,
-        which follow each other in the destination. For the kernel's own numbers see the names of their places
-        above; `RUN` is in bytes, `READABLE` bytes may be read from `source` on, `WAYS` is `APART` where chunks do not
-        follow each other in the destination.
+        Address of a `PassTable`; the kernel's own numbers are a `StreamGeometry`. The first table of offsets holds, for
+        each chunk of a block, byte offsets in the source and in the destination; the second the offsets in the source
+        of the runs of a chunk, which follow each other in the destination.
     scratch : int64
         Address of `SCRATCH_BYTES` bytes on a line boundary, for this thread alone.
     width, ways
@@ -345,12 +341,12 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
     """
     geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     run, streamed, row_count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(table, SECOND_LENGTH)
-    apart, size, reach = entry(geometry, WAYS) == APART, run * row_count, 0
+    by_source, size, reach = entry(geometry, BY_SOURCE) != 0, run * row_count, 0
     for i in range(row_count):
         reach = max(reach, entry(rows, i))
     ahead = (_AHEAD_BYTES if row_count == 1 else _ROW_AHEAD_BYTES) // run + 1
-    readable = source + entry(geometry, READABLE) - reach - run - 63
-    follow_each_other = streamed and entry(geometry, FOLLOWING_COUNT) > 1
+    readable = source + entry(geometry, READABLE_BYTES) - reach - run - 63
+    follow_each_other = streamed and entry(geometry, FOLLOWER_COUNT) > 1
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = start_of_block(source, target, table, task)
@@ -362,16 +358,16 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
                 if begin != end and not follow_each_other:
                     prefetch_to_write(at_target + begin)
                     prefetch_to_write(at_target + end)
-                if not apart:
+                if not by_source:
                     for i in range(row_count):
                         for at in range(0, run, 64):
                             prefetch(upcoming + entry(rows, i) + at)
             if follow_each_other:
                 follows, goes_on = _neighbours(geometry, task, x)
-                before = start - entry(geometry, FOLLOWING_SOURCE_STEP) if follows else 0
+                before = start - entry(geometry, FOLLOWER_SOURCE_STRIDE) if follows else 0
                 _copy_following(place, start, before, run, goes_on, scratch + x % 8 * 128)
                 continue
-            if apart:
+            if by_source:
                 copy_run(place, start, run, streamed)
                 continue
             if place != position:

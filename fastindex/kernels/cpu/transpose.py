@@ -14,7 +14,7 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import copy_run, copy_short, transpose_square
-from fastindex.kernels.cpu.pass_table import FIRST, GEOMETRY, SECOND, outer_place
+from fastindex.kernels.cpu.pass_table import outer_place
 from fastindex.kernels.cpu.vectors import (
     copy_vector,
     entry,
@@ -26,20 +26,18 @@ from fastindex.kernels.cpu.vectors import (
     transpose_rows,
     transpose_stage_lanes,
 )
-
-#: Places among the numbers of a transpose.
-(
-    ROW_BLOCK,
-    ROW_COUNT,
-    ROW_SOURCE_STEP,
+from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
+from fastindex.tables.transposes import (
     COLUMN_BLOCK,
     COLUMN_COUNT,
-    COLUMN_TARGET_STEP,
+    COLUMN_TARGET_STRIDE,
     COLUMNS_ALIGNED,
     COLUMNS_JOINED,
+    ROW_BLOCK,
+    ROW_COUNT,
+    ROW_SOURCE_STRIDE,
     STREAMED,
-    READABLE,
-) = range(10)
+)
 
 # A band of rows as it is staged: two lines' worth, and one more square where columns start off a line boundary.
 _STAGE_BYTES = 3 * 64 * 64
@@ -240,11 +238,10 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
     target, source : int64
         Addresses.
     table : int64
-        Address of the numbers of a pass; see `step_table`. The loops are those around the panels. The first table of
-        offsets holds the byte offsets in the source of the rows of a block; where there are several blocks of rows, it
-        goes on with a line's worth of the next block; where columns are joined, with a line's worth of the next column.
-        The second holds the byte offsets in the destination of the columns of a block. For the kernel's own numbers see
-        the names of their places above.
+        Address of a `PassTable`; the kernel's own numbers are a `TransposeGeometry`. The first table of offsets holds
+        the byte offsets in the source of the rows of a block; where there are several blocks of rows, it goes on with a
+        line's worth of the next block; where columns are joined, with a line's worth of the next column. The second
+        holds the byte offsets in the destination of the columns of a block.
     scratch : int64
         Address of `SCRATCH_BYTES` bytes on a line boundary, for this thread alone.
     ways
@@ -259,8 +256,8 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
     for task in range(first, last):
         rest, row_index = divmod(task, row_blocks)
         rest, column_index = divmod(rest, column_blocks)
-        at_source = source + row_index * entry(geometry, ROW_SOURCE_STEP) + column_index * column_block * w
-        at_target = target + column_index * entry(geometry, COLUMN_TARGET_STEP) + row_index * row_block * w
+        at_source = source + row_index * entry(geometry, ROW_SOURCE_STRIDE) + column_index * column_block * w
+        at_target = target + column_index * entry(geometry, COLUMN_TARGET_STRIDE) + row_index * row_block * w
         at_source, at_target = outer_place(table, rest, at_source, at_target)
         panel = (
             min(row_block, entry(geometry, ROW_COUNT) - row_index * row_block),

@@ -1,0 +1,233 @@
+"""Passes with their kernels compiled: as the numbers that one native call per thread runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from fastindex.arguments.addresses import address_of, expected_pair
+from fastindex.cpu.threads import run_together, thread_count
+from fastindex.kernels.cpu import deal, element_moves, narrow_transpose, packed_bits, pass_runner, stream, transpose
+from fastindex.kernels.cpu.pass_table import SCRATCH_FRONT_BYTES
+from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.tuning import TUNING, Tuning
+from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.passes import PassCall, PassTable
+from fastindex.tables.plain_arrays import PairCall
+from fastindex.tables.streams import MOST_VECTOR_BYTES, PADDING, VECTOR_WAYS
+
+Bytes = NDArray[np.uint8]
+
+#: The kernels of passes, by the name of the pass.
+PASS_KERNELS = {
+    "copy": stream.copy_chunks,
+    "interleave": stream.interleave_chunks,
+    "deal": deal.deal_chunks,
+    "expand": stream.expand_chunks,
+    "compress": stream.compress_chunks,
+    "transpose": transpose.transpose_panels,
+    "narrow transpose": narrow_transpose.narrow_panels,
+    "strided": element_moves.copy_elements,
+    "fill": element_moves.fill_runs,
+}
+
+#: Bytes of scratch memory that any kernel needs, for itself.
+SCRATCH_BYTES = SCRATCH_FRONT_BYTES + max(
+    module.SCRATCH_BYTES for module in (stream, deal, transpose, narrow_transpose)
+)
+
+# Padding is handed to kernels repeated to so many bytes: a line may begin anywhere in an element.
+_PADDING_BYTES = 2 * LINE_BYTES
+
+
+def dispatcher_of(name: str, width: int, ways: int = 1) -> tuple[Any, tuple[types.Type, ...]]:
+    """Return the dispatcher of a kernel, and the types that it is compiled for.
+
+    Parameters
+    ----------
+    name : str
+        As `Pass.kernel`, or "gather", "expand all" or "compress all".
+    width : int
+        Bytes of an element; where packed elements are expanded or compressed, their bits.
+    ways : int
+        1 where the kernel has no such parameter; 0 for a number that vectors do not take.
+    """
+    address, literal = types.int64, types.literal(width)
+    span = address, address
+    if name in PASS_KERNELS:
+        return PASS_KERNELS[name], (literal, types.literal(ways), *(address,) * 4, *span)
+    kernels: dict[str, tuple[Any, tuple[types.Type, ...]]] = {
+        "gather": (element_moves.gather_slots, (literal, address, address, types.int64[::1], address)),
+        "expand all": (packed_bits.expand_bits, (literal, address, address, *span)),
+        "compress all": (packed_bits.compress_bits, (literal, address, address, *span)),
+    }
+    return kernels[name]
+
+
+@cache
+def pass_kernel(name: str, width: int, ways: int) -> int:
+    """Compile the kernel of a pass, or load it from the cache, and return its address."""
+    dispatcher, signature = dispatcher_of(name, width, ways)
+    dispatcher.compile(signature)
+    compiled = dispatcher.overloads[signature]
+    return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name))
+
+
+@cache
+def kernel_of(name: str, width: int) -> Callable[..., None]:
+    """Compile a kernel that is no pass, or load it from the cache."""
+    dispatcher, signature = dispatcher_of(name, width)
+    compiled: Callable[..., None] = dispatcher.compile(signature)
+    return compiled
+
+
+def kernel_key(one: Pass) -> tuple[str, int, int]:
+    """Return the name, width and ways of the kernel that a pass needs, as `pass_kernel` takes them."""
+    if one.kernel in ("copy", "fill"):
+        return one.kernel, 1, 1
+    if one.kernel in ("expand", "compress"):
+        return one.kernel, 8 // one.ways, 1
+    if one.kernel not in ("interleave", "deal"):
+        return one.kernel, one.width, 1
+    vectors = one.ways in VECTOR_WAYS and one.ways * one.width <= MOST_VECTOR_BYTES
+    padded = one.kernel == "interleave" and one.geometry[PADDING]
+    return one.kernel, one.width, one.ways if vectors and not padded else 0
+
+
+class _Scratch(threading.local):
+    """Memory of a thread for the kernels it runs, on a line boundary."""
+
+    def __init__(self) -> None:
+        self._buffer = np.empty(SCRATCH_BYTES + LINE_BYTES, np.uint8)
+        self.address = -(-self._buffer.ctypes.data // LINE_BYTES) * LINE_BYTES
+
+
+#: The memory that kernels use on this thread.
+thread_scratch = _Scratch()
+
+
+@lru_cache(maxsize=64)
+def _repeated(padding: bytes) -> tuple[Bytes, int]:
+    """Return padding as kernels read it, and its address."""
+    repeated = np.frombuffer((padding * -(-_PADDING_BYTES // len(padding)))[:_PADDING_BYTES], np.uint8)
+    return repeated, address_of(repeated)
+
+
+class CompiledPasses:
+    """Passes with their kernels compiled.
+
+    Attributes
+    ----------
+    address, count : int
+        Where the rows of a `PassCall` are, and how many.
+    is_small : bool
+        Whether a call stays on the caller's thread.
+    """
+
+    def __init__(self, passes: Sequence[Pass], tuning: Tuning = TUNING) -> None:
+        self._tables = [_table_of(one) for one in passes]
+        calls = [_call_of(one, table, tuning) for one, (table, _) in zip(passes, self._tables, strict=True)]
+        self._calls = np.array(calls, np.int64).reshape(len(calls), len(PassCall._fields))
+        self.address, self.count = address_of(self._calls), len(calls)
+        self.is_small = sum(one.tasks * one.task_bytes for one in passes) <= tuning.small_call_bytes
+        self._shares = sum(-(-call.tasks // call.tasks_at_once) for call in calls)
+
+    def run(self, source: int, destination: int, padding: bytes, threads: int | None) -> None:
+        """Run them between two addresses; `padding` is what fills write, once or repeated."""
+        kept = _repeated(padding)
+        addresses = self.address, self.count, destination, source, kept[1]
+        helpers = 0 if self.is_small else min(thread_count(threads), self._shares) - 1
+        if helpers <= 0:
+            _driver()(*addresses, thread_scratch.address, 0)
+            return
+        counters = np.zeros(self.count, np.int64)
+        shared, run = address_of(counters), _driver()
+        run_together(lambda: run(*addresses, thread_scratch.address, shared), helpers)
+
+
+def _table_of(one: Pass) -> tuple[NDArray[np.int64], Pass]:
+    """Return the table of a pass, and the pass itself, which keeps alive what the table points to."""
+    first = one.tables[0] if one.tables else one.geometry
+    second = one.tables[1] if len(one.tables) > 1 else one.geometry
+    table = PassTable(
+        loops=len(one.outer),
+        outer=address_of(one.outer),
+        first=address_of(first),
+        second=address_of(second),
+        second_length=len(second),
+        geometry=address_of(one.geometry),
+    )
+    return np.array(table, np.int64), one
+
+
+def _call_of(one: Pass, table: NDArray[np.int64], tuning: Tuning) -> PassCall:
+    # Offsets of packed elements count elements, all of them at the start of a byte.
+    return PassCall(
+        kernel=pass_kernel(*kernel_key(one)),
+        table=address_of(table),
+        source_start=one.source_start // (one.ways if one.kernel == "expand" else 1),
+        target_start=one.destination_start // (one.ways if one.kernel == "compress" else 1),
+        tasks=one.tasks,
+        tasks_at_once=max(1, min(tuning.share_bytes // one.task_bytes, one.tasks)),
+        fills=one.kernel == "fill",
+    )
+
+
+def run_pass(
+    one: Pass, source: int, destination: int, padding: bytes, threads: int | None, tuning: Tuning = TUNING
+) -> None:
+    """Run one pass between two addresses; it adds where it starts on each side."""
+    CompiledPasses((one,), tuning).run(source, destination, padding, threads)
+
+
+@cache
+def _driver() -> Callable[..., None]:
+    compiled: Callable[..., None] = pass_runner.run_passes.compile((types.int64,) * 7)
+    return compiled
+
+
+class OneCall:
+    """Passes between two plain arrays as one native call, which looks at the arrays too.
+
+    Attributes
+    ----------
+    run : callable
+        Takes the ``id`` of both, `address` and the address of a thread's scratch memory; returns whether it has moved
+        anything, or leaves the arrays to be looked at one by one.
+    address : int
+    is_small : bool
+        Whether no other thread would help.
+    """
+
+    def __init__(
+        self,
+        passes: CompiledPasses | None,
+        source: tuple[np.dtype[Any], int],
+        destination: tuple[np.dtype[Any], int],
+        padding: bytes,
+    ) -> None:
+        self.run: Callable[[int, int, int, int], bool] = _never
+        self.address, self.is_small = 0, False
+        if passes is None:
+            return
+        repeated, padding_address = _repeated(padding)
+        call = PairCall(passes.address, passes.count, padding_address)
+        table = np.array((*expected_pair(source, destination), *call), np.int64)
+        self._kept = table, repeated, passes, source, destination
+        self.run, self.address, self.is_small = _plain_driver(), address_of(table), passes.is_small
+
+
+def _never(source: int, target: int, call: int, scratch: int) -> bool:
+    return False
+
+
+@cache
+def _plain_driver() -> Callable[[int, int, int, int], bool]:
+    compiled: Callable[[int, int, int, int], bool] = pass_runner.run_plain.compile((types.int64,) * 4)
+    return compiled

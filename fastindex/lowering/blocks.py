@@ -1,0 +1,89 @@
+"""Cutting nests: pieces that threads share, blocks that one task moves, and the loops around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.lowering.relayout_loops import Loop, Nest
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Loops taken together, innermost first: offsets within a block, and how blocks follow each other.
+
+    Attributes
+    ----------
+    offsets : int64 array of (places, 2)
+        Of each place of a block, in the source and in the destination.
+    count : int
+        Places in all blocks.
+    source_stride, destination_stride : int
+        From one block to the next.
+    outer : tuple of Loop
+        The loops around the blocks.
+    """
+
+    offsets: NDArray[np.int64]
+    count: int
+    source_stride: int
+    destination_stride: int
+    outer: tuple[Loop, ...]
+
+    @property
+    def number(self) -> int:
+        return -(-self.count // len(self.offsets))
+
+
+def blocks(loops: Sequence[Loop], most: int) -> Blocks:
+    """Take loops together, innermost first, while a block has at most `most` places."""
+    places = [(0, 0)]
+    for i, loop in enumerate(loops):
+        size = loop.size if len(places) * loop.size <= most else max(most // len(places), 1)
+        count = len(places) * loop.size
+        places = [
+            (source + k * loop.source_stride, destination + k * loop.destination_stride)
+            for k in range(size)
+            for source, destination in places
+        ]
+        if size < loop.size:
+            strides = size * loop.source_stride, size * loop.destination_stride
+            return Blocks(np.array(places, np.int64), count, *strides, tuple(loops[i + 1 :]))
+    return Blocks(np.array(places, np.int64), len(places), 0, 0, ())
+
+
+def without(loops: Iterable[Loop], taken: Iterable[Loop], by_source: bool = False) -> list[Loop]:
+    """Return the other loops, those that move the destination least first, or the source."""
+    left = list(loops)
+    for loop in taken:
+        if loop in left:
+            left.remove(loop)
+    if by_source:
+        return sorted(left, key=lambda loop: (abs(loop.source_stride), abs(loop.destination_stride)))
+    return sorted(left, key=lambda loop: (abs(loop.destination_stride), abs(loop.source_stride)))
+
+
+def cut(nest: Nest, loop: Loop, piece: int) -> Iterator[Nest]:
+    """Cut a long loop into pieces of `piece` iterations that threads can share."""
+    if loop.size <= 2 * piece:
+        yield nest
+        return
+    others = tuple(other for other in nest.loops if other is not loop)
+    source_stride, destination_stride = loop.source_stride, loop.destination_stride
+    count, rest = divmod(loop.size, piece)
+    whole = Loop(count, piece * source_stride, piece * destination_stride)
+    pieces = (Loop(piece, source_stride, destination_stride), whole, *others)
+    yield Nest(pieces, nest.source_start, nest.destination_start)
+    if rest:
+        end = count * piece
+        starts = nest.source_start + end * source_stride, nest.destination_start + end * destination_stride
+        yield Nest((Loop(rest, source_stride, destination_stride), *others), *starts)
+
+
+def along(nest: Nest, whole: Loop) -> Loop:
+    """Return the loop of a nest that is what `cut` has left of a whole one."""
+    strides = whole.source_stride, whole.destination_stride
+    return next(k for k in nest.loops if (k.source_stride, k.destination_stride) == strides)

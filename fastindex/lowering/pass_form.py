@@ -1,0 +1,101 @@
+"""The form of passes: one kernel, run over many tasks, with the tables of numbers that it reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.lowering.relayout_loops import Loop, Nest
+from fastindex.lowering.tuning import Tuning
+from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
+from fastindex.tables.streams import StreamGeometry
+from fastindex.tables.transposes import TransposeGeometry
+
+#: The numbers of a kernel.
+Geometry = StreamGeometry | TransposeGeometry | StridedGeometry | FillGeometry
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What the passes of a relayout have in common.
+
+    Attributes
+    ----------
+    width : int
+        Bytes of an element.
+    streamed : bool
+        Whether the destination is large enough to be written past the cache.
+    tuning : Tuning
+    """
+
+    width: int
+    streamed: bool
+    tuning: Tuning
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """One kernel, run over ``tasks`` independent tasks.
+
+    Attributes
+    ----------
+    kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "strided", "fill", "expand", "compress"}
+    width : int
+        Bytes that move as one: an element, or a run of elements that both sides keep.
+    ways : int
+        Rows that are interleaved, columns that are dealt out, packed elements of a byte; 1 for other kernels.
+    outer : int64 array of (loops, 3)
+        Loops around the blocks, innermost first: rows of an `OuterLoop`.
+    tables : tuple of int64 arrays
+        Byte offsets within a block; see the kernel.
+    geometry : int64 array
+        The kernel's own numbers, a `Geometry`.
+    tasks : int
+    task_bytes : int
+        How much a task writes.
+    source_start, destination_start : int
+        Bytes.
+    why : str
+    """
+
+    kernel: str
+    width: int
+    ways: int
+    outer: NDArray[np.int64]
+    tables: tuple[NDArray[np.int64], ...]
+    geometry: NDArray[np.int64]
+    tasks: int
+    task_bytes: int
+    source_start: int
+    destination_start: int
+    why: str
+
+    def describe(self) -> str:
+        """Return the pass in one line."""
+        name = self.kernel if self.ways == 1 else f"{self.kernel} {self.ways} ways"
+        size = self.tasks * self.task_bytes
+        return f"{name}, {self.width}-byte units, {self.tasks} tasks, about {size} bytes: {self.why}"
+
+
+def geometry_table(geometry: Geometry) -> NDArray[np.int64]:
+    return np.array(geometry, np.int64)
+
+
+def outer_table(loops: Sequence[Loop]) -> NDArray[np.int64]:
+    """Return loops around the blocks as a table."""
+    rows = [OuterLoop(k.size, k.source_stride, k.destination_stride) for k in loops]
+    return np.array(rows, np.int64).reshape(len(rows), 3)
+
+
+def iterations(loops: Sequence[Loop]) -> int:
+    """Return how often loops run together."""
+    return math.prod(k.size for k in loops)
+
+
+def readable_bytes(nest: Nest, width: int) -> int:
+    """Return how many bytes may be read from the start of the source on."""
+    return width + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops)

@@ -1,0 +1,175 @@
+"""Passes that write or read one sequential stream: copies of runs, interleaves, deals, and packed runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.lowering.blocks import Blocks, along, blocks, cut, without
+from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table, readable_bytes
+from fastindex.lowering.relayout_loops import Loop, Nest
+from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.streams import MOST_COLUMN_BYTES, MOST_VECTOR_BYTES, VECTOR_WAYS, StreamGeometry
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What a stream moves at a time.
+
+    Attributes
+    ----------
+    loops : iterable of Loop
+        The loops within a chunk; the others make the chunks and the tasks.
+    offsets : int64 array or None
+        Of the rows of a chunk in the source, or of its columns in the destination.
+    run, ways, padding : int
+        As in `StreamGeometry`.
+    nbytes : int
+        How much a chunk writes.
+    by_source : bool
+        Whether chunks follow the order of the source. Long pieces are written anywhere as fast as in order, so the
+        source is then read as one sequential stream.
+    first : tuple of Loop
+        The loops along which chunks follow each other first, otherwise.
+    """
+
+    loops: Iterable[Loop]
+    offsets: NDArray[np.int64] | None
+    run: int
+    nbytes: int
+    ways: int = 1
+    padding: int = 0
+    by_source: bool = False
+    first: tuple[Loop, ...] = ()
+
+
+def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, why: str) -> Pass:
+    tuning = goal.tuning
+    most = max(1, min(tuning.task_chunks, tuning.task_bytes // chunk.nbytes))
+    ordered = without(nest.loops, chunk.loops, chunk.by_source)
+    if not chunk.by_source:
+        ordered = [*chunk.first, *without(ordered, chunk.first)]
+    found = blocks(ordered, most)
+    followers = _followers(ordered, found, chunk.nbytes) if kernel == "copy" and chunk.by_source else (1, 1, 0)
+    geometry = StreamGeometry(
+        chunk_block=len(found.offsets),
+        chunk_count=found.count,
+        chunk_source_stride=found.source_stride,
+        chunk_target_stride=found.destination_stride,
+        run=chunk.run,
+        ways=chunk.ways,
+        by_source=chunk.by_source,
+        streamed=goal.streamed,
+        readable_bytes=readable_bytes(nest, goal.width),
+        padding=chunk.padding,
+        follower_every=followers[0],
+        follower_count=followers[1],
+        follower_source_stride=followers[2],
+    )
+    return Pass(
+        kernel,
+        goal.width,
+        chunk.ways,
+        outer_table(found.outer),
+        (found.offsets,) if chunk.offsets is None else (found.offsets, chunk.offsets),
+        geometry_table(geometry),
+        found.number * iterations(found.outer),
+        len(found.offsets) * chunk.nbytes,
+        nest.source_start,
+        nest.destination_start,
+        why,
+    )
+
+
+def _followers(ordered: Sequence[Loop], found: Blocks, run_bytes: int) -> tuple[int, int, int]:
+    """Return how chunks continue each other in the destination: every how many, how often, how far in the source."""
+    every = 1
+    for loop in ordered[: len(ordered) - len(found.outer)]:
+        if loop.destination_stride == run_bytes:
+            return every, loop.size, loop.source_stride
+        every *= loop.size
+    return 1, 1, 0
+
+
+def run_of(nest: Nest, width: int) -> Loop:
+    """Return the loop that is contiguous on both sides."""
+    return next((k for k in nest.loops if k.source_stride == k.destination_stride == width), Loop(1, width, width))
+
+
+def copy_passes(nest: Nest, goal: Goal) -> Iterator[Pass]:
+    """Return the passes that copy runs."""
+    for part, rows, column in _gathered(nest, run_of(nest, goal.width).size * goal.width, goal):
+        run = run_of(part, goal.width)
+        run_bytes = run.size * goal.width
+        offsets = blocks(rows, goal.tuning.gathered_chunk_bytes).offsets[:, 0].copy()
+        by_source = len(offsets) == 1 and run_bytes >= goal.tuning.by_source_bytes
+        size = run_bytes * len(offsets)
+        chunk = Chunk((run, *rows), offsets, run_bytes, size, by_source=by_source, first=column)
+        yield _stream_pass("copy", part, chunk, goal, "runs that both sides keep contiguous")
+
+
+def _gathered(nest: Nest, run_bytes: int, goal: Goal) -> Iterator[tuple[Nest, tuple[Loop, ...], tuple[Loop, ...]]]:
+    """Choose in which order runs are copied, and cut the nest for it.
+
+    Yields the part of the nest, the loops along which its runs are adjacent in the destination, which make one chunk,
+    and the loop along which they are adjacent in the source, which comes next.
+    """
+    tuning = goal.tuning
+    column = tuple(k for k in nest.loops if k.source_stride == run_bytes != k.destination_stride)[:1]
+    rows: list[Loop] = []
+    count, most = 1, max(tuning.gathered_chunk_bytes // run_bytes, tuning.least_gathered_runs)
+    while count < most and run_bytes < tuning.gathered_run_bytes:
+        follows = (k for k in nest.loops if k.destination_stride == run_bytes * count and k not in rows)
+        row = next((k for k in follows if k not in column), None)
+        if row is None:
+            break
+        rows.append(row)
+        count *= row.size
+    if count <= most or not rows:
+        yield nest, tuple(rows), column
+        return
+    most = max(most // (count // rows[-1].size), 1)
+    divisor = next((k for k in range(most, (most - 1) // 2, -1) if rows[-1].size % k == 0), most)
+    for part in cut(nest, rows[-1], divisor):
+        yield part, (*rows[:-1], along(part, rows[-1])), column
+
+
+def interleave_passes(nest: Nest, rows: Sequence[Loop], column: Loop, goal: Goal, padding: int = 0) -> Iterator[Pass]:
+    """Return the passes that make one stream of a few rows, with `padding` elements behind each column."""
+    width = goal.width
+    offsets = blocks(rows, MOST_COLUMN_BYTES).offsets[:, 0].copy()
+    ways = len(offsets)
+    if padding or ways not in VECTOR_WAYS or ways * width > MOST_VECTOR_BYTES:
+        whole_squares = -(-ways * width // LINE_BYTES) * (LINE_BYTES // width)
+        offsets = np.append(offsets, np.repeat(offsets[-1:], whole_squares - ways))
+    why = f"{ways} rows next to each other in the destination" + (f", and {padding} of padding" if padding else "")
+    column_bytes = (ways + padding) * width
+    for part in cut(nest, column, goal.tuning.stream_piece_bytes // column_bytes):
+        run = along(part, column)
+        chunk = Chunk((*rows, run), offsets, run.size, column_bytes * run.size, ways, padding)
+        yield _stream_pass("interleave", part, chunk, goal, why)
+
+
+def deal_passes(nest: Nest, columns: Sequence[Loop], row: Loop, goal: Goal) -> Iterator[Pass]:
+    """Return the passes that deal one stream out to a few rows."""
+    width, tuning = goal.width, goal.tuning
+    offsets = blocks(columns, LINE_BYTES).offsets[:, 1].copy()
+    ways = len(offsets)
+    why = f"{ways} columns next to each other in the source"
+    for part in cut(nest, row, tuning.stream_piece_bytes // (ways * width)):
+        run = along(part, row)
+        whole_lines = not any(k.destination_stride % LINE_BYTES for k in part.loops if k.destination_stride != width)
+        by_source = run.size * width >= (tuning.by_source_line_bytes if whole_lines else tuning.by_source_bytes)
+        chunk = Chunk((*columns, run), offsets, run.size, ways * run.size * width, ways, by_source=by_source)
+        yield _stream_pass("deal", part, chunk, goal, why)
+
+
+def packed_run_passes(nest: Nest, run: Loop, per_byte: int, kernel: str, goal: Goal) -> Iterator[Pass]:
+    """Return the passes that expand or compress runs of packed elements."""
+    why = f"{per_byte} elements a byte on one side, one on the other"
+    for part in cut(nest, run, goal.tuning.piece_bytes):
+        piece = run_of(part, 1)
+        yield _stream_pass(kernel, part, Chunk((piece,), None, piece.size, piece.size, per_byte), goal, why)

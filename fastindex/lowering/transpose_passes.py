@@ -1,0 +1,79 @@
+"""Passes that transpose: elements next to each other in the source go to different lines of the destination."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastindex.lowering.blocks import Blocks, blocks, without
+from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table, readable_bytes
+from fastindex.lowering.relayout_loops import Loop, Nest
+from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.transposes import TransposeGeometry
+
+
+def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], goal: Goal) -> Pass:
+    """Return the pass that transposes rows of the source into columns of the destination."""
+    width = goal.width
+    others = without(nest.loops, (*rows, *columns))
+    aligned = not any(loop.destination_stride % LINE_BYTES for loop in columns)
+    row_blocks, column_blocks = _panels(rows, columns, iterations(others), aligned, goal)
+    outer = (*others, *row_blocks.outer, *column_blocks.outer)
+    row_table, targets = row_blocks.offsets[:, 0].copy(), column_blocks.offsets[:, 1].copy()
+    row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
+    narrow = column_blocks.number == 1 and _is_narrow(rows[0].source_stride, row_bytes, column_bytes, goal)
+    follow = columns[0].destination_stride == row_bytes and row_blocks.number == 1 and len(columns) == 1
+    joined = follow and not narrow
+    if joined:
+        row_table = np.append(row_table, row_table[: LINE_BYTES // width] + width)
+    elif row_blocks.number > 1:
+        row_table = np.append(row_table, row_table[: LINE_BYTES // width] + row_blocks.source_stride)
+    geometry = TransposeGeometry(
+        row_block=len(row_blocks.offsets),
+        row_count=row_blocks.count,
+        row_source_stride=row_blocks.source_stride,
+        column_block=len(targets),
+        column_count=column_blocks.count,
+        column_target_stride=column_blocks.destination_stride,
+        columns_aligned=aligned,
+        columns_joined=joined,
+        streamed=goal.streamed,
+        readable_bytes=readable_bytes(nest, width),
+    )
+    return Pass(
+        "narrow transpose" if narrow else "transpose",
+        width,
+        1,
+        outer_table(outer),
+        (row_table, targets),
+        geometry_table(geometry),
+        row_blocks.number * column_blocks.number * iterations(outer),
+        len(row_blocks.offsets) * len(targets) * width,
+        nest.source_start,
+        nest.destination_start,
+        f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination",
+    )
+
+
+def _panels(
+    rows: Sequence[Loop], columns: Sequence[Loop], others: int, aligned: bool, goal: Goal
+) -> tuple[Blocks, Blocks]:
+    """Cut rows and columns into blocks: as far along the rows as leaves enough tasks for threads."""
+    tuning, width = goal.tuning, goal.width
+    column_blocks = blocks(columns, (tuning.aligned_column_bytes if aligned else tuning.column_bytes) // width)
+    most = tuning.row_bytes // width
+    while True:
+        row_blocks = blocks(rows, most)
+        around = others * iterations(row_blocks.outer) * iterations(column_blocks.outer)
+        tasks = row_blocks.number * column_blocks.number * around
+        if tasks >= tuning.least_tasks or most * width <= tuning.least_row_bytes:
+            return row_blocks, column_blocks
+        most //= 2
+
+
+def _is_narrow(pitch_bytes: int, row_bytes: int, column_bytes: int, goal: Goal) -> bool:
+    """Whether few columns are best read as one sequential stream: rows lie near each other and are long enough."""
+    fits = column_bytes <= goal.tuning.narrow_columns * goal.width and row_bytes >= goal.tuning.narrow_row_bytes
+    near = min(LINE_BYTES, column_bytes) <= abs(pitch_bytes) <= 4 * max(column_bytes, LINE_BYTES)
+    return goal.streamed and fits and near

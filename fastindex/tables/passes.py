@@ -1,0 +1,97 @@
+"""The numbers of a pass over memory: as its kernel finds them, and as they are run one after the other.
+
+Each record is written by the planner or the executor; a kernel reads it as a table of int64, by the place of a field.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class PassTable(NamedTuple):
+    """What the kernel of a pass gets: addresses and lengths of its tables.
+
+    Attributes
+    ----------
+    loops : int
+        How many loops are around the tasks.
+    outer : int
+        Address of these loops, innermost first: rows of an `OuterLoop`.
+    first, second : int
+        Addresses of the tables of byte offsets; which ones, the kernel says.
+    second_length : int
+    geometry : int
+        Address of the kernel's own numbers.
+    """
+
+    loops: int
+    outer: int
+    first: int
+    second: int
+    second_length: int
+    geometry: int
+
+
+LOOPS, OUTER, FIRST, SECOND, SECOND_LENGTH, GEOMETRY = range(6)
+
+
+class OuterLoop(NamedTuple):
+    """A loop around the tasks of a pass; strides are in bytes."""
+
+    size: int
+    source_stride: int
+    target_stride: int
+
+
+OUTER_SIZE, OUTER_SOURCE_STRIDE, OUTER_TARGET_STRIDE = range(3)
+OUTER_LOOP_BYTES = 8 * 3
+
+
+class PassCall(NamedTuple):
+    """A pass, ready to run.
+
+    Attributes
+    ----------
+    kernel, table : int
+        The address of the compiled kernel, and of its `PassTable`.
+    source_start, target_start : int
+        Bytes from the addresses that a call is given.
+    tasks : int
+    tasks_at_once : int
+        How many of them a thread takes at a time.
+    fills : int
+        Whether it writes padding, so that the padding is its source.
+    """
+
+    kernel: int
+    table: int
+    source_start: int
+    target_start: int
+    tasks: int
+    tasks_at_once: int
+    fills: int
+
+
+KERNEL, TABLE, SOURCE_START, TARGET_START, TASKS, TASKS_AT_ONCE, FILLS = range(7)
+PASS_CALL_BYTES = 8 * 7
+
+
+class StridedGeometry(NamedTuple):
+    """What a task copies one by one: how many elements, and how many bytes apart on each side."""
+
+    elements: int
+    source_stride: int
+    target_stride: int
+
+
+ELEMENTS, SOURCE_STRIDE, TARGET_STRIDE = range(3)
+
+
+class FillGeometry(NamedTuple):
+    """What a task fills: a run of so many bytes, past the cache or not."""
+
+    run_bytes: int
+    streamed: int
+
+
+FILL_RUN_BYTES, FILL_STREAMED = range(2)

@@ -1,0 +1,70 @@
+"""What planner and kernels know of streams: copies, interleaves and deals, chunk by chunk."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: What vectors interleave or deal out: as many rows as this, of elements of at most so many bytes together.
+VECTOR_WAYS = (2, 4, 8, 16, 32)
+MOST_VECTOR_BYTES = 32
+
+#: The most bytes of a column that an interleave collects: its scratch memory holds 64 of these.
+MOST_COLUMN_BYTES = 512
+
+
+class StreamGeometry(NamedTuple):
+    """The numbers of a stream.
+
+    Attributes
+    ----------
+    chunk_block, chunk_count : int
+        A task moves `chunk_block` of `chunk_count` chunks, the last task what is left.
+    chunk_source_stride, chunk_target_stride : int
+        Bytes from the chunks of a task to those of the next.
+    run : int
+        Of a copy, the bytes of a run; of packed elements, the elements of a run; else, the elements of each row.
+    ways : int
+        Rows that are interleaved, columns that are dealt out, packed elements of a byte; else 1.
+    by_source : int
+        Whether the chunks follow each other in the source, not in the destination.
+    streamed : int
+        Whether lines go past the cache.
+    readable_bytes : int
+        How many bytes may be read from the start of the source on.
+    padding : int
+        Elements of padding behind each column.
+    follower_every, follower_count, follower_source_stride : int
+        Of every `follower_count` chunks, `follower_every` apart, each continues the one before in the destination; it
+        is `follower_source_stride` bytes on in the source.
+    """
+
+    chunk_block: int
+    chunk_count: int
+    chunk_source_stride: int
+    chunk_target_stride: int
+    run: int
+    ways: int
+    by_source: int
+    streamed: int
+    readable_bytes: int
+    padding: int
+    follower_every: int
+    follower_count: int
+    follower_source_stride: int
+
+
+(
+    CHUNK_BLOCK,
+    CHUNK_COUNT,
+    CHUNK_SOURCE_STRIDE,
+    CHUNK_TARGET_STRIDE,
+    RUN,
+    WAYS,
+    BY_SOURCE,
+    STREAMED,
+    READABLE_BYTES,
+    PADDING,
+    FOLLOWER_EVERY,
+    FOLLOWER_COUNT,
+    FOLLOWER_SOURCE_STRIDE,
+) = range(13)

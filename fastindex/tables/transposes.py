@@ -1,0 +1,55 @@
+"""What planner and kernels know of transposes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: The most columns that the kernel for few columns collects at a time: what its scratch memory holds.
+MOST_NARROW_COLUMNS = 120
+
+
+class TransposeGeometry(NamedTuple):
+    """The numbers of a transpose.
+
+    Attributes
+    ----------
+    row_block, row_count : int
+        A task takes `row_block` of `row_count` rows, the last one what is left.
+    row_source_stride : int
+        Bytes in the source from one block of rows to the next.
+    column_block, column_count, column_target_stride : int
+        The same of columns, in the destination.
+    columns_aligned : int
+        Whether all columns begin equally far from a line boundary.
+    columns_joined : int
+        Whether each column begins in the destination where the one before ends.
+    streamed : int
+        Whether lines go past the cache.
+    readable_bytes : int
+        How many bytes may be read from the start of the source on.
+    """
+
+    row_block: int
+    row_count: int
+    row_source_stride: int
+    column_block: int
+    column_count: int
+    column_target_stride: int
+    columns_aligned: int
+    columns_joined: int
+    streamed: int
+    readable_bytes: int
+
+
+(
+    ROW_BLOCK,
+    ROW_COUNT,
+    ROW_SOURCE_STRIDE,
+    COLUMN_BLOCK,
+    COLUMN_COUNT,
+    COLUMN_TARGET_STRIDE,
+    COLUMNS_ALIGNED,
+    COLUMNS_JOINED,
+    STREAMED,
+    READABLE_BYTES,
+) = range(10)
