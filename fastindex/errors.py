@@ -7,7 +7,7 @@ _SHOWN_COLUMNS = 100
 Index = int | tuple[int, int] | None
 
 
-def _pointed_at(rule: str, text: str, position: int) -> str:
+def _pointed_at(rule: str, text: str, position: int, hint: str = "") -> str:
     begin = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
     line = text[begin : end if end >= 0 else len(text)]
@@ -20,7 +20,8 @@ def _pointed_at(rule: str, text: str, position: int) -> str:
     after = "..." if cut + _SHOWN_COLUMNS < len(line) else ""
     printable = "".join(c if c.isprintable() else " " for c in shown)
     caret = " " * (len(before) + column - cut) + "^"
-    return f"{rule}, at {where}\n  {before}{printable}{after}\n  {caret}"
+    advice = f"; {hint}" if hint else ""
+    return f"{rule}, at {where}{advice}\n  {before}{printable}{after}\n  {caret}"
 
 
 class FastIndexError(ValueError):
@@ -70,6 +71,8 @@ class ShapeSyntaxError(FastIndexError):
     text : str
     position : int
         0-based offset into the text where the rule is broken.
+    hint : str
+        What to write instead, or "".
 
     Examples
     --------
@@ -85,15 +88,16 @@ class ShapeSyntaxError(FastIndexError):
             ^
     """
 
-    def __init__(self, rule: str, text: str, position: int) -> None:
-        # Not super(): in InvalidShapeError that is LayoutError.
-        ValueError.__init__(self, rule, text, position)
+    def __init__(self, rule: str, text: str, position: int, hint: str = "") -> None:
+        # Not super(): in InvalidShapeError that is LayoutError. Pickles call the class with what is given here.
+        ValueError.__init__(self, rule, text, position, *([hint] if hint else []))
         self.rule = rule
         self.text = text
         self.position = position
+        self.hint = hint
 
     def __str__(self) -> str:
-        return _pointed_at(self.rule, self.text, self.position)
+        return _pointed_at(self.rule, self.text, self.position, self.hint)
 
 
 class InvalidShapeError(ShapeSyntaxError, LayoutError):

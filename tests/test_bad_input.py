@@ -75,6 +75,13 @@ def test_shapes_that_cannot_exist(text: str) -> None:
         fi.linear_index(text, np.zeros((2, 1), np.int64))
 
 
+def test_coordinates_that_are_not_one_argument() -> None:
+    with pytest.raises(fi.FastIndexError, match=r"got 2; write the coordinates as one argument, \(i0, i1\)"):
+        fi.linear_index("f32[3,5]", 2, 3)  # type: ignore[arg-type]
+    with pytest.raises(fi.FastIndexError, match=r"got 2; write the coordinates as one argument, \(i0,\)"):
+        fi.tile_index("f32[3]{0:T(2)}", 2)
+
+
 @pytest.mark.parametrize("text", ["(f32[2], f32[3])", "token[]", "opaque[]"])
 def test_shapes_without_elements(text: str) -> None:
     for call in (

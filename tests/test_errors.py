@@ -57,15 +57,16 @@ def test_unprintable_characters_are_not_printed() -> None:
     assert "\x1b" not in shown
 
 
-@pytest.mark.parametrize("text", ["f32[3", "f32[3]{0:T(0)}"])
+@pytest.mark.parametrize("text", ["f32[3", "f32[3]{0:T(0)}", "2x3xf32"])
 def test_errors_survive_a_pickle(text: str) -> None:
     error = error_of(text)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
-    assert (copy.rule, copy.text, copy.position, str(copy)) == (
+    assert (copy.rule, copy.text, copy.position, copy.hint, str(copy)) == (
         error.rule,
         error.text,
         error.position,
+        error.hint,
         str(error),
     )
 

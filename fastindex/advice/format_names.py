@@ -13,11 +13,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from fastindex.advice.tpu_layouts import tpu_layout, tpu_layout_in_order
-from fastindex.errors import FastIndexError
-from fastindex.shapes.element_types import ElementType
+from fastindex.errors import FastIndexError, LayoutError
+from fastindex.shapes.integers import counted
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shapes.shape_sizes import axes_of
@@ -34,19 +33,16 @@ _BLOCK = re.compile(r"([0-9]+)([a-z])")
 Block = tuple[int, int]
 
 
-def named_layout(
-    name: str, element_type: Any = None, dimensions: Sequence[int] | None = None, *, logical: str | None = None
-) -> Layout:
-    """Give the layout with a name.
+def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | None = None) -> Layout:
+    """Return the layout with a name.
 
     Parameters
     ----------
     name : str
         ``NHWC``, ``nhwc``, ``nChw16c``, ``NCHW16c``, ``OIhw4i16o4i``, ``aBcd16b``; or ``TPU`` for the layout that
         XLA's TPU compiler gives an array of this type and these dimensions, order included.
-    element_type : ElementType, str or NumPy dtype, optional
-    dimensions : sequence of int, optional
-        Both are needed for ``TPU`` only.
+    shape : Shape or str, optional
+        The array that the layout is for; its own layout does not matter. Only ``TPU`` needs it.
     logical : str, optional
         The order of the dimensions, such as ``"NHWC"`` where dimension 3 is the channel. Absent: N, C, D, H, W, or
         G, O, I, D, H, W, or a, b, c, ..., whichever has the letters.
@@ -54,7 +50,9 @@ def named_layout(
     Raises
     ------
     FastIndexError
-        No such name; it says what is wrong with it.
+        No such name; the message says what is wrong with it.
+    LayoutError
+        The array has another number of dimensions.
 
     Examples
     --------
@@ -62,14 +60,17 @@ def named_layout(
     ('{1,3,2,0}', '{3,2,1,0:T(16,1,1)}', '{3,2,1,0:T(16,16,1,1)(16,1,1,1)}')
     >>> str(named_layout("NHWC", logical="NHWC"))
     '{3,2,1,0}'
-    >>> str(named_layout("TPU", "bf16", (1000, 1024)))
+    >>> str(named_layout("TPU", "bf16[1000,1024]"))
     '{1,0:T(8,128)(2,1)}'
     """
+    array = None if shape is None else as_shape(shape)
     if name.upper() == _TPU:
-        if element_type is None or dimensions is None:
-            raise FastIndexError("the layout TPU depends on the array: give element_type and dimensions")
-        return tpu_layout(ElementType.of(element_type), tuple(dimensions))
+        if array is None:
+            raise FastIndexError("the layout TPU depends on the array: give its shape, as in 'bf16[1000,1024]'")
+        return tpu_layout(array.element_type, array.dimensions)
     outer, blocks = _parse(name)
+    if array is not None and array.rank != len(outer):
+        raise LayoutError(f"{name} has {counted(len(outer), 'dimension')}, {array.cut_text()} has {array.rank}")
     order = _logical_order(name, outer, logical)
     places = [order.index(letter) for letter in outer]
     tiles = _tiles(places, [(size, order.index(letter)) for size, letter in blocks])
@@ -77,7 +78,7 @@ def named_layout(
 
 
 def layout_name(shape: Shape | str, *, logical: str | None = None) -> str | None:
-    """Give the name of the layout of an array; None where it has none.
+    """Return the name of the layout of an array; None where it has none.
 
     Parameters
     ----------
@@ -114,7 +115,9 @@ def _parse(name: str) -> tuple[str, list[tuple[int, str]]]:
     """Take a name apart into the letters of the dimensions, in lower case, and the blocks."""
     parts = _PARTS.fullmatch(name)
     if parts is None:
-        raise FastIndexError(f"{name!r} is no format name: letters, then blocks such as 16c; NHWC, nChw16c, OIhw16i16o")
+        raise FastIndexError(
+            f"{name!r} is not a format name: letters, then blocks such as 16c, as in NHWC, nChw16c or OIhw16i16o"
+        )
     letters = parts.group(1)
     outer = letters.lower()
     for letter in outer:
@@ -146,7 +149,7 @@ def _logical_order(name: str, outer: str, logical: str | None) -> str:
     if set(outer) == set(_ANY[: len(outer)]):
         return _ANY[: len(outer)]
     raise FastIndexError(
-        f"{name!r} is no format name: its letters must be among N, C, D, H, W, or among G, O, I, D, H, W, "
+        f"{name!r} is not a format name: its letters must be among N, C, D, H, W, or among G, O, I, D, H, W, "
         "or a, b, c, ..."
     )
 

@@ -1,19 +1,16 @@
-"""What a shape and its layout mean, in sentences; and tiles that suit an array."""
+"""What a shape and its layout mean, in sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from collections.abc import Sequence
 
+from fastindex.advice.changes import cheapest_change
 from fastindex.advice.format_names import layout_name
-from fastindex.advice.padding import cheapest_change, describe_step, padding_steps, tile_text
-from fastindex.advice.tpu_layouts import tpu_layout, tpu_layout_in_order
-from fastindex.errors import UnsupportedError
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.integers import UNBOUNDED
-from fastindex.shapes.layout import Layout
+from fastindex.advice.padding import describe_step, padding_steps
+from fastindex.advice.spelling import listed, tile_text
+from fastindex.shapes.integers import UNBOUNDED, counted
 from fastindex.shapes.shape import Shape, as_shape
+from fastindex.shapes.shape_sizes import axes_of
 from fastindex.tiling.definition import (
     COMBINE,
     Axis,
@@ -21,7 +18,6 @@ from fastindex.tiling.definition import (
     DimensionAxis,
     MergedAxis,
     OffsetAxis,
-    physical_axes,
     tile_axes,
 )
 
@@ -64,112 +60,6 @@ def explain(shape: Shape | str) -> str:
     return "\n".join([str(shape), *sentences, *_attribute_sentences(shape)])
 
 
-def info(shape: Shape | str) -> dict[str, Any]:
-    """Give the numbers of a shape as JSON takes them.
-
-    A combined axis of a tile, ``*``, is given as "*". A shape that is not an array has a text, an element type and
-    bytes, and a tuple its leaves.
-
-    Raises
-    ------
-    ShapeSyntaxError
-        Text that is not a shape.
-    UnsupportedError
-        The shape has no size.
-
-    Examples
-    --------
-    >>> found = info("f32[3,5]{1,0:T(2,2)}")
-    >>> found["slot_count"], found["nbytes"], found["tiles"]
-    (24, 96, [[2, 2]])
-    """
-    shape = as_shape(shape)
-    start = {"text": str(shape), "element_type": str(shape.element_type)}
-    sizes = {
-        "nbytes": shape.nbytes,
-        "logical_nbytes": shape.logical_nbytes,
-        # JSON has no infinity: a buffer that is all padding has no ratio.
-        "padding_ratio": shape.padding_ratio if shape.logical_nbytes or not shape.nbytes else None,
-    }
-    if not shape.is_array:
-        leaves = [str(leaf) for leaf in shape.leaves()] if shape.is_tuple else []
-        return {**start, **({"leaves": leaves} if shape.is_tuple else {}), **sizes}
-    return {
-        **start,
-        "dimensions": list(shape.dimensions),
-        "minor_to_major": list(shape.layout.minor_to_major),
-        "tiles": [["*" if size == COMBINE else size for size in tile] for tile in shape.layout.tiles],
-        "rank": shape.rank,
-        "true_rank": shape.true_rank,
-        "element_count": shape.element_count,
-        "slot_count": shape.slot_count,
-        **sizes,
-    }
-
-
-@dataclass(frozen=True)
-class TileSuggestion:
-    """A layout that suits an array, by a heuristic.
-
-    Attributes
-    ----------
-    shape : Shape
-        The array in the layout.
-    in_order : Shape
-        The array in the tiles that suit it if the last dimension has to be the most minor.
-    """
-
-    shape: Shape
-    in_order: Shape
-
-    @property
-    def layout(self) -> Layout:
-        """The layout."""
-        return self.shape.layout
-
-    @property
-    def tiles(self) -> tuple[tuple[int, ...], ...]:
-        """Its tiles."""
-        return self.shape.layout.tiles
-
-    def __str__(self) -> str:
-        lines = [f"{self.shape}: {self.shape.nbytes:,} bytes, {self.shape.padding_ratio:.3g} times the elements"]
-        if self.in_order != self.shape:
-            lines.append(
-                f"in the order of the dimensions {self.in_order}: {self.in_order.nbytes:,} bytes, "
-                f"{self.in_order.padding_ratio:.3g} times the elements"
-            )
-        lines.append("(a heuristic: what XLA's TPU compiler picks for a parameter, the order that pads least)")
-        return "\n".join(lines)
-
-
-def suggest_tiles(element_type: Any, dimensions: Iterable[SupportsIndex]) -> TileSuggestion:
-    """Suggest tiles for an array on a TPU. This is a heuristic: a compiler may know better for a given program.
-
-    Parameters
-    ----------
-    element_type : ElementType, str or NumPy dtype
-    dimensions : sequence of int
-
-    Examples
-    --------
-    >>> import fastindex as fi
-    >>> print(fi.suggest_tiles("f32", (100000, 3)))
-    f32[100000,3]{0,1:T(4,128)}: 1,601,536 bytes, 1.33 times the elements
-    in the order of the dimensions f32[100000,3]{1,0:T(8,128)}: 51,200,000 bytes, 42.7 times the elements
-    (a heuristic: what XLA's TPU compiler picks for a parameter, the order that pads least)
-    """
-    kind = ElementType.of(element_type)
-    sizes = Shape(kind, dimensions).dimensions
-    if UNBOUNDED in sizes:
-        raise UnsupportedError("tiles for an unbounded dimension cannot be suggested; give it a size or a bound")
-    descending = tuple(range(len(sizes) - 1, -1, -1))
-    return TileSuggestion(
-        Shape(kind, sizes, tpu_layout(kind, sizes)),
-        Shape(kind, sizes, tpu_layout_in_order(kind, sizes, descending)),
-    )
-
-
 def _has_size(shape: Shape) -> bool:
     return UNBOUNDED not in shape.dimensions and not shape.layout.dimension_levels
 
@@ -178,8 +68,9 @@ def _other_sentences(shape: Shape) -> list[str]:
     text = str(shape)
     if shape.is_tuple:
         leaves = list(shape.leaves())
-        sentences = [f"A tuple of {len(shape.tuple_shapes)}, with {len(leaves)} leaves, {shape.nbytes:,} bytes in all:"]
-        return [text, *sentences, *(f"  {leaf}: {leaf.nbytes:,} bytes" for leaf in leaves)]
+        leaves_text = "1 leaf" if len(leaves) == 1 else f"{len(leaves)} leaves"
+        sentence = f"A tuple of {len(shape.tuple_shapes)}, with {leaves_text}, {counted(shape.nbytes, 'byte')} in all:"
+        return [text, sentence, *(f"  {leaf}: {counted(leaf.nbytes, 'byte')}" for leaf in leaves)]
     if shape.is_buffer:
         return [text, "A buffer that holds the array:", explain(shape.tuple_shapes[0])]
     what = {"token": "orders side effects", "opaque": "is known to the device only"}[str(shape.element_type)]
@@ -189,10 +80,10 @@ def _other_sentences(shape: Shape) -> list[str]:
 def _element_sentences(shape: Shape) -> list[str]:
     kind = shape.element_type
     bits = shape.element_bits
-    width = _count(bits // 8, "byte") if bits % 8 == 0 else _count(bits, "bit")
+    width = counted(bits // 8, "byte") if bits % 8 == 0 else counted(bits, "bit")
     if UNBOUNDED in shape.dimensions:
         return [f"Elements of {kind}, {width} each; how many is not known, a dimension is unbounded (?)."]
-    sentences = [f"{_count(shape.element_count, 'element')} of {kind}, {width} each."]
+    sentences = [f"{counted(shape.element_count, 'element')} of {kind}, {width} each."]
     if bits < 8:
         sentences.append(f"E({bits}): elements are packed, the first in the low bits of its byte.")
     elif bits != 8 * kind.nbytes:
@@ -200,7 +91,7 @@ def _element_sentences(shape: Shape) -> list[str]:
     bounds = [d for d in range(shape.rank) if shape.dynamic_dimensions[d]]
     if bounds:
         sentences.append(
-            f"The size of {_listed(f'dimension {d}' for d in bounds)} is an upper bound; memory is for all."
+            f"The size of {listed(f'dimension {d}' for d in bounds)} is an upper bound; memory is for all."
         )
     return sentences
 
@@ -215,12 +106,12 @@ def _order_sentences(shape: Shape) -> list[str]:
         return (
             [f"Dimension {names[0]} is the only one: its elements follow each other."] if not shape.layout.tiles else []
         )
-    return [f"Dimension {names[0]} is the most minor, then {_listed(names[1:], last=', then ')}."]
+    return [f"Dimension {names[0]} is the most minor, then {', then '.join(names[1:])}."]
 
 
 def _tile_sentences(shape: Shape) -> list[str]:
     layout = shape.layout
-    axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, ())
+    axes = axes_of(shape, 0)
     #: Which tile made an axis.
     makers: dict[Axis, str] = {}
     sentences = []
@@ -235,7 +126,7 @@ def _tile_sentences(shape: Shape) -> list[str]:
         parts = [
             f"{axis.tile_size} along {_axis_text(axis.whole, within, makers)}" for axis in counts if axis.tile_size > 1
         ]
-        groups = _listed(parts) if parts else "single elements, which changes nothing"
+        groups = listed(parts) if parts else "single elements, which changes nothing"
         place = f", within each {previous}," if within else ""
         sentences.append(f"The tile {text}{place} groups {groups}: {_piece(shape, tile)}.")
         makers.update(dict.fromkeys(made, text))
@@ -269,23 +160,25 @@ def _piece(shape: Shape, tile: Sequence[int]) -> str:
     if bits == _WORD_BITS:
         number = {2: "two", 4: "four", 8: "eight", 16: "sixteen", 32: "thirty-two"}.get(count, str(count))
         return f"the {number} elements share a 32-bit word"
-    size_text = f"{bits // 8:,} bytes" if bits % 8 == 0 else f"{bits:,} bits"
+    size_text = counted(bits // 8, "byte") if bits % 8 == 0 else counted(bits, "bit")
     return f"{count:,} elements, {size_text}, in one piece"
 
 
 def _padding_sentences(shape: Shape) -> list[str]:
     slots, elements = shape.slot_count, shape.element_count
-    counted = f"{_count(slots, 'slot')}, {_count(shape.nbytes, 'byte')}"
+    sizes = f"{counted(slots, 'slot')}, {counted(shape.nbytes, 'byte')}"
     if slots == elements:
-        return [f"{counted}; no padding."]
-    sentences = [f"{counted}; {slots - elements:,} slots ({(slots - elements) / slots:.1%}) are padding."]
+        return [f"{sizes}; no padding."]
+    padding = slots - elements
+    verb = "is" if padding == 1 else "are"
+    sentences = [f"{sizes}; {counted(padding, 'slot')} ({padding / slots:.1%}) {verb} padding."]
     steps = padding_steps(shape)
     lead = "Of them: " if len(steps) == 1 else "In this order: "
     sentences.append(f"{lead}{'; '.join(describe_step(shape, step) for step in steps)}.")
     change = cheapest_change(shape)
     if change is not None:
         sentences.append(
-            f"To avoid it, {change.description}: {change.shape} is {_count(change.saved_nbytes, 'byte')} smaller."
+            f"To avoid it, {change.description}: {change.shape} is {counted(change.saved_nbytes, 'byte')} smaller."
         )
     return sentences
 
@@ -297,7 +190,7 @@ def _stride_sentences(shape: Shape) -> list[str]:
     if strides is not None:
         return [f"Byte strides: {', '.join(f'{stride:,}' for stride in strides)}."]
     if shape.element_bits % 8:
-        return ["No byte strides: an element takes no whole number of bytes."]
+        return ["No byte strides: an element does not take a whole number of bytes."]
     return ["No byte strides: tiles keep the neighbours along a dimension from being equally far apart."]
 
 
@@ -321,19 +214,8 @@ def _attribute_sentences(shape: Shape) -> list[str]:
     if layout.split_configs:
         sentences.append("SC: it is cut into parts, which changes no index.")
     if layout.dynamic_shape_metadata_prefix_bytes:
-        count = _count(layout.dynamic_shape_metadata_prefix_bytes, "byte")
-        sentences.append(f"M: {count} in front of the data hold the true sizes.")
+        prefix = counted(layout.dynamic_shape_metadata_prefix_bytes, "byte")
+        sentences.append(f"M: {prefix} in front of the data hold the true sizes.")
     if layout.dimension_levels:
         sentences.append("D: the array is sparse; its size depends on its contents.")
     return sentences
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
-
-
-def _listed(parts: Iterable[str], last: str = " and ") -> str:
-    found = list(parts)
-    if len(found) < 2:
-        return "".join(found)
-    return f"{', '.join(found[:-1])}{last}{found[-1]}" if last == " and " else last.join(found)

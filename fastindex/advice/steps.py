@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fastindex.advice.padding import tile_text
+from fastindex.advice.spelling import tile_text
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shapes.shape_sizes import axes_of, check_placed
 from fastindex.tiling.definition import COMBINE, Axis, CountAxis

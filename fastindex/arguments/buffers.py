@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
+from fastindex.arguments.number_lists import array_of_numbers
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.interop.host_arrays import host_array
 from fastindex.lowering.slot_format import slot_format
@@ -70,7 +71,7 @@ def as_buffer_bytes(buffer: Any, shape: Shape) -> Bytes:
     ArgumentTypeError
         Another dtype.
     """
-    array = buffer if isinstance(buffer, np.ndarray) else _from_object(buffer)
+    array = buffer if type(buffer) is np.ndarray else _from_object(buffer)
     dtype = buffer_dtype(shape)
     if array.dtype not in (dtype, np.uint8, np.int8, np.dtype("V1")):
         raise ArgumentTypeError(
@@ -89,6 +90,8 @@ def as_buffer_bytes(buffer: Any, shape: Shape) -> Bytes:
 
 
 def _from_object(buffer: Any) -> NDArray[Any]:
+    if isinstance(buffer, np.ndarray):
+        return host_array(buffer)
     try:
         return np.frombuffer(buffer, np.uint8)
     except (TypeError, ValueError, BufferError):
@@ -108,11 +111,17 @@ def as_logical_array(array: Any, shape: Shape) -> NDArray[Any]:
     ArgumentTypeError
         Another dtype.
     """
-    values = array if isinstance(array, np.ndarray) else host_array(array)
     dtype = shape.element_type.numpy_dtype
+    if isinstance(array, list | tuple):
+        values = array_of_numbers(array, shape.element_type)
+    else:
+        values = array if type(array) is np.ndarray else host_array(array)
     if values.dtype != dtype:
         if values.dtype.newbyteorder("=") != dtype:
-            raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {values.dtype}")
+            # numpy.save keeps types that are not its own as so many bytes.
+            lost = dtype.isbuiltin == 2 and values.dtype == f"V{dtype.itemsize}"
+            hint = f"; numpy.load has lost its type: pass array.view(ml_dtypes.{dtype})" if lost else ""
+            raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {values.dtype}{hint}")
         values = values.astype(dtype)
     _check_dimensions(values, shape, "the array")
     return values

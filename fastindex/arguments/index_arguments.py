@@ -73,7 +73,11 @@ def as_coordinates(multi_index: Any, shape: Shape) -> list[Integers]:
     except TypeError:
         values = None
     if values is None or len(values) != shape.rank:
-        got = f"{multi_index!r}" if values is None else f"{len(values)}"
+        if values is None:
+            letters = ", ".join(f"i{d}" for d in range(shape.rank)) + "," * (shape.rank == 1)
+            got = f"{multi_index!r}; write the coordinates as one argument, ({letters})"
+        else:
+            got = f"{len(values)}"
         if isinstance(multi_index, np.ndarray) and multi_index.ndim == 2 and multi_index.shape[1] == shape.rank:
             got += f": its shape is {multi_index.shape}, transpose it"
         raise FastIndexError(

@@ -17,7 +17,7 @@ from fastindex.cli.options import PATH
 def info(shape: str, as_json: bool) -> None:
     """Print sizes, strides and padding of SHAPE, and what each dimension costs."""
     from fastindex.advice.sentences import explain
-    from fastindex.advice.sentences import info as numbers
+    from fastindex.advice.shape_numbers import info as numbers
 
     click.echo(json.dumps(numbers(shape)) if as_json else explain(shape))
 

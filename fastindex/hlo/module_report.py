@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from fastindex.advice.padding import Change, PaddingStep, cheapest_change, describe_step, main_cause
+from fastindex.advice.changes import Change, cheapest_change
+from fastindex.advice.padding import PaddingStep, describe_step, main_cause
 from fastindex.errors import FastIndexError
 from fastindex.hlo.report_text import print_report, summary
 from fastindex.hlo.scanner import HloScanner, Problem

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fastindex.advice.spelling import bytes_text
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -12,22 +14,6 @@ if TYPE_CHECKING:
 
 #: Names of ``xla/layout.h``; the others belong to the device.
 _MEMORY_SPACES = {0: "default", 1: "fast", 5: "host"}
-
-
-def bytes_text(nbytes: int) -> str:
-    """Spell a number of bytes.
-
-    Examples
-    --------
-    >>> bytes_text(96), bytes_text(1536), bytes_text(3 << 30)
-    ('96 B', '1.5 KiB', '3.0 GiB')
-    """
-    size = float(nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
-        if abs(size) < 1024 or unit == "PiB":
-            break
-        size /= 1024
-    return f"{nbytes} B" if unit == "B" else f"{size:,.1f} {unit}"
 
 
 def summary(report: Report) -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from fastindex.advice.spelling import bytes_text
 from fastindex.errors import FastIndexError
-from fastindex.hlo.report_text import bytes_text
 from fastindex.hlo.scanner import HloScanner
 
 _CHUNK = 1 << 20

@@ -32,6 +32,9 @@ def host_array(value: Any) -> NDArray[Any]:
     >>> host_array(OnlyDlpack()).shape
     (3,)
     """
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(value, masked.MaskedArray) and masked.is_masked(value):
+        raise UnsupportedError("the array has masked elements, which have no value: fill them with array.filled(...)")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _torch_array(torch, value)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from fastindex.advice.padding import tile_text
+from fastindex.advice.spelling import tile_text
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.pictures.cells import Cells, tile_size
 from fastindex.pictures.scene import Cell, Panel, Scene, Strip

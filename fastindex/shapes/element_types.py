@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,12 +126,14 @@ class ElementType:
 
     @staticmethod
     def of(value: Any) -> ElementType:
-        """Give the element type that an ElementType, an XLA name or a NumPy dtype means.
+        """Return the element type that an ElementType, an XLA name or a NumPy dtype means.
 
         Raises
         ------
         FastIndexError
             No such element type.
+        ArgumentTypeError
+            None of these.
 
         Examples
         --------
@@ -144,15 +146,23 @@ class ElementType:
         if isinstance(value, str):
             found = BY_NAME.get(value)
             if found is None:
-                meant = xla_name(value)
-                names = f"XLA's name is {meant}" if meant else f"the names are {', '.join(BY_NAME)}"
-                raise FastIndexError(f"no element type is called {value!r}; {names}")
+                raise FastIndexError(f"no element type is called {value!r}; {_names_meant(value)}")
             return found
-        return ElementType.from_numpy_dtype(value)
+        try:
+            if value is not None:
+                return ElementType.from_numpy_dtype(value)
+        except TypeError:
+            pass
+        # What other libraries' dtypes are called: torch.float32.
+        meant = xla_name(str(value).rpartition(".")[2])
+        hint = f"; write {meant!r}" if meant else ""
+        raise ArgumentTypeError(
+            f"an element type must be an ElementType, XLA's name such as 'f32', or a NumPy dtype, got {value!r}{hint}"
+        )
 
     @staticmethod
     def from_number(number: int) -> ElementType:
-        """Give the element type with XLA's `number`.
+        """Return the element type with XLA's `number`.
 
         Raises
         ------
@@ -171,7 +181,7 @@ class ElementType:
 
     @staticmethod
     def from_numpy_dtype(dtype: Any) -> ElementType:
-        """Give the element type of a NumPy dtype or scalar type.
+        """Return the element type of a NumPy dtype or scalar type.
 
         Raises
         ------
@@ -279,17 +289,42 @@ _DTYPE_NAME_OF = {row[0]: row[4] for row in _ROWS if row[4]}
 _NAME_OF_DTYPE = {row[4]: row[0] for row in _ROWS if row[4]}
 
 
+#: Names of C and PyTorch, and names in use. Not `int` and `float`, which mean different widths to different people.
+_OTHER_NAMES: Final = {
+    "half": "f16",
+    "bfloat": "bf16",
+    "single": "f32",
+    "double": "f64",
+    "cfloat": "c64",
+    "cdouble": "c128",
+    "short": "s16",
+    "long": "s64",
+    "byte": "u8",
+    **{f"fp{bits}": f"f{bits}" for bits in (16, 32, 64)},
+}
+
+
 def xla_name(text: str) -> str | None:
-    """Give XLA's name of an element type that `text` calls as NumPy, MLIR or capitals do; None if it is none.
+    """Return XLA's name of an element type that others call `text`: NumPy, PyTorch, MLIR, C; None if it is unknown.
 
     Examples
     --------
-    >>> xla_name("bfloat16"), xla_name("i8"), xla_name("F32"), xla_name("f33")
-    ('bf16', 's8', 'f32', None)
+    >>> xla_name("bfloat16"), xla_name("i8"), xla_name("F32"), xla_name("half"), xla_name("f33")
+    ('bf16', 's8', 'f32', 'f16', None)
     """
     lower = text.lower()
+    known = _NAME_OF_DTYPE.get(lower) or _OTHER_NAMES.get(lower)
     signed = f"s{lower[1:]}" if lower[:1] == "i" else lower
-    return _NAME_OF_DTYPE.get(lower) or next((name for name in (lower, signed) if name in BY_NAME), None)
+    return known or next((name for name in (lower, signed) if name in BY_NAME), None)
+
+
+def _names_meant(text: str) -> str:
+    meant = xla_name(text)
+    if meant:
+        return f"XLA's name is {meant}"
+    if "[" in text:
+        return f"Shape.parse({text!r}) reads the text of a shape"
+    return f"the names are {', '.join(name for name, kind in BY_NAME.items() if kind.is_array)}"
 
 
 @cache

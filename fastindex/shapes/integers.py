@@ -15,8 +15,16 @@ INT64_MAX = 2**63 - 1
 UNBOUNDED = INT64_MIN
 
 
-def as_integer(value: SupportsIndex, field: str) -> int:
-    """Give `value` as a Python int that fits int64.
+def as_integer(value: SupportsIndex, field: str, place: int | None = None) -> int:
+    """Return `value` as a Python int that fits int64.
+
+    Parameters
+    ----------
+    value : integer
+    field : str
+        What it is for, for error messages.
+    place : int, optional
+        Its place in a sequence, for error messages.
 
     Raises
     ------
@@ -31,19 +39,28 @@ def as_integer(value: SupportsIndex, field: str) -> int:
     3
     """
     if type(value) is not int:
-        if isinstance(value, bool):
-            raise ArgumentTypeError(f"{field} must be an integer, got {value!r}")
-        try:
-            value = operator.index(value)
-        except TypeError:
-            raise ArgumentTypeError(f"{field} must be an integer, got {value!r}") from None
+        number = None if isinstance(value, bool) else _index_of(value)
+        if number is None:
+            raise ArgumentTypeError(f"{_named(field, place)} must be an integer, got {value!r}")
+        value = number
     if not INT64_MIN <= value <= INT64_MAX:
-        raise LayoutError(f"{field} must fit int64, got {value}", field=field)
+        raise LayoutError(f"{_named(field, place)} must fit int64, got {value}", field=field)
     return value
 
 
+def _index_of(value: SupportsIndex) -> int | None:
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def _named(field: str, place: int | None) -> str:
+    return field if place is None else f"{field}[{place}]"
+
+
 def as_integers(values: Iterable[SupportsIndex], field: str) -> tuple[int, ...]:
-    """Give `values` as a tuple of Python ints that fit int64.
+    """Return `values` as a tuple of Python ints that fit int64.
 
     Raises
     ------
@@ -59,11 +76,24 @@ def as_integers(values: Iterable[SupportsIndex], field: str) -> tuple[int, ...]:
     """
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ArgumentTypeError(f"{field} must be a sequence of integers, got {values!r}")
-    return tuple([as_integer(value, field) for value in values])
+    return tuple([as_integer(value, field, place) for place, value in enumerate(values)])
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and what it counts, in the plural unless it is 1.
+
+    Examples
+    --------
+    >>> counted(1, "dimension"), counted(2000, "byte"), counted(2, "entry")
+    ('1 dimension', '2,000 bytes', '2 entries')
+    """
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"
 
 
 def spelled(values: Sequence[object]) -> str:
-    """Spell a tuple as Python does, cut where it is long.
+    """Return a tuple as Python writes it, cut where it is long.
 
     Examples
     --------

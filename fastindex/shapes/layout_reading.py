@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
-from fastindex.errors import InvalidShapeError, LayoutError
+from fastindex.errors import InvalidShapeError, LayoutError, ShapeSyntaxError
+from fastindex.shapes.hints import hint_for
 from fastindex.shapes.layout_fields import LayoutFields
 from fastindex.shapes.layout_rules import PADDING_VALUES
 from fastindex.shapes.split_config import SplitConfig
@@ -55,6 +56,9 @@ class LayoutReader(TokenReader, Generic[L]):
     def __init__(self, text: str, layout_class: type[L]) -> None:
         super().__init__(text)
         self.layout_class = layout_class
+
+    def fail_at(self, rule: str, offset: int) -> NoReturn:
+        raise ShapeSyntaxError(rule, self.text, offset, hint_for(self.text, offset))
 
     def layout(self) -> L:
         """Read what follows the opening brace."""

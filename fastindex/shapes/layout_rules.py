@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import SupportsIndex
 
 from fastindex.errors import ArgumentTypeError, LayoutError
-from fastindex.shapes.integers import INT64_MAX, INT64_MIN, as_integers, spelled
+from fastindex.shapes.integers import INT64_MAX, INT64_MIN, as_integers, counted, spelled
 from fastindex.shapes.split_config import SplitConfig
 from fastindex.tiling.definition import COMBINE
 
@@ -33,7 +33,7 @@ def checked_order(values: Iterable[SupportsIndex]) -> tuple[int, ...]:
     for i, dimension in enumerate(order):
         if not 0 <= dimension < len(order):
             raise LayoutError(
-                f"minor_to_major of {len(order)} dimensions must hold 0 to {len(order) - 1}:"
+                f"minor_to_major of {counted(len(order), 'dimension')} must hold 0 to {len(order) - 1}:"
                 f" {dimension} in {spelled(order)}",
                 field="minor_to_major",
                 index=i,
@@ -50,6 +50,8 @@ def checked_order(values: Iterable[SupportsIndex]) -> tuple[int, ...]:
 
 def checked_tiles(tiles: Sequence[Iterable[SupportsIndex]]) -> Iterable[tuple[int, ...]]:
     for i, values in enumerate(tiles):
+        if isinstance(values, int | str):
+            raise ArgumentTypeError(f"tiles must be a sequence of tiles, such as ((8, 128), (2, 1)), got {tiles!r}")
         tile = as_integers(values, "tiles")
         if not tile:
             raise LayoutError("a tile must have at least one entry: T()", field="tiles", index=i)
@@ -74,7 +76,7 @@ def checked_padding(values: Iterable[SupportsIndex], rank: int) -> tuple[int, ..
     padded = as_integers(values, "padded_dimensions")
     if len(padded) != rank:
         raise LayoutError(
-            f"padded_dimensions must have one size per dimension: {spelled(padded)} for {rank} dimensions",
+            f"padded_dimensions must have one size per dimension: {spelled(padded)} for {counted(rank, 'dimension')}",
             field="padded_dimensions",
         )
     for i, size in enumerate(padded):

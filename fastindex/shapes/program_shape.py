@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastindex.errors import ArgumentTypeError, LayoutError
+from fastindex.shapes.integers import counted
 from fastindex.shapes.proto import shape_from_bytes, shape_to_bytes
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.wire import Fields, bytes_field, bytes_of_message
@@ -43,7 +44,9 @@ class ProgramShape:
     def __init__(self, parameters: Sequence[Shape], result: Shape, parameter_names: Sequence[str] = ()) -> None:
         names = tuple(parameter_names) or ("",) * len(parameters)
         if len(names) != len(parameters):
-            raise LayoutError(f"there must be one name per parameter, got {len(names)} for {len(parameters)}")
+            raise LayoutError(
+                f"there must be one name per parameter: {counted(len(names), 'name')} for {len(parameters)}"
+            )
         for shape in (*parameters, result):
             if not isinstance(shape, Shape):
                 raise ArgumentTypeError(f"a program shape must hold shapes, got {shape!r}")

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Iterable, Iterator
 from typing import Any, Self, SupportsIndex
 
-from fastindex.errors import ArgumentTypeError, LayoutError, OutOfBoundsError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, OutOfBoundsError, UnsupportedError
 from fastindex.shapes.element_types import BY_NAME, ElementType
 from fastindex.shapes.integers import as_integer, as_integers
 from fastindex.shapes.layout import Layout
@@ -45,6 +45,8 @@ class ShapeFields:
         layout: Layout | str | None = None,
         dynamic_dimensions: Iterable[bool] | None = None,
     ) -> None:
+        if isinstance(element_type, list | builtins.tuple):
+            raise ArgumentTypeError(_wrong_order(element_type, dimensions))
         kind = ElementType.of(element_type)
         if not kind.is_array:
             raise LayoutError(f"{kind} has no dimensions; use Shape.{kind}()", field="element_type")
@@ -56,7 +58,7 @@ class ShapeFields:
         else:
             layout = Layout.parse(layout) if isinstance(layout, str) else layout
             if not isinstance(layout, Layout):
-                raise ArgumentTypeError(f"layout must be a Layout or its text, got {layout!r}")
+                raise ArgumentTypeError(f"layout must be a Layout or its text such as '{{1,0}}', got {layout!r}")
             check_fit(sizes, layout)
         self._fill(kind, sizes, dynamic, layout, ())
 
@@ -323,3 +325,11 @@ class ShapeFields:
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"shapes are frozen, {name} cannot be deleted")
+
+
+def _wrong_order(sizes: object, element_type: object) -> str:
+    try:
+        name: object = ElementType.of(element_type).name
+    except FastIndexError:
+        name = "f32"
+    return f"the element type comes before the dimensions: write Shape({name!r}, {sizes!r})"

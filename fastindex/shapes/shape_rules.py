@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from fastindex.errors import LayoutError
 from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.integers import INT64_MAX, UNBOUNDED, spelled
+from fastindex.shapes.integers import INT64_MAX, UNBOUNDED, counted, spelled
 from fastindex.shapes.layout_fields import LayoutFields
 
 Ints = tuple[int, ...]
@@ -23,7 +23,7 @@ def checked_dynamic(sizes: Ints, dynamic: Iterable[bool] | None) -> Bools:
     flags = tuple([bool(flag) for flag in dynamic])
     if len(flags) != len(sizes):
         raise LayoutError(
-            f"dynamic_dimensions must have one flag per dimension: {len(flags)} for {len(sizes)} dimensions",
+            f"dynamic_dimensions must have one flag per dimension: {len(flags)} for {counted(len(sizes), 'dimension')}",
             field="dynamic_dimensions",
         )
     for i, size in enumerate(sizes):
@@ -52,7 +52,8 @@ def check_dimensions(element_type: ElementType, sizes: Ints) -> None:
 def check_fit(sizes: Ints, layout: LayoutFields) -> None:
     if layout.rank != len(sizes):
         raise LayoutError(
-            f"minor_to_major must name every dimension: {layout.rank} entries for {len(sizes)} dimensions",
+            f"minor_to_major must name every dimension: {counted(layout.rank, 'entry')}"
+            f" for {counted(len(sizes), 'dimension')}",
             field="layout",
         )
     if layout.padded_dimensions is not None:

@@ -55,7 +55,10 @@ class TokenReader:
         if found == "/" and self.text.startswith("/*", offset):
             raise self.syntax_error("the comment /* is not closed with */", self.text, offset)
         spelled = "the end of the text" if not found else repr(found if len(found) < 40 else found[:40] + "...")
-        raise self.syntax_error(f"expected {expected}, found {spelled}", self.text, offset)
+        self.fail_at(f"expected {expected}, found {spelled}", offset)
+
+    def fail_at(self, rule: str, offset: int) -> NoReturn:
+        raise self.syntax_error(rule, self.text, offset)
 
     def fail_integer(self, token: int) -> NoReturn:
         raise self.syntax_error(

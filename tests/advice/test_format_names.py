@@ -101,7 +101,8 @@ def test_the_order_of_the_dimensions_can_be_given() -> None:
 
 
 NO_NAMES = [
-    ("", "no format name"), ("NCHW16", "no format name"), ("16c", "no format name"), ("N CHW", "no format name"),
+    ("", "not a format name"), ("NCHW16", "not a format name"), ("16c", "not a format name"),
+    ("N CHW", "not a format name"),
     ("NHXC", "letters"), ("nCow16c", "letters"), ("bcd", "letters"), ("NCHH", "twice"),
     ("nchw16c", "must be spelled 'nChw16c'"), ("nChW16c", "must be spelled 'nChw16c'"), ("nChw16x", "not among"),
     ("nChw1c", "at least 2"), ("nChw0c", "at least 2"),
@@ -119,8 +120,16 @@ def test_wrong_logical_orders() -> None:
         fi.named_layout("NHWC", logical="NHW")
     with pytest.raises(fi.FastIndexError, match="one letter for each"):
         fi.layout_name(fi.Shape("f32", (2, 3)), logical="NHWC")
-    with pytest.raises(fi.FastIndexError, match="give element_type"):
+    with pytest.raises(fi.FastIndexError, match="depends on the array"):
         fi.named_layout("TPU")
+
+
+def test_a_name_for_another_array() -> None:
+    assert fi.named_layout("NHWC", "f32[8,64,5,5]") == fi.named_layout("NHWC")
+    with pytest.raises(fi.LayoutError, match=r"NHWC has 4 dimensions, f32\[8,64,5\]\{2,1,0\} has 3"):
+        fi.named_layout("NHWC", "f32[8,64,5]")
+    with pytest.raises(fi.ArgumentTypeError, match=r"a shape must be a Shape or its text, got \(8, 64, 5, 5\)"):
+        fi.named_layout("NHWC", (8, 64, 5, 5))  # type: ignore[arg-type]
 
 
 NAMELESS = [
@@ -141,7 +150,7 @@ def test_defaults_of_the_tpu_compiler() -> None:
     for text in TPU_LAYOUTS:
         shape = fi.Shape.parse(text)
         assert tpu_layout(shape.element_type, shape.dimensions) == shape.layout, text
-        assert fi.named_layout("TPU", shape.element_type, shape.dimensions) == shape.layout
+        assert fi.named_layout("TPU", shape) == shape.layout
         assert fi.layout_name(shape) == "TPU"
 
 
@@ -154,4 +163,4 @@ def test_defaults_of_the_tpu_compiler() -> None:
     ],
 )  # fmt: skip
 def test_tpu_tiles_by_element_type(element_type: str, dimensions: tuple[int, ...], tiles: str) -> None:
-    assert f":T{tiles}" in str(fi.named_layout("tpu", element_type, dimensions))
+    assert f":T{tiles}" in str(fi.named_layout("tpu", fi.Shape(element_type, dimensions)))

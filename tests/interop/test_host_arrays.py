@@ -82,3 +82,21 @@ def test_types_that_numpy_cannot_take() -> None:
 
     with pytest.raises(fi.UnsupportedError, match="no such type"):
         host_array(Strange(None))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda array: fi.pack(array.reshape(3, 5), "f32[3,5]"),
+        lambda array: fi.unpack(array, "f32[3,5]"),
+        lambda array: fi.relayout(array, "f32[3,5]", "f32[3,5]{0,1}"),
+        lambda array: fi.linear_index("f32[20]", (array.astype(int),)),
+        lambda array: fi.multi_index("f32[20]", array.astype(int)),
+    ],
+)
+def test_masked_elements_are_refused(call: Any) -> None:
+    array = np.ma.masked_array(np.arange(15, dtype=np.float32), mask=np.arange(15) == 4)
+    with pytest.raises(fi.UnsupportedError, match=r"masked elements.*array.filled"):
+        call(array)
+    # A mask that masks nothing, as many functions return.
+    call(np.ma.masked_array(np.arange(15, dtype=np.float32), mask=np.zeros(15, bool)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
 
@@ -125,9 +126,31 @@ def test_dtypes_without_an_element_type_are_refused(dtype: object) -> None:
         ElementType.of(dtype)
 
 
-def test_what_numpy_does_not_know_is_a_type_error() -> None:
-    with pytest.raises(TypeError):
-        ElementType.of(3)
+class TorchDtype:
+    """What a dtype of PyTorch shows of itself."""
+
+    def __repr__(self) -> str:
+        return "torch.bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("value", "end"), [(3, "got 3$"), (None, "got None$"), (TorchDtype(), "got torch.bfloat16; write 'bf16'$")]
+)
+def test_what_is_not_an_element_type(value: object, end: str) -> None:
+    with pytest.raises(fi.ArgumentTypeError, match="an element type must be an ElementType, XLA's name.*" + end):
+        ElementType.of(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("half", "XLA's name is f16"), ("bfloat16", "XLA's name is bf16"), ("fp32", "XLA's name is f32"),
+        ("f32[2,3]", r"Shape.parse\('f32\[2,3\]'\) reads the text of a shape"), ("f33", "the names are pred, s1"),
+    ],
+)  # fmt: skip
+def test_hints_for_unknown_names(value: str, hint: str) -> None:
+    with pytest.raises(fi.FastIndexError, match=f"no element type is called '{re.escape(value)}'; {hint}"):
+        ElementType.of(value)
 
 
 def test_unknown_numbers_are_refused() -> None:

@@ -113,7 +113,7 @@ def test_padding_ratio_without_elements() -> None:
     ("arguments", "rule"),
     [
         (("f32", (-1,)), "at least 0: -1"),
-        (("f32", (2,), Layout((1, 0))), "2 entries for 1 dimensions"),
+        (("f32", (2,), Layout((1, 0))), "2 entries for 1 dimension$"),
         (("f32", (2**62, 4)), "int64 overflow"),
         (("f32", (2**61,)), "int64 overflow: the bytes"),
         (("f32", (2**63,)), "must fit int64"),
@@ -227,6 +227,30 @@ def test_every_part_counts_in_equality(text: str) -> None:
     assert Shape.parse(text) != Shape.parse("f32[2]")
     assert Shape.parse(text) == Shape.parse(text)
     assert Shape("f32", (2,)) != "f32[2]{0}"
+
+
+def test_a_layout_as_text() -> None:
+    assert Shape("bf16", (1024, 1000), layout="{1,0:T(8,128)}") == Shape.parse("bf16[1024,1000]{1,0:T(8,128)}")
+    with pytest.raises(fi.ShapeSyntaxError, match="found the end of the text, at column 5"):
+        Shape("bf16", (2, 3), "{1,0")
+    with pytest.raises(fi.ArgumentTypeError, match=r"layout must be a Layout or its text such as '\{1,0\}'"):
+        Shape("bf16", (2, 3), (1, 0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (((2, 3), "f32"), r"before the dimensions: write Shape\('f32', \(2, 3\)\)"),
+        (([2, 3], np.float32), r"before the dimensions: write Shape\('f32', \[2, 3\]\)"),
+        (("f32", 3), "dimensions must be a sequence of integers, got 3"),
+        (("f32", (2, 3.0)), r"dimensions\[1\] must be an integer, got 3.0"),
+        (("f32", (2, 2**63)), r"dimensions\[1\] must fit int64"),
+        (("f32", (2, True)), r"dimensions\[1\] must be an integer, got True"),
+    ],
+)
+def test_arguments_in_the_wrong_place(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(fi.FastIndexError, match=message):
+        Shape(*arguments)
 
 
 def test_tuples_thousands_deep() -> None:

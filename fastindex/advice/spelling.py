@@ -1,0 +1,70 @@
+"""How numbers and tiles are written in sentences, reports and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fastindex.tiling.definition import COMBINE
+
+
+def bytes_text(nbytes: int) -> str:
+    """Return a number of bytes in the unit that fits it.
+
+    Examples
+    --------
+    >>> bytes_text(96), bytes_text(1536), bytes_text(3 << 30)
+    ('96 B', '1.5 KiB', '3.0 GiB')
+    """
+    size = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if abs(size) < 1024 or unit == "PiB":
+            break
+        size /= 1024
+    return f"{nbytes} B" if unit == "B" else f"{size:,.1f} {unit}"
+
+
+def times_text(ratio: float) -> str:
+    """Return a ratio in words.
+
+    Examples
+    --------
+    >>> times_text(42.67), times_text(1.024), times_text(8)
+    ('42.7 times', '1.024 times', '8 times')
+    """
+    if ratio == round(ratio):
+        return f"{ratio:.0f} times"
+    return f"{ratio:.1f} times" if ratio >= 2 else f"{ratio:.4g} times"
+
+
+def tile_text(tile: Sequence[int]) -> str:
+    """Return a tile as XLA writes it.
+
+    Examples
+    --------
+    >>> tile_text((COMBINE, 2))
+    '(*,2)'
+    """
+    return "(" + ",".join("*" if size == COMBINE else str(size) for size in tile) + ")"
+
+
+def tiles_text(tiles: Iterable[Sequence[int]]) -> str:
+    """Return tiles as XLA writes them.
+
+    Examples
+    --------
+    >>> tiles_text(((8, 128), (2, 1)))
+    'T(8,128)(2,1)'
+    """
+    return "T" + "".join(map(tile_text, tiles))
+
+
+def listed(parts: Iterable[str]) -> str:
+    """Return parts as an enumeration.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    *first, last = list(parts) or [""]
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,95 @@
+"""Tiles that suit an array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastindex.advice.tpu_layouts import tpu_layout, tpu_layout_in_order
+from fastindex.errors import UnsupportedError
+from fastindex.shapes.integers import UNBOUNDED, counted
+from fastindex.shapes.layout import Layout
+from fastindex.shapes.shape import Shape, as_shape
+
+
+@dataclass(frozen=True)
+class TileSuggestion:
+    """A layout that suits an array, by a heuristic.
+
+    Attributes
+    ----------
+    shape : Shape
+        The array in the layout.
+    in_order : Shape
+        The array in the tiles that suit it if the last dimension has to be the most minor.
+    """
+
+    shape: Shape
+    in_order: Shape
+
+    @property
+    def layout(self) -> Layout:
+        """The layout.
+
+        Examples
+        --------
+        >>> str(suggest_tiles("f32[100000,3]").layout)
+        '{0,1:T(4,128)}'
+        """
+        return self.shape.layout
+
+    @property
+    def tiles(self) -> tuple[tuple[int, ...], ...]:
+        """Its tiles.
+
+        Examples
+        --------
+        >>> suggest_tiles("f32[100000,3]").tiles
+        ((4, 128),)
+        """
+        return self.shape.layout.tiles
+
+    def __str__(self) -> str:
+        lines = [f"{self.shape}: {_size_text(self.shape)}"]
+        if self.in_order != self.shape:
+            lines.append(f"in the order of the dimensions {self.in_order}: {_size_text(self.in_order)}")
+        lines.append("(a heuristic: what XLA's TPU compiler picks for a parameter, the order that pads least)")
+        return "\n".join(lines)
+
+
+def _size_text(shape: Shape) -> str:
+    return f"{counted(shape.nbytes, 'byte')}, {shape.padding_ratio:.3g} times the elements"
+
+
+def suggest_tiles(shape: Shape | str) -> TileSuggestion:
+    """Suggest tiles for an array on a TPU. This is a heuristic: a compiler may know better for a given program.
+
+    Parameters
+    ----------
+    shape : Shape or str
+        An array; its own layout does not matter.
+
+    Raises
+    ------
+    UnsupportedError
+        Not an array, or a dimension is unbounded.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> print(fi.suggest_tiles("f32[100000,3]"))
+    f32[100000,3]{0,1:T(4,128)}: 1,601,536 bytes, 1.33 times the elements
+    in the order of the dimensions f32[100000,3]{1,0:T(8,128)}: 51,200,000 bytes, 42.7 times the elements
+    (a heuristic: what XLA's TPU compiler picks for a parameter, the order that pads least)
+    """
+    shape = as_shape(shape)
+    sizes = shape.dimensions
+    if not shape.is_array:
+        raise UnsupportedError(f"only arrays have tiles, not {shape.cut_text()}")
+    if UNBOUNDED in sizes:
+        raise UnsupportedError("tiles for an unbounded dimension cannot be suggested; give it a size or a bound")
+    kind = shape.element_type
+    descending = tuple(range(len(sizes) - 1, -1, -1))
+    return TileSuggestion(
+        shape.with_layout(tpu_layout(kind, sizes)),
+        shape.with_layout(tpu_layout_in_order(kind, sizes, descending)),
+    )
