@@ -24,16 +24,27 @@ def info(shape: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("shape")
+@click.argument("destination", required=False)
 @click.option("--svg", type=PATH, help="Write the picture to this file instead.")
-def show(shape: str, svg: str | None) -> None:
-    """Draw SHAPE: the array with the slot of each element, tiles, padding, and the memory in order."""
-    if svg is not None and not svg.lower().endswith(".svg"):
-        raise click.UsageError(f"--svg writes SVG, and {svg!r} is not named so; end the name in .svg")
-    picture = fastindex.draw(shape)
-    if svg is None:
-        click.echo(picture.text(), color=True)
-    else:
-        from fastindex.files.writing import write_file
+@click.option("--html", type=PATH, help="Write a page to point at to this file instead; it needs no network.")
+def show(shape: str, destination: str | None, svg: str | None, html: str | None) -> None:
+    """Draw SHAPE: the array with the slot of each element, tiles, padding, and the memory in order.
 
-        write_file(svg, picture.svg().encode())
-        notice(f"wrote {svg}")
+    With DESTINATION, a second layout of the same array, draw where the elements move.
+    """
+    for option, name, ending in (("--svg", svg, "svg"), ("--html", html, "html")):
+        if name is not None and not name.lower().endswith(f".{ending}"):
+            raise click.UsageError(
+                f"{option} writes {ending.upper()}, and {name!r} is not named so; end the name in .{ending}"
+            )
+    from fastindex.pictures.picture import Picture
+
+    picture = Picture(*(fastindex.Shape.parse(text) for text in (shape, destination) if text is not None))
+    if svg is None and html is None:
+        click.echo(picture.text(), color=True)
+    for name, document in ((svg, picture.svg), (html, picture.html)):
+        if name is not None:
+            from fastindex.files.writing import write_file
+
+            write_file(name, document().encode())
+            notice(f"wrote {name}")

@@ -98,6 +98,19 @@ class Picture:
             colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         return text_of(self._make_scene(width or shutil.get_terminal_size().columns), colour)
 
+    def html(self) -> str:
+        """Return a page to point at, which answers for every element and slot; it needs no network.
+
+        Examples
+        --------
+        >>> import fastindex as fi
+        >>> fi.draw("f32[3,5]{1,0:T(2,2)}").html()[:15]
+        '<!doctype html>'
+        """
+        from fastindex.pictures.page import page_of
+
+        return page_of(self._source, self._destination)
+
     def _repr_svg_(self) -> str:
         return self.svg()
 

@@ -6,14 +6,8 @@ import zlib
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from fastindex.pictures.colours import DARK, DARK_LEVELS, DARK_TILES, LIGHT, LIGHT_LEVELS, LIGHT_TILES
 from fastindex.pictures.scene import COLOUR_COUNT, Cell, Panel, Scene, Strip, edge_level
-
-_LIGHT_TILES = ("#a6cee3", "#fdcb8f", "#b8df9b", "#f4b3ae", "#cdb9e4", "#fbe88a", "#93d8cd", "#dcc0a4")
-_DARK_TILES = ("#2f6283", "#8a5c1f", "#41702c", "#8b4249", "#5f4a88", "#766a1c", "#1f6f66", "#6d523a")
-_LIGHT = {"paper": "#ffffff", "ink": "#1f2328", "faint": "#59636e", "padding": "#d4d7db", "edge": "#1f2328"}
-_DARK = {"paper": "#0d1117", "ink": "#f0f6fc", "faint": "#9198a1", "padding": "#3d444d", "edge": "#f0f6fc"}
-_LIGHT_LEVELS = ("#d1242f", "#0550ae")
-_DARK_LEVELS = ("#ff7b72", "#79c0ff")
 
 _CELL_HEIGHT = 22
 _CHARACTER_WIDTH = 6.7
@@ -277,8 +271,8 @@ def _style(name: str, has_moves: bool) -> str:
         "path[class^=v]": "stroke-width:1.6",
     }
     rules = [_rule(name, selector, body) for selector, body in shared.items()]
-    rules += _colour_rules(name, _LIGHT, _LIGHT_TILES, _LIGHT_LEVELS, has_moves)
-    dark = "".join(_colour_rules(name, _DARK, _DARK_TILES, _DARK_LEVELS, has_moves))
+    rules += _colour_rules(name, LIGHT, LIGHT_TILES, LIGHT_LEVELS, has_moves)
+    dark = "".join(_colour_rules(name, DARK, DARK_TILES, DARK_LEVELS, has_moves))
     return "".join(rules) + f"@media (prefers-color-scheme:dark){{{dark}}}"
 
 

@@ -1,0 +1,124 @@
+"""A layout as plain data that a page evaluates: the axes of the definition, their strides, what pads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from fastindex.advice.padding import describe_step, padding_steps
+from fastindex.advice.sentences import explain
+from fastindex.advice.steps import steps
+from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape_sizes import axes_of
+from fastindex.tiling.definition import (
+    Axis,
+    CountAxis,
+    DimensionAxis,
+    MergedAxis,
+    OffsetAxis,
+    axis_strides,
+    tile_axes,
+)
+from fastindex.tiling.scalar_index import parts_of
+
+
+def layout_data(shape: Shape) -> dict[str, Any]:
+    """Return what a page needs to know of an array's layout, ready for JSON.
+
+    Numbers that may exceed 2**53 are texts of digits.
+
+    Parameters
+    ----------
+    shape : Shape
+        An array with a size.
+
+    Returns
+    -------
+    dict
+        ``axes`` holds the tree of the definition, parts before wholes: what each axis is, its size, and the numbers of
+        its parts. ``places`` are the axes of the physical array with their strides. ``causes`` say in words what pads.
+
+    Raises
+    ------
+    UnsupportedError
+        Not an array, or one without a size.
+
+    Examples
+    --------
+    >>> data = layout_data(Shape.parse("f32[3,5]{1,0:T(2,2)}"))
+    >>> data["slot_count"], data["places"][0], data["causes"][1]
+    ('24', [1, '12'], 'dimension 1 (size 5) is padded to 6 by the tile (2,2), 1.2 times its size')
+    """
+    causes = padding_steps(shape)
+    physical, cause_of = _physical_axes(shape)
+    known = {axis: number for number, axis in enumerate(_parts_first(physical))}
+    return {
+        "text": str(shape),
+        "dimensions": list(shape.dimensions),
+        "minor_to_major": list(shape.layout.minor_to_major),
+        "letters": list(shape.dimension_letters),
+        "element_bits": shape.element_bits,
+        "element_count": str(shape.element_count),
+        "slot_count": str(shape.slot_count),
+        "placed_count": str(math.prod(axis.size for axis in physical)),
+        "nbytes": str(shape.nbytes),
+        "logical_nbytes": str(shape.logical_nbytes),
+        "axes": [_axis_data(axis, known, cause_of.get(axis, -1)) for axis in known],
+        "places": [[known[axis], str(stride)] for axis, stride in zip(physical, axis_strides(physical), strict=True)],
+        "causes": [describe_step(shape, cause) for cause in causes],
+        "tail_cause": len(causes) - 1 if causes and causes[-1].kind == "tail" else -1,
+        "steps": [
+            {"kind": step.kind, "argument": step.argument, "cause": step.cause, "line": str(step)}
+            for step in steps(shape)
+        ],
+        "words": explain(shape).splitlines()[1:],
+        "tile": math.prod(size for size in shape.layout.tiles[0] if size > 0) if shape.layout.tiles else 0,
+    }
+
+
+def _physical_axes(shape: Shape) -> tuple[list[Axis], dict[Axis, int]]:
+    """Return the axes after all tiles, and which cause of `padding_steps` pads an axis or splits a padded one."""
+    layout = shape.layout
+    axes = axes_of(shape, 0)
+    cause_of: dict[Axis, int] = {}
+    for axis in axes:
+        if isinstance(axis, DimensionAxis) and axis.size != axis.extent:
+            cause_of[axis] = len(cause_of)
+    for tile in layout.tiles:
+        before = set(axes)
+        axes = tile_axes(axes, tile)
+        for axis in axes:
+            if isinstance(axis, CountAxis) and axis not in before and axis.size * axis.tile_size != axis.whole.size:
+                cause_of[axis] = len(cause_of)
+    return axes, cause_of
+
+
+def _parts_first(axes: Iterable[Axis]) -> list[Axis]:
+    """List all axes of a tree, each after the axes that it is made of."""
+    found: dict[Axis, None] = {}
+    # No recursion, since chains of tiles may be long.
+    pending = list(reversed(list(axes)))
+    while pending:
+        axis = pending[-1]
+        missing = [part for part in parts_of(axis) if part not in found]
+        if missing:
+            pending.extend(missing)
+        else:
+            found[pending.pop()] = None
+    return list(found)
+
+
+def _axis_data(axis: Axis, known: dict[Axis, int], cause: int) -> list[Any]:
+    size = str(axis.size)
+    match axis:
+        case DimensionAxis(dimension=dimension, extent=extent):
+            return ["dimension", size, dimension, str(extent), cause]
+        case MergedAxis(outer=outer, inner=inner):
+            return ["merged", size, known[outer], known[inner]]
+        case CountAxis(whole=whole, tile_size=tile_size):
+            return ["count", size, known[whole], str(tile_size), cause]
+        case OffsetAxis(whole=whole):
+            return ["offset", size, known[whole]]
+        case _:
+            return ["unit", size]
