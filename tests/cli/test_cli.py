@@ -111,6 +111,18 @@ def test_show_as_svg(tmp_path: Path) -> None:
     assert (tmp_path / "x.svg").read_text() == fi.draw(SHAPE).svg()
 
 
+def test_show_as_a_page(tmp_path: Path) -> None:
+    assert run("show", SHAPE, "--html", tmp_path / "x.html").output == ""
+    assert (tmp_path / "x.html").read_text() == fi.draw(SHAPE).html()
+
+
+def test_show_where_elements_move(tmp_path: Path) -> None:
+    destination = "f32[3,5]{0,1}"
+    plan = fi.plan_relayout(SHAPE, destination)
+    assert run("show", SHAPE, destination, "--svg", tmp_path / "x.svg").output == ""
+    assert (tmp_path / "x.svg").read_text() == fi.draw(plan).svg()
+
+
 def test_one_index_there_and_back() -> None:
     assert run("index", SHAPE, "2", "3").stdout == "17\n"
     assert run("index", SHAPE, "--linear", "17").stdout == "2 3\n"

@@ -179,9 +179,9 @@ def test_the_slider_runs_through_memory(show: Any) -> None:
 @in_browser
 def test_windows_of_a_huge_array_are_exact(show: Any) -> None:
     """Beyond 2**53, where the numbers of a browser are no integers any more."""
-    text = "bf16[4294967296,1000000]{1,0:T(8,128)(2,1)}"
+    text = "bf16[4294967296,4000000]{1,0:T(8,128)(2,1)}"
     page = show(text)
-    element = (4294967295, 999999)
+    element = (4294967295, 3999999)
     page.fill("#element", ", ".join(map(str, element)))
     page.press("#element", "Enter")
     slot = int(fi.linear_index(text, element))
