@@ -42,6 +42,9 @@ SCRATCH_BYTES = SCRATCH_FRONT_BYTES + max(
     module.SCRATCH_BYTES for module in (stream, deal, transpose, narrow_transpose)
 )
 
+# More than any pass has tasks; a thread adds to it what it takes at once, and it still is.
+_ALL_TAKEN = 1 << 62
+
 # Padding is handed to kernels repeated to so many bytes: a line may begin anywhere in an element.
 _PADDING_BYTES = 2 * LINE_BYTES
 
@@ -148,7 +151,9 @@ class CompiledPasses:
             return
         counters = np.zeros(self.count, np.int64)
         shared, run = address_of(counters), _driver()
-        run_together(lambda: run(*addresses, thread_scratch.address, shared), helpers)
+        run_together(
+            lambda: run(*addresses, thread_scratch.address, shared), helpers, lambda: counters.fill(_ALL_TAKEN)
+        )
 
 
 def _table_of(one: Pass) -> tuple[NDArray[np.int64], Pass]:

@@ -4,24 +4,12 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 import fastindex.cpu.threads
-from fastindex.cpu.threads import cgroup_quota, run_chunks, run_together, thread_count
+from fastindex.cpu.threads import run_chunks, run_together, thread_count
 from fastindex.errors import FastIndexError
-
-
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-
-def mount(mount_root: str, point: str, kind: str, options: str) -> str:
-    return f"30 25 0:26 {mount_root} {point} rw,nosuid shared:4 - {kind} cgroup {options}\n"
 
 
 def test_argument_comes_first(monkeypatch):
@@ -40,60 +28,6 @@ def test_bad_thread_counts_are_refused(threads, monkeypatch):
     else:
         with pytest.raises(FastIndexError, match="threads must be a positive integer"):
             thread_count(threads)
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs processor affinity")
-def test_affinity_is_honoured(monkeypatch):
-    monkeypatch.delenv("FASTINDEX_NUM_THREADS", raising=False)
-    allowed = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(allowed)})
-        assert thread_count() == 1
-    finally:
-        os.sched_setaffinity(0, allowed)
-
-
-def test_quota_of_a_version_2_group_and_its_parents(tmp_path):
-    write(
-        tmp_path,
-        {
-            "proc/self/cgroup": "0::/slice/job\n",
-            "proc/self/mountinfo": mount("/", "/sys/fs/cgroup", "cgroup2", "rw"),
-            "sys/fs/cgroup/slice/cpu.max": "150000 100000\n",
-            "sys/fs/cgroup/slice/job/cpu.max": "max 100000\n",
-        },
-    )
-    assert cgroup_quota(tmp_path) == 1.5
-    write(tmp_path, {"sys/fs/cgroup/slice/job/cpu.max": "50000 100000\n"})
-    assert cgroup_quota(tmp_path) == 0.5
-
-
-def test_quota_of_a_version_1_container_mounted_at_its_own_group(tmp_path):
-    write(
-        tmp_path,
-        {
-            "proc/self/cgroup": "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n",
-            "proc/self/mountinfo": mount("/docker/abc", "/sys/fs/cgroup/memory", "cgroup", "rw,memory")
-            + mount("/docker/abc", "/sys/fs/cgroup/cpu,cpuacct", "cgroup", "rw,cpu,cpuacct"),
-            "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "250000\n",
-            "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
-        },
-    )
-    assert cgroup_quota(tmp_path) == 2.5
-
-
-@pytest.mark.parametrize("text", ["max 100000", "-1", "", "0 0"])
-def test_no_quota(tmp_path, text):
-    write(
-        tmp_path,
-        {
-            "proc/self/cgroup": "0::/\n",
-            "proc/self/mountinfo": "short line\n" + mount("/", "/sys/fs/cgroup", "cgroup2", "rw"),
-            "sys/fs/cgroup/cpu.max": text,
-        },
-    )
-    assert cgroup_quota(tmp_path) is None
-    assert cgroup_quota(tmp_path / "nowhere") is None
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -133,14 +67,43 @@ def test_an_exception_reaches_the_caller_and_stops_the_job(guilty):
     assert len(started) < 1000
 
 
+def never() -> None:
+    raise AssertionError("nothing went wrong")
+
+
+def test_an_interrupted_caller_stops_the_rest_and_waits_for_what_runs():
+    """Ctrl-C while the caller waits for a helper."""
+    code = (
+        "import os, signal, threading, time\n"
+        "from fastindex.cpu.threads import run_chunks\n"
+        "started, ended = [], []\n"
+        "main = threading.get_ident()\n"
+        "def task(begin, end):\n"
+        "    started.append(begin)\n"
+        "    if threading.get_ident() == main:\n"
+        "        while len(started) < 2: time.sleep(0.001)\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        time.sleep(5)\n"
+        "    time.sleep(0.2)\n"
+        "    ended.append(begin)\n"
+        "try:\n"
+        "    run_chunks(task, 1000, 2, 1)\n"
+        "except KeyboardInterrupt:\n"
+        "    print(len(started) - len(ended), len(started) < 10)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "1 True\n"
+
+
 def test_helpers_really_run_at_once():
     barrier = threading.Barrier(3, timeout=20)
-    run_together(lambda: barrier.wait() and None, 2)
+    run_together(lambda: barrier.wait() and None, 2, never)
 
 
 @pytest.mark.parametrize("guilty", ["caller", "helper"])
 def test_what_any_of_them_raises_reaches_the_caller_after_all_have_ended(guilty):
     caller, barrier, ended = threading.get_ident(), threading.Barrier(2, timeout=20), []
+    stopped = []
 
     def work() -> None:
         barrier.wait()
@@ -150,8 +113,9 @@ def test_what_any_of_them_raises_reaches_the_caller_after_all_have_ended(guilty)
         ended.append(1)
 
     with pytest.raises(ZeroDivisionError):
-        run_together(work, 1)
+        run_together(work, 1, lambda: stopped.append(1))
     assert ended == [1]
+    assert stopped == [1]
 
 
 def test_a_helper_that_comes_late_is_not_waited_for(monkeypatch):
@@ -163,7 +127,7 @@ def test_a_helper_that_comes_late_is_not_waited_for(monkeypatch):
 
     monkeypatch.setattr(fastindex.cpu.threads, "_shared_pool", FullPool)
     callers = []
-    run_together(lambda: callers.append(threading.get_ident()), 2)
+    run_together(lambda: callers.append(threading.get_ident()), 2, never)
     for task in submitted:
         task()
     assert len(submitted) == 2
@@ -177,7 +141,7 @@ def test_an_interpreter_without_threads_works_alone(monkeypatch):
 
     monkeypatch.setattr(fastindex.cpu.threads, "_shared_pool", ClosedPool)
     callers = []
-    run_together(lambda: callers.append(1), 2)
+    run_together(lambda: callers.append(1), 2, never)
     assert callers == [1]
 
 
