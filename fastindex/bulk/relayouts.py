@@ -24,7 +24,7 @@ from fastindex.arguments.buffers import (
 from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu.compiled_passes import OneCall, thread_scratch
 from fastindex.cpu.movements import movement, sure_movement
-from fastindex.cpu.threads import thread_count
+from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
 from fastindex.lowering.relayout_loops import Strides
 from fastindex.lowering.slot_format import slot_format
@@ -89,6 +89,7 @@ def pack(
     """
     shape = as_shape(shape)
     check_movable(shape)
+    check_threads(threads)
     if on_gpu(array, stream):
         from fastindex.cuda import movements as cuda_relayouts
 
@@ -141,6 +142,7 @@ def unpack(buffer: Any, shape: Shape | str, *, out: Any = None, threads: int | N
     """
     shape = as_shape(shape)
     check_movable(shape)
+    check_threads(threads)
     if on_gpu(buffer, stream):
         from fastindex.cuda import movements as cuda_relayouts
 
@@ -264,6 +266,9 @@ class RelayoutPlan:
         self._movement = sure_movement(source, destination, tuning)
         self.is_bitcast = _keeps_places(source, destination, self._movement.slots)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return plan_relayout, (self.source, self.destination)
+
     def __repr__(self) -> str:
         return f"RelayoutPlan({str(self.source)!r}, {str(self.destination)!r})"
 
@@ -321,8 +326,7 @@ class RelayoutPlan:
         self, buffer: Any, pattern: bytes | None, out: Any = None, threads: int | None = None, stream: Any = None
     ) -> Any:
         """Move a buffer, with the bytes of one unpacked value for padding; None for the layout's own."""
-        if threads is not None:
-            thread_count(threads)
+        check_threads(threads)
         pattern = self._pattern if pattern is None else pattern
         if on_gpu(buffer, stream):
             from fastindex.cuda import movements as cuda_relayouts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import threading
 from collections.abc import Callable
@@ -116,8 +117,30 @@ def test_bad_calls_of_a_plan() -> None:
         plan(buffer, out=np.zeros(37 * 150, np.float32))
     with pytest.raises(fi.FastIndexError, match="contiguous"):
         plan(buffer, out=np.zeros(2 * 40 * 256, np.float32)[::2])
-    with pytest.raises(fi.FastIndexError, match="threads"):
-        plan(buffer, threads=0)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2"])
+def test_bad_numbers_of_threads_are_refused(threads: Any) -> None:
+    """Also where a call is small enough for one thread."""
+    buffer, plan = expected_buffer(PLAIN), fi.plan_relayout(PLAIN, TILED)
+    calls: list[Callable[[], Any]] = [
+        lambda: plan(buffer, threads=threads),
+        lambda: fi.relayout(buffer, PLAIN, TILED, threads=threads),
+        lambda: fi.pack(VALUES, TILED, threads=threads),
+        lambda: fi.unpack(buffer, PLAIN, threads=threads),
+    ]
+    for call in calls:
+        with pytest.raises(fi.FastIndexError, match="threads must be a positive integer"):
+            call()
+
+
+def test_plans_are_pickled_by_their_shapes() -> None:
+    for source, destination in ((PLAIN, TILED), ("s4[8,6]{1,0:E(4)}", "s4[8,6]"), ("f32[30]", "f32[30]{0:T(5)(3)}")):
+        plan = fi.plan_relayout(source, destination)
+        plan(bytes(plan.source.nbytes))
+        stored = pickle.dumps(plan)
+        assert len(stored) < 2000
+        assert pickle.loads(stored) is plan
 
 
 def test_descriptions_name_the_shapes_and_every_step() -> None:
