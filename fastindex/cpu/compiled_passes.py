@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of, expected_pair
 from fastindex.cpu.threads import run_together, thread_count
-from fastindex.kernels.cpu import deal, element_moves, narrow_transpose, packed_bits, pass_runner, stream, transpose
+from fastindex.kernels.cpu import deal, element_moves, narrow_transpose, pass_runner, stream, transpose
 from fastindex.kernels.cpu.pass_table import SCRATCH_FRONT_BYTES
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.tuning import TUNING, Tuning
@@ -55,22 +55,16 @@ def dispatcher_of(name: str, width: int, ways: int = 1) -> tuple[Any, tuple[type
     Parameters
     ----------
     name : str
-        As `Pass.kernel`, or "gather", "expand all" or "compress all".
+        As `Pass.kernel`, or "gather".
     width : int
         Bytes of an element; where packed elements are expanded or compressed, their bits.
     ways : int
         1 where the kernel has no such parameter; 0 for a number that vectors do not take.
     """
     address, literal = types.int64, types.literal(width)
-    span = address, address
-    if name in PASS_KERNELS:
-        return PASS_KERNELS[name], (literal, types.literal(ways), *(address,) * 4, *span)
-    kernels: dict[str, tuple[Any, tuple[types.Type, ...]]] = {
-        "gather": (element_moves.gather_slots, (literal, address, address, types.int64[::1], address)),
-        "expand all": (packed_bits.expand_bits, (literal, address, address, *span)),
-        "compress all": (packed_bits.compress_bits, (literal, address, address, *span)),
-    }
-    return kernels[name]
+    if name == "gather":
+        return element_moves.gather_slots, (literal, address, address, types.int64[::1], address)
+    return PASS_KERNELS[name], (literal, types.literal(ways), *(address,) * 6)
 
 
 @cache
@@ -83,9 +77,9 @@ def pass_kernel(name: str, width: int, ways: int) -> int:
 
 
 @cache
-def kernel_of(name: str, width: int) -> Callable[..., None]:
-    """Compile a kernel that is no pass, or load it from the cache."""
-    dispatcher, signature = dispatcher_of(name, width)
+def gather_kernel(width: int) -> Callable[..., None]:
+    """Compile the kernel that looks slots up, or load it from the cache."""
+    dispatcher, signature = dispatcher_of("gather", width)
     compiled: Callable[..., None] = dispatcher.compile(signature)
     return compiled
 

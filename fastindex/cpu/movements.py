@@ -9,19 +9,17 @@ import numpy as np
 
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import aligned_bytes
-from fastindex.cpu.compiled_passes import CompiledPasses, kernel_of
+from fastindex.cpu.compiled_passes import CompiledPasses, gather_kernel
 from fastindex.cpu.index_programs import run
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.pass_form import Pass
-from fastindex.lowering.passes import packed_passes, passes
+from fastindex.lowering.passes import packed_passes, passes, whole_buffer_passes
 from fastindex.lowering.relayout_loops import Strides
 from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.slot_moves import SlotMove, packed_byte, packing_loops, slot_move, unpacking_loops
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.shapes.shape import Shape
-
-_BITS_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +122,7 @@ def move_slots(
 ) -> None:
     """Move what lies in some slots of the destination, or in all, by looking up the slot of the source for each."""
     program = conversion_program(destination, source)
-    kernel = kernel_of("gather", width)
+    kernel = gather_kernel(width)
     repeated = np.frombuffer(pattern, np.uint8)
     wanted = range(destination.slot_count) if slots is None else slots
 
@@ -174,27 +172,18 @@ def sure_movement(source: Shape, destination: Shape, tuning: Tuning = TUNING) ->
 
 def unpack_slots(slots: SlotFormat, count: int, source: int, target: int, threads: int | None) -> None:
     """Give the values of `count` slots that are no plain values bytes of their own."""
-    if slots.is_packed:
-        _convert_bits("expand all", slots.bits, count, source, target, threads)
-    elif count:
-        _wide_slots(slots, count, False).run(source, target, b"\0", threads)
+    if count:
+        _conversion(slots, count, False).run(source, target, b"\0", threads)
 
 
 def pack_slots(slots: SlotFormat, count: int, source: int, target: int, threads: int | None) -> None:
     """Store `count` values as narrow, or as wide, as slots are."""
-    if slots.is_packed:
-        _convert_bits("compress all", slots.bits, count, source, target, threads)
-    elif count:
-        _wide_slots(slots, count, True).run(source, target, b"\0", threads)
-
-
-def _convert_bits(name: str, bits: int, count: int, source: int, target: int, threads: int | None) -> None:
-    kernel = kernel_of(name, bits)
-    workers = 1 if count <= _BITS_CHUNK else thread_count(threads)
-    run_chunks(lambda begin, end: kernel(bits, target, source, begin, end), count, workers, _BITS_CHUNK)
+    if count:
+        _conversion(slots, count, True).run(source, target, b"\0", threads)
 
 
 @lru_cache(maxsize=64)
-def _wide_slots(slots: SlotFormat, count: int, packing: bool) -> CompiledPasses:
-    loops = packing_loops(slots, count) if packing else unpacking_loops(slots, count)
-    return CompiledPasses(passes(loops, 1))
+def _conversion(slots: SlotFormat, count: int, packing: bool) -> CompiledPasses:
+    if slots.is_packed:
+        return CompiledPasses(whole_buffer_passes(count, 8 // slots.bits, "compress" if packing else "expand"))
+    return CompiledPasses(passes((packing_loops if packing else unpacking_loops)(slots, count), 1))

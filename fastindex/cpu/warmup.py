@@ -153,7 +153,7 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
                 yield "interleave", width, ways
                 if width in _ELEMENT_BYTES:
                     yield "deal", width, ways
-    for name, bits in itertools.product(("expand", "compress", "expand all", "compress all"), _PACKED_BITS):
+    for name, bits in itertools.product(("expand", "compress"), _PACKED_BITS):
         yield name, bits, 1
     yield "copy", 1, 1
     for width in _UNIT_BYTES:

@@ -156,6 +156,23 @@ def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str, tuning: Tuni
     return (*found, *(_fill_pass(nest, goal) for nest in fills.fills))
 
 
+def whole_buffer_passes(slots: int, per_byte: int, kernel: str, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
+    """Choose the passes that expand or compress all slots of a buffer; what the last byte has left over becomes 0.
+
+    Parameters
+    ----------
+    slots : int
+    per_byte : int
+        Packed elements of a byte.
+    kernel : {"expand", "compress"}
+    tuning : Tuning, optional
+    """
+    written = slots if kernel == "expand" else slots // per_byte
+    run = Loop(slots, 1, 1)
+    goal = Goal(1, written >= tuning.streamed_bytes, tuning)
+    return tuple(packed_run_passes(Nest((run,)), run, per_byte, kernel, goal))
+
+
 def _strided_pass(nest: Nest, whole: Loop, width: int) -> Pass:
     loop = along(nest, whole)
     outer = without(nest.loops, (loop,))

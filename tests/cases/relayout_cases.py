@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
-from fastindex.cpu.compiled_passes import kernel_of, run_pass
+from fastindex.cpu.compiled_passes import gather_kernel, run_pass
 from fastindex.lowering.pass_form import Pass
-from fastindex.lowering.passes import packed_passes, passes
+from fastindex.lowering.passes import packed_passes, passes, whole_buffer_passes
 from fastindex.lowering.relayout_loops import Nest, RelayoutLoops
 from fastindex.lowering.tuning import TUNING, Tuning
 from tests.oracles import reference
@@ -339,29 +339,33 @@ def gather(width: int, allocate: Allocate, rng: np.random.Generator, count: int,
     slots[:] = rng.integers(-2, 17, count)
     pattern = allocate(width, 0)
     pattern[:] = rng.integers(0, 256, width, np.uint8)
-    kernel_of("gather", width)(width, address_of(target), address_of(source), slots, address_of(pattern))
+    gather_kernel(width)(width, address_of(target), address_of(source), slots, address_of(pattern))
     expected = source.reshape(-1, width)[slots]
     expected[slots < 0] = pattern
     return "" if target.tobytes() == expected.tobytes() else f"gather of {count} elements of {width} bytes"
 
 
 def bits_of_a_whole_buffer(
-    kernel: str, bits: int, allocate: Allocate, rng: np.random.Generator, count: int, offset: int
+    kernel: str,
+    bits: int,
+    allocate: Allocate,
+    rng: np.random.Generator,
+    count: int,
+    offset: int,
+    tuning: Tuning = TUNING,
 ) -> str:
-    """Move elements `first` to `count`, where `first` is where a second thread would begin."""
+    """Expand or compress a buffer whose last byte may hold fewer elements; unused bits become 0."""
     packed_size = -(-count * bits // 8)
-    sizes = (packed_size, count) if kernel == "expand all" else (count, packed_size)
+    sizes = (packed_size, count) if kernel == "expand" else (count, packed_size)
     source, target = allocate(sizes[0], offset), allocate(sizes[1], offset // 2)
     source[:] = rng.integers(0, 256, len(source), np.uint8)
     target[:] = 0xA5
-    first = 64 if count > 100 else 0
-    if kernel == "expand all":
-        values = reference.patterns_of(source.tobytes(), bits, count)
-        expected = bytes(first * [0xA5] + values[first:])
+    if kernel == "expand":
+        expected = bytes(reference.patterns_of(source.tobytes(), bits, count))
     else:
-        whole = reference.bytes_of([int(value) & ((1 << bits) - 1) for value in source], bits)
-        expected = bytes(first * bits // 8 * [0xA5]) + whole[first * bits // 8 :]
-    kernel_of(kernel, bits)(bits, address_of(target), address_of(source), first, count)
+        expected = reference.bytes_of([int(value) & ((1 << bits) - 1) for value in source], bits)
+    for one in whole_buffer_passes(count, 8 // bits, kernel, tuning):
+        run_pass(one, address_of(source), address_of(target), b"\0", 1 + count % 2, tuning)
     return "" if target.tobytes() == expected else f"{kernel}: {count} elements of {bits} bits"
 
 

@@ -71,28 +71,38 @@ def never() -> None:
     raise AssertionError("nothing went wrong")
 
 
-def test_an_interrupted_caller_stops_the_rest_and_waits_for_what_runs():
-    """Ctrl-C while the caller waits for a helper."""
-    code = (
-        "import os, signal, threading, time\n"
-        "from fastindex.cpu.threads import run_chunks\n"
-        "started, ended = [], []\n"
-        "main = threading.get_ident()\n"
-        "def task(begin, end):\n"
-        "    started.append(begin)\n"
-        "    if threading.get_ident() == main:\n"
-        "        while len(started) < 2: time.sleep(0.001)\n"
-        "        os.kill(os.getpid(), signal.SIGINT)\n"
-        "        time.sleep(5)\n"
-        "    time.sleep(0.2)\n"
-        "    ended.append(begin)\n"
-        "try:\n"
-        "    run_chunks(task, 1000, 2, 1)\n"
-        "except KeyboardInterrupt:\n"
-        "    print(len(started) - len(ended), len(started) < 10)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "1 True\n"
+INTERRUPTED = """
+import os, signal, threading, time
+from fastindex.cpu.threads import run_chunks
+started, ended, main = [], [], threading.get_ident()
+def task(begin, end):
+    started.append(begin)
+    is_main = threading.get_ident() == main
+    while is_main and len(started) < 2:
+        time.sleep(0.001)
+    if is_main == {by_caller}:
+        {wait}
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5 if is_main else 0)
+    time.sleep(0.2 if not is_main else 0)
+    ended.append(begin)
+try:
+    run_chunks(task, {count}, 2, 1)
+except KeyboardInterrupt:
+    print(len(started), len(ended))
+"""
+
+
+@pytest.mark.parametrize(
+    ("by_caller", "wait", "count", "printed"),
+    [(True, "pass", 1000, {"2 1\n", "3 2\n"}), (False, "time.sleep(0.1)", 2, {"2 2\n"})],
+    ids=["in a chunk", "waiting"],
+)
+def test_an_interrupted_caller_stops_the_rest_and_waits_for_what_runs(by_caller, wait, count, printed):
+    """Ctrl-C while a chunk runs on the caller's thread, or while that waits for a helper."""
+    code = INTERRUPTED.format(by_caller=by_caller, wait=wait, count=count)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout in printed
 
 
 def test_helpers_really_run_at_once():

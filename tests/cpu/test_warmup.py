@@ -13,7 +13,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu import warmup
-from fastindex.cpu.compiled_passes import kernel_key, kernel_of, pass_kernel
+from fastindex.cpu.compiled_passes import gather_kernel, kernel_key, pass_kernel
 from fastindex.kernels.compilation import registered_kernels
 from fastindex.lowering.passes import packed_passes, passes
 from fastindex.lowering.relayout_loops import grouped, relayout_loops
@@ -84,8 +84,8 @@ def counts(*kernels):
     return [count, *(now - then for now, then in zip(stats(), before)), steps.total, steps.done]
 
 warmup.registered_kernels = list
-packed = [(name, bits, 1) for name in ("expand all", "compress all") for bits in (1, 2, 4)]
-found = {"elsewhere": counts(("gather", 1, 1), ("gather", 2, 1), *packed), "few": counts(("gather", 4, 1))}
+strided = [("strided", width, 1) for width in (1, 2, 4, 8, 16, 32)]
+found = {"elsewhere": counts(("gather", 1, 1), ("gather", 2, 1), *strided), "few": counts(("gather", 4, 1))}
 found["kept"] = counts(("gather", 1, 1), ("gather", 4, 1))
 warmup._COMPILE, warmup._LEAST_KERNELS_OF_A_PROCESS = "raise SystemExit(1)", 1
 found["broken"] = counts(("gather", 8, 1), ("gather", 16, 1))
@@ -118,4 +118,4 @@ def test_every_kernel_on_the_list_can_be_asked_for() -> None:
         if key[0] in ("copy", "fill", "strided"):
             assert pass_kernel(*key)
         elif key[0] == "gather":
-            kernel_of(*key[:2])
+            gather_kernel(key[1])

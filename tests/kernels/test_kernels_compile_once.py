@@ -16,7 +16,7 @@ from fastindex.cpu.compiled_passes import pass_kernel
 from fastindex.cpu.warmup import relayout_kernels
 from fastindex.kernels.compilation import kernel_signatures
 from fastindex.kernels.cpu import deal as deal_cpu
-from fastindex.kernels.cpu import element_moves, packed_bits
+from fastindex.kernels.cpu import element_moves
 from fastindex.kernels.cpu import narrow_transpose as narrow_transpose_cpu
 from fastindex.kernels.cpu import stream as stream_cpu
 from fastindex.kernels.cpu import transpose as transpose_cpu
@@ -33,8 +33,6 @@ DISPATCHERS = {
     "gather": element_moves.gather_slots,
     "expand": stream_cpu.expand_chunks,
     "compress": stream_cpu.compress_chunks,
-    "expand all": packed_bits.expand_bits,
-    "compress all": packed_bits.compress_bits,
 }
 
 

@@ -177,12 +177,12 @@ def test_packed_elements_on_the_way(kernel: str, bits: int, tuning: Tuning) -> N
 
 
 @pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("kernel", ["expand all", "compress all"])
-def test_packed_buffers(kernel: str, bits: int) -> None:
+@pytest.mark.parametrize("kernel", ["expand", "compress"])
+def test_packed_buffers(kernel: str, bits: int, tuning: Tuning) -> None:
     rng = np.random.default_rng(15)
-    for count in range(260):
-        memory = GuardedMemory()
-        assert bits_of_a_whole_buffer(kernel, bits, memory, rng, count, int(rng.integers(64))) == ""
+    for count in (*range(1, 260), 1023, 1024, 1025, 5000):
+        memory, offset = GuardedMemory(), int(rng.integers(64))
+        assert bits_of_a_whole_buffer(kernel, bits, memory, rng, count, offset, in_pieces(tuning, 64)) == ""
         assert memory.guards_are_intact(), count
 
 

@@ -10,8 +10,9 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import copy_run, copy_short
+from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch, set_entry
 from fastindex.kernels.cpu.stream import prefetch_ends, start_of_block
-from fastindex.kernels.cpu.vectors import copy_element, deinterleave_line, entry, fence, literal, prefetch, set_entry
+from fastindex.kernels.cpu.vectors import deinterleave_line
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
 from fastindex.tables.streams import RUN, STREAMED
 
@@ -68,7 +69,7 @@ def _deal_pieces(width, ways, target, rows, count, source, run, streamed, scratc
             deinterleave_line(width, ways, 0, column * w, places, start + column * count * w)
         for column in range(whole, piece):
             for i in range(count):
-                copy_element(width, entry(places, i) + column * w, start + (column * count + i) * w)
+                copy_vector(entry(places, i) + column * w, start + (column * count + i) * w, width)
         for i in range(count):
             copy_run(target + entry(rows, i) + first * w, entry(places, i), piece * w, streamed)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import copy_short
+from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, stream_line
 from fastindex.kernels.cpu.pass_table import outer_place
-from fastindex.kernels.cpu.vectors import copy_element, copy_vector, entry, fence, literal, stream_line
 from fastindex.tables.passes import (
     ELEMENTS,
     FILL_RUN_BYTES,
@@ -35,7 +35,7 @@ def copy_elements(width, ways, target, source, table, scratch, first, last):  # 
     for task in range(first, last):
         at_source, at_target = outer_place(table, task, source, target)
         for i in range(count):
-            copy_element(width, at_target + i * target_stride, at_source + i * source_stride)
+            copy_vector(at_target + i * target_stride, at_source + i * source_stride, width)
 
 
 @kernel()
@@ -44,7 +44,7 @@ def gather_slots(width, target, source, slots, pattern):  # type: ignore[no-unty
     w = literal(width)
     for i in range(slots.shape[0]):
         slot = slots[i]
-        copy_element(width, target + i * w, source + slot * w if slot >= 0 else pattern)
+        copy_vector(target + i * w, source + slot * w if slot >= 0 else pattern, width)
 
 
 @kernel()

@@ -12,8 +12,19 @@ import numpy as np
 
 from fastindex.kernels.compilation import inlined
 from fastindex.kernels.cpu.index_steps import beyond
-from fastindex.kernels.cpu.memory import STORED, barrier, gather_line, load, load_stored, pointer, read, store, stream
-from fastindex.kernels.cpu.vectors import prefetch
+from fastindex.kernels.cpu.memory import (
+    STORED,
+    barrier,
+    entry,
+    gather_line,
+    load,
+    load_stored,
+    pointer,
+    prefetch,
+    store,
+    stream_line,
+)
+from fastindex.tables.cache_lines import LINE_BYTES
 
 # How inputs are stored, beyond the codes of `memory.STORED`.
 SWAPPED = len(STORED)  # added to a code: bytes in the other order
@@ -34,7 +45,6 @@ WRAP = 1
 CLIP = 2
 
 INT64_BYTES = 8
-LINE_BYTES = 64
 LINE = LINE_BYTES // INT64_BYTES
 
 #: Numbers up to this many int64 apart share lines with their neighbours.
@@ -132,17 +142,17 @@ def _load_block(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand
 
     `operand` holds the array's address and, from `STRIDES` on, its strides in bytes.
     """
-    address = read(operand, ADDRESS)
+    address = entry(operand, ADDRESS)
     last = axes - 1
-    outer = begin // read(sizes, last)
-    position = begin - outer * read(sizes, last)
+    outer = begin // entry(sizes, last)
+    position = begin - outer * entry(sizes, last)
     done = 0
     while done < count:
-        run = min(read(sizes, last) - position, count - done)
-        offset = _outer_offset(outer, axes, sizes, operand) + position * read(operand, STRIDES + last)
+        run = min(entry(sizes, last) - position, count - done)
+        offset = _outer_offset(outer, axes, sizes, operand) + position * entry(operand, STRIDES + last)
         if code == COUNTED:
-            offset += read(operand, ADDRESS)
-        _load_run(row, done, run, address, offset, read(operand, STRIDES + last), code)
+            offset += entry(operand, ADDRESS)
+        _load_run(row, done, run, address, offset, entry(operand, STRIDES + last), code)
         done += run
         position = 0
         outer += 1
@@ -153,8 +163,8 @@ def _outer_offset(outer: Any, axes: Any, sizes: Any, operand: Any) -> Any:
     """Give the offset in bytes of run number `outer` along the last axis."""
     offset = 0
     for axis in range(axes - 2, -1, -1):
-        above = outer // read(sizes, axis)
-        offset += (outer - above * read(sizes, axis)) * read(operand, STRIDES + axis)
+        above = outer // entry(sizes, axis)
+        offset += (outer - above * entry(sizes, axis)) * entry(operand, STRIDES + axis)
         outer = above
     return offset
 
@@ -170,7 +180,7 @@ def _anybeyond(row: Any, count: Any, last: Any) -> Any:
 @inlined
 def _wrap(row: Any, source: Any, count: Any, bound: Any, unsigned: Any) -> Any:
     for i in range(count):
-        value = read(source, i)
+        value = entry(source, i)
         if beyond(value, bound - 1):
             value = np.int64(np.uint64(value) % np.uint64(bound)) if unsigned else value % bound
         store(row, i, value)
@@ -179,7 +189,7 @@ def _wrap(row: Any, source: Any, count: Any, bound: Any, unsigned: Any) -> Any:
 @inlined
 def _clip(row: Any, source: Any, count: Any, bound: Any, unsigned: Any) -> Any:
     for i in range(count):
-        value = read(source, i)
+        value = entry(source, i)
         if beyond(value, bound - 1):
             value = 0 if value < 0 and not unsigned else bound - 1
         store(row, i, value)
@@ -188,17 +198,17 @@ def _clip(row: Any, source: Any, count: Any, bound: Any, unsigned: Any) -> Any:
 @inlined
 def read_input(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any) -> Any:
     """Give the address of a block of an input: in its array if it lies there as it is used, else in `row`."""
-    code, flat = read(operand, CODE), read(operand, FLAT)
+    code, flat = entry(operand, CODE), entry(operand, FLAT)
     place = row
     if flat and code < 2:
-        place = read(operand, ADDRESS) + begin * INT64_BYTES
+        place = entry(operand, ADDRESS) + begin * INT64_BYTES
     elif flat:
-        stride = read(operand, STRIDES + axes - 1)
-        _load_run(pointer(row), 0, count, read(operand, ADDRESS), begin * stride, stride, code)
+        stride = entry(operand, STRIDES + axes - 1)
+        _load_run(pointer(row), 0, count, entry(operand, ADDRESS), begin * stride, stride, code)
     else:
         _load_block(pointer(row), begin, count, axes, sizes, operand, code)
     barrier()
-    treatment, bound = read(operand, TREATMENT), read(operand, INPUT_BOUND)
+    treatment, bound = entry(operand, TREATMENT), entry(operand, INPUT_BOUND)
     if treatment == RAISE or not _anybeyond(pointer(place), count, bound - 1):
         return place
     unsigned = code < COUNTED and code % 2 == 1
@@ -222,8 +232,9 @@ def _stream_block(source: Any, target: Any, begin: Any, count: Any) -> Any:
     for i in range(head):
         store(to, begin + i, load(from_row, i))
     lines = (count - head) // LINE
+    first, place = source + head * INT64_BYTES, target + (begin + head) * INT64_BYTES
     for k in range(lines):
-        stream(to, begin + head + k * LINE, from_row, head + k * LINE)
+        stream_line(place + k * LINE_BYTES, first + k * LINE_BYTES)
     for i in range(head + lines * LINE, count):
         store(to, begin + i, load(from_row, i))
 
@@ -233,20 +244,20 @@ def _store_block(source: Any, begin: Any, count: Any, axes: Any, sizes: Any, ope
     """Copy a block to an array with strides."""
     from_row = pointer(source)
     last = axes - 1
-    outer = begin // read(sizes, last)
-    position = begin - outer * read(sizes, last)
+    outer = begin // entry(sizes, last)
+    position = begin - outer * entry(sizes, last)
     done = 0
     while done < count:
-        run = min(read(sizes, last) - position, count - done)
-        offset = _outer_offset(outer, axes, sizes, operand) + position * read(operand, STRIDES + last)
-        to = pointer(read(operand, ADDRESS) + offset)
-        stride = read(operand, STRIDES + last)
+        run = min(entry(sizes, last) - position, count - done)
+        offset = _outer_offset(outer, axes, sizes, operand) + position * entry(operand, STRIDES + last)
+        to = pointer(entry(operand, ADDRESS) + offset)
+        stride = entry(operand, STRIDES + last)
         if stride == INT64_BYTES:
             for i in range(run):
                 store(to, i, load(from_row, done + i))
         else:
             for i in range(run):
-                store(pointer(read(operand, ADDRESS) + offset + stride * i), 0, load(from_row, done + i))
+                store(pointer(entry(operand, ADDRESS) + offset + stride * i), 0, load(from_row, done + i))
         done += run
         position = 0
         outer += 1
@@ -254,8 +265,8 @@ def _store_block(source: Any, begin: Any, count: Any, axes: Any, sizes: Any, ope
 
 @inlined
 def write_output(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any, streamed: Any) -> Any:
-    if streamed and read(operand, FLAT):
-        _stream_block(row, read(operand, ADDRESS), begin, count)
+    if streamed and entry(operand, FLAT):
+        _stream_block(row, entry(operand, ADDRESS), begin, count)
     else:
         _store_block(row, begin, count, axes, sizes, operand)
     barrier()

@@ -13,13 +13,13 @@ from fastindex.kernels.cpu.index_blocks import (
     ADDRESS,
     INT64_BYTES,
     LINE,
-    LINE_BYTES,
     STRIDES,
     read_input,
     write_output,
 )
 from fastindex.kernels.cpu.index_steps import run_step
-from fastindex.kernels.cpu.memory import barrier, pointer, publish, read, store
+from fastindex.kernels.cpu.memory import barrier, entry, fence, pointer, store
+from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.index_table import COLUMNS, HEADER
 
 
@@ -39,7 +39,7 @@ def _first_count(block: Any, begin: Any, streamed: Any, outputs: Any, operand: A
     """Give the length of the first block, so that later ones start at a cache line of the first output."""
     if streamed == 0 or outputs == 0:
         return block
-    ahead = -(read(pointer(operand), ADDRESS) + begin * INT64_BYTES) % LINE_BYTES // INT64_BYTES
+    ahead = -(entry(pointer(operand), ADDRESS) + begin * INT64_BYTES) % LINE_BYTES // INT64_BYTES
     return block if ahead == 0 else ahead
 
 
@@ -66,10 +66,10 @@ def run_program(program: Any, arrays: Any, scratch: Any, begin: Any, end: Any) -
         lies behind it has not been written.
     """
     numbers = pointer(program.ctypes.data)
-    inputs, outputs = read(numbers, 0), read(numbers, 1)
-    variables, steps = read(numbers, 2), read(numbers, 3)
+    inputs, outputs = entry(numbers, 0), entry(numbers, 1)
+    variables, steps = entry(numbers, 2), entry(numbers, 3)
     first_step = program.ctypes.data + (HEADER + outputs) * INT64_BYTES
-    axes, streamed = read(pointer(arrays.ctypes.data), 0), read(pointer(arrays.ctypes.data), 1)
+    axes, streamed = entry(pointer(arrays.ctypes.data), 0), entry(pointer(arrays.ctypes.data), 1)
     sizes = pointer(arrays.ctypes.data + 2 * INT64_BYTES)
     operands = arrays.ctypes.data + (2 + axes) * INT64_BYTES
     operand_bytes = (STRIDES + axes) * INT64_BYTES
@@ -90,15 +90,15 @@ def run_program(program: Any, arrays: Any, scratch: Any, begin: Any, end: Any) -
             barrier()
         for k in range(steps):
             if run_step(at, pointer(first_step + k * COLUMNS * INT64_BYTES), count):
-                publish()
+                fence()
                 return position
         for k in range(outputs):
             operand = pointer(operands + (inputs + k) * operand_bytes)
-            row = read(at, read(numbers, HEADER + k))
+            row = entry(at, entry(numbers, HEADER + k))
             write_output(row, position, count, axes, sizes, operand, streamed)
         position += count
         count = min(block, end - position)
-    publish()
+    fence()
     return -1
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastindex.kernels import element
 from fastindex.kernels.compilation import inlined
-from fastindex.kernels.cpu.memory import barrier, load, pointer, read, store
+from fastindex.kernels.cpu.memory import barrier, entry, load, pointer, store
 from fastindex.tables.index_table import (
     CHECK,
     COEFFICIENT,
@@ -44,13 +44,13 @@ _wide_quotient = inlined(element.wide_quotient)
 
 @inlined
 def _row(at: Any, step: Any, column: Any) -> Any:
-    return pointer(read(at, read(step, column)))
+    return pointer(entry(at, entry(step, column)))
 
 
 @inlined
 def _sum_of_two(at: Any, step: Any, count: Any) -> Any:
     x0, x1 = _row(at, step, OPERAND), _row(at, step, OPERAND + 1)
-    c0, c1 = read(step, COEFFICIENT), read(step, COEFFICIENT + 1)
+    c0, c1 = entry(step, COEFFICIENT), entry(step, COEFFICIENT + 1)
     target = _row(at, step, TARGET)
     for i in range(count):
         store(target, i, _narrow_product(c0, load(x0, i)) + _narrow_product(c1, load(x1, i)))
@@ -68,7 +68,7 @@ def _four_operands(at: Any, step: Any) -> Any:
 
 @inlined
 def _four(step: Any, column: Any) -> Any:
-    return read(step, column), read(step, column + 1), read(step, column + 2), read(step, column + 3)
+    return entry(step, column), entry(step, column + 1), entry(step, column + 2), entry(step, column + 3)
 
 
 @inlined
@@ -110,7 +110,7 @@ def _sum_of_six(at: Any, step: Any, count: Any) -> Any:
     x0, x1, x2, x3 = _four_operands(at, step)
     x4, x5 = _row(at, step, OPERAND + 4), _row(at, step, OPERAND + 5)
     c0, c1, c2, c3 = _four(step, COEFFICIENT)
-    c4, c5 = read(step, COEFFICIENT + 4), read(step, COEFFICIENT + 5)
+    c4, c5 = entry(step, COEFFICIENT + 4), entry(step, COEFFICIENT + 5)
     target = _row(at, step, TARGET)
     for i in range(count):
         total = _narrow_product(c0, load(x0, i)) + _narrow_product(c1, load(x1, i))
@@ -146,8 +146,8 @@ def _sum_of_quotients(at: Any, step: Any, count: Any) -> Any:
 @inlined
 def _one_quotient(at: Any, step: Any, count: Any) -> Any:
     x0, x1, target = _row(at, step, OPERAND), _row(at, step, OPERAND + 1), _row(at, step, TARGET)
-    c0, c1 = read(step, COEFFICIENT), read(step, COEFFICIENT + 1)
-    magic, shift, last = read(step, MAGIC), read(step, SHIFT), read(step, LAST)
+    c0, c1 = entry(step, COEFFICIENT), entry(step, COEFFICIENT + 1)
+    magic, shift, last = entry(step, MAGIC), entry(step, SHIFT), entry(step, LAST)
     outside = False
     for i in range(count):
         value = load(x0, i)
@@ -159,7 +159,7 @@ def _one_quotient(at: Any, step: Any, count: Any) -> Any:
 
 @inlined
 def _four_quotients(at: Any, step: Any, count: Any) -> Any:
-    numerator, last = _row(at, step, OPERAND), read(step, LAST)
+    numerator, last = _row(at, step, OPERAND), entry(step, LAST)
     m0, m1, m2, m3 = _four(step, MAGIC)
     s0, s1, s2, s3 = _four(step, SHIFT)
     t0, t1 = _row(at, step, TARGET), _row(at, step, TARGET + 1)
@@ -178,7 +178,7 @@ def _four_quotients(at: Any, step: Any, count: Any) -> Any:
 @inlined
 def _one_wide_quotient(at: Any, step: Any, count: Any) -> Any:
     numerator, target = _row(at, step, OPERAND), _row(at, step, TARGET)
-    magic, shift, last = read(step, MAGIC), read(step, SHIFT), read(step, LAST)
+    magic, shift, last = entry(step, MAGIC), entry(step, SHIFT), entry(step, LAST)
     outside = False
     for i in range(count):
         value = load(numerator, i)
@@ -220,7 +220,7 @@ def _marked(at: Any, step: Any, count: Any) -> Any:
 @inlined
 def run_step(at: Any, step: Any, count: Any) -> Any:
     """Run one step; give whether a check failed."""
-    operation = read(step, OPERATION)
+    operation = entry(step, OPERATION)
     outside = False
     if operation == SUM_OF_QUOTIENTS:
         outside = _sum_of_quotients(at, step, count)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.kernels.cpu.vectors import copy_vector, literal, stream_line, transpose_stage
+from fastindex.kernels.cpu.memory import copy_vector, literal, stream_line
+from fastindex.kernels.cpu.vectors import transpose_stage
 
 
 @njit(nogil=True)

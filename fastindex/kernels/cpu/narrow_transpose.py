@@ -10,10 +10,11 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import transpose_square
+from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch, stream_line
 from fastindex.kernels.cpu.pass_table import outer_place
 from fastindex.kernels.cpu.transpose import SCRATCH_BYTES as _EDGE_BYTES
 from fastindex.kernels.cpu.transpose import edge_band, stage_rows, write_pitches
-from fastindex.kernels.cpu.vectors import copy_vector, entry, fence, literal, prefetch, stream_line, transpose_rows
+from fastindex.kernels.cpu.vectors import transpose_rows
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 from fastindex.tables.transposes import (
     COLUMN_COUNT,

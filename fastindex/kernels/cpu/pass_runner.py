@@ -13,9 +13,9 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from fastindex.kernels.compilation import kernel
+from fastindex.kernels.cpu.memory import entry
 from fastindex.kernels.cpu.pass_table import with_padding
 from fastindex.kernels.cpu.plain_arrays import plain_addresses
-from fastindex.kernels.cpu.vectors import entry
 from fastindex.tables.passes import (
     FILLS,
     KERNEL,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.kernels.cpu.vectors import entry, set_entry
+from fastindex.kernels.cpu.memory import entry, set_entry
 from fastindex.tables.passes import (
     LOOPS,
     OUTER,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.kernels.cpu.vectors import entry
+from fastindex.kernels.cpu.memory import entry
 from fastindex.tables.plain_arrays import (
     ARRAY_TYPE,
     FIELDS,

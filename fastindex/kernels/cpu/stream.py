@@ -11,24 +11,20 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import copy_run, copy_short, transpose_square
-from fastindex.kernels.cpu.pass_table import outer_place, padding_of
-from fastindex.kernels.cpu.vectors import (
+from fastindex.kernels.cpu.memory import (
     byte_at,
-    compress_line,
-    copy_element,
     copy_vector,
     entry,
-    expand_line,
     fence,
-    interleave_rows,
     literal,
     prefetch,
     prefetch_to_write,
     set_byte,
     set_entry,
     stream_line,
-    transpose_rows,
 )
+from fastindex.kernels.cpu.pass_table import outer_place, padding_of
+from fastindex.kernels.cpu.vectors import compress_line, expand_line, interleave_rows, transpose_rows
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
 from fastindex.tables.streams import (
     BY_SOURCE,
@@ -205,7 +201,7 @@ def _interleave_run(width, ways, target, source, rows, run, streamed, scratch): 
     if head % column_bytes:
         for column in range(run):
             for i in range(count):
-                copy_element(width, target + column * column_bytes + i * w, source + entry(rows, i) + column * w)
+                copy_vector(target + column * column_bytes + i * w, source + entry(rows, i) + column * w, width)
         return
     column = head // column_bytes
     if head:
@@ -233,7 +229,7 @@ def _append_columns(width, line, pending, fill, skip, source, rows, row_count, r
     w = literal(width)
     for column in range(run):
         for i in range(row_count):
-            copy_element(width, pending + fill, source + entry(rows, i) + column * w)
+            copy_vector(pending + fill, source + entry(rows, i) + column * w, width)
             fill += w
         if fill >= _PENDING_BYTES:
             line, fill, skip = _drain(line, pending, fill, skip, streamed)

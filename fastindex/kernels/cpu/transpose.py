@@ -14,18 +14,9 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import copy_run, copy_short, transpose_square
+from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch, set_entry, stream_line
 from fastindex.kernels.cpu.pass_table import outer_place
-from fastindex.kernels.cpu.vectors import (
-    copy_vector,
-    entry,
-    fence,
-    literal,
-    prefetch,
-    set_entry,
-    stream_line,
-    transpose_rows,
-    transpose_stage_lanes,
-)
+from fastindex.kernels.cpu.vectors import transpose_rows, transpose_stage_lanes
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 from fastindex.tables.transposes import (
     COLUMN_BLOCK,

@@ -1,7 +1,7 @@
-"""Vector operations for kernels that move whole cache lines: copies, transposes, interleaves.
+"""Cache lines in registers: transposed, interleaved, dealt out, expanded and compressed.
 
-Everything works on addresses and on vectors of 64 bytes, one cache line. LLVM splits these vectors where the machine
-has shorter ones, so the same code runs with AVX-512, AVX2 and NEON. Elements are opaque bits of `width` bytes (1 to
+Everything works on addresses and on vectors of one cache line. LLVM splits these vectors where the machine has shorter
+ones, so the same code runs with AVX-512, AVX2 and NEON. Elements are opaque bits of `width` bytes (1 to
 64); `width` and `ways` arguments are literals, so each is compiled once.
 """
 
@@ -14,42 +14,16 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-#: Bytes of a cache line, and of every vector here.
-LINE_BYTES = 64
+from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at
+from fastindex.tables.cache_lines import LINE_BYTES
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _ADDRESS = types.int64
 
 
-def _load(builder: Any, address: Any, count: int, width: int) -> Any:
-    vector = ir.VectorType(ir.IntType(8 * width), count)
-    value = builder.load(builder.inttoptr(address, vector.as_pointer()))
-    value.align = 1
-    return value
-
-
-def _store(builder: Any, value: Any, address: Any, streamed: bool) -> None:
-    stored = builder.store(value, builder.inttoptr(address, value.type.as_pointer()))
-    stored.align = LINE_BYTES if streamed else 1
-    if streamed:
-        stored.set_metadata("nontemporal", builder.module.add_metadata([_INT32(1)]))
-
-
-def _prefetch(builder: Any, address: Any, to_write: int = 0) -> None:
-    pointer = _INT8.as_pointer()
-    declared = ir.FunctionType(ir.VoidType(), [pointer, _INT32, _INT32, _INT32])
-    name = "llvm.prefetch.p0"
-    function = builder.module.globals.get(name) or ir.Function(builder.module, declared, name)
-    builder.call(function, [builder.inttoptr(address, pointer), _INT32(to_write), _INT32(3), _INT32(1)])
-
-
-def _offset(builder: Any, address: Any, offset_bytes: int) -> Any:
-    return builder.add(address, _INT64(offset_bytes))
-
-
 def _from_table(builder: Any, address: Any, table: Any, position: int) -> Any:
     """Add the int64 at ``table[position]`` to an address."""
-    place = builder.inttoptr(_offset(builder, table, 8 * position), _INT64.as_pointer())
+    place = builder.inttoptr(offset_by(builder, table, 8 * position), _INT64.as_pointer())
     return builder.add(address, builder.load(place))
 
 
@@ -66,7 +40,7 @@ class _Lines:
         self.count = LINE_BYTES // width
 
     def load(self, builder: Any, address: Any) -> Any:
-        return _load(builder, address, LINE_BYTES // self.atom_bytes, self.atom_bytes)
+        return load_at(builder, address, LINE_BYTES // self.atom_bytes, self.atom_bytes)
 
     def shuffle(self, builder: Any, first: Any, second: Any, elements: Sequence[int]) -> Any:
         mask = [element * self.atoms + atom for element in elements for atom in range(self.atoms)]
@@ -133,143 +107,12 @@ def _gather_lanes(builder: Any, stage: Any, first_row: int, width: int) -> list[
     lines = []
     for i in range(lane):
         parts = [
-            _load(builder, _offset(builder, stage, (first_row + i + lane * quarter) * LINE_BYTES), lane, width)
+            load_at(builder, offset_by(builder, stage, (first_row + i + lane * quarter) * LINE_BYTES), lane, width)
             for quarter in range(4)
         ]
         low, high = (_shuffle(builder, parts[k], parts[k + 1], range(2 * lane)) for k in (0, 2))
         lines.append(_shuffle(builder, low, high, range(4 * lane)))
     return lines
-
-
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def literal(typingctx: Any, value: Any) -> Any:
-    """Give a literal argument as a constant that the compiler folds."""
-    constant = value.literal_value
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return context.get_constant(types.int64, constant)
-
-    return types.int64(value), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def byte_at(typingctx: Any, address: Any) -> Any:
-    """Give the byte at an address as int64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.zext(builder.load(builder.inttoptr(arguments[0], _INT8.as_pointer())), _INT64)
-
-    return types.int64(_ADDRESS), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def set_byte(typingctx: Any, address: Any, value: Any) -> Any:
-    """Set the byte at an address to the low bits of an int64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte = builder.trunc(arguments[1], _INT8)
-        builder.store(byte, builder.inttoptr(arguments[0], _INT8.as_pointer()))
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESS, types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def entry(typingctx: Any, table: Any, position: Any) -> Any:
-    """Give the int64 at a position of the table at an address.
-
-    Helpers take addresses of tables, not arrays: counting references locks the bus, which ends all streaming.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        table, position = arguments
-        place = builder.add(table, builder.mul(position, _INT64(8)))
-        return builder.load(builder.inttoptr(place, _INT64.as_pointer()))
-
-    return types.int64(_ADDRESS, types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def set_entry(typingctx: Any, table: Any, position: Any, value: Any) -> Any:
-    """Set the int64 at a position of the table at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        table, position, value = arguments
-        place = builder.add(table, builder.mul(position, _INT64(8)))
-        builder.store(value, builder.inttoptr(place, _INT64.as_pointer()))
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESS, types.int64, types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def prefetch(typingctx: Any, address: Any) -> Any:
-    """Ask for the line at an address, which need not be mapped."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _prefetch(builder, arguments[0])
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESS), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def prefetch_to_write(typingctx: Any, address: Any) -> Any:
-    """Ask for the line at an address, which need not be mapped, in order to write a part of it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _prefetch(builder, arguments[0], 1)
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESS), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def fence(typingctx: Any) -> Any:
-    """Make streamed lines visible to other threads before what follows."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.fence("seq_cst")
-        return context.get_dummy_value()
-
-    return types.void(), generate
-
-
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def copy_vector(typingctx: Any, target: Any, source: Any, size_bytes: Any) -> Any:
-    """Copy 1, 2, 4 ... 64 bytes between any two addresses."""
-    size = size_bytes.literal_value
-    width = min(size, 8)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _store(builder, _load(builder, arguments[1], size // width, width), arguments[0], False)
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESS, _ADDRESS, size_bytes), generate
-
-
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def copy_element(typingctx: Any, width: Any, target: Any, source: Any) -> Any:
-    """Copy one element of `width` bytes."""
-    size = width.literal_value
-    atom = min(size, 8)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _store(builder, _load(builder, arguments[2], size // atom, atom), arguments[1], False)
-        return context.get_dummy_value()
-
-    return types.void(width, _ADDRESS, _ADDRESS), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def stream_line(typingctx: Any, target: Any, source: Any) -> Any:
-    """Copy a line past the cache to a target on a line boundary."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _store(builder, _load(builder, arguments[1], 8, 8), arguments[0], True)
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESS, _ADDRESS), generate
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
@@ -302,12 +145,12 @@ def transpose_rows(
         for square in range(count):
             starts = [_from_table(builder, source, rows, square * lines.count + i) for i in range(lines.count)]
             for start in starts if ahead else ():
-                _prefetch(builder, _offset(builder, start, ahead))
+                prefetch_at(builder, offset_by(builder, start, ahead))
             transposed.append(lines.transpose(builder, [lines.load(builder, start) for start in starts]))
         for j in range(lines.count):
             start = _from_table(builder, target, columns, j)
             for square in range(count):
-                _store(builder, transposed[square][j], _offset(builder, start, LINE_BYTES * square), past_cache)
+                store_at(builder, transposed[square][j], offset_by(builder, start, LINE_BYTES * square), past_cache)
         return context.get_dummy_value()
 
     return types.void(width, squares, streamed, ahead_bytes, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS), generate
@@ -327,10 +170,10 @@ def transpose_stage(typingctx: Any, width: Any, target: Any, pitch_bytes: Any, s
         if size <= 2:
             columns = _lane_transpose(builder, _gather_lanes(builder, stage, 0, size), size)
         else:
-            rows = [lines.load(builder, _offset(builder, stage, LINE_BYTES * i)) for i in range(lines.count)]
+            rows = [lines.load(builder, offset_by(builder, stage, LINE_BYTES * i)) for i in range(lines.count)]
             columns = lines.transpose(builder, rows)
         for j, column in enumerate(columns):
-            _store(builder, column, builder.add(target, builder.mul(pitch, _INT64(j))), False)
+            store_at(builder, column, builder.add(target, builder.mul(pitch, _INT64(j))), False)
         return context.get_dummy_value()
 
     return types.void(width, _ADDRESS, types.int64, _ADDRESS), generate
@@ -357,7 +200,7 @@ def transpose_stage_lanes(typingctx: Any, width: Any, streamed: Any, target: Any
         for j in range(16 // size):
             start = _from_table(builder, target, columns, j)
             for line in (0, 1):
-                _store(builder, pair[line][j], _offset(builder, start, LINE_BYTES * line), past_cache)
+                store_at(builder, pair[line][j], offset_by(builder, start, LINE_BYTES * line), past_cache)
         return context.get_dummy_value()
 
     return types.void(width, streamed, _ADDRESS, _ADDRESS, _ADDRESS), generate
@@ -378,7 +221,7 @@ def interleave_rows(typingctx: Any, width: Any, ways: Any, streamed: Any, target
             return context.get_dummy_value()
         loaded = [lines.load(builder, _from_table(builder, source, rows, i)) for i in range(count)]
         for i, line in enumerate(lines.interleave(builder, loaded)):
-            _store(builder, line, _offset(builder, target, LINE_BYTES * i), past_cache)
+            store_at(builder, line, offset_by(builder, target, LINE_BYTES * i), past_cache)
         return context.get_dummy_value()
 
     return types.void(width, ways, streamed, _ADDRESS, _ADDRESS, _ADDRESS), generate
@@ -399,9 +242,9 @@ def deinterleave_line(
         _, _, _, target, columns, source = arguments
         if not count:
             return context.get_dummy_value()
-        loaded = [lines.load(builder, _offset(builder, source, LINE_BYTES * i)) for i in range(count)]
+        loaded = [lines.load(builder, offset_by(builder, source, LINE_BYTES * i)) for i in range(count)]
         for i, line in enumerate(lines.deinterleave(builder, loaded)):
-            _store(builder, line, _from_table(builder, target, columns, i), past_cache)
+            store_at(builder, line, _from_table(builder, target, columns, i), past_cache)
         return context.get_dummy_value()
 
     return types.void(width, ways, streamed, _ADDRESS, _ADDRESS, _ADDRESS), generate
@@ -416,10 +259,10 @@ def expand_line(typingctx: Any, bits: Any, streamed: Any, target: Any, source: A
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         count = LINE_BYTES // ways
         vector = ir.VectorType(_INT8, count)
-        packed = _load(builder, arguments[3], count, 1)
+        packed = load_at(builder, arguments[3], count, 1)
         mask = ir.Constant(vector, [(1 << size) - 1] * count)
         rows = [builder.and_(builder.lshr(packed, ir.Constant(vector, [size * k] * count)), mask) for k in range(ways)]
-        _store(builder, _interleave_bytes(builder, rows), arguments[2], past_cache)
+        store_at(builder, _interleave_bytes(builder, rows), arguments[2], past_cache)
         return context.get_dummy_value()
 
     return types.void(bits, streamed, _ADDRESS, _ADDRESS), generate
@@ -441,7 +284,7 @@ def compress_line(typingctx: Any, bits: Any, target: Any, source: Any) -> Any:
     ways = 8 // size
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        values = _load(builder, arguments[2], LINE_BYTES, 1)
+        values = load_at(builder, arguments[2], LINE_BYTES, 1)
         count = LINE_BYTES // ways
         vector = ir.VectorType(_INT8, count)
         mask = ir.Constant(vector, [(1 << size) - 1] * count)
@@ -449,7 +292,7 @@ def compress_line(typingctx: Any, bits: Any, target: Any, source: Any) -> Any:
         for k in range(ways):
             part = builder.and_(_shuffle(builder, values, values, range(k, LINE_BYTES, ways)), mask)
             packed = builder.or_(packed, builder.shl(part, ir.Constant(vector, [size * k] * count)))
-        _store(builder, packed, arguments[1], False)
+        store_at(builder, packed, arguments[1], False)
         return context.get_dummy_value()
 
     return types.void(bits, _ADDRESS, _ADDRESS), generate
