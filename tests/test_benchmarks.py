@@ -123,7 +123,10 @@ def benchmarks_of(module: Any) -> list[Any]:
             continue
         parameters = tuple(options[0] for options in getattr(value, "params", ()))
         names = [name for name in dir(value) if re.match(r"(time|track|peakmem)_", name)]
-        found += [pytest.param(value, name, parameters, id=f"{value.__name__}.{name}") for name in names]
+        for name in names:
+            # From an empty cache: it compiles, which takes many seconds.
+            marks = [pytest.mark.sweep] if name == "track_cold" else []
+            found.append(pytest.param(value, name, parameters, id=f"{value.__name__}.{name}", marks=marks))
     return found
 
 

@@ -1,11 +1,7 @@
-"""The demo checks itself, and sees what is wrong."""
+"""The demo checks itself, and sees what is wrong; on a GPU: `tests.kernels.simulated_cuda`."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,29 +85,6 @@ def test_a_wrong_index_shows(monkeypatch: pytest.MonkeyPatch, name: str) -> None
     passed, text = run()
     assert not passed
     assert text.count("WRONG") >= 1
-
-
-SIMULATED = """
-import sys
-from pathlib import Path
-import numpy as np
-from fastindex.cli.commands import main
-from fastindex.cli.demo import Gpu, run_demo
-assert run_demo(lambda line: None, Gpu(), 9, 130, 20)
-folder = Path(sys.argv[1])
-np.arange(35, dtype=np.uint16).tofile(folder / "a")
-shapes = ["--from", "u16[5,7]", "--to", "u16[5,7]{0,1}"]
-main(["relayout", str(folder / "a"), str(folder / "b"), *shapes, "--device", "cuda"], standalone_mode=False)
-expected = np.arange(35, dtype=np.uint16).reshape(5, 7).T
-assert np.array_equal(np.fromfile(folder / "b", np.uint16).reshape(7, 5), expected)
-"""
-
-
-def test_on_the_simulated_gpu(tmp_path: Path) -> None:
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(Path(demo.__file__).parents[2])}
-    command = [sys.executable, "-c", SIMULATED, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(fastindex.cuda.is_available(), reason="there is a GPU")

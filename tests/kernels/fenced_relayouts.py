@@ -14,6 +14,7 @@ import numpy as np
 
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.tuning import TUNING
+from tests.cases import strategies
 from tests.cases.relayout_cases import (
     BITS,
     WIDTHS,
@@ -73,18 +74,18 @@ def _move_everything(memory: FencedMemory) -> int:
     for streamed in (False, True):
         tuning = dataclasses.replace(TUNING, streamed_bytes=0 if streamed else 1 << 60)
         cases = [case for k, case in enumerate(every_case(20)) if k % 5 == streamed or case.width > 4]
-        for case in cases:
+        for case in strategies.rotating(cases):
             steps = tuple(memory.step(step) for step in steps_of(case, tuning))
             _expect_nothing(move(case, steps, memory, 1, (0, 0), rng))
             count += 1
     for width in WIDTHS:
-        for case in narrow_transposes(width, 22):
+        for case in strategies.rotating(narrow_transposes(width, 22)):
             steps = tuple(memory.step(step) for step in steps_of(case, tuning))
             _expect_nothing(move(case, steps, memory, 1, (0, 0), rng))
             count += 1
     tuning = in_small_blocks(tuning)
     for width in WIDTHS:
-        for case in list(blocked_transposes(width, 21))[:: 1 + 4 // width]:
+        for case in strategies.rotating(list(blocked_transposes(width, 21))[:: 1 + 4 // width]):
             steps = tuple(memory.step(step) for step in steps_of(case, tuning))
             _expect_nothing(move(case, steps, memory, 1, (0, 0), rng))
             count += 1

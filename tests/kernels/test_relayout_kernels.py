@@ -99,16 +99,21 @@ def check(cases: Iterable[Case], tuning: Tuning) -> None:
     assert count
 
 
+def sweep(cases: Iterable[Case], tuning: Tuning) -> None:
+    """Move those of the cases that run today."""
+    check(strategies.rotating(cases), tuning)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_transposes(width: int, tuning: Tuning) -> None:
     for seed in (1, 2):
-        check(transposes(width, seed), tuning)
+        sweep(transposes(width, seed), tuning)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_transposes_to_columns_that_follow_each_other(width: int, tuning: Tuning) -> None:
-    check(joined_transposes(width, 3), tuning)
-    check(joined_transposes(width, 4), replace(tuning, column_bytes=LINE_BYTES, aligned_column_bytes=LINE_BYTES))
+    sweep(joined_transposes(width, 3), tuning)
+    sweep(joined_transposes(width, 4), replace(tuning, column_bytes=LINE_BYTES, aligned_column_bytes=LINE_BYTES))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -117,22 +122,22 @@ def test_narrow_transposes(width: int, several_blocks: bool) -> None:
     streamed = replace(SMALL_TASKS, streamed_bytes=0)
     if several_blocks:
         streamed = replace(streamed, row_bytes=SMALL_BLOCK_BYTES, least_row_bytes=SMALL_BLOCK_BYTES)
-    check(narrow_transposes(width, 1 + several_blocks), streamed)
+    sweep(narrow_transposes(width, 1 + several_blocks), streamed)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_transposes_of_several_blocks(width: int, tuning: Tuning) -> None:
-    check(blocked_transposes(width, 3), in_small_blocks(tuning))
+    sweep(blocked_transposes(width, 3), in_small_blocks(tuning))
 
 
 @pytest.mark.parametrize(("width", "ways"), INTERLEAVES)
 def test_interleaves(width: int, ways: int, tuning: Tuning) -> None:
-    check(interleaves(width, ways, 4), tuning)
+    sweep(interleaves(width, ways, 4), tuning)
 
 
 @pytest.mark.parametrize(("width", "ways"), DEALS)
 def test_deals(width: int, ways: int, tuning: Tuning) -> None:
-    check(deals(width, ways, 5), tuning)
+    sweep(deals(width, ways, 5), tuning)
 
 
 def test_rows_of_several_loops(tuning: Tuning) -> None:
@@ -145,35 +150,35 @@ def test_rows_of_several_loops(tuning: Tuning) -> None:
 
 def test_copies(tuning: Tuning) -> None:
     for seed in (6, 7, 8):
-        check(copies(seed), tuning)
+        sweep(copies(seed), tuning)
 
 
 def test_copies_cut_for_threads(tuning: Tuning) -> None:
     """The same in pieces of a few bytes."""
-    check(copies(9), in_pieces(tuning, 24, task_chunks=3))
+    sweep(copies(9), in_pieces(tuning, 24, task_chunks=3))
 
 
 @pytest.mark.parametrize("chunks", [5, 24, 100])
 def test_copies_in_blocks_of_few_runs(chunks: int, tuning: Tuning) -> None:
-    check(copies(chunks), replace(tuning, task_chunks=chunks))
+    sweep(copies(chunks), replace(tuning, task_chunks=chunks))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_strided_copies(width: int) -> None:
-    check(strided(width, 10), SMALL_TASKS)
+    sweep(strided(width, 10), SMALL_TASKS)
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
 def test_fills(width: int, tuning: Tuning) -> None:
     for seed in (11, 12):
-        check(fills(width, seed), tuning)
+        sweep(fills(width, seed), tuning)
 
 
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("kernel", ["expand", "compress"])
 def test_packed_elements_on_the_way(kernel: str, bits: int, tuning: Tuning) -> None:
     for seed in (13, 14):
-        check(packed(kernel, bits, seed), tuning)
+        sweep(packed(kernel, bits, seed), tuning)
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -222,7 +227,7 @@ def random_permutations(seed: int, count: int) -> Iterator[tuple[Nest, int]]:
 def test_random_permutations(seed: int, block_bytes: int, tuning: Tuning) -> None:
     tuning = replace(tuning, row_bytes=block_bytes, least_row_bytes=512)
     rng = np.random.default_rng(seed)
-    for nest, width in random_permutations(seed, 60):
+    for nest, width in strategies.rotating(random_permutations(seed, 60)):
         steps = passes(RelayoutLoops((nest,), ()), width, tuning)
         case = Case("any", width, nest)
         memory = GuardedMemory()
@@ -245,7 +250,7 @@ def test_kernels_touch_nothing_outside_their_arrays(end: str) -> None:
     """Sources, destinations and tables begin, or end, at a page that kills the process."""
     done = run_fenced(end)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert int(done.stdout) > 1000
+    assert int(done.stdout) > (1000 if strategies.PART is None else 300)
 
 
 @pytest.mark.parametrize("end", ["first", "last"])
