@@ -1,4 +1,4 @@
-"""The errors of fastindex; each names the rule, the value and the input, and what to do."""
+"""The errors that fastindex raises; messages name the rule, the value and the input, and say what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _pointed_at(rule: str, text: str, position: int, hint: str = "") -> str:
 
 
 class FastIndexError(ValueError):
-    """Root of the errors that fastindex raises.
+    """The base class of all errors that fastindex raises.
 
     Examples
     --------
@@ -36,14 +36,14 @@ class FastIndexError(ValueError):
 
 
 class LayoutError(FastIndexError):
-    """A shape or a layout that cannot exist, or that does not fit what it is used with.
+    """A shape or layout that cannot exist, or does not fit what it is used with.
 
     Attributes
     ----------
     field : str
         The constructor argument at fault, or "".
     index : int, pair of int or None
-        Which entry of it, where one entry is at fault; of `tiles`, which tile and which entry.
+        Which entry of that argument, if one entry is at fault; for `tiles`, the tile and the entry in it.
 
     Examples
     --------
@@ -67,10 +67,10 @@ class ShapeSyntaxError(FastIndexError):
     Attributes
     ----------
     rule : str
-        What the grammar asks for, and what it found.
+        What the grammar expects and what the text has instead.
     text : str
     position : int
-        0-based offset into the text where the rule is broken.
+        0-based offset into the text of the first thing that is wrong.
     hint : str
         What to write instead, or "".
 
@@ -155,10 +155,10 @@ class ShardingSyntaxError(ShardingError):
     Attributes
     ----------
     rule : str
-        What the grammar asks for, and what it found.
+        What the grammar expects and what the text has instead.
     text : str
     position : int
-        0-based offset into the text where the rule is broken.
+        0-based offset into the text of the first thing that is wrong.
 
     Examples
     --------
@@ -186,7 +186,7 @@ class ShardingSyntaxError(ShardingError):
 
 
 class OutOfBoundsError(FastIndexError, IndexError):
-    """An index that lies outside its array.
+    """An index outside its array.
 
     Examples
     --------
@@ -197,7 +197,7 @@ class OutOfBoundsError(FastIndexError, IndexError):
 
 
 class UnsupportedError(FastIndexError):
-    """Something that is well formed but that fastindex does not do.
+    """Valid input that fastindex does not support.
 
     Examples
     --------
@@ -211,7 +211,7 @@ class UnsupportedError(FastIndexError):
 
 
 class DeviceMemoryError(FastIndexError, MemoryError):
-    """The GPU has no room for a result.
+    """The GPU does not have enough free memory.
 
     Examples
     --------
@@ -222,7 +222,7 @@ class DeviceMemoryError(FastIndexError, MemoryError):
 
 
 class ArgumentTypeError(FastIndexError, TypeError):
-    """An argument of the wrong type, such as coordinates that are no integers.
+    """An argument of the wrong type, such as coordinates that are not integers.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Packages whose public names are loaded when they are first used, so that importing the package costs nothing."""
+"""Public names that are imported on first use, so that importing a package loads nothing else."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a layout costs, is called, and should be, in words and numbers. No data."""
+"""What a layout costs, what it is called and what would be better, in words and numbers; no array data."""

@@ -1,4 +1,4 @@
-"""The cheapest change of a layout that avoids its padding."""
+"""Changes of a layout that avoid its padding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 from fastindex.tiling.definition import COMBINE
 
-#: A change that saves this much of what the best change saves is as good, and taken if it is cheaper.
+#: A cheaper change is preferred to the best one if it saves at least this fraction of the bytes.
 _GOOD_ENOUGH = 0.9
 _TPU_LANES = 128
 
@@ -28,7 +28,7 @@ class Change:
     shape : Shape
         The shape after the change.
     saved_nbytes : int
-        How much smaller one buffer gets.
+        Number of bytes saved in one buffer.
     """
 
     description: str
@@ -37,11 +37,11 @@ class Change:
 
 
 def cheapest_change(shape: Shape) -> Change | None:
-    """Give the cheapest change that avoids most of the padding; None where nothing worth it is known.
+    """Return the cheapest change that avoids most of the padding, or None if no change helps.
 
-    Changes of the layout alone come before changes of the dimensions: dropping attributes that only pad,
-    swapping the two minor dimensions, another tile that the TPU compiler uses, another order, and then folding
-    two dimensions into one. The first that saves at least 90 % of what the best one saves is given.
+    Changes are tried from cheap to expensive: dropping attributes that only pad, swapping the two minor dimensions,
+    using another tile of the TPU compiler, using another order, and folding two dimensions into one. The result is the
+    first one that saves at least 90 % of the bytes that the best one saves.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def cheapest_change(shape: Shape) -> Change | None:
 
 
 def _candidates(shape: Shape) -> Iterator[tuple[str, Shape]]:
-    """Shapes to try, the cheapest change first."""
+    """Iterate over changed shapes and what was changed, the cheapest change first."""
     layout = shape.layout
     if layout.padded_dimensions is not None:
         yield "drop padded_dimensions", _with_layout(shape, replace(layout, padded_dimensions=None))
@@ -96,7 +96,7 @@ def _other_orders_and_tiles(shape: Shape) -> Iterator[tuple[str, Shape]]:
 
 
 def _folds(shape: Shape) -> Iterator[tuple[str, Shape]]:
-    """Fold two dimensions that are neighbours in the array and in memory; needs a reshape in the program."""
+    """Fold two dimensions that are adjacent in the array and in memory, which needs a reshape in the program."""
     if shape.layout.padded_dimensions is not None or shape.layout.split_configs:
         return
     order = shape.layout.minor_to_major
@@ -113,12 +113,12 @@ def _folds(shape: Shape) -> Iterator[tuple[str, Shape]]:
 
 
 def _with_layout(shape: Shape, layout: Layout) -> Shape:
-    """The same dimensions in another layout; splits name physical places and do not outlive a new order."""
+    """Return the array in another layout without splits, which refer to the old order."""
     without_splits = replace(layout, split_configs=())
     return Shape(shape.element_type, shape.dimensions, without_splits, shape.dynamic_dimensions)
 
 
 def _is_tpu_like(shape: Shape) -> bool:
-    """Whether the tiles are of the family that TPU compilers use."""
+    """Whether the tiles look like those of TPU compilers."""
     first = shape.layout.tiles[0]
     return first[-1] % _TPU_LANES == 0 and COMBINE not in first

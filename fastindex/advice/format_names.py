@@ -1,9 +1,9 @@
-"""Names that other libraries give to layouts, ``NHWC``, ``nChw16c`` or ``OIhw16i16o``, and the layouts they mean.
+"""Names of layouts in other libraries, such as ``NHWC``, ``nChw16c`` and ``OIhw16i16o``.
 
-The letters name dimensions, most major first; ``16c`` is a block of 16 of dimension c. As in oneDNN and PyTorch the
-name tells the order in memory and not the order of the dimensions: that is N, C, D, H, W for activations and
-G, O, I, D, H, W for weights, whatever the name. Capital letters mark the dimensions that have blocks (oneDNN), or all
-of them (TVM).
+The letters stand for dimensions, most major first; ``16c`` is a block of 16 of dimension c. As in oneDNN and PyTorch,
+a name says the order in memory. The order of the dimensions themselves is always N, C, D, H, W for activations and
+G, O, I, D, H, W for weights. Capital letters mark the dimensions that have blocks (oneDNN), or are used throughout
+(TVM).
 
 Source of the spelling: oneDNN's ``dnnl_format_tag_t`` in ``dnnl_types.h``, TVM's ``tir/data_layout.h``.
 """
@@ -39,20 +39,21 @@ def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | 
     Parameters
     ----------
     name : str
-        ``NHWC``, ``nhwc``, ``nChw16c``, ``NCHW16c``, ``OIhw4i16o4i``, ``aBcd16b``; or ``TPU`` for the layout that
-        XLA's TPU compiler gives an array of this type and these dimensions, order included.
+        ``NHWC``, ``nhwc``, ``nChw16c``, ``NCHW16c``, ``OIhw4i16o4i``, ``aBcd16b``; or ``TPU`` for the default layout
+        of XLA's TPU compiler.
     shape : Shape or str, optional
-        The array that the layout is for; its own layout does not matter. Only ``TPU`` needs it.
+        The array that the layout is for; its own layout is ignored. Required for ``TPU``; otherwise it is only checked
+        to have as many dimensions as the name.
     logical : str, optional
-        The order of the dimensions, such as ``"NHWC"`` where dimension 3 is the channel. Absent: N, C, D, H, W, or
-        G, O, I, D, H, W, or a, b, c, ..., whichever has the letters.
+        The order of the dimensions of the array, such as ``"NHWC"`` if dimension 3 is the channel. By default,
+        N, C, D, H, W, or G, O, I, D, H, W, or a, b, c, ..., whichever has the letters of the name.
 
     Raises
     ------
     FastIndexError
-        No such name; the message says what is wrong with it.
+        There is no such name; the message says why.
     LayoutError
-        The array has another number of dimensions.
+        The array does not have as many dimensions as the name.
 
     Examples
     --------
@@ -78,14 +79,14 @@ def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | 
 
 
 def layout_name(shape: Shape | str, *, logical: str | None = None) -> str | None:
-    """Return the name of the layout of an array; None where it has none.
+    """Return the name of the layout of an array, or None if it has none.
 
     Parameters
     ----------
     shape : Shape or str
     logical : str, optional
-        The letters of the dimensions in their order. Absent: ``TPU`` comes first; then N, C, H, W or N, C, D, H, W for
-        rank 4 and 5, or the letters of weights where dimension 0 or 2 has blocks; then a, b, c, ... for other blocks.
+        The letters of the dimensions, in order. By default, ``TPU`` is tried first; then N, C, H, W or N, C, D, H, W
+        for rank 4 and 5, or the letters of weights if dimension 0 or 2 has blocks; then a, b, c, ... for other blocks.
 
     Examples
     --------
@@ -112,7 +113,7 @@ def _is_tpu_default(shape: Shape) -> bool:
 
 
 def _parse(name: str) -> tuple[str, list[tuple[int, str]]]:
-    """Take a name apart into the letters of the dimensions, in lower case, and the blocks."""
+    """Split a name into the letters of the dimensions, in lower case, and the blocks."""
     parts = _PARTS.fullmatch(name)
     if parts is None:
         raise FastIndexError(
@@ -155,17 +156,17 @@ def _logical_order(name: str, outer: str, logical: str | None) -> str:
 
 
 def _tiles(places: Sequence[int], blocks: Sequence[Block]) -> tuple[tuple[int, ...], ...]:
-    """The tiles that put `blocks` behind the dimensions in the order `places`, most major first.
+    """Return the tiles that put `blocks` after the dimensions in the order `places`, most major first.
 
-    The first tile splits whole blocks off all dimensions, in their own order. The blocks that are in order by then
-    stay; each further tile moves one block, or one part of a block, to the end.
+    The first tile splits whole blocks off all dimensions, in the order of the dimensions. Blocks that are then in the
+    right place stay; each further tile moves one block, or a part of one, to the end.
     """
     if not blocks:
         return ()
     whole = {place: math.prod(size for size, other in blocks if other == place) for place in places}
     first = next(i for i, place in enumerate(places) if whole[place] > 1)
     tiles = [tuple(whole[place] for place in places[first:])]
-    # The axes behind the counts, most major first: dimension and size.
+    # The axes after the tile counts, most major first: dimension and size.
     axes = [(place, whole[place]) for place in places[first:]]
     staying, reached = 0, -1
     for _, place in blocks:
@@ -184,7 +185,7 @@ def _tiles(places: Sequence[int], blocks: Sequence[Block]) -> tuple[tuple[int, .
 
 
 def _is_plain(layout: Layout) -> bool:
-    """Whether order and tiles are all there is to a layout."""
+    """Whether a layout has only an order and tiles."""
     return (
         layout.padded_dimensions is None
         and layout.tail_padding_alignment_in_elements == 1
@@ -194,9 +195,9 @@ def _is_plain(layout: Layout) -> bool:
 
 
 def _spelled(layout: Layout, logical: str | None) -> str | None:
-    """The name of a layout by how it orders the digits of the coordinates; None if that is not outer, then blocks."""
+    """Return the name of a layout by the order of its digits, or None if they are not dimensions and then blocks."""
     rank = layout.rank
-    # Dimensions that every tile divides, so that the layout alone decides.
+    # Sizes that every tile divides, so that the name depends only on the layout.
     size = 2 * math.prod(max(tile) for tile in layout.tiles)
     if rank == 0 or size**rank >= 2**62:
         return None
@@ -225,7 +226,7 @@ def _spelled(layout: Layout, logical: str | None) -> str | None:
 
 
 def _letters(rank: int, blocked: set[int]) -> str | None:
-    """The letters that fit an array of which nobody said what its dimensions are."""
+    """Return letters for an array whose dimensions are not named by the caller."""
     if not blocked:
         return {4: "nchw", 5: "ncdhw"}.get(rank)
     if 2 in blocked:

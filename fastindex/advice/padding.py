@@ -1,4 +1,4 @@
-"""Where the padding of a shape comes from."""
+"""The causes of padding in a shape."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAx
 
 @dataclass(frozen=True, slots=True)
 class PaddingStep:
-    """One step of the layout that makes the buffer larger.
+    """A part of the layout that makes the buffer larger.
 
     Attributes
     ----------
     kind : {"padded_dimensions", "tile", "tail"}
     dimensions : tuple of int
-        The dimensions whose axis is padded, most major first; empty for an axis that the array lacks.
+        The dimensions of the padded axis, most major first; empty if the axis was added for a long tile.
     size, padded_size : int
-        Of the axis, or of the whole buffer in slots for "tail".
+        Size of the axis before and after; for "tail", of the whole buffer in slots.
     tile : int
-        Which tile, counted from 0; -1 where it is no tile.
+        The number of the tile; -1 if the cause is not a tile.
     entry : int
-        The entry of the tile.
+        The tile size or the alignment.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class PaddingStep:
 
     @property
     def ratio(self) -> float:
-        """How many times larger the step makes the buffer.
+        """The factor by which the buffer grows.
 
         Examples
         --------
@@ -49,7 +49,7 @@ class PaddingStep:
 
 
 def padding_steps(shape: Shape) -> tuple[PaddingStep, ...]:
-    """Give the steps of the layout that pad, in the order in which they apply.
+    """Return the causes of padding in the order in which they apply.
 
     The product of their ratios is `slot_count` / `element_count`.
 
@@ -84,7 +84,7 @@ def padding_steps(shape: Shape) -> tuple[PaddingStep, ...]:
 
 
 def axis_dimensions(axis: Axis) -> tuple[int, ...]:
-    """Give the dimensions an axis of a physical array is made of, most major first.
+    """Return the dimensions that an axis of a physical array is made of, most major first.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def axis_dimensions(axis: Axis) -> tuple[int, ...]:
 
 
 def main_cause(shape: Shape) -> PaddingStep | None:
-    """Give the step that pads most; None where nothing pads.
+    """Return the largest cause of padding, or None if there is no padding.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def main_cause(shape: Shape) -> PaddingStep | None:
 
 
 def describe_step(shape: Shape, step: PaddingStep) -> str:
-    """Say in words what a step pads and why.
+    """Return a description of a cause of padding.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a shape and its layout mean, in sentences."""
+"""Explanations of shapes and layouts in sentences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WORD_BITS = 32
 
 
 def explain(shape: Shape | str) -> str:
-    """Say in sentences what a layout means: the order of the dimensions, the tiles, the padding, the strides.
+    """Explain a layout in sentences: the order of the dimensions, the tiles, the padding and the strides.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def explain(shape: Shape | str) -> str:
     Raises
     ------
     ShapeSyntaxError
-        Text that is not a shape.
+        The text is not a shape.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def _order_sentences(shape: Shape) -> list[str]:
 def _tile_sentences(shape: Shape) -> list[str]:
     layout = shape.layout
     axes = axes_of(shape, 0)
-    #: Which tile made an axis.
+    # The tile that made each axis.
     makers: dict[Axis, str] = {}
     sentences = []
     previous = ""
@@ -135,7 +135,7 @@ def _tile_sentences(shape: Shape) -> list[str]:
 
 
 def _axis_text(axis: Axis, within: bool, makers: dict[Axis, str]) -> str:
-    """An axis in words; `within` leaves out that it is a place within the tile before."""
+    """Return an axis in words; `within` leaves out that it is a position in the previous tile."""
     match axis:
         case DimensionAxis(dimension=dimension):
             return f"dimension {dimension}"
@@ -150,7 +150,7 @@ def _axis_text(axis: Axis, within: bool, makers: dict[Axis, str]) -> str:
 
 
 def _piece(shape: Shape, tile: Sequence[int]) -> str:
-    """How large a tile is; its elements are always one piece of memory."""
+    """Return the size of a tile in words."""
     count = 1
     for size in tile:
         count *= size if size != COMBINE else 1
@@ -196,7 +196,7 @@ def _stride_sentences(shape: Shape) -> list[str]:
 
 def _name_sentences(shape: Shape) -> list[str]:
     name = layout_name(shape)
-    # Names by a, b, c, ... say less than the layout.
+    # Names with a, b, c, ... say less than the layout.
     if name is None or "a" in name.lower():
         return []
     if name == "TPU":

@@ -11,15 +11,15 @@ from fastindex.tiling.definition import COMBINE
 def info(shape: Shape | str) -> dict[str, Any]:
     """Return the numbers of a shape as JSON takes them.
 
-    A combined axis of a tile, ``*``, is given as "*". A shape that is not an array has a text, an element type and
-    bytes, and a tuple its leaves.
+    A combined axis of a tile is "*". A shape that is not an array only has a text, an element type and bytes, and a
+    tuple also has leaves.
 
     Raises
     ------
     ShapeSyntaxError
-        Text that is not a shape.
+        The text is not a shape.
     UnsupportedError
-        The shape has no size.
+        A dimension is unbounded, or an array is sparse.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def info(shape: Shape | str) -> dict[str, Any]:
     sizes = {
         "nbytes": shape.nbytes,
         "logical_nbytes": shape.logical_nbytes,
-        # JSON has no infinity: a buffer that is all padding has no ratio.
+        # JSON has no infinity, which is the ratio of a buffer that is all padding.
         "padding_ratio": shape.padding_ratio if shape.logical_nbytes or not shape.nbytes else None,
     }
     if not shape.is_array:

@@ -1,4 +1,4 @@
-"""How numbers and tiles are written in sentences, reports and pictures."""
+"""The spelling of numbers and tiles in sentences, reports and pictures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastindex.tiling.definition import COMBINE
 
 
 def bytes_text(nbytes: int) -> str:
-    """Return a number of bytes in the unit that fits it.
+    """Return a number of bytes with a suitable unit.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def tiles_text(tiles: Iterable[Sequence[int]]) -> str:
 
 
 def listed(parts: Iterable[str]) -> str:
-    """Return parts as an enumeration.
+    """Join parts with commas and "and".
 
     Examples
     --------

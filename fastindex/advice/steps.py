@@ -65,9 +65,8 @@ class Steps(tuple[Step, ...]):
 def steps(shape: Shape | str) -> Steps:
     """Return the steps whose composition is the layout of `shape`.
 
-    Applied in order to an array of the shape's dimensions, and flattened, they give the buffer that `fastindex.pack`
-    makes, padding included. A pad writes zeros, or the padding value that the layout names. Of elements that are packed
-    below a byte, the steps give one byte each.
+    Applied in order to an array and flattened, they produce the buffer of `fastindex.pack`, including padding. A pad
+    writes zeros, or the padding value of the layout. Packed sub-byte elements take one byte each in the result.
 
     Parameters
     ----------

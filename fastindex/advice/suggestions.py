@@ -1,4 +1,4 @@
-"""Tiles that suit an array."""
+"""Suggestions of tiles."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fastindex.shapes.shape import Shape, as_shape
 
 @dataclass(frozen=True)
 class TileSuggestion:
-    """A layout that suits an array, by a heuristic.
+    """A suggested layout for an array.
 
     Attributes
     ----------
     shape : Shape
         The array in the layout.
     in_order : Shape
-        The array in the tiles that suit it if the last dimension has to be the most minor.
+        The array in the best tiles if the last dimension has to be the most minor.
     """
 
     shape: Shape
@@ -28,7 +28,7 @@ class TileSuggestion:
 
     @property
     def layout(self) -> Layout:
-        """The layout.
+        """The suggested layout.
 
         Examples
         --------
@@ -39,7 +39,7 @@ class TileSuggestion:
 
     @property
     def tiles(self) -> tuple[tuple[int, ...], ...]:
-        """Its tiles.
+        """The tiles of the suggested layout.
 
         Examples
         --------
@@ -61,17 +61,19 @@ def _size_text(shape: Shape) -> str:
 
 
 def suggest_tiles(shape: Shape | str) -> TileSuggestion:
-    """Suggest tiles for an array on a TPU. This is a heuristic: a compiler may know better for a given program.
+    """Suggest tiles for an array on a TPU.
+
+    This is a heuristic; a compiler may choose better ones for a given program.
 
     Parameters
     ----------
     shape : Shape or str
-        An array; its own layout does not matter.
+        An array; its own layout is ignored.
 
     Raises
     ------
     UnsupportedError
-        Not an array, or a dimension is unbounded.
+        `shape` is not an array, or a dimension is unbounded.
 
     Examples
     --------

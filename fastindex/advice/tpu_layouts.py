@@ -1,8 +1,8 @@
-"""The layouts that XLA's TPU compiler gives arrays when nothing asks for another.
+"""The layouts that XLA's TPU compiler chooses by default.
 
-Read off the compiler itself: libtpu 0.0.42 for v4, v5e and v6e, over 400 shapes of rank 0 to 5, listed in
-``tests/data/tpu_layouts.txt``. It is a rule of those compilers, not of XLA's format, and the operands of some
-operations, convolutions among them, may get another order.
+These rules were derived from the output of libtpu 0.0.42 for v4, v5e and v6e, for more than 400 shapes of rank 0 to 5,
+which are listed in ``tests/data/tpu_layouts.txt``. They belong to these compilers, not to XLA's format. The operands of
+some operations, such as convolutions, may have another order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Tiles = tuple[tuple[int, ...], ...]
 
 
 def slot_bits(element_type: ElementType) -> int:
-    """Give the bits a TPU gives an element: packed below a byte, but a byte for a predicate.
+    """Return the number of bits per element on a TPU: packed for sub-byte types, 8 for a predicate.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def slot_bits(element_type: ElementType) -> int:
 
 
 def tpu_tiles(element_bits: int, dimensions: Sequence[int], minor_to_major: Sequence[int]) -> Tiles:
-    """Give the tiles of an array whose order of dimensions is known.
+    """Return the default tiles of an array with this order of dimensions.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def tpu_tiles(element_bits: int, dimensions: Sequence[int], minor_to_major: Sequ
 
 
 def tpu_layout(element_type: ElementType, dimensions: Sequence[int]) -> Layout:
-    """Give the layout of an array: the two minor dimensions are those that pad least.
+    """Return the default layout of an array: the order whose two minor dimensions need the least padding.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def tpu_layout(element_type: ElementType, dimensions: Sequence[int]) -> Layout:
 
 
 def tpu_layout_in_order(element_type: ElementType, dimensions: Sequence[int], minor_to_major: Sequence[int]) -> Layout:
-    """Give the layout of an array whose order of dimensions is known.
+    """Return the default layout of an array with this order of dimensions.
 
     Examples
     --------
@@ -88,9 +88,9 @@ def tpu_layout_in_order(element_type: ElementType, dimensions: Sequence[int], mi
 
 
 def orders_of_two_minor(rank: int) -> list[tuple[int, ...]]:
-    """Give a `minor_to_major` for each choice of the two minor dimensions, the rest descending.
+    """Return a `minor_to_major` for each choice of the two minor dimensions, with the others descending.
 
-    The greatest comes first, which is the one the compiler takes among equals.
+    The compiler takes the first of those that need the least padding.
 
     Examples
     --------
@@ -106,5 +106,5 @@ def orders_of_two_minor(rank: int) -> list[tuple[int, ...]]:
 
 
 def _power_of_two(size: int) -> int:
-    """The smallest power of two that is at least `size`."""
+    """Return the smallest power of two that is at least `size`."""
     return 1 << max(size - 1, 0).bit_length()

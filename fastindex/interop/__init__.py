@@ -1,1 +1,1 @@
-"""Other libraries' arrays and layouts as plain data. It knows no `Shape` and builds none."""
+"""Other libraries' arrays and layouts as plain data; no `Shape` may appear here."""

@@ -18,9 +18,9 @@ CuteTuple = int | tuple["CuteTuple", ...]
 
 @dataclass(frozen=True)
 class CuteLayout:
-    """A layout in CuTe's notation: nested sizes and the strides that go with them, in elements.
+    """A layout in CuTe's notation: nested sizes and their strides, in elements.
 
-    A coordinate of dimension d is split over the sizes of entry d, the first of them fastest.
+    The coordinate of dimension d is split over the sizes in entry d, of which the first varies fastest.
 
     Attributes
     ----------
@@ -35,21 +35,21 @@ class CuteLayout:
 
 
 def cute_layout(sizes: Sequence[int], axes: Sequence[Axis], what: str) -> CuteLayout:
-    """Return a layout as nested sizes and strides, as CuTe writes it.
+    """Return a layout as nested sizes and strides in CuTe's notation.
 
     Parameters
     ----------
     sizes : sequence of int
         Logical sizes, one per dimension.
     axes : sequence of Axis
-        The physical array, most major first, after all tiles.
+        The axes of the physical array, from `fastindex.tiling.definition.physical_axes`.
     what : str
         The shape, for error messages.
 
     Raises
     ------
     UnsupportedError
-        A tile does not divide what it splits, so that no sizes and strides describe the layout.
+        A tile does not divide the axis that it splits, so sizes and strides cannot describe the layout.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def cute_layout(sizes: Sequence[int], axes: Sequence[Axis], what: str) -> CuteLa
         cute_sizes.append(tuple(parts) if len(parts) > 1 else size)
         strides.append(tuple(d.weight for d in mine) if len(mine) > 1 else (mine[0].weight if mine else 0))
     if not all(d.variable.is_coordinate for d in digits):
-        raise UnsupportedError(f"the tiles of {what} split unevenly what they merged, and CuTe cannot say so")
+        raise UnsupportedError(f"the tiles of {what} split combined dimensions unevenly, which CuTe cannot express")
     return CuteLayout(tuple(cute_sizes), tuple(strides))
 
 

@@ -1,4 +1,4 @@
-"""Other libraries' arrays in host memory as NumPy arrays, without a copy where there is a way."""
+"""Other libraries' arrays in host memory as NumPy arrays, without a copy if possible."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 from fastindex.errors import UnsupportedError
 
-#: DLPack's number for host memory.
+#: DLPack's device type for host memory.
 _CPU = 1
 
 
 def host_array(value: Any) -> NDArray[Any]:
-    """Give an array, a nested sequence or another library's array as a NumPy array.
+    """Return an array, a nested sequence or another library's array as a NumPy array.
 
-    Takes PyTorch's tensors, what has ``__array__`` or ``__array_interface__``, and what has only DLPack.
+    PyTorch tensors and objects with ``__array__``, ``__array_interface__`` or only DLPack are supported.
 
     Raises
     ------
     UnsupportedError
-        An array on a device, or one that NumPy cannot take.
+        The array is on a device, has masked elements, or cannot be converted to a NumPy array.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def host_array(value: Any) -> NDArray[Any]:
     """
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(value, masked.MaskedArray) and masked.is_masked(value):
-        raise UnsupportedError("the array has masked elements, which have no value: fill them with array.filled(...)")
+        raise UnsupportedError("the array has masked elements, which have no values; fill them with array.filled(...)")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _torch_array(torch, value)
@@ -51,7 +51,7 @@ def host_array(value: Any) -> NDArray[Any]:
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError) as error:
-        raise UnsupportedError(f"NumPy cannot take this {type(value).__name__} through DLPack: {error}") from error
+        raise UnsupportedError(f"NumPy cannot convert this {type(value).__name__} through DLPack: {error}") from error
 
 
 def _torch_array(torch: Any, tensor: Any) -> NDArray[Any]:
@@ -61,7 +61,7 @@ def _torch_array(torch: Any, tensor: Any) -> NDArray[Any]:
     name = str(tensor.dtype).removeprefix("torch.")
     if not name.startswith(("bfloat16", "float8_")):
         return np.asarray(plain.numpy())
-    # NumPy takes these from PyTorch only as integers of the same width.
+    # PyTorch cannot pass these types to NumPy, but integers of the same width.
     import ml_dtypes
 
     integers = plain.view(torch.int16 if tensor.element_size() == 2 else torch.uint8).numpy()

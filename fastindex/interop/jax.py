@@ -1,4 +1,4 @@
-"""JAX's arrays and layouts as plain data."""
+"""JAX arrays and layouts as plain data."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from fastindex.errors import UnsupportedError
 
 
 class JaxLayout(NamedTuple):
-    """What a ``jax.experimental.layout.Layout`` says."""
+    """The contents of a ``jax.experimental.layout.Layout``."""
 
     minor_to_major: tuple[int, ...]
     tiles: tuple[tuple[int, ...], ...]
-    #: 0: the type's unpacked width; of types below a byte, their packed width.
+    #: 0 means the default of the element type: packed for sub-byte types.
     element_size_in_bits: int
 
 
 def read_jax_layout(layout: Any) -> JaxLayout:
-    """Read a ``jax.experimental.layout.Layout``, or the one in a ``Format``.
+    """Return the contents of a ``jax.experimental.layout.Layout``, or of the one in a ``Format``.
 
     Raises
     ------
     UnsupportedError
-        The layout is left to the compiler.
+        The compiler chooses the layout.
 
     Examples
     --------
-    Anything with the fields of JAX's class will do:
+    Any object with the attributes of JAX's class works:
 
     >>> from types import SimpleNamespace
     >>> like_jax = SimpleNamespace(major_to_minor=(1, 0), tiling=((8, 128),), sub_byte_element_size_in_bits=0)
@@ -43,12 +43,12 @@ def read_jax_layout(layout: Any) -> JaxLayout:
 
 
 def read_jax_array(array: Any) -> tuple[Any, tuple[int, ...], JaxLayout]:
-    """Read the dtype, the sizes and the layout of a ``jax.Array``, or of a ``jax.ShapeDtypeStruct`` with a format.
+    """Return the dtype, sizes and layout of a ``jax.Array``, or of a ``jax.ShapeDtypeStruct`` with a format.
 
     Raises
     ------
     UnsupportedError
-        The layout is left to the compiler, or the array is sharded: each shard has a buffer of its own.
+        The compiler chooses the layout, or the array is sharded: each shard has a buffer of its own.
 
     Examples
     --------
@@ -69,11 +69,11 @@ def read_jax_array(array: Any) -> tuple[Any, tuple[int, ...], JaxLayout]:
 def make_jax_layout(
     major_to_minor: Sequence[int], tiles: Sequence[Sequence[int]], sub_byte_element_size_in_bits: int
 ) -> Any:
-    """Return a ``jax.experimental.layout.Layout``; imports JAX.
+    """Return a ``jax.experimental.layout.Layout``. Imports JAX.
 
     Examples
     --------
-    A process with JAX says::
+    With JAX installed::
 
         make_jax_layout((1, 0), ((8, 128),), 0)
         Layout(major_to_minor=(1, 0), tiling=((8, 128),), sub_byte_element_size_in_bits=0)

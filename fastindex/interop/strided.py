@@ -1,7 +1,7 @@
-"""Arrays with strides: NumPy's, CuPy's and PyTorch's, and what describes itself like them.
+"""Strided arrays: NumPy's, CuPy's, PyTorch's and similar ones. Only their descriptions are read, not their data.
 
-Strides say where the elements of an array lie but not always in which order its dimensions are: where a dimension has
-size 1, or an array no elements, the order that is nearest to the default is taken. No data is copied or read.
+Strides do not always determine the order of the dimensions: for dimensions of size 1 and for empty arrays, the order
+closest to the default is used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fastindex.interop.host_arrays import host_array
 
 
 class StridedArray(NamedTuple):
-    """What an array with strides says of itself; `dtype_name` is NumPy's, or ml_dtypes's, name of its dtype."""
+    """The description of a strided array; `dtype_name` is the name of its dtype in its own library."""
 
     dtype_name: str
     sizes: tuple[int, ...]
@@ -26,14 +26,14 @@ class StridedArray(NamedTuple):
 
 
 def read_strided(array: Any) -> StridedArray:
-    """Read a NumPy or CuPy array, or anything with an array interface, ``__dlpack__`` on the CPU or ``__array__``.
+    """Describe a NumPy or CuPy array, or an object with an array interface, ``__dlpack__`` on the CPU or ``__array__``.
 
     Raises
     ------
     UnsupportedError
-        The bytes are in foreign order.
+        The byte order is not native.
     ArgumentTypeError
-        Not an array.
+        `array` is not an array.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def read_strided(array: Any) -> StridedArray:
 def _checked(dtype: np.dtype[Any], sizes: tuple[int, ...], strides_bytes: Sequence[int] | None) -> StridedArray:
     if not dtype.isnative:
         raise UnsupportedError(
-            f"{dtype!r} has its bytes in foreign order; convert with astype(dtype.newbyteorder('='))"
+            f"the byte order of {dtype!r} is not native; convert with astype(dtype.newbyteorder('='))"
         )
     width = dtype.itemsize
     strides = strides_bytes or [width * math.prod(sizes[d + 1 :]) for d in range(len(sizes))]
@@ -65,16 +65,16 @@ def _checked(dtype: np.dtype[Any], sizes: tuple[int, ...], strides_bytes: Sequen
 
 
 def read_torch(tensor: Any) -> StridedArray:
-    """Read a PyTorch tensor, whatever its memory format and device.
+    """Describe a PyTorch tensor, in any memory format and on any device.
 
     Raises
     ------
     UnsupportedError
-        Not a strided tensor, or a lazy conjugate or negative.
+        The tensor is not strided, or is a lazy conjugate or negative.
 
     Examples
     --------
-    A process with PyTorch says::
+    With PyTorch installed::
 
         read_torch(torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)).strides_bytes
         (240, 4, 60, 12)
@@ -89,13 +89,13 @@ def read_torch(tensor: Any) -> StridedArray:
 
 
 def minor_to_major_of(array: StridedArray, element_type: str) -> tuple[int, ...] | None:
-    """Return the order of the dimensions of an array without gaps, most minor first; None where it has no elements.
+    """Return the order of the dimensions of an array, most minor first; None if it has no elements.
 
     Parameters
     ----------
     array : StridedArray
     element_type : str
-        XLA's name of the type, for error messages.
+        XLA's name of the element type, for error messages.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def minor_to_major_of(array: StridedArray, element_type: str) -> tuple[int, ...]
             raise UnsupportedError(f"dimension {d} of {what} runs backwards, which no layout does; copy the array")
         if strides[d] == 0:
             raise UnsupportedError(f"dimension {d} of {what} is broadcast, which no layout does; copy the array")
-    # Equal strides overlap and are found below.
+    # Equal strides overlap, which is detected below.
     order = sorted(longer, key=lambda d: (strides[d], -d))
     expected = array.element_bytes
     for d in order:
@@ -132,7 +132,7 @@ def minor_to_major_of(array: StridedArray, element_type: str) -> tuple[int, ...]
 
 
 def _with_size_1(order: list[int], sizes: Sequence[int]) -> tuple[int, ...]:
-    """Put dimensions of size 1 into a minor-to-major order, each just major of the dimension that follows it."""
+    """Insert the dimensions of size 1 into a minor-to-major order, each next to the dimension that follows it."""
     complete = list(order)
     for d in range(len(sizes) - 1, -1, -1):
         if sizes[d] == 1:

@@ -1,1 +1,1 @@
-"""What a shape is: frozen values, their text, their protos. No arrays, no kernels."""
+"""What a shape is: immutable values, their text and their protos; no array data and no kernels."""

@@ -1,4 +1,4 @@
-"""XLA's primitive types: names, numbers, widths and their NumPy dtypes."""
+"""XLA's primitive types: names, numbers, widths and NumPy dtypes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Kind = Literal["predicate", "signed", "unsigned", "float", "complex", "other"]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ElementType:
-    """One of XLA's primitive types; equal to its name.
+    """One of XLA's primitive types. It compares equal to its name.
 
     Source: ``PrimitiveType`` in ``xla/xla_data.proto``.
 
     Attributes
     ----------
     name : str
-        XLA's name in text.
+        XLA's name, as in text.
     number : int
-        XLA's number in protos.
+        XLA's number, as in protos.
     bits : int
-        Width of a value; 0 for types that are not array elements.
+        Number of bits of a value; 0 for types that are not array elements.
     kind : {"predicate", "signed", "unsigned", "float", "complex", "other"}
 
     Examples
@@ -44,7 +44,7 @@ class ElementType:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one element that is not packed.
+        """Number of bytes of one element that is not packed.
 
         Examples
         --------
@@ -55,7 +55,7 @@ class ElementType:
 
     @property
     def is_array(self) -> bool:
-        """Whether arrays of this type exist.
+        """Whether arrays can have this element type.
 
         Examples
         --------
@@ -66,7 +66,7 @@ class ElementType:
 
     @property
     def is_integral(self) -> bool:
-        """Whether this is a signed or an unsigned integer; ``pred`` is neither.
+        """Whether this is a signed or unsigned integer type; ``pred`` is neither.
 
         Examples
         --------
@@ -99,7 +99,7 @@ class ElementType:
 
     @property
     def is_sub_byte(self) -> bool:
-        """Whether a value is narrower than a byte; ``pred`` does not count.
+        """Whether a value has fewer than 8 bits; false for ``pred``.
 
         Examples
         --------
@@ -110,12 +110,12 @@ class ElementType:
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """The NumPy dtype of unpacked elements; imports numpy, and ml_dtypes where it is needed.
+        """The NumPy dtype of unpacked elements. Imports NumPy, and ml_dtypes if needed.
 
         Raises
         ------
         UnsupportedError
-            The type is not an array element, or the installed ml_dtypes does not have it.
+            Arrays cannot have this type, or the installed ml_dtypes lacks it.
 
         Examples
         --------
@@ -126,14 +126,14 @@ class ElementType:
 
     @staticmethod
     def of(value: Any) -> ElementType:
-        """Return the element type that an ElementType, an XLA name or a NumPy dtype means.
+        """Return the element type for an ElementType, an XLA name or a NumPy dtype.
 
         Raises
         ------
         FastIndexError
-            No such element type.
+            There is no such element type.
         ArgumentTypeError
-            None of these.
+            `value` is none of these.
 
         Examples
         --------
@@ -167,7 +167,7 @@ class ElementType:
         Raises
         ------
         FastIndexError
-            No such element type.
+            There is no such element type.
 
         Examples
         --------
@@ -186,7 +186,7 @@ class ElementType:
         Raises
         ------
         FastIndexError
-            XLA has no such element type.
+            XLA does not have this element type.
 
         Examples
         --------
@@ -200,18 +200,18 @@ class ElementType:
 
     @staticmethod
     def from_dtype_name(name: str, library: str) -> ElementType:
-        """Return the element type that NumPy, ml_dtypes, JAX and PyTorch call `name`.
+        """Return the element type for a dtype's name in NumPy, ml_dtypes, JAX or PyTorch.
 
         Parameters
         ----------
         name : str
         library : str
-            Whose dtype it is, for the error.
+            The library, for the error message.
 
         Raises
         ------
         FastIndexError
-            XLA has no such element type.
+            XLA does not have this element type.
 
         Examples
         --------
@@ -281,15 +281,15 @@ _ROWS: tuple[tuple[str, int, int, Kind, str], ...] = (
     ("token", 17, 0, "other", ""),
     ("buffer", 34, 0, "other", ""),
 )
-#: The element types by their XLA names, in the order of the documents.
+#: Element types by XLA name.
 BY_NAME: Final = {name: ElementType(name, number, bits, kind) for name, number, bits, kind, _ in _ROWS}
-#: The element types by their XLA numbers.
+#: Element types by XLA number.
 BY_NUMBER: Final = {element_type.number: element_type for element_type in BY_NAME.values()}
 _DTYPE_NAME_OF = {row[0]: row[4] for row in _ROWS if row[4]}
 _NAME_OF_DTYPE = {row[4]: row[0] for row in _ROWS if row[4]}
 
 
-#: Names of C and PyTorch, and names in use. Not `int` and `float`, which mean different widths to different people.
+#: Names from C and PyTorch. `int` and `float` are left out: their widths differ between libraries.
 _OTHER_NAMES: Final = {
     "half": "f16",
     "bfloat": "bf16",
@@ -305,7 +305,7 @@ _OTHER_NAMES: Final = {
 
 
 def xla_name(text: str) -> str | None:
-    """Return XLA's name of an element type that others call `text`: NumPy, PyTorch, MLIR, C; None if it is unknown.
+    """Return XLA's name for an element type of NumPy, PyTorch, MLIR or C; None if `text` is not one.
 
     Examples
     --------
@@ -333,7 +333,7 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
 
     dtype_name = _DTYPE_NAME_OF.get(name)
     if dtype_name is None:
-        raise UnsupportedError(f"{name} is not the type of array elements and has no NumPy dtype")
+        raise UnsupportedError(f"{name} is not an array element type, so it has no NumPy dtype")
     if hasattr(np, dtype_name):
         return np.dtype(dtype_name)
     import ml_dtypes

@@ -1,4 +1,4 @@
-"""How XLA writes what somebody has written as another library does; for error messages."""
+"""Hints for error messages: how XLA writes what other libraries write differently."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from fastindex.shapes.element_types import xla_name
 
-#: MLIR: ``tensor<2x3xf32>``, ``memref<...>``, or the part in brackets alone.
+#: MLIR: ``tensor<2x3xf32>``, ``memref<...>``, or only the part in brackets.
 _MLIR = re.compile(r"(?:(?:tensor|memref)\s*<\s*)?((?:(?:\d+|\?)\s*x\s*)*)([A-Za-z]\w*)\s*>?")
 _CROSSES = re.compile(r"\d+(?:x\d+)+")
 _ATTRIBUTE = re.compile(r"(?:PAD|PV|SC|[DTLESM])(?:\s*\([^()]*\))+")
@@ -15,7 +15,7 @@ _JAX_TILES = re.compile(r"tiling=\(((?:\([\d,\s]*\)[,\s]*)+)\)")
 
 
 def hint_for(text: str, offset: int) -> str:
-    """Return what to write in place of what stands at `offset`, for an error message; "" if unknown.
+    """Return a hint about what to write instead of the text at `offset`; "" if there is none.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Integers as the metadata constructors take them: anything integral, nothing else, checked to fit int64."""
+"""Integers as constructors take them: any integral type, checked to fit int64."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def as_integer(value: SupportsIndex, field: str, place: int | None = None) -> in
     ----------
     value : integer
     field : str
-        What it is for, for error messages.
+        The name of the argument, for error messages.
     place : int, optional
-        Its place in a sequence, for error messages.
+        Its position in a sequence, for error messages.
 
     Raises
     ------
     ArgumentTypeError
-        Not an integer; ``True`` and ``False`` are not.
+        It is not an integer; ``True`` and ``False`` are not integers.
     LayoutError
-        Does not fit int64.
+        It does not fit int64.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def as_integers(values: Iterable[SupportsIndex], field: str) -> tuple[int, ...]:
     Raises
     ------
     ArgumentTypeError
-        Not a sequence of integers.
+        They are not a sequence of integers.
     LayoutError
         One does not fit int64.
 
@@ -93,7 +93,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def spelled(values: Sequence[object]) -> str:
-    """Return a tuple as Python writes it, cut where it is long.
+    """Return a tuple as Python writes it, shortened if it is long.
 
     Examples
     --------

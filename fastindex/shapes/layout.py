@@ -1,4 +1,4 @@
-"""Layouts: the order of the dimensions, tiles and padding; frozen, hashable, validated once."""
+"""`Layout`: the order of the dimensions, tiles and padding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastindex.shapes.wire import bytes_of_message
 
 
 class Layout(LayoutFields):
-    """How the dimensions of an array are laid out in memory.
+    """How the dimensions of an array are laid out in memory. Immutable, hashable, and always valid.
 
     Source: ``LayoutProto`` in ``xla/xla_data.proto``, ``LayoutUtil::ValidateLayoutForShape``.
 
@@ -24,30 +24,30 @@ class Layout(LayoutFields):
     minor_to_major : sequence of int
         The dimensions, most minor first.
     tiles : sequence of sequences of int
-        Tiles in the order in which they apply; `COMBINE` (or -1) merges an axis with the next more minor one.
+        Tiles in the order in which they are applied; `COMBINE` (or -1) merges an axis with the next more minor one.
     padded_dimensions : sequence of int, optional
         Legacy padded sizes, one per dimension.
     padding_value : {"zero", "one", "lowest", "highest"}, optional
-        What padding holds; None says nothing, and fastindex fills with zero.
+        The value of padding elements. None leaves it open; fastindex then writes zeros.
     element_size_in_bits : int
-        Bits an element takes in the buffer; 0 is the unpacked width of the type.
+        Number of bits per element in the buffer; 0 means the unpacked width of the type.
     memory_space : int
         -128 to 127.
     tail_padding_alignment_in_elements : int
-        The number of slots is rounded up to a multiple of this.
+        The number of slots is rounded up to a multiple of this number.
     split_configs : sequence of SplitConfig
     dynamic_shape_metadata_prefix_bytes : int
-        Bytes in front of the data, none where it is not positive; takes no part in equality, as in XLA.
+        Number of bytes in front of the data; not compared by ``==``, as in XLA. Negative means 0.
     dimension_levels : sequence of str
-        Sparse levels: each "D", "C", "S" or "H", then "+" (not unique), then "~" (not ordered).
-        All dense is stored as absent.
+        Sparse levels: "D", "C", "S" or "H", each followed by "+" (not unique) and "~" (not ordered) as needed.
+        If all are "D", the field becomes ().
 
     Raises
     ------
     LayoutError
-        One of the values is not allowed.
+        A value is not allowed.
     ArgumentTypeError
-        One of the values is not an integer.
+        A value is not an integer.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class Layout(LayoutFields):
 
     @staticmethod
     def descending(rank: SupportsIndex) -> Layout:
-        """Give the default layout: the last dimension is the most minor.
+        """Return the default layout, with the last dimension the most minor.
 
         Examples
         --------
@@ -73,7 +73,7 @@ class Layout(LayoutFields):
 
     @staticmethod
     def ascending(rank: SupportsIndex) -> Layout:
-        """Give the layout whose first dimension is the most minor.
+        """Return the layout with the first dimension the most minor.
 
         Examples
         --------
@@ -84,7 +84,7 @@ class Layout(LayoutFields):
 
     @staticmethod
     def from_major_to_minor(major_to_minor: Iterable[SupportsIndex]) -> Layout:
-        """Give the layout with the dimensions listed from most major to most minor.
+        """Return the layout with this order of dimensions, most major first.
 
         Examples
         --------
@@ -95,12 +95,12 @@ class Layout(LayoutFields):
 
     @staticmethod
     def parse(text: str) -> Layout:
-        """Read a layout from XLA's text, braces included.
+        """Parse a layout from XLA's text, with its braces.
 
         Raises
         ------
         ShapeSyntaxError
-            Not a layout; its `position` says where.
+            The text is not a layout; `position` says where it goes wrong.
 
         Examples
         --------
@@ -116,7 +116,7 @@ class Layout(LayoutFields):
         Raises
         ------
         FastIndexError
-            The bytes are not a proto, or not of a valid layout.
+            The bytes are not a proto, or the layout is not valid.
 
         Examples
         --------
@@ -126,7 +126,7 @@ class Layout(LayoutFields):
         return layout_from_bytes(bytes_of_message(proto), Layout)
 
     def to_proto(self) -> bytes:
-        """Serialise as a ``LayoutProto``, byte for byte as XLA.
+        """Serialise as a ``LayoutProto``, byte for byte like XLA.
 
         Examples
         --------
@@ -136,7 +136,7 @@ class Layout(LayoutFields):
         return layout_to_bytes(self)
 
     def equals(self, other: Layout | str, ignore: Collection[str] = ()) -> bool:
-        """Whether this layout equals another but for the parts in `ignore`.
+        """Whether this layout equals another, apart from the fields in `ignore`.
 
         Source: ``Layout::Equal`` in ``xla/layout.h``.
 
@@ -144,12 +144,12 @@ class Layout(LayoutFields):
         ----------
         other : Layout or str
         ignore : collection of str
-            Names of fields, any but ``minor_to_major``; ``dynamic_shape_metadata_prefix_bytes`` is never compared.
+            Names of fields; ``minor_to_major`` is always compared, ``dynamic_shape_metadata_prefix_bytes`` never.
 
         Raises
         ------
         FastIndexError
-            `ignore` names something else.
+            `ignore` has an unknown name.
 
         Examples
         --------

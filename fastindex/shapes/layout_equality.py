@@ -1,4 +1,4 @@
-"""Equality of layouts but for some of their parts.
+"""Equality of layouts, ignoring some of their parts.
 
 Source: ``Layout::Equal`` in ``xla/layout.h``.
 """
@@ -11,7 +11,7 @@ from typing import Final
 from fastindex.errors import FastIndexError
 from fastindex.shapes.layout_fields import LayoutFields
 
-#: The parts of a layout that a comparison can ignore: all but the order.
+#: The parts of a layout that a comparison can ignore: all but the order of dimensions.
 LAYOUT_PARTS: Final = frozenset(
     (
         "tiles",
@@ -27,12 +27,12 @@ LAYOUT_PARTS: Final = frozenset(
 
 
 def checked_parts(ignore: Collection[str], known: frozenset[str]) -> frozenset[str]:
-    """Return `ignore` as a set of names from `known`.
+    """Return `ignore` as a set, checked to hold names from `known`.
 
     Raises
     ------
     FastIndexError
-        A name that is not among them.
+        A name is not in `known`.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def checked_parts(ignore: Collection[str], known: frozenset[str]) -> frozenset[s
 
 
 def layouts_equal(a: LayoutFields, b: LayoutFields, ignored: frozenset[str]) -> bool:
-    """Whether two layouts are equal but for the parts in `ignored`, names from `LAYOUT_PARTS`.
+    """Whether two layouts are equal, apart from the parts in `ignored` (names from `LAYOUT_PARTS`).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The fields of a layout, checked, and their text."""
+"""The fields of a layout, their validation and their text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fastindex.tiling.definition import COMBINE
 
 @dataclass(frozen=True, slots=True)
 class LayoutFields:
-    """What readers and writers see of a `Layout`, which documents the fields."""
+    """The fields of a `Layout`, as readers and writers need them; `Layout` documents them."""
 
     minor_to_major: tuple[int, ...] = ()
     tiles: tuple[tuple[int, ...], ...] = ()

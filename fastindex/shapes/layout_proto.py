@@ -1,4 +1,4 @@
-"""Layouts as XLA's protocol buffers, byte for byte as XLA serialises them.
+"""Layouts as protocol buffers, byte for byte like XLA's.
 
 Source: ``LayoutProto``, ``TileProto``, ``SplitConfigProto`` in ``xla/xla_data.proto``; ``Layout::FromProto`` in
 ``xla/layout.cc``.
@@ -55,16 +55,16 @@ def layout_to_bytes(layout: LayoutFields) -> bytes:
 
 
 def layout_from_bytes(data: bytes, layout_class: type[L]) -> L:
-    """Read a serialised ``LayoutProto``, old ones with padding included; unknown fields are skipped.
+    """Read a serialised ``LayoutProto``, including legacy padding. Unknown fields are ignored.
 
     Raises
     ------
     FastIndexError
-        Not a proto.
+        The data is not a proto.
     LayoutError
-        Not a valid layout.
+        The layout is not valid.
     UnsupportedError
-        A sparse layout of the legacy format.
+        The layout has the legacy sparse format.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def layout_from_bytes(data: bytes, layout_class: type[L]) -> L:
     """
     fields = Fields(data, "LayoutProto")
     if fields.integer(_FORMAT) == _SPARSE_FORMAT:
-        raise UnsupportedError("the LayoutProto has the legacy sparse format, which fastindex does not read")
+        raise UnsupportedError("the LayoutProto has the legacy sparse format, which fastindex does not support")
     for number, name in (
         (10, "physical_shape"),
         (11, "index_primitive_type"),

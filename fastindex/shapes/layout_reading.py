@@ -1,4 +1,4 @@
-"""Reading the text of a layout: XLA's grammar, strict.
+"""Parsing the text of a layout by XLA's grammar, strictly.
 
 Source: ``HloParserImpl::ParseLayout`` in ``xla/hlo/parser/hlo_parser.cc``. ``PAD(...)`` and ``PV(...)``, first among
 the attributes, are fastindex's own.
@@ -23,18 +23,18 @@ _LEVELS = ("D", "C", "S", "H")
 
 
 def parse_layout(text: str, layout_class: type[L]) -> L:
-    """Read a layout, braces included.
+    """Parse a layout, with its braces.
 
     Parameters
     ----------
     text : str
     layout_class : type
-        What to build.
+        The class of the result.
 
     Raises
     ------
     ShapeSyntaxError
-        Not a layout, with the position.
+        The text is not a layout.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class LayoutReader(TokenReader, Generic[L]):
         raise ShapeSyntaxError(rule, self.text, offset, hint_for(self.text, offset))
 
     def layout(self) -> L:
-        """Read what follows the opening brace."""
+        """Parse what follows the opening brace."""
         tokens = self.tokens
         begin = self.at - 1
         order: list[int] = []

@@ -1,4 +1,4 @@
-"""What the fields of a layout must satisfy by themselves, whatever shape it is for.
+"""The rules that the fields of a layout must satisfy, independent of any shape.
 
 Source: ``LayoutUtil::ValidateLayoutForShape`` in ``xla/layout_util.cc``, ``Layout::FromProto`` in ``xla/layout.cc``.
 """
@@ -13,10 +13,10 @@ from fastindex.shapes.integers import INT64_MAX, INT64_MIN, as_integers, counted
 from fastindex.shapes.split_config import SplitConfig
 from fastindex.tiling.definition import COMBINE
 
-#: What legacy padding may hold; "lowest" and "highest" are infinities where the element type has them.
+#: Values of legacy padding; "lowest" and "highest" are infinities if the element type has them.
 PADDING_VALUES = ("zero", "one", "lowest", "highest")
 
-#: Integer fields, with the lowest and the highest value of each.
+#: The integer fields, with the lowest and highest value of each.
 BOUNDS = (
     ("element_size_in_bits", 0, INT64_MAX),
     ("memory_space", -128, 127),
@@ -116,7 +116,7 @@ def checked_levels(levels: Iterable[str]) -> tuple[str, ...]:
     for i, level in enumerate(checked):
         if not isinstance(level, str) or level[:1] not in ("D", "C", "S", "H") or level[1:] not in _LEVEL_FLAGS:
             raise LayoutError(
-                f"a dimension level must be D, C, S or H, then + and ~ where they apply, got {level!r}",
+                f"a dimension level must be D, C, S or H, optionally followed by + and ~, got {level!r}",
                 field="dimension_levels",
                 index=i,
             )

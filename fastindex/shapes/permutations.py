@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 def checked_permutation(values: Iterable[SupportsIndex], rank: int) -> tuple[int, ...]:
-    """Give `values` as a tuple that names each of `rank` dimensions once.
+    """Return `values` as a tuple, checked to be a permutation of `rank` dimensions.
 
     Raises
     ------
     LayoutError
-        It does not.
+        They are not a permutation.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def checked_permutation(values: Iterable[SupportsIndex], rank: int) -> tuple[int
 
 
 def permuted(values: Sequence[T], permutation: Sequence[int]) -> tuple[T, ...]:
-    """Give entry ``permutation[i]`` of `values` at each place i.
+    """Return a tuple whose entry i is ``values[permutation[i]]``.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def permuted(values: Sequence[T], permutation: Sequence[int]) -> tuple[T, ...]:
 
 
 def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
-    """Give the permutation that undoes `permutation`.
+    """Return the inverse of a permutation.
 
     Examples
     --------

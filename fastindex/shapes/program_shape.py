@@ -24,12 +24,12 @@ class ProgramShape:
     parameters : sequence of Shape
     result : Shape
     parameter_names : sequence of str, optional
-        One per parameter, or none.
+        One per parameter; by default the parameters have no names.
 
     Raises
     ------
     LayoutError
-        There are names, but not one per parameter.
+        The number of names is not the number of parameters.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class ProgramShape:
         Raises
         ------
         FastIndexError
-            The bytes are not a proto, or not of valid shapes.
+            The bytes are not a proto, or a shape is not valid.
 
         Examples
         --------
@@ -75,12 +75,12 @@ class ProgramShape:
             raise LayoutError("the ProgramShapeProto has no result")
         parameters = [shape_from_bytes(parameter, Shape) for parameter in fields.messages(1)]
         names = [name.decode("utf-8", "replace") for name in fields.messages(3)]
-        # XLA fills in missing names too.
+        # Like XLA, which fills in missing names.
         names += [""] * (len(parameters) - len(names))
         return ProgramShape(parameters, shape_from_bytes(result, Shape), names[: len(parameters)])
 
     def to_proto(self) -> bytes:
-        """Serialise as a ``ProgramShapeProto``, byte for byte as XLA.
+        """Serialise as a ``ProgramShapeProto``, byte for byte like XLA.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Shapes as XLA's protocol buffers, byte for byte as XLA serialises them; needs no protobuf library.
+"""Shapes as protocol buffers, byte for byte like XLA's, without the protobuf library.
 
 Source: ``ShapeProto`` in ``xla/xla_data.proto``; ``Shape::FromProto`` in ``xla/shape.cc``.
 """
@@ -31,7 +31,7 @@ def shape_to_bytes(shape: ShapeFields) -> bytes:
     '100b1a01032a060a0100800101320100'
     """
     written: dict[int, bytes] = {}
-    # No recursion, since tuples nest thousands deep.
+    # No recursion: tuples can nest thousands of levels deep.
     pending = [shape]
     while pending:
         current = pending[-1]
@@ -53,14 +53,14 @@ def shape_to_bytes(shape: ShapeFields) -> bytes:
 
 
 def shape_from_bytes(data: bytes, shape_class: type[S]) -> S:
-    """Read a serialised ``ShapeProto``; unknown fields are skipped, an absent layout is the default one.
+    """Read a serialised ``ShapeProto``. Unknown fields are ignored; an absent layout means the default layout.
 
     Raises
     ------
     FastIndexError
-        Not a proto, or an unknown element type.
+        The data is not a proto, or the element type is unknown.
     LayoutError
-        Not a valid shape.
+        The shape is not valid.
 
     Examples
     --------
@@ -68,8 +68,8 @@ def shape_from_bytes(data: bytes, shape_class: type[S]) -> S:
     >>> str(shape_from_bytes(bytes.fromhex("100b1a01032a060a0100800101320100"), Shape))
     'f32[3]{0}'
     """
-    # One entry per message being read: its element type, the messages of its elements still to be read, the
-    # last first, and the shapes read so far. No recursion, since tuples nest thousands deep.
+    # One entry per message being read: its element type, the messages of its remaining elements in reverse, and the
+    # shapes read so far. No recursion: tuples can nest thousands of levels deep.
     open_messages: list[tuple[ElementType, list[bytes], list[S]]] = []
     message = data
     while True:

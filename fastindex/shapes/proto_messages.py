@@ -1,9 +1,9 @@
-"""Message classes of the protobuf library for XLA's protos of shapes; needs the extra ``proto``.
+"""Classes of the protobuf library for XLA's shape protos; needs the extra ``proto``.
 
-`Shape.to_proto` and `Shape.from_proto` do not need this; it is for reading, changing and printing the messages. The
-classes live in a pool of their own, so they do not clash with those of TensorFlow or XLA, if present.
+`Shape.to_proto` and `Shape.from_proto` do not need this; it is for reading, changing and printing messages. The
+classes are in a descriptor pool of their own, so they do not clash with those of TensorFlow or XLA.
 
-Source: ``xla/xla_data.proto``, with the fields of layouts that are reserved today.
+Source: ``xla/xla_data.proto``, including the fields of layouts that are reserved today.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fastindex.errors import FastIndexError
 _INT64, _BOOL, _MESSAGE, _ENUM, _STRING = 3, 8, 11, 14, 9
 _ONE, _MANY = 1, 3
 
-#: (name, number, one or many, kind, message name) of the fields of each message. Enums are int32 here: every number is
-#: kept, known or not.
+#: The fields of each message: (name, number, one or many, kind, message name). Enums are int32 here, which keeps
+#: unknown numbers.
 _FIELDS: dict[str, tuple[tuple[str, int, int, int, str], ...]] = {
     "TileProto": (("dimensions", 1, _MANY, _INT64, ""),),
     "SplitConfigProto": (("dimension", 1, _ONE, _INT64, ""), ("split_indices", 2, _MANY, _INT64, "")),
@@ -57,12 +57,12 @@ _FIELDS: dict[str, tuple[tuple[str, int, int, int, str], ...]] = {
 
 @cache
 def message_class(name: str) -> Any:
-    """Give the class of a message: ``ShapeProto``, ``LayoutProto``, ``ProgramShapeProto``, ``TileProto`` or others.
+    """Return a message class by its name, such as ``ShapeProto`` or ``LayoutProto``.
 
     Raises
     ------
     FastIndexError
-        No such message, or the protobuf library is not installed.
+        There is no such message, or the protobuf library is not installed.
 
     Examples
     --------

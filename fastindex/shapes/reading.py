@@ -1,4 +1,4 @@
-"""Reading the text of a shape: XLA's grammar, strict.
+"""Parsing the text of a shape by XLA's grammar, strictly.
 
 Source: ``HloParserImpl::ParseShape`` in ``xla/hlo/parser/hlo_parser.cc``.
 """
@@ -22,19 +22,18 @@ _WITHOUT_BRACKETS = ("tuple", "buffer")
 
 
 def parse_shape(text: str, shape_class: type[S]) -> S:
-    """Read a shape.
+    """Parse a shape.
 
     Parameters
     ----------
     text : str
     shape_class : type
-        What to build.
+        The class of the result.
 
     Raises
     ------
     ShapeSyntaxError
-        Not a shape, with the position; an `InvalidShapeError` where the text is well formed but the
-        shape cannot exist.
+        The text is not a shape; an `InvalidShapeError` if it is well formed but the shape cannot exist.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Shapes: an element type, dimensions and a layout; or a tuple, token, opaque value or buffer."""
+"""`Shape`: an element type, dimensions and a layout; or a tuple, token, opaque value or buffer."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Reduced = tuple[Any, ...]
 
 
 class Shape(SizedShape):
-    """The shape of an array and how it lies in memory; frozen, hashable, validated once.
+    """The element type, dimensions and memory layout of an array. Immutable, hashable, and always valid.
 
-    Tuples, tokens, opaque values and buffers come from `Shape.tuple`, `Shape.token`, `Shape.opaque` and
+    Tuples, tokens, opaque values and buffers are made by `Shape.tuple`, `Shape.token`, `Shape.opaque` and
     `Shape.buffer`.
 
     Source: ``ShapeProto`` in ``xla/xla_data.proto``, ``ShapeUtil::ValidateShape``.
@@ -40,16 +40,16 @@ class Shape(SizedShape):
     ----------
     element_type : ElementType, str or NumPy dtype
     dimensions : sequence of int
-        Sizes; `fastindex.shapes.shape_rules.UNBOUNDED` for ``?``.
+        Sizes; `fastindex.UNBOUNDED` stands for ``?``.
     layout : Layout or str, optional
-        Absent: the last dimension is the most minor.
+        By default, the last dimension is the most minor.
     dynamic_dimensions : sequence of bool, optional
-        Which dimensions are upper bounds, ``<=N`` in text.
+        Which sizes are upper bounds, ``<=N`` in text.
 
     Raises
     ------
     LayoutError
-        A dimension is negative, the layout does not fit the dimensions, or the bytes do not fit int64.
+        A dimension is negative, the layout does not fit the dimensions, or the number of bytes does not fit int64.
     ArgumentTypeError
         A dimension is not an integer.
 
@@ -66,12 +66,12 @@ class Shape(SizedShape):
 
     @staticmethod
     def parse(text: str) -> Shape:
-        """Read a shape from XLA's text.
+        """Parse a shape from XLA's text.
 
         Raises
         ------
         ShapeSyntaxError
-            Not a shape; its `position` says where.
+            The text is not a shape; `position` says where it goes wrong.
 
         Examples
         --------
@@ -84,12 +84,12 @@ class Shape(SizedShape):
     def from_proto(proto: object) -> Shape:
         """Read a ``ShapeProto``: its bytes, or a message object of the protobuf library.
 
-        Legacy padding (``padded_dimensions``, ``padding_value``) is read; unknown fields are skipped.
+        Legacy padding (``padded_dimensions``, ``padding_value``) is supported; unknown fields are ignored.
 
         Raises
         ------
         FastIndexError
-            The bytes are not a proto, or not of a valid shape.
+            The bytes are not a proto, or the shape is not valid.
 
         Examples
         --------
@@ -99,7 +99,7 @@ class Shape(SizedShape):
         return shape_from_bytes(bytes_of_message(proto), Shape)
 
     def to_proto(self) -> bytes:
-        """Serialise as a ``ShapeProto``, byte for byte as XLA.
+        """Serialise as a ``ShapeProto``, byte for byte like XLA.
 
         Examples
         --------
@@ -110,16 +110,22 @@ class Shape(SizedShape):
 
     @staticmethod
     def from_numpy(array: Any) -> Shape:
-        """Give the shape and layout of a strided array: NumPy's, CuPy's, or what describes itself like them.
+        """Return the shape and layout of a strided array.
 
-        Where a dimension has size 1 its place in the order is free, and the nearest to the default is taken.
+        The position of a dimension of size 1 in the order is arbitrary; the one closest to the default order is used.
+
+        Parameters
+        ----------
+        array : array
+            A NumPy or CuPy array, or any object with ``__cuda_array_interface__``, ``__array_interface__``,
+            ``__dlpack__`` on the CPU, or ``__array__``. No data is copied from a device.
 
         Raises
         ------
         UnsupportedError
-            No layout has these strides: negative, zero, overlapping or with gaps between; or bytes in foreign order.
+            No layout has these strides (negative, zero, overlapping or with gaps), or the byte order is not native.
         FastIndexError
-            XLA has no such element type.
+            XLA does not have this element type.
 
         Examples
         --------
@@ -134,14 +140,14 @@ class Shape(SizedShape):
 
     @staticmethod
     def from_torch(tensor: Any) -> Shape:
-        """Give the shape and layout of a PyTorch tensor, whatever its memory format and device.
+        """Return the shape and layout of a PyTorch tensor, in any memory format and on any device.
 
         Raises
         ------
         UnsupportedError
-            Not a strided tensor, a lazy conjugate or negative, or no layout has its strides.
+            The tensor is not strided, it is a lazy conjugate or negative, or no layout has its strides.
         FastIndexError
-            XLA has no such element type.
+            XLA does not have this element type.
         """
         from fastindex.interop.strided import read_torch
 
@@ -149,43 +155,45 @@ class Shape(SizedShape):
 
     @staticmethod
     def from_jax(source: Any, dimensions: Iterable[SupportsIndex] | None = None, element_type: Any = None) -> Shape:
-        """Give the shape and layout of a JAX array, or of a JAX ``Format`` or ``Layout`` and the array it is for.
+        """Return the shape and layout of a JAX array, or of an array that a JAX ``Format`` or ``Layout`` is for.
 
         Raises
         ------
         UnsupportedError
-            The layout is left to the compiler, or the array is sharded.
+            The compiler chooses the layout, or the array is sharded: each shard has a buffer of its own.
         FastIndexError
-            A format or layout came without `dimensions` and `element_type`.
+            `source` is a format or layout, and `dimensions` or `element_type` is missing.
         """
         if hasattr(source, "dtype"):
             dtype, sizes, jax_layout = read_jax_array(source)
             kind = ElementType.from_numpy_dtype(dtype)
             return Shape(kind, sizes, _from_jax(jax_layout, kind))
         if dimensions is None or element_type is None:
-            raise FastIndexError("a JAX format or layout does not know its array: give dimensions and element_type")
+            raise FastIndexError(
+                "a JAX format or layout does not say its array's shape: pass dimensions and element_type"
+            )
         kind = ElementType.of(element_type)
         return Shape(kind, dimensions, _from_jax(read_jax_layout(source), kind))
 
     def to_jax(self) -> Any:
-        """Give the layout as a ``jax.experimental.layout.Layout``.
+        """Return the layout as a ``jax.experimental.layout.Layout``.
 
         Raises
         ------
         UnsupportedError
-            Not an array, or the layout has attributes that JAX's layouts do not have.
+            This is not an array, or JAX's layouts cannot express an attribute of the layout.
         """
         layout = self.layout
         _check_jax_has(layout)
         return make_jax_layout(layout.major_to_minor, layout.tiles, layout.element_size_in_bits)
 
     def to_cute(self) -> CuteLayout:
-        """Give the layout as nested sizes and strides, as CuTe writes it.
+        """Return the layout as nested sizes and strides in CuTe's notation.
 
         Raises
         ------
         UnsupportedError
-            Not an array, or a tile does not divide what it splits.
+            This is not an array, or a tile does not divide the axis that it splits.
 
         Examples
         --------
@@ -200,10 +208,10 @@ class Shape(SizedShape):
 
     @property
     def byte_strides(self) -> tuple[int, ...] | None:
-        """The distance in bytes between neighbours along each dimension, or None where it is not constant.
+        """Distance in bytes between neighbours along each dimension, or None if it is not constant.
 
-        There are none where tiles change the order, or where an element does not take a whole number of bytes. A
-        dimension of size 1 gets the stride it would have if it were longer and nothing else changed.
+        It is None if tiles reorder elements or if an element does not take a whole number of bytes. A dimension of
+        size 1 has the stride that it would have if it were longer.
 
         Raises
         ------
@@ -231,7 +239,7 @@ class Shape(SizedShape):
         Raises
         ------
         LayoutError
-            It does not fit the dimensions.
+            The layout does not fit the dimensions.
         ShapeSyntaxError
             Text that is not a layout.
         UnsupportedError
@@ -248,7 +256,7 @@ class Shape(SizedShape):
     def with_element_type(self, element_type: ElementType | str | Any) -> Shape:
         """Return the same array with elements of another type, in the same layout.
 
-        An element size in bits, ``E(...)``, stays only for types below a byte, as in XLA.
+        An element size in bits, ``E(...)``, is kept only for sub-byte types, as in XLA.
 
         Parameters
         ----------
@@ -308,7 +316,7 @@ class Shape(SizedShape):
         )
 
     def equals(self, other: Shape | str, ignore: Collection[str] = ()) -> bool:
-        """Whether this shape equals another but for the parts in `ignore`.
+        """Whether this shape equals another, apart from the parts in `ignore`.
 
         Source: ``Shape::Equal`` in ``xla/shape.h``.
 
@@ -316,14 +324,14 @@ class Shape(SizedShape):
         ----------
         other : Shape or str
         ignore : collection of str
-            "layout", or parts of it as for `Layout.equals`; "element_type"; "fp_precision", which takes all real
-            floating-point types for one; "dimensions", which still compares ranks; "dynamic_dimensions", which lets
-            ``?`` match any size; "buffer", which takes a buffer for the array in it.
+            "layout", or parts of it as for `Layout.equals`; "element_type"; "fp_precision" (all real floating-point
+            types are equal); "dimensions" (ranks are still compared); "dynamic_dimensions"; "buffer" (a buffer equals
+            the array in it).
 
         Raises
         ------
         FastIndexError
-            `ignore` names something else.
+            `ignore` has an unknown name.
 
         Examples
         --------
@@ -355,12 +363,12 @@ class Shape(SizedShape):
 
 
 def as_shape(shape: Shape | str) -> Shape:
-    """Return a shape, read from its text where it is text.
+    """Return a shape, parsed if it is given as text.
 
     Raises
     ------
     ShapeSyntaxError
-        Text that is not a shape.
+        The text is not a shape.
     ArgumentTypeError
         Neither a shape nor text.
 
@@ -389,7 +397,7 @@ def _from_strides(array: StridedArray, library: str) -> Shape:
 
 def _from_jax(jax_layout: JaxLayout, element_type: ElementType) -> Layout:
     order, tiles, bits = jax_layout
-    # XLA packs elements below a byte in every buffer, which JAX's layout takes for granted.
+    # XLA packs sub-byte elements in every buffer; JAX's layout does not say so.
     return Layout(order, tiles, element_size_in_bits=bits or (element_type.bits if element_type.is_sub_byte else 0))
 
 
@@ -407,4 +415,4 @@ def _check_jax_has(layout: Layout) -> None:
     ]
     for is_lost, name in lost:
         if is_lost:
-            raise UnsupportedError(f"JAX's layouts have no {name}: {layout}")
+            raise UnsupportedError(f"JAX's layouts cannot express {name}: {layout}")

@@ -1,4 +1,4 @@
-"""Equality of shapes but for some of their parts.
+"""Equality of shapes, ignoring some of their parts.
 
 Source: ``Shape::Equal`` in ``xla/shape.h``.
 """
@@ -14,12 +14,12 @@ from fastindex.shapes.shape_fields import ShapeFields
 
 S = TypeVar("S", bound=ShapeFields)
 
-#: The parts of a shape that a comparison can ignore, besides those of its layout.
+#: The parts of a shape that a comparison can ignore, in addition to those of its layout.
 SHAPE_PARTS: Final = frozenset(("layout", "element_type", "fp_precision", "dynamic_dimensions", "dimensions", "buffer"))
 
 
 def shapes_equal(a: ShapeFields, b: ShapeFields, ignore: Collection[str]) -> bool:
-    """Whether two shapes are equal but for the parts in `ignore`; `Shape.equals` documents it.
+    """Whether two shapes are equal, apart from the parts in `ignore`; see `Shape.equals`.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def shapes_equal(a: ShapeFields, b: ShapeFields, ignore: Collection[str]) -> boo
 
 
 def same_tree(a: S, b: S, same_leaf: Callable[[S, S], bool]) -> bool:
-    """Whether two shapes are the same tree of tuples, and `same_leaf` holds for what is below them.
+    """Whether two shapes have the same tuples, and `same_leaf` is true for each pair of leaves.
 
     Examples
     --------

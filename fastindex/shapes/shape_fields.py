@@ -1,4 +1,4 @@
-"""The fields of a shape, checked; what readers and writers see of a `Shape`."""
+"""The fields of a shape and their validation, as readers and writers need them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LETTERS: tuple[tuple[str, ...], ...] = ((), ("x",), ("y", "x"), ("z", "y", "x")
 
 
 class ShapeFields:
-    """What readers and writers see of a `Shape`, which documents the fields and has a text."""
+    """The fields of a `Shape`, which documents them and adds text, protos and conversions."""
 
     __slots__ = (
         "_hash",
@@ -87,7 +87,7 @@ class ShapeFields:
 
     @classmethod
     def tuple(cls, shapes: Iterable[Self] = ()) -> Self:
-        """Give the shape of a tuple.
+        """Return the shape of a tuple.
 
         Examples
         --------
@@ -103,7 +103,7 @@ class ShapeFields:
 
     @classmethod
     def token(cls) -> Self:
-        """Give the shape of a token.
+        """Return the shape of a token.
 
         Examples
         --------
@@ -115,7 +115,7 @@ class ShapeFields:
 
     @classmethod
     def opaque(cls) -> Self:
-        """Give the shape of an opaque value.
+        """Return the shape of an opaque value.
 
         Examples
         --------
@@ -127,7 +127,7 @@ class ShapeFields:
 
     @classmethod
     def buffer(cls, shape: Self) -> Self:
-        """Give the shape of a buffer that holds an array.
+        """Return the shape of a buffer that holds an array.
 
         Examples
         --------
@@ -179,12 +179,12 @@ class ShapeFields:
 
     @property
     def layout(self) -> Layout:
-        """How the dimensions lie in memory.
+        """The layout of an array.
 
         Raises
         ------
         UnsupportedError
-            Not an array.
+            This is not an array.
 
         Examples
         --------
@@ -222,7 +222,7 @@ class ShapeFields:
 
     @property
     def dimension_letters(self) -> Letters:
-        """The letters the documents give the dimensions, up to rank 4; () beyond.
+        """The letters that XLA's documents use for the dimensions, up to rank 4; () for higher ranks.
 
         Examples
         --------
@@ -233,12 +233,12 @@ class ShapeFields:
         return _LETTERS[self.rank] if self.rank < len(_LETTERS) else ()
 
     def dimension(self, number: SupportsIndex) -> int:
-        """Give the size of a dimension; negative numbers count from the last.
+        """Return the size of a dimension; negative numbers count from the end.
 
         Raises
         ------
         OutOfBoundsError
-            No such dimension.
+            There is no such dimension.
 
         Examples
         --------
@@ -249,12 +249,12 @@ class ShapeFields:
         return self.dimensions[self.dimension_number(number)]
 
     def dimension_number(self, number: SupportsIndex) -> int:
-        """Give the number of a dimension counted from the first; negative numbers count from the last.
+        """Return the non-negative number of a dimension; negative numbers count from the end.
 
         Raises
         ------
         OutOfBoundsError
-            No such dimension.
+            There is no such dimension.
 
         Examples
         --------
@@ -268,7 +268,7 @@ class ShapeFields:
         return checked % self.rank
 
     def leaves(self) -> Iterator[Self]:
-        """Give the shapes below all tuples, in order; a shape that is not a tuple gives itself.
+        """Iterate over the shapes inside nested tuples, in order; a shape that is not a tuple yields itself.
 
         Examples
         --------
@@ -285,7 +285,7 @@ class ShapeFields:
                 yield shape
 
     def cut_text(self) -> str:
-        """The text, cut where it is too long for a message.
+        """The text, shortened if it is too long for an error message.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""What a shape must satisfy: XLA's rules for dimensions, and for a layout with them.
+"""The rules that a shape must satisfy: XLA's rules for dimensions, and for dimensions with a layout.
 
 Source: ``ValidateDimensions`` and ``ValidateShapeSize`` in ``xla/shape_util.cc``, ``ValidateLayoutForShape``
 in ``xla/layout_util.cc``.
@@ -39,7 +39,7 @@ def check_dimensions(element_type: ElementType, sizes: Ints) -> None:
             if size == UNBOUNDED:
                 continue
             raise LayoutError(f"dimensions must be at least 0: {size} in {spelled(sizes)}", field="dimensions", index=i)
-        # Left to right, as XLA: an overflow before a 0 is an error, a 0 before it is not.
+        # Left to right, like XLA: a 0 prevents an overflow only if it comes first.
         count *= size
         if count > INT64_MAX:
             raise LayoutError(f"int64 overflow: the elements of {spelled(sizes)}", field="dimensions", index=i)
@@ -66,7 +66,7 @@ def check_fit(sizes: Ints, layout: LayoutFields) -> None:
                 )
     for i, split in enumerate(layout.split_configs):
         size = sizes[layout.minor_to_major[layout.rank - 1 - split.dimension]]
-        # An unbounded dimension has no size to split.
+        # This includes unbounded dimensions, which cannot be split.
         if split.split_indices and split.split_indices[-1] >= size:
             raise LayoutError(
                 f"split indices must lie below the dimension's size {size}: SC{split}",

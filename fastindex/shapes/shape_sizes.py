@@ -1,4 +1,4 @@
-"""How much an array holds and takes, by the definition of its layout."""
+"""Element counts, slot counts and bytes of shapes, by the definition of a layout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SizedShape(ShapeFields):
 
     @property
     def element_bits(self) -> int:
-        """Bits one slot takes in the buffer.
+        """Number of bits of one slot in the buffer.
 
         Examples
         --------
@@ -29,7 +29,7 @@ class SizedShape(ShapeFields):
 
     @property
     def element_count(self) -> int:
-        """Number of logical elements, an upper bound of a dynamic dimension counted in full.
+        """Number of logical elements; a dynamic dimension counts with its upper bound.
 
         Raises
         ------
@@ -47,7 +47,7 @@ class SizedShape(ShapeFields):
 
     @property
     def slot_count(self) -> int:
-        """Number of slots of the buffer, every kind of padding included.
+        """Number of slots in the buffer, including all padding.
 
         Raises
         ------
@@ -70,9 +70,9 @@ class SizedShape(ShapeFields):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the buffer, every kind of padding included.
+        """Number of bytes in the buffer, including all padding.
 
-        Of a tuple, the sum over its arrays, without the pointers to them; of a token or an opaque value, 0.
+        For a tuple, the sum over its arrays, without the table of pointers; for a token or an opaque value, 0.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class SizedShape(ShapeFields):
 
     @property
     def logical_nbytes(self) -> int:
-        """Bytes of the elements alone, as wide as they are in the buffer.
+        """Number of bytes of the elements without padding, at their width in the buffer.
 
         Raises
         ------
@@ -114,7 +114,7 @@ class SizedShape(ShapeFields):
 
     @property
     def padding_ratio(self) -> float:
-        """Bytes of the buffer per byte of its elements: 1.0 without padding, infinite where all is padding.
+        """`nbytes` / `logical_nbytes`: 1.0 without padding, infinity if the buffer is all padding.
 
         Examples
         --------
@@ -129,7 +129,7 @@ class SizedShape(ShapeFields):
 
 
 def check_sized(shape: SizedShape) -> None:
-    """Raise where `shape` has no elements to count."""
+    """Raise an error if the elements of `shape` cannot be counted: not an array, or unbounded."""
     if not shape.is_array:
         raise UnsupportedError(f"only arrays have elements, not {shape.cut_text()}")
     if UNBOUNDED in shape.dimensions:
@@ -139,14 +139,14 @@ def check_sized(shape: SizedShape) -> None:
 
 
 def check_placed(shape: SizedShape) -> None:
-    """Raise where the elements of `shape` have no fixed slots."""
+    """Raise an error if the elements of `shape` do not have fixed slots."""
     check_sized(shape)
     if shape.layout.dimension_levels:
         raise UnsupportedError(f"{shape.cut_text()} is sparse: where its elements lie depends on its contents")
 
 
 def count_slots(shape: SizedShape) -> int:
-    """Count the slots of an array by the definition."""
+    """Count the slots in the buffer of an array."""
     check_placed(shape)
     slots = slot_count(axes_of(shape), shape.layout.tail_padding_alignment_in_elements)
     if slots > INT64_MAX:
@@ -155,7 +155,7 @@ def count_slots(shape: SizedShape) -> int:
 
 
 def bytes_of(shape: SizedShape, element_count: int) -> int:
-    """Give the bytes of `element_count` elements of an array, as wide as they are in the buffer."""
+    """Return the bytes that `element_count` elements take in the buffer of an array."""
     nbytes = -(-element_count * shape.element_bits // 8)
     if nbytes > INT64_MAX:
         raise LayoutError(f"int64 overflow: {shape.cut_text()} takes {nbytes} bytes")
@@ -163,7 +163,7 @@ def bytes_of(shape: SizedShape, element_count: int) -> int:
 
 
 def sum_bytes(shape: SizedShape, *, logical: bool) -> int:
-    """Add up the bytes of the arrays of a tuple or a buffer."""
+    """Return the total bytes of the arrays in a tuple or a buffer."""
     total = 0
     for leaf in shape.leaves():
         array = leaf.tuple_shapes[0] if leaf.is_buffer else leaf

@@ -1,4 +1,4 @@
-"""The strides of layouts that have them: tiles and padding included."""
+"""Strides in slots, of the layouts that have them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from fastindex.shapes.shape_sizes import SizedShape, axes_of, check_placed
 from fastindex.tiling.digits import Variable, canonical, digit, slot_digits
 from fastindex.tiling.scalar_index import slot_of
 
-#: Arrays of up to this many elements are visited one by one where digits prove nothing.
+#: If digits prove nothing, arrays of up to this many elements are checked element by element.
 MOST_ELEMENTS_VISITED = 100_000
 
 
 def slot_strides(shape: SizedShape) -> tuple[int, ...] | None:
-    """Return the distance in slots between neighbours along each dimension, or None where it is not constant.
+    """Return the distance in slots between neighbours along each dimension, or None if it is not constant.
 
-    Tiles that change the order leave none. A dimension of size 1 gets the stride it would have if it were longer and
-    nothing else changed.
+    It is None if tiles reorder elements. A dimension of size 1 has the stride that it would have if it were longer.
 
     Raises
     ------
     UnsupportedError
-        Not an array, a sparse one, or a dimension is unbounded.
+        This is not an array, it is sparse, or a dimension is unbounded.
 
     Examples
     --------
@@ -49,7 +48,7 @@ def slot_strides(shape: SizedShape) -> tuple[int, ...] | None:
 
 
 def _closed(shape: SizedShape, strides: list[int | None]) -> tuple[int, ...]:
-    """Fill in the strides of dimensions that have at most one place."""
+    """Fill in the strides of dimensions of size 0 or 1."""
     sizes = shape.layout.padded_dimensions or shape.dimensions
     filled = [0] * shape.rank
     following = 1

@@ -1,4 +1,4 @@
-"""Split configs: where a dimension of a layout is cut into parts."""
+"""`SplitConfig`: where a dimension of a layout is split."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from fastindex.shapes.integers import as_integer, as_integers
 
 @dataclass(frozen=True, slots=True)
 class SplitConfig:
-    """Where one physical dimension is cut into parts; changes no index.
+    """Where one physical dimension is split into parts. It does not affect indices.
 
     Source: ``SplitConfig`` in ``xla/layout.h``.
 
     Parameters
     ----------
     dimension : int
-        Physical dimension, 0 is the most major.
+        Physical dimension; 0 is the most major.
     split_indices : sequence of int
-        Where the parts begin, strictly increasing, each at least 1.
+        Where the second and later parts begin: positive and strictly increasing.
 
     Raises
     ------
     LayoutError
-        Negative dimension, or indices that are not positive and strictly increasing.
+        The dimension is negative, or the indices are not positive and strictly increasing.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The tokens of XLA's text, and errors that say where in it they are.
+"""The tokens of XLA's text, and errors that point into it.
 
 Source: ``xla/hlo/parser/hlo_lexer.cc``.
 """
@@ -24,7 +24,7 @@ TOKENS = re.compile(SKIPPED + _TOKEN)
 
 
 class TokenReader:
-    """A list of tokens and a place in it; offsets into the text are found again only when something is wrong."""
+    """A list of tokens and the current position in it. Offsets into the text are computed only for errors."""
 
     __slots__ = ("at", "begins", "text", "tokens")
 
@@ -99,7 +99,7 @@ class TokenReader:
         return value
 
     def integers(self, field: str, *ends: str) -> list[int]:
-        """Read integers separated by commas up to one of `ends`, which is left."""
+        """Read integers separated by commas, up to but not including one of `ends`."""
         values: list[int] = []
         while True:
             self.begins[field, len(values)] = self.at

@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers, as much of it as shapes need.
+"""The wire format of protocol buffers, as far as shapes need it.
 
 Source: "Encoding", https://protobuf.dev/programming-guides/encoding.
 """
@@ -14,7 +14,7 @@ _MASK64 = 2**64 - 1
 
 
 def varint(value: int) -> bytes:
-    """Write an int64 as a varint; negative values take ten bytes.
+    """Encode an int64 as a varint; negative values take ten bytes.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def varint(value: int) -> bytes:
 
 
 def int_field(number: int, value: int) -> bytes:
-    """Write an integer field; nothing where the value is 0.
+    """Encode an integer field; b"" if the value is 0.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def int_field(number: int, value: int) -> bytes:
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """Write a field that is bytes, text or a message, empty or not.
+    """Encode a field of bytes, text or a message, even if it is empty.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def bytes_field(number: int, value: bytes) -> bytes:
 
 
 def packed_field(number: int, values: Iterable[int]) -> bytes:
-    """Write a packed repeated integer field; nothing where there are no values.
+    """Encode a packed repeated integer field; b"" if there are no values.
 
     Examples
     --------
@@ -67,12 +67,12 @@ def packed_field(number: int, values: Iterable[int]) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a varint as an int64; give it and the offset behind it.
+    """Decode a varint as an int64. Return it and the offset after it.
 
     Raises
     ------
     FastIndexError
-        The data end in it, or it is longer than ten bytes.
+        The data ends inside it, or it is longer than ten bytes.
 
     Examples
     --------
@@ -93,14 +93,14 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Give the number and the value of each field: an int, or the bytes of text, messages and packed values.
+    """Iterate over the fields: the number and the value, an int or the bytes of text, messages and packed values.
 
-    Groups, the only nested thing that needs no length, are skipped.
+    Groups (the only nested fields without a length) are skipped.
 
     Raises
     ------
     FastIndexError
-        Not the fields of a message.
+        The data is not a message.
 
     Examples
     --------
@@ -138,14 +138,14 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         else:
             raise FastIndexError(f"not a proto: wire type {wire_type} of field {number}, at byte {begin}")
         if not groups:
-            # A fixed-width value belongs to no field of ours: all of them are varints or have a length.
+            # Fixed-width values are passed on as bytes: none of our fields has one.
             yield number, value
     if groups:
         raise FastIndexError(f"not a proto, or cut short: group {groups[-1]} does not end")
 
 
 class Fields:
-    """The fields of one message, gathered by number.
+    """The fields of one message, by number.
 
     Examples
     --------
@@ -166,14 +166,14 @@ class Fields:
         return FastIndexError(f"not a {self._message_name}: field {number} has the wrong wire type")
 
     def integer(self, number: int) -> int:
-        """Give an integer field; the last one counts, 0 where there is none."""
+        """Return an integer field: the last value, or 0 if the field is absent."""
         value = self._values.get(number, [0])[-1]
         if not isinstance(value, int):
             raise self._mistyped(number)
         return value
 
     def integers(self, number: int) -> list[int]:
-        """Give a repeated integer field, packed or not."""
+        """Return a repeated integer field, packed or not."""
         integers: list[int] = []
         for value in self._values.get(number, ()):
             if isinstance(value, int):
@@ -186,7 +186,7 @@ class Fields:
         return integers
 
     def messages(self, number: int) -> list[bytes]:
-        """Give a repeated message or text field."""
+        """Return a repeated message or text field."""
         messages: list[bytes] = []
         for value in self._values.get(number, ()):
             if not isinstance(value, bytes):
@@ -195,18 +195,18 @@ class Fields:
         return messages
 
     def message(self, number: int) -> bytes | None:
-        """Give a message field, several merged, which their concatenation is; None where there is none."""
+        """Return a message field, or None; several are merged by concatenation, as the format defines."""
         messages = self.messages(number)
         return b"".join(messages) if messages else None
 
 
 def bytes_of_message(message: object) -> bytes:
-    """Give the bytes of a serialised message, or of a message object of the protobuf library.
+    """Return the bytes of a serialised message or of a message object of the protobuf library.
 
     Raises
     ------
     ArgumentTypeError
-        Neither.
+        `message` is neither.
 
     Examples
     --------
@@ -220,5 +220,5 @@ def bytes_of_message(message: object) -> bytes:
         raise ArgumentTypeError(f"expected the bytes of a proto, or a message object, got {type(message).__name__}")
     data = serialize()
     if not isinstance(data, bytes):
-        raise FastIndexError(f"SerializeToString of {type(message).__name__} gave no bytes")
+        raise FastIndexError(f"SerializeToString of {type(message).__name__} did not return bytes")
     return data

@@ -1,4 +1,4 @@
-"""Writing the text notation of shapes as XLA does, byte for byte.
+"""Printing shapes exactly like XLA.
 
 Source: ``ShapeUtil::HumanStringWithLayout`` in ``xla/shape_util.cc``.
 """
@@ -10,13 +10,13 @@ from fastindex.shapes.shape_fields import ShapeFields
 
 
 def format_shape(shape: ShapeFields, *, with_layout: bool = True) -> str:
-    """Print a shape as XLA does.
+    """Return the text of a shape, exactly like XLA's.
 
     Parameters
     ----------
     shape : Shape
     with_layout : bool
-        Whether arrays print their layouts; scalars print theirs only where it says something.
+        Whether to include the layouts of arrays; that of a scalar is left out if it is ``{}``.
 
     Examples
     --------
@@ -29,7 +29,7 @@ def format_shape(shape: ShapeFields, *, with_layout: bool = True) -> str:
     if shape.is_array:
         return _format_array(shape, with_layout)
     pieces: list[str] = []
-    # What is still to be printed, the next last; no recursion, since tuples nest thousands deep.
+    # Items still to be printed, the next one last. No recursion: tuples can nest thousands of levels deep.
     pending: list[ShapeFields | str] = [shape]
     while pending:
         item = pending.pop()

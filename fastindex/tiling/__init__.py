@@ -1,1 +1,1 @@
-"""The definition of a tiled layout over plain sizes, and proofs by digits. It knows no `Shape`."""
+"""The definition of a tiled layout over plain sizes, and proofs by digits; no `Shape` may appear here."""

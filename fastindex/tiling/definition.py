@@ -1,9 +1,9 @@
-"""The definition of a tiled layout, spelled out once, as a fold over axes.
+"""The definition of a tiled layout, as a fold over axes; nothing else repeats it.
 
-The physical array starts as the dimensions of the shape, most major first, padded where the layout says so. Each tile
-then merges, pads and splits axes and moves the tile-size axes to the end. What an axis *means* is recorded as a small
-tree: a dimension, a merge of two axes, or one of the two parts of a split. Sizes, index programs and relayout plans are
-all read off these trees, so none of them repeats the definition.
+The physical array starts as the dimensions of the shape, most major first, with legacy padding. Each tile then merges,
+pads and splits axes, and moves the tile-size axes to the end. The meaning of an axis is recorded as a small tree: a
+dimension, a merge of two axes, or one of the two parts of a split. Sizes, index programs and relayout plans are derived
+from these trees.
 
 Source of the rule: XLA "Tiled layout", https://openxla.org/xla/tiled_layout, and ``xla/layout.h``.
 """
@@ -14,20 +14,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: A tile entry that merges its axis with the next more minor one: ``*`` in text, -1 in documents.
+#: A tile entry that merges its axis with the next more minor one: ``*`` in text, -1 in XLA's documents.
 COMBINE = -(2**63)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """One axis of a physical array at some level of tiling; compared by identity."""
+    """One axis of the physical array after some tiles; compared by identity."""
 
     size: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DimensionAxis(Axis):
-    """A whole dimension. ``size`` counts the legacy padding, ``extent`` does not."""
+    """A whole dimension. ``size`` includes legacy padding, ``extent`` does not."""
 
     dimension: int
     extent: int
@@ -35,7 +35,7 @@ class DimensionAxis(Axis):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitAxis(Axis):
-    """A major axis of size 1 that a tile longer than the array sees."""
+    """A major axis of size 1, added for a tile that is longer than the array."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +48,7 @@ class MergedAxis(Axis):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountAxis(Axis):
-    """``whole // tile_size``: which tile."""
+    """``whole // tile_size``: the number of the tile."""
 
     whole: Axis
     tile_size: int
@@ -56,7 +56,7 @@ class CountAxis(Axis):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OffsetAxis(Axis):
-    """``whole % tile_size``: where in the tile; its size is the tile size."""
+    """``whole % tile_size``: the position in the tile. Its size is the tile size."""
 
     whole: Axis
 
@@ -73,7 +73,7 @@ def tile_axes(axes: Sequence[Axis], tile: Sequence[int]) -> list[Axis]:
     Returns
     -------
     list of Axis
-        The axes the tile does not reach, the tile counts in place, then the tile sizes in order.
+        The axes that the tile does not cover, then the tile counts in place, then the tile sizes in order.
     """
     missing = max(len(tile) - len(axes), 0)
     padded: list[Axis] = [UnitAxis(1) for _ in range(missing)] + list(axes)
@@ -98,7 +98,7 @@ def physical_axes(
     padded_dimensions: Sequence[int] | None,
     tiles: Sequence[Sequence[int]],
 ) -> list[Axis]:
-    """Give the axes of the physical array, most major first, after all `tiles`.
+    """Return the axes of the physical array after all `tiles`, most major first.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def physical_axes(
     padded_dimensions : sequence of int or None
         Legacy padded sizes, one per dimension.
     tiles : sequence of sequence of int
-        Tiles in the order in which they apply.
+        Tiles in the order in which they are applied.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def physical_axes(
 
 
 def axis_strides(axes: Sequence[Axis]) -> list[int]:
-    """Give the distance in slots between neighbours along each axis, the last axis most minor."""
+    """Return the distance in slots between neighbours along each axis; the last axis is the most minor."""
     strides = [1] * len(axes)
     for i in range(len(axes) - 2, -1, -1):
         strides[i] = strides[i + 1] * axes[i + 1].size
@@ -132,6 +132,6 @@ def axis_strides(axes: Sequence[Axis]) -> list[int]:
 
 
 def slot_count(axes: Sequence[Axis], tail_alignment: int) -> int:
-    """Give the number of slots of the buffer, the tail rounded up to `tail_alignment` elements."""
+    """Return the number of slots of the buffer, rounded up to a multiple of `tail_alignment`."""
     slots = math.prod(axis.size for axis in axes)
     return -(-slots // tail_alignment) * tail_alignment

@@ -1,9 +1,9 @@
-"""Slots as sums of weighted digits, to prove things about layouts of any size without visiting their elements.
+"""Slots as sums of weighted digits: proofs about layouts of any size that do not visit elements.
 
-A *variable* is a coordinate, or any other number from 0 to below its extent. A *digit* of it is ``v // low``, or
-``v // low % (high // low)``. In most layouts the slot of an element is a sum of digits of its coordinates, each with a
-weight; what a tile does that is no such sum (it splits a digit unevenly) becomes a variable of its own, known by what
-it is made of.
+A *variable* is a coordinate, or another number from 0 to its extent (exclusive). A *digit* of it is ``v // low``, or
+``v // low % (high // low)``. In most layouts, the slot of an element is a weighted sum of digits of its coordinates. If
+a tile splits a digit unevenly, the quotient and the remainder become variables of their own, identified by what was
+split.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fastindex.tiling.scalar_index import parts_of
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A number from 0 to below `extent`; a coordinate, or what a tile left of a sum that it split unevenly."""
+    """A number from 0 to `extent` (exclusive): a coordinate, or part of a sum that a tile splits unevenly."""
 
     key: Hashable
     extent: int
@@ -28,7 +28,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """``weight * (variable // low % (high // low))``, without the ``%`` where `high` is None."""
+    """``weight * (variable // low % (high // low))``, without the ``%`` if `high` is None."""
 
     weight: int
     variable: Variable
@@ -37,18 +37,18 @@ class Digit:
 
     @property
     def largest(self) -> int:
-        """The largest value of the digit, its weight apart."""
+        """The largest value of the digit, without its weight."""
         top = (self.variable.extent - 1) // self.low
         return top if self.high is None else min(top, self.high // self.low - 1)
 
 
 Digits = tuple[Digit, ...]
-#: Numbers for sums that a tile size splits unevenly.
+#: The numbers of the sums that tiles split unevenly.
 Names = dict[tuple[Digits, int], int]
 
 
 def digit(weight: int, variable: Variable, low: int, high: int | None) -> Digits:
-    """Give one digit in its simplest form; nothing where it is always 0.
+    """Return one digit in its simplest form, or () if it is always 0.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def divided(digits: Digits, tile_size: int, names: Names) -> tuple[Digits, Digit
             remainder += (d,)
     if largest_sum(remainder) < tile_size:
         return quotient, remainder
-    # No sum of digits: what could not be split becomes two variables, the same ones wherever it appears.
+    # The rest is not a sum of digits: it becomes two variables, the same ones wherever it appears.
     name = names.setdefault((canonical(remainder), tile_size), len(names))
     top = largest_sum(remainder)
     return (
@@ -105,7 +105,7 @@ def divided(digits: Digits, tile_size: int, names: Names) -> tuple[Digits, Digit
 
 
 def largest_sum(digits: Digits) -> int:
-    """Give a bound on a sum of digits: its value where all of them are largest.
+    """Return an upper bound on a sum of digits: the sum of their largest values.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def largest_sum(digits: Digits) -> int:
 
 
 def canonical(digits: Iterable[Digit]) -> Digits:
-    """Put the digits of a sum together, so that sums that differ only in how digits are cut up are the same.
+    """Merge the digits of a sum, so that sums that only differ in how digits are split become equal.
 
     Examples
     --------
@@ -145,18 +145,18 @@ def canonical(digits: Iterable[Digit]) -> Digits:
 
 
 def slot_digits(axes: Sequence[Axis], coordinates: Sequence[Digits], names: Names) -> Digits:
-    """Return the slot of an element as a sum of digits, for coordinates that are sums of digits.
+    """Return the slot of an element as a sum of digits, given its coordinates as sums of digits.
 
-    Sums that are to be compared must share their `names`.
+    Sums to be compared must share `names`.
 
     Parameters
     ----------
     axes : sequence of Axis
-        The physical array, most major first, after all tiles: `fastindex.tiling.definition.physical_axes`.
+        The axes of the physical array, from `fastindex.tiling.definition.physical_axes`.
     coordinates : sequence of sum of digits
         One per dimension.
     names : dict
-        Numbers for sums that a tile size splits unevenly; new ones are added.
+        The numbers of the sums that tiles split unevenly; new ones are added.
 
     Examples
     --------
@@ -193,7 +193,7 @@ def slot_digits(axes: Sequence[Axis], coordinates: Sequence[Digits], names: Name
 
 
 def always_equal(a: Digits, b: Digits) -> bool | None:
-    """Tell whether two sums of digits agree for all values of their variables; None where this cannot tell.
+    """Whether two sums of digits are equal for all values of their variables, or None if that is not known.
 
     Examples
     --------
@@ -209,7 +209,7 @@ def always_equal(a: Digits, b: Digits) -> bool | None:
     same = [_same_weights(variable, a, b) for variable in variables]
     if all(same):
         return True
-    # What a tile left of a coordinate is not free to differ from it.
+    # Variables that are parts of an uneven split depend on the coordinates, so unequal weights prove nothing.
     free = all(variable.is_coordinate for variable in variables)
     return False if free and False in same else None
 
@@ -220,7 +220,7 @@ def _same_weights(variable: Variable, *sums: Digits) -> bool | None:
     ordered = sorted(cut for cut in cuts if cut < variable.extent)
     if any(more % less for less, more in pairwise(ordered)):
         return None
-    # From each cut to the next both sums are linear, and the variable takes the value of every cut.
+    # Both sums are linear between cuts, and the variable takes the value of every cut.
     return all(_value_at(left, cut) == _value_at(right, cut) for cut in ordered)
 
 

@@ -1,4 +1,4 @@
-"""Where one element lies, in Python integers."""
+"""The slot of a single element, in Python integers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAx
 
 
 def axis_values(axes: Sequence[Axis], multi_index: Sequence[int]) -> list[int]:
-    """Give the coordinates along `axes` of the element at `multi_index`.
+    """Return the coordinates along `axes` of the element at `multi_index`.
 
     Examples
     --------
@@ -16,7 +16,7 @@ def axis_values(axes: Sequence[Axis], multi_index: Sequence[int]) -> list[int]:
     [2]
     """
     known: dict[Axis, int] = {}
-    # No recursion, since chains of tiles may be long and share their axes.
+    # No recursion: chains of tiles can be long, and they share axes.
     pending = list(axes)
     while pending:
         axis = pending[-1]
@@ -40,7 +40,7 @@ def axis_values(axes: Sequence[Axis], multi_index: Sequence[int]) -> list[int]:
 
 
 def parts_of(axis: Axis) -> tuple[Axis, ...]:
-    """Give the axes that an axis is made of.
+    """Return the axes that an axis is made of.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def slot_of(axes: Sequence[Axis], multi_index: Sequence[int]) -> int:
     Parameters
     ----------
     axes : sequence of Axis
-        The physical array, most major first, after all tiles: `fastindex.tiling.definition.physical_axes`.
+        The axes of the physical array, from `fastindex.tiling.definition.physical_axes`.
     multi_index : sequence of int
         One coordinate per dimension.
 

@@ -1,4 +1,4 @@
-"""XLA's shape utilities, under XLA's names in Python's spelling, shape first; nothing here touches data."""
+"""XLA's shape utilities under XLA's names; they take shapes or their texts and never touch data."""
 
 from __future__ import annotations
 

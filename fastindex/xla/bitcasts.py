@@ -1,11 +1,11 @@
-"""Which reshapes and transposes move nothing, decided by where the elements lie: tiles and padding included.
+"""Which reshapes and transposes are bitcasts, taking tiles and padding into account.
 
-XLA's functions of the same names look at the order of the dimensions only. Here a bitcast is what the word says:
-every element keeps its slot, and the buffer its size. The element types must be the same.
+XLA's functions of the same names only look at the order of the dimensions. Here a reshape or transpose is a bitcast if
+every element keeps its slot, the buffer keeps its size, and the element types are the same.
 
-The proof is by digits (see `fastindex.tiling.digits`) and holds for any size. Where tile sizes split a digit unevenly
-and the two layouts are not built alike, there is none: then arrays of up to `MOST_ELEMENTS_VISITED` elements are
-visited one by one, and larger ones are said to be no bitcast.
+This is proved by digits (see `fastindex.tiling.digits`), which works for any size. There is no proof if tile sizes
+split a digit unevenly and the two layouts differ in structure. Then arrays of up to `MOST_ELEMENTS_VISITED` elements
+are checked element by element, and larger ones are reported as not a bitcast.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fastindex.tiling.scalar_index import slot_of
 def reshape_is_bitcast(a: Shape | str, b: Shape | str) -> bool:
     """Whether reshaping `a` to `b` leaves every element in its slot.
 
-    The reshape is that of `numpy.reshape`: the last dimension counts fastest.
+    The reshape is that of `numpy.reshape`: the last index varies fastest.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def reshape_is_bitcast(a: Shape | str, b: Shape | str) -> bool:
     Raises
     ------
     UnsupportedError
-        One is not an array, is sparse, or has an unbounded dimension.
+        A shape is not an array, is sparse, or has an unbounded dimension.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def transpose_is_bitcast(a: Shape | str, b: Shape | str, dimensions: Iterable[Su
     LayoutError
         `dimensions` is not a permutation of the dimensions of `a`.
     UnsupportedError
-        One is not an array, is sparse, or has an unbounded dimension.
+        A shape is not an array, is sparse, or has an unbounded dimension.
 
     Examples
     --------
@@ -105,14 +105,14 @@ def transpose_is_bitcast(a: Shape | str, b: Shape | str, dimensions: Iterable[Su
 
 
 def deduce_transpose_dimensions_for_bitcast(a: Shape | str, b: Shape | str) -> tuple[int, ...] | None:
-    """Return the transpose of `a` to `b` that leaves every element in its slot, or None.
+    """Return the transpose from `a` to `b` that leaves every element in its slot, or None if there is none.
 
-    Source: ``ShapeUtil::DeduceTransposeDimensionsForBitcast``; here tiles and padding count.
+    Source: ``ShapeUtil::DeduceTransposeDimensionsForBitcast``, which ignores tiles and padding.
 
     Raises
     ------
     UnsupportedError
-        One is not an array, is sparse, or has an unbounded dimension.
+        A shape is not an array, is sparse, or has an unbounded dimension.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def is_reshape_or_transpose_bitcast(a: Shape | str, b: Shape | str) -> bool:
     Raises
     ------
     UnsupportedError
-        One is not an array, is sparse, or has an unbounded dimension.
+        A shape is not an array, is sparse, or has an unbounded dimension.
 
     Examples
     --------
@@ -146,14 +146,14 @@ def is_reshape_or_transpose_bitcast(a: Shape | str, b: Shape | str) -> bool:
 
 
 def is_untiled(shape: Shape | str) -> bool:
-    """Whether the tiles of an array change nothing: every element lies where it would without them.
+    """Whether the tiles of an array change nothing: every element has the slot it would have without them.
 
     Source: ``LayoutUtil::IsUntiledLayout``.
 
     Raises
     ------
     UnsupportedError
-        Not an array, a sparse one, or a dimension is unbounded.
+        This is not an array, it is sparse, or a dimension is unbounded.
 
     Examples
     --------
@@ -188,7 +188,7 @@ def _is_bitcast(
 
 
 def _telling_numbers(*many_dimensions: Sequence[int]) -> Iterator[int]:
-    """Return the numbers of all elements, those of the neighbours of the first element first."""
+    """Iterate over the numbers of all elements, starting with the neighbours of the first element."""
     for dimensions in many_dimensions:
         number = 1
         for size in reversed(dimensions):
@@ -207,7 +207,7 @@ def _index_of(number: int, dimensions: Sequence[int]) -> list[int]:
 
 
 def _common_factors(a: Sequence[int], b: Sequence[int]) -> list[Variable]:
-    """Return a variable for each shortest run of dimensions that both shapes have in common, most major first."""
+    """Return a variable for each shortest run of dimensions with the same product in both shapes, most major first."""
     variables: list[Variable] = []
     left, right = ([size for size in sizes if size > 1] for sizes in (a, b))
     while left:
@@ -222,7 +222,7 @@ def _common_factors(a: Sequence[int], b: Sequence[int]) -> list[Variable]:
 
 
 def _coordinates(dimensions: Sequence[int], variables: list[Variable]) -> list[Digits]:
-    """Return each coordinate as a digit of the variable of its run."""
+    """Return each coordinate as a digit of its run's variable."""
     coordinates: list[Digits] = []
     waiting = list(variables)
     low = 1

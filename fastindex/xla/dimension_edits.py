@@ -1,6 +1,6 @@
-"""Arrays made from arrays: dimensions permuted, moved, inserted or deleted.
+"""Array shapes with dimensions permuted, moved, inserted or deleted.
 
-Source: ``xla/shape_util.h`` and ``xla/layout_util.h``; the names are its own in Python's spelling.
+Source: ``xla/shape_util.h`` and ``xla/layout_util.h``; the names are XLA's in Python's spelling.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from fastindex.shapes.split_config import SplitConfig
 
 
 def descending_with_same_physical_layout(shape: Shape | str) -> Shape:
-    """List the dimensions of an array from most major to most minor, so that its layout is descending.
+    """Permute the dimensions of an array to major-to-minor order, so that its layout is descending.
 
-    Tiles, element size, tail alignment, padding, splits and memory space stay: every element keeps its slot.
+    The rest of the layout is unchanged, and every element keeps its slot.
 
     Source: ``ShapeUtil::MakeShapeWithDescendingLayoutAndSamePhysicalLayout``.
 
@@ -34,14 +34,14 @@ def descending_with_same_physical_layout(shape: Shape | str) -> Shape:
 
 
 def permute_dimensions_ignoring_layout(shape: Shape | str, permutation: Iterable[SupportsIndex]) -> Shape:
-    """Permute the dimensions of an array and leave its layout as it is.
+    """Permute the dimensions of an array without changing its layout.
 
     Raises
     ------
     LayoutError
-        Not a permutation, or the layout no longer fits.
+        `permutation` is not a permutation, or the layout no longer fits.
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def permute_dimensions_ignoring_layout(shape: Shape | str, permutation: Iterable
 
 
 def _relisted(shape: Shape, sizes: Sequence[int], sources: Sequence[int | None], order: Sequence[int]) -> Shape:
-    """Return an array whose dimension i is dimension ``sources[i]`` of `shape`, or new; what else it has stays."""
+    """Return an array whose dimension i is dimension ``sources[i]`` of `shape`, or new if that is None."""
     layout = shape.layout
     if layout.dimension_levels:
         raise UnsupportedError(f"dimensions of a sparse array cannot be changed: {shape.cut_text()}")
@@ -77,16 +77,16 @@ def _relisted(shape: Shape, sizes: Sequence[int], sources: Sequence[int | None],
 
 
 def move_dimension_to_major(shape: Shape | str, dimension: SupportsIndex) -> Shape:
-    """Make a dimension the most major in memory; the order of the others and the tiles stay.
+    """Make a dimension the most major in memory, keeping the order of the others and the tiles.
 
     Source: ``LayoutUtil::MoveDimToMajor``.
 
     Raises
     ------
     OutOfBoundsError
-        No such dimension.
+        There is no such dimension.
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -101,16 +101,16 @@ def move_dimension_to_major(shape: Shape | str, dimension: SupportsIndex) -> Sha
 
 
 def move_dimension_to_minor(shape: Shape | str, dimension: SupportsIndex) -> Shape:
-    """Make a dimension the most minor in memory; the order of the others and the tiles stay.
+    """Make a dimension the most minor in memory, keeping the order of the others and the tiles.
 
     Source: ``LayoutUtil::MoveDimToMinor``.
 
     Raises
     ------
     OutOfBoundsError
-        No such dimension.
+        There is no such dimension.
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -125,14 +125,14 @@ def move_dimension_to_minor(shape: Shape | str, dimension: SupportsIndex) -> Sha
 
 
 def append_major_dimension(shape: Shape | str, size: SupportsIndex) -> Shape:
-    """Add a dimension at the end of the list that is the most major in memory.
+    """Append a dimension that is the most major in memory.
 
     Raises
     ------
     LayoutError
         `size` is negative.
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -146,14 +146,14 @@ def append_major_dimension(shape: Shape | str, size: SupportsIndex) -> Shape:
 
 
 def prepend_major_dimension(shape: Shape | str, size: SupportsIndex) -> Shape:
-    """Add a dimension at the front of the list that is the most major in memory; tiles stay, unlike in XLA.
+    """Prepend a dimension that is the most major in memory. Unlike XLA, keep the tiles.
 
     Raises
     ------
     LayoutError
         `size` is negative.
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -168,14 +168,14 @@ def prepend_major_dimension(shape: Shape | str, size: SupportsIndex) -> Shape:
 
 
 def append_minor_dimension(shape: Shape | str, size: SupportsIndex) -> Shape:
-    """Add a dimension at the end of the list that is the most minor in memory.
+    """Append a dimension that is the most minor in memory.
 
     Raises
     ------
     LayoutError
         `size` is negative.
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -189,20 +189,20 @@ def append_minor_dimension(shape: Shape | str, size: SupportsIndex) -> Shape:
 
 
 def insert_dimensions(shape: Shape | str, at: SupportsIndex, sizes: Iterable[SupportsIndex]) -> Shape:
-    """Insert dimensions before dimension `at`, next more major in memory; at the end, the most minor.
+    """Insert dimensions before dimension `at`, next to it on the major side in memory; at the end, the most minor.
 
-    The layout of the result has an order and nothing else.
+    The layout of the result has only an order.
 
     Source: ``ShapeUtil::InsertDimensionsAtIndex``.
 
     Raises
     ------
     OutOfBoundsError
-        `at` is not from 0 to the rank.
+        `at` is not between 0 and the rank.
     LayoutError
         A size is negative.
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -227,14 +227,14 @@ def insert_dimensions(shape: Shape | str, at: SupportsIndex, sizes: Iterable[Sup
 
 
 def delete_dimensions(shape: Shape | str, dimensions: Iterable[SupportsIndex]) -> Shape:
-    """Delete dimensions; the order of the others and the tiles stay.
+    """Delete dimensions, keeping the order of the others and the tiles.
 
     Raises
     ------
     OutOfBoundsError
-        No such dimension.
+        There is no such dimension.
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -247,12 +247,12 @@ def delete_dimensions(shape: Shape | str, dimensions: Iterable[SupportsIndex]) -
 
 
 def filter_dimensions(shape: Shape | str, keep: Callable[[int], bool]) -> Shape:
-    """Delete the dimensions whose number `keep` refuses.
+    """Delete the dimensions for whose number `keep` returns false.
 
     Raises
     ------
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -272,7 +272,7 @@ def drop_degenerate_dimensions(shape: Shape | str) -> Shape:
     Raises
     ------
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------

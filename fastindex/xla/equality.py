@@ -1,4 +1,4 @@
-"""Compatibility of shapes, as XLA means it.
+"""Compatibility of shapes, as XLA defines it.
 
 Source: the ``Compatible`` family in ``xla/shape_util.h``, ``LayoutsInShapesEqual`` in ``xla/layout_util.h``.
 """
@@ -25,7 +25,7 @@ def same_dimensions(a: Shape | str, b: Shape | str) -> bool:
 
 
 def compatible(a: Shape | str, b: Shape | str) -> bool:
-    """Whether two shapes are the same but for layouts and dynamic dimensions.
+    """Whether two shapes are equal, ignoring layouts and dynamic dimensions.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def compatible(a: Shape | str, b: Shape | str) -> bool:
 
 
 def compatible_ignoring_element_type(a: Shape | str, b: Shape | str) -> bool:
-    """Whether two shapes are the same but for layouts, dynamic dimensions and element types.
+    """Whether two shapes are equal, ignoring layouts, dynamic dimensions and element types.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def compatible_ignoring_element_type(a: Shape | str, b: Shape | str) -> bool:
 
 
 def compatible_ignoring_fp_precision(a: Shape | str, b: Shape | str) -> bool:
-    """Whether two shapes are the same but for layouts, dynamic dimensions and floating-point precision.
+    """Whether two shapes are equal, ignoring layouts, dynamic dimensions and floating-point precision.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def compatible_ignoring_fp_precision(a: Shape | str, b: Shape | str) -> bool:
 
 
 def compatible_kind(a: Shape | str, b: Shape | str) -> bool:
-    """Whether two shapes are trees of the same kinds: arrays of the same rank, tuples, tokens, and so on.
+    """Whether two shapes have the same structure and kinds: arrays of the same rank, tuples, tokens, and so on.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def compatible_kind(a: Shape | str, b: Shape | str) -> bool:
 
 
 def equal_structure(a: Shape | str, b: Shape | str) -> bool:
-    """Whether two shapes are the same tree of tuples, whatever is below.
+    """Whether two shapes have the same nested tuples, ignoring their leaves.
 
     Examples
     --------
@@ -80,20 +80,20 @@ def equal_structure(a: Shape | str, b: Shape | str) -> bool:
 
 
 def layouts_in_shapes_equal(a: Shape | str, b: Shape | str, ignore: Collection[str] = ()) -> bool:
-    """Whether the arrays of two shapes have the same layouts, whatever their types and sizes.
+    """Whether the arrays of two shapes have the same layouts, ignoring their types and sizes.
 
-    Source: ``LayoutUtil::LayoutsInShapesEqual``; here `ignore` reaches below tuples.
+    Source: ``LayoutUtil::LayoutsInShapesEqual``. Unlike in XLA, `ignore` also applies inside tuples.
 
     Parameters
     ----------
     a, b : Shape or str
     ignore : collection of str
-        Parts of the layouts to leave out, as for `Layout.equals`.
+        Fields of the layouts to ignore, as for `Layout.equals`.
 
     Raises
     ------
     FastIndexError
-        `ignore` names something else.
+        `ignore` has an unknown name.
 
     Examples
     --------

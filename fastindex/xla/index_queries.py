@@ -1,6 +1,6 @@
-"""Questions about single indices; bulk conversion is in `fastindex.bulk.indices`.
+"""Functions of single indices; `fastindex.linear_index` and others convert in bulk.
 
-Source: ``xla/index_util.h``; the names are its own in Python's spelling.
+Source: ``xla/index_util.h``; the names are XLA's in Python's spelling.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from fastindex.shapes.shape_sizes import check_placed
 
 
 def index_in_bounds(shape: Shape | str, multi_index: Iterable[SupportsIndex]) -> bool:
-    """Whether `multi_index` names an element; negative coordinates do not.
+    """Whether `multi_index` is in bounds; negative coordinates are not.
 
     Raises
     ------
     UnsupportedError
-        Not an array, or a dimension is unbounded.
+        This is not an array, or a dimension is unbounded.
 
     Examples
     --------
@@ -35,14 +35,14 @@ def index_in_bounds(shape: Shape | str, multi_index: Iterable[SupportsIndex]) ->
 
 
 def bump_index(shape: Shape | str, multi_index: Iterable[SupportsIndex]) -> tuple[int, ...] | None:
-    """Return the next index, the last dimension counting fastest, or None after the last.
+    """Return the next index, with the last dimension varying fastest, or None after the last index.
 
     Source: ``IndexUtil::BumpIndices``.
 
     Raises
     ------
     OutOfBoundsError
-        `multi_index` names no element.
+        `multi_index` is out of bounds.
 
     Examples
     --------
@@ -68,28 +68,28 @@ def indices(
     count: Sequence[SupportsIndex] | None = None,
     step: Sequence[SupportsIndex] | None = None,
 ) -> Iterator[tuple[int, ...]]:
-    """Return the indices of an array in the order of its layout, the most minor dimension counting fastest.
+    """Iterate over the indices of an array in the order of its layout, the most minor dimension varying fastest.
 
-    Source: ``ShapeUtil::ForEachIndex``. Tiles do not change the order.
+    Source: ``ShapeUtil::ForEachIndex``. Tiles do not affect the order.
 
     Parameters
     ----------
     shape : Shape or str
     base : sequence of int, optional
-        Where to start in each dimension; absent: 0.
+        The first index; by default, all 0.
     count : sequence of int, optional
-        How far to go from there; absent: to the end. A count of 0 stays at `base`.
+        How far to go in each dimension; by default, to the end. A count of 0 means: stay at `base`.
     step : sequence of int, optional
-        Absent: 1.
+        By default, 1.
 
     Raises
     ------
     LayoutError
-        Not one number per dimension, or a step that is not positive where the count is not 0.
+        There is not one number per dimension, or a step is not positive although its count is not 0.
     OutOfBoundsError
-        The indices would leave the array.
+        An index would be out of bounds.
     UnsupportedError
-        Not an array, or a dimension is unbounded.
+        This is not an array, or a dimension is unbounded.
 
     Examples
     --------
@@ -112,9 +112,11 @@ def indices(
             raise LayoutError(f"{name} must have one number per dimension, got {spelled(values)} for rank {rank}")
     for number, (begin, extent, stride) in enumerate(zip(begins, counts, steps, strict=True)):
         if begin < 0 or extent < 0 or begin + extent > shape.dimensions[number]:
-            raise OutOfBoundsError(f"indices from {begin}, {extent} on, leave dimension {number} of {shape.cut_text()}")
+            raise OutOfBoundsError(
+                f"indices {begin} to {begin + extent} are out of bounds for dimension {number} of {shape.cut_text()}"
+            )
         if stride < (extent > 0):
-            raise LayoutError(f"a step must be at least 1 where the count is not 0, got {stride} for {number}")
+            raise LayoutError(f"a step must be at least 1 if its count is not 0, got {stride} for dimension {number}")
     return _walk(shape, begins, counts, steps)
 
 

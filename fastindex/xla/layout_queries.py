@@ -1,6 +1,6 @@
-"""Questions about the order of dimensions in a layout.
+"""Properties of the order of dimensions in a layout.
 
-Source: ``xla/layout_util.h``; the names are its own in Python's spelling.
+Source: ``xla/layout_util.h``; the names are XLA's in Python's spelling.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def logical_to_physical(shape: Shape | str) -> tuple[int, ...]:
     Raises
     ------
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -31,12 +31,12 @@ def logical_to_physical(shape: Shape | str) -> tuple[int, ...]:
 
 
 def is_monotonic_with_dim0_minor(shape: Shape | str) -> bool:
-    """Whether dimension 0 is the most minor, 1 the next, and so on.
+    """Whether dimension 0 is the most minor, dimension 1 the next, and so on.
 
     Raises
     ------
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -48,12 +48,12 @@ def is_monotonic_with_dim0_minor(shape: Shape | str) -> bool:
 
 
 def is_monotonic_with_dim0_major(shape: Shape | str) -> bool:
-    """Whether dimension 0 is the most major, 1 the next, and so on: the default order.
+    """Whether dimension 0 is the most major, dimension 1 the next, and so on: the default order.
 
     Raises
     ------
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -65,14 +65,14 @@ def is_monotonic_with_dim0_major(shape: Shape | str) -> bool:
 
 
 def are_dimensions_consecutive(shape: Shape | str, dimensions: Iterable[SupportsIndex]) -> bool:
-    """Whether `dimensions` are neighbours in the layout, in any order.
+    """Whether `dimensions` are adjacent in the layout, in any order.
 
     Raises
     ------
     OutOfBoundsError
-        No such dimension.
+        There is no such dimension.
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -98,9 +98,9 @@ def has_custom_element_size(shape: Shape | str) -> bool:
 
 
 def byte_strides_are_major_to_minor(shape: Shape | str, byte_strides: Sequence[SupportsIndex]) -> bool:
-    """Whether strides are those of an array without padding whose last dimension is the most minor.
+    """Whether `byte_strides` are those of an unpadded array whose last dimension is the most minor.
 
-    Source: ``LayoutUtil::ByteStridesIsMajorToMinor``. The layout of `shape` does not matter.
+    Source: ``LayoutUtil::ByteStridesIsMajorToMinor``. The layout of `shape` is ignored.
 
     Raises
     ------

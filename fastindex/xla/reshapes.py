@@ -1,6 +1,6 @@
-"""What a reshape or a transpose does to dimensions, and layouts that make it free.
+"""What a reshape or transpose does to dimensions, and layouts that make it a bitcast.
 
-Source: ``xla/shape_util.h``, ``CommonFactors`` in ``xla/util.h``; the names are its own in Python's spelling.
+Source: ``xla/shape_util.h``, ``CommonFactors`` in ``xla/util.h``; the names are XLA's in Python's spelling.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Pairs = list[tuple[int, int]]
 
 
 def common_factors(a: Sequence[int], b: Sequence[int]) -> Pairs:
-    """Cut two lists of sizes with the same product into the most runs whose products are the same.
+    """Split two lists of sizes with the same product into as many runs as possible with equal products.
 
-    Each pair says where a run begins in `a` and in `b`; the last pair is the two lengths. Sizes of 1 make runs of
+    Each pair says where a run begins in `a` and in `b`; the last pair is the two lengths. Sizes of 1 form runs of
     their own.
 
     Raises
@@ -69,14 +69,14 @@ def common_factors(a: Sequence[int], b: Sequence[int]) -> Pairs:
 
 
 def dimensions_unmodified_by_reshape(a: Shape | str, b: Shape | str) -> Pairs:
-    """Return the pairs of dimensions, one of `a` and one of `b`, that a reshape leaves as they are.
+    """Return the pairs of dimensions, one of `a` and one of `b`, that a reshape does not modify.
 
     Raises
     ------
     LayoutError
         The shapes do not hold the same number of elements.
     UnsupportedError
-        One is not an array, or has an unbounded dimension.
+        A shape is not an array, or has an unbounded dimension.
 
     Examples
     --------
@@ -91,16 +91,16 @@ def dimensions_unmodified_by_reshape(a: Shape | str, b: Shape | str) -> Pairs:
 
 
 def inserted_or_deleted_1_sized_dimensions(a: Shape | str, b: Shape | str) -> tuple[list[int], list[int]] | None:
-    """Return the dimensions of `a` that a reshape deletes and those of `b` that it inserts, all of size 1, or None.
+    """Return the dimensions of `a` that a reshape deletes and those of `b` that it inserts, all of size 1.
 
-    None says that the reshape does more than that.
+    Return None if the reshape does more than that.
 
     Raises
     ------
     LayoutError
         The shapes do not hold the same number of elements.
     UnsupportedError
-        One is not an array, or has an unbounded dimension.
+        A shape is not an array, or has an unbounded dimension.
 
     Examples
     --------
@@ -120,14 +120,16 @@ def inserted_or_deleted_1_sized_dimensions(a: Shape | str, b: Shape | str) -> tu
 def reshape_leaves_dimensions_unmodified(
     a: Shape | str, b: Shape | str, dimensions: Iterable[SupportsIndex]
 ) -> tuple[int, ...] | None:
-    """Return the dimensions of `b` that `dimensions` of `a`, in ascending order, become unchanged, or None.
+    """Return the dimensions of `b` that `dimensions` of `a` become, or None if the reshape modifies one of them.
+
+    `dimensions` must be in ascending order; otherwise the result is None.
 
     Raises
     ------
     LayoutError
         The shapes do not hold the same number of elements.
     UnsupportedError
-        One is not an array, or has an unbounded dimension.
+        A shape is not an array, or has an unbounded dimension.
 
     Examples
     --------
@@ -145,21 +147,21 @@ def reshape_leaves_dimensions_unmodified(
 def normalized_logical_transpose_shape(
     a: Shape | str, b: Shape | str, dimensions: Iterable[SupportsIndex]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the fewest sizes, and their permutation, that a transpose of `a` to `b` comes down to.
+    """Return the simplest equivalent of a transpose from `a` to `b`: its sizes and its permutation.
 
-    Dimensions of size 1 are dropped and neighbours that stay neighbours are merged.
+    Dimensions of size 1 are dropped, and dimensions that stay adjacent are merged.
 
     Parameters
     ----------
     a, b : Shape or str
-        Arrays whose layouts have the default order.
+        Arrays in the default order of dimensions.
     dimensions : sequence of int
         Dimension i of `b` is dimension ``dimensions[i]`` of `a`.
 
     Returns
     -------
     sizes : tuple of int
-        Of the result.
+        Sizes of the result.
     permutation : tuple of int
 
     Raises
@@ -167,7 +169,7 @@ def normalized_logical_transpose_shape(
     LayoutError
         `dimensions` does not take `a` to `b`.
     UnsupportedError
-        A layout has another order.
+        A layout does not have the default order.
 
     Examples
     --------
@@ -199,16 +201,16 @@ def normalized_logical_transpose_shape(
 
 
 def align_layouts(a: Shape | str, b: Shape | str) -> Shape | None:
-    """Return `b` the layout with which reshaping `a` to it leaves every element in its slot, or None.
+    """Return `b` in the layout that makes reshaping `a` to `b` a bitcast, or None if there is none.
 
-    Tiles and padding are not carried over: there is no answer for an array whose tiles change something.
+    The result has no tiles or padding, so it is None for an array whose tiles have an effect.
 
     Raises
     ------
     LayoutError
         The shapes do not hold the same number of elements.
     UnsupportedError
-        One is not an array, is sparse, or has an unbounded dimension.
+        A shape is not an array, is sparse, or has an unbounded dimension.
 
     Examples
     --------
@@ -236,7 +238,7 @@ def align_layouts(a: Shape | str, b: Shape | str) -> Shape | None:
 
 @dataclass(frozen=True, slots=True)
 class BitcastDecomposition:
-    """A bitcast as a transpose, a reshape and a transpose, each a bitcast.
+    """A bitcast as a sequence of a transpose, a reshape and a transpose, each a bitcast.
 
     Attributes
     ----------
@@ -255,7 +257,7 @@ class BitcastDecomposition:
 
     @property
     def is_transpose1_identity(self) -> bool:
-        """Whether the first transpose does nothing.
+        """Whether the first transpose is the identity.
 
         Examples
         --------
@@ -267,7 +269,7 @@ class BitcastDecomposition:
 
     @property
     def is_transpose2_identity(self) -> bool:
-        """Whether the second transpose does nothing.
+        """Whether the second transpose is the identity.
 
         Examples
         --------
@@ -278,16 +280,16 @@ class BitcastDecomposition:
 
 
 def decompose_bitcast(a: Shape | str, b: Shape | str) -> BitcastDecomposition | None:
-    """Write the bitcast of the buffer of `a` to `b` as a transpose, a reshape and a transpose, or None.
+    """Decompose a bitcast from `a` to `b` into a transpose, a reshape and a transpose.
 
-    There is one where both hold the same number of elements of the same width and no tiles that change anything.
+    Return None unless both have the same number of elements of the same width, and no tiles with an effect.
 
     Source: ``ShapeUtil::DecomposeBitcastToTrt``.
 
     Raises
     ------
     UnsupportedError
-        One is not an array, is sparse, or has an unbounded dimension.
+        A shape is not an array, is sparse, or has an unbounded dimension.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Shapes made from shapes: other layouts, other element types, no bounds.
+"""Shapes with other layouts, other element types or without dynamic dimensions.
 
-Source: ``xla/shape_util.h`` and ``xla/layout_util.h``; the names are its own in Python's spelling.
+Source: ``xla/shape_util.h`` and ``xla/layout_util.h``; the names are XLA's in Python's spelling.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _map_layouts(shape: Shape | str, change: Callable[[Shape], Layout]) -> Shape
 
 
 def with_default_layout(shape: Shape | str) -> Shape:
-    """Return every array in `shape` the default layout: the last dimension the most minor, nothing else.
+    """Return `shape` with the default layout in every array.
 
     Source: ``LayoutUtil::GetWithDefaultLayout``.
 
@@ -44,7 +44,7 @@ def with_default_layout(shape: Shape | str) -> Shape:
 
 
 def clear_tiles(shape: Shape | str) -> Shape:
-    """Take the tiles off every array in `shape`.
+    """Remove the tiles from every array in `shape`.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def clear_tiles(shape: Shape | str) -> Shape:
 
 
 def device_shape_to_host_shape(shape: Shape | str) -> Shape:
-    """Take tiles, tail alignment, element size, memory space and metadata prefix off every array in `shape`.
+    """Remove tiles, tail alignment, element size, memory space and metadata prefix from every array in `shape`.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def device_shape_to_host_shape(shape: Shape | str) -> Shape:
 
 
 def update_element_size(shape: Shape | str, *, pack: bool) -> Shape:
-    """Set the element size in bits of every array: that of sub-byte types if `pack`, else none.
+    """Set the element size in bits of every array: the width of sub-byte types if `pack`, otherwise none.
 
     Source: ``ShapeUtil::UpdateElementSizeInBits``.
 
@@ -98,12 +98,12 @@ def update_element_size(shape: Shape | str, *, pack: bool) -> Shape:
 
 
 def change_element_type(shape: Shape | str, element_type: ElementType | str) -> Shape:
-    """Change the element type of every array; the element size in bits stays only for sub-byte types.
+    """Change the element type of every array. The element size in bits is kept only for sub-byte types.
 
     Raises
     ------
     LayoutError
-        `element_type` is not one of arrays.
+        Arrays cannot have this element type.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def change_element_type(shape: Shape | str, element_type: ElementType | str) -> 
 
 
 def static_shape(shape: Shape | str) -> Shape:
-    """Make every upper bound a size, and drop the metadata prefix; ``?`` cannot be made one.
+    """Make every dynamic dimension static at its upper bound, and remove the metadata prefix.
 
     Source: ``ShapeUtil::MakeStaticShape``.
 
@@ -141,14 +141,14 @@ def static_shape(shape: Shape | str) -> Shape:
 
 
 def copy_layouts(source: Shape | str, destination: Shape | str) -> Shape:
-    """Return the arrays of `destination` the layouts of those of `source`, which must be the same tree.
+    """Return `destination` with the layouts of the corresponding arrays in `source`.
 
     Source: ``LayoutUtil::CopyLayoutBetweenShapes``.
 
     Raises
     ------
     LayoutError
-        Another tree of tuples, or a layout does not fit.
+        The nested tuples differ, or a layout does not fit.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def copy_layouts(source: Shape | str, destination: Shape | str) -> Shape:
     source, destination = as_shape(source), as_shape(destination)
     if not equal_structure(source, destination):
         raise LayoutError(
-            f"layouts cannot be copied from {source.cut_text()} to {destination.cut_text()}: other tuples"
+            f"layouts cannot be copied from {source.cut_text()} to {destination.cut_text()}: their tuples differ"
         )
     sources = iter(list(source.leaves()))
 

@@ -1,6 +1,6 @@
-"""Questions about one shape, answered yes or no or with a number.
+"""Properties of one shape.
 
-Source: ``xla/shape_util.h``; the names are its own in Python's spelling.
+Source: ``xla/shape_util.h``; the names are XLA's in Python's spelling.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fastindex.shapes.shape import Shape, as_shape
 
 
 def is_dynamic(shape: Shape | str) -> bool:
-    """Whether an array anywhere in `shape` has a dimension with a bound instead of a size, or neither.
+    """Whether an array anywhere in `shape` has a dynamic or unbounded dimension.
 
     Examples
     --------
@@ -26,14 +26,14 @@ def is_dynamic(shape: Shape | str) -> bool:
 
 
 def is_effectively_most_major_dimension(shape: Shape | str, dimension: SupportsIndex) -> bool:
-    """Whether only dimensions of size 1 are more major than `dimension`.
+    """Whether all dimensions more major than `dimension` have size 1.
 
     Raises
     ------
     OutOfBoundsError
-        No such dimension.
+        There is no such dimension.
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def is_effectively_most_major_dimension(shape: Shape | str, dimension: SupportsI
 
 
 def last_dimension_is_minor_most(shape: Shape | str) -> bool:
-    """Whether the last dimension is the most minor one; False without dimensions.
+    """Whether the last dimension is the most minor; False for a scalar.
 
     Examples
     --------
@@ -64,12 +64,12 @@ def last_dimension_is_minor_most(shape: Shape | str) -> bool:
 
 
 def extent_product(shape: Shape | str) -> int:
-    """Multiply the sizes of an array, upper bounds included; unbounded dimensions do not count.
+    """Return the product of the sizes and upper bounds of an array, leaving out unbounded dimensions.
 
     Raises
     ------
     UnsupportedError
-        Not an array.
+        This is not an array.
 
     Examples
     --------
@@ -81,12 +81,12 @@ def extent_product(shape: Shape | str) -> int:
 
 
 def static_extent_product(shape: Shape | str) -> int:
-    """Multiply the sizes of an array that has no dynamic dimensions.
+    """Return the product of the sizes of an array without dynamic dimensions.
 
     Raises
     ------
     UnsupportedError
-        Not an array, or it has dynamic dimensions.
+        This is not an array, or it has dynamic dimensions.
 
     Examples
     --------
@@ -100,12 +100,12 @@ def static_extent_product(shape: Shape | str) -> int:
 
 
 def packed_factor_for_1d_interleaved_array(shape: Shape | str) -> int:
-    """Return how many elements of a 1-D array share a word, from its third tile.
+    """Return the number of elements of a 1-D array that share a word, which is in its third tile.
 
     Raises
     ------
     UnsupportedError
-        Not a 1-D array of three tiles, the third with two entries.
+        This is not a 1-D array with three tiles, the third with two entries.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""The shapes inside a shape: elements of tuples, their elements, and so on.
+"""The shapes inside nested tuples.
 
-A shape index names one of them: ``(1, 0)`` is element 0 of element 1, ``()`` the whole.
+A shape index is a path to one of them: ``(1, 0)`` is element 0 of element 1, ``()`` is the whole shape.
 
 Source: ``xla/shape_util.h``.
 """
@@ -18,7 +18,7 @@ ShapeIndex = tuple[int, ...]
 
 
 def get_subshape(shape: Shape | str, shape_index: Iterable[SupportsIndex]) -> Shape:
-    """Return the shape that a shape index names.
+    """Return the shape at a shape index.
 
     Raises
     ------
@@ -34,12 +34,12 @@ def get_subshape(shape: Shape | str, shape_index: Iterable[SupportsIndex]) -> Sh
     found = try_get_subshape(shape, shape_index)
     if found is None:
         path = as_integers(shape_index, "shape_index")
-        raise OutOfBoundsError(f"shape index {spelled(path)} names nothing in {shape.cut_text()}")
+        raise OutOfBoundsError(f"shape index {spelled(path)} does not exist in {shape.cut_text()}")
     return found
 
 
 def try_get_subshape(shape: Shape | str, shape_index: Iterable[SupportsIndex]) -> Shape | None:
-    """Return the shape that a shape index names, or None.
+    """Return the shape at a shape index, or None if there is none.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def try_get_subshape(shape: Shape | str, shape_index: Iterable[SupportsIndex]) -
 
 
 def subshapes(shape: Shape | str) -> Iterator[tuple[ShapeIndex, Shape]]:
-    """Return every shape inside `shape` with its shape index, a tuple before its elements.
+    """Iterate over `shape` and all shapes inside it, with their shape indices, tuples before their elements.
 
     Source: ``ShapeUtil::ForEachSubshape``.
 
@@ -75,7 +75,7 @@ def subshapes(shape: Shape | str) -> Iterator[tuple[ShapeIndex, Shape]]:
 
 
 def leaf_shapes(shape: Shape | str) -> list[tuple[ShapeIndex, Shape]]:
-    """Return the shapes below all tuples, with their shape indices.
+    """Return the shapes that are not tuples, with their shape indices.
 
     Source: ``ShapeUtil::GetLeafShapes``.
 
@@ -89,15 +89,15 @@ def leaf_shapes(shape: Shape | str) -> list[tuple[ShapeIndex, Shape]]:
 
 
 def map_leaves(shape: Shape | str, change: Callable[[Shape], Shape]) -> Shape:
-    """Return `shape` with `change` done to every shape below its tuples.
+    """Return `shape` with `change` applied to every shape in it that is not a tuple.
 
     Examples
     --------
     >>> str(map_leaves("(f32[], (s8[2]))", lambda leaf: Shape.token()))
     '(token[], (token[]))'
     """
-    # Each entry: the elements of a tuple still to be changed, the last first, and those changed. No
-    # recursion, since tuples nest thousands deep.
+    # Each entry: the remaining elements of a tuple in reverse, and the changed ones. No recursion: tuples can nest
+    # thousands of levels deep.
     shape = as_shape(shape)
     open_tuples: list[tuple[list[Shape], list[Shape]]] = []
     current = shape

@@ -1,6 +1,6 @@
-"""Sizes of shapes: by the definition of a layout, and by XLA's own shortcuts under XLA's own names.
+"""Sizes of shapes as XLA computes them.
 
-Source of the shortcuts: ``ByteSizeOf``, ``ArraySize``, ``ArrayDataSize`` in ``xla/shape_util.cc``,
+Source: ``ByteSizeOf``, ``ArraySize``, ``ArrayDataSize`` in ``xla/shape_util.cc``,
 ``MaxSplitSize`` in ``xla/layout_util.cc``.
 """
 
@@ -20,14 +20,14 @@ from fastindex.tiling.scalar_index import slot_of
 
 
 def element_count_recursive(shape: Shape | str) -> int:
-    """Count the logical elements of an array, or of all arrays of a tuple.
+    """Return the number of logical elements of an array, or of all arrays in a tuple.
 
     Source: ``ShapeUtil::ElementsInRecursive``.
 
     Raises
     ------
     UnsupportedError
-        There is something other than arrays and tuples, or a dimension is unbounded.
+        `shape` contains something other than arrays and tuples, or a dimension is unbounded.
 
     Examples
     --------
@@ -39,13 +39,13 @@ def element_count_recursive(shape: Shape | str) -> int:
 
 
 def byte_size_of(shape: Shape | str, pointer_size: SupportsIndex = 8) -> int:
-    """Return XLA's ``ByteSizeOf``: bytes without padding; a tuple is a table of pointers.
+    """Return XLA's ``ByteSizeOf``: the bytes without padding, or of a tuple's table of pointers.
 
     Parameters
     ----------
     shape : Shape or str
     pointer_size : int
-        Bytes of a pointer.
+        Number of bytes of a pointer.
 
     Raises
     ------
@@ -71,16 +71,15 @@ def byte_size_of(shape: Shape | str, pointer_size: SupportsIndex = 8) -> int:
 
 
 def array_data_size(shape: Shape | str) -> int:
-    """Return the bytes from the start of the buffer to the end of the last element.
+    """Return the number of bytes from the start of the buffer to the end of the last element.
 
-    Source: ``ShapeUtil::ArrayDataSize``; here every tile counts. The last element is the one whose
-    coordinates are all the largest; a chain of tiles may place others behind it. An array without elements
-    has 0.
+    Source: ``ShapeUtil::ArrayDataSize``, which only considers the first tile. The last element is the one with the
+    largest coordinates; a chain of tiles may place others after it. The result is 0 for an array without elements.
 
     Raises
     ------
     UnsupportedError
-        Not an array, a sparse one, or a dimension is unbounded.
+        This is not an array, it is sparse, or a dimension is unbounded.
 
     Examples
     --------
@@ -95,7 +94,7 @@ def array_data_size(shape: Shape | str) -> int:
 
 
 def max_split_size(shape: Shape | str, dimension: SupportsIndex) -> int:
-    """Return the size of the largest part that the split configs cut a dimension into.
+    """Return the size of the largest part into which the split configs divide a dimension.
 
     Source: ``LayoutUtil::MaxSplitSize``.
 
@@ -103,14 +102,14 @@ def max_split_size(shape: Shape | str, dimension: SupportsIndex) -> int:
     ----------
     shape : Shape or str
     dimension : int
-        Logical dimension; negative numbers count from the last.
+        Logical dimension; negative numbers count from the end.
 
     Raises
     ------
     OutOfBoundsError
-        No such dimension.
+        There is no such dimension.
     UnsupportedError
-        Not an array, or a dimension is unbounded.
+        This is not an array, or a dimension is unbounded.
 
     Examples
     --------
@@ -130,14 +129,14 @@ def max_split_size(shape: Shape | str, dimension: SupportsIndex) -> int:
 
 
 def max_elements_per_split(shape: Shape | str) -> int:
-    """Return the elements of the largest part that the split configs cut an array into.
+    """Return the number of elements in the largest part into which the split configs divide an array.
 
     Source: ``LayoutUtil::MaxElementsInPerSplit``.
 
     Raises
     ------
     UnsupportedError
-        Not an array, or a dimension is unbounded.
+        This is not an array, or a dimension is unbounded.
 
     Examples
     --------
@@ -150,14 +149,14 @@ def max_elements_per_split(shape: Shape | str) -> int:
 
 
 def split_config(shape: Shape | str) -> SplitConfig | None:
-    """Return the one split config of a layout, or None.
+    """Return the split config of a layout, or None if it has none.
 
     Source: ``LayoutUtil::GetSplitConfig``.
 
     Raises
     ------
     UnsupportedError
-        Not an array, or the layout has several.
+        This is not an array, or the layout has several split configs.
 
     Examples
     --------
@@ -172,16 +171,16 @@ def split_config(shape: Shape | str) -> SplitConfig | None:
 
 
 def xla_array_size(shape: Shape | str) -> int:
-    """Return XLA's ``ArraySize``, the bytes a device allocates for an array.
+    """Return XLA's ``ArraySize``, the number of bytes that a device allocates for an array.
 
-    It differs from `Shape.nbytes`, which follows the definition of a layout: only the first tile pads (and
-    the second where the first says ``*``), split dimensions count with their largest part, and without tiles
-    the tail alignment and the splits count for nothing.
+    It differs from `Shape.nbytes`, which follows the definition of a layout. In XLA's formula, only the first tile pads
+    (and the second if the first has ``*``), split dimensions count with their largest part, and without tiles the tail
+    alignment and the splits have no effect.
 
     Raises
     ------
     UnsupportedError
-        Not an array, a dimension is unbounded, or ``*`` stands where XLA's shortcut needs a size.
+        This is not an array, a dimension is unbounded, or there is a ``*`` where XLA's formula needs a size.
     LayoutError
         The bytes do not fit int64.
 

@@ -1,6 +1,6 @@
-"""Strides of layouts that have them: tiles and padding included.
+"""Strides of arrays, taking tiles and padding into account.
 
-Source: ``GetDimensionStride`` in ``xla/index_util.h``, ``ByteStrides`` in ``xla/shape_util.h``, which overlook tiles.
+Source: ``GetDimensionStride`` in ``xla/index_util.h`` and ``ByteStrides`` in ``xla/shape_util.h``, which ignore tiles.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from fastindex.shapes.shape import Shape, as_shape
 
 
 def slot_strides(shape: Shape | str) -> tuple[int, ...] | None:
-    """Return the distance in slots between neighbours along each dimension, or None where it is not constant.
+    """Return the distance in slots between neighbours along each dimension, or None if it is not constant.
 
-    Tiles that change the order leave none. A dimension of size 1 gets the stride it would have if it were longer and
-    nothing else changed.
+    It is None if tiles reorder elements. A dimension of size 1 has the stride that it would have if it were longer.
 
     Raises
     ------
     UnsupportedError
-        Not an array, a sparse one, or a dimension is unbounded.
+        This is not an array, it is sparse, or a dimension is unbounded.
 
     Examples
     --------
@@ -39,9 +38,9 @@ def dimension_stride(shape: Shape | str, dimension: SupportsIndex) -> int:
     Raises
     ------
     OutOfBoundsError
-        No such dimension.
+        There is no such dimension.
     UnsupportedError
-        The layout has no strides, or the elements have no fixed slots.
+        The distance is not constant, or the elements do not have fixed slots.
 
     Examples
     --------
@@ -52,17 +51,17 @@ def dimension_stride(shape: Shape | str, dimension: SupportsIndex) -> int:
     number = shape.dimension_number(dimension)
     strides = slot_strides(shape)
     if strides is None:
-        raise UnsupportedError(f"the tiles of {shape.cut_text()} leave no strides; use linear_index")
+        raise UnsupportedError(f"{shape.cut_text()} has no strides: tiles reorder its elements; use linear_index")
     return strides[number]
 
 
 def byte_strides(shape: Shape | str) -> tuple[int, ...] | None:
-    """Return the distance in bytes between neighbours along each dimension, or None: `Shape.byte_strides`.
+    """Return the distance in bytes between neighbours along each dimension, or None; see `Shape.byte_strides`.
 
     Raises
     ------
     UnsupportedError
-        Not an array, a sparse one, or a dimension is unbounded.
+        This is not an array, it is sparse, or a dimension is unbounded.
 
     Examples
     --------
@@ -73,12 +72,12 @@ def byte_strides(shape: Shape | str) -> tuple[int, ...] | None:
 
 
 def unpacked_byte_strides(shape: Shape | str) -> tuple[int, ...] | None:
-    """Return the byte strides as if every element took its unpacked bytes, or None where tiles change the order.
+    """Return the byte strides that unpacked elements would have, or None if tiles reorder elements.
 
     Raises
     ------
     UnsupportedError
-        Not an array, a sparse one, or a dimension is unbounded.
+        This is not an array, it is sparse, or a dimension is unbounded.
 
     Examples
     --------

@@ -59,7 +59,7 @@ def test_strides_by_hand(
 
 
 def test_a_dimension_without_a_stride() -> None:
-    with pytest.raises(fi.UnsupportedError, match="leave no strides; use linear_index"):
+    with pytest.raises(fi.UnsupportedError, match="has no strides: tiles reorder its elements; use linear_index"):
         xla.dimension_stride(Shape.parse("f32[3,5]{1,0:T(2,2)}"), 0)
     with pytest.raises(fi.OutOfBoundsError):
         xla.dimension_stride(Shape.parse("f32[3,5]"), 2)
