@@ -454,7 +454,7 @@ def test_no_error_shows_a_traceback(monkeypatch: pytest.MonkeyPatch, error: Exce
     def fail(*arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr(fi, "draw", fail)
+    monkeypatch.setattr("fastindex.pictures.picture.Picture.text", fail)
     assert message in fails("show", SHAPE)
 
 
