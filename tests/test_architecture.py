@@ -111,6 +111,79 @@ def test_a_guarding_assert_shows() -> None:
     assert guards(ast.parse("assert x > 0\nassert x is not None")) == [1]
 
 
+# A function fits a screen
+
+MOST_LINES, MOST_PARAMETERS = 60, 8
+#: What may be longer or take more, and why.
+LARGER = {
+    **dict.fromkeys(
+        (
+            "kernels.cuda.copies.weave_kernel",
+            "kernels.cuda.tiles.staged_kernel",
+            "kernels.cuda.tiles.transpose_kernel",
+        ),
+        "a factory of CUDA kernels: the kernel is a closure over what is decided when it is made",
+    ),
+    **dict.fromkeys(
+        (
+            "kernels.cpu.deal._deal_pieces",
+            "kernels.cpu.narrow_transpose._square_columns",
+            "kernels.cpu.stream._append_columns",
+            "kernels.cpu.stream._append_transposed",
+            "kernels.cpu.transpose._aligned_panel",
+            "kernels.cpu.transpose._panel",
+            "kernels.cpu.transpose.edge_band",
+            "kernels.cpu.vectors.transpose_rows",
+        ),
+        "a loop inlined into its kernel: its parameters are registers, and a record of them would be memory",
+    ),
+}
+
+
+def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function below a node, with its name within the module; what stands in a function counts with it."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield prefix + node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from functions(node, f"{prefix}{node.name}.")
+        else:
+            yield from functions(node, prefix)
+
+
+def too_large(tree: ast.Module) -> set[str]:
+    """Functions with more lines than a screen, their docstring apart, or more parameters than one remembers."""
+    found = set()
+    for name, node in functions(tree):
+        lines = node.end_lineno - node.lineno + 1
+        if ast.get_docstring(node) is not None:
+            lines -= node.body[0].end_lineno - node.body[0].lineno + 1
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        parameters = len([argument for argument in arguments if argument.arg not in ("self", "cls")])
+        parameters += (node.args.vararg is not None) + (node.args.kwarg is not None)
+        if lines > MOST_LINES or parameters > MOST_PARAMETERS:
+            found.add(name)
+    return found
+
+
+def test_functions_fit_a_screen() -> None:
+    found = {f"{name}.{large}" for name, path in modules().items() for large in too_large(ast.parse(path.read_text()))}
+    assert found - set(LARGER) == set(), "make them smaller, or list them with a reason"
+    assert set(LARGER) - found == set(), "no longer too large: take them off the list"
+
+
+def test_a_large_function_shows() -> None:
+    lines = "\n".join(["    x = 1"] * 60)
+    assert too_large(ast.parse(f"def f():\n{lines}")) == {"f"}
+    assert (
+        too_large(
+            ast.parse(f"class C:\n    def f(self, a, b, c, d, e, f, g, *, h): ...\n    def g(a, *b, {'c' * 3}): ...")
+        )
+        == set()
+    )
+    assert too_large(ast.parse("class C:\n    def f(self, a, b, c, d, e, f, g, h, **i): ...")) == {"C.f"}
+
+
 # Fresh processes
 
 
