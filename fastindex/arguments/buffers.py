@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
+from fastindex.arguments.arrays import (
+    buffer_dtype,
+    check_apart,
+    check_buffer,
+    check_dimensions,
+    check_elements,
+    check_target,
+    described,
+    require_contiguous,
+)
 from fastindex.arguments.number_lists import array_of_numbers
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.interop.host_arrays import host_array
@@ -31,11 +40,6 @@ def check_movable(shape: Shape) -> None:
     """
     check_placed(shape)
     slot_format(shape)
-
-
-def buffer_dtype(shape: Shape) -> np.dtype[Any]:
-    """Give the dtype of a buffer: the element type's, or uint8 where a slot is no plain value."""
-    return shape.element_type.numpy_dtype if slot_format(shape).is_plain else np.dtype(np.uint8)
 
 
 def new_buffer(shape: Shape) -> NDArray[Any]:
@@ -72,20 +76,7 @@ def as_buffer_bytes(buffer: Any, shape: Shape) -> Bytes:
         Another dtype.
     """
     array = buffer if type(buffer) is np.ndarray else _from_object(buffer)
-    dtype = buffer_dtype(shape)
-    if array.dtype not in (dtype, np.uint8, np.int8, np.dtype("V1")):
-        raise ArgumentTypeError(
-            f"a buffer of {shape.cut_text()} holds {dtype} or raw bytes (uint8), got dtype {array.dtype}"
-        )
-    if array.ndim != 1:
-        raise FastIndexError(
-            f"a buffer has one dimension, got {array.ndim}; give its bytes in the order of memory, "
-            f"or pack the array for {shape.cut_text()}"
-        )
-    if array.nbytes != shape.nbytes:
-        raise FastIndexError(
-            f"a buffer of {shape.cut_text()} takes {shape.nbytes} bytes ({shape.slot_count} slots), got {array.nbytes}"
-        )
+    check_buffer(described(array), shape, "a buffer")
     return np.ascontiguousarray(array).view(np.uint8)
 
 
@@ -123,14 +114,8 @@ def as_logical_array(array: Any, shape: Shape) -> NDArray[Any]:
             hint = f"; numpy.load has lost its type: pass array.view(ml_dtypes.{dtype})" if lost else ""
             raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {values.dtype}{hint}")
         values = values.astype(dtype)
-    _check_dimensions(values, shape, "the array")
+    check_dimensions(values, shape, "the array")
     return values
-
-
-def _check_dimensions(array: NDArray[Any], shape: Shape, name: str) -> None:
-    if array.shape != shape.dimensions:
-        wanted = ", ".join(map(str, shape.dimensions))
-        raise FastIndexError(f"{shape.cut_text()} has the dimensions ({wanted}), {name} has {array.shape}")
 
 
 def check_output_buffer(out: Any, shape: Shape) -> NDArray[Any]:
@@ -145,10 +130,10 @@ def check_output_buffer(out: Any, shape: Shape) -> NDArray[Any]:
     """
     if not isinstance(out, np.ndarray):
         raise ArgumentTypeError(f"out must be a NumPy array, got {type(out).__name__}")
-    as_buffer_bytes(out, shape)
-    _check_writable(out)
-    if not out.flags.c_contiguous:
-        raise FastIndexError("out must be contiguous: a buffer has no gaps between its slots")
+    found = described(out)
+    check_buffer(found, shape, "out")
+    check_target(found)
+    require_contiguous(found, "out")
     return out
 
 
@@ -162,31 +147,12 @@ def check_output_array(out: Any, shape: Shape) -> NDArray[Any]:
     FastIndexError
         Other dimensions, read-only, or elements that share memory.
     """
-    dtype = shape.element_type.numpy_dtype
-    if not isinstance(out, np.ndarray) or out.dtype != dtype:
-        got = f"dtype {out.dtype}" if isinstance(out, np.ndarray) else type(out).__name__
-        raise ArgumentTypeError(f"out for {shape.cut_text()} must be an array of dtype {dtype}, got {got}")
-    _check_dimensions(out, shape, "out")
-    _check_writable(out)
-    if strides_overlap(out.shape, out.itemsize, out.strides):
-        raise FastIndexError(f"the elements of out overlap: its strides are {out.strides} bytes")
+    if not isinstance(out, np.ndarray):
+        raise ArgumentTypeError(f"out must be a NumPy array, got {type(out).__name__}")
+    found = described(out)
+    check_elements(found, shape, "out")
+    check_target(found)
     return out
-
-
-def _check_writable(out: NDArray[Any]) -> None:
-    if not out.flags.writeable:
-        raise FastIndexError("out is read-only; give a writable array")
-
-
-def strides_overlap(dimensions: Sequence[int], itemsize: int, strides: Sequence[int]) -> bool:
-    """Whether elements may share bytes: some dimension's step is shorter than what the smaller steps cover."""
-    extent = itemsize
-    steps = zip(strides, dimensions, strict=True)
-    for stride, size in sorted((abs(stride), size) for stride, size in steps if size > 1):
-        if stride < extent:
-            return True
-        extent = stride * (size - 1) + extent
-    return False
 
 
 def check_disjoint(out: NDArray[Any], source: NDArray[Any]) -> None:
@@ -196,8 +162,7 @@ def check_disjoint(out: NDArray[Any], source: NDArray[Any]) -> None:
     ------
     FastIndexError
     """
-    if np.may_share_memory(out, source):
-        raise FastIndexError("out overlaps the input; give it memory of its own")
+    check_apart(described(out), (described(source),))
 
 
 def require_movable_pair(source: Shape, destination: Shape) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.arguments.arrays import broadcast_shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
 from fastindex.interop.host_arrays import host_array
 from fastindex.shapes.shape import Shape
@@ -109,21 +110,14 @@ def as_modes(mode: str | Sequence[str], rank: int) -> tuple[str, ...]:
 
 
 def common_shape(arrays: Iterable[Integers]) -> tuple[int, ...]:
-    """Give the shape to which `arrays` broadcast.
+    """Return the shape to which `arrays` broadcast.
 
     Raises
     ------
     FastIndexError
         They do not broadcast together.
     """
-    shapes = [(len(a),) if type(a) is range else a.shape for a in arrays]
-    if not shapes or shapes.count(shapes[0]) == len(shapes):
-        return shapes[0] if shapes else ()
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        listed = ", ".join(map(str, shapes))
-        raise FastIndexError(f"the coordinates do not broadcast together: their shapes are {listed}") from None
+    return broadcast_shape([(len(a),) if type(a) is range else a.shape for a in arrays])
 
 
 def as_output(out: Any, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:

@@ -17,7 +17,8 @@ from fastindex.arguments.index_arguments import (
     as_outputs,
     common_shape,
 )
-from fastindex.cpu.index_programs import Offender, OffenderFoundError, check_overlap, new_outputs, run
+from fastindex.arguments.offenders import Offender, OffenderFoundError
+from fastindex.cpu.index_programs import check_overlap, new_outputs, run
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, LayoutError, OutOfBoundsError
 from fastindex.lowering.index_program import (

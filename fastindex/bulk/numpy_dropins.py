@@ -126,7 +126,8 @@ def _run_ravel(
     coordinates: list[NDArray[Any]], sizes: tuple[int, ...], modes: tuple[str, ...], order: str
 ) -> NDArray[np.int64] | None:
     """Give the result, or None where NumPy is to say what is wrong."""
-    from fastindex.cpu.index_programs import OffenderFoundError, new_outputs, run
+    from fastindex.arguments.offenders import OffenderFoundError
+    from fastindex.cpu.index_programs import new_outputs, run
 
     turned = _all_turned(coordinates)
     if turned:
@@ -148,7 +149,8 @@ def _all_turned(arrays: list[NDArray[Any]]) -> bool:
 
 
 def _run_unravel(indices: NDArray[Any], sizes: tuple[int, ...], order: str) -> tuple[NDArray[np.int64], ...] | None:
-    from fastindex.cpu.index_programs import OffenderFoundError, new_outputs, run
+    from fastindex.arguments.offenders import OffenderFoundError
+    from fastindex.cpu.index_programs import new_outputs, run
 
     turned = _all_turned([indices])
     slots = indices.T if turned else indices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -9,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
+from fastindex.arguments.arrays import buffer_dtype, described, element_strides
 from fastindex.arguments.buffers import (
     as_buffer_bytes,
     as_logical_array,
-    buffer_dtype,
     check_disjoint,
     check_movable,
     check_output_array,
@@ -91,7 +92,7 @@ def pack(
     check_movable(shape)
     check_threads(threads)
     if on_gpu(array, stream):
-        from fastindex.cuda import movements as cuda_relayouts
+        from fastindex.cuda import relayouts as cuda_relayouts
 
         return cuda_relayouts.pack(array, shape, fill, out, stream)
     values = as_logical_array(array, shape)
@@ -144,14 +145,14 @@ def unpack(buffer: Any, shape: Shape | str, *, out: Any = None, threads: int | N
     check_movable(shape)
     check_threads(threads)
     if on_gpu(buffer, stream):
-        from fastindex.cuda import movements as cuda_relayouts
+        from fastindex.cuda import relayouts as cuda_relayouts
 
         return cuda_relayouts.unpack(buffer, shape, out, stream)
     slots = as_buffer_bytes(buffer, shape)
     result = new_array(shape) if out is None else check_output_array(out, shape)
     if out is not None:
         check_disjoint(result, slots)
-    pattern, side = bytes(shape.element_type.nbytes), _element_strides(result)
+    pattern, side = bytes(shape.element_type.nbytes), element_strides(described(result))
     moved = None if side is None else movement(shape, side, _TUNING)
     if moved is not None:
         moved.run(address_of(slots), address_of(result), pattern, threads)
@@ -322,6 +323,12 @@ class RelayoutPlan:
         source, destination = ((buffer_dtype(shape), _buffer_length(shape)) for shape in shapes)
         return OneCall(self._movement.alone, source, destination, self._movement.padding(self._pattern))
 
+    @cached_property
+    def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:
+        from fastindex.cuda.relayouts import DevicePlan
+
+        return DevicePlan(self.source, self.destination)
+
     def apply(
         self, buffer: Any, pattern: bytes | None, out: Any = None, threads: int | None = None, stream: Any = None
     ) -> Any:
@@ -329,9 +336,7 @@ class RelayoutPlan:
         check_threads(threads)
         pattern = self._pattern if pattern is None else pattern
         if on_gpu(buffer, stream):
-            from fastindex.cuda import movements as cuda_relayouts
-
-            return cuda_relayouts.relayout(buffer, self.source, self.destination, pattern, out, stream)
+            return self._on_gpu(buffer, pattern, out, stream)
         slots = as_buffer_bytes(buffer, self.source)
         result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
         if out is not None:
@@ -360,19 +365,10 @@ def _plain(shape: Shape) -> Shape:
     return Shape(shape.element_type, shape.dimensions)
 
 
-def _element_strides(array: NDArray[Any]) -> Strides | None:
-    """Give the strides in elements, 0 where they do not matter; None where they are no whole elements."""
-    itemsize = array.itemsize
-    if any(stride % itemsize for stride, size in zip(array.strides, array.shape, strict=True) if size > 1):
-        return None
-    strides = [stride // itemsize if size > 1 else 0 for stride, size in zip(array.strides, array.shape, strict=True)]
-    return Strides(array.shape, tuple(strides))
-
-
 def _strides_of(values: NDArray[Any]) -> tuple[Strides, NDArray[Any]]:
-    side = _element_strides(values)
+    side = element_strides(described(values))
     if side is None:
         values = np.ascontiguousarray(values)
-        side = _element_strides(values)
+        side = element_strides(described(values))
         assert side is not None
     return side, values

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
-from fastindex.arguments.buffers import strides_overlap
+from fastindex.arguments.arrays import strides_overlap
 from fastindex.cpu.threads import thread_count
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import UnsupportedError

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
+from fastindex.arguments.arrays import broadcast_strides, merged_axes
 from fastindex.arguments.index_arguments import Integers
+from fastindex.arguments.offenders import Offender, OffenderFoundError, judged, position_of
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.errors import FastIndexError
 from fastindex.kernels.cpu.index_blocks import CLIP, COUNTED, RAISE, SWAPPED, WRAP
@@ -32,33 +33,6 @@ _LARGEST_CHUNK = 1 << 18
 _CODES = {np.dtype(name): code for code, name in enumerate(STORED)}
 _CODES.update({dtype.newbyteorder(): SWAPPED + code for dtype, code in _CODES.items() if dtype.itemsize > 1})
 _TREATMENTS = {"raise": RAISE, "wrap": WRAP, "clip": CLIP}
-
-
-@dataclass(frozen=True, slots=True)
-class Offender:
-    """The first element that could not be converted.
-
-    Attributes
-    ----------
-    position : tuple of int
-        Where in the common shape of the inputs.
-    number : int or None
-        The input that is out of bounds, or None where a padding check failed.
-    values : tuple of int
-        All inputs there.
-    """
-
-    position: tuple[int, ...]
-    number: int | None
-    values: tuple[int, ...]
-
-
-class OffenderFoundError(Exception):
-    """An element could not be converted; `offender` says which."""
-
-    def __init__(self, offender: Offender) -> None:
-        super().__init__(offender)
-        self.offender = offender
 
 
 class _ChunkStoppedError(Exception):
@@ -102,7 +76,8 @@ def run(
         return
     if 0 in program.input_bounds:
         # Nothing is in bounds, and there is nothing to wrap or to clip to.
-        raise OffenderFoundError(_offender_at(inputs, shape, 0, program.input_bounds.index(0)))
+        position, values = _values_at(inputs, shape, 0)
+        raise OffenderFoundError(Offender(position, program.input_bounds.index(0), values))
     if any(check.bound == 0 for check in program.checks):
         _run_on_padding_alone(program, inputs, outputs, shape, mark)
         return
@@ -194,30 +169,16 @@ def _arrays_table(
 def _axes(arrays: Sequence[Integers], shape: tuple[int, ...]) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
     """Give the fewest axes over which all arrays run, and each array's strides along them, in bytes."""
     strides = [_broadcast_strides(array, shape) for array in arrays]
-    axes = [axis for axis, size in enumerate(shape) if size != 1]
-    merged_sizes: list[int] = []
-    merged_strides: list[list[int]] = [[] for _ in arrays]
-    for axis in axes:
-        size = shape[axis]
-        if merged_sizes and all(m[-1] == s[axis] * size for m, s in zip(merged_strides, strides, strict=True)):
-            merged_sizes[-1] *= size
-            for m, s in zip(merged_strides, strides, strict=True):
-                m[-1] = s[axis]
-        else:
-            merged_sizes.append(size)
-            for m, s in zip(merged_strides, strides, strict=True):
-                m.append(s[axis])
+    merged_sizes, merged_strides = merged_axes(shape, strides)
     if not merged_sizes:
         return (1,), [(8,) for _ in arrays]
     return merged_sizes, merged_strides
 
 
 def _broadcast_strides(array: Integers, shape: tuple[int, ...]) -> tuple[int, ...]:
-    own_shape: tuple[int, ...] = (len(array),) if isinstance(array, range) else array.shape
-    own_strides: tuple[int, ...] = (array.step,) if isinstance(array, range) else array.strides
-    missing = len(shape) - len(own_shape)
-    kept = (0 if size == 1 else stride for size, stride in zip(own_shape, own_strides, strict=True))
-    return (*(0,) * missing, *kept)
+    if isinstance(array, range):
+        return broadcast_strides((len(array),), (array.step,), shape)
+    return broadcast_strides(array.shape, array.strides, shape)
 
 
 def check_overlap(inputs: Sequence[Integers], outputs: Sequence[NDArray[np.int64]]) -> None:
@@ -268,24 +229,21 @@ def _first_offender(
     last: int,
 ) -> Offender:
     for flat in range(first, last):
-        offender = _offender_at(inputs, shape, flat, None)
-        brought_in = []
-        for i, (value, bound) in enumerate(zip(offender.values, program.input_bounds, strict=True)):
-            mode = modes[i] if modes else "raise"
-            if mode == "raise" and not 0 <= value < bound:
-                return Offender(offender.position, i, offender.values)
-            brought_in.append(value % bound if mode == "wrap" else min(max(value, 0), bound - 1))
-        if not program.evaluate(brought_in)[1]:
+        position, values = _values_at(inputs, shape, flat)
+        offender = judged(program, position, values, modes)
+        if offender is not None:
             return offender
     raise FastIndexError("an input changed while it was being converted; another thread writes to it")
 
 
-def _offender_at(inputs: Sequence[Integers], shape: tuple[int, ...], flat: int, number: int | None) -> Offender:
-    position = tuple(int(i) for i in np.unravel_index(flat, shape)) if shape else ()
+def _values_at(
+    inputs: Sequence[Integers], shape: tuple[int, ...], flat: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    position = position_of(flat, shape)
     values = []
     for array in inputs:
         if isinstance(array, range):
             values.append(array[position[-1] if len(array) > 1 else 0])
         else:
             values.append(int(np.broadcast_to(array, shape)[position]))
-    return Offender(position, number, tuple(values))
+    return position, tuple(values)

@@ -1,4 +1,4 @@
-"""Runs an index program on the GPU, as `execution` does on the CPU; finds the first bad element there."""
+"""Runs an index program on the GPU, as `fastindex.cpu.index_programs` does on the CPU; finds the first bad element."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fastindex.cpu.index_programs import Offender, OffenderFoundError
+from fastindex.arguments.arrays import broadcast_strides, merged_axes
+from fastindex.arguments.offenders import Offender, OffenderFoundError, judged, position_of
 from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.queues import Flags, Queue, Tables, watched
 from fastindex.errors import FastIndexError
 from fastindex.kernels.cuda import device as cuda
+from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.index_kernel import COUNTED, NOWHERE, InputForm, KernelForm, blocks, index_kernel
 from fastindex.lowering.division import Division, division
 from fastindex.lowering.index_form import Form, IndexProgram, wrapped_int64
 
 _flags = Flags(NOWHERE)
+
+_MOST_LAUNCHES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ def run(
     modes: Sequence[str] = (),
     mark: bool = False,
 ) -> None:
-    """Run `program` on every element of `inputs`, and write `outputs`; as `execution.run`.
+    """Run `program` on every element of `inputs`, and write `outputs`, as on the CPU.
 
     It waits for the GPU only where an element can fail: where a mode is "raise", or a check does not mark.
 
@@ -55,34 +60,68 @@ def run(
     if count == 0:
         return
     if 0 in program.input_bounds:
-        raise OffenderFoundError(_offender(inputs, shape, 0, program.input_bounds.index(0), queue))
-    modes = modes or ("raise",) * len(inputs)
+        position, values = _values_at(inputs, shape, 0, queue)
+        raise OffenderFoundError(Offender(position, program.input_bounds.index(0), values))
     operands = (*inputs, *outputs)
-    strided = not all(isinstance(o, DeviceArray) and o.shape == shape and o.is_contiguous for o in operands)
-    form = KernelForm(
-        tuple(_input_form(given, mode) for given, mode in zip(inputs, modes, strict=True)),
-        *forms_of(program),
-        mark=mark,
-        strided=strided,
-    )
-    numbers = _numbers(program)
-    axes = _axes(operands, shape) if strided else ()
-    key = (form, axes)
-    table = program.derived(_tables).place(key, np.array([*numbers, *axes], np.int64), queue)
+    axes: tuple[int, ...] = ()
+    if not all(isinstance(o, DeviceArray) and o.shape == shape and o.is_contiguous for o in operands):
+        axes = _axes(operands, shape)
+    kinds = tuple(o.dtype if isinstance(o, DeviceArray) else None for o in inputs)
+    launch = program.derived(_Launches).of(kinds, tuple(modes), mark, axes)
+    table = launch.tables.place(axes, launch.numbers, queue)
     arrays = [o for o in operands if isinstance(o, DeviceArray)]
     addresses = [o.address if isinstance(o, DeviceArray) else o.start for o in operands]
-    kernel = index_kernel(form)
-    if not ("raise" in modes or (program.checks and not mark)):
+    if not launch.can_fail:
         with watched((table.address, table.nbytes), *arrays):
-            queue.launch(kernel, blocks(count), table.address, count, 0, *addresses)
+            queue.launch(launch.kernel, blocks(count), table.address, count, 0, *addresses)
         return
     flag = _flags.take(queue)
     place = cuda.address_of(flag)
     with watched((table.address, table.nbytes), (place, 8), *arrays):
-        queue.launch(kernel, blocks(count), table.address, count, place, *addresses)
+        queue.launch(launch.kernel, blocks(count), table.address, count, place, *addresses)
     first = _flags.read(flag, queue)
-    if first != NOWHERE:
-        raise OffenderFoundError(_first_offender(program, inputs, shape, modes, first, queue))
+    if first == NOWHERE:
+        return
+    offender = judged(program, *_values_at(inputs, shape, first, queue), modes)
+    if offender is None:
+        raise FastIndexError("an input changed while it was being converted; do not write to it before the call ends")
+    raise OffenderFoundError(offender)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A program for inputs of certain types: its kernel, and the numbers that the kernel reads."""
+
+    kernel: Kernel
+    numbers: NDArray[np.int64]
+    can_fail: bool
+    tables: Tables
+
+
+class _Launches:
+    """The launches of a program so far, by the types of its inputs."""
+
+    def __init__(self, program: IndexProgram) -> None:
+        self._program = program
+        self._forms = forms_of(program)
+        self._numbers = _numbers(program)
+        self._made: dict[Any, _Launch] = {}
+
+    def of(
+        self, kinds: tuple[np.dtype[Any] | None, ...], modes: tuple[str, ...], mark: bool, axes: tuple[int, ...]
+    ) -> _Launch:
+        key = kinds, modes, mark, axes
+        found = self._made.get(key)
+        if found is None:
+            given = modes or ("raise",) * len(kinds)
+            inputs = tuple(_input_form(kind, mode) for kind, mode in zip(kinds, given, strict=True))
+            form = KernelForm(inputs, *self._forms, mark=mark, strided=bool(axes))
+            numbers = np.array([*self._numbers, *axes], np.int64)
+            can_fail = "raise" in given or (bool(self._program.checks) and not mark)
+            if len(self._made) >= _MOST_LAUNCHES:
+                self._made.pop(next(iter(self._made)), None)
+            found = self._made[key] = _Launch(index_kernel(form), numbers, can_fail, Tables())
+        return found
 
 
 def gather(
@@ -102,7 +141,7 @@ def gather(
 
 
 def unit_of(pattern: bytes, size: int) -> tuple[int, int]:
-    """Give a pattern, repeated to `size` bytes, as the low and the high 8 bytes of a unit."""
+    """Return a pattern, repeated to `size` bytes, as the low and the high 8 bytes of a unit."""
     unit = (pattern * -(-size // len(pattern)))[:size]
     return int.from_bytes(unit[:8], "little"), int.from_bytes(unit[8:], "little")
 
@@ -111,10 +150,8 @@ def _tables(program: IndexProgram) -> Tables:
     return Tables()
 
 
-def _input_form(given: Operand, mode: str) -> InputForm:
-    if isinstance(given, Counted):
-        return InputForm(COUNTED, True, mode)
-    return InputForm(8 * given.dtype.itemsize, given.dtype.kind == "i", mode)
+def _input_form(kind: np.dtype[Any] | None, mode: str) -> InputForm:
+    return InputForm(COUNTED, True, mode) if kind is None else InputForm(8 * kind.itemsize, kind.kind == "i", mode)
 
 
 def _variables(form: Form) -> tuple[int, ...]:
@@ -135,7 +172,7 @@ def forms_of(program: IndexProgram) -> tuple[Any, Any, Any]:
 
 
 def _numbers(program: IndexProgram) -> list[int]:
-    """Give the numbers of a program in the order that the kernel reads them."""
+    """Return the numbers of a program in the order that the kernel reads them."""
 
     def coefficients(form: Form) -> list[int]:
         return [coefficient for _, coefficient in form]
@@ -151,55 +188,24 @@ def _numbers(program: IndexProgram) -> list[int]:
 
 
 def _axes(operands: Sequence[Operand], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the number of axes, and for each, the last first: size, how to divide by it, the strides of operands."""
-    strides = [_broadcast_strides(operand, shape) for operand in operands]
-    merged: list[tuple[int, list[int]]] = []
-    for axis in range(len(shape) - 1, -1, -1):
-        of_axis = [s[axis] for s in strides]
-        if shape[axis] == 1:
-            continue
-        if merged and of_axis == [merged[-1][0] * stride for stride in merged[-1][1]]:
-            merged[-1] = merged[-1][0] * shape[axis], merged[-1][1]
-        else:
-            merged.append((shape[axis], of_axis))
-    numbers = [len(merged)]
-    for size, of_axis in merged:
-        constants = division(size, 2**63 - 1)
-        numbers += [size, wrapped_int64(constants.magic), constants.shift, *of_axis]
+    """Return the number of axes, and for each, the last first: size, how to divide by it, the strides of operands."""
+    sizes, strides = merged_axes(shape, [_broadcast_strides(operand, shape) for operand in operands])
+    numbers = [len(sizes)]
+    for axis in reversed(range(len(sizes))):
+        constants = division(sizes[axis], 2**63 - 1)
+        numbers += [sizes[axis], wrapped_int64(constants.magic), constants.shift, *(s[axis] for s in strides)]
     return tuple(numbers)
 
 
 def _broadcast_strides(operand: Operand, shape: tuple[int, ...]) -> tuple[int, ...]:
-    missing = len(shape) - len(operand.shape)
-    if isinstance(operand, Counted):
-        own: tuple[int, ...] = (operand.step,) * len(operand.shape)
-    else:
-        own = operand.strides
-    kept = (0 if size == 1 else stride for size, stride in zip(operand.shape, own, strict=True))
-    return (*(0,) * missing, *kept)
+    own = (operand.step,) * len(operand.shape) if isinstance(operand, Counted) else operand.strides
+    return broadcast_strides(operand.shape, own, shape)
 
 
-def _first_offender(
-    program: IndexProgram,
-    inputs: Sequence[Operand],
-    shape: tuple[int, ...],
-    modes: Sequence[str],
-    flat: int,
-    queue: Queue,
-) -> Offender:
-    offender = _offender(inputs, shape, flat, None, queue)
-    for i, (value, bound) in enumerate(zip(offender.values, program.input_bounds, strict=True)):
-        if modes[i] == "raise" and not 0 <= value < bound:
-            return Offender(offender.position, i, offender.values)
-    if not program.checks:
-        raise FastIndexError("an input changed while it was converted; do not write to it before the call is done")
-    return offender
-
-
-def _offender(
-    inputs: Sequence[Operand], shape: tuple[int, ...], flat: int, number: int | None, queue: Queue
-) -> Offender:
-    position = tuple(int(i) for i in np.unravel_index(flat, shape)) if shape else ()
+def _values_at(
+    inputs: Sequence[Operand], shape: tuple[int, ...], flat: int, queue: Queue
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    position = position_of(flat, shape)
     values = []
     for given in inputs:
         offset = sum(p * stride for p, stride in zip(position, _broadcast_strides(given, shape), strict=True))
@@ -208,4 +214,4 @@ def _offender(
         else:
             raw = cuda.downloaded(given.address + offset, given.dtype.itemsize, queue.handle)
             values.append(int(raw.view(given.dtype)[0]))
-    return Offender(position, number, tuple(values))
+    return position, tuple(values)

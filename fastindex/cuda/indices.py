@@ -7,16 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from fastindex.arguments.arrays import broadcast_shape, check_apart, check_target
 from fastindex.arguments.index_arguments import as_modes
-from fastindex.cpu.index_programs import Offender, OffenderFoundError
-from fastindex.cuda.arrays import (
-    DeviceArray,
-    as_device_array,
-    is_cuda_array,
-    new_device_array,
-    require_writable,
-)
+from fastindex.arguments.offenders import Offender, OffenderFoundError
+from fastindex.cuda.arrays import DeviceArray, as_device_array, is_cuda_array
 from fastindex.cuda.index_programs import Counted, Operand, run
+from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.queues import queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
 from fastindex.lowering.index_form import IndexProgram
@@ -27,7 +23,7 @@ ErrorOf = Callable[[Offender, Shape], OutOfBoundsError]
 
 
 def coordinates_on_gpu(multi_index: Any, shape: Shape) -> list[Operand]:
-    """Give one operand per dimension of `shape`, from CUDA arrays, integers and ranges.
+    """Return one operand per dimension of `shape`, from CUDA arrays, integers and ranges.
 
     Raises
     ------
@@ -38,6 +34,7 @@ def coordinates_on_gpu(multi_index: Any, shape: Shape) -> list[Operand]:
     """
     if is_cuda_array(multi_index):
         whole = as_device_array(multi_index, "multi_index")
+        _check_integers(whole, "multi_index")
         found: list[Operand] = [whole[i] for i in range(whole.shape[0])] if whole.shape else []
     else:
         found = [operand(value, f"multi_index[{i}]") for i, value in enumerate(multi_index)]
@@ -45,8 +42,6 @@ def coordinates_on_gpu(multi_index: Any, shape: Shape) -> list[Operand]:
         raise FastIndexError(
             f"multi_index must hold one coordinate array per dimension, {shape.rank} for {shape}, got {len(found)}"
         )
-    for i, value in enumerate(found):
-        _check_integers(value, f"multi_index[{i}]")
     return found
 
 
@@ -75,9 +70,7 @@ def operand(value: Any, name: str) -> Operand:
     return found
 
 
-def _check_integers(value: Operand, name: str) -> None:
-    if isinstance(value, Counted):
-        return
+def _check_integers(value: DeviceArray, name: str) -> None:
     if value.dtype.kind not in "iu" or not value.dtype.isnative:
         raise ArgumentTypeError(f"{name} must hold integers, got dtype {value.dtype}")
     if any(number % value.dtype.itemsize for number in (value.address, *value.strides)):
@@ -106,13 +99,14 @@ def convert(
     """
     arrays = tuple(value for value in inputs if isinstance(value, DeviceArray))
     modes = () if mode == "raise" else as_modes(mode, len(inputs))
-    size = _common_shape(inputs)
+    size = broadcast_shape([value.shape for value in inputs])
     given = None if out is None else [_output(one, size, i, len(out)) for i, one in enumerate(out)]
     if given is not None:
         if len(given) != len(program.outputs):
             raise FastIndexError(f"out must hold {len(program.outputs)} arrays, got {len(given)}")
         for i, one in enumerate(given):
-            require_writable(one, (*arrays, *given[:i]))
+            check_target(one, "out" if len(given) == 1 else f"out[{i}]")
+            check_apart(one, (*arrays, *given[:i]))
     with queue_for(stream, (*arrays, *(given or ()))) as queue:
         if given is None:
             made = [new_device_array(arrays[0], size, np.int64, queue.handle) for _ in program.outputs]
@@ -124,15 +118,6 @@ def convert(
         except OffenderFoundError as found:
             raise error_of(found.offender, shape) from None
     return results
-
-
-def _common_shape(inputs: Sequence[Operand]) -> tuple[int, ...]:
-    shapes = [value.shape for value in inputs]
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        listed = ", ".join(map(str, shapes))
-        raise FastIndexError(f"the coordinates do not broadcast together: their shapes are {listed}") from None
 
 
 def _output(out: Any, shape: tuple[int, ...], number: int, count: int) -> DeviceArray:

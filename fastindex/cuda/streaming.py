@@ -20,8 +20,9 @@ from fastindex.arguments.buffers import (
 from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu.compiled_passes import CompiledPasses
 from fastindex.cuda.arrays import DeviceArray, as_device_array
-from fastindex.cuda.movements import Movement, move_slots
+from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue
+from fastindex.cuda.relayouts import DevicePlan
 from fastindex.errors import DeviceMemoryError, FastIndexError
 from fastindex.kernels.cuda import device as cuda
 from fastindex.lowering.cuda_chunks import Chunk, chunks
@@ -69,7 +70,7 @@ def relayout_in_chunks(
 
 
 def _loops_in_bytes(source: Shape, destination: Shape, pattern: bytes) -> tuple[RelayoutLoops, int, bytes] | None:
-    """Give loops over units of whole bytes, the bytes of a unit and of padding; None where there are none."""
+    """Return loops over units of whole bytes, the bytes of a unit and of padding; None where there are none."""
     move = slot_move(source, destination)
     if move.unit == "value" or move.loops is None:
         return None
@@ -92,7 +93,7 @@ def _relayout_whole(
     if len(slots):
         there.copy_to_device(slots)
     described = as_device_array(there, "the buffer"), as_device_array(back, "the result")
-    move_slots(*described, source, destination, pattern, Queue(cuda.current_device(), 0))
+    DevicePlan(source, destination).move(*described, pattern, Queue(cuda.current_device(), 0))
     target[:] = cuda.downloaded(described[1].address, len(target))
 
 

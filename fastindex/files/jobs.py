@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex import cuda
-from fastindex.arguments.buffers import buffer_dtype, check_movable
+from fastindex.arguments.arrays import buffer_dtype
+from fastindex.arguments.buffers import check_movable
 from fastindex.bulk.indices import linear_index, multi_index
 from fastindex.cpu.blockwise import Surroundings, relayout_in_blocks, written_bytes
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.arguments.buffers import buffer_dtype
+from fastindex.arguments.arrays import buffer_dtype
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.layout import Layout

@@ -15,21 +15,10 @@ import pytest
 
 import fastindex as fi
 import fastindex.cuda
-from fastindex.cuda import arrays as cuda_arrays
-from fastindex.cuda.arrays import (
-    DeviceArray,
-    as_device_array,
-    contiguous_strides,
-    dlpack_dtype,
-    dlpack_tensor,
-    is_cuda_array,
-    kept_by_library,
-    new_device_array,
-    on_gpu,
-    require_one_device,
-    require_writable,
-    stream_handle,
-)
+from fastindex.arguments.arrays import check_apart, check_target
+from fastindex.cuda import dlpack, libraries
+from fastindex.cuda.arrays import DeviceArray, as_device_array, is_cuda_array, on_gpu
+from fastindex.cuda.libraries import kept_by_library, new_device_array, require_one_device, stream_handle
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -105,8 +94,8 @@ def test_dlpack(dtype: str) -> None:
     """The tensor in a capsule is read as NumPy wrote it."""
     array = np.zeros((3, 4, 5), dtype)[::2, :, 1:]
     capsule = array.__dlpack__()
-    tensor = dlpack_tensor(capsule)
-    assert dlpack_dtype(tensor.code, tensor.bits) == array.dtype
+    tensor = dlpack.tensor_of(capsule)
+    assert dlpack.dtype_of(tensor.code, tensor.bits) == array.dtype
     assert (tensor.ndim, tensor.lanes, tensor.device_type) == (3, 1, 1)
     assert [tensor.shape[i] for i in range(3)] == [2, 4, 4]
     assert [tensor.strides[i] * array.itemsize for i in range(3)] == list(array.strides)
@@ -114,10 +103,10 @@ def test_dlpack(dtype: str) -> None:
 
 
 def test_dlpack_of_types_that_numpy_lacks() -> None:
-    assert dlpack_dtype(4, 16) == ml_dtypes.bfloat16
-    assert dlpack_dtype(10, 8) == ml_dtypes.float8_e4m3fn
-    assert dlpack_dtype(12, 8) == ml_dtypes.float8_e5m2
-    assert dlpack_dtype(3, 64) is None
+    assert dlpack.dtype_of(4, 16) == ml_dtypes.bfloat16
+    assert dlpack.dtype_of(10, 8) == ml_dtypes.float8_e4m3fn
+    assert dlpack.dtype_of(12, 8) == ml_dtypes.float8_e5m2
+    assert dlpack.dtype_of(3, 64) is None
 
 
 # Descriptions
@@ -127,7 +116,7 @@ def described(
     address: int = 4096, shape: tuple[int, ...] = (4,), strides: tuple[int, ...] = (8,), device: int = 0, **rest: Any
 ) -> DeviceArray:
     values = {"stream": 0, "library": "numba", "read_only": False, "owner": None, **rest}
-    return DeviceArray(address, shape, strides, np.dtype(np.int64), device, **values)
+    return DeviceArray(address, shape, strides, np.dtype(np.int64), device=device, **values)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +139,6 @@ def test_extent(shape: tuple[int, ...], strides: tuple[int, ...], contiguous: bo
     assert array.extent == (4096 + extent[0], 4096 + extent[1])
 
 
-def test_contiguous_strides() -> None:
-    assert contiguous_strides((2, 3, 4), 8) == np.zeros((2, 3, 4)).strides
-    assert contiguous_strides((), 8) == ()
-
-
 def test_entries_along_the_first_dimension() -> None:
     entry = described(4096, (2, 3), (24, 8))[1]
     assert (entry.address, entry.shape, entry.strides) == (4120, (3,), (8,))
@@ -162,11 +146,11 @@ def test_entries_along_the_first_dimension() -> None:
 
 def test_outputs() -> None:
     out = described(4096)
-    require_writable(out, (described(4096 + 32),))
+    check_apart(out, (described(4096 + 32),))
     with pytest.raises(fi.FastIndexError, match="out overlaps the input"):
-        require_writable(out, (described(4096 + 24),))
+        check_apart(out, (described(4096 + 24),))
     with pytest.raises(fi.FastIndexError, match="out is read-only"):
-        require_writable(described(read_only=True), ())
+        check_target(described(read_only=True))
 
 
 def test_one_device() -> None:
@@ -346,7 +330,7 @@ def test_cupy_arrays_are_made_on_the_stream_of_the_call(
         ),
     )
     monkeypatch.setitem(sys.modules, "cupy", module)
-    assert cuda_arrays._new_cupy(0, (4,), np.dtype(np.float32), handle) == handle
+    assert libraries._new_cupy(0, (4,), np.dtype(np.float32), handle) == handle
 
 
 # Without a GPU
@@ -371,7 +355,7 @@ def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(shape: Any, dtype: Any, stream: int) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(cuda_arrays, "_new_numba", full)
+    monkeypatch.setattr(libraries, "_new_numba", full)
     with pytest.raises(fi.DeviceMemoryError, match="the GPU has no room for 80 bytes more"):
         new_device_array(described(), (10,), np.int64, 0)
 

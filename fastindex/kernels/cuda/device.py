@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -279,14 +279,11 @@ def compute_capability(device: int) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-@contextmanager
-def on_device(number: int) -> Iterator[None]:
-    """Make a device the current one."""
+def on_device(number: int) -> AbstractContextManager[Any]:
+    """Make a device the current one for a ``with`` block."""
     if SIMULATED or number == _driver_device():
-        yield
-    else:
-        with cuda.gpus[number]:
-            yield
+        return nullcontext()
+    return cuda.gpus[number]  # type: ignore[no-any-return]
 
 
 def _driver_device() -> int:

@@ -23,7 +23,8 @@ from numba.core import event
 
 import fastindex as fi
 import fastindex.cuda
-from fastindex.cuda import index_programs, movements
+from fastindex.bulk import relayouts as bulk_relayouts
+from fastindex.cuda import index_programs, relayouts
 from fastindex.cuda.arrays import as_device_array
 from fastindex.cuda.queues import Queue, Tables
 from fastindex.kernels.cuda import device
@@ -194,7 +195,8 @@ def table_bytes_freed(stream: Any, sizes: str) -> int:
     buffer, out, calls = given(), given(), Calls()
     fi.plan_relayout(f"f32[{sizes}]{{1,0}}", f"f32[{sizes}]{{0,1}}")(buffer, out=out, stream=stream)
     (table,) = [line.split()[1] for line in calls.all("alloc")]
-    movements._movement.cache_clear()
+    relayouts._transfer.cache_clear()
+    bulk_relayouts._plan.cache_clear()
     gc.collect()
     cuda.current_context().memory_manager.deallocations.clear()
     return len(calls.all(f"free {table}"))

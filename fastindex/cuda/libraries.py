@@ -1,0 +1,157 @@
+"""What is done in the way of an array's own library: new arrays, streams, memory that has to stay."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastindex.cuda.arrays import BY_DLPACK, DeviceArray, as_device_array, library_of
+from fastindex.errors import ArgumentTypeError, DeviceMemoryError, FastIndexError
+
+
+def new_device_array(like: DeviceArray, shape: tuple[int, ...], dtype: Any, stream: int) -> tuple[Any, DeviceArray]:
+    """Return an uninitialised array of the library of `like`, on its device, and what describes it.
+
+    Libraries that lack the dtype get unsigned integers of its width. Libraries that cannot be asked for an array get
+    Numba's.
+
+    Raises
+    ------
+    DeviceMemoryError
+        It does not fit.
+    """
+    dtype = np.dtype(dtype)
+    try:
+        if like.library == "torch":
+            array = _new_torch(like.device, shape, dtype, stream)
+        elif like.library == "cupy":
+            array = _new_cupy(like.device, shape, dtype, stream)
+        else:
+            array = _new_numba(shape, dtype, stream)
+    except Exception as error:
+        if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
+            size = math.prod(shape) * dtype.itemsize
+            raise DeviceMemoryError(
+                f"the GPU has no room for {size} bytes more; free arrays, or go through the host in pieces "
+                "with fastindex.cuda.relayout_through_device"
+            ) from error
+        raise
+    described = as_device_array(array, "the result")
+    return array, described
+
+
+def _new_numba(shape: tuple[int, ...], dtype: np.dtype[Any], stream: int) -> Any:
+    from fastindex.kernels.cuda import device as cuda
+
+    return cuda.new_array(shape, dtype, stream)
+
+
+def _new_cupy(device: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int) -> Any:
+    cupy = sys.modules["cupy"]
+    with cupy.cuda.Device(device):
+        current = cupy.cuda.get_current_stream()
+        with current if current.ptr == stream else _cupy_stream(cupy, stream):
+            try:
+                return cupy.empty(shape, dtype)
+            except (TypeError, ValueError):
+                return cupy.empty(shape, f"u{dtype.itemsize}")
+
+
+class _Stream:
+    """A stream by its handle, as libraries take it from each other."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+def _cupy_stream(cupy: Any, handle: int) -> Any:
+    if handle == 0:
+        return cupy.cuda.Stream.null
+    # CuPy 14 warns of ExternalStream; before, there is nothing else.
+    make = getattr(cupy.cuda.Stream, "from_external", None)
+    return cupy.cuda.ExternalStream(handle) if make is None else make(_Stream(handle))
+
+
+def _torch_stream(torch: Any, handle: int, device: int) -> Any:
+    # `ExternalStream(0)` would be a new stream of torch's pool, not the default stream (pytorch #182960).
+    return torch.cuda.get_stream_from_external(handle, device) if handle else torch.cuda.default_stream(device)
+
+
+def _new_torch(device: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int) -> Any:
+    torch = sys.modules["torch"]
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    found = getattr(torch, dtype.name, None)
+    if not isinstance(found, torch.dtype) or found.itemsize != dtype.itemsize or _is_shell(dtype):
+        found = bits[dtype.itemsize]
+    current = torch.cuda.current_stream(device)
+    on = current if current.cuda_stream == stream else _torch_stream(torch, stream, device)
+    with torch.cuda.device(device), torch.cuda.stream(on):
+        return torch.empty(shape, dtype=found, device=f"cuda:{device}")
+
+
+def _is_shell(dtype: np.dtype[Any]) -> bool:
+    """Whether torch has the name of a packed type but no values of it."""
+    return dtype.name in ("int1", "int2", "int4", "uint1", "uint2", "uint4")
+
+
+def kept_by_library(array: DeviceArray, handle: int) -> bool:
+    """Have the library of an array keep its memory until the work so far on a stream is done; whether it does.
+
+    Libraries reuse freed memory in the order of the stream that it was allocated on. JAX has streams of its own.
+    """
+    if array.library in BY_DLPACK:
+        return False
+    if array.stream == handle:
+        return True
+    if array.library == "torch":
+        array.owner.record_stream(_torch_stream(sys.modules["torch"], handle, array.device))
+        return True
+    return False
+
+
+def stream_handle(stream: Any, arrays: Sequence[DeviceArray]) -> int:
+    """Return the handle of the stream to use: `stream`, of any library, or the one the first array is ready on.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Not a stream.
+    """
+    if stream is None:
+        return arrays[0].stream if arrays else 0
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        found = stream.__cuda_stream__
+        return int((found() if callable(found) else found)[1])
+    for attribute in ("cuda_stream", "ptr"):
+        if isinstance(getattr(stream, attribute, None), int):
+            return int(getattr(stream, attribute))
+    if library_of(type(stream)) == "numba":
+        from fastindex.kernels.cuda import device as cuda
+
+        return cuda.stream_handle(stream)
+    raise ArgumentTypeError(f"stream must be a CUDA stream or its handle, got {type(stream).__name__}")
+
+
+def require_one_device(arrays: Sequence[DeviceArray]) -> int:
+    """Return the device all arrays are on.
+
+    Raises
+    ------
+    FastIndexError
+        They are on several.
+    """
+    first = arrays[0].device
+    for array in arrays:
+        if array.device != first:
+            devices = sorted({array.device for array in arrays})
+            raise FastIndexError(f"the arrays of a call must be on one GPU, these are on the devices {devices}")
+    return first
