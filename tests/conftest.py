@@ -24,6 +24,7 @@ test of many seconds begin first. Before they are shared out, all kernels are co
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -131,7 +132,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile all kernels before tests in several processes ask for them."""
+    """Hear Ctrl-C, which a shell's background job ignores and its children would; compile all kernels once."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if session.config.stash.get(SHARES_OUT, False):
         terminal = session.config.pluginmanager.getplugin("terminalreporter")
         terminal.write_line("compiling kernels, or loading them ...")

@@ -55,8 +55,6 @@ def fails(*arguments: str | Path, stdin: str | bytes | None = None) -> str:
 def start(*arguments: str | Path, variables: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "fastindex", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **(variables or {})}
-    # A shell's background job ignores SIGINT, and its children would.
-    options.setdefault("preexec_fn", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     return subprocess.Popen(command, env=environment, **options)
 
 

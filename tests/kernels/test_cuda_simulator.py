@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
 
+@pytest.mark.long
 def test_kernels_in_the_simulator() -> None:
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     command = [

@@ -245,6 +245,7 @@ def run_fenced(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["first", "last"])
 def test_kernels_touch_nothing_outside_their_arrays(end: str) -> None:
     """Sources, destinations and tables begin, or end, at a page that kills the process."""

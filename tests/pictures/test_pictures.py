@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 
 import fastindex as fi
+from fastindex.pictures.colours import DARK_TILES, LIGHT, LIGHT_TILES
 from fastindex.pictures.picture import Picture
-from fastindex.pictures.svg import _DARK_TILES, _LIGHT, _LIGHT_TILES
 from tests.cases import strategies
 from tests.oracles import reference
 
@@ -232,8 +232,8 @@ def test_rendered_colours_tell_the_tiles(text: str) -> None:
         pixels = [image.at(cell.x, cell.y - 12) for cell in cells]
         flat = [cell for row in panel.cells for cell in row]
         for i, (label, pixel, cell) in enumerate(zip(cells, pixels, flat, strict=True)):
-            assert (pixel == _LIGHT["padding"]) == label.padding, label
-            assert label.padding or pixel in _LIGHT_TILES
+            assert (pixel == LIGHT["padding"]) == label.padding, label
+            assert label.padding or pixel in LIGHT_TILES
             for j in (i + 1 if (i + 1) % across else -1, i + across):
                 other = flat[j] if 0 <= j < len(flat) else None
                 if slow.tiles and cell.element is not None and other is not None and other.element is not None:
@@ -254,8 +254,8 @@ def test_render_fails_on_a_wrong_colour() -> None:
     """The check above can fail: with one colour exchanged, the pixel is another."""
     svg = fi.draw(CASES[0]).svg()
     cell = labels(fi.draw(CASES[0]), "cells")[0][0]
-    assert render(svg).at(cell.x, cell.y - 12) == _LIGHT_TILES[0]
-    assert render(svg.replace(_LIGHT_TILES[0], "#123456")).at(cell.x, cell.y - 12) == "#123456"
+    assert render(svg).at(cell.x, cell.y - 12) == LIGHT_TILES[0]
+    assert render(svg.replace(LIGHT_TILES[0], "#123456")).at(cell.x, cell.y - 12) == "#123456"
 
 
 def test_figure_1_of_the_document() -> None:
@@ -357,7 +357,7 @@ def test_size_titles_and_themes(text: str) -> None:
     assert str(fi.Shape.parse(text).layout) in (description.text or "")
     assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
     assert "prefers-color-scheme:dark" in svg
-    assert all(colour in svg for colour in _DARK_TILES)
+    assert all(colour in svg for colour in DARK_TILES)
 
 
 def contrast(a: str, b: str) -> float:
@@ -372,12 +372,12 @@ def contrast(a: str, b: str) -> float:
     return (bright + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("tile", _LIGHT_TILES)
+@pytest.mark.parametrize("tile", LIGHT_TILES)
 def test_contrast_in_light(tile: str) -> None:
-    assert contrast(tile, _LIGHT["ink"]) >= 4.5
+    assert contrast(tile, LIGHT["ink"]) >= 4.5
 
 
-@pytest.mark.parametrize("tile", _DARK_TILES)
+@pytest.mark.parametrize("tile", DARK_TILES)
 def test_contrast_in_dark(tile: str) -> None:
     assert contrast(tile, "#f0f6fc") >= 4.5
 
