@@ -184,6 +184,38 @@ def test_a_large_function_shows() -> None:
     assert too_large(ast.parse("class C:\n    def f(self, a, b, c, d, e, f, g, h, **i): ...")) == {"C.f"}
 
 
+# Where the tests of a module are
+
+
+def named_in_tests() -> dict[str, list[Path]]:
+    """Module -> the test files whose docstring says "Tests of: " and its name, among others."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        for names in re.findall(r"^Tests of: ([\w., \n]+)\.$", docstring, re.MULTILINE):
+            for name in re.split(r",\s+", names):
+                found.setdefault(name, []).append(path)
+    return found
+
+
+def test_every_module_has_its_tests() -> None:
+    """``tests/FOLDER/test_MODULE.py``, or a test file whose docstring has a line "Tests of: FOLDER.MODULE, ...."."""
+    elsewhere = named_in_tests()
+    missing = []
+    for name, path in modules().items():
+        folder, _, module = name.partition(".")
+        own = (
+            ROOT / "tests" / folder / f"test_{module.rpartition('.')[2]}.py"
+            if module
+            else ROOT / f"tests/test_{name}.py"
+        )
+        if path.name != "__init__.py" and not own.exists() and name not in elsewhere:
+            missing.append(name)
+    how = 'write tests/FOLDER/test_MODULE.py, or name them in the docstring of a test file: "Tests of: FOLDER.MODULE."'
+    assert missing == [], how
+    assert set(elsewhere) - set(modules()) == set(), "there are no such modules"
+
+
 # Fresh processes
 
 

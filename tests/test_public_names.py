@@ -1,4 +1,7 @@
-"""The face of the package: few names, loaded when they are used, known to type checkers."""
+"""The face of the package: few names, loaded when they are used, known to type checkers.
+
+Tests of: lazy.
+"""
 
 from __future__ import annotations
 

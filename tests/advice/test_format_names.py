@@ -1,4 +1,7 @@
-"""Names of layouts against the offsets that the names define, and against what the TPU compiler chose."""
+"""Names of layouts against the offsets that the names define, and against what the TPU compiler chose.
+
+Tests of: advice.suggestions, advice.tpu_layouts.
+"""
 
 from __future__ import annotations
 

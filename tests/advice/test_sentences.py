@@ -1,4 +1,7 @@
-"""Sentences about layouts, with numbers that the reference confirms."""
+"""Sentences about layouts, with numbers that the reference confirms.
+
+Tests of: advice.changes, advice.padding, advice.shape_numbers, advice.spelling.
+"""
 
 from __future__ import annotations
 

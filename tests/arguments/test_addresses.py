@@ -1,4 +1,7 @@
-"""Two array objects are looked at in one native call: it must say what NumPy's own attributes say."""
+"""Two array objects are looked at in one native call: it must say what NumPy's own attributes say.
+
+Tests of: kernels.cpu.plain_arrays.
+"""
 
 from __future__ import annotations
 

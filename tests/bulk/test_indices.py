@@ -1,4 +1,7 @@
-"""Index conversion in bulk against the slow reference: every feature, both ways, every kind of input."""
+"""Index conversion in bulk against the slow reference: every feature, both ways, every kind of input.
+
+Tests of: arguments.index_arguments, cpu.index_programs, tiling.definition, tiling.scalar_index, arguments.offenders.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Plans and outputs of whole-array calls: kept plans, `out` of any strides at any address, overlap refused."""
+"""Plans and outputs of whole-array calls: kept plans, `out` of any strides at any address, overlap refused.
+
+Tests of: cpu.compiled_passes, cpu.movements.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The contiguous pieces of windows against slots that the reference lists and sorts."""
+"""The contiguous pieces of windows against slots that the reference lists and sorts.
+
+Tests of: arguments.windows, lowering.run_tree, lowering.runs, lowering.strided_runs, lowering.units,
+lowering.windows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runs `stand_in/host_side.py` in a process that loads the stand-in driver as CUDA's."""
+"""Runs `stand_in/host_side.py` in a process that loads the stand-in driver as CUDA's.
+
+Tests of: cuda.index_programs, cuda.movements, cuda.queues, cuda.streaming, kernels.cuda.device, cuda.relayouts.
+"""
 
 from __future__ import annotations
 

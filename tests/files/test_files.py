@@ -1,4 +1,7 @@
-"""Files: what they hold, and that a target appears whole or not at all."""
+"""Files: what they hold, and that a target appears whole or not at all.
+
+Tests of: files.jobs, files.reading, files.writing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The report of HLO modules, against XLA's own reading of them, by hand, and on damaged text."""
+"""The report of HLO modules, against XLA's own reading of them, by hand, and on damaged text.
+
+Tests of: hlo.module_report, hlo.report_text, hlo.scanner, hlo.sources.
+"""
 
 from __future__ import annotations
 

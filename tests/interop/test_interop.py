@@ -1,4 +1,7 @@
-"""Other libraries' arrays: their strides and layouts against where their elements really lie."""
+"""Other libraries' arrays: their strides and layouts against where their elements really lie.
+
+Tests of: interop.cute, interop.jax, interop.strided.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The index kernel and its arithmetic: exact at every edge, on every kind of array, compiled once."""
+"""The index kernel and its arithmetic: exact at every edge, on every kind of array, compiled once.
+
+Tests of: kernels.cpu.index_blocks, kernels.cpu.index_kernel, kernels.cpu.index_steps, kernels.cpu.memory,
+kernels.element, lowering.division, lowering.step_table, tables.index_table.
+"""
 
 import random
 import subprocess

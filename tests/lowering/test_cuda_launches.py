@@ -1,4 +1,7 @@
-"""Plans for the GPU without a GPU: every launch, followed unit by unit, does what the definition says."""
+"""Plans for the GPU without a GPU: every launch, followed unit by unit, does what the definition says.
+
+Tests of: tables.cuda_launches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Index programs against the slow reference, and each simplification against the program without it."""
+"""Index programs against the slow reference, and each simplification against the program without it.
+
+Tests of: lowering.index_form.
+"""
 
 import pickle
 import sys

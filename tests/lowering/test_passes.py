@@ -1,4 +1,7 @@
-"""Passes: the right kernel for each nest, and tables that lead every byte to its place once."""
+"""Passes: the right kernel for each nest, and tables that lead every byte to its place once.
+
+Tests of: lowering.blocks, lowering.pass_form, lowering.stream_passes, lowering.transpose_passes, lowering.tuning.
+"""
 
 from __future__ import annotations
 

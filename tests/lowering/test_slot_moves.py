@@ -1,4 +1,7 @@
-"""The one decision how slots move, against the slow reference and by hand."""
+"""The one decision how slots move, against the slow reference and by hand.
+
+Tests of: lowering.slot_format.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Tests of fastindex.pictures.page_data, fastindex.pictures.colours: here too, since the page is what evaluates and shows
 them. A browser is needed for most: Debian's chromium, and ``pip install playwright``.
+
+Tests of: pictures.page_data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Pictures against the slow reference: the numbers in them, the colours of the rendered pixels, the limits."""
+"""Pictures against the slow reference: the numbers in them, the colours of the rendered pixels, the limits.
+
+Tests of: pictures.cells, pictures.colours, pictures.picture, pictures.scene, pictures.scenes, pictures.svg,
+pictures.text.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Equality but for some parts."""
+"""Equality but for some parts.
+
+Tests of: shapes.layout_equality, shapes.shape_equality.
+"""
 
 from __future__ import annotations
 

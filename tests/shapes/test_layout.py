@@ -1,4 +1,7 @@
-"""Layouts: what they accept, what they refuse and why, equality, text."""
+"""Layouts: what they accept, what they refuse and why, equality, text.
+
+Tests of: shapes.integers, shapes.layout_fields, shapes.layout_rules, shapes.split_config.
+"""
 
 from __future__ import annotations
 

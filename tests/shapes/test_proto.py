@@ -1,6 +1,8 @@
 """Protos: known bytes, old fields, damaged bytes, the protobuf library as a second reader.
 
 Bytes are compared with jaxlib's in test_against_jaxlib.py.
+
+Tests of: shapes.layout_proto, shapes.proto_messages, shapes.wire.
 """
 
 from __future__ import annotations

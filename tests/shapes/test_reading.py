@@ -1,6 +1,8 @@
 """Reading and writing text: the grammar, the position of every kind of error, XLA's printing.
 
 What XLA accepts and prints is compared with jaxlib in test_against_jaxlib.py; here are positions, strictness and depth.
+
+Tests of: shapes.layout_reading, shapes.tokens, shapes.writing.
 """
 
 from __future__ import annotations

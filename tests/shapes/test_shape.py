@@ -1,4 +1,7 @@
-"""Shapes: attributes, sizes, what the constructors accept and refuse, freezing, depth."""
+"""Shapes: attributes, sizes, what the constructors accept and refuse, freezing, depth.
+
+Tests of: shapes.program_shape, shapes.shape_fields, shapes.shape_rules, shapes.shape_sizes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The shapes that `Shape` makes of itself; strides are tested in ``tests/xla/test_strides.py``."""
+"""The shapes that `Shape` makes of itself; strides are tested in ``tests/xla/test_strides.py``.
+
+Tests of: shapes.permutations.
+"""
 
 from __future__ import annotations
 

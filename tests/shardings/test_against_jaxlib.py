@@ -1,4 +1,7 @@
-"""Texts, protos, equality, tile assignments and shapes of shards, against jaxlib in a child process."""
+"""Texts, protos, equality, tile assignments and shapes of shards, against jaxlib in a child process.
+
+Tests of: shardings.jax_objects, shardings.proto, shardings.reading, shardings.writing.
+"""
 
 from __future__ import annotations
 

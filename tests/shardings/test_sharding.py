@@ -1,4 +1,7 @@
-"""Shardings as values: what is refused and where, what is kept, and what they say of themselves."""
+"""Shardings as values: what is refused and where, what is kept, and what they say of themselves.
+
+Tests of: shardings.device_order, shardings.mesh, shardings.metadata, shardings.subgroups.
+"""
 
 from __future__ import annotations
 

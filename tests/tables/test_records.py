@@ -1,4 +1,7 @@
-"""Records of plans and the places at which kernels read them: one order for both."""
+"""Records of plans and the places at which kernels read them: one order for both.
+
+Tests of: tables.cache_lines, tables.passes, tables.plain_arrays, tables.streams, tables.transposes.
+"""
 
 from __future__ import annotations
 

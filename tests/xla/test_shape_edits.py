@@ -1,4 +1,7 @@
-"""Shapes made from shapes, by hand."""
+"""Shapes made from shapes, by hand.
+
+Tests of: xla.dimension_edits.
+"""
 
 from __future__ import annotations
 

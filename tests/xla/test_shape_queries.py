@@ -1,4 +1,7 @@
-"""Yes-or-no questions about shapes, single indices, and the shapes inside shapes."""
+"""Yes-or-no questions about shapes, single indices, and the shapes inside shapes.
+
+Tests of: xla.index_queries, xla.shape_trees.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Strides: against the slots of the reference, and by hand."""
+"""Strides: against the slots of the reference, and by hand.
+
+Tests of: shapes.shape_strides.
+"""
 
 from __future__ import annotations
 
