@@ -35,7 +35,16 @@ class FastIndexError(ValueError):
     """
 
 
-class LayoutError(FastIndexError):
+class _FieldError(FastIndexError):
+    """Something that cannot exist, by the constructor argument at fault."""
+
+    def __init__(self, message: str, *, field: str = "", index: Index = None) -> None:
+        super().__init__(message)
+        self.field = field
+        self.index = index
+
+
+class LayoutError(_FieldError):
     """A shape or layout that cannot exist, or does not fit what it is used with.
 
     Attributes
@@ -54,11 +63,6 @@ class LayoutError(FastIndexError):
     ...     print(error)
     minor_to_major must name each dimension once: 0 is twice in (0, 0)
     """
-
-    def __init__(self, message: str, *, field: str = "", index: Index = None) -> None:
-        super().__init__(message)
-        self.field = field
-        self.index = index
 
 
 class ShapeSyntaxError(FastIndexError):
@@ -123,7 +127,7 @@ class InvalidShapeError(ShapeSyntaxError, LayoutError):
         self.index = index
 
 
-class ShardingError(FastIndexError):
+class ShardingError(_FieldError):
     """A sharding that cannot exist, or that does not fit the array or the devices it is used with.
 
     Attributes
@@ -142,11 +146,6 @@ class ShardingError(FastIndexError):
     ...     print(error)
     each device may be named once: 2 is twice in (0, 1, 2, 2)
     """
-
-    def __init__(self, message: str, *, field: str = "", index: int | None = None) -> None:
-        super().__init__(message)
-        self.field = field
-        self.index = index
 
 
 class ShardingSyntaxError(ShardingError):
@@ -172,7 +171,7 @@ class ShardingSyntaxError(ShardingError):
                        ^
     """
 
-    def __init__(self, rule: str, text: str, position: int, *, field: str = "", index: int | None = None) -> None:
+    def __init__(self, rule: str, text: str, position: int, *, field: str = "", index: Index = None) -> None:
         # Not super(): the arguments must be all that pickling needs.
         ValueError.__init__(self, rule, text, position)
         self.rule = rule

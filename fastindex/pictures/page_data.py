@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 from fastindex.advice.padding import describe_step, padding_steps
@@ -18,9 +17,9 @@ from fastindex.tiling.definition import (
     MergedAxis,
     OffsetAxis,
     axis_strides,
+    parts_first,
     tile_axes,
 )
-from fastindex.tiling.scalar_index import parts_of
 
 
 def layout_data(shape: Shape) -> dict[str, Any]:
@@ -52,7 +51,7 @@ def layout_data(shape: Shape) -> dict[str, Any]:
     """
     causes = padding_steps(shape)
     physical, cause_of = _physical_axes(shape)
-    known = {axis: number for number, axis in enumerate(_parts_first(physical))}
+    known = {axis: number for number, axis in enumerate(parts_first(physical))}
     return {
         "text": str(shape),
         "dimensions": list(shape.dimensions),
@@ -92,21 +91,6 @@ def _physical_axes(shape: Shape) -> tuple[list[Axis], dict[Axis, int]]:
             if isinstance(axis, CountAxis) and axis not in before and axis.size * axis.tile_size != axis.whole.size:
                 cause_of[axis] = len(cause_of)
     return axes, cause_of
-
-
-def _parts_first(axes: Iterable[Axis]) -> list[Axis]:
-    """List all axes of a tree, each after the axes that it is made of."""
-    found: dict[Axis, None] = {}
-    # No recursion, since chains of tiles may be long.
-    pending = list(reversed(list(axes)))
-    while pending:
-        axis = pending[-1]
-        missing = [part for part in parts_of(axis) if part not in found]
-        if missing:
-            pending.extend(missing)
-        else:
-            found[pending.pop()] = None
-    return list(found)
 
 
 def _axis_data(axis: Axis, known: dict[Axis, int], cause: int) -> list[Any]:

@@ -11,7 +11,7 @@ Source of the rule: XLA "Tiled layout", https://openxla.org/xla/tiled_layout, an
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 #: A tile entry that merges its axis with the next more minor one: ``*`` in text, -1 in XLA's documents.
@@ -121,6 +121,45 @@ def physical_axes(
     for tile in tiles:
         axes = tile_axes(axes, tile)
     return axes
+
+
+def parts_of(axis: Axis) -> tuple[Axis, ...]:
+    """Return the axes that an axis is made of.
+
+    Examples
+    --------
+    >>> parts_of(DimensionAxis(5, 0, 5))
+    ()
+    """
+    match axis:
+        case MergedAxis(outer=outer, inner=inner):
+            return (outer, inner)
+        case CountAxis(whole=whole) | OffsetAxis(whole=whole):
+            return (whole,)
+        case _:
+            return ()
+
+
+def parts_first(axes: Iterable[Axis]) -> list[Axis]:
+    """Return `axes` and all that they are made of, each once and after its parts.
+
+    Examples
+    --------
+    >>> whole = DimensionAxis(5, 0, 5)
+    >>> [axis.size for axis in parts_first([CountAxis(3, whole, 2), OffsetAxis(2, whole)])]
+    [5, 3, 2]
+    """
+    found: dict[Axis, None] = {}
+    # No recursion: chains of tiles can be long, and they share axes.
+    pending = list(reversed(list(axes)))
+    while pending:
+        axis = pending[-1]
+        missing = [part for part in parts_of(axis) if part not in found]
+        if missing:
+            pending.extend(missing)
+        else:
+            found[pending.pop()] = None
+    return list(found)
 
 
 def axis_strides(axes: Sequence[Axis]) -> list[int]:

@@ -13,8 +13,15 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, axis_strides
-from fastindex.tiling.scalar_index import parts_of
+from fastindex.tiling.definition import (
+    Axis,
+    CountAxis,
+    DimensionAxis,
+    MergedAxis,
+    OffsetAxis,
+    axis_strides,
+    parts_first,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +174,7 @@ def slot_digits(axes: Sequence[Axis], coordinates: Sequence[Digits], names: Name
     [12, 6, 3, 1]
     """
     known: dict[Axis, Digits] = {}
-    pending = list(axes)
-    while pending:
-        axis = pending[-1]
-        missing = [part for part in parts_of(axis) if part not in known]
-        if missing:
-            pending.extend(missing)
-            continue
-        pending.pop()
+    for axis in parts_first(axes):
         match axis:
             case DimensionAxis(dimension=dimension):
                 known[axis] = coordinates[dimension]

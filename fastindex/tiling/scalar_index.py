@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, axis_strides
+from fastindex.tiling.definition import (
+    Axis,
+    CountAxis,
+    DimensionAxis,
+    MergedAxis,
+    OffsetAxis,
+    axis_strides,
+    parts_first,
+)
 
 
 def axis_values(axes: Sequence[Axis], multi_index: Sequence[int]) -> list[int]:
@@ -16,15 +24,7 @@ def axis_values(axes: Sequence[Axis], multi_index: Sequence[int]) -> list[int]:
     [2]
     """
     known: dict[Axis, int] = {}
-    # No recursion: chains of tiles can be long, and they share axes.
-    pending = list(axes)
-    while pending:
-        axis = pending[-1]
-        missing = [part for part in parts_of(axis) if part not in known]
-        if missing:
-            pending.extend(missing)
-            continue
-        pending.pop()
+    for axis in parts_first(axes):
         match axis:
             case DimensionAxis(dimension=dimension):
                 known[axis] = multi_index[dimension]
@@ -37,23 +37,6 @@ def axis_values(axes: Sequence[Axis], multi_index: Sequence[int]) -> list[int]:
             case _:
                 known[axis] = 0
     return [known[axis] for axis in axes]
-
-
-def parts_of(axis: Axis) -> tuple[Axis, ...]:
-    """Return the axes that an axis is made of.
-
-    Examples
-    --------
-    >>> parts_of(DimensionAxis(5, 0, 5))
-    ()
-    """
-    match axis:
-        case MergedAxis(outer=outer, inner=inner):
-            return (outer, inner)
-        case CountAxis(whole=whole) | OffsetAxis(whole=whole):
-            return (whole,)
-        case _:
-            return ()
 
 
 def slot_of(axes: Sequence[Axis], multi_index: Sequence[int]) -> int:
