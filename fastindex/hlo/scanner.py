@@ -1,8 +1,9 @@
-"""Find the instructions of HLO text and count their result shapes, in one pass over chunks of bytes.
+"""Find the module headers, computations and instructions of HLO text in one pass over chunks of bytes.
 
 The scanner knows just enough of HLO's grammar to be exact about what is an instruction: quotes, comments,
 braces, parentheses and the attributes that hold free text. An instruction is ``name = SHAPE opcode(``; XLA's
 lexer takes a name directly followed by ``=`` for an attribute, so the space before ``=`` tells them apart.
+Lines that hold one whole instruction, which is how XLA prints them, are matched at once.
 
 Source of the rule: ``xla/hlo/parser/hlo_lexer.cc`` and ``hlo_parser.cc``.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 #: A token of one piece, a shape of a tuple among them, may be this long.
 _LONGEST_TOKEN = 64 << 20
@@ -31,28 +33,32 @@ _ARRAY_HEAD = re.compile(
 )
 _TUPLE_TOKEN = re.compile(rb"[()\n]|/\*.*?\*/|//[^\n]*", re.DOTALL)
 _OPCODE = re.compile(rb"\s*([a-z][a-z0-9\-]*)\(")
-#: Starts with opcodes of their own; any other ``X-start`` is short for an ``async-start`` of ``X``.
-_NATIVE_STARTS = (
-    b"all-gather-start",
-    b"all-reduce-start",
-    b"async-start",
-    b"collective-permute-start",
-    b"copy-start",
-)
 _STATEMENT = re.compile(rb"[ \t\r]*(?:ROOT\s+)?%?[A-Za-z_][\w.\-]*\s+=\s*[a-z(]")
 _NAME_BEFORE = re.compile(rb"(?:^|([\n\r{};)]))[ \t]*(ROOT\s+)?(%?)[A-Za-z_][\w.\-]*\s+$")
+_NAME = re.compile(rb"(ROOT\s+)?%?([\w.\-]+)\s*$")
 _BODY_LINE = re.compile(rb"\s*(?:\}|\{|ENTRY\s|HloModule\b|(?:ROOT\s+)?%?[\w.\-]+(?:\s+=|\s*\()|/[/*]|[,)]|$)")
 _CONTINUES = b",({=:>"
+#: A line that is one instruction: root, name, shape, opcode, operands, attributes.
+_LINE = re.compile(
+    rb"[ \t]*(ROOT )?%?([A-Za-z_][\w.\-]*) = "
+    rb'([a-z][a-z0-9]*\[[^\]="\n]*\](?:\{[^{}="\n]*\})?|\([^"\n]*?\)) ([a-z][a-z0-9\-]*)'
+    rb'\(([^()"\n]*+(?:\([^()"\n]*+(?:\([^()"\n]*+\)[^()"\n]*+)*+\)[^()"\n]*+)*+)\)((?:,[^\n]*)?)\n'
+)
+_OUTER_LINE = re.compile(
+    rb"[ \t]*(?:(HloModule)\b|(?:(ENTRY)\s+)?%?([A-Za-z_][\w.\-]*)\s*[({]"
+    rb'|(\d+[ ]["{]|(?:FileNames|FunctionNames|FileLocations|StackFrames)\s*\n))'
+)
+_HEADER_END = re.compile(rb"(?<!,)\r?\n|(?<=\s)(?=ENTRY\s[^\n]*\{)")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A place in the text that is not HLO.
+    """A place in the text that cannot be read.
 
     Attributes
     ----------
     line : int
-        1-based line number.
+        1-based line number; 0 for a whole file.
     message : str
         What is wrong there.
     text : str
@@ -67,57 +73,80 @@ class Problem:
     source: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.source}:{self.line}" if self.source else f"line {self.line}"
-        return f"{where}: {self.message}: {self.text}"
+        where = self.source
+        if self.line:
+            where = f"{self.source}:{self.line}" if self.source else f"line {self.line}"
+        parts = (where, self.message, self.text)
+        return ": ".join(part for part in parts if part)
+
+
+class HloSink(Protocol):
+    """Receives what the scanner finds, in the order of the text."""
+
+    def header(self, text: bytes) -> None:
+        """Receive the line that begins with ``HloModule``; a new module starts."""
+
+    def table_line(self, text: bytes) -> None:
+        """Receive a line of the tables of source files and stack frames."""
+
+    def open_computation(self, name: bytes, is_entry: bool) -> None:
+        """Receive the start of a computation."""
+
+    def close_computation(self) -> None:
+        """Receive the end of a computation."""
+
+    def instruction(
+        self, name: bytes, shape: bytes, opcode: bytes, operands: bytes, attributes: bytes, is_root: bool, line: int
+    ) -> None:
+        """Receive an instruction; its operands are the text between the parentheses, the attributes what follows."""
 
 
 class _NeedsMoreText(Exception):  # noqa: N818 - a signal, not an error
     """A token may go on beyond the text that is there."""
 
 
+@dataclass(slots=True)
+class _Pending:
+    """An instruction whose end has not been seen."""
+
+    name: bytes
+    shape: bytes
+    opcode: bytes
+    begin: int
+    is_root: bool
+    line: int
+
+
 class HloScanner:
-    """Counts the result shapes of the instructions of one HLO text that comes in chunks.
+    """Finds the instructions of one HLO text that comes in chunks, and passes them to a sink.
 
     Attributes
     ----------
-    counts : dict of bytes to int
-        How often each shape is the result of an instruction, by its text as written.
-    async_counts : dict of bytes to int
-        The part of them that is the result of an asynchronous start written short, ``slice-start`` for an
-        ``async-start`` that calls a computation with a ``slice``, which is not in the text.
-    first_lines : dict of bytes to int
-        The line where each was seen first.
     problems : list of Problem
         The first thousand.
+    instruction_count : int
+        How many instructions were passed on.
     source : str
         The file, or "".
     saw_module : bool
         Whether the word ``HloModule`` was there.
-
-    Examples
-    --------
-    >>> scanner = HloScanner()
-    >>> scanner.feed(b"HloModule m\\nENTRY e {\\n  ROOT p = f32[3]{0} parameter(0)")
-    >>> scanner.feed(b', metadata={op_name="q = s8[] add("} }')
-    >>> scanner.close()
-    >>> scanner.counts
-    {b'f32[3]{0}': 1}
     """
 
-    def __init__(self, source: str = "") -> None:
-        self.counts: dict[bytes, int] = {}
-        self.async_counts: dict[bytes, int] = {}
-        self.first_lines: dict[bytes, int] = {}
+    def __init__(self, sink: HloSink, source: str = "") -> None:
         self.problems: list[Problem] = []
+        self.instruction_count = 0
         self.saw_module = False
         self.source = source
+        self._sink = sink
         self._text = b""
-        self._position = 0
+        self._position = -1
         self._line = 1
         self._line_position = 0
         self._braces = 0
         self._parentheses = 0
         self._wanted = 2 * _AHEAD
+        self._heading: tuple[bytes, bool] | None = None
+        self._pending: _Pending | None = None
 
     def feed(self, chunk: bytes) -> None:
         """Scan the next chunk of the text."""
@@ -129,8 +158,9 @@ class HloScanner:
         """Scan what is left and note whether the text stops in the middle."""
         self._scan(at_end=True)
         rest = self._text.rstrip()
+        self._flush(len(self._text))
         whole = not self._braces if not self.problems else rest.endswith(b"}") or not rest
-        if self.counts and self.saw_module and not whole:
+        if self.instruction_count and self.saw_module and not whole:
             self._position = len(rest)
             self._complain("the text ends inside a computation; is it truncated?", max(len(rest) - 1, 0))
 
@@ -138,6 +168,8 @@ class HloScanner:
         text = self._text
         limit = len(text) if at_end else len(text) - _AHEAD
         try:
+            if self._position < 0:
+                self._position = self._take_line_start(-1, 0, at_end)
             while (token := _TOKEN.search(text, self._position)) is not None and token.start() < limit:
                 self._position = self._take(token, at_end)
             self._position = max(self._position, min(limit, token.start() if token else limit))
@@ -150,7 +182,10 @@ class HloScanner:
     def _forget(self) -> None:
         """Drop the text that is done with."""
         begin = max(self._position - _BEHIND, 0)
-        self.saw_module = self.saw_module or b"HloModule" in self._text[: self._position]
+        if self._pending is not None:
+            begin = min(begin, self._pending.begin)
+            self._pending.begin -= begin
+        self.saw_module = self.saw_module or b"HloModule" in self._text[: max(self._position, 0)]
         self._line = self._line_at(begin)
         self._text = self._text[begin:]
         self._position -= begin
@@ -177,26 +212,36 @@ class HloScanner:
         self.problems.append(Problem(self._line_at(position), message, shown, self.source))
 
     def _take(self, token: re.Match[bytes], at_end: bool) -> int:
-        """Deal with one token; give the position after it."""
+        """Handle one token; return the position after it."""
         text, begin, end = self._text, token.start(), token.end()
         match text[begin]:
             case 0x3D:  # =
                 return self._take_equals(begin, at_end)
             case 0x7B:  # {
-                self._braces += 1
+                self._open_brace(begin)
             case 0x7D:  # }
                 self._braces -= 1
+                if self._braces == 0:
+                    self._flush(begin)
+                    self._sink.close_computation()
             case 0x28:  # (
                 self._parentheses += 1
             case 0x29:  # )
                 self._parentheses -= 1
             case 0x0A:  # \n
-                return self._take_line_start(begin, end)
+                return self._take_line_start(begin, end, at_end)
             case 0x22 if end == begin + 1:  # a quote that does not close on its line
                 return self._take_open_quote(begin, at_end)
             case 0x2F if text[begin + 1] == 0x2A:  # /*
                 return self._take_comment(begin, at_end)
         return end
+
+    def _open_brace(self, position: int) -> None:
+        if self._braces == 0 and self._heading is not None and self._text[position - 1 : position] != b"=":
+            self._flush(position)
+            self._sink.open_computation(*self._heading)
+            self._heading = None
+        self._braces += 1
 
     def _take_equals(self, position: int, at_end: bool) -> int:
         text = self._text
@@ -213,18 +258,30 @@ class HloScanner:
             shape, opcode, end = self._match_tuple_head(position + 1, at_end)
         if shape:
             self._parentheses = 1
-            count = self.counts.get(shape, 0)
-            self.counts[shape] = count + 1
-            if not count:
-                self.first_lines[shape] = self._line_at(position)
-            if opcode.endswith(b"-start") and opcode not in _NATIVE_STARTS:
-                self.async_counts[shape] = self.async_counts.get(shape, 0) + 1
+            before = max(position - _BEHIND, 0)
+            name = _NAME.search(text[before:position])
+            self._flush(before + name.start() if name else position)
+            is_root = bool(name and name.group(1))
+            line = self._line_at(position)
+            self._pending = _Pending(name.group(2) if name else b"", shape, opcode, end, is_root, line)
+            self.instruction_count += 1
             return end
         self._judge_assignment(position)
         return position + 1
 
+    def _flush(self, end: int) -> None:
+        """Pass on the instruction whose text ends here."""
+        pending = self._pending
+        if pending is None:
+            return
+        self._pending = None
+        operands, attributes = split_operands(self._text[pending.begin : max(end, pending.begin)])
+        self._sink.instruction(
+            pending.name, pending.shape, pending.opcode, operands, attributes, pending.is_root, pending.line
+        )
+
     def _match_tuple_head(self, begin: int, at_end: bool) -> tuple[bytes, bytes, int]:
-        """Match ``(SHAPE, ...) opcode(``; give the shape, the opcode and the end, or empty texts."""
+        """Match ``(SHAPE, ...) opcode(``; return the shape, the opcode and the end, or empty texts."""
         text = self._text
         while text[begin : begin + 1].isspace():
             begin += 1
@@ -264,19 +321,69 @@ class HloScanner:
         if before.group(2) or before.group(3) or at_line_start:
             self._complain("not an instruction, 'name = shape opcode(...)'", position)
 
-    def _take_line_start(self, position: int, end: int) -> int:
-        """Look at the beginning of a line where an instruction has to begin."""
+    def _take_line_start(self, position: int, end: int, at_end: bool) -> int:
+        """Look at the beginning of a line, where a module, a computation or an instruction has to begin."""
+        if self._braces == 0 and self._parentheses <= 0:
+            return self._take_outer_line(end, at_end)
         if self._braces != 1 or self._parentheses > 0:
             if self.problems and self._text[end : end + 1] == b"}":
                 # Braces may not balance in a broken line; a computation ends with a brace of its own.
                 self._braces, self._parentheses = 1, 0
             return end
         self._parentheses = 0
+        after = self._take_plain_lines(end, at_end)
+        if after > end:
+            return after - 1
         text = self._text
         if _BODY_LINE.match(text, end) is None:
-            before = text[max(position - _BEHIND, 0) : position].rstrip()[-1:]
+            before = text[max(position - _BEHIND, 0) : max(position, 0)].rstrip()[-1:]
             if before not in _CONTINUES or not before:
                 self._complain("not an instruction, 'name = shape opcode(...)'", end)
+        return end
+
+    def _take_plain_lines(self, begin: int, at_end: bool) -> int:
+        """Pass on the lines that hold one instruction each; return where another line begins."""
+        text, sink = self._text, self._sink
+        match, line = _LINE.match, 0
+        limit = len(text) if at_end else len(text) - _AHEAD
+        while begin < limit and (found := match(text, begin)) is not None:
+            root, name, shape, opcode, operands, attributes = found.groups()
+            if attributes and not _is_plain(attributes):
+                break
+            if not line:
+                self._flush(begin)
+                line = self._line_at(begin)
+            sink.instruction(name, shape, opcode, operands, attributes, root is not None, line)
+            self.instruction_count += 1
+            line += 1
+            begin = found.end()
+        return begin
+
+    def _take_outer_line(self, begin: int, at_end: bool) -> int:
+        """Look at a line outside computations: a module's header, a line of its tables, a computation's heading."""
+        text = self._text
+        found = _OUTER_LINE.match(text, begin)
+        if found is None:
+            return begin
+        if found.group(3) is not None:
+            self._heading = found.group(3), found.group(2) is not None
+            return begin
+        if found.group(1) is not None:
+            self.saw_module = True
+            end_of_header = _HEADER_END.search(text, found.end())
+            if end_of_header is None and not at_end:
+                self._ask_for_more(begin, at_end)
+            end = end_of_header.start() if end_of_header else len(text)
+            self._flush(begin)
+            self._sink.header(text[begin:end])
+            if end_of_header and not end_of_header.group():
+                self._take_outer_line(end, at_end)
+            return end
+        end = text.find(b"\n", begin)
+        if end < 0:
+            self._ask_for_more(begin, at_end)
+            end = len(text)
+        self._sink.table_line(text[begin:end])
         return end
 
     def _take_open_quote(self, position: int, at_end: bool) -> int:
@@ -334,15 +441,46 @@ class HloScanner:
         return position - 1 if token is not None else len(text)
 
 
-def scan_chunks(chunks: Iterator[bytes], source: str = "") -> HloScanner:
-    """Scan HLO text that comes in chunks of bytes.
+def _is_plain(attributes: bytes) -> bool:
+    """Whether quotes, braces and parentheses of the rest of a line balance as they stand."""
+    count = attributes.count
+    return (
+        count(b"{") == count(b"}")
+        and count(b"(") == count(b")")
+        and not count(b'"') & 1
+        and b"\\" not in attributes
+        and b"//" not in attributes
+        and b" = " not in attributes
+        and b"/*" not in attributes
+    )
+
+
+_PARENTHESIS = re.compile(_QUOTED + rb"|[()]")
+
+
+def split_operands(text: bytes) -> tuple[bytes, bytes]:
+    """Split the text after ``opcode(`` into the operands and the attributes.
 
     Examples
     --------
-    >>> scan_chunks(iter([b"p = f32[2]{0} para", b"meter(0)"])).counts
-    {b'f32[2]{0}': 1}
+    >>> split_operands(b"f32[2]{0:T(4)} %a, %b), index=0")
+    (b'f32[2]{0:T(4)} %a, %b', b', index=0')
     """
-    scanner = HloScanner(source)
+    depth = 1
+    for token in _PARENTHESIS.finditer(text):
+        character = token.group()
+        if character == b"(":
+            depth += 1
+        elif character == b")":
+            depth -= 1
+            if depth == 0:
+                return text[: token.start()], text[token.end() :]
+    return text, b""
+
+
+def scan_chunks(chunks: Iterator[bytes], sink: HloSink, source: str = "") -> HloScanner:
+    """Scan HLO text that comes in chunks of bytes, to its end."""
+    scanner = HloScanner(sink, source)
     for chunk in chunks:
         scanner.feed(chunk)
     scanner.close()

@@ -1,0 +1,131 @@
+"""How much memory is in use at each step of a schedule, and at its peak: an estimate of what XLA will assign.
+
+Arguments and outputs belong to the caller and constants to the program; they are there throughout, as XLA
+counts them. Temporary buffers are there while a value lives in them. One that fits into an output that has not
+been written yet lives there, and costs nothing. What the estimate leaves out: holes between buffers, and
+alignment.
+
+Sources: ``xla/service/buffer_assignment.cc`` (AssignSingleHloBuffer: reuse of larger allocations, the smallest
+first), ``xla/service/heap_simulator/heap_simulator.cc``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastindex.hlo.buffers import Buffer, Interval, ModuleBuffers, union
+from fastindex.hlo.shape_table import ShapeTable
+
+#: How many temporary buffers, the largest first, are tried in how many outputs.
+_TRIED_BUFFERS, _TRIED_OUTPUTS = 2000, 100
+_TIMELINE_STEPS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineStep:
+    """The most memory in use in a stretch of the schedule.
+
+    Attributes
+    ----------
+    step : int
+        The step of the stretch where it is in use.
+    nbytes, logical_nbytes : int
+    """
+
+    step: int
+    nbytes: int
+    logical_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """The memory in use over a schedule, of one memory space.
+
+    Attributes
+    ----------
+    peak : TimelineStep
+    alive : frozenset of int
+        The places of the buffers that are there at the peak, in `ModuleBuffers.buffers`.
+    timeline : tuple of TimelineStep
+        In order; at most a few hundred.
+    steps : int
+    """
+
+    peak: TimelineStep
+    alive: frozenset[int]
+    timeline: tuple[TimelineStep, ...]
+    steps: int
+
+
+def liveness(found: ModuleBuffers, table: ShapeTable, space: int = 0) -> Liveness:
+    """Follow the memory in use over the schedule of a module."""
+    here = [number for number, buffer in enumerate(found.buffers) if table.spaces[buffer.leaf] == space]
+    in_outputs = _placed_in_outputs(found.buffers, here, table)
+    steps = max(found.steps, 1)
+    change, logical_change = [0] * (steps + 2), [0] * (steps + 2)
+    base = logical_base = 0
+    for number in here:
+        buffer = found.buffers[number]
+        nbytes, logical = table.nbytes[buffer.leaf], table.logical_nbytes[buffer.leaf]
+        if buffer.role != "temporary":
+            base += nbytes
+            logical_base += logical
+        elif number not in in_outputs:
+            for start, end in buffer.intervals:
+                change[start] += nbytes
+                change[end + 1] -= nbytes
+                logical_change[start] += logical
+                logical_change[end + 1] -= logical
+    peak, timeline = _sweep(change, logical_change, base, logical_base, steps)
+    alive = frozenset(
+        number
+        for number in here
+        if found.buffers[number].role != "temporary"
+        or (number not in in_outputs and any(a <= peak.step <= b for a, b in found.buffers[number].intervals))
+    )
+    return Liveness(peak, alive, timeline, found.steps)
+
+
+def _sweep(
+    change: list[int], logical_change: list[int], base: int, logical_base: int, steps: int
+) -> tuple[TimelineStep, tuple[TimelineStep, ...]]:
+    width = -(-steps // _TIMELINE_STEPS)
+    timeline = []
+    nbytes, logical = base, logical_base
+    most = peak = TimelineStep(0, -1, 0)
+    for step in range(steps):
+        nbytes += change[step]
+        logical += logical_change[step]
+        if nbytes > most.nbytes:
+            most = TimelineStep(step, nbytes, logical)
+        if (step + 1) % width == 0 or step + 1 == steps:
+            timeline.append(most)
+            if most.nbytes > peak.nbytes:
+                peak = most
+            most = TimelineStep(step + 1, -1, 0)
+    return peak, tuple(timeline)
+
+
+def _placed_in_outputs(buffers: list[Buffer], here: list[int], table: ShapeTable) -> set[int]:
+    """Return the temporary buffers that live in an output while it is not in use."""
+    outputs = [number for number in here if buffers[number].is_output]
+    outputs.sort(key=lambda number: table.nbytes[buffers[number].leaf])
+    rooms = [(table.nbytes[buffers[n].leaf], list(buffers[n].intervals)) for n in outputs[-_TRIED_OUTPUTS:]]
+    if not rooms:
+        return set()
+    largest = rooms[-1][0]
+    tried = [n for n in here if buffers[n].role == "temporary" and 0 < table.nbytes[buffers[n].leaf] <= largest]
+    tried.sort(key=lambda number: -table.nbytes[buffers[number].leaf])
+    placed = set()
+    for number in tried[:_TRIED_BUFFERS]:
+        size, intervals = table.nbytes[buffers[number].leaf], buffers[number].intervals
+        for nbytes, taken in rooms:
+            if size <= nbytes and not _overlap(taken, intervals):
+                taken[:] = union(taken + intervals)
+                placed.add(number)
+                break
+    return placed
+
+
+def _overlap(first: list[Interval], second: list[Interval]) -> bool:
+    return any(a <= d and c <= b for a, b in first for c, d in second)
