@@ -41,7 +41,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.advice.steps": ("steps",),
         "fastindex.advice.format_names": ("layout_name", "named_layout"),
         "fastindex.pictures.picture": ("Picture", "draw"),
-        "fastindex.hlo.module_report": ("Report", "report"),
+        "fastindex.hlo.report": ("Report", "report"),
         "fastindex.xla.bitcasts": ("reshape_is_bitcast", "transpose_is_bitcast"),
         "fastindex.xla.sizes": ("xla_array_size",),
     },

@@ -32,8 +32,8 @@ from fastindex.errors import ShapeSyntaxError as ShapeSyntaxError
 from fastindex.errors import ShardingError as ShardingError
 from fastindex.errors import ShardingSyntaxError as ShardingSyntaxError
 from fastindex.errors import UnsupportedError as UnsupportedError
-from fastindex.hlo.module_report import Report as Report
-from fastindex.hlo.module_report import report as report
+from fastindex.hlo.report import Report as Report
+from fastindex.hlo.report import report as report
 from fastindex.lowering.strided_runs import StridedRun as StridedRun
 from fastindex.pictures.picture import Picture as Picture
 from fastindex.pictures.picture import draw as draw

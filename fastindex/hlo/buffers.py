@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fastindex.hlo.flow_rules import IN_PLACE, FusionFlow, Rule, control_flow_callees, fusion_flow, may_reuse, rule_of
-from fastindex.hlo.modules import Computation, Details, Module, Path
+from fastindex.hlo.modules import Computation, Details, Module
 from fastindex.hlo.shape_table import ShapeTable
 
 Role = Literal["argument", "output", "constant", "temporary"]
@@ -117,7 +117,7 @@ class _Walk:
         self._walked.add(computation.name)
         begin = self.clock
         results: list[Values] = []
-        leaves, shapes, details = self.leaves, computation.shapes, computation.details
+        leaves, shapes = self.leaves, computation.shapes
         end = self.end
         for place, opcode in enumerate(computation.opcodes):
             operands = computation.operands(place)
@@ -237,12 +237,13 @@ class _Walk:
             self.see(values, self.clock)
         number = computation.shapes[place]
         leaves, spans = self.leaves[number], self.entries[number].spans
-        values = self.new_values(leaves, computation, place, self.clock)
-        if not spans or rule.part >= len(spans):
-            return values
-        begin, end = spans[rule.part]
-        flat = tuple(value for item in given for value in item)[: end - begin]
-        values = values[:begin] + flat + values[begin + len(flat) :]
+        begin, end = spans[rule.part] if rule.part < len(spans) else (0, 0)
+        held = tuple(value for item in given for value in item)[: end - begin]
+        values = (
+            self.new_values(leaves[:begin], computation, place, self.clock)
+            + held
+            + self.new_values(leaves[begin + len(held) :], computation, place, self.clock)
+        )
         if root and len(spans) > 1:
             self.join(root, values[spans[1][0] : spans[1][1]])
         return values
@@ -367,9 +368,7 @@ def module_buffers(module: Module, table: ShapeTable) -> ModuleBuffers:
             first, last = walk.entries[entry.shapes[place]].at(path, table)
             walk.join(values[first:last], outputs[begin:end])
     arguments = {walk.find(value) for _, values in parameters.values() for value in values}
-    return ModuleBuffers(
-        _collect(walk, arguments, {walk.find(value) for value in outputs}), walk.clock, walk.schedule
-    )
+    return ModuleBuffers(_collect(walk, arguments, {walk.find(value) for value in outputs}), walk.clock, walk.schedule)
 
 
 def _collect(walk: _Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]:

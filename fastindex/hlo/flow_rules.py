@@ -76,8 +76,8 @@ ELEMENTWISE = frozenset(
         "exponential", "exponential-minus-one", "floor", "imag", "is-finite", "log", "log-plus-one", "logistic",
         "map", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power", "real",
         "reduce-precision", "remainder", "round-nearest-afz", "round-nearest-even", "rsqrt", "select",
-        "shift-left", "shift-right-arithmetic", "shift-right-logical", "sign", "sine", "sinh", "sqrt", "stochastic-convert",
-        "subtract", "tan", "tanh", "xor",
+        "shift-left", "shift-right-arithmetic", "shift-right-logical", "sign", "sine", "sinh", "sqrt",
+        "stochastic-convert", "subtract", "tan", "tanh", "xor",
     )
 )  # fmt: skip
 

@@ -34,7 +34,9 @@ _SHARDING = re.compile(rb"\bsharding=(\{(?:[^{}]|\{[^{}]*\})*\})")
 #: Opcodes whose text between the parentheses is not operands.
 _NO_OPERANDS = frozenset(("constant", "parameter", "iota", "partition-id", "replica-id", "after-all"))
 #: Starts with opcodes of their own; any other ``X-start`` is short for an ``async-start`` of ``X``.
-NATIVE_STARTS = frozenset(("all-gather-start", "all-reduce-start", "async-start", "collective-permute-start", "copy-start"))
+NATIVE_STARTS = frozenset(
+    ("all-gather-start", "all-reduce-start", "async-start", "collective-permute-start", "copy-start")
+)
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ class Computation:
     """
 
     __slots__ = (
-        "_ends", "_names", "_operands", "_places", "_texts", "details", "is_entry", "lines", "metadata", "name",
+        "_ends", "_names", "_operands", "_places", "details", "is_entry", "lines", "metadata", "name",
         "opcodes", "root", "shapes",
     )  # fmt: skip
 
@@ -96,7 +98,6 @@ class Computation:
         self._operands = array("i")
         self._ends = array("i")
         self._places: dict[bytes, int] = {}
-        self._texts: list[bytes] = []
         self._names = b""
 
     def __len__(self) -> int:
@@ -104,24 +105,29 @@ class Computation:
 
     def add(self, name: bytes, opcode: str, shape: int, operands: bytes, metadata: int, line: int) -> int:
         """Add an instruction; return its place."""
-        place = len(self.opcodes)
+        places = self._places
+        place = len(places)
         self.opcodes.append(opcode)
         self.shapes.append(shape)
         self.metadata.append(metadata)
         self.lines.append(line)
         if operands and opcode not in _NO_OPERANDS:
             names = _OPERAND.findall(operands) if b"%" in operands else _BARE_OPERAND.findall(operands)
-            find = self._places.get
-            self._operands.extend([find(operand, -1) for operand in names])
+            if len(names) == 1:
+                self._operands.append(places.get(names[0], -1))
+            else:
+                self._operands.extend([places.get(operand, -1) for operand in names])
         self._ends.append(len(self._operands))
-        self._places[name] = place
-        self._texts.append(name)
+        if name in places:
+            # Names are unique where a module is whole; the first keeps its place.
+            name = b"%s'%d" % (name, place)
+        places[name] = place
         return place
 
     def close(self) -> None:
         """Drop what is needed only while instructions are added."""
-        self._names = b"\n".join(self._texts)
-        self._texts, self._places = [], {}
+        self._names = b"\n".join(self._places)
+        self._places = {}
         if self.root < 0:
             self.root = len(self.opcodes) - 1
 

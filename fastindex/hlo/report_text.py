@@ -1,32 +1,56 @@
-"""The report of an HLO module for people: sums, and a table of shapes."""
+"""A report in text: sums, notes, and a table of shapes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastindex.advice.spelling import bytes_text
+from fastindex.hlo.uses import ModuleUse, Peak, Place, ShapeUse, SortKey, Uses
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from fastindex.hlo.module_report import Report, ShapeUse, SortKey
-
 #: Names of ``xla/layout.h``; the others belong to the device.
 _MEMORY_SPACES = {0: "default", 1: "fast", 5: "host"}
+#: How many instructions of a row, and modules of a report, are named unless all are wanted.
+_NAMED_INSTRUCTIONS, _NAMED_MODULES = 2, 10
 
 
-def summary(report: Report) -> str:
-    """Say the sums in a few lines."""
-    total, wasted = report.total_nbytes, report.wasted_nbytes
-    share = f" ({wasted / total:.0%})" if total else ""
-    lines = [
-        f"{report.instruction_count:,} instructions, {report.buffer_count:,} results, "
-        f"{len(report.uses):,} distinct shapes",
-        f"{bytes_text(total)} in all results, {bytes_text(report.total_logical_nbytes)} of elements, "
-        f"{bytes_text(wasted)} of padding{share}",
-    ]
-    spaces = report.memory_spaces
+def count_text(number: int, noun: str) -> str:
+    """Spell a number of things.
+
+    Examples
+    --------
+    >>> count_text(1, "buffer"), count_text(2000, "buffer")
+    ('1 buffer', '2,000 buffers')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def summary(uses: Uses) -> str:
+    """Spell the sums in a few lines."""
+    lines: list[str] = []
+    for module in uses.modules[:_NAMED_MODULES]:
+        lines += _module_lines(module, several=len(uses.modules) > 1)
+    if len(uses.modules) > _NAMED_MODULES:
+        lines.append(f"{count_text(len(uses.modules) - _NAMED_MODULES, 'more module')}")
+    lines += uses.notes
+    total, wasted = uses.total_nbytes, uses.wasted_nbytes
+    padding = f"{bytes_text(wasted)} of padding" + (f" ({wasted / total:.0%})" if total else "")
+    elements = f"{bytes_text(uses.total_logical_nbytes)} of elements, {padding}"
+    shapes = count_text(len(uses.uses), "distinct shape")
+    if uses.counted == "buffers":
+        lines.append(
+            f"{count_text(uses.buffer_count, 'buffer')}, {shapes}; all of them together, shared memory or not:"
+        )
+        lines.append(f"{bytes_text(total)}, {elements}")
+    else:
+        instructions = count_text(uses.instruction_count, "instruction")
+        lines.append(f"instruction results: {instructions}, {count_text(uses.buffer_count, 'result')}, {shapes}")
+        lines.append(f"{bytes_text(total)} in all results, {elements}; not the memory in use")
+    spaces = uses.memory_spaces
     if len(spaces) > 1:
         for space in spaces:
             known = _MEMORY_SPACES.get(space.memory_space)
@@ -36,30 +60,63 @@ def summary(report: Report) -> str:
     return "\n".join(lines)
 
 
-def shapes_table(report: Report, sort: SortKey, top: int | None) -> Table:
-    """Give the shapes as a table for a terminal."""
+def _module_lines(module: ModuleUse, several: bool) -> list[str]:
+    name = f"module {module.label}" if module.label else "module without a name"
+    details = [module.stage] if module.stage else []
+    if module.partition_count > 1:
+        details.append(f"one of {module.partition_count} partitions: sizes are of one device")
+    lines = [": ".join((name, ", ".join(details)))] if details else [name]
+    if several:
+        total = f"{bytes_text(module.nbytes)}, {bytes_text(module.nbytes - module.logical_nbytes)} of padding"
+        lines.append(f"  {count_text(module.buffer_count, 'buffer')}, {total}")
+    if module.peak is not None:
+        lines += [f"  {line}" for line in peak_lines(module.peak)]
+    return lines + [f"  {note}" for note in module.notes]
+
+
+def peak_lines(peak: Peak) -> list[str]:
+    """Spell the peak of a module, and what XLA assigned."""
+    share = f" ({peak.wasted_nbytes / peak.nbytes:.0%})" if peak.nbytes else ""
+    basis = "estimated" if peak.basis == "estimate" else f"XLA's {peak.basis}"
+    where = f", at {peak.instruction} in {peak.computation}" if peak.instruction else ""
+    lines = [f"peak {bytes_text(peak.nbytes)} ({basis}), {bytes_text(peak.wasted_nbytes)} of it padding{share}{where}"]
+    assigned = peak.assigned
+    if assigned is not None:
+        parts = [
+            f"arguments {bytes_text(assigned.arguments)}",
+            f"outputs {bytes_text(assigned.outputs)}",
+            f"temporaries {bytes_text(assigned.temporaries)}",
+            f"constants {bytes_text(assigned.constants)}",
+        ]
+        lines.append(f"{', '.join(parts)}; {bytes_text(assigned.aliased)} of the outputs in arguments")
+    return lines
+
+
+def shapes_table(uses: Uses, sort: SortKey, top: int | None, all_names: bool) -> Table:
+    """Make a table of the shapes for a terminal."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("wasted", "ratio", "count", "bytes each"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("shape, cause and cheapest change", overflow="fold")
-    for use in report.sorted_uses(sort, top):
+    table.add_column("shape, cause, cheapest change and source", overflow="fold")
+    several = len(uses.modules) > 1
+    for use in uses.sorted_uses(sort, top):
         numbers = bytes_text(use.wasted_nbytes), f"{use.padding_ratio:.2f}", f"{use.count:,}"
-        table.add_row(*numbers, bytes_text(use.nbytes), _details(use))
+        table.add_row(*numbers, bytes_text(use.nbytes), _details(use, several, all_names))
     return table
 
 
-def print_report(report: Report, console: Console, sort: SortKey, top: int | None) -> None:
+def print_report(uses: Uses, console: Console, sort: SortKey, top: int | None, all_names: bool) -> None:
     """Print the sums and the table of shapes."""
-    console.print(summary(report), highlight=False, markup=False)
-    console.print(shapes_table(report, sort, top))
-    if top is not None and top < len(report.uses):
-        console.print(f"{len(report.uses) - top:,} more shapes", highlight=False)
+    console.print(summary(uses), highlight=False, markup=False)
+    console.print(shapes_table(uses, sort, top, all_names))
+    if top is not None and top < len(uses.uses):
+        console.print(count_text(len(uses.uses) - top, "more shape"), highlight=False)
 
 
-def _details(use: ShapeUse) -> str:
+def _details(use: ShapeUse, several: bool, all_names: bool) -> str:
     from rich.markup import escape
 
     lines = [f"[bold]{escape(str(use.shape))}[/bold]"]
@@ -69,4 +126,22 @@ def _details(use: ShapeUse) -> str:
     if change is not None:
         what = escape(f"{change.description}: {change.shape}")
         lines.append(f"[green]{what} saves {bytes_text(change.saved_nbytes * use.count)}[/green]")
+    if several and use.module:
+        lines.append(escape(f"module {use.module}"))
+    if use.peak_count:
+        lines.append(f"{use.peak_count:,} of {use.count:,} at the peak")
+    shown = use.places if all_names else use.places[:_NAMED_INSTRUCTIONS]
+    lines += [escape(line) for line in place_lines(shown)]
+    if len(use.places) > len(shown):
+        lines.append(count_text(len(use.places) - len(shown), "more instruction"))
     return "\n".join(lines)
+
+
+def place_lines(places: Sequence[Place]) -> list[str]:
+    """Spell where buffers come from, a line each."""
+    lines = []
+    for place in places:
+        where = f"{place.instruction} in {place.computation}" if place.computation else place.instruction
+        known = [part for part in (place.source_text, place.op_name) if part]
+        lines.append(": ".join((where, ", ".join(known))) if known else where)
+    return lines

@@ -442,11 +442,10 @@ class HloScanner:
 
 
 def _is_plain(attributes: bytes) -> bool:
-    """Whether quotes, braces and parentheses of the rest of a line balance as they stand."""
+    """Whether quotes and braces of the rest of a line balance as they stand."""
     count = attributes.count
     return (
         count(b"{") == count(b"}")
-        and count(b"(") == count(b")")
         and not count(b'"') & 1
         and b"\\" not in attributes
         and b"//" not in attributes

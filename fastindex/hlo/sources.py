@@ -12,7 +12,7 @@ from typing import BinaryIO, cast
 
 from fastindex.advice.spelling import bytes_text
 from fastindex.errors import FastIndexError
-from fastindex.hlo.scanner import HloScanner
+from fastindex.hlo.scanner import HloScanner, HloSink
 
 _CHUNK = 1 << 20
 _LOOKED_AT = 1 << 20
@@ -20,7 +20,18 @@ _LOOKED_AT = 1 << 20
 _LONGEST_HEADER = 32 << 20
 _SUFFIXES = (".txt", ".hlo")
 #: ``module_0001.jit_f.cpu_after_optimizations.txt``, ``module_0001.jit_f.0003.pass.after_x.before_y.txt``
-_DUMP_NAME = re.compile(r"(module_\d+\.[^.]*)\.(?:\d{4}\.|.*?((?:before|after)_optimizations)).*")
+_DUMP_NAME = re.compile(
+    r"(module_\d+\..+?)\.(\d{4}\..*|[\w.]*?(?:before|after)_(?:optimizations|codegen)\w*)\.(?:txt|hlo)"
+)
+#: How the names of stages end, in the order in which XLA dumps them; passes come after the first.
+_STAGES = (
+    "before_optimizations",
+    "_pass",
+    "after_optimizations_before_buffer_assignment",
+    "after_optimizations",
+    "after_optimizations_after_buffer_assignment",
+    "after_codegen",
+)
 _MODULE_START = re.compile(rb"\s*(?:(?://[^\n]*\n|/\*.*?\*/)\s*)*HloModule\b", re.DOTALL)
 
 HloSource = str | bytes | os.PathLike[str] | BinaryIO | Iterable[os.PathLike[str]]
@@ -37,15 +48,18 @@ class TextSource:
     chunks : iterator of bytes
     nbytes : int or None
         None where it is not known beforehand.
+    stage : str
+        The stage of compilation, from the name of the file; or "".
     """
 
     name: str
     chunks: Iterator[bytes]
     nbytes: int | None
+    stage: str = ""
 
 
 def open_sources(source: HloSource) -> list[TextSource]:
-    """Give the HLO texts that `source` means.
+    """Return the HLO texts that `source` means.
 
     Parameters
     ----------
@@ -82,16 +96,22 @@ def open_sources(source: HloSource) -> list[TextSource]:
 
 
 def _path_sources(paths: list[Path]) -> list[TextSource]:
-    files: dict[Path, None] = {}
+    files: dict[Path, str] = {}
     for path in paths:
-        files.update(dict.fromkeys(dumped_modules(path) if path.is_dir() else [path]))
+        if path.is_dir():
+            for file, stage in dumped_modules(path).items():
+                files.setdefault(file, stage)
+        else:
+            name = _DUMP_NAME.match(path.name)
+            files.setdefault(path, _stage(name) if name else "")
     return [
-        TextSource(str(file), _file_chunks(file), file.stat().st_size if file.is_file() else None) for file in files
+        TextSource(str(file), _file_chunks(file), file.stat().st_size if file.is_file() else None, stage)
+        for file, stage in files.items()
     ]
 
 
-def dumped_modules(folder: Path) -> list[Path]:
-    """Give the files of a dump folder to read: one for each module where stages can be told apart.
+def dumped_modules(folder: Path) -> dict[Path, str]:
+    """Return the files of a dump folder to read, and their stages: one for each module.
 
     Raises
     ------
@@ -104,15 +124,27 @@ def dumped_modules(folder: Path) -> list[Path]:
             continue
         name = _DUMP_NAME.match(file.name)
         module = str(file.parent / (name.group(1) if name else file.name))
-        # Of the passes in between, the last; they are rarely dumped without the two main stages.
-        stage = (name.group(2) or "pass") if name else "only"
-        stages.setdefault(module, {})[stage] = file
+        stages.setdefault(module, {})[_stage(name) if name else ""] = file
     if not stages:
         raise FastIndexError(
             f"no HLO text in {folder}: no .txt or .hlo file begins with HloModule; dump with --xla_dump_hlo_as_text"
         )
-    order = ("after_optimizations", "only", "pass", "before_optimizations")
-    return [next(files[stage] for stage in order if stage in files) for files in stages.values()]
+    chosen = {}
+    for files in stages.values():
+        stage = max(files, key=_lateness)
+        dropped = len(files) - 1
+        chosen[files[stage]] = f"{stage} (of {dropped + 1} stages)" if dropped else stage
+    return chosen
+
+
+def _stage(name: re.Match[str]) -> str:
+    return name.group(2)
+
+
+def _lateness(stage: str) -> tuple[int, str]:
+    """Order stages by when they are dumped; among passes, by their number."""
+    ranks = [rank for rank, ending in enumerate(_STAGES) if stage.endswith(ending)]
+    return (ranks[-1] + 1 if ranks else 0, stage) if not stage[:4].isdigit() else (1, stage)
 
 
 def _begins_module(file: Path) -> bool:
@@ -121,8 +153,14 @@ def _begins_module(file: Path) -> bool:
 
 
 def _check_not_a_path(text: str) -> None:
-    if len(text) < 4096 and "\n" not in text and "=" not in text and os.path.exists(text):
+    if len(text) >= 4096 or "\n" in text or "=" in text:
+        return
+    if os.path.exists(text):
         raise FastIndexError(f"{text!r} is the path of a file, not HLO text; pass pathlib.Path({text!r})")
+    if text.endswith(_SUFFIXES) or (os.sep in text and " " not in text):
+        raise FastIndexError(
+            f"there is no file {text!r}; a str is taken for HLO text, so pass pathlib.Path(...) for a file"
+        )
 
 
 def _text_chunks(text: str) -> Iterator[bytes]:
@@ -142,15 +180,15 @@ def _stream_chunks(stream: BinaryIO) -> Iterator[bytes]:
         yield chunk
 
 
-def scan_source(source: TextSource, advance: Callable[[int], None]) -> HloScanner:
-    """Scan one HLO text, and call `advance` with the bytes read.
+def scan_source(source: TextSource, sink: HloSink, advance: Callable[[int], None]) -> HloScanner:
+    """Scan one HLO text into a sink, and call `advance` with the bytes read.
 
     Raises
     ------
     FastIndexError
         No HLO text: binary data, another language, no instruction.
     """
-    scanner = HloScanner(source.name)
+    scanner = HloScanner(sink, source.name)
     seen = 0
     for chunk in source.chunks:
         if seen < _LOOKED_AT:
@@ -158,12 +196,12 @@ def scan_source(source: TextSource, advance: Callable[[int], None]) -> HloScanne
         scanner.feed(chunk)
         seen += len(chunk)
         advance(len(chunk))
-        if seen >= _LOOKED_AT and not scanner.counts and not scanner.saw_module:
+        if seen >= _LOOKED_AT and not scanner.instruction_count and not scanner.saw_module:
             _refuse(source.name, f"no HLO instruction and no HloModule in the first {bytes_text(_LOOKED_AT)}")
-        if seen >= _LONGEST_HEADER and not scanner.counts:
+        if seen >= _LONGEST_HEADER and not scanner.instruction_count:
             _refuse(source.name, f"no HLO instruction in the first {bytes_text(_LONGEST_HEADER)}")
     scanner.close()
-    if not scanner.counts:
+    if not scanner.instruction_count:
         problems = f"; first {scanner.problems[0]}" if scanner.problems else ""
         _refuse(
             source.name,

@@ -13,7 +13,7 @@ from hypothesis import given
 
 import fastindex as fi
 from fastindex.advice.shape_numbers import info
-from fastindex.hlo.module_report import report
+from fastindex.hlo.report import report
 from tests.cases import strategies
 from tests.oracles import reference
 

@@ -18,7 +18,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.advice.padding import padding_steps
-from fastindex.hlo.module_report import Report
+from fastindex.hlo.report import Report
 from fastindex.hlo.scanner import HloScanner
 from tests.oracles import reference
 

@@ -1,0 +1,204 @@
+"""From a module that was read to the rows and sums of a report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastindex.hlo.buffers import ModuleBuffers, module_buffers
+from fastindex.hlo.liveness import Liveness, liveness
+from fastindex.hlo.metadata import MetadataReader, Origin
+from fastindex.hlo.modules import Computation, Module
+from fastindex.hlo.scanner import Problem
+from fastindex.hlo.shape_table import ShapeTable
+from fastindex.hlo.sources import TextSource
+from fastindex.hlo.uses import Counted, ModuleUse, Peak, Place, ShapeUse
+from fastindex.shapes.shape import Shape
+
+_BEFORE_LAYOUTS = (
+    "before layout assignment: there are no layouts yet, so no padding can be seen; dump with "
+    "XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_text' and report DIR, or report(lowered.compile())"
+)
+_NO_TILES = (
+    "no tiled layout here: compiled for CPU or GPU, where arrays are not padded; compile for a TPU to see its padding "
+    "(jax.experimental.topologies.get_topology_desc needs no TPU)"
+)
+_NOT_SCHEDULED = "not scheduled (no is_scheduled=true), so no peak is known"
+
+
+class _Places:
+    """Makes the places of a module, each name and origin once."""
+
+    def __init__(self, module: Module) -> None:
+        self._reader = MetadataReader(module.tables)
+        self._metadata = list(module.metadata)
+        self._origins: dict[int, Origin] = {}
+        self._names: dict[str, list[str]] = {}
+
+    def make(self, computation: Computation, place: int, role: str = "", at_peak: bool = False) -> Place:
+        """Return the place of an instruction."""
+        names = self._names.get(computation.name)
+        if names is None:
+            names = self._names[computation.name] = computation.names()
+        number = computation.metadata[place]
+        origin = self._origins.get(number)
+        if origin is None:
+            origin = self._reader.origin(self._metadata[number]) if number >= 0 else Origin()
+            self._origins[number] = origin
+        return Place(
+            names[place], computation.name, role, origin.op_name, origin.source_file, origin.source_line,
+            computation.lines[place], at_peak, computation.details_of(place).sharding,
+        )  # fmt: skip
+
+
+def module_uses(
+    module: Module, table: ShapeTable, counted: Counted, label: str, source: TextSource, problems: list[Problem]
+) -> tuple[ModuleUse, list[ShapeUse]]:
+    """Count the buffers of a module, or the results of all its instructions."""
+    instructions = module.instruction_count + _add_problems(module, table, source.name, problems)
+    peak = None
+    if counted == "buffers":
+        found = module_buffers(module, table)
+        if found.too_deep:
+            problems.append(Problem(0, "computations call each other in a circle", module.name, source.name))
+        live = liveness(found, table) if module.is_scheduled and found.buffers else None
+        uses = _buffer_rows(module, found, live, table, label)
+        peak = _peak(found, live)
+    else:
+        uses = _result_rows(module, table, label)
+    uses.sort(key=ShapeUse.waste_key, reverse=True)
+    use = ModuleUse(
+        label=label,
+        source=source.name,
+        stage=source.stage,
+        instruction_count=instructions,
+        buffer_count=sum(use.count for use in uses),
+        nbytes=sum(use.count * use.nbytes for use in uses),
+        logical_nbytes=sum(use.count * use.logical_nbytes for use in uses),
+        partition_count=module.partition_count,
+        peak=peak,
+        notes=tuple(_notes(module, uses, counted)),
+    )
+    return use, uses
+
+
+def _notes(module: Module, uses: list[ShapeUse], counted: Counted) -> list[str]:
+    notes = []
+    if not any(use.shape.is_array and use.shape.layout.tiles for use in uses):
+        has_layouts = any(b"{" in text for text in module.shapes)
+        notes.append(_NO_TILES if has_layouts and module.is_scheduled else _BEFORE_LAYOUTS)
+    elif not module.is_scheduled and counted == "buffers":
+        notes.append(_NOT_SCHEDULED)
+    return notes
+
+
+def _add_problems(module: Module, table: ShapeTable, source: str, problems: list[Problem]) -> int:
+    """Note the shapes without a size; return how many instructions the short asynchronous starts stand for."""
+    hidden = 0
+    for (text, number), count in zip(module.shapes.items(), module.counts, strict=True):
+        entry = table.entry(text)
+        if entry.problem:
+            times = f" ({count} times)" if count > 1 else ""
+            decoded = text.decode("utf-8", "replace")
+            cut = decoded if len(decoded) <= 100 else decoded[:100] + "..."
+            problems.append(Problem(module.first_lines[number], f"{entry.problem}{times}", cut, source))
+        starts = module.async_counts.get(number, 0)
+        if starts:
+            hidden += starts * len(_wrapped_leaves(entry.spans, entry.leaves, table))
+    return hidden
+
+
+def _wrapped_leaves(spans: tuple[tuple[int, int], ...], leaves: tuple[int, ...], table: ShapeTable) -> list[int]:
+    """The parameters and the root of the computation that a short asynchronous start stands for."""
+    return list(leaves[: spans[1][1]]) if len(spans) > 1 else []
+
+
+def _rows(grouped: dict[int, list[Place]], table: ShapeTable, label: str) -> list[ShapeUse]:
+    return [
+        ShapeUse(table.shapes[leaf], len(places), table.nbytes[leaf], table.logical_nbytes[leaf], label, tuple(places))
+        for leaf, places in grouped.items()
+        if table.nbytes[leaf] >= 0
+    ]
+
+
+def _buffer_rows(
+    module: Module, found: ModuleBuffers, live: Liveness | None, table: ShapeTable, label: str
+) -> list[ShapeUse]:
+    places = _Places(module)
+    alive = live.alive if live else frozenset()
+    grouped: dict[int, list[Place]] = {}
+    for number, buffer in enumerate(found.buffers):
+        place = places.make(buffer.computation, buffer.place, buffer.role, number in alive)
+        grouped.setdefault(buffer.leaf, []).append(place)
+    rows = _rows(grouped, table, label)
+    readers = _readers(module, table)
+    return [replace(row, readers=readers[row.shape]) if row.shape in readers else row for row in rows]
+
+
+def _readers(module: Module, table: ShapeTable) -> dict[Shape, tuple[tuple[str, Shape], ...]]:
+    """Copies between layouts, by the shape that they read."""
+    found: dict[Shape, dict[str, Shape]] = {}
+    texts = list(module.shapes)
+    for computation in module.computations.values():
+        if "copy" not in computation.opcodes:
+            continue
+        names = computation.names()
+        for place, opcode in enumerate(computation.opcodes):
+            operands = computation.operands(place)
+            if opcode != "copy" or not len(operands) or operands[0] < 0:
+                continue
+            source = table.entry(texts[computation.shapes[operands[0]]]).leaves
+            target = table.entry(texts[computation.shapes[place]]).leaves
+            if len(source) == len(target) == 1 and source != target:
+                found.setdefault(table.shapes[source[0]], {})[names[place]] = table.shapes[target[0]]
+    return {shape: tuple(copies.items()) for shape, copies in found.items()}
+
+
+def _result_rows(module: Module, table: ShapeTable, label: str) -> list[ShapeUse]:
+    places = _Places(module)
+    grouped: dict[int, list[Place]] = {}
+    texts = list(module.shapes)
+    for computation in module.computations.values():
+        for place, opcode in enumerate(computation.opcodes):
+            number = computation.shapes[place]
+            entry = table.entry(texts[number])
+            leaves = list(entry.leaves)
+            if number in module.async_counts and opcode.endswith("-start"):
+                leaves += _wrapped_leaves(entry.spans, entry.leaves, table)
+            made = places.make(computation, place)
+            for leaf in leaves:
+                grouped.setdefault(leaf, []).append(made)
+    return _rows(grouped, table, label)
+
+
+def _peak(found: ModuleBuffers, live: Liveness | None) -> Peak | None:
+    if live is None:
+        return None
+    instruction, name = _at_step(found, live.peak.step)
+    return Peak(
+        live.peak.nbytes,
+        live.peak.logical_nbytes,
+        instruction=instruction,
+        computation=name,
+        step=live.peak.step,
+        steps=live.steps,
+        timeline=tuple((item.step, item.nbytes, item.logical_nbytes) for item in live.timeline),
+    )
+
+
+def _at_step(found: ModuleBuffers, step: int) -> tuple[str, str]:
+    """Return the instruction that runs at a step, and its computation."""
+    spans = [(end - begin, computation, begin) for computation, begin, end in found.schedule if begin <= step < end]
+    if not spans:
+        return "", ""
+    _, computation, begin = min(spans, key=lambda span: span[0])
+    inner = sorted((b, e) for _, b, e in found.schedule if begin <= b and e - b < min(spans, key=lambda s: s[0])[0])
+    # Steps of the computations it calls lie in between and are not its own.
+    place, last = 0, begin
+    for b, e in inner:
+        if b < last or b >= step:
+            continue
+        place += b - last
+        last = e
+    place += step - last
+    names = computation.names()
+    return (names[place], computation.name) if 0 <= place < len(names) else ("", computation.name)
