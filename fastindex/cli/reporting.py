@@ -26,23 +26,25 @@ _MOST_PROBLEMS = 20
     show_default=True,
     help="What comes first.",
 )
+@click.option("--all", "all_results", is_flag=True, help="Count the results of all instructions, not only buffers.")
+@click.option("--names", is_flag=True, help="Name all instructions of a shape, not only the first.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def report(files: tuple[str, ...], top: int | None, sort: Any, as_json: bool) -> None:
-    """Report the buffers of HLO modules: how much is padding, why, and the cheapest way to avoid it.
+def report(files: tuple[str, ...], top: int | None, sort: Any, all_results: bool, names: bool, as_json: bool) -> None:
+    """Report the buffers of HLO modules: how much is padding, why, where from, and the cheapest way to avoid it.
 
     FILE is HLO text, a folder of dumps, or - for stdin.
     """
     if "-" in files and len(files) > 1:
         raise click.UsageError("stdin (-) cannot be combined with files")
     source: Any = sys.stdin.buffer if files == ("-",) else [Path(file) for file in files]
-    found = fastindex.report(source, show_progress=True)
+    found = fastindex.report(source, instruction_results=all_results, show_progress=True)
     if as_json:
         click.echo(json.dumps(found.to_json(sort, top)))
     else:
         from rich.console import Console
 
         width = None if sys.stdout.isatty() else 110
-        found.print(Console(file=sys.stdout, width=width), sort, top)
+        found.print(Console(file=sys.stdout, width=width), sort, top, names)
     for problem in found.problems[:_MOST_PROBLEMS]:
         click.echo(f"fastindex: {problem}", err=True)
     if len(found.problems) > _MOST_PROBLEMS:

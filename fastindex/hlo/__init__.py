@@ -1,1 +1,1 @@
-"""HLO text to report. It reads text and never compiles or runs a module."""
+"""HLO modules to reports: which buffers there are, when they live, what padding costs. Text is read, never compiled."""

@@ -267,10 +267,11 @@ class _Walk:
                     self.join(results[operand], values[number : number + 1])
         elif opcode == "custom-call":
             self._share_listed(computation, place, computation.details_of(place), operands, results, values)
-        elif len(values) == 1:
+        else:
             for number, operand in enumerate(operands):
-                if operand >= 0 and may_reuse(opcode, number, operands):
-                    self._note_reuse(computation, operand, results[operand], values)
+                if operand >= 0 and may_reuse(opcode, number):
+                    result = values[number : number + 1] if opcode == "sort" else values
+                    self._note_reuse(computation, operand, results[operand], result)
 
     def _share_fusion(
         self, computation: Computation, place: int, operands: Sequence[int], results: list[Values], values: Values
@@ -375,7 +376,7 @@ def _collect(walk: _Walk, arguments: set[int], outputs: set[int]) -> list[Buffer
     groups: dict[int, list[int]] = {}
     for value in range(len(walk.leaf)):
         groups.setdefault(walk.find(value), []).append(value)
-    ends = _ends_after_reuse(walk, groups, arguments | outputs)
+    ends = _ends_after_reuse(walk, groups, arguments, outputs)
     nbytes = walk.table.nbytes
     buffers = []
     for root, values in groups.items():
@@ -397,22 +398,24 @@ def _collect(walk: _Walk, arguments: set[int], outputs: set[int]) -> list[Buffer
     return buffers
 
 
-def _ends_after_reuse(walk: _Walk, groups: dict[int, list[int]], fixed: set[int]) -> list[int]:
+def _ends_after_reuse(walk: _Walk, groups: dict[int, list[int]], arguments: set[int], outputs: set[int]) -> list[int]:
     """Let a value end a step earlier where the one defined in its last step takes its memory."""
     ends = walk.end
-    taken: set[int] = set()
-    gives: set[int] = set()
+    done: set[int] = set()
     for value, operand in walk.reuses:
-        if value in taken or operand in gives or ends[operand] != walk.start[value]:
+        if (
+            value in done
+            or operand in done
+            or ends[operand] != walk.start[value]
+            or ends[operand] == walk.start[operand]
+        ):
             continue
-        if len(groups[walk.find(value)]) > 1 or len(groups[walk.find(operand)]) > 1:
+        giver, taker = walk.find(operand), walk.find(value)
+        if len(groups[giver]) > 1 or len(groups[taker]) > 1 or giver in arguments or giver in outputs:
             continue
         computation, place = walk.origin[operand]
-        if walk.find(value) in fixed or walk.find(operand) in fixed or computation.opcodes[place] == "constant":
-            continue
-        if ends[operand] > walk.start[operand]:
-            taken.add(value)
-            gives.add(operand)
+        if computation.opcodes[place] != "constant":
+            done.update((value, operand))
             ends[operand] -= 1
     return ends
 

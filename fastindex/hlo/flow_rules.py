@@ -10,7 +10,6 @@ Update...ValueSet functions), ``hlo/analysis/hlo_alias_analysis.cc`` (which valu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -163,16 +162,13 @@ def _elementwise_parameters(fused: Computation) -> frozenset[int]:
     )
 
 
-def may_reuse(opcode: str, number: int, operands: Sequence[int]) -> bool:
-    """Whether the result of an opcode other than a fusion may take the memory of operand `number`.
+def may_reuse(opcode: str, number: int) -> bool:
+    """Whether a result of an opcode other than a fusion may take the memory of operand `number`.
 
-    Source: ``HloDataflowAnalysis::CanShareOperandBufferWithUser``; copies never do, ``HeapSimulator``.
+    A sort sorts each operand into the result with its number. Copies never reuse: ``HeapSimulator``.
+    Source: ``HloDataflowAnalysis::CanShareOperandBufferWithUser``.
     """
-    if opcode == "sort":
-        return len(operands) == 1
-    if opcode == "triangular-solve":
-        return number == 1
-    return opcode in ELEMENTWISE
+    return opcode in ELEMENTWISE or opcode == "sort" or (opcode == "triangular-solve" and number == 1)
 
 
 def control_flow_callees(module: Module, details: Details) -> list[Computation]:

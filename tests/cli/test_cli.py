@@ -27,7 +27,7 @@ import fastindex.cuda
 from fastindex.cli import commands as cli
 from fastindex.cli import progress as cli_progress
 from fastindex.cli.options import byte_size
-from fastindex.hlo.report import SORT_KEYS
+from fastindex.hlo.uses import SORT_KEYS
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = "f32[3,5]{1,0:T(2,2)}"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import fastindex as fi
-from fastindex.hlo.buffers import ModuleBuffers, module_buffers
+from fastindex.hlo.buffers import Buffer, ModuleBuffers, module_buffers
 from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.scanner import scan_chunks
 from fastindex.hlo.shape_table import ShapeTable
@@ -22,8 +22,8 @@ PROGRAMS = TESTS / "data" / "hlo" / "programs.py"
 FOLDERS = sorted(path for path in (TESTS / "data" / "hlo" / "programs").iterdir() if path.is_dir())
 _VALUE = re.compile(r" value: <(\d+) (\S+?)(?:\{([\d,]*)\})? (?:\(phi\) )?@\d+> \(size=(\d+),offset=\d+\): (\S+)")
 
-#: Programs whose estimated peak differs from XLA's by more than a tenth, and why.
-EXPLAINED: dict[str, str] = {}
+#: XLA also gives memory to the constants inside comparators, which are no buffers of the program: bytes of each.
+EMBEDDED_CONSTANTS = {"sort_fft": [4] * 8}
 
 
 def main_dump(folder: Path) -> Path:
@@ -78,6 +78,8 @@ def test_the_buffers_are_those_of_xla(folder: Path) -> None:
         for numbers in facts(folder)["buffers"]
         if any(number in values and not values[number][1].startswith("(") for number in numbers)
     )
+    for size in EMBEDDED_CONSTANTS.get(folder.name, ()):
+        expected.remove(size)
     report = fi.report(main_dump(folder))
     found = sorted(size for use in report.uses for size in [use.nbytes] * use.count)
     assert found == expected
@@ -93,10 +95,7 @@ def test_the_peak_is_near_that_of_xla(folder: Path) -> None:
     assert peak is not None
     expected = xla_peak(facts(folder)["memory_analysis"])
     estimate = (peak.estimate_nbytes or peak.nbytes) - constants
-    if folder.name not in EXPLAINED:
-        assert estimate == pytest.approx(expected, rel=0.1)
-    else:
-        assert estimate != pytest.approx(expected, rel=0.1), "explained, but there is nothing to explain"
+    assert estimate == pytest.approx(expected, rel=0.1)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=names)
@@ -111,7 +110,7 @@ def test_live_ranges_are_those_of_xla(folder: Path) -> None:
         for name, index, start, end in re.findall(r"^    (\S+?)\{([\d,]*)\}:(\d+)-(\d+)$", text, re.MULTILINE)
     }
     order = re.findall(r"^    (\d+):(\S+)$", text, re.MULTILINE)
-    module, found, table = read(folder)
+    _, found, _ = read(folder)
     steps = [("", "")] * found.steps
     for computation, begin, end in sorted(found.schedule, key=lambda item: item[1] - item[2]):
         inner = [(b, e) for _, b, e in found.schedule if begin <= b and e <= end and (b, e) != (begin, end)]
@@ -119,7 +118,7 @@ def test_live_ranges_are_those_of_xla(folder: Path) -> None:
         for step, name in zip(own, computation.names(), strict=True):
             steps[step] = str(step), name
     assert steps == order
-    firsts = {}
+    firsts: dict[str, list[Buffer]] = {}
     for buffer in found.buffers:
         name = buffer.computation.names()[buffer.place]
         firsts.setdefault(name, []).append(buffer)

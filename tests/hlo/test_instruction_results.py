@@ -1,6 +1,7 @@
-"""The report of HLO modules, against XLA's own reading of them, by hand, and on damaged text.
+"""The scanner, and the view of all instruction results: against XLA's reading, by hand, and on damaged text.
 
-Tests of: hlo.module_report, hlo.report_text, hlo.scanner, hlo.sources.
+Tests of: hlo.modules, hlo.module_uses, hlo.report, hlo.report_text, hlo.scanner, hlo.shape_table, hlo.sources,
+hlo.uses.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import sys
 import tracemalloc
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fastindex as fi
 from fastindex.advice.padding import padding_steps
-from fastindex.hlo.report import Report
+from fastindex.hlo.modules import Computation, Module, ModuleReader
 from fastindex.hlo.scanner import HloScanner
 from tests.oracles import reference
 
@@ -27,7 +29,11 @@ MODULES = sorted((TESTS / "data" / "hlo").glob("*.txt"))
 FIRST_LINE = "HloModule m\n"
 
 
-def counted(report: Report) -> dict[str, int]:
+def results(source: Any) -> fi.Report:
+    return fi.report(source, instruction_results=True)
+
+
+def counted(report: fi.Report) -> dict[str, int]:
     return {str(use.shape): use.count for use in report.uses}
 
 
@@ -36,12 +42,30 @@ def module(*lines: str) -> str:
     return f"HloModule m\n\nENTRY %main (p: f32[2]) -> f32[2] {{\n{body}\n}}\n"
 
 
-def scan(text: bytes, chunk: int) -> HloScanner:
-    scanner = HloScanner()
+def scan(text: bytes, chunk: int) -> Module:
+    modules: list[Module] = []
+    reader = ModuleReader(modules.append)
+    scanner = HloScanner(reader)
     for i in range(0, len(text), chunk):
         scanner.feed(text[i : i + chunk])
     scanner.close()
-    return scanner
+    reader.finish()
+    (module,) = modules
+    return module
+
+
+def operands_of(computation: Computation) -> list[list[int]]:
+    return [list(computation.operands(place)) for place in range(len(computation))]
+
+
+def contents(module: Module) -> Any:
+    """All that was read, for comparisons."""
+    computations = [
+        (c.name, c.root, c.opcodes, c.names(), c.shapes, c.metadata, c.lines, c.details, operands_of(c))
+        for c in module.computations.values()
+    ]
+    tables = module.shapes, module.counts, module.first_lines, module.async_counts, module.metadata, module.tables
+    return module.name, module.header, computations, tables
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
@@ -53,7 +77,7 @@ def test_counts_and_bytes_are_those_of_xla(path: Path) -> None:
     total = sum(count * bytes_by_definition(text) for text, count in counts.items())
     logical = sum(count * logical_bytes_by_definition(text) for text, count in counts.items())
 
-    report = fi.report(path)
+    report = results(path)
 
     assert counted(report) == counts
     assert report.instruction_count == expected["instructions"]
@@ -85,7 +109,7 @@ def test_by_hand() -> None:
     f32[] takes a tile of 128 elements, 512 bytes; f32[3] too; f32[1000,3]{0,1:T(4,128)} is 8 tiles of 4 x 128
     elements, 16384 bytes, for 12000 bytes of elements.
     """
-    report = fi.report(TESTS / "data" / "hlo" / "centred_v5e.txt")
+    report = results(TESTS / "data" / "hlo" / "centred_v5e.txt")
     assert report.instruction_count == 18
     assert counted(report) == {
         "f32[1000,3]{0,1:T(4,128)}": 5,
@@ -103,12 +127,11 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize("chunk", [1, 2, 7, 64, 1000, 100_000])
 def test_chunks_do_not_matter(chunk: int) -> None:
     text = (TESTS / "data" / "hlo" / "quantised_v6e.txt").read_bytes()[: 3000 if chunk < 7 else None]
-    assert scan(text, chunk).counts == scan(text, len(text)).counts
-    assert scan(text, chunk).first_lines == scan(text, len(text)).first_lines
+    assert contents(scan(text, chunk)) == contents(scan(text, len(text)))
 
 
 def test_what_does_not_count() -> None:
-    report = fi.report(
+    report = results(
         """HloModule m, entry_computation_layout={(s8[1])->s8[2]}, frontend_attributes={a={b = s8[3] add(c)}}
 // c = s8[4]{0} add(a)
 /* d = s8[5]{0} add(a)
@@ -125,7 +148,7 @@ def test_what_does_not_count() -> None:
 
 def test_strings_over_several_lines() -> None:
     text = module('p = f32[2] parameter(0), backend_config="', "q = s8[3] add(p)", '", a="b"', "r = f32[2] add(p)")
-    report = fi.report(text)
+    report = results(text)
     assert counted(report) == {"f32[2]{0}": 2}
     assert report.problems == ()
 
@@ -142,13 +165,13 @@ def test_strings_over_several_lines() -> None:
     ids=["one line", "many lines", "operands on lines", "no computation", "log prefix"],
 )
 def test_ways_to_write_a_module(text: str) -> None:
-    report = fi.report(FIRST_LINE + text)
+    report = results(FIRST_LINE + text)
     assert counted(report) == {"f32[2]{0}": 2}
     assert report.problems == ()
 
 
 def test_nested_tuples_tokens_buffers_and_comments_in_tuples() -> None:
-    report = fi.report(
+    report = results(
         module(
             "a = (f32[2]{0}, (token[], s8[3]{0}), f32[2]{0}, /*index=3*/s4[], /*a(*/pred[]) custom-call()",
             "b = () tuple()",
@@ -168,7 +191,7 @@ def test_nested_computation_bodies() -> None:
     text = module("%p = f32[2]{0} parameter(0)", "ROOT %r = f32[2]{0} map(%p), to_apply=", "{") + (
         "    %a = s8[] parameter(0)\n    ROOT %n = s8[] negate(%a)\n  }\n}\n"
     )
-    assert counted(fi.report(text)) == {"f32[2]{0}": 2, "s8[]": 2}
+    assert counted(results(text)) == {"f32[2]{0}": 2, "s8[]": 2}
 
 
 BROKEN_LINES = [
@@ -192,7 +215,7 @@ BROKEN_LINES = [
 @pytest.mark.parametrize("line", BROKEN_LINES)
 def test_a_broken_line_is_named_and_the_rest_is_kept(line: str) -> None:
     good = ['%q = s8[3]{0} add(%p, %p), metadata={op_name="a"}'] * 3
-    report = fi.report(module("%p = f32[4]{0} parameter(0)", line, *good, "ROOT %r = f32[4]{0} add(%p, %p)"))
+    report = results(module("%p = f32[4]{0} parameter(0)", line, *good, "ROOT %r = f32[4]{0} add(%p, %p)"))
     assert {problem.line for problem in report.problems} == {5}
     assert counted(report) == {"f32[4]{0}": 2, "s8[3]{0}": 3}
 
@@ -204,7 +227,7 @@ def test_random_damage_never_raises_anything_else() -> None:
         damaged = bytearray(text)
         for _ in range(source.randint(1, 20)):
             damaged[source.randrange(len(damaged))] = source.choice(b'{}()[]"=/*\n\\ ,%x0')
-        report = fi.report(bytes(damaged))
+        report = results(bytes(damaged))
         assert report.instruction_count > 0
         assert all(1 <= problem.line <= damaged.count(b"\n") + 1 for problem in report.problems)
 
@@ -214,7 +237,7 @@ def test_truncated_text_is_noticed(path: Path) -> None:
     text = path.read_bytes()
     first = text.index(b" = f32")
     for cut in (first + 200, len(text) // 2, len(text) - 3):
-        problems = fi.report(text[:cut]).problems
+        problems = results(text[:cut]).problems
         assert problems, cut
         assert problems[-1].line == text[:cut].rstrip().count(b"\n") + 1
 
@@ -235,17 +258,17 @@ def test_truncated_text_is_noticed(path: Path) -> None:
 )
 def test_what_is_not_hlo(source: str | bytes, message: str) -> None:
     with pytest.raises(fi.FastIndexError, match=message):
-        fi.report(source)
+        results(source)
 
 
 def test_a_path_as_text_is_explained(tmp_path: Path) -> None:
     file = tmp_path / "m.hlo"
     file.write_text(module("p = f32[2] parameter(0)"))
     with pytest.raises(fi.FastIndexError, match="pathlib"):
-        fi.report(str(file))
-    assert fi.report(file).instruction_count == 1
+        results(str(file))
+    assert results(file).instruction_count == 1
     with pytest.raises(OSError, match=r"m\.txt"):
-        fi.report(tmp_path / "m.txt")
+        results(tmp_path / "m.txt")
 
 
 class EndlessLine(io.RawIOBase):
@@ -265,18 +288,19 @@ class EndlessLine(io.RawIOBase):
 def test_an_endless_line_is_refused_early(text: bytes) -> None:
     stream = EndlessLine(text)
     with pytest.raises(fi.FastIndexError, match="not HLO text"):
-        fi.report(stream)
+        results(stream)
     assert stream.left > 1000 << 20
 
 
 def test_an_endless_line_after_a_header_is_refused() -> None:
     stream = EndlessLine(b"HloModule m, " + b"a" * (1 << 20))
     with pytest.raises(fi.FastIndexError, match="no HLO instruction in the first 32"):
-        fi.report(stream)
+        results(stream)
     assert stream.left > 900 << 20
 
 
-def test_memory_is_bounded_by_the_chunk() -> None:
+def test_memory_is_less_than_the_text() -> None:
+    """100 MB of HLO in less than 100 MB: what stays is a place for each buffer."""
     text = (TESTS / "data" / "hlo" / "convolutions_v4.txt").read_bytes()
     stream = io.BytesIO(text * (8_000_000 // len(text)))
     tracemalloc.start()
@@ -285,19 +309,19 @@ def test_memory_is_bounded_by_the_chunk() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 4 << 20
+    assert peak < 6 << 20
 
 
 def test_a_long_tuple_and_a_long_string_cross_chunks() -> None:
     shapes = ", ".join(f"f32[{i},2]{{1,0}}" for i in range(1, 50_000))
     text = module(f'%t = ({shapes}) custom-call(), backend_config="{"x" * (5 << 20)}"', "%p = s8[] parameter(0)")
-    report = fi.report(text)
+    report = results(text)
     assert report.buffer_count == 50_000
     assert report.problems == ()
 
 
 def test_unbounded_shapes_have_no_size_and_are_named() -> None:
-    report = fi.report(module("%p = f32[?,4]{1,0} parameter(0)", "%q = f32[<=5,4]{1,0} parameter(1)"))
+    report = results(module("%p = f32[?,4]{1,0} parameter(0)", "%q = f32[<=5,4]{1,0} parameter(1)"))
     assert counted(report) == {"f32[<=5,4]{1,0}": 1}
     (problem,) = report.problems
     assert problem.line == 4
@@ -306,7 +330,7 @@ def test_unbounded_shapes_have_no_size_and_are_named() -> None:
 
 
 def test_the_reason_and_the_cheapest_change() -> None:
-    report = fi.report(module(*[f"%p.{i} = f32[100000,3]{{1,0:T(8,128)}} parameter({i})" for i in range(4)]))
+    report = results(module(*[f"%p.{i} = f32[100000,3]{{1,0:T(8,128)}} parameter({i})" for i in range(4)]))
     (use,) = report.uses
     assert use.padding_ratio == pytest.approx(128 / 3)
     assert use.cause_text == "dimension 1 (size 3) is padded to 128 by the tile (8,128), 42.7 times its size"
@@ -333,7 +357,7 @@ def test_the_reason_and_the_cheapest_change() -> None:
     ],
 )
 def test_changes(text: str, description: str | None) -> None:
-    (use,) = fi.report(module(f"%p = {text} parameter(0)")).uses
+    (use,) = results(module(f"%p = {text} parameter(0)")).uses
     if description is None:
         assert use.change is None
         return
@@ -345,14 +369,14 @@ def test_changes(text: str, description: str | None) -> None:
 
 
 def test_the_cause_is_the_step_that_pads_most() -> None:
-    (use,) = fi.report(module("%p = f32[7,9]{1,0:T(8,128)} parameter(0)")).uses
+    (use,) = results(module("%p = f32[7,9]{1,0:T(8,128)} parameter(0)")).uses
     assert use.cause is not None
     assert (use.cause.dimensions, use.cause.size, use.cause.padded_size) == ((1,), 9, 128)
 
 
 def test_padding_steps_multiply_to_the_padding() -> None:
     for path in MODULES:
-        for use in fi.report(path).uses:
+        for use in results(path).uses:
             ratio = use.shape.slot_count / use.shape.element_count
             product = 1.0
             for step in padding_steps(use.shape):
@@ -361,7 +385,7 @@ def test_padding_steps_multiply_to_the_padding() -> None:
 
 
 def test_json_order_and_top() -> None:
-    report = fi.report(MODULES[0])
+    report = results(MODULES[0])
     found = report.to_json(top=3)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["total_nbytes"] - found["total_logical_nbytes"] == found["wasted_nbytes"]
@@ -377,7 +401,7 @@ def test_json_order_and_top() -> None:
 
 
 def test_text_has_every_number_of_the_row() -> None:
-    report = fi.report(module("%p = f32[100000,3]{1,0:T(8,128)} parameter(0)"))
+    report = results(module("%p = f32[100000,3]{1,0:T(8,128)} parameter(0)"))
     text = report.text()
     for part in (
         "f32[100000,3]{1,0:T(8,128)}",
@@ -403,10 +427,10 @@ def test_a_dump_folder(tmp_path: Path) -> None:
         "module_0001.jit_f.ir.ll": "; llvm",
     }.items():
         (tmp_path / name).write_text(text)
-    report = fi.report(tmp_path)
+    report = results(tmp_path)
     assert counted(report) == {"f32[2]{0}": 1, "f32[3]{0}": 1, "f32[4]{0}": 1}
     assert len(report.sources) == 3
-    several = fi.report([tmp_path / "other.hlo", tmp_path / "module_0002.jit_g.before_optimizations.txt"])
+    several = results([tmp_path / "other.hlo", tmp_path / "module_0002.jit_g.before_optimizations.txt"])
     assert counted(several) == {"f32[3]{0}": 1, "f32[4]{0}": 1}
 
 
@@ -414,15 +438,15 @@ def test_problems_name_their_file(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.txt", tmp_path / "bad.txt"
     good.write_text(module("p = f32[2] parameter(0)"))
     bad.write_text(module("p = f32[2] parameter(0)", "%q = f32[2 add(p)"))
-    (problem,) = fi.report([good, bad]).problems
+    (problem,) = results([good, bad]).problems
     assert (problem.source, problem.line) == (str(bad), 5)
 
 
 def test_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(fi.FastIndexError, match="no HLO text"):
-        fi.report(tmp_path)
+        results(tmp_path)
     with pytest.raises(fi.FastIndexError, match="no HLO file"):
-        fi.report([])
+        results([])
 
 
 def test_import_stays_light() -> None:
