@@ -6,6 +6,7 @@ import click
 
 import fastindex
 from fastindex.cli.describing import info, show
+from fastindex.cli.exploring import explore
 from fastindex.cli.group import CommandLine
 from fastindex.cli.indexing import index
 from fastindex.cli.machine import demo, warmup
@@ -24,5 +25,5 @@ def main() -> None:
     """
 
 
-for _command in (info, show, index, pack, unpack, relayout, report, demo, warmup):
+for _command in (info, show, index, pack, unpack, relayout, report, explore, demo, warmup):
     main.add_command(_command)

@@ -1,0 +1,34 @@
+"""The command `explore`: the page to point at, live, for any shape that is typed."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+import click
+
+import fastindex
+
+
+@click.command()
+@click.argument("shape", required=False)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where to listen; any free port without it.")
+@click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
+def explore(shape: str | None, port: int, browser: bool) -> None:
+    """Serve a live page on this machine's loopback address: type a shape, see where its elements live.
+
+    Ctrl-C ends it. It needs the extra: pip install 'fastindex[explore]'.
+    """
+    query = ""
+    if shape is not None:
+        query = "?" + urlencode({"shape": str(fastindex.Shape.parse(shape))})
+    try:
+        from fastindex.explorer.server import serve
+    except ImportError as error:
+        raise click.ClickException(f"{error}; pip install 'fastindex[explore]'") from None
+
+    def announce(address: str) -> None:
+        click.echo(f"{address}{query}")
+        if browser:
+            click.launch(f"{address}{query}")
+
+    serve(port, announce)

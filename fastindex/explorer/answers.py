@@ -1,0 +1,99 @@
+"""What the live page is told of a typed shape, within bounds: its picture, words, sizes, advice, or what is wrong."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from fastindex.advice.changes import cheapest_change
+from fastindex.advice.shape_numbers import info
+from fastindex.advice.suggestions import suggest_tiles
+from fastindex.errors import FastIndexError, ShapeSyntaxError
+from fastindex.pictures.page import page_of
+from fastindex.shapes.shape import Shape
+
+#: A longer text is refused: no shape that a person types is longer.
+MOST_CHARACTERS = 2000
+#: Advice tries the orders of the dimensions, and pictures nest a box for each.
+MOST_DIMENSIONS = 12
+#: Each tile makes the array of the definition longer.
+MOST_TILES = 8
+
+
+def read_shape(text: str) -> Shape:
+    """Read what was typed.
+
+    Raises
+    ------
+    FastIndexError
+        Not the text of an array, or more than a request may cost.
+
+    Examples
+    --------
+    >>> str(read_shape("f32[3, 5]"))
+    'f32[3,5]{1,0}'
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise FastIndexError(f"the text has {len(text)} characters; this page takes {MOST_CHARACTERS}")
+    shape = Shape.parse(text)
+    if not shape.is_array:
+        raise FastIndexError(f"{shape.cut_text()} is a {shape.element_type}; type one of its arrays")
+    if shape.rank > MOST_DIMENSIONS or len(shape.layout.tiles) > MOST_TILES:
+        raise FastIndexError(
+            f"{shape.cut_text()} has {shape.rank} dimensions and {len(shape.layout.tiles)} tiles; "
+            f"this page takes {MOST_DIMENSIONS} and {MOST_TILES}"
+        )
+    return shape
+
+
+@lru_cache(maxsize=64)
+def description(source: str, destination: str) -> dict[str, Any]:
+    """Return what stands around the picture, ready for JSON.
+
+    Parameters
+    ----------
+    source : str
+        What was typed as a shape.
+    destination : str
+        What was typed as the layout to move to; empty for none.
+
+    Returns
+    -------
+    dict
+        ``text`` and ``numbers`` of the shape, its ``change`` and ``suggestion``; or the ``error``, the ``field`` it is
+        in and, where there is one, its ``position``.
+
+    Examples
+    --------
+    >>> description("f32[3,5]{1,0:T(2,2)}", "")["numbers"]["slot_count"]
+    24
+    >>> description("f32[3,", "")["position"]
+    6
+    """
+    try:
+        shape = read_shape(source)
+        numbers = info(shape)
+        change = cheapest_change(shape)
+        suggestion = str(suggest_tiles(shape))
+    except FastIndexError as error:
+        return _wrong(error, "shape")
+    try:
+        other = read_shape(destination) if destination else None
+        page_of(shape, other)
+    except FastIndexError as error:
+        return _wrong(error, "to")
+    return {
+        "text": str(shape),
+        "to": "" if other is None else str(other),
+        "numbers": numbers,
+        "change": None
+        if change is None
+        else {"description": change.description, "shape": str(change.shape), "saved_nbytes": change.saved_nbytes},
+        "suggestion": suggestion,
+    }
+
+
+def _wrong(error: FastIndexError, field: str) -> dict[str, Any]:
+    if isinstance(error, ShapeSyntaxError):
+        return {"error": error.rule, "hint": error.hint, "position": error.position, "field": field}
+    return {"error": str(error), "field": field}

@@ -1,0 +1,167 @@
+"""The live page: what it answers, whom it refuses, and the whole of it in a browser.
+
+Tests of: explorer.answers, cli.exploring.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fastindex as fi
+from tests.pictures.test_page import browser, in_browser  # noqa: F401
+
+REQUIRED = "browser" in os.environ.get("FASTINDEX_REQUIRE", "")
+if not REQUIRED:
+    for library in ("starlette", "uvicorn", "httpx2"):
+        pytest.importorskip(library, reason=f"{library} is not installed; pip install 'fastindex[test-browser]'")
+
+ROOT = Path(__file__).resolve().parents[2]
+PORT = 8123
+TILED = "bf16[1024,1000]{1,0:T(8,128)(2,1)}"
+
+
+@pytest.fixture
+def client() -> Any:
+    from starlette.testclient import TestClient
+
+    from fastindex.explorer.server import application
+
+    return TestClient(application(PORT), base_url=f"http://127.0.0.1:{PORT}", raise_server_exceptions=False)
+
+
+def test_what_is_told_of_a_shape(client: Any) -> None:
+    answer = client.get("/describe", params={"shape": "f32[100000,3]{1,0:T(8,128)}"}).json()
+    assert answer["numbers"]["nbytes"] == 51_200_000
+    assert answer["change"]["shape"] == "f32[100000,3]{0,1:T(8,128)}"
+    assert answer["change"]["saved_nbytes"] == 47_996_928
+    assert answer["suggestion"] == str(fi.suggest_tiles("f32[100000,3]"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "field", "position", "message"),
+    [
+        ({"shape": "f32[3,x]"}, "shape", 6, "expected an integer"),
+        ({"shape": ""}, "shape", 0, "expected"),
+        ({"shape": "token[]"}, "shape", None, "is a token"),
+        ({"shape": "f32[?]"}, "shape", None, "unbounded"),
+        ({"shape": "f32[3]", "to": "f32[3"}, "to", 5, "expected"),
+        ({"shape": "f32[3]", "to": "f32[4]"}, "to", None, "one array"),
+        ({"shape": "f32[" + ",".join("1" * 13) + "]"}, "shape", None, "13 dimensions"),
+        ({"shape": "f32[8]{0:T" + "(2)" * 9 + "}"}, "shape", None, "9 tiles"),
+        ({"shape": "f" * 2001}, "shape", None, "2001 characters"),
+    ],
+)
+def test_errors_name_their_field_and_column(
+    client: Any, typed: dict[str, str], field: str, position: int | None, message: str
+) -> None:
+    answer = client.get("/describe", params=typed).json()
+    assert (answer["field"], answer.get("position")) == (field, position)
+    assert message in answer["error"]
+
+
+def test_the_page_of_a_shape_is_that_of_the_command(client: Any) -> None:
+    plan = fi.plan_relayout("f32[4,6]{1,0}", "f32[4,6]{0,1}")
+    assert client.get("/page", params={"shape": TILED}).text == fi.draw(TILED).html()
+    shapes = {"shape": str(plan.source), "to": str(plan.destination)}
+    assert client.get("/page", params=shapes).text == fi.draw(plan).html()
+    assert client.get("/page", params={"shape": "f32["}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"host": f"localhost:{PORT}"}, 200),
+        ({"origin": f"http://127.0.0.1:{PORT}"}, 200),
+        ({"host": "evil.example"}, 403),
+        ({"host": f"evil.example:{PORT}"}, 403),
+        ({"host": f"127.0.0.1:{PORT + 1}"}, 403),
+        ({"host": ""}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": f"http://127.0.0.1:{PORT + 1}"}, 403),
+        ({"origin": "null"}, 403),
+    ],
+)
+def test_others_are_refused(client: Any, headers: dict[str, str], status: int) -> None:
+    for path in ("/", "/describe?shape=f32[3]", "/page?shape=f32[3]"):
+        assert client.get(path, headers=headers).status_code == status
+
+
+def test_nothing_of_the_disk_is_served(client: Any) -> None:
+    for path in ("/../pyproject.toml", "/etc/passwd", "/server.py", "/%2e%2e/%2e%2e/etc/passwd", "/static/x"):
+        assert client.get(path).status_code == 404
+    assert client.post("/describe").status_code == 405
+    assert client.get("/describe?shape=" + "%20" * 10_000).status_code == 414
+
+
+def test_responses_load_nothing_from_elsewhere(client: Any) -> None:
+    for path in ("/", "/page?shape=f32[3]"):
+        policy = client.get(path).headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "frame-ancestors 'self'" in policy
+
+
+# The command
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    command = [sys.executable, "-m", "fastindex", "explore", TILED, "--no-browser"]
+    # A group of its own, with Ctrl-C as a terminal gives it.
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    try:
+        yield line
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode in (0, 130, -signal.SIGINT), errors
+        assert "Traceback" not in errors
+
+
+def test_the_command_serves_and_stops(address: str) -> None:
+    assert address.startswith("http://127.0.0.1:")
+    directly = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with directly.open(address, timeout=20) as response:
+        assert b"fastindex explore" in response.read()
+
+
+@in_browser
+def test_typing_in_a_browser(address: str, browser: Any) -> None:  # noqa: F811
+    from playwright.sync_api import expect
+
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(address)
+    assert page.input_value("#shape") == TILED
+    frame = page.frame_locator("#page")
+    frame.locator("#element").fill("9, 130")
+    frame.locator("#element").press("Enter")
+    assert "slot 9,221" in frame.locator("#status").inner_text()
+    page.fill("#shape", "f32[100000,3]{1,0:T(8,128)}")
+    expect(page).to_have_title(re.compile(r"^f32\[100000,3\]"))
+    assert "42.7 times" in page.inner_text("#told")
+    page.fill("#shape", "f32[3,x]")
+    expect(page.locator("#shape-wrong")).not_to_be_empty()
+    caret, message = page.text_content("#shape-wrong").split("\n")[:2]
+    assert caret == " " * 6 + "^"
+    assert "expected an integer" in message
+    link = f"{address.split('?')[0]}?shape=f32%5B3%2C5%5D"
+    page.goto(link)
+    expect(page).to_have_title(re.compile(r"^f32\[3,5\]\{1,0\}"))
+    page.close()
+    assert wrong == []
