@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of, expected_pair
 from fastindex.cpu.threads import run_together, thread_count
-from fastindex.kernels.cpu import deal, element_moves, narrow_transpose, pass_runner, stream, transpose
+from fastindex.kernels.cpu import (
+    deal,
+    element_moves,
+    interleave,
+    narrow_transpose,
+    packed_runs,
+    pass_runner,
+    stream,
+    transpose,
+)
 from fastindex.kernels.cpu.pass_table import SCRATCH_FRONT_BYTES
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.tuning import TUNING, Tuning
@@ -27,10 +36,10 @@ Bytes = NDArray[np.uint8]
 #: The kernels of passes, by the name of the pass.
 PASS_KERNELS = {
     "copy": stream.copy_chunks,
-    "interleave": stream.interleave_chunks,
+    "interleave": interleave.interleave_chunks,
     "deal": deal.deal_chunks,
-    "expand": stream.expand_chunks,
-    "compress": stream.compress_chunks,
+    "expand": packed_runs.expand_chunks,
+    "compress": packed_runs.compress_chunks,
     "transpose": transpose.transpose_panels,
     "narrow transpose": narrow_transpose.narrow_panels,
     "strided": element_moves.copy_elements,
@@ -39,7 +48,7 @@ PASS_KERNELS = {
 
 #: Bytes of scratch memory that any kernel needs, for itself.
 SCRATCH_BYTES = SCRATCH_FRONT_BYTES + max(
-    module.SCRATCH_BYTES for module in (stream, deal, transpose, narrow_transpose)
+    module.SCRATCH_BYTES for module in (stream, packed_runs, interleave, deal, transpose, narrow_transpose)
 )
 
 # More than any pass has tasks; a thread adds to it what it takes at once, and it still is.

@@ -16,7 +16,7 @@ from fastindex.cpu.compiled_passes import pass_kernel
 from fastindex.cpu.warmup import relayout_kernels
 from fastindex.kernels.compilation import kernel_signatures
 from fastindex.kernels.cpu import deal as deal_cpu
-from fastindex.kernels.cpu import element_moves
+from fastindex.kernels.cpu import element_moves, interleave, packed_runs
 from fastindex.kernels.cpu import narrow_transpose as narrow_transpose_cpu
 from fastindex.kernels.cpu import stream as stream_cpu
 from fastindex.kernels.cpu import transpose as transpose_cpu
@@ -24,15 +24,15 @@ from tests.cases import strategies
 
 DISPATCHERS = {
     "copy": stream_cpu.copy_chunks,
-    "interleave": stream_cpu.interleave_chunks,
+    "interleave": interleave.interleave_chunks,
     "deal": deal_cpu.deal_chunks,
     "transpose": transpose_cpu.transpose_panels,
     "narrow transpose": narrow_transpose_cpu.narrow_panels,
     "strided": element_moves.copy_elements,
     "fill": element_moves.fill_runs,
     "gather": element_moves.gather_slots,
-    "expand": stream_cpu.expand_chunks,
-    "compress": stream_cpu.compress_chunks,
+    "expand": packed_runs.expand_chunks,
+    "compress": packed_runs.compress_chunks,
 }
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.cpu.lines import copy_run, copy_short
+from fastindex.kernels.cpu.lines import copy_run, copy_short, prefetch_ends
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch, set_entry
-from fastindex.kernels.cpu.stream import prefetch_ends, start_of_block
+from fastindex.kernels.cpu.pass_table import start_of_block
 from fastindex.kernels.cpu.vectors import deinterleave_line
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
 from fastindex.tables.streams import RUN, STREAMED
@@ -56,9 +56,9 @@ def _deal_direct(width, ways, target, rows, source, run, streamed, scratch):  # 
 
 
 @njit(nogil=True, inline="always")
-def _deal_pieces(width, ways, target, rows, count, source, run, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Deal a stream out to any rows, a piece of each after the other."""
-    w = literal(width)
+def _deal_pieces(width, ways, target, rows, source, counts, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Deal a stream out to any rows, a piece of each after the other; `counts` is (rows, elements of each)."""
+    w, (count, run) = literal(width), counts
     per_line = 64 // w
     places = scratch + _PLACES
     for first in range(0, run, 1024 // w):
@@ -108,5 +108,5 @@ def deal_chunks(width, ways, target, source, table, scratch, first, last):  # ty
             if direct:
                 _deal_direct(width, ways, place, rows, read, run, streamed, scratch)
             else:
-                _deal_pieces(width, ways, place, rows, count, read, run, streamed, scratch)
+                _deal_pieces(width, ways, place, rows, read, (count, run), streamed, scratch)
     fence()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.kernels.cpu.memory import copy_vector, literal, stream_line
+from fastindex.kernels.cpu.memory import copy_vector, literal, prefetch_to_write, stream_line
 from fastindex.kernels.cpu.vectors import transpose_stage
 
 
@@ -60,3 +60,12 @@ def transpose_square(width, target, pitch_bytes, stage):  # type: ignore[no-unty
             transpose_stage(width, target + part * (16 // w) * pitch_bytes, pitch_bytes, stage + 16 * part)
     else:
         transpose_stage(width, target, pitch_bytes, stage)
+
+
+@njit(nogil=True)
+def prefetch_ends(target, size):  # type: ignore[no-untyped-def]
+    """Ask for the lines that a run will share with its neighbours."""
+    if target & 63:
+        prefetch_to_write(target)
+    if (target + size) & 63:
+        prefetch_to_write(target + size)

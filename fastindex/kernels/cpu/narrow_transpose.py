@@ -38,8 +38,13 @@ SCRATCH_BYTES = _COLLECTED + MOST_NARROW_COLUMNS * _PITCH_BYTES
 
 
 @njit(nogil=True, inline="always")
-def _square_columns(width, target, source, rows, columns, upcoming, later, new, is_first, scratch, collected):  # type: ignore[no-untyped-def]
-    """Write the lines that a band completes in the `new` columns of a square, a range, and keep what is left."""
+def _square_columns(width, target, source, tables, ahead, new, is_first, places):  # type: ignore[no-untyped-def]
+    """Write the lines that a band completes in the `new` columns of a square, a range, and keep what is left.
+
+    `tables` is (rows, columns); `ahead` is where the rows are that are asked for, and how much further on in the table
+    of rows; `places` is (scratch memory, what is collected of the first column).
+    """
+    (rows, columns), (upcoming, later), (scratch, collected) = tables, ahead, places
     w = literal(width)
     per_line = 64 // w
     for square in range(_BAND_BYTES // 64):
@@ -79,7 +84,8 @@ def _bands(width, target, source, rows, columns, counts, scratch):  # type: igno
             collected = scratch + _COLLECTED + column * _PITCH_BYTES
             start, table = target + first * w, rows + 8 * first
             new = (known, min(per_line, column_count))
-            _square_columns(width, start, read, table, places, read + ahead, later, new, first == 0, scratch, collected)
+            asked = (read + ahead, later)
+            _square_columns(width, start, read, (table, places), asked, new, first == 0, (scratch, collected))
             if column + per_line >= column_count:
                 break
             known = column + per_line
@@ -115,7 +121,7 @@ def narrow_panels(width, ways, target, source, table, scratch, first, last):  # 
         read, place = outer_place(table, rest, read, place)
         counts = (row_count + following, column_count)
         if row_index == 0:
-            edge_band(width, place, read, rows, columns, (0, 0, False, True), counts, True, scratch)
+            edge_band(width, place, read, (rows, columns), (0, 0, False, True), counts, True, scratch)
         done = 0
         if column_count >= per_line or read <= safe:
             done = _bands(width, place, read, rows, columns, (row_count, column_count), scratch)
@@ -124,5 +130,5 @@ def narrow_panels(width, ways, target, source, table, scratch, first, last):  # 
             done = max(done - per_line, 0)
         for at in range(done, row_count, 2 * per_line):
             band = (at, min(at + 2 * per_line, row_count), True, True)
-            edge_band(width, place, read, rows, columns, band, counts, True, scratch)
+            edge_band(width, place, read, (rows, columns), band, counts, True, scratch)
     fence()

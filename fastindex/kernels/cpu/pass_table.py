@@ -10,6 +10,7 @@ from numba import njit
 
 from fastindex.kernels.cpu.memory import entry, set_entry
 from fastindex.tables.passes import (
+    GEOMETRY,
     LOOPS,
     OUTER,
     OUTER_LOOP_BYTES,
@@ -17,6 +18,7 @@ from fastindex.tables.passes import (
     OUTER_SOURCE_STRIDE,
     OUTER_TARGET_STRIDE,
 )
+from fastindex.tables.streams import CHUNK_BLOCK, CHUNK_COUNT, CHUNK_SOURCE_STRIDE, CHUNK_TARGET_STRIDE
 
 #: Bytes in front of a kernel's scratch memory.
 SCRATCH_FRONT_BYTES = 64
@@ -45,3 +47,15 @@ def outer_place(table, iteration, source, target):  # type: ignore[no-untyped-de
         source += place * entry(row, OUTER_SOURCE_STRIDE)
         target += place * entry(row, OUTER_TARGET_STRIDE)
     return source, target
+
+
+@njit(nogil=True, inline="always")
+def start_of_block(source, target, table, task):  # type: ignore[no-untyped-def]
+    """Return where the chunks of a task start, and how many it has."""
+    geometry = entry(table, GEOMETRY)
+    block, chunk_count = entry(geometry, CHUNK_BLOCK), entry(geometry, CHUNK_COUNT)
+    rest, index = divmod(task, (chunk_count + block - 1) // block)
+    source += index * entry(geometry, CHUNK_SOURCE_STRIDE)
+    target += index * entry(geometry, CHUNK_TARGET_STRIDE)
+    source, target = outer_place(table, rest, source, target)
+    return source, target, min(block, chunk_count - index * block)

@@ -61,14 +61,16 @@ def stage_rows(width, stage, source, rows, first, last, columns):  # type: ignor
 
 
 @njit(nogil=True)
-def edge_band(width, target, source, rows, columns, band, counts, streamed, scratch):  # type: ignore[no-untyped-def]
+def edge_band(width, target, source, tables, band, counts, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write a part of each column that is less than whole lines, or of less columns than make a square.
 
-    `band` is (first row, end of rows, begins on lines, ends on lines). What begins or ends on lines does so where the
+    `tables` is (rows, columns), the addresses of where they start; `band` is (first row, end of rows, begins on lines,
+    ends on lines). What begins or ends on lines does so where the
     column has a line boundary next: up to a line later than in another column.
     """
     w = literal(width)
     per_line = 64 // w
+    rows, columns = tables
     first, last, begins_on_lines, ends_on_lines = band
     row_count, column_count = counts
     rows_end = min(last + (per_line if ends_on_lines else 0), row_count)
@@ -156,11 +158,12 @@ def _shifted_band(width, target, source, rows, columns, band, scratch):  # type:
 
 
 @njit(nogil=True, inline="always")
-def _aligned_panel(width, target, source, rows, columns, lead, panel, column_first, streamed, scratch):  # type: ignore[no-untyped-def]
-    """A panel whose columns all have a line boundary `lead` rows after their first."""
+def _aligned_panel(width, target, source, tables, lead, panel, streamed, scratch):  # type: ignore[no-untyped-def]
+    """A panel whose columns all have a line boundary `lead[0]` rows after their first, rows `lead[1]` columns."""
     w = literal(width)
     per_line = 64 // w
     window = 2 * per_line
+    (rows, columns), (lead, column_first) = tables, lead
     row_count, column_count, is_first, following = panel
     # What the next panel has before its first line boundary, this one writes.
     end = row_count + (min(((-(target + row_count * w)) & 63) // w, following) if streamed else 0)
@@ -168,7 +171,7 @@ def _aligned_panel(width, target, source, rows, columns, lead, panel, column_fir
     first = min(lead, end)
     if first and is_first:
         band = (0, first, False, False)
-        edge_band(width, target, source, rows, columns, band, counts, streamed, scratch)
+        edge_band(width, target, source, tables, band, counts, streamed, scratch)
     while first < end:
         left = end - first
         if per_line <= left < window and first + left // per_line * per_line - window >= lead:
@@ -179,20 +182,21 @@ def _aligned_panel(width, target, source, rows, columns, lead, panel, column_fir
             _whole_band(width, target, source, rows, columns, lines, streamed, scratch)
         else:
             band = (first, min(first + window, end), False, False)
-            edge_band(width, target, source, rows, columns, band, counts, streamed, scratch)
+            edge_band(width, target, source, tables, band, counts, streamed, scratch)
         first += window
 
 
 @njit(nogil=True, inline="always")
-def _shifted_panel(width, target, source, rows, columns, panel, column_first, scratch):  # type: ignore[no-untyped-def]
+def _shifted_panel(width, target, source, tables, panel, column_first, scratch):  # type: ignore[no-untyped-def]
     """A panel each of whose columns has its line boundaries elsewhere."""
     per_line = 64 // literal(width)
     window = 2 * per_line
+    rows, columns = tables
     row_count, column_count, is_first, following = panel
     readable = row_count + following
     counts = (readable, column_count)
     if is_first:
-        edge_band(width, target, source, rows, columns, (0, 0, False, True), counts, True, scratch)
+        edge_band(width, target, source, tables, (0, 0, False, True), counts, True, scratch)
     first = 0
     while first < row_count:
         if first + window <= row_count and first + window + per_line <= readable and column_count >= per_line:
@@ -200,22 +204,22 @@ def _shifted_panel(width, target, source, rows, columns, panel, column_first, sc
             _shifted_band(width, target, source, rows, columns, lines, scratch)
         else:
             band = (first, min(first + window, row_count), True, True)
-            edge_band(width, target, source, rows, columns, band, counts, True, scratch)
+            edge_band(width, target, source, tables, band, counts, True, scratch)
         first += window
 
 
 @njit(nogil=True, inline="always")
-def _panel(width, target, source, rows, columns, panel, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
+def _panel(width, target, source, tables, panel, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
     """Cut a panel into bands; `panel` is (rows, columns, whether the first of its columns, rows that follow)."""
     w = literal(width)
     lead_bytes = (-target) & 63 if streamed else 0
     # Source rows that all begin equally far from a line boundary are best read from a boundary on.
-    column_first = ((-(source + entry(rows, 0))) & 63) // w if panel[1] >= 512 // w else 0
+    column_first = ((-(source + entry(tables[0], 0))) & 63) // w if panel[1] >= 512 // w else 0
     if not streamed or (aligned and lead_bytes % w == 0):
-        lead = lead_bytes // w
-        _aligned_panel(width, target, source, rows, columns, lead, panel, column_first, streamed, scratch)
+        lead = (lead_bytes // w, column_first)
+        _aligned_panel(width, target, source, tables, lead, panel, streamed, scratch)
     else:
-        _shifted_panel(width, target, source, rows, columns, panel, column_first, scratch)
+        _shifted_panel(width, target, source, tables, panel, column_first, scratch)
 
 
 @kernel()
@@ -262,7 +266,7 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
         if joined and streamed and column_index == 0:
             # Up to the first line boundary; after that, each column ends with the line that the next one begins.
             ends = (panel[0], 1)
-            edge_band(width, at_target, at_source, rows, columns, (0, 0, False, True), ends, True, scratch)
+            edge_band(width, at_target, at_source, (rows, columns), (0, 0, False, True), ends, True, scratch)
         for part in range(2 if joined and is_last else 1):
             offset = (panel[1] - 1) * part
             counts = (panel[0], panel[1], panel[2], panel[3])
@@ -272,5 +276,5 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
                 counts = (panel[0], 1, False, 0)
             if counts[1]:
                 read, places = at_source + offset * w, columns + 8 * offset
-                _panel(width, at_target, read, rows, places, counts, aligned, streamed, scratch)
+                _panel(width, at_target, read, (rows, places), counts, aligned, streamed, scratch)
     fence()
