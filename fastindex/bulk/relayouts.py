@@ -95,6 +95,10 @@ def pack(
         from fastindex.cuda import relayouts as cuda_relayouts
 
         return cuda_relayouts.pack(array, shape, fill, out, stream)
+    return _packed(array, shape, fill, out, threads)
+
+
+def _packed(array: Any, shape: Shape, fill: Any, out: Any, threads: int | None) -> NDArray[Any]:
     values = as_logical_array(array, shape)
     result = new_buffer(shape) if out is None else check_output_buffer(out, shape)
     if out is not None:
@@ -279,7 +283,7 @@ class RelayoutPlan:
         return plan_html(self)
 
     def describe(self) -> str:
-        """Tell which kernels run, in which order, and why: a line for the shapes, a line for each step.
+        """Describe which kernels run, in which order, and why: a line for the shapes, a line for each pass.
 
         Examples
         --------

@@ -28,7 +28,7 @@ from fastindex.shapes.shape import Shape
 
 Bytes = NDArray[np.uint8]
 
-#: Pages that the system maps at once around one that is read, and one that is written.
+#: What the system maps at once around a page that is read, and around one that is written.
 _READ_BYTES = 64 << 10
 _WRITTEN_BYTES = 4 << 10
 
@@ -39,16 +39,16 @@ _Conversion = Callable[[SlotFormat, int, int, int, int | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a relayout in bounded memory works with.
+    """The means of a relayout in bounded memory.
 
     Attributes
     ----------
     block_bytes : int
-        How much of both sides a block may touch.
+        The most bytes, of both sides together, that a block may touch.
     scratch : callable
-        Gives memory for so many bytes, where values have to be unpacked on the way.
+        Allocates memory of a given size for values that have to be unpacked first.
     after_block : callable
-        Called with the bytes a block has written; it may let go of the memory that holds the files' pages.
+        Called with the number of bytes that a block has written; it may release the memory of the files' pages.
     threads : int, optional
     """
 
@@ -59,14 +59,14 @@ class Surroundings:
 
 
 def written_bytes(source: Shape, destination: Shape) -> int:
-    """Give how many bytes `relayout_in_blocks` writes in all, those on the way included.
+    """Return how many bytes `relayout_in_blocks` writes in all, intermediate values included.
 
     Examples
     --------
     >>> written_bytes(Shape.parse("f32[3,5]"), Shape.parse("f32[3,5]{1,0:T(2,2)}"))
     96
     """
-    return sum(step.written for step in _steps(source, destination))
+    return sum(stage.written for stage in _stages(source, destination))
 
 
 def relayout_in_blocks(
@@ -98,36 +98,36 @@ def relayout_in_blocks(
     >>> written
     array([0, 3, 1, 4, 2, 5], dtype=uint8)
     """
-    steps = _steps(source, destination)
-    for step in steps[:-1]:
-        target = surroundings.scratch(step.written)
-        step.run(read, target, surroundings)
+    stages = _stages(source, destination)
+    for stage in stages[:-1]:
+        target = surroundings.scratch(stage.written)
+        stage.run(read, target, surroundings)
         read = target
-    steps[-1].run(read, written, surroundings)
+    stages[-1].run(read, written, surroundings)
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """Part of a relayout: it writes `written` bytes from what the step before has written."""
+class _Stage:
+    """Part of a relayout: it writes `written` bytes from what the stage before it has written."""
 
     written: int
     run: Callable[[Bytes, Bytes, Surroundings], None]
 
 
-def _steps(source: Shape, destination: Shape) -> list[_Step]:
+def _stages(source: Shape, destination: Shape) -> list[_Stage]:
     require_movable_pair(source, destination)
     move = slot_move(source, destination)
     padding = move.padding(fill_pattern(destination))
     if move.unit != "value":
-        return [_moving_step(source, destination, move, padding, destination.nbytes)]
-    steps = [] if move.source.is_plain else [_conversion_step(unpack_slots, move.source, source.slot_count, True)]
-    steps.append(_moving_step(source, destination, move, padding, destination.slot_count * move.width))
+        return [_moving_stage(source, destination, move, padding, destination.nbytes)]
+    stages = [] if move.source.is_plain else [_conversion_stage(unpack_slots, move.source, source.slot_count, True)]
+    stages.append(_moving_stage(source, destination, move, padding, destination.slot_count * move.width))
     if not move.destination.is_plain:
-        steps.append(_conversion_step(pack_slots, move.destination, destination.slot_count, False))
-    return steps
+        stages.append(_conversion_stage(pack_slots, move.destination, destination.slot_count, False))
+    return stages
 
 
-def _moving_step(source: Shape, destination: Shape, slots: SlotMove, padding: bytes, written: int) -> _Step:
+def _moving_stage(source: Shape, destination: Shape, slots: SlotMove, padding: bytes, written: int) -> _Stage:
     loops, width = slots.loops, slots.width
 
     def move(read: Bytes, target: Bytes, surroundings: Surroundings) -> None:
@@ -143,7 +143,7 @@ def _moving_step(source: Shape, destination: Shape, slots: SlotMove, padding: by
         for nest in loops.fills:
             _run_blocks(nest, False, width, addresses, padding, surroundings)
 
-    return _Step(written, move)
+    return _Stage(written, move)
 
 
 def _run_blocks(
@@ -152,17 +152,17 @@ def _run_blocks(
     sizes = block_sizes(nest, is_copy, width, surroundings.block_bytes)
     known: dict[tuple[int, ...], tuple[Pass, ...]] = {}
     for box, source_start, destination_start in _boxes(nest, sizes):
-        steps = known.get(box)
-        if steps is None:
+        found = known.get(box)
+        if found is None:
             part = coalesced(
                 Nest(
                     tuple(Loop(n, k.source_stride, k.destination_stride) for n, k in zip(box, nest.loops, strict=True))
                 )
             )
-            steps = known[box] = passes(RelayoutLoops((part,), ()) if is_copy else RelayoutLoops((), (part,)), width)
+            found = known[box] = passes(RelayoutLoops((part,), ()) if is_copy else RelayoutLoops((), (part,)), width)
         read, written = addresses[0] + source_start * width, addresses[1] + destination_start * width
-        for step in steps:
-            run_pass(step, read, written, pattern, surroundings.threads)
+        for one in found:
+            run_pass(one, read, written, pattern, surroundings.threads)
         surroundings.after_block(math.prod(box) * width)
 
 
@@ -209,16 +209,16 @@ def block_sizes(nest: Nest, is_copy: bool, width: int, block_bytes: int) -> tupl
 
 
 def _touched_bytes(loops: Sequence[Loop], sizes: Sequence[int], is_copy: bool, width: int) -> int:
-    steps = list(zip(loops, sizes, strict=True))
-    touched = _pages([(k.destination_stride * width, n) for k, n in steps], width, _WRITTEN_BYTES)
+    taken = list(zip(loops, sizes, strict=True))
+    touched = _pages([(k.destination_stride * width, n) for k, n in taken], width, _WRITTEN_BYTES)
     if is_copy:
-        touched += _pages([(k.source_stride * width, n) for k, n in steps], width, _READ_BYTES)
+        touched += _pages([(k.source_stride * width, n) for k, n in taken], width, _READ_BYTES)
     return touched
 
 
-def _pages(steps: Sequence[tuple[int, int]], width: int, page: int) -> int:
+def _pages(strides: Sequence[tuple[int, int]], width: int, page: int) -> int:
     run, runs = width, 1
-    for stride, size in sorted(step for step in steps if step[1] > 1):
+    for stride, size in sorted(one for one in strides if one[1] > 1):
         if stride <= max(run, page):
             run += stride * (size - 1)
         else:
@@ -227,7 +227,7 @@ def _pages(steps: Sequence[tuple[int, int]], width: int, page: int) -> int:
 
 
 def _boxes(nest: Nest, sizes: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    """Cut a nest into boxes, those next to each other in the destination first; gives sizes and starts."""
+    """Cut a nest into boxes, those adjacent in the destination first; yields sizes and starts."""
     outermost_first = sorted(range(len(sizes)), key=lambda i: -nest.loops[i].destination_stride)
     for begins in itertools.product(*[range(0, nest.loops[i].size, sizes[i]) for i in outermost_first]):
         box = [0] * len(sizes)
@@ -240,8 +240,8 @@ def _boxes(nest: Nest, sizes: Sequence[int]) -> Iterator[tuple[tuple[int, ...], 
         yield tuple(box), source, destination
 
 
-def _conversion_step(convert: _Conversion, slots: SlotFormat, count: int, unpacks: bool) -> _Step:
-    """Give every value bytes of its own, or store values as narrow, or as wide, as slots are."""
+def _conversion_stage(convert: _Conversion, slots: SlotFormat, count: int, unpacks: bool) -> _Stage:
+    """Unpack slots into values, or pack values into slots."""
     written = count * slots.value_bytes if unpacks else slots.nbytes(count)
 
     def run(read: Bytes, target: Bytes, surroundings: Surroundings) -> None:
@@ -253,4 +253,4 @@ def _conversion_step(convert: _Conversion, slots: SlotFormat, count: int, unpack
             convert(slots, part, *addresses, surroundings.threads)
             surroundings.after_block(part * written // count)
 
-    return _Step(written, run)
+    return _Stage(written, run)

@@ -24,7 +24,7 @@ from fastindex.shapes.shape import Shape
 
 @dataclass(frozen=True, eq=False)
 class Movement:
-    """How data gets from one side to the other.
+    """How data moves from one layout to another.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ def move_slots(
     threads: int | None,
     slots: range | None = None,
 ) -> None:
-    """Move what lies in some slots of the destination, or in all, by looking up the slot of the source for each."""
+    """Fill some slots of the destination, or all, by looking up the source slot of each."""
     program = conversion_program(destination, source)
     kernel = gather_kernel(width)
     repeated = np.frombuffer(pattern, np.uint8)
@@ -138,7 +138,7 @@ def move_slots(
 
 @lru_cache(maxsize=512)
 def movement(source: Shape | Strides, destination: Shape | Strides, tuning: Tuning = TUNING) -> Movement | None:
-    """Plan how data gets from one side to the other; kept for the next call.
+    """Plan how data moves from one side to the other; plans are cached.
 
     Parameters
     ----------
@@ -171,13 +171,13 @@ def sure_movement(source: Shape, destination: Shape, tuning: Tuning = TUNING) ->
 
 
 def unpack_slots(slots: SlotFormat, count: int, source: int, target: int, threads: int | None) -> None:
-    """Give the values of `count` slots that are no plain values bytes of their own."""
+    """Unpack `count` slots into values."""
     if count:
         _conversion(slots, count, False).run(source, target, b"\0", threads)
 
 
 def pack_slots(slots: SlotFormat, count: int, source: int, target: int, threads: int | None) -> None:
-    """Store `count` values as narrow, or as wide, as slots are."""
+    """Pack `count` values into slots."""
     if count:
         _conversion(slots, count, True).run(source, target, b"\0", threads)
 

@@ -66,7 +66,7 @@ _pool_lock = threading.Lock()
 
 
 def _forget_pool() -> None:
-    # A fork copies the pool's bookkeeping but none of its threads, and perhaps a lock nobody will release.
+    # A fork copies the pool's bookkeeping but none of its threads, and perhaps a lock that nobody will release.
     global _pool, _pool_lock
     _pool = None
     _pool_lock = threading.Lock()

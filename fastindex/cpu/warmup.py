@@ -34,13 +34,13 @@ _ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 
 
 class Progress(Protocol):
-    """Where it is told how far the work is."""
+    """Receives progress."""
 
     def start(self, total: int) -> None:
-        """Take how many kernels there are."""
+        """Receive the number of kernels."""
 
     def advance(self, count: int) -> None:
-        """Take how many have been compiled since the last call."""
+        """Receive how many have been compiled since the last call."""
 
 
 def warm_up(progress: Progress | None = None) -> int:

@@ -15,12 +15,12 @@ _LOW_HALF = 0xFFFFFFFF
 
 
 def narrow_product(a: Any, b: Any) -> Any:
-    """Give the product of two numbers that fit int32; one 32-bit multiplication is enough."""
+    """Return the product of two numbers that fit int32; one 32-bit multiplication is enough."""
     return np.int64(np.int32(a)) * np.int64(np.int32(b))
 
 
 def narrow_quotient(numerator: Any, magic: Any, shift: Any) -> Any:
-    """Give ``numerator // divisor`` for a numerator below 2**31; only its low 32 bits count.
+    """Return ``numerator // divisor`` for a numerator below 2**31; only its low 32 bits count.
 
     The mask of `magic` changes nothing; it tells a compiler that one 32-bit multiplication is enough.
     """
@@ -28,7 +28,7 @@ def narrow_quotient(numerator: Any, magic: Any, shift: Any) -> Any:
 
 
 def high_product(a: Any, b: Any) -> Any:
-    """Give the high 64 bits of the product of two uint64, from four products of halves."""
+    """Return the high 64 bits of the product of two uint64, from four products of halves."""
     low_half = np.uint64(_LOW_HALF)
     half = np.uint64(32)
     a_low, a_high = a & low_half, a >> half
@@ -39,5 +39,5 @@ def high_product(a: Any, b: Any) -> Any:
 
 
 def wide_quotient(numerator: Any, magic: Any, shift: Any) -> Any:
-    """Give ``numerator // divisor`` for a numerator below 2**63; `magic` holds the bits of a uint64."""
+    """Return ``numerator // divisor`` for a numerator below 2**63; `magic` holds the bits of a uint64."""
     return np.int64(high_product(np.uint64(numerator), np.uint64(magic)) >> np.uint64(shift))

@@ -35,7 +35,7 @@ class Division:
 
 
 def division(divisor: int, limit: int) -> Division:
-    """Give the constants that divide every numerator in ``range(limit + 1)`` by `divisor`.
+    """Return the constants that divide every numerator in ``range(limit + 1)`` by `divisor`.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ class IndexProgram:
     _derived: dict[Callable[..., Any], Any] = field(default_factory=dict, compare=False, repr=False)
 
     def evaluate(self, inputs: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
-        """Give the outputs, and whether all checks hold, for inputs within their bounds.
+        """Return the outputs, and whether all checks hold, for inputs within their bounds.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class IndexProgram:
         return "\n".join(lines)
 
     def derived(self, make: Callable[[IndexProgram], Any]) -> Any:
-        """Give ``make(self)``, made once: a backend's own numbers for this program."""
+        """Return ``make(self)``, computed once: a backend's own tables for this program."""
         found = self._derived.get(make)
         if found is None:
             found = self._derived[make] = make(self)
@@ -123,7 +123,7 @@ def _combined(form: Form, values: Sequence[Any]) -> Any:
 
 
 def wrapped_int64(number: int) -> int:
-    """Give the int64 that is equal to `number` modulo 2**64.
+    """Return the int64 that equals `number` modulo 2**64.
 
     Examples
     --------
@@ -152,12 +152,12 @@ def _form(pairs: Iterable[tuple[int, int]]) -> Form:
 
 
 def scaled_sum(*parts: tuple[int, Form]) -> Form:
-    """Give the sum of ``factor * form`` over `parts`."""
+    """Return the sum of ``factor * form`` over `parts`."""
     return _form((v, factor * c) for factor, form in parts for v, c in form)
 
 
 class ProgramBuilder:
-    """Collects quotients; with `simplify`, writes each as the sum of as few and as plain ones as it can."""
+    """Collects quotients; with `simplify`, each becomes the sum of as few and as simple quotients as possible."""
 
     def __init__(self, input_bounds: Sequence[int], simplify: bool = True) -> None:
         self._input_bounds = tuple(input_bounds)
@@ -167,11 +167,11 @@ class ProgramBuilder:
         self._known: dict[tuple[Form, int], int] = {}
 
     def variable(self, number: int) -> Form:
-        """Give an input; one that is always 0 needs no variable."""
+        """Return an input as a form; one that is always 0 needs no variable."""
         return () if self._simplify and self._limits[number] == 0 else ((number, 1),)
 
     def quotient(self, numerator: Form, divisor: int, limit: int) -> Form:
-        """Give ``numerator // divisor``, where the numerator lies in ``range(limit + 1)``."""
+        """Return ``numerator // divisor`` as a form; the numerator lies in ``range(limit + 1)``."""
         if not self._simplify:
             return self._new_quotient(numerator, divisor, limit)
         limit = min(limit, self._upper_bound(numerator))
@@ -216,14 +216,14 @@ class ProgramBuilder:
         return None
 
     def program(self, outputs: Iterable[Form], checks: Iterable[Check] = ()) -> IndexProgram:
-        """Give the program; what nothing needs is left out."""
+        """Return the program; what nothing needs is left out."""
         kept_checks = tuple(c for c in checks if not self._simplify or self._upper_bound(c.value) >= c.bound)
         whole = IndexProgram(self._input_bounds, tuple(self._quotients), tuple(outputs), kept_checks)
         return without_unused_quotients(narrowed(whole)) if self._simplify else whole
 
 
 def narrowed(program: IndexProgram) -> IndexProgram:
-    """Divide an input beyond 31 bits once only; all else comes from the two narrow parts that this leaves.
+    """Divide an input of more than 31 bits only once, and derive everything else from the two narrow parts.
 
     With ``q = x // b`` and ``r = x - b * q``, which is a quotient by 1, ``x // (k * b)`` is ``q // k``, and ``x // d``
     is ``q * (b // d) + r // d`` where `d` divides `b`.
@@ -270,7 +270,7 @@ def narrowed(program: IndexProgram) -> IndexProgram:
 
 
 def _parting_divisor(program: IndexProgram, variable: int) -> int | None:
-    """Give a divisor that leaves two narrow parts of an input, if all others divide it or are multiples of it."""
+    """Return a divisor that splits an input into two narrow parts, if all others divide it or are multiples of it."""
     last = program.input_bounds[variable] - 1
     divisors = {q.divisor for q in program.quotients if q.numerator == ((variable, 1),)}
     if last < NARROW or len(divisors) < 2:

@@ -38,7 +38,7 @@ def _origins(axis: Axis) -> tuple[Axis, ...]:
 
 
 def _origins_first(axes: Iterable[Axis]) -> list[Axis]:
-    """Give `axes` and all axes behind them, each after those it is made of."""
+    """Return `axes` and all the axes they are derived from, each after its own sources."""
     ordered: dict[Axis, None] = {}
     pending = list(reversed(list(axes)))
     while pending:
@@ -52,7 +52,7 @@ def _origins_first(axes: Iterable[Axis]) -> list[Axis]:
 
 
 def _axis_values(builder: ProgramBuilder, axes: Sequence[Axis], coordinates: Sequence[Form]) -> dict[Axis, Form]:
-    """Give the value of every axis as a combination of the coordinates."""
+    """Return the value of every axis as a combination of the coordinates."""
     values: dict[Axis, Form] = {}
 
     def count(whole: Axis, tile_size: int) -> Form:
@@ -135,7 +135,7 @@ class _Undoing:
             self.limits[axis] = min(limit, inner_size - 1)
 
     def checks(self, every: bool) -> list[Check]:
-        """Give what holds for a slot that holds an element, and fails somewhere for any other.
+        """Return checks that all hold for a slot with an element, and of which one fails for any other slot.
 
         A value beyond its axis also shows where the axis came from: that of a count in the whole, that of a
         merged axis in its outer part. So only the other axes are checked, unless `every` one is asked for.
@@ -165,7 +165,7 @@ def _bound(axis: Axis) -> int:
 def _coordinates(
     builder: ProgramBuilder, shape: Shape, slot: Form, every_check: bool = False
 ) -> tuple[list[Form], list[Check]]:
-    """Give the coordinates of a slot below the slot count, one per dimension, and the padding checks."""
+    """Return the coordinates of a slot below the slot count, one per dimension, and the padding checks."""
     axes = _axes(shape)
     if not axes:
         return [], [Check(slot, 1)]
@@ -185,7 +185,7 @@ def _axes(shape: Shape, tile_count: int | None = None) -> list[Axis]:
 
 @lru_cache(maxsize=1024)
 def linear_program(shape: Shape, simplify: bool = True) -> IndexProgram:
-    """Give the program from the coordinates of an element, one per dimension, to its slot.
+    """Return the program from the coordinates of an element, one per dimension, to its slot.
 
     Raises
     ------
@@ -203,7 +203,7 @@ def linear_program(shape: Shape, simplify: bool = True) -> IndexProgram:
 
 @lru_cache(maxsize=1024)
 def multi_program(shape: Shape, simplify: bool = True) -> IndexProgram:
-    """Give the program from a slot to the coordinates of its element, with checks that fail for padding.
+    """Return the program from a slot to the coordinates of its element, with checks that fail for padding.
 
     Raises
     ------
@@ -230,7 +230,7 @@ def multi_program(shape: Shape, simplify: bool = True) -> IndexProgram:
 
 @lru_cache(maxsize=1024)
 def tile_program(shape: Shape, level: int, simplify: bool = True) -> IndexProgram:
-    """Give the program from coordinates to all axes after tile number `level` has been applied.
+    """Return the program from coordinates to all axes after tile number `level` has been applied.
 
     Raises
     ------
@@ -246,13 +246,13 @@ def tile_program(shape: Shape, level: int, simplify: bool = True) -> IndexProgra
 
 
 def within_tile_count(shape: Shape, level: int) -> int:
-    """Give how many of the axes of `tile_program`, the last ones, lie within the tile."""
+    """Return how many axes of `tile_program`, counted from the last, lie within the tile."""
     return sum(size != COMBINE for size in shape.layout.tiles[level])
 
 
 @lru_cache(maxsize=1024)
 def conversion_program(source: Shape, destination: Shape, simplify: bool = True) -> IndexProgram:
-    """Give the program from a slot of `source` to the slot of the same element in `destination`.
+    """Return the program from a slot of `source` to the slot of the same element in `destination`.
 
     Raises
     ------

@@ -2,7 +2,7 @@
 
 A nest is a box of loops, each with a stride in the source and in the destination. Where the tiles of both layouts
 divide each other, the slot of an element is a sum of digits of its coordinates, and both sides can share their loops.
-A coordinate whose digits do not fill their box (7 = 4 + 2 + 1) gives one box for each part.
+A coordinate whose digits do not fill their box (7 = 4 + 2 + 1) becomes one box for each part.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_NESTS = 512
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``size`` steps of ``source_stride`` and ``destination_stride`` elements."""
+    """``size`` iterations, ``source_stride`` and ``destination_stride`` elements apart."""
 
     size: int
     source_stride: int
@@ -105,7 +105,7 @@ def relayout_loops(source: Shape | Strides, destination: Shape | Strides) -> Rel
 
 
 def _slot_digits(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
-    """Give the slot as a sum of digits, those put together that a tile has cut for nothing."""
+    """Return the slot as a sum of digits, rejoining those that a tile has split to no effect."""
     if isinstance(side, Shape):
         return canonical(slot_digits(axes_of(side), coordinates, names))
     weighted = zip(coordinates, side.strides, strict=True)
@@ -138,7 +138,7 @@ def coordinate_systems(source: Shape | Strides, destination: Shape | Strides) ->
 
 
 def _merged_dimensions(shape: Shape | Strides) -> set[tuple[int, ...]]:
-    """Give the groups of whole dimensions that the first tiles merge, each from major to minor."""
+    """Return the groups of whole dimensions that the first tiles merge, each from major to minor."""
     if isinstance(shape, Strides):
         return set()
     layout = shape.layout
@@ -160,7 +160,7 @@ def _merged_dimensions(shape: Shape | Strides) -> set[tuple[int, ...]]:
 
 
 def _members(axis: Axis) -> list[Axis]:
-    """Give the axes that `*` has merged, from major to minor."""
+    """Return the axes that `*` has merged, from major to minor."""
     members: list[Axis] = []
     while isinstance(axis, MergedAxis):
         members.append(axis.inner)
@@ -262,7 +262,7 @@ def coalesced(nest: Nest) -> Nest:
 
 
 def grouped(loops: RelayoutLoops, per_byte: int) -> RelayoutLoops | None:
-    """Let whole bytes of packed elements move, or None where bytes do not stay together.
+    """Return loops that move whole bytes of packed elements, or None where bytes do not stay together.
 
     Examples
     --------
@@ -306,7 +306,7 @@ class _Place:
 
 
 def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -> list[Nest] | None:
-    """Give boxes that cover the slots of a buffer that hold no element, each once.
+    """Return boxes that cover every slot without an element exactly once.
 
     Parameters
     ----------
@@ -319,7 +319,7 @@ def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -
     Returns
     -------
     list of Nest or None
-        None where the digits leave gaps that are no boxes.
+        None where the digits leave gaps that are not boxes.
     """
     layout = shape.layout
     axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, layout.tiles)
@@ -350,7 +350,7 @@ def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -
 
 
 def _places(digits: Digits, slot_count: int) -> tuple[int, dict[Variable, list[_Place]]] | None:
-    """Give the stride of the most minor digit, and the digits of each variable, minor first."""
+    """Return the stride of the most minor digit, and the digits of each variable, minor first."""
     ordered = sorted(digits, key=lambda d: d.weight)
     weights = [d.weight for d in ordered] + [slot_count]
     by_variable: dict[Variable, list[_Place]] = {}
@@ -396,7 +396,7 @@ def _slot_of(value: int, places: Iterable[_Place]) -> int:
 
 
 def in_bytes(nest: Nest, width: int) -> Nest:
-    """Give a nest of elements of `width` bytes with its strides and starts in bytes.
+    """Return a nest of elements of `width` bytes with its strides and starts in bytes.
 
     Examples
     --------

@@ -37,7 +37,7 @@ class SlotFormat:
 
 
 def slot_format(shape: Shape) -> SlotFormat:
-    """Give how the buffer of a shape stores its values.
+    """Return how the buffer of a shape stores its values.
 
     Raises
     ------

@@ -45,7 +45,7 @@ class SlotMove:
 
     @property
     def conversion(self) -> Literal["expand", "compress"] | None:
-        """What a kernel may do to packed slots while they move, instead of a step before or after."""
+        """What a kernel may do to packed slots while they move, instead of before or after."""
         if self.unit != "value":
             return None
         if self.source.is_packed and self.destination.is_plain:

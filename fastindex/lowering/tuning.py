@@ -1,6 +1,7 @@
 """Every threshold of the planner and the executor for processors, with its reason and what was measured.
 
-Measured on an Intel Xeon (2 cores, 48 KiB L1, 2 MiB L2, AVX-512), GB/s read and written, unless a line says otherwise.
+Figures are GB/s read and written on an Intel Xeon (2 cores, 48 KiB L1, 2 MiB L2, AVX-512, a virtual machine), with one
+thread unless two figures are given, for one thread and for two. Neighbours within a tenth are noise.
 """
 
 from __future__ import annotations
@@ -12,42 +13,51 @@ from fastindex.tables.transposes import MOST_NARROW_COLUMNS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """Thresholds in bytes, but for numbers of things.
+    """Thresholds, in bytes but for numbers of things.
 
     Attributes
     ----------
     streamed_bytes
-        Larger destinations are written past the cache: nobody finds them there again.
+        Larger destinations are written past the cache, where nobody would find them again. f32 to T(8,128), kept and
+        past the cache: 73 and 41 at 4 MiB, 20 and 35 at 7 MiB; with a reader after it, 43 and 24, 24 and 25.
     piece_bytes
-        Longer runs are cut, so that threads share them and a task ends soon.
+        Longer runs are cut so that threads share them. 16 KiB to 1 MiB measure alike: 50 to 53.
     stream_piece_bytes
-        The same where a piece has two ends in every row, which cost partial lines.
+        The same for interleaves and deals, whose pieces have two ends in every row. bf16[2,8388608] turned: 66/65 with
+        64 KiB, 71/68 with 1 MiB, 72/65 with 8 MiB.
     task_chunks, task_bytes
-        A task of a stream takes up to so many chunks, of so many bytes: its table of offsets stays in L1.
+        The most that a task of a stream takes, so that its table of offsets stays in L1. 64 to 8192 chunks, and 32 KiB
+        to 2 MiB, measure alike.
     gathered_run_bytes
-        Shorter runs that are adjacent in the destination are batched before writing. 511-byte runs gained: f32
-        [1741,1753,11] with its outer dimensions swapped went from 16 to 36.
+        Shorter runs that are adjacent in the destination are batched before writing. Outer dimensions swapped, without
+        and with: 9/9 and 33/40 for runs of 44 bytes, 29/29 and 29/41 for 300, 36/47 and 32/56 for 600.
     gathered_chunk_bytes, least_gathered_runs
-        How much is batched: 1 KiB, and at least 4 runs. 2 KiB was slower, since more rows are read at once.
+        How much is batched, and at least how many runs. Runs of 44 bytes: 18/24 with 256 bytes, 25/42 with 1 KiB, 21/37
+        with 4 KiB. Runs of 400: 32/52 with 4, 25/45 with 16.
     by_source_bytes
-        Longer pieces are written anywhere as fast as in order, so the source is read in order instead.
+        Longer pieces are written anywhere as fast as in order, so the source is read in order instead. From T(8,128)
+        and from T(8,40), 64 bytes to 4 KiB: no difference beyond noise.
     by_source_line_bytes
-        The same where pieces are whole lines: s8 from T(8,128)(4,1) went from 22 to 40 with 128 instead of 256.
+        The same where pieces are whole lines. s8 from T(8,128)(4,1): 42/48 with 128, 23/26 with 1024.
     row_bytes, least_row_bytes
-        How far along its rows a task of a transpose reads, and the least where more tasks are needed.
+        How far along its rows a task of a transpose reads, and the least where more tasks are needed. bf16 8192 by
+        8192: 20/27 with 1 KiB, 18/32 with 4 KiB, 22/41 with 16 KiB; f32: 30/44, 35/43 and 34/43.
     column_bytes, aligned_column_bytes
         How many columns it has. Where their lines do not begin together, rows are read a second time for the next
-        lines, and had better still be in the cache.
+        lines, and had better still be in the cache: 27/36 with 2 KiB, 29/38 with 8 KiB, 27/38 with 32 KiB.
     least_tasks
-        Fewer tasks than this leave threads idle at the end.
+        Fewer tasks leave threads idle at the end. f32 1500 by 1500: 42/52 with 2, 40/62 with 16, 41/68 with 64.
     narrow_columns, narrow_row_bytes
-        A transpose of so few columns, of rows so long, reads one stream: f32 NHWC to NCHW went from 19 to 37.
+        A transpose of so few columns, of rows so long, reads one stream. f32 NHWC to NCHW: 31/40 without, 34/40 with;
+        19 and 37 with prime sizes. Rows of 512 and 1024 bytes: 22/26 and 21/37 without, 33/41 and 34/32 with.
     small_call_bytes
-        Smaller calls stay on the caller's thread: two threads were slower than one at a few MiB.
+        Calls that write less stay on the caller's thread. f32 to T(8,128): 83/44 at 4 MiB, 36/43 at 8 MiB.
     share_bytes
-        A thread takes tasks of so many bytes at a time. 1 MiB left threads idle at the end of calls of some MiB.
+        A thread takes tasks of so many bytes at a time. f32 8192 by 2048 to T(8,128): 46/63 with 16 KiB, 47/52 with
+        256 KiB, 46/51 with 2 MiB.
     looked_up_slots
-        Slots that are looked up at a time: their indices stay in L2. Not measured.
+        Slots that are looked up at a time, so that their indices stay in L2: 4.7/7.9 with 4096, 4.7/8.1 with 32768,
+        4.6/3.5 with 262144.
     """
 
     streamed_bytes: int = 8 << 20

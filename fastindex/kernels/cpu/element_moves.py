@@ -1,4 +1,4 @@
-"""Copies and fills that are no stream: elements one by one, slots looked up, runs of padding."""
+"""Moves that are not streams: strided elements one by one, looked-up slots, runs of padding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastindex.tables.passes import (
 
 @kernel()
 def copy_elements(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a relayout whose elements are apart on one side: copy them one by one.
+    """Run the tasks `first` to `last` of a strided copy, element by element.
 
     Parameters
     ----------

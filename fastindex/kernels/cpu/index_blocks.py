@@ -160,7 +160,7 @@ def _load_block(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand
 
 @inlined
 def _outer_offset(outer: Any, axes: Any, sizes: Any, operand: Any) -> Any:
-    """Give the offset in bytes of run number `outer` along the last axis."""
+    """Return the offset in bytes of run number `outer` along the last axis."""
     offset = 0
     for axis in range(axes - 2, -1, -1):
         above = outer // entry(sizes, axis)
@@ -197,7 +197,7 @@ def _clip(row: Any, source: Any, count: Any, bound: Any, unsigned: Any) -> Any:
 
 @inlined
 def read_input(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any) -> Any:
-    """Give the address of a block of an input: in its array if it lies there as it is used, else in `row`."""
+    """Return the address of a block of an input: in its array where it can be used in place, else `row`."""
     code, flat = entry(operand, CODE), entry(operand, FLAT)
     place = row
     if flat and code < 2:

@@ -24,7 +24,7 @@ from fastindex.tables.index_table import COLUMNS, HEADER
 
 
 def block_length(variables: int) -> int:
-    """Give how many elements to take at a time.
+    """Return how many elements to take at a time.
 
     Short blocks keep the streams from memory interleaved and the rows in the nearest cache; 128 measured best.
     """
@@ -36,7 +36,7 @@ _block_length = inlined(block_length)
 
 @inlined
 def _first_count(block: Any, begin: Any, streamed: Any, outputs: Any, operand: Any) -> Any:
-    """Give the length of the first block, so that later ones start at a cache line of the first output."""
+    """Return the length of the first block, such that later ones start at a cache line of the first output."""
     if streamed == 0 or outputs == 0:
         return block
     ahead = -(entry(pointer(operand), ADDRESS) + begin * INT64_BYTES) % LINE_BYTES // INT64_BYTES
@@ -103,5 +103,5 @@ def run_program(program: Any, arrays: Any, scratch: Any, begin: Any, end: Any) -
 
 
 def scratch_size(variables: int) -> int:
-    """Give how many numbers the kernel needs to itself."""
+    """Return how many numbers of scratch memory the kernel needs."""
     return variables * (block_length(variables) + 1) + LINE

@@ -219,7 +219,7 @@ def _marked(at: Any, step: Any, count: Any) -> Any:
 
 @inlined
 def run_step(at: Any, step: Any, count: Any) -> Any:
-    """Run one step; give whether a check failed."""
+    """Run one step; return whether a check failed."""
     operation = entry(step, OPERATION)
     outside = False
     if operation == SUM_OF_QUOTIENTS:

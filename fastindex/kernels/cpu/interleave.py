@@ -27,7 +27,7 @@ _AHEAD_BYTES = 1024
 def _interleave_run(width, ways, target, source, rows, run, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write `run` elements of each of some rows, in turn; whole lines straight from registers.
 
-    Lines are met by beginning at another column. What is left at both ends is taken from groups that overlap.
+    The first column is chosen so that lines are met. What is left at both ends comes from overlapping groups.
     """
     w, count = literal(width), literal(ways)
     per_line, column_bytes = 64 // w, count * w
@@ -79,8 +79,8 @@ def _append_columns(width, ends, pending, source, rows, counts, streamed):  # ty
 def _append_transposed(width, ends, pending, source, rows, counts, streamed):  # type: ignore[no-untyped-def]
     """Append the columns of some rows, each column contiguous; return the new line, fill and skip.
 
-    `ends` and `counts` are those of `_append_columns`. `rows` holds whole squares; what they hold beyond is read and
-    then overwritten by padding, or by the next column.
+    `ends` and `counts` are those of `_append_columns`. `rows` is filled up to whole squares; what
+    these add is read, and overwritten by padding or by the next column.
     """
     line, fill, skip = ends
     row_count, padding, run = counts

@@ -64,7 +64,7 @@ def transpose_square(width, target, pitch_bytes, stage):  # type: ignore[no-unty
 
 @njit(nogil=True)
 def prefetch_ends(target, size):  # type: ignore[no-untyped-def]
-    """Ask for the lines that a run will share with its neighbours."""
+    """Prefetch the lines that a run shares with its neighbours."""
     if target & 63:
         prefetch_to_write(target)
     if (target + size) & 63:

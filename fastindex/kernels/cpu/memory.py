@@ -153,7 +153,7 @@ def stream_line(typingctx: Any, target: Any, source: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def prefetch(typingctx: Any, address: Any) -> Any:
-    """Ask for the line at an address, which need not be mapped."""
+    """Prefetch the line at an address, which need not be mapped."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         prefetch_at(builder, arguments[0])
@@ -164,7 +164,7 @@ def prefetch(typingctx: Any, address: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def prefetch_to_write(typingctx: Any, address: Any) -> Any:
-    """Ask for the line at an address, which need not be mapped, in order to write a part of it."""
+    """Prefetch the line at an address, which need not be mapped, in order to write a part of it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         prefetch_at(builder, arguments[0], 1)

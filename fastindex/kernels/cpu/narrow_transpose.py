@@ -28,7 +28,7 @@ from fastindex.tables.transposes import (
 
 _BAND_BYTES = 128
 _PITCH_BYTES = 64 + _BAND_BYTES
-# The source is asked for so far ahead.
+# How far ahead the source is prefetched.
 _AHEAD_BYTES = 12288
 
 _COLLECTED = _EDGE_BYTES + 8 * 64
@@ -66,18 +66,18 @@ def _square_columns(width, target, source, tables, ahead, new, is_first, places)
 
 @njit(nogil=True, inline="always")
 def _bands(width, target, source, rows, columns, counts, scratch):  # type: ignore[no-untyped-def]
-    """Write the rows of whole bands, up to the last line boundary of each column; give how many rows these are."""
+    """Write the rows of whole bands, up to the last line boundary of each column; return how many rows these are."""
     w = literal(width)
     per_line = 64 // w
     band = _BAND_BYTES // w
     row_count, column_count = counts
     done = row_count // band * band
-    step = entry(rows, min(band, row_count - 1)) - entry(rows, 0)
-    bands_ahead = max(_AHEAD_BYTES // max(abs(step), 1), 1)
+    band_stride = entry(rows, min(band, row_count - 1)) - entry(rows, 0)
+    bands_ahead = max(_AHEAD_BYTES // max(abs(band_stride), 1), 1)
     for first in range(0, done, band):
-        # Rows may make a jump, which the table knows; behind the last, they most likely go on as they began.
+        # Rows may jump, which the table knows; beyond the last, they most likely continue as they began.
         in_table = first + bands_ahead * band + band <= row_count
-        ahead, later = (0, 8 * band * bands_ahead) if in_table else (bands_ahead * step, 0)
+        ahead, later = (0, 8 * band * bands_ahead) if in_table else (bands_ahead * band_stride, 0)
         column = known = 0
         while True:
             read, places = source + column * w, columns + 8 * column
@@ -126,7 +126,7 @@ def narrow_panels(width, ways, target, source, table, scratch, first, last):  # 
         if column_count >= per_line or read <= safe:
             done = _bands(width, place, read, rows, columns, (row_count, column_count), scratch)
         if not (entry(geometry, COLUMNS_ALIGNED) and place & 63 == 0):
-            # The line that is not complete in every column comes once more.
+            # The line that is not complete in every column is written again.
             done = max(done - per_line, 0)
         for at in range(done, row_count, 2 * per_line):
             band = (at, min(at + 2 * per_line, row_count), True, True)

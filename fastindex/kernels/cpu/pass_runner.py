@@ -49,7 +49,7 @@ def _call(
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _take(typingctx: Any, counter: Any, amount: Any) -> Any:
-    """Add to the int64 at an address that threads share, and give what it was."""
+    """Add to the int64 at an address that threads share, and return its old value."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = builder.inttoptr(arguments[0], _INT64.as_pointer())

@@ -26,14 +26,14 @@ SCRATCH_FRONT_BYTES = 64
 
 @njit(nogil=True)
 def with_padding(scratch, pattern):  # type: ignore[no-untyped-def]
-    """Give a kernel's scratch memory within a thread's, and note the address of padding in front of it."""
+    """Return a kernel's part of a thread's scratch memory, after storing the address of padding in front of it."""
     set_entry(scratch, 0, pattern)
     return scratch + SCRATCH_FRONT_BYTES
 
 
 @njit(nogil=True)
 def padding_of(scratch):  # type: ignore[no-untyped-def]
-    """Give the address of 128 bytes of padding."""
+    """Return the address of 128 bytes of padding."""
     return entry(scratch - SCRATCH_FRONT_BYTES, 0)
 
 

@@ -1,6 +1,6 @@
-"""What a call needs to know of two NumPy arrays, read from the array objects at once.
+"""What a call needs to know about two NumPy arrays, read from the array objects themselves.
 
-In Python each question (the type, the dtype, the size, the flags, the address) costs as much as moving 4 KiB. The
+Asked from Python, each of these (type, dtype, size, flags, address) costs as much as moving 4 KiB. The
 fields are those of ``PyArrayObject_fields`` in NumPy's ``ndarraytypes.h``, which every compiled extension relies on.
 """
 
@@ -28,7 +28,7 @@ CONTIGUOUS, WRITEABLE = 0x1, 0x400
 
 @njit(nogil=True)
 def plain_addresses(source, target, expected):  # type: ignore[no-untyped-def]
-    """Give the addresses of the elements of two arrays, twice 0 if they are not what is expected, as (source, target).
+    """Return the addresses of the elements of two arrays, (source, target), or (0, 0) if they are not as expected.
 
     Parameters
     ----------

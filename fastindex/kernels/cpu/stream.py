@@ -86,7 +86,7 @@ def _gather(target, source, rows, row_count, run, exactly):  # type: ignore[no-u
 
 @njit(nogil=True)
 def _neighbours(geometry, task, x):  # type: ignore[no-untyped-def]
-    """Tell whether a chunk continues another one in the destination, and whether another one continues it."""
+    """Return whether a chunk continues another one in the destination, and whether another one continues it."""
     every, count = entry(geometry, FOLLOWER_EVERY), entry(geometry, FOLLOWER_COUNT)
     block = entry(geometry, CHUNK_BLOCK)
     blocks = (entry(geometry, CHUNK_COUNT) + block - 1) // block

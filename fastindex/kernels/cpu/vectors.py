@@ -48,17 +48,17 @@ class _Lines:
 
     def transpose(self, builder: Any, rows: Sequence[Any]) -> list[Any]:
         """Transpose a square of lines by swapping off-diagonal blocks of 1, 2, 4 ... elements."""
-        lines, step = list(rows), 1
-        while step < self.count:
+        lines, half = list(rows), 1
+        while half < self.count:
             kept = range(self.count)
-            low = [k if not k & step else self.count + k - step for k in kept]
-            high = [k + step if not k & step else self.count + k for k in kept]
+            low = [k if not k & half else self.count + k - half for k in kept]
+            high = [k + half if not k & half else self.count + k for k in kept]
             for i in kept:
-                if not i & step:
-                    first, second = lines[i], lines[i + step]
+                if not i & half:
+                    first, second = lines[i], lines[i + half]
                     lines[i] = self.shuffle(builder, first, second, low)
-                    lines[i + step] = self.shuffle(builder, first, second, high)
-            step *= 2
+                    lines[i + half] = self.shuffle(builder, first, second, high)
+            half *= 2
         return lines
 
     def zip(self, builder: Any, first: Any, second: Any) -> list[Any]:
@@ -130,8 +130,8 @@ def transpose_rows(
     """Transpose squares of elements: a line of each of ``squares * 64/width`` rows, to `squares` lines of each column.
 
     Row ``i`` is read at ``source + rows[i]``; column ``j`` is written at ``target + columns[j]``; `rows` and
-    `columns` are the addresses of int64 tables of byte offsets. What lies `ahead_bytes` further in each row is asked
-    for, if that is not 0.
+    `columns` are the addresses of int64 tables of byte offsets. What lies `ahead_bytes` further in each row is
+    prefetched, if that is not 0.
     """
     lines, count = _Lines(width.literal_value), squares.literal_value
     past_cache, ahead = bool(streamed.literal_value), ahead_bytes.literal_value
@@ -210,7 +210,7 @@ def transpose_stage_lanes(typingctx: Any, width: Any, streamed: Any, target: Any
 def interleave_rows(typingctx: Any, width: Any, ways: Any, streamed: Any, target: Any, source: Any, rows: Any) -> Any:
     """Read a line at ``source + rows[i]`` of each of `ways` rows, write their elements in turn to `target`.
 
-    With 0 ways, which no call reaches, nothing.
+    With 0 ways, which no call reaches, nothing happens.
     """
     lines, count = _Lines(width.literal_value), ways.literal_value
     past_cache = bool(streamed.literal_value)
@@ -233,7 +233,7 @@ def deinterleave_line(
 ) -> Any:
     """Read `ways` lines at `source`, write every `ways`-th element to a line at ``target + columns[i]``.
 
-    With 0 ways, which no call reaches, nothing.
+    With 0 ways, which no call reaches, nothing happens.
     """
     lines, count = _Lines(width.literal_value), ways.literal_value
     past_cache = bool(streamed.literal_value)
@@ -252,7 +252,7 @@ def deinterleave_line(
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def expand_line(typingctx: Any, bits: Any, streamed: Any, target: Any, source: Any) -> Any:
-    """Give 64 packed elements of `bits` bits, the first in the low bits of each byte, a byte each."""
+    """Expand 64 packed elements of `bits` bits, the first in the low bits of each byte, to a byte each."""
     size, past_cache = bits.literal_value, bool(streamed.literal_value)
     ways = 8 // size
 
