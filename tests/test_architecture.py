@@ -124,19 +124,7 @@ LARGER = {
         ),
         "a factory of CUDA kernels: the kernel is a closure over what is decided when it is made",
     ),
-    **dict.fromkeys(
-        (
-            "kernels.cpu.deal._deal_pieces",
-            "kernels.cpu.narrow_transpose._square_columns",
-            "kernels.cpu.stream._append_columns",
-            "kernels.cpu.stream._append_transposed",
-            "kernels.cpu.transpose._aligned_panel",
-            "kernels.cpu.transpose._panel",
-            "kernels.cpu.transpose.edge_band",
-            "kernels.cpu.vectors.transpose_rows",
-        ),
-        "a loop inlined into its kernel: its parameters are registers, and a record of them would be memory",
-    ),
+    "kernels.cpu.vectors.transpose_rows": "an intrinsic: its first parameter is Numba's",
 }
 
 

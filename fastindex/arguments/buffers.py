@@ -24,10 +24,9 @@ from fastindex.interop.host_arrays import host_array
 from fastindex.lowering.slot_format import slot_format
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.shape_sizes import check_placed
+from fastindex.tables.cache_lines import LINE_BYTES
 
 Bytes = NDArray[np.uint8]
-
-_LINE_BYTES = 64
 
 
 def check_movable(shape: Shape) -> None:
@@ -55,8 +54,8 @@ def new_array(shape: Shape) -> NDArray[Any]:
 
 def aligned_bytes(size: int) -> Bytes:
     """Give `size` uninitialised bytes at the start of a cache line."""
-    memory = np.empty(size + _LINE_BYTES, np.uint8)
-    start = -address_of(memory) % _LINE_BYTES
+    memory = np.empty(size + LINE_BYTES, np.uint8)
+    start = -address_of(memory) % LINE_BYTES
     return memory[start : start + size]
 
 

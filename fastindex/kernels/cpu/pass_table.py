@@ -9,6 +9,7 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.cpu.memory import entry, set_entry
+from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.passes import (
     GEOMETRY,
     LOOPS,
@@ -21,7 +22,7 @@ from fastindex.tables.passes import (
 from fastindex.tables.streams import CHUNK_BLOCK, CHUNK_COUNT, CHUNK_SOURCE_STRIDE, CHUNK_TARGET_STRIDE
 
 #: Bytes in front of a kernel's scratch memory.
-SCRATCH_FRONT_BYTES = 64
+SCRATCH_FRONT_BYTES = LINE_BYTES
 
 
 @njit(nogil=True)
