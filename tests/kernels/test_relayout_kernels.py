@@ -1,7 +1,8 @@
 """Every kernel that moves data, on all remainders of its blocks, at every alignment, between guarded memory.
 
-Tests of: kernels.cpu.deal, kernels.cpu.element_moves, kernels.cpu.lines, kernels.cpu.narrow_transpose,
-kernels.cpu.pass_runner, kernels.cpu.pass_table, kernels.cpu.stream, kernels.cpu.transpose, kernels.cpu.vectors.
+Tests of: kernels.cpu.deal, kernels.cpu.element_moves, kernels.cpu.interleave, kernels.cpu.lines,
+kernels.cpu.narrow_transpose, kernels.cpu.packed_runs, kernels.cpu.pass_runner, kernels.cpu.pass_table,
+kernels.cpu.pending, kernels.cpu.stream, kernels.cpu.transpose, kernels.cpu.vectors.
 """
 
 from __future__ import annotations
