@@ -5,7 +5,13 @@ a name says the order in memory. The order of the dimensions themselves is alway
 G, O, I, D, H, W for weights. Capital letters mark the dimensions that have blocks (oneDNN), or are used throughout
 (TVM).
 
-Source of the spelling: oneDNN's ``dnnl_format_tag_t`` in ``dnnl_types.h``, TVM's ``tir/data_layout.h``.
+Three names depend on the array: ``TPU``, the default of XLA's TPU compiler; ``TILE``, Tenstorrent's tiles of 32 by 32
+in faces of 16 by 16; and ``NZ``, also ``FRACTAL_NZ``, Ascend's fractals of 16 rows by 32 bytes, which follow each other
+down the columns.
+
+Source of the spelling: oneDNN's ``dnnl_format_tag_t`` in ``dnnl_types.h``, TVM's ``tir/data_layout.h``. Of TILE:
+"Tiles", https://docs.tenstorrent.com/tt-metal/latest/tt-metalium/tt_metal/advanced_topics/tiles.html. Of NZ:
+"TransdataOperation", https://www.hiascend.com/document/detail/en/CANNCommunityEdition/900/API/ascendtb/ascendtb_01_0083.html.
 """
 
 from __future__ import annotations
@@ -26,7 +32,12 @@ from fastindex.tiling.digits import Variable, digit, slot_digits
 _ACTIVATIONS = "tncdhw"
 _WEIGHTS = "goidhw"
 _ANY = "abcdefghijkl"
-_TPU = "TPU"
+_TPU, _TILE, _NZ = "TPU", "TILE", "NZ"
+#: Names whose layouts depend on the array.
+_OF_ARRAYS = {"TPU": _TPU, "TILE": _TILE, "NZ": _NZ, "FRACTAL_NZ": _NZ}
+_NZ_ROWS = 16
+#: Elements of a row of a fractal, by the bytes of an element: 32 bytes.
+_NZ_COLUMNS = {1: 32, 2: 16}
 _PARTS = re.compile(r"([A-Za-z]+)((?:[0-9]+[a-z])*)")
 _BLOCK = re.compile(r"([0-9]+)([a-z])")
 
@@ -39,11 +50,11 @@ def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | 
     Parameters
     ----------
     name : str
-        ``NHWC``, ``nhwc``, ``nChw16c``, ``NCHW16c``, ``OIhw4i16o4i``, ``aBcd16b``; or ``TPU`` for the default layout
-        of XLA's TPU compiler.
+        ``NHWC``, ``nhwc``, ``nChw16c``, ``NCHW16c``, ``OIhw4i16o4i``, ``aBcd16b``; or ``TPU``, ``TILE``, ``NZ`` for
+        the layouts of XLA's TPU compiler, Tenstorrent and Ascend.
     shape : Shape or str, optional
-        The array that the layout is for; its own layout is ignored. Required for ``TPU``; otherwise it is only checked
-        to have as many dimensions as the name.
+        The array that the layout is for; its own layout is ignored. Required for ``TPU``, ``TILE`` and ``NZ``;
+        otherwise it is only checked to have as many dimensions as the name.
     logical : str, optional
         The order of the dimensions of the array, such as ``"NHWC"`` if dimension 3 is the channel. By default,
         N, C, D, H, W, or G, O, I, D, H, W, or a, b, c, ..., whichever has the letters of the name.
@@ -61,14 +72,21 @@ def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | 
     ('{1,3,2,0}', '{3,2,1,0:T(16,1,1)}', '{3,2,1,0:T(16,16,1,1)(16,1,1,1)}')
     >>> str(named_layout("NHWC", logical="NHWC"))
     '{3,2,1,0}'
-    >>> str(named_layout("TPU", "bf16[1000,1024]"))
-    '{1,0:T(8,128)(2,1)}'
+    >>> str(named_layout("TPU", "bf16[1000,1024]")), str(named_layout("TILE", "bf16[1000,1024]"))
+    ('{1,0:T(8,128)(2,1)}', '{1,0:T(32,32)(16,16)}')
+    >>> str(named_layout("NZ", "f16[8,100,30]"))
+    '{1,2,0:T(16,16)(16,1)}'
     """
+    if "[" in name:
+        raise FastIndexError(f"{name!r} is not a format name; the name comes first: named_layout('NHWC', {name!r})")
     array = None if shape is None else as_shape(shape)
-    if name.upper() == _TPU:
+    of_arrays = _OF_ARRAYS.get(name.upper())
+    if of_arrays is not None:
         if array is None:
-            raise FastIndexError("the layout TPU depends on the array: give its shape, as in 'bf16[1000,1024]'")
-        return tpu_layout(array.element_type, array.dimensions)
+            raise FastIndexError(f"the layout {name} depends on the array: give its shape, as in 'bf16[1000,1024]'")
+        return (
+            tpu_layout(array.element_type, array.dimensions) if of_arrays == _TPU else _matrix_layout(of_arrays, array)
+        )
     outer, blocks = _parse(name)
     if array is not None and array.rank != len(outer):
         raise LayoutError(f"{name} has {counted(len(outer), 'dimension')}, {array.cut_text()} has {array.rank}")
@@ -85,8 +103,9 @@ def layout_name(shape: Shape | str, *, logical: str | None = None) -> str | None
     ----------
     shape : Shape or str
     logical : str, optional
-        The letters of the dimensions, in order. By default, ``TPU`` is tried first; then N, C, H, W or N, C, D, H, W
-        for rank 4 and 5, or the letters of weights if dimension 0 or 2 has blocks; then a, b, c, ... for other blocks.
+        The letters of the dimensions, in order. By default, ``TPU``, ``TILE`` and ``NZ`` are tried first; then N, C, H,
+        W or N, C, D, H, W for rank 4 and 5, or the letters of weights if dimension 0 or 2 has blocks; then a, b, c, ...
+        for other blocks.
 
     Examples
     --------
@@ -103,7 +122,24 @@ def layout_name(shape: Shape | str, *, logical: str | None = None) -> str | None
         return None
     if logical is None and layout.tiles and _is_tpu_default(shape):
         return _TPU
+    if logical is None and len(layout.tiles) == 2 and shape.rank >= 2:
+        for name in (_TILE, _NZ):
+            if (name == _TILE or shape.element_type.nbytes in _NZ_COLUMNS) and _matrix_layout(name, shape) == layout:
+                return name
     return _spelled(layout, logical)
+
+
+def _matrix_layout(name: str, array: Shape) -> Layout:
+    """Return the layout of the matrices in the last two dimensions."""
+    if array.rank < 2:
+        raise LayoutError(f"{name} lays out matrices, and {array.cut_text()} has {counted(array.rank, 'dimension')}")
+    if name == _TILE:
+        return Layout(tuple(range(array.rank - 1, -1, -1)), tiles=((32, 32), (16, 16)))
+    columns = _NZ_COLUMNS.get(array.element_type.nbytes)
+    if columns is None:
+        raise FastIndexError(f"NZ is defined for elements of 1 and 2 bytes, not for {array.element_type}")
+    order = (array.rank - 2, array.rank - 1, *range(array.rank - 3, -1, -1))
+    return Layout(order, tiles=((columns, _NZ_ROWS), (columns, 1)))
 
 
 def _is_tpu_default(shape: Shape) -> bool:

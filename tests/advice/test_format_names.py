@@ -167,3 +167,65 @@ def test_defaults_of_the_tpu_compiler() -> None:
 )  # fmt: skip
 def test_tpu_tiles_by_element_type(element_type: str, dimensions: tuple[int, ...], tiles: str) -> None:
     assert f":T{tiles}" in str(fi.named_layout("tpu", fi.Shape(element_type, dimensions)))
+
+
+# Matrices of other processors
+
+
+def tenstorrent_offset(sizes: tuple[int, ...], index: tuple[int, ...]) -> int:
+    """Tiles of 32 by 32, row by row; in each four faces of 16 by 16, row by row; in each the elements, row by row."""
+    *batch, rows, columns = sizes
+    *outer, y, x = index
+    offset = 0
+    for value, size in zip(outer, batch, strict=True):
+        offset = offset * size + value
+    offset = (offset * -(-rows // 32) + y // 32) * -(-columns // 32) + x // 32
+    face = y % 32 // 16 * 2 + x % 32 // 16
+    return offset * 1024 + face * 256 + y % 16 * 16 + x % 16
+
+
+def ascend_offset(sizes: tuple[int, ...], index: tuple[int, ...], n0: int) -> int:
+    """An array of the shape ``(batch, n1, m1 * m0, n0)`` with m0 = 16, as the source has it, in row order."""
+    *batch, m, n = sizes
+    *outer, y, x = index
+    offset = 0
+    for value, size in zip(outer, batch, strict=True):
+        offset = offset * size + value
+    offset = offset * -(-n // n0) + x // n0
+    return (offset * (-(-m // 16) * 16) + y) * n0 + x % n0
+
+
+@pytest.mark.parametrize("sizes", [(40, 70), (33, 31), (3, 16, 65), (2, 2, 17, 64), (1, 1)])
+@pytest.mark.parametrize(("name", "kind"), [("TILE", "bf16"), ("TILE", "f32"), ("NZ", "f16"), ("FRACTAL_NZ", "s8")])
+def test_matrices_have_the_offsets_of_their_processor(sizes: tuple[int, ...], name: str, kind: str) -> None:
+    layout = fi.named_layout(name, fi.Shape(kind, sizes))
+    shape = fi.Shape(kind, sizes, layout)
+    found = reference.linear_indices(reference.parse(str(shape)))
+    for index in itertools.product(*(range(0, size, 5) for size in sizes)):
+        expected = (
+            tenstorrent_offset(sizes, index)
+            if name == "TILE"
+            else ascend_offset(sizes, index, 32 if kind == "s8" else 16)
+        )
+        assert found[index] == expected
+    assert fi.layout_name(shape) == {"FRACTAL_NZ": "NZ"}.get(name, name)
+
+
+def test_the_sizes_that_ascend_documents() -> None:
+    shape = fi.Shape("f16", (8, 100, 30), fi.named_layout("NZ", "f16[8,100,30]"))
+    assert shape.slot_count == math.prod((8, 2, 112, 16))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("TILE", None, "give its shape"),
+        ("NZ", None, "give its shape"),
+        ("TILE", "f32[5]", "lays out matrices"),
+        ("NZ", "f32[5,5]", "1 and 2 bytes"),
+        ("f32[5,5]", "NZ", "the name comes first"),
+    ],
+)
+def test_matrices_that_do_not_fit(name: str, shape: str | None, message: str) -> None:
+    with pytest.raises(fi.FastIndexError, match=message):
+        fi.named_layout(name, shape)
