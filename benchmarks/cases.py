@@ -81,28 +81,14 @@ RELAYOUT_CASES = (
     RelayoutCase("u8 8192x8192 transpose", "byte transpose", "u8", "{1,0}", "{0,1}", **LARGE_SQUARE),
     RelayoutCase("f64 4096x4096 transpose", "transpose", "f64", "{1,0}", "{0,1}", **SQUARE),
     RelayoutCase(
-        "c128 2048x2048 transpose",
-        "transpose",
-        "c128",
-        "{1,0}",
-        "{0,1}",
-        (2048, 2048),
-        (2039, 2053),
-        (13, 37),
+        "c128 2048x2048 transpose", "transpose", "c128", "{1,0}", "{0,1}", (2048, 2048), (2039, 2053), (13, 37)
     ),
     RelayoutCase("f32 NCHW to NHWC", "transpose", "f32", "{3,2,1,0}", "{1,3,2,0}", **IMAGES),
     RelayoutCase("f32 NHWC to NCHW", "transpose", "f32", "{1,3,2,0}", "{3,2,1,0}", **IMAGES),
     RelayoutCase("f32 NCHW to nChw16c", "long runs", "f32", "{3,2,1,0}", "{3,2,1,0:T(16,1,1)}", **IMAGES),
     RelayoutCase("f32 nChw16c to NCHW", "long runs", "f32", "{3,2,1,0:T(16,1,1)}", "{3,2,1,0}", **IMAGES),
     RelayoutCase(
-        "f32 64^4 reversal",
-        "other",
-        "f32",
-        "{3,2,1,0}",
-        "{0,1,2,3}",
-        (64, 64, 64, 64),
-        (61, 67, 61, 67),
-        (3, 7, 5, 6),
+        "f32 64^4 reversal", "other", "f32", "{3,2,1,0}", "{0,1,2,3}", (64, 64, 64, 64), (61, 67, 61, 67), (3, 7, 5, 6)
     ),
     RelayoutCase(
         "f32 16^6 permuted (5,2,0,4,1,3)",
