@@ -16,7 +16,8 @@ from jax.experimental.layout import Format
 from jax.experimental.layout import Layout as JaxLayout
 
 import fastindex as fi
-from fastindex.cuda.arrays import dlpack_dtype, dlpack_tensor, is_cuda_array
+from fastindex.cuda.arrays import is_cuda_array
+from fastindex.cuda.dlpack import dtype_of, tensor_of
 from fastindex.interop.jax import read_jax_layout
 from tests.oracles import reference
 from tests.oracles.array_places import order_of
@@ -115,5 +116,5 @@ def test_arrays_are_taken_where_numpy_s_are() -> None:
 def test_host_arrays_as_the_gpu_functions_see_them() -> None:
     array = jax.device_put(np.zeros((2, 3), ml_dtypes.bfloat16), jax.devices("cpu")[0])
     assert not is_cuda_array(array)
-    tensor = dlpack_tensor(array.__dlpack__())
-    assert dlpack_dtype(tensor.code, tensor.bits) == ml_dtypes.bfloat16
+    tensor = tensor_of(array.__dlpack__())
+    assert dtype_of(tensor.code, tensor.bits) == ml_dtypes.bfloat16
