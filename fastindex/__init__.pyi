@@ -17,6 +17,9 @@ from fastindex.bulk.relayouts import pack as pack
 from fastindex.bulk.relayouts import plan_relayout as plan_relayout
 from fastindex.bulk.relayouts import relayout as relayout
 from fastindex.bulk.relayouts import unpack as unpack
+from fastindex.bulk.sharded_indices import shard_index as shard_index
+from fastindex.bulk.sharded_indices import shards as shards
+from fastindex.bulk.sharded_indices import unshard_index as unshard_index
 from fastindex.bulk.strided_copies import ascontiguousarray as ascontiguousarray
 from fastindex.bulk.strided_copies import asfortranarray as asfortranarray
 from fastindex.bulk.strided_copies import copyto as copyto
@@ -43,6 +46,7 @@ from fastindex.shapes.layout import Layout as Layout
 from fastindex.shapes.program_shape import ProgramShape as ProgramShape
 from fastindex.shapes.shape import Shape as Shape
 from fastindex.shapes.split_config import SplitConfig as SplitConfig
+from fastindex.shardings.placement import Shard as Shard
 from fastindex.shardings.sharding import Sharding as Sharding
 from fastindex.tiling.definition import COMBINE as COMBINE
 from fastindex.xla.bitcasts import reshape_is_bitcast as reshape_is_bitcast

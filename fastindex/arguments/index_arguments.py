@@ -120,6 +120,19 @@ def common_shape(arrays: Iterable[Integers]) -> tuple[int, ...]:
     return broadcast_shape([(len(a),) if type(a) is range else a.shape for a in arrays])
 
 
+def common_shape_of_coordinates(coordinates: Sequence[Integers], multi_index: Any) -> tuple[int, ...]:
+    """Return the shape to which coordinates broadcast; an array of none has the rest of its own.
+
+    Raises
+    ------
+    FastIndexError
+        They do not broadcast together.
+    """
+    if not coordinates and isinstance(multi_index, np.ndarray):
+        return tuple(multi_index.shape[1:])
+    return common_shape(coordinates)
+
+
 def as_output(out: Any, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:
     """Check an array that results are to be written to.
 

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.index_arguments import (
-    Integers,
     as_coordinates,
     as_integers_in_bulk,
     as_modes,
     as_output,
     as_outputs,
     common_shape,
+    common_shape_of_coordinates,
 )
 from fastindex.arguments.offenders import Offender, OffenderFoundError
 from fastindex.cpu.index_programs import check_overlap, new_outputs, run
@@ -91,7 +91,7 @@ def linear_index(
         return convert(program, inputs, single, stream, shape, _out_of_bounds, mode=mode)[0]
     coordinates = as_coordinates(multi_index, shape)
     modes = () if mode == "raise" else as_modes(mode, shape.rank)
-    size = _common_shape(coordinates, multi_index)
+    size = common_shape_of_coordinates(coordinates, multi_index)
     outputs = new_outputs(1, size) if out is None else [as_output(out, size, "out")]
     if out is not None:
         check_overlap(coordinates, outputs)
@@ -234,7 +234,7 @@ def tile_index(
         found = convert(program, inputs, both, stream, shape, _out_of_bounds)
         return tuple(found[:outer]), tuple(found[outer:])
     coordinates = as_coordinates(multi_index, shape)
-    size = _common_shape(coordinates, multi_index)
+    size = common_shape_of_coordinates(coordinates, multi_index)
     if out is None:
         outputs = new_outputs(outer + within, size)
     else:
@@ -309,12 +309,6 @@ def convert_index(
     except OffenderFoundError as found:
         raise _bad_slot(found.offender, source) from None
     return outputs[0][()] if out is None else out
-
-
-def _common_shape(coordinates: Sequence[Integers], multi_index: Any) -> tuple[int, ...]:
-    if not coordinates and isinstance(multi_index, np.ndarray):
-        return tuple(multi_index.shape[1:])
-    return common_shape(coordinates)
 
 
 def _checked_level(shape: Shape, level: int) -> int:

@@ -72,7 +72,7 @@ def _axis_values(builder: ProgramBuilder, axes: Sequence[Axis], coordinates: Seq
     return values
 
 
-def _slot(builder: ProgramBuilder, axes: Sequence[Axis], coordinates: Sequence[Form]) -> Form:
+def slot_form(builder: ProgramBuilder, axes: Sequence[Axis], coordinates: Sequence[Form]) -> Form:
     values = _axis_values(builder, axes, coordinates)
     return scaled_sum(*zip(axis_strides(axes), [values[axis] for axis in axes], strict=True))
 
@@ -162,7 +162,7 @@ def _bound(axis: Axis) -> int:
     return axis.extent if isinstance(axis, DimensionAxis) else axis.size
 
 
-def _coordinates(
+def coordinate_forms(
     builder: ProgramBuilder, shape: Shape, slot: Form, every_check: bool = False
 ) -> tuple[list[Form], list[Check]]:
     """Return the coordinates of a slot below the slot count, one per dimension, and the padding checks."""
@@ -198,7 +198,7 @@ def linear_program(shape: Shape, simplify: bool = True) -> IndexProgram:
     if shape.slot_count == 0:
         return builder.program([()])
     coordinates = [builder.variable(d) for d in range(shape.rank)]
-    return builder.program([_slot(builder, _axes(shape), coordinates)])
+    return builder.program([slot_form(builder, _axes(shape), coordinates)])
 
 
 @lru_cache(maxsize=1024)
@@ -225,7 +225,7 @@ def multi_program(shape: Shape, simplify: bool = True) -> IndexProgram:
     builder = ProgramBuilder((shape.slot_count,), simplify)
     if shape.slot_count == 0:
         return builder.program([()] * shape.rank)
-    return builder.program(*_coordinates(builder, shape, builder.variable(0), every_check=not simplify))
+    return builder.program(*coordinate_forms(builder, shape, builder.variable(0), every_check=not simplify))
 
 
 @lru_cache(maxsize=1024)
@@ -267,9 +267,9 @@ def conversion_program(source: Shape, destination: Shape, simplify: bool = True)
     if source.slot_count == 0:
         return builder.program([()])
     slot = builder.variable(0)
-    coordinates, checks = _coordinates(builder, source, slot, every_check=not simplify)
+    coordinates, checks = coordinate_forms(builder, source, slot, every_check=not simplify)
     if destination.slot_count == 0:
         return builder.program([()], checks)
     if simplify and source.layout == destination.layout:
         return builder.program([slot], checks)
-    return builder.program([_slot(builder, _axes(destination), coordinates)], checks)
+    return builder.program([slot_form(builder, _axes(destination), coordinates)], checks)

@@ -1,0 +1,324 @@
+"""Divided arrays: which device holds which part, and device and slot of elements, both ways, in bulk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arguments.index_arguments import (
+    Integers,
+    as_coordinates,
+    as_integers_in_bulk,
+    as_outputs,
+    common_shape,
+    common_shape_of_coordinates,
+)
+from fastindex.cpu.index_programs import Offender, OffenderFoundError, check_overlap, new_outputs, run
+from fastindex.cpu.threads import run_chunks, thread_count
+from fastindex.cuda.arrays import on_gpu
+from fastindex.errors import FastIndexError, OutOfBoundsError, UnsupportedError
+from fastindex.shapes.integers import as_integer
+from fastindex.shapes.shape import Shape, as_shape
+from fastindex.shardings.placement import Shard, shards_of
+from fastindex.shardings.shard_program import shard_program, unshard_program
+from fastindex.shardings.sharding import Sharding, as_sharding
+
+_LOOKED_UP_AT_ONCE = 1 << 16
+
+
+def shards(shape: Shape | str, sharding: Sharding | str, device_count: int | None = None) -> list[Shard]:
+    """Return what each device holds of a divided array.
+
+    Parameters
+    ----------
+    shape : Shape or str
+        Of the whole array.
+    sharding : Sharding or str
+    device_count : int, optional
+        How many devices there are; needed where the sharding does not say it (replicated, maximal and so on).
+
+    Returns
+    -------
+    list of Shard
+        One for each device: ``device``, ``tile_index``, ``start`` and ``stop`` of the elements it holds, ``nbytes`` and
+        ``logical_nbytes``. All buffers have the same size; the padding of an uneven part lies at its end.
+
+    Raises
+    ------
+    ShardingError
+        Another rank or number of devices than the sharding has, a sharding of a tuple, or no `device_count`.
+    UnsupportedError, LayoutError
+        As `Sharding.shard_shape`.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> for part in fi.shards("f32[5]", "{devices=[4]<=[4]}"):
+    ...     print(part.device, part.start, part.stop, part.logical_nbytes, "of", part.nbytes)
+    0 (0,) (2,) 8 of 8
+    1 (2,) (4,) 8 of 8
+    2 (4,) (5,) 4 of 8
+    3 (5,) (5,) 0 of 8
+    """
+    shape, sharding = as_shape(shape), as_sharding(sharding)
+    return shards_of(shape, sharding, sharding.checked_device_count(device_count))
+
+
+def shard_index(
+    shape: Shape | str,
+    sharding: Sharding | str,
+    multi_index: Any,
+    replica: int | None = 0,
+    *,
+    device_count: int | None = None,
+    out: Any = None,
+    threads: int | None = None,
+    stream: Any = None,
+) -> tuple[Any, Any]:
+    """Return where elements of a divided array live: on which device, and in which slot of its buffer.
+
+    Parameters
+    ----------
+    shape : Shape or str
+        Of the whole array.
+    sharding : Sharding or str
+    multi_index : sequence of integer arrays
+        One per dimension; they broadcast together. Integers of any width; a range takes no memory.
+    replica : int or None
+        Which of the devices that hold the same part, from 0, in the order of the tile assignment; None for all of
+        them, along a new first axis.
+    device_count : int, optional
+        How many devices there are, where the sharding does not say it; needed only for replicas of such a one.
+    out : pair of int64 arrays, optional
+        Where to write device and slot. What they hold after an error is undefined.
+    threads : int, optional
+        The most threads to use.
+    stream : CUDA stream, optional
+        Where to run if the indices are on the GPU; see `fastindex.cuda`.
+
+    Returns
+    -------
+    (device, slot) : int64 arrays of the common shape, with one more axis if `replica` is None; scalars for scalars
+        A device is its position in the device assignment; a slot counts elements of ``sharding.shard_shape(shape)``.
+
+    Raises
+    ------
+    OutOfBoundsError
+        A coordinate is out of bounds, or there is no such replica.
+    ShardingError, UnsupportedError, LayoutError
+        As `shards`; a list of devices that no counter gives, with indices on the GPU.
+    ArgumentTypeError, FastIndexError
+        As `linear_index`.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> device, slot = fi.shard_index("f32[8,256]{1,0:T(8,128)}", "{devices=[1,2]<=[2]}", ([3, 3], [5, 200]))
+    >>> device, slot
+    (array([0, 1]), array([389, 456]))
+    """
+    shape, sharding = as_shape(shape), as_sharding(sharding)
+    replicas = _replica_count(sharding, device_count)
+    every = replica is None
+    if every and replicas is None:
+        sharding.checked_device_count(device_count)
+    number = 0 if replica is None else as_integer(replica, "replica")
+    if number < 0 or (replicas is not None and number >= replicas):
+        raise OutOfBoundsError(f"replica {number} is out of bounds for the {replicas} replicas of {sharding}")
+    with_replica = every or number > 0
+    found = shard_program(shape, sharding, with_replica)
+    if on_gpu(multi_index, stream):
+        if found.table is not None or every:
+            raise UnsupportedError(
+                "on the GPU, shard_index takes one replica at a time, and devices in an order that a counter gives"
+            )
+        from fastindex.cuda.indices import convert, coordinates_on_gpu, operand
+
+        inputs = [*coordinates_on_gpu(multi_index, shape), *([operand(number, "replica")] if with_replica else [])]
+        device, slot = convert(found.program, inputs, out, stream, shape, _out_of_bounds)
+        if sharding.device is not None:
+            device[...] = sharding.device
+        return device, slot
+    coordinates = as_coordinates(multi_index, shape)
+    size = common_shape_of_coordinates(coordinates, multi_index)
+    numbers: list[Integers] = list(coordinates)
+    if every:
+        assert replicas is not None
+        size = (replicas, *size)
+        numbers.append(np.arange(replicas).reshape(replicas, *(1,) * (len(size) - 1)))
+    elif with_replica:
+        numbers.append(np.array(number, np.int64))
+    outputs = new_outputs(2, size) if out is None else as_outputs(out, 2, size, "out")
+    if out is not None:
+        check_overlap(numbers, outputs)
+    try:
+        run(found.program, numbers, outputs, size, threads=threads)
+    except OffenderFoundError as offence:
+        raise _out_of_bounds(offence.offender, shape) from None
+    if found.table is not None:
+        _look_up(found.table, outputs[0], threads)
+    if sharding.device is not None:
+        outputs[0][...] = sharding.device
+    return (outputs[0][()], outputs[1][()]) if out is None else (out[0], out[1])
+
+
+def unshard_index(
+    shape: Shape | str,
+    sharding: Sharding | str,
+    device: Any,
+    slot: Any,
+    padding: str = "raise",
+    *,
+    device_count: int | None = None,
+    out: Any = None,
+    threads: int | None = None,
+    stream: Any = None,
+) -> tuple[Any, ...]:
+    """Return the coordinates of the elements that live in slots of devices.
+
+    Parameters
+    ----------
+    shape : Shape or str
+        Of the whole array.
+    sharding : Sharding or str
+    device, slot : integer arrays
+        They broadcast together. Integers of any width; a range takes no memory.
+    padding : {"raise", "mark"}
+        Slots that hold no element raise, or give -1 in every coordinate: the padding of tiles, that of uneven parts,
+        and all slots of devices other than the one that a maximal sharding names.
+    device_count : int, optional
+        How many devices there are, where the sharding does not say it; without it, any device will do there.
+    out : sequence of int64 arrays, optional
+        Where to write the results, one per dimension. What they hold after an error is undefined.
+    threads : int, optional
+        The most threads to use.
+    stream : CUDA stream, optional
+        Where to run if the indices are on the GPU; see `fastindex.cuda`.
+
+    Returns
+    -------
+    tuple of int64 arrays, one per dimension, of the common shape; of int64 scalars for scalars
+
+    Raises
+    ------
+    OutOfBoundsError
+        No such device, a slot outside its buffer, or padding.
+    ShardingError, UnsupportedError, LayoutError, ArgumentTypeError, FastIndexError
+        As `shard_index`.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> fi.unshard_index("f32[8,256]{1,0:T(8,128)}", "{devices=[1,2]<=[2]}", [0, 1], [389, 456])
+    (array([3, 3]), array([  5, 200]))
+    """
+    shape, sharding = as_shape(shape), as_sharding(sharding)
+    if padding not in ("raise", "mark"):
+        raise FastIndexError(f"padding must be 'raise' or 'mark', got {padding!r}")
+    known = device_count if device_count is not None else sharding.device_count
+    count = 2**31 if known is None else sharding.checked_device_count(known)
+    found = unshard_program(shape, sharding, count)
+
+    def error_of(offender: Offender, _: Shape) -> OutOfBoundsError:
+        return _bad_place(offender, shape, sharding, found.table)
+
+    if on_gpu(device, stream) or on_gpu(slot, stream):
+        if found.table is not None or sharding.device is not None:
+            raise UnsupportedError("on the GPU, unshard_index takes devices in an order that a counter gives")
+        from fastindex.cuda.indices import convert, operand
+
+        inputs = [operand(device, "device"), operand(slot, "slot")]
+        return tuple(convert(found.program, inputs, out, stream, shape, error_of, mark=padding == "mark"))
+    places, slots = as_integers_in_bulk(device, "device"), as_integers_in_bulk(slot, "slot")
+    size = common_shape((places, slots))
+    outputs = new_outputs(shape.rank, size) if out is None else as_outputs(out, shape.rank, size, "out")
+    if out is not None:
+        check_overlap((places, slots), outputs)
+    if found.table is not None:
+        places = _places(places, found.table, sharding)
+    try:
+        run(found.program, (places, slots), outputs, size, mark=padding == "mark", threads=threads)
+    except OffenderFoundError as offence:
+        raise error_of(offence.offender, shape) from None
+    if sharding.device is not None:
+        _mark_others(places, outputs, size, padding, sharding)
+    return tuple(outputs) if size or out is not None else tuple([part[()] for part in outputs])
+
+
+def _replica_count(sharding: Sharding, device_count: int | None) -> int | None:
+    if device_count is not None:
+        count = sharding.checked_device_count(device_count)
+        if sharding.replica_count is None:
+            return count
+    return sharding.replica_count
+
+
+def _look_up(table: NDArray[np.int64], places: NDArray[np.int64], threads: int | None) -> None:
+    """Replace places by the devices that stand there."""
+    flat = places.reshape(-1) if places.flags.c_contiguous else None
+    if flat is None:
+        places[...] = table[places]
+        return
+
+    def chunk(begin: int, end: int) -> None:
+        for at in range(begin, end, _LOOKED_UP_AT_ONCE):
+            part = flat[at : min(at + _LOOKED_UP_AT_ONCE, end)]
+            part[...] = table.take(part, mode="clip")
+
+    run_chunks(chunk, flat.size, thread_count(threads), 1 << 18)
+
+
+def _places(devices: Integers, table: NDArray[np.int64], sharding: Sharding) -> NDArray[np.int64]:
+    numbers = np.asarray(devices)
+    wrong = (numbers < 0) | (numbers >= len(table))
+    if wrong.any():
+        position = np.unravel_index(int(np.argmax(wrong)), numbers.shape) if numbers.shape else ()
+        raise _no_such_device(int(numbers[position]), tuple(map(int, position)), sharding)
+    return table[numbers.astype(np.int64, copy=False)]
+
+
+def _mark_others(
+    devices: Integers, outputs: list[NDArray[np.int64]], size: tuple[int, ...], padding: str, sharding: Sharding
+) -> None:
+    """Treat the buffers of devices that a maximal sharding does not name as padding."""
+    others = np.broadcast_to(np.asarray(devices) != sharding.device, size)
+    if not others.any():
+        return
+    if padding == "raise":
+        raise OutOfBoundsError(f"{sharding} means the contents of device {sharding.device} only, not those of others")
+    for output in outputs:
+        output[others] = -1
+
+
+def _at(position: tuple[int, ...]) -> str:
+    if not position:
+        return ""
+    return f" at position {position if len(position) > 1 else position[0]}"
+
+
+def _out_of_bounds(offender: Offender, shape: Shape) -> OutOfBoundsError:
+    number = offender.number or 0
+    return OutOfBoundsError(
+        f"coordinate {offender.values[number]}{_at(offender.position)} is out of bounds for dimension {number} "
+        f"of size {shape.dimensions[number]} of {shape}"
+    )
+
+
+def _no_such_device(device: int, position: tuple[int, ...], sharding: Sharding) -> OutOfBoundsError:
+    return OutOfBoundsError(f"device {device}{_at(position)} is out of bounds for {sharding}")
+
+
+def _bad_place(
+    offender: Offender, shape: Shape, sharding: Sharding, table: NDArray[np.int64] | None
+) -> OutOfBoundsError:
+    device, slot = offender.values
+    where, shard = _at(offender.position), sharding.shard_shape(shape)
+    if offender.number == 0:
+        return _no_such_device(device, offender.position, sharding)
+    if offender.number == 1:
+        return OutOfBoundsError(f"slot {slot}{where} is out of bounds for the {shard.slot_count} slots of {shard}")
+    if table is not None:
+        device = int(np.flatnonzero(table == device)[0])
+    return OutOfBoundsError(f"slot {slot} of device {device}{where} is padding of {shard} and holds no element")
