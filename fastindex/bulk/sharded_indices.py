@@ -15,7 +15,8 @@ from fastindex.arguments.index_arguments import (
     common_shape,
     common_shape_of_coordinates,
 )
-from fastindex.cpu.index_programs import Offender, OffenderFoundError, check_overlap, new_outputs, run
+from fastindex.arguments.offenders import Offender, OffenderFoundError
+from fastindex.cpu.index_programs import check_overlap, new_outputs, run
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, OutOfBoundsError, UnsupportedError
