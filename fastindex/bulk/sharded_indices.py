@@ -172,7 +172,6 @@ def unshard_index(
     slot: Any,
     padding: str = "raise",
     *,
-    device_count: int | None = None,
     out: Any = None,
     threads: int | None = None,
     stream: Any = None,
@@ -185,12 +184,11 @@ def unshard_index(
         Of the whole array.
     sharding : Sharding or str
     device, slot : integer arrays
-        They broadcast together. Integers of any width; a range takes no memory.
+        They broadcast together. Integers of any width; a range takes no memory. Where the sharding does not say how
+        many devices there are, any device will do.
     padding : {"raise", "mark"}
         Slots that hold no element raise, or give -1 in every coordinate: the padding of tiles, that of uneven parts,
         and all slots of devices other than the one that a maximal sharding names.
-    device_count : int, optional
-        How many devices there are, where the sharding does not say it; without it, any device will do there.
     out : sequence of int64 arrays, optional
         Where to write the results, one per dimension. What they hold after an error is undefined.
     threads : int, optional
@@ -218,9 +216,7 @@ def unshard_index(
     shape, sharding = as_shape(shape), as_sharding(sharding)
     if padding not in ("raise", "mark"):
         raise FastIndexError(f"padding must be 'raise' or 'mark', got {padding!r}")
-    known = device_count if device_count is not None else sharding.device_count
-    count = 2**31 if known is None else sharding.checked_device_count(known)
-    found = unshard_program(shape, sharding, count)
+    found = unshard_program(shape, sharding)
 
     def error_of(offender: Offender, _: Shape) -> OutOfBoundsError:
         return _bad_place(offender, shape, sharding, found.table)

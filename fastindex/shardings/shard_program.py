@@ -61,8 +61,8 @@ def shard_program(shape: Shape, sharding: Sharding, with_replica: bool) -> Shard
     y1 = 2 x0 + x1 - 8 q0 - 2 q1
     """
     shard = sharding.shard_shape(shape)
-    replicas = _replicas(sharding)
-    builder = ProgramBuilder((*shape.dimensions, *((replicas,) if with_replica else ())))
+    replicas = (_known(sharding.replica_count),) if with_replica else ()
+    builder = ProgramBuilder((*shape.dimensions, *replicas))
     replica = builder.variable(shape.rank) if with_replica else ()
     if shape.element_count == 0:
         return ShardProgram(builder.program([(), ()]), None)
@@ -84,7 +84,7 @@ def shard_program(shape: Shape, sharding: Sharding, with_replica: bool) -> Shard
 
 
 @lru_cache(maxsize=512)
-def unshard_program(shape: Shape, sharding: Sharding, device_count: int) -> ShardProgram:
+def unshard_program(shape: Shape, sharding: Sharding) -> ShardProgram:
     """Return the program from (device, slot) to coordinates, with checks that fail for both kinds of padding.
 
     Raises
@@ -94,14 +94,14 @@ def unshard_program(shape: Shape, sharding: Sharding, device_count: int) -> Shar
 
     Examples
     --------
-    >>> found = unshard_program(Shape.parse("f32[7]"), Sharding.parse("{devices=[4]<=[4]}"), 4)
+    >>> found = unshard_program(Shape.parse("f32[7]"), Sharding.parse("{devices=[4]<=[4]}"))
     >>> print(found.program.describe())
     x0 < 4, x1 < 2
     y0 = 2 x0 + x1
     padding unless 2 x0 + x1 < 7
     """
     shard = sharding.shard_shape(shape)
-    builder = ProgramBuilder((device_count, shard.slot_count))
+    builder = ProgramBuilder((_known(sharding.device_count), shard.slot_count))
     if shard.slot_count == 0:
         return ShardProgram(builder.program([()] * shape.rank), None)
     within, checks = coordinate_forms(builder, shard, builder.variable(1))
@@ -124,8 +124,8 @@ def unshard_program(shape: Shape, sharding: Sharding, device_count: int) -> Shar
     return ShardProgram(builder.program(coordinates, checks), table)
 
 
-def _replicas(sharding: Sharding) -> int:
-    count = sharding.replica_count
+def _known(count: int | None) -> int:
+    """Return a bound for numbers that have none."""
     return 2**31 if count is None else count
 
 

@@ -1,4 +1,7 @@
-"""Device and slot of every element, and back, against the slow reference; what each device holds."""
+"""Device and slot of every element, and back, against the slow reference; what each device holds.
+
+Tests of: shardings.placement, shardings.shard_program.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def check_places(seed: int) -> None:
         last, _ = fi.shard_index(str(shape), sharding, elements, len(devices) - 1, device_count=count)
         assert np.array_equal(last, devices[-1])
     every = np.arange(count)[:, None], np.arange(reference.slot_count(shard))[None]
-    found = fi.unshard_index(str(shape), sharding, *every, padding="mark", device_count=count)
+    found = fi.unshard_index(str(shape), sharding, *every, padding="mark")
     for device in range(count):
         for slot in range(reference.slot_count(shard)):
             element = holders.get((device, slot), (-1,) * len(dimensions))
