@@ -9,9 +9,7 @@ from fastindex.errors import LayoutError
 from fastindex.shapes.integers import as_integer, as_integers
 from fastindex.shapes.layout_equality import LAYOUT_PARTS, checked_parts, layouts_equal
 from fastindex.shapes.layout_fields import LayoutFields
-from fastindex.shapes.layout_proto import layout_from_bytes, layout_to_bytes
 from fastindex.shapes.layout_reading import parse_layout
-from fastindex.shapes.wire import bytes_of_message
 
 
 class Layout(LayoutFields):
@@ -123,6 +121,9 @@ class Layout(LayoutFields):
         >>> str(Layout.from_proto(Layout((1, 0)).to_proto()))
         '{1,0}'
         """
+        from fastindex.shapes.layout_proto import layout_from_bytes
+        from fastindex.shapes.wire import bytes_of_message
+
         return layout_from_bytes(bytes_of_message(proto), Layout)
 
     def to_proto(self) -> bytes:
@@ -133,6 +134,8 @@ class Layout(LayoutFields):
         >>> Layout((1, 0)).to_proto().hex()
         '0a020100800101'
         """
+        from fastindex.shapes.layout_proto import layout_to_bytes
+
         return layout_to_bytes(self)
 
     def equals(self, other: Layout | str, ignore: Collection[str] = ()) -> bool:

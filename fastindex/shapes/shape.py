@@ -8,21 +8,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.interop.cute import CuteLayout, cute_layout
-from fastindex.interop.jax import JaxLayout, make_jax_layout, read_jax_array, read_jax_layout
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.permutations import checked_permutation, inverse, permuted
-from fastindex.shapes.proto import shape_from_bytes, shape_to_bytes
 from fastindex.shapes.reading import parse_shape
 from fastindex.shapes.shape_equality import shapes_equal
 from fastindex.shapes.shape_sizes import SizedShape, axes_of, check_placed
-from fastindex.shapes.shape_strides import slot_strides
-from fastindex.shapes.wire import bytes_of_message
 from fastindex.shapes.writing import format_shape
-from fastindex.tiling.definition import COMBINE
 
 if TYPE_CHECKING:
+    from fastindex.interop.cute import CuteLayout
     from fastindex.interop.strided import StridedArray
 
 Reduced = tuple[Any, ...]
@@ -96,6 +91,9 @@ class Shape(SizedShape):
         >>> Shape.from_proto(Shape("f32", (3,)).to_proto())
         Shape.parse('f32[3]{0}')
         """
+        from fastindex.shapes.proto import shape_from_bytes
+        from fastindex.shapes.wire import bytes_of_message
+
         return shape_from_bytes(bytes_of_message(proto), Shape)
 
     def to_proto(self) -> bytes:
@@ -106,6 +104,8 @@ class Shape(SizedShape):
         >>> Shape("f32", (3,)).to_proto().hex()
         '100b1a01032a060a0100800101320100'
         """
+        from fastindex.shapes.proto import shape_to_bytes
+
         return shape_to_bytes(self)
 
     @staticmethod
@@ -164,16 +164,19 @@ class Shape(SizedShape):
         FastIndexError
             `source` is a format or layout, and `dimensions` or `element_type` is missing.
         """
+        from fastindex.interop.jax import read_jax_array, read_jax_layout
+        from fastindex.shapes.jax_layouts import layout_from_jax
+
         if hasattr(source, "dtype"):
             dtype, sizes, jax_layout = read_jax_array(source)
             kind = ElementType.from_numpy_dtype(dtype)
-            return Shape(kind, sizes, _from_jax(jax_layout, kind))
+            return Shape(kind, sizes, layout_from_jax(jax_layout, kind))
         if dimensions is None or element_type is None:
             raise FastIndexError(
                 "a JAX format or layout does not say its array's shape: pass dimensions and element_type"
             )
         kind = ElementType.of(element_type)
-        return Shape(kind, dimensions, _from_jax(read_jax_layout(source), kind))
+        return Shape(kind, dimensions, layout_from_jax(read_jax_layout(source), kind))
 
     def to_jax(self) -> Any:
         """Return the layout as a ``jax.experimental.layout.Layout``.
@@ -183,9 +186,9 @@ class Shape(SizedShape):
         UnsupportedError
             This is not an array, or JAX's layouts cannot express an attribute of the layout.
         """
-        layout = self.layout
-        _check_jax_has(layout)
-        return make_jax_layout(layout.major_to_minor, layout.tiles, layout.element_size_in_bits)
+        from fastindex.shapes.jax_layouts import layout_to_jax
+
+        return layout_to_jax(self.layout)
 
     def to_cute(self) -> CuteLayout:
         """Return the layout as nested sizes and strides in CuTe's notation.
@@ -201,6 +204,8 @@ class Shape(SizedShape):
         >>> str(fi.Shape.parse("f32[4,8]{1,0:T(2,4)}").to_cute())
         '((2,2),(4,2)):((4,16),(1,8))'
         """
+        from fastindex.interop.cute import cute_layout
+
         if not self.is_array:
             raise UnsupportedError(f"only arrays have a CuTe layout, not {self}")
         check_placed(self)
@@ -223,6 +228,8 @@ class Shape(SizedShape):
         >>> Shape.parse("f32[3,5]{0,1}").byte_strides, Shape.parse("f32[3,5]{1,0:T(2,2)}").byte_strides
         ((4, 12), None)
         """
+        from fastindex.shapes.shape_strides import slot_strides
+
         strides = slot_strides(self)
         if strides is None or self.element_bits % 8:
             return None
@@ -393,26 +400,3 @@ def _from_strides(array: StridedArray, library: str) -> Shape:
     kind = ElementType.from_dtype_name(array.dtype_name, library)
     order = minor_to_major_of(array, kind.name)
     return Shape(kind, array.sizes, None if order is None else Layout(order))
-
-
-def _from_jax(jax_layout: JaxLayout, element_type: ElementType) -> Layout:
-    order, tiles, bits = jax_layout
-    # XLA packs sub-byte elements in every buffer; JAX's layout does not say so.
-    return Layout(order, tiles, element_size_in_bits=bits or (element_type.bits if element_type.is_sub_byte else 0))
-
-
-def _check_jax_has(layout: Layout) -> None:
-    lost = [
-        (layout.padded_dimensions is not None, "padded_dimensions"),
-        (layout.padding_value is not None, "padding_value"),
-        (any(COMBINE in tile for tile in layout.tiles), "* in a tile"),
-        (layout.tail_padding_alignment_in_elements != 1, "L"),
-        (layout.element_size_in_bits not in (0, 1, 2, 4), "E"),
-        (layout.memory_space != 0, "S"),
-        (bool(layout.split_configs), "SC"),
-        (layout.dynamic_shape_metadata_prefix_bytes != 0, "M"),
-        (bool(layout.dimension_levels), "D"),
-    ]
-    for is_lost, name in lost:
-        if is_lost:
-            raise UnsupportedError(f"JAX's layouts cannot express {name}: {layout}")
