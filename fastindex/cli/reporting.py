@@ -32,7 +32,7 @@ _MOST_PROBLEMS = 20
 def report(files: tuple[str, ...], top: int | None, sort: Any, all_results: bool, names: bool, as_json: bool) -> None:
     """Report the buffers of HLO modules: how much is padding, why, where from, and the cheapest way to avoid it.
 
-    FILE is HLO text, a folder of dumps, or - for stdin.
+    FILE is HLO text, a folder of dumps, a buffer assignment, a log with an out-of-memory message, or - for stdin.
     """
     if "-" in files and len(files) > 1:
         raise click.UsageError("stdin (-) cannot be combined with files")

@@ -6,17 +6,14 @@ import contextlib
 import io
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from fastindex.errors import FastIndexError
-from fastindex.hlo.module_uses import module_uses
-from fastindex.hlo.modules import Module, ModuleReader
+from fastindex.hlo.collecting import Collector
 from fastindex.hlo.report_text import print_report, summary
-from fastindex.hlo.scanner import Problem
-from fastindex.hlo.shape_table import ShapeTable
-from fastindex.hlo.sources import HloSource, TextSource, open_sources, scan_source
-from fastindex.hlo.uses import Counted, ModuleUse, ShapeUse, SortKey, Uses
+from fastindex.hlo.sources import HloSource, TextSource, open_sources
+from fastindex.hlo.uses import SortKey, Uses
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,9 +75,11 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
 
     Parameters
     ----------
-    source : str, bytes, path, binary file, or iterable of paths
-        HLO text as ``compiled.as_text()``, ``--xla_dump_to`` and JAX print it. A path is a file or a folder
-        of dumps; of a module dumped at several stages, the last one is taken.
+    source : str, bytes, path, binary file, iterable of paths, or jax.stages.Compiled or Lowered
+        HLO text as ``--xla_dump_to`` and JAX print it, a ``*-buffer-assignment.txt``, a
+        ``*-memory-usage-report.txt``, or a log with an out-of-memory message. A path is a file or a folder of
+        dumps; of a module dumped at several stages, the last one is taken. XLA's own numbers are used where
+        they lie beside the module or a compiled object has them.
     instruction_results : bool
         Count the result of every instruction of every computation, tuples split into their leaves. That is not
         the memory in use: results share memory, and fused ones never exist.
@@ -118,7 +117,7 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
     >>> r.uses[0].change.description
     'swap the two minor dimensions'
     """
-    collector = _Collector("instruction results" if instruction_results else "buffers")
+    collector = Collector("instruction results" if instruction_results else "buffers")
     sources = open_sources(source)
     with _progress(sources, show_progress) as advance:
         for item in sources:
@@ -128,65 +127,8 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
                 if len(sources) == 1:
                     raise
                 collector.failed(item, error)
-    return collector.report(tuple(item.name for item in sources if item.name))
-
-
-class _Collector:
-    """Adds up modules as they are read."""
-
-    def __init__(self, counted: Counted) -> None:
-        self._counted = counted
-        self._table = ShapeTable()
-        self._modules: list[ModuleUse] = []
-        self._uses: list[ShapeUse] = []
-        self._problems: list[Problem] = []
-        self._labels: dict[str, int] = {}
-        self._source = TextSource("", iter(()), None)
-        self._errors: list[Exception] = []
-
-    def read(self, source: TextSource, advance: Callable[[int], None]) -> None:
-        """Read one text and add its modules."""
-        self._source = source
-        reader = ModuleReader(self._add)
-        scanner = scan_source(source, reader, advance)
-        reader.finish()
-        self._problems += scanner.problems
-
-    def failed(self, source: TextSource, error: Exception) -> None:
-        """Note a file that cannot be read, among others that can."""
-        self._errors.append(error)
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        self._problems.append(Problem(0, reason, "", source.name))
-
-    def report(self, sources: tuple[str, ...]) -> Report:
-        """Return the report of all that was read.
-
-        Raises
-        ------
-        FastIndexError, OSError
-            Nothing was read.
-        """
-        if not self._modules and self._errors:
-            raise self._errors[0]
-        return Report(
-            tuple(sorted(self._uses, key=ShapeUse.waste_key, reverse=True)),
-            sum(module.instruction_count for module in self._modules),
-            tuple(sorted(self._problems, key=lambda problem: (problem.source, problem.line))),
-            sources,
-            tuple(self._modules),
-            self._counted,
-        )
-
-    def _add(self, module: Module) -> None:
-        use, rows = module_uses(
-            module, self._table, self._counted, self._label(module.name), self._source, self._problems
-        )
-        self._modules.append(use)
-        self._uses += rows
-
-    def _label(self, name: str) -> str:
-        number = self._labels[name] = self._labels.get(name, 0) + 1
-        return name if number == 1 else f"{name} ({number})"
+    total = collector.total(tuple(item.name for item in sources if item.name))
+    return Report(**{field.name: getattr(total, field.name) for field in fields(total)})
 
 
 @contextlib.contextmanager

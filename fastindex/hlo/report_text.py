@@ -37,37 +37,44 @@ def summary(uses: Uses) -> str:
     if len(uses.modules) > _NAMED_MODULES:
         lines.append(f"{count_text(len(uses.modules) - _NAMED_MODULES, 'more module')}")
     lines += uses.notes
-    total, wasted = uses.total_nbytes, uses.wasted_nbytes
-    padding = f"{bytes_text(wasted)} of padding" + (f" ({wasted / total:.0%})" if total else "")
-    elements = f"{bytes_text(uses.total_logical_nbytes)} of elements, {padding}"
+    total = uses.total_nbytes
+    parts = f"{bytes_text(total)}{_padding_text(total, uses.total_logical_nbytes)}"
     shapes = count_text(len(uses.uses), "distinct shape")
     if uses.counted == "buffers":
         lines.append(
             f"{count_text(uses.buffer_count, 'buffer')}, {shapes}; all of them together, shared memory or not:"
         )
-        lines.append(f"{bytes_text(total)}, {elements}")
+        lines.append(f"  {parts}")
     else:
         instructions = count_text(uses.instruction_count, "instruction")
         lines.append(f"instruction results: {instructions}, {count_text(uses.buffer_count, 'result')}, {shapes}")
-        lines.append(f"{bytes_text(total)} in all results, {elements}; not the memory in use")
+        lines.append(f"  {parts}; not the memory in use")
     spaces = uses.memory_spaces
     if len(spaces) > 1:
         for space in spaces:
             known = _MEMORY_SPACES.get(space.memory_space)
             name = f"S({space.memory_space})" + (f", {known}" if known else "")
-            padding = bytes_text(space.nbytes - space.logical_nbytes)
-            lines.append(f"  memory space {name}: {bytes_text(space.nbytes)}, {padding} of padding")
+            padding = _padding_text(space.nbytes, space.logical_nbytes)
+            lines.append(f"  memory space {name}: {bytes_text(space.nbytes)}{padding}")
     return "\n".join(lines)
+
+
+def _padding_text(nbytes: int, logical_nbytes: int) -> str:
+    """Spell how much of some bytes is padding; nothing where there is none to speak of."""
+    wasted = nbytes - logical_nbytes
+    return f", {bytes_text(wasted)} of it padding ({wasted / nbytes:.0%})" if wasted else ""
 
 
 def _module_lines(module: ModuleUse, several: bool) -> list[str]:
     name = f"module {module.label}" if module.label else "module without a name"
+    if module.instruction_count == 0:
+        name = module.label
     details = [module.stage] if module.stage else []
     if module.partition_count > 1:
         details.append(f"one of {module.partition_count} partitions: sizes are of one device")
     lines = [": ".join((name, ", ".join(details)))] if details else [name]
     if several:
-        total = f"{bytes_text(module.nbytes)}, {bytes_text(module.nbytes - module.logical_nbytes)} of padding"
+        total = f"{bytes_text(module.nbytes)}{_padding_text(module.nbytes, module.logical_nbytes)}"
         lines.append(f"  {count_text(module.buffer_count, 'buffer')}, {total}")
     if module.peak is not None:
         lines += [f"  {line}" for line in peak_lines(module.peak)]
@@ -76,10 +83,12 @@ def _module_lines(module: ModuleUse, several: bool) -> list[str]:
 
 def peak_lines(peak: Peak) -> list[str]:
     """Spell the peak of a module, and what XLA assigned."""
-    share = f" ({peak.wasted_nbytes / peak.nbytes:.0%})" if peak.nbytes else ""
     basis = "estimated" if peak.basis == "estimate" else f"XLA's {peak.basis}"
     where = f", at {peak.instruction} in {peak.computation}" if peak.instruction else ""
-    lines = [f"peak {bytes_text(peak.nbytes)} ({basis}), {bytes_text(peak.wasted_nbytes)} of it padding{share}{where}"]
+    padding = _padding_text(peak.nbytes, peak.logical_nbytes)
+    lines = [f"peak {bytes_text(peak.nbytes)} ({basis}){padding}{where}"]
+    if peak.estimate_nbytes:
+        lines.append(f"estimated from live ranges: {bytes_text(peak.estimate_nbytes)}")
     assigned = peak.assigned
     if assigned is not None:
         parts = [

@@ -1,0 +1,238 @@
+"""What XLA itself says of a module's memory: the files that it dumps beside the module, and compiled objects.
+
+Read are ``*-buffer-assignment.txt`` (allocations, and the values in them by offset), ``*-memory-usage-report.txt``
+(sums and slots, without layouts) and the serialized assignment of ``compiled.memory_analysis()``.
+
+Sources: ``BufferAllocation::ToString`` and ``BufferAssignment::MemoryUsageReport`` of
+``xla/service/buffer_assignment.cc``; ``BufferAllocationProto`` of ``xla/service/hlo.proto``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fastindex.errors import FastIndexError
+from fastindex.hlo.uses import AssignedMemory, Place, ShapeUse
+from fastindex.shapes.shape import Shape
+from fastindex.shapes.wire import Fields
+
+_ALLOCATION = re.compile(r"allocation (\d+): size (\d+)(.*?):?\s*$")
+_VALUE = re.compile(r"\s+value: <(\d+) (.*) @\d+> \(size=(\d+),offset=(\d+)\): (.*)$")
+_NAME = re.compile(r"([^\s{]+)(\{[\d,]*\})?( \(phi\))?$")
+_COLOR = re.compile(r", color (\d+)")
+_SPACE = re.compile(r"Memory Space: (.*) \(color=(\d+)\)")
+_TOTAL = re.compile(r"Total bytes: (\d+)")
+_SLOT = re.compile(r"\s*[\d.]+\w*\(\s*\d+%\);\s*([\d.]+)(\w+);\s*(\d+);\s*(\d+); (.*)$")
+#: How often a shape occurs comes before it, with a multiplication sign.
+_REPEATED = re.compile("(?:\\d+\u00d7)?(.+)$")
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A piece of memory that XLA assigned.
+
+    Attributes
+    ----------
+    nbytes, color : int
+        The color is the memory space.
+    kinds : frozenset of str
+        Of "parameter", "constant", "thread-local", "maybe-live-out".
+    slots : tuple of Slot
+        What lies in it.
+    """
+
+    nbytes: int
+    color: int
+    kinds: frozenset[str]
+    slots: tuple[Slot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A value in an allocation.
+
+    Attributes
+    ----------
+    value : str
+        The instruction that defines it.
+    nbytes, offset : int
+    shape : str
+    """
+
+    value: str
+    nbytes: int
+    offset: int
+    shape: str
+
+
+def assigned_memory(allocations: list[Allocation]) -> AssignedMemory:
+    """Add up the allocations of memory space 0.
+
+    Examples
+    --------
+    >>> donated = Allocation(8, 0, frozenset(("parameter", "maybe-live-out")))
+    >>> assigned_memory([donated, Allocation(4, 0, frozenset())])
+    AssignedMemory(arguments=8, outputs=8, temporaries=4, constants=0, aliased=8, total=12)
+    """
+    here = [item for item in allocations if item.color == 0]
+
+    def of(*kinds: str) -> int:
+        return sum(item.nbytes for item in here if item.kinds.issuperset(kinds))
+
+    plain = sum(item.nbytes for item in here if not item.kinds)
+    return AssignedMemory(
+        arguments=of("parameter"),
+        outputs=of("maybe-live-out"),
+        temporaries=plain,
+        constants=of("constant"),
+        aliased=of("parameter", "maybe-live-out"),
+        total=sum(item.nbytes for item in here),
+    )
+
+
+def read_buffer_assignment(text: str) -> list[Allocation]:
+    """Read a ``*-buffer-assignment.txt``.
+
+    Raises
+    ------
+    FastIndexError
+        No allocation.
+
+    Examples
+    --------
+    >>> text = '''BufferAssignment:
+    ... allocation 0: size 8, parameter 0, shape |f32[2]| at ShapeIndex {}:
+    ...  value: <1 p @0> (size=8,offset=0): f32[2]{0}
+    ... '''
+    >>> read_buffer_assignment(text)[0].slots
+    (Slot(value='p', nbytes=8, offset=0, shape='f32[2]{0}'),)
+    """
+    found: list[tuple[int, str, list[Slot]]] = []
+    for line in text.splitlines():
+        allocation = _ALLOCATION.match(line)
+        if allocation:
+            found.append((int(allocation.group(2)), allocation.group(3), []))
+            continue
+        value = _VALUE.match(line)
+        if value and found:
+            name = _NAME.match(value.group(2))
+            slot = Slot(name.group(1) if name else "", int(value.group(3)), int(value.group(4)), value.group(5))
+            found[-1][2].append(slot)
+        elif found and not line.strip():
+            # The list of the values that are in use comes after, in some versions.
+            break
+    if not found:
+        raise FastIndexError("no allocation in the buffer assignment")
+    return [Allocation(nbytes, _color(rest), _kinds(rest), tuple(slots)) for nbytes, rest, slots in found]
+
+
+def _color(rest: str) -> int:
+    color = _COLOR.search(rest)
+    return int(color.group(1)) if color else 0
+
+
+def _kinds(rest: str) -> frozenset[str]:
+    # Shapes stand between bars; none of the words is part of one.
+    words = re.sub(r"\|.*?\|", "", rest)
+    return frozenset(
+        kind for kind in ("parameter", "constant", "thread-local", "maybe-live-out") if re.search(rf", {kind}\b", words)
+    )
+
+
+def read_memory_usage_report(text: str) -> tuple[int, list[Slot]]:
+    """Read a ``*-memory-usage-report.txt``: the bytes of memory space 0, and its slots.
+
+    The sizes of the slots are rounded in the file; their shapes have no layouts.
+
+    Raises
+    ------
+    FastIndexError
+        No total.
+    """
+    color, total, slots = 0, -1, []
+    for line in text.splitlines():
+        if space := _SPACE.match(line):
+            color = int(space.group(2))
+        elif (sum_of_space := _TOTAL.match(line)) and color == 0:
+            total = int(sum_of_space.group(1))
+        elif (slot := _SLOT.match(line)) and color == 0:
+            nbytes = round(float(slot.group(1)) * _UNITS.get(slot.group(2), 1))
+            shapes = [shape for shape in _split_shapes(slot.group(5)) if not shape.startswith("(")]
+            slots += [Slot("", nbytes, int(slot.group(3)), shape) for shape in shapes[:1]]
+    if total < 0:
+        raise FastIndexError("no 'Total bytes' of memory space 0 in the memory usage report")
+    return total, slots
+
+
+def _split_shapes(text: str) -> Iterator[str]:
+    """Split a list of shapes at the commas outside brackets; drop how often each occurs."""
+    depth, begin = 0, 0
+    for place, character in enumerate(text + ","):
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        elif character == "," and depth == 0:
+            repeated = _REPEATED.match(text[begin:place].strip())
+            if repeated:
+                yield repeated.group(1)
+            begin = place + 1
+
+
+def slot_rows(slots: list[tuple[int, Slot]], label: str) -> tuple[list[ShapeUse], list[str]]:
+    """Make rows of the distinct slots of allocations, and name the shapes that cannot be read.
+
+    A slot that several values use, one after the other, counts once: with its first array.
+    """
+    seen: dict[tuple[int, int, int], tuple[Shape, list[Place]]] = {}
+    unread: list[str] = []
+    for allocation, slot in slots:
+        try:
+            shape = Shape.parse(slot.shape)
+        except FastIndexError:
+            unread.append(slot.shape)
+            continue
+        if not shape.is_array:
+            continue
+        _, places = seen.setdefault((allocation, slot.offset, slot.nbytes), (shape, []))
+        if slot.value:
+            places.append(Place(slot.value))
+    rows: dict[tuple[Shape, int], tuple[int, list[Place]]] = {}
+    for (_, _, nbytes), (shape, places) in seen.items():
+        count, known = rows.setdefault((shape, nbytes), (0, []))
+        rows[shape, nbytes] = count + 1, known + places
+    uses = [
+        ShapeUse(shape, count, max(nbytes, shape.logical_nbytes), shape.logical_nbytes, label, tuple(places))
+        for (shape, nbytes), (count, places) in rows.items()
+    ]
+    return sorted(uses, key=ShapeUse.waste_key, reverse=True), unread
+
+
+def memory_of_compiled(analysis: Any) -> AssignedMemory | None:
+    """Read what ``compiled.memory_analysis()`` knows; None where it knows nothing.
+
+    The serialized assignment in it has the constants too; where it lacks that, the sums have to do.
+    """
+    serialized = getattr(analysis, "serialized_buffer_assignment_proto", b"")
+    if isinstance(serialized, bytes) and serialized:
+        return assigned_memory([_allocation(item) for item in Fields(serialized, "BufferAssignmentProto").messages(3)])
+    names = ("argument", "output", "temp", "alias")
+    sizes = [getattr(analysis, f"{name}_size_in_bytes", None) for name in names]
+    if not all(isinstance(size, int) for size in sizes):
+        return None
+    arguments, outputs, temporaries, aliased = (int(size or 0) for size in sizes)
+    return AssignedMemory(arguments, outputs, temporaries, 0, aliased, arguments + outputs + temporaries - aliased)
+
+
+def _allocation(serialized: bytes) -> Allocation:
+    message = Fields(serialized, "BufferAllocationProto")
+    kinds = {"thread-local": 3, "parameter": 5, "maybe-live-out": 7, "constant": 12}
+    return Allocation(
+        message.integer(2),
+        message.integer(8),
+        frozenset(kind for kind, number in kinds.items() if message.integer(number)),
+    )
