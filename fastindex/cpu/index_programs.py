@@ -97,13 +97,24 @@ def run(
             chunk(0, count)
         else:
             workers = thread_count() if threads is None else workers
-            length = min(max(count // (4 * workers), _SMALLEST_CHUNK), _LARGEST_CHUNK)
-            run_chunks(chunk, count, workers, -(-length // 8) * 8)
+            run_chunks(chunk, count, workers, chunk_length(count, workers))
     except _ChunkStoppedError:
         # Chunks start in order and those that started have ended, so the smallest is the first there is.
         first = min(failures)
         last = min(first + block_length(table.variables), count)
         raise OffenderFoundError(_first_offender(program, inputs, shape, modes, first, last)) from None
+
+
+def chunk_length(count: int, workers: int) -> int:
+    """Return how many elements a thread takes at a time, whole cache lines of them.
+
+    Examples
+    --------
+    >>> chunk_length(1 << 24, 2)
+    262144
+    """
+    length = min(max(count // (4 * workers), _SMALLEST_CHUNK), _LARGEST_CHUNK)
+    return -(-length // 8) * 8
 
 
 def _run_on_padding_alone(

@@ -224,7 +224,7 @@ def read_input(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand:
 
 
 @inlined
-def _stream_block(source: Any, target: Any, begin: Any, count: Any) -> Any:
+def stream_block(source: Any, target: Any, begin: Any, count: Any) -> Any:
     """Copy a block to contiguous memory, whole lines past the cache."""
     from_row, to = pointer(source), pointer(target)
     misaligned = (target + begin * INT64_BYTES) % LINE_BYTES // INT64_BYTES
@@ -266,7 +266,7 @@ def _store_block(source: Any, begin: Any, count: Any, axes: Any, sizes: Any, ope
 @inlined
 def write_output(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any, streamed: Any) -> Any:
     if streamed and entry(operand, FLAT):
-        _stream_block(row, entry(operand, ADDRESS), begin, count)
+        stream_block(row, entry(operand, ADDRESS), begin, count)
     else:
         _store_block(row, begin, count, axes, sizes, operand)
     barrier()
