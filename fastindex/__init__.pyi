@@ -9,7 +9,6 @@ from fastindex.advice.suggestions import suggest_tiles as suggest_tiles
 from fastindex.bulk.indices import convert_index as convert_index
 from fastindex.bulk.indices import linear_index as linear_index
 from fastindex.bulk.indices import multi_index as multi_index
-from fastindex.bulk.indices import tile_index as tile_index
 from fastindex.bulk.numpy_dropins import ravel_multi_index as ravel_multi_index
 from fastindex.bulk.numpy_dropins import unravel_index as unravel_index
 from fastindex.bulk.relayouts import RelayoutPlan as RelayoutPlan
@@ -23,6 +22,9 @@ from fastindex.bulk.sharded_indices import unshard_index as unshard_index
 from fastindex.bulk.strided_copies import ascontiguousarray as ascontiguousarray
 from fastindex.bulk.strided_copies import asfortranarray as asfortranarray
 from fastindex.bulk.strided_copies import copyto as copyto
+from fastindex.bulk.tile_indices import from_tile_index as from_tile_index
+from fastindex.bulk.tile_indices import tile_index as tile_index
+from fastindex.bulk.tile_indices import tile_slots as tile_slots
 from fastindex.bulk.window_runs import runs as runs
 from fastindex.bulk.window_runs import strided_runs as strided_runs
 from fastindex.errors import ArgumentTypeError as ArgumentTypeError
@@ -38,6 +40,7 @@ from fastindex.errors import UnsupportedError as UnsupportedError
 from fastindex.hlo.report import Report as Report
 from fastindex.hlo.report import report as report
 from fastindex.lowering.strided_runs import StridedRun as StridedRun
+from fastindex.lowering.tile_programs import TileSlots as TileSlots
 from fastindex.pictures.picture import Picture as Picture
 from fastindex.pictures.picture import draw as draw
 from fastindex.shapes.element_types import ElementType as ElementType

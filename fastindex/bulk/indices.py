@@ -1,8 +1,9 @@
-"""Index conversion in bulk: coordinates to slots and back, for every layout."""
+"""Index conversion in bulk: coordinates and windows to slots, bytes or bits, and back, for every layout."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,20 +18,15 @@ from fastindex.arguments.index_arguments import (
     common_shape,
     common_shape_of_coordinates,
 )
-from fastindex.arguments.offenders import Offender, OffenderFoundError
+from fastindex.arguments.offenders import OffenderFoundError
+from fastindex.arguments.windows import as_window, is_window
+from fastindex.bulk.index_errors import bad_place, out_of_bounds
+from fastindex.bulk.window_results import window_results
 from fastindex.cpu.index_programs import check_overlap, new_outputs, run
 from fastindex.cuda.arrays import on_gpu
-from fastindex.errors import FastIndexError, LayoutError, OutOfBoundsError
-from fastindex.lowering.index_program import (
-    conversion_program,
-    linear_program,
-    multi_program,
-    tile_program,
-    within_tile_count,
-)
+from fastindex.errors import FastIndexError
+from fastindex.lowering.index_program import conversion_program, linear_program, multi_program
 from fastindex.shapes.shape import Shape, as_shape
-
-Indices = NDArray[np.int64] | np.int64
 
 
 def linear_index(
@@ -38,19 +34,26 @@ def linear_index(
     multi_index: Any,
     mode: str | Sequence[str] = "raise",
     *,
+    unit: str = "slot",
     out: NDArray[np.int64] | None = None,
     threads: int | None = None,
     stream: Any = None,
 ) -> Any:
-    """Give the slots of elements: where in the buffer they live, in elements.
+    """Return where in the buffer elements live: their slots, or where they begin in bytes or bits.
 
     Parameters
     ----------
     shape : Shape or str
-    multi_index : sequence of integer arrays
-        One per dimension; they broadcast together. Integers of any width; a range takes no memory.
+    multi_index : sequence of integer arrays, or a window
+        One array per dimension; they broadcast together. Integers of any width; a range takes no memory.
+        With a slice or an Ellipsis among them (``numpy.s_[100:108, :]``) they are a window: slices and integers by
+        NumPy's rules, a range is an axis of its own, and the result is what ``numpy.ix_`` would pick. No arrays of
+        coordinates are made, and elements are counted instead of divided.
     mode : {"raise", "wrap", "clip"} or a sequence of one per dimension
-        What happens to a coordinate out of bounds, as in `numpy.ravel_multi_index`.
+        What happens to a coordinate out of bounds, as in `numpy.ravel_multi_index`. Not for windows.
+    unit : {"slot", "byte", "bit"}
+        In what to count, from the beginning of the buffer. The byte of an element below a byte is the one that holds
+        it; its bit is exact. The first element of a byte is in its low bits.
     out : int64 array, optional
         Where to write the result, of the common shape. What it holds after an error is undefined.
     threads : int, optional
@@ -60,7 +63,7 @@ def linear_index(
 
     Returns
     -------
-    int64 array of the common shape, or an int64 scalar where all coordinates are scalars
+    int64 array of the common shape, or of the window's; an int64 scalar where all coordinates are scalars
 
     Raises
     ------
@@ -69,26 +72,36 @@ def linear_index(
     ArgumentTypeError
         Coordinates that are no integers.
     FastIndexError
-        Another number of coordinates, or they do not broadcast together.
+        Another number of coordinates, they do not broadcast together, or not a unit.
     UnsupportedError
         `shape` has no slots: not an array, sparse, or unbounded.
+    LayoutError
+        The units of the buffer do not fit int64.
 
     Examples
     --------
-    >>> import fastindex as fi
+    >>> import fastindex as fi, numpy as np
     >>> fi.linear_index("f32[3,5]{1,0:T(2,2)}", ([2, 0], [3, 4]))
     array([17,  8])
-    >>> int(fi.linear_index("f32[3,5]{1,0:T(2,2)}", (2, 3)))
-    17
+    >>> int(fi.linear_index("f32[3,5]{1,0:T(2,2)}", (2, 3), unit="byte"))
+    68
+    >>> fi.linear_index("f32[3,5]{1,0:T(2,2)}", np.s_[1:, ::2])
+    array([[ 2,  6, 10],
+           [12, 16, 20]])
     """
     shape = as_shape(shape)
-    program = linear_program(shape)
+    program = linear_program(shape, unit=unit)
+    if is_window(multi_index):
+        if mode != "raise":
+            raise FastIndexError(f"mode is for arrays of coordinates; a window takes 'raise' only, got {mode!r}")
+        single = None if out is None else (out,)
+        return window_results(program, as_window(multi_index, shape), single, threads, stream)[0]
     if on_gpu(multi_index, stream):
         from fastindex.cuda.indices import convert, coordinates_on_gpu
 
         inputs = coordinates_on_gpu(multi_index, shape)
         single = None if out is None else (out,)
-        return convert(program, inputs, single, stream, shape, _out_of_bounds, mode=mode)[0]
+        return convert(program, inputs, single, stream, shape, out_of_bounds, mode=mode)[0]
     coordinates = as_coordinates(multi_index, shape)
     modes = () if mode == "raise" else as_modes(mode, shape.rank)
     size = common_shape_of_coordinates(coordinates, multi_index)
@@ -98,7 +111,7 @@ def linear_index(
     try:
         run(program, coordinates, outputs, size, modes=modes, threads=threads)
     except OffenderFoundError as found:
-        raise _out_of_bounds(found.offender, shape) from None
+        raise out_of_bounds(found.offender, shape) from None
     return outputs[0][()] if out is None else out
 
 
@@ -107,19 +120,22 @@ def multi_index(
     linear_index: Any,
     padding: str = "raise",
     *,
+    unit: str = "slot",
     out: Any = None,
     threads: int | None = None,
     stream: Any = None,
 ) -> tuple[Any, ...]:
-    """Give the coordinates of the elements that live in slots.
+    """Return the coordinates of the elements that live in slots, or to which bytes or bits belong.
 
     Parameters
     ----------
     shape : Shape or str
     linear_index : integer array
-        Slots, of any shape and width; a range takes no memory.
+        Slots, bytes or bits, of any shape and width; a range takes no memory.
     padding : {"raise", "mark"}
-        Slots that hold no element raise, or give -1 in every coordinate.
+        Places that hold no element raise, or give -1 in every coordinate.
+    unit : {"slot", "byte", "bit"}
+        What the places are, from the beginning of the buffer. A byte may be any of its element's.
     out : sequence of int64 arrays, optional
         Where to write the results, one per dimension. What they hold after an error is undefined.
     threads : int, optional
@@ -134,10 +150,12 @@ def multi_index(
     Raises
     ------
     OutOfBoundsError
-        A slot is outside the buffer, or is padding.
+        A place outside the buffer, or that is padding.
     ArgumentTypeError
-        Slots that are no integers.
-    FastIndexError, UnsupportedError
+        Places that are no integers.
+    UnsupportedError
+        Bytes that may belong to several elements; as `linear_index`.
+    FastIndexError, LayoutError
         As `linear_index`.
 
     Examples
@@ -151,12 +169,13 @@ def multi_index(
     shape = as_shape(shape)
     if padding not in ("raise", "mark"):
         raise FastIndexError(f"padding must be 'raise' or 'mark', got {padding!r}")
-    program = multi_program(shape)
+    program = multi_program(shape, unit=unit)
+    error_of = partial(bad_place, unit=unit)
     if on_gpu(linear_index, stream):
         from fastindex.cuda.indices import convert, operand
 
         inputs = [operand(linear_index, "linear_index")]
-        return tuple(convert(program, inputs, out, stream, shape, _bad_slot, mark=padding == "mark"))
+        return tuple(convert(program, inputs, out, stream, shape, error_of, mark=padding == "mark"))
     slots = as_integers_in_bulk(linear_index, "linear_index")
     size = common_shape((slots,))
     if out is None:
@@ -167,86 +186,8 @@ def multi_index(
     try:
         run(program, (slots,), outputs, size, mark=padding == "mark", threads=threads)
     except OffenderFoundError as found:
-        raise _bad_slot(found.offender, shape) from None
+        raise error_of(found.offender, shape) from None
     return tuple(outputs) if size or out is not None else tuple([part[()] for part in outputs])
-
-
-def tile_index(
-    shape: Shape | str,
-    multi_index: Any,
-    level: int = 0,
-    *,
-    out: Any = None,
-    threads: int | None = None,
-    stream: Any = None,
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Give which tile elements are in, and where in that tile.
-
-    The layout's tiles up to number `level` are applied. Of the axes this gives, the last ones are the sizes of
-    that tile, one for each of its entries that is not ``*``: they say where in the tile. All others, in order,
-    say which tile: the axes the tile does not reach, then the counts of tiles.
-
-    Parameters
-    ----------
-    shape : Shape or str
-    multi_index : sequence of integer arrays
-        As in `linear_index`.
-    level : int
-        Which of the layout's tiles; negative numbers count from the last.
-    out : pair of sequences of int64 arrays, optional
-        Where to write the results.
-    threads : int, optional
-        The most threads to use.
-    stream : CUDA stream, optional
-        Where to run if the indices are on the GPU; see `fastindex.cuda`.
-
-    Returns
-    -------
-    (tile coordinates, coordinates within the tile), each a tuple of int64 arrays of the common shape
-
-    Raises
-    ------
-    OutOfBoundsError
-        A coordinate is out of bounds, or there is no such tile.
-    ArgumentTypeError, FastIndexError, UnsupportedError
-        As `linear_index`.
-
-    Examples
-    --------
-    >>> import fastindex as fi
-    >>> tile, within = fi.tile_index("bf16[32,256]{1,0:T(8,128)(2,1)}", ([9], [130]))
-    >>> [int(c[0]) for c in tile], [int(c[0]) for c in within]
-    ([1, 1], [1, 2])
-    >>> tile, within = fi.tile_index("bf16[32,256]{1,0:T(8,128)(2,1)}", ([9], [130]), level=1)
-    >>> [int(c[0]) for c in tile], [int(c[0]) for c in within]
-    ([1, 1, 0, 2], [1, 0])
-    """
-    shape = as_shape(shape)
-    level = _checked_level(shape, level)
-    program = tile_program(shape, level)
-    within = within_tile_count(shape, level)
-    outer = len(program.outputs) - within
-    if on_gpu(multi_index, stream):
-        from fastindex.cuda.indices import convert, coordinates_on_gpu
-
-        inputs = coordinates_on_gpu(multi_index, shape)
-        both = None if out is None else [one for part in _pair(out) for one in part]
-        found = convert(program, inputs, both, stream, shape, _out_of_bounds)
-        return tuple(found[:outer]), tuple(found[outer:])
-    coordinates = as_coordinates(multi_index, shape)
-    size = common_shape_of_coordinates(coordinates, multi_index)
-    if out is None:
-        outputs = new_outputs(outer + within, size)
-    else:
-        first, second = _pair(out)
-        outputs = [*as_outputs(first, outer, size, "out[0]"), *as_outputs(second, within, size, "out[1]")]
-        check_overlap(coordinates, outputs)
-    try:
-        run(program, coordinates, outputs, size, threads=threads)
-    except OffenderFoundError as found:
-        raise _out_of_bounds(found.offender, shape) from None
-    parts: list[Any] = outputs if size or out is not None else [part[()] for part in outputs]
-    return tuple(parts[:outer]), tuple(parts[outer:])
 
 
 def convert_index(
@@ -254,18 +195,21 @@ def convert_index(
     destination: Shape | str,
     linear_index: Any,
     *,
+    unit: str = "slot",
     out: NDArray[np.int64] | None = None,
     threads: int | None = None,
     stream: Any = None,
 ) -> Any:
-    """Give, for slots of one layout, the slots of the same elements in another layout of the same array.
+    """Return, for places in one layout, where the same elements begin in another layout of the same array.
 
     Parameters
     ----------
     source, destination : Shape or str
         Of the same dimensions.
     linear_index : integer array
-        Slots of `source`, of any shape and width; a range takes no memory.
+        Slots, bytes or bits of `source`, of any shape and width; a range takes no memory.
+    unit : {"slot", "byte", "bit"}
+        In what to count, in both layouts. A byte of `source` may be any of its element's.
     out : int64 array, optional
         Where to write the result. What it holds after an error is undefined.
     threads : int, optional
@@ -280,11 +224,11 @@ def convert_index(
     Raises
     ------
     OutOfBoundsError
-        A slot is outside the buffer, or is padding and so holds no element.
+        A place outside the buffer, or that is padding and so holds no element.
     LayoutError
         The dimensions differ.
     ArgumentTypeError, FastIndexError, UnsupportedError
-        As `linear_index`.
+        As `multi_index`.
 
     Examples
     --------
@@ -293,12 +237,13 @@ def convert_index(
     array([17, 20])
     """
     source, destination = as_shape(source), as_shape(destination)
-    program = conversion_program(source, destination)
+    program = conversion_program(source, destination, unit=unit)
+    error_of = partial(bad_place, unit=unit)
     if on_gpu(linear_index, stream):
         from fastindex.cuda.indices import convert, operand
 
         single = None if out is None else (out,)
-        return convert(program, [operand(linear_index, "linear_index")], single, stream, source, _bad_slot)[0]
+        return convert(program, [operand(linear_index, "linear_index")], single, stream, source, error_of)[0]
     slots = as_integers_in_bulk(linear_index, "linear_index")
     size = common_shape((slots,))
     outputs = new_outputs(1, size) if out is None else [as_output(out, size, "out")]
@@ -307,44 +252,5 @@ def convert_index(
     try:
         run(program, (slots,), outputs, size, threads=threads)
     except OffenderFoundError as found:
-        raise _bad_slot(found.offender, source) from None
+        raise error_of(found.offender, source) from None
     return outputs[0][()] if out is None else out
-
-
-def _checked_level(shape: Shape, level: int) -> int:
-    tiles = len(shape.layout.tiles)
-    if tiles == 0:
-        raise LayoutError(f"{shape} has no tiles")
-    if not -tiles <= level < tiles:
-        raise OutOfBoundsError(f"level {level} is out of bounds for the {tiles} tiles of {shape}")
-    return level % tiles
-
-
-def _pair(out: Any) -> tuple[Any, Any]:
-    try:
-        first, second = out
-    except (TypeError, ValueError):
-        raise FastIndexError("out must be a pair: arrays for the tile, arrays for the place in it") from None
-    return first, second
-
-
-def _at(offender: Offender) -> str:
-    if not offender.position:
-        return ""
-    return f" at position {offender.position if len(offender.position) > 1 else offender.position[0]}"
-
-
-def _out_of_bounds(offender: Offender, shape: Shape) -> OutOfBoundsError:
-    # Without checks for padding, it is an input that is out of bounds.
-    number = offender.number or 0
-    return OutOfBoundsError(
-        f"coordinate {offender.values[number]}{_at(offender)} is out of bounds for dimension {number} "
-        f"of size {shape.dimensions[number]} of {shape}"
-    )
-
-
-def _bad_slot(offender: Offender, shape: Shape) -> OutOfBoundsError:
-    (slot,) = offender.values
-    if offender.number is None:
-        return OutOfBoundsError(f"slot {slot}{_at(offender)} is padding of {shape} and holds no element")
-    return OutOfBoundsError(f"slot {slot}{_at(offender)} is out of bounds for the {shape.slot_count} slots of {shape}")

@@ -13,10 +13,7 @@ from fastindex.cpu.index_programs import STREAMED_BYTES, chunk_length, run
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.kernels.cpu.window_kernel import run_window, window_scratch_size
 from fastindex.lowering.index_form import IndexProgram
-from fastindex.lowering.window_plan import WindowPlan, window_plan
-
-#: Windows of fewer elements are done before their tables would be.
-LEAST_PLANNED = 1 << 14
+from fastindex.lowering.window_plan import WINDOW_TUNING, WindowPlan, WindowTuning, window_plan
 
 
 def fill_window(
@@ -24,7 +21,7 @@ def fill_window(
     ranges: Sequence[range],
     outputs: Sequence[NDArray[np.int64]],
     threads: int | None = None,
-    least_planned: int = LEAST_PLANNED,
+    tuning: WindowTuning = WINDOW_TUNING,
 ) -> None:
     """Run a program without checks on every element of a window.
 
@@ -37,8 +34,7 @@ def fill_window(
         One axis per input. They do not overlap.
     threads : int, optional
         The most threads to use.
-    least_planned : int
-        Windows of fewer elements take the general path.
+    tuning : WindowTuning
     """
     shape = tuple(len(along) for along in ranges)
     count = math.prod(shape)
@@ -46,11 +42,11 @@ def fill_window(
         thread_count(threads)
     if count == 0:
         return
-    if count < least_planned:
+    if count < tuning.least_planned:
         _run_generally(program, ranges, outputs, threads)
         return
     for form, output in zip(program.outputs, outputs, strict=True):
-        plan = window_plan(program, form, ranges)
+        plan = window_plan(program, form, ranges, tuning)
         if plan is None:
             one = IndexProgram(program.input_bounds, program.quotients, (form,))
             _run_generally(one, ranges, (output,), threads)

@@ -18,17 +18,34 @@ from numpy.typing import NDArray
 from fastindex.lowering.index_form import Form, IndexProgram, wrapped_int64
 from fastindex.tables import window_table as places
 
-#: All tables together have at most this many elements; they stay in the second cache.
-TABLE_ELEMENTS = 1 << 15
 
-#: A row has at least so many elements, if the window does: running the program once costs about as much as 100 of them.
-LEAST_ROW = 512
+@dataclass(frozen=True, slots=True)
+class WindowTuning:
+    """Sizes that decide how a window is done, in elements; tests pass others.
 
-#: Shorter tables are repeated until they have so many elements; a vector loop needs some to be worth its start.
-LEAST_TABLE = 512
+    Attributes
+    ----------
+    most_table : int
+        All tables together have at most this many; they stay in the second cache.
+    least_row : int
+        A row has at least so many, if the window does: running the program once costs about as much as 100 of them.
+    least_table : int
+        Shorter tables are repeated until they have so many; a vector loop needs some to be worth its start.
+    least_segment : int
+        Where segments would be shorter on average, running the whole program on each element is faster.
+    least_planned : int
+        Smaller windows are done before their tables would be.
+    """
 
-#: Where segments would be shorter than this on average, running the whole program on each element is faster.
-LEAST_SEGMENT = 24
+    most_table: int = 1 << 15
+    least_row: int = 512
+    least_table: int = 512
+    least_segment: int = 24
+    least_planned: int = 1 << 14
+
+
+#: For machines with a second cache of half a mebibyte or more.
+WINDOW_TUNING = WindowTuning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +97,9 @@ class WindowPlan:
         )
 
 
-def window_plan(program: IndexProgram, output: Form, ranges: Sequence[range]) -> WindowPlan | None:
+def window_plan(
+    program: IndexProgram, output: Form, ranges: Sequence[range], tuning: WindowTuning = WINDOW_TUNING
+) -> WindowPlan | None:
     """Plan one output of a program over a window that is not empty, the last dimension fastest.
 
     Returns
@@ -97,8 +116,8 @@ def window_plan(program: IndexProgram, output: Form, ranges: Sequence[range]) ->
     900 rows of 3997 elements, segments end with the row, 1 tables of 512 elements
     """
     walk = _merged(_walk(program, output, ranges))
-    run, unit = _run_axis(walk.counts)
-    split = _Split(walk, run, unit)
+    run, unit = _run_axis(walk.counts, tuning.least_row)
+    split = _Split(walk, run, unit, tuning)
     return split.plan() if split.find_tables() else None
 
 
@@ -135,11 +154,11 @@ def _merged(walk: _Walk) -> _Walk:
     return walk
 
 
-def _run_axis(counts: Sequence[int]) -> tuple[int, int]:
+def _run_axis(counts: Sequence[int], least_row: int) -> tuple[int, int]:
     """Return the axis along which segments run, and how many elements the axes inside it have."""
     unit = 1
     for axis in range(len(counts) - 1, 0, -1):
-        if unit * counts[axis] >= LEAST_ROW:
+        if unit * counts[axis] >= least_row:
             return axis, unit
         unit *= counts[axis]
     return 0, unit
@@ -148,7 +167,8 @@ def _run_axis(counts: Sequence[int]) -> tuple[int, int]:
 class _Split:
     """Divides the quotients of a walk into those of the row, those in the tables, and those that end segments."""
 
-    def __init__(self, walk: _Walk, run: int, unit: int) -> None:
+    def __init__(self, walk: _Walk, run: int, unit: int, tuning: WindowTuning) -> None:
+        self._tuning = tuning
         self._walk = walk
         self._run = run
         self._unit = unit
@@ -174,9 +194,9 @@ class _Split:
         """Choose the quotients that end segments, as few as leave small tables; whether that is worth it."""
         while True:
             length = self._table_steps()
-            if length * self._unit * self._class_count() <= TABLE_ELEMENTS:
+            if length * self._unit * self._class_count() <= self._tuning.most_table:
                 self._length = length
-                return not self._counted or self._mean_segment() >= LEAST_SEGMENT
+                return not self._counted or self._mean_segment() >= self._tuning.least_segment
             slowest = max((j for j in self._tabled if self._can_count(j)), key=self._pace, default=None)
             if slowest is None:
                 return False
@@ -213,7 +233,7 @@ class _Split:
                 return self._steps
             shifts[j] = common * turns, gained * turns // divisor
             period = math.lcm(period, common * turns)
-        repeated = period * -(-LEAST_TABLE // (period * self._unit))
+        repeated = period * -(-self._tuning.least_table // (period * self._unit))
         return min(repeated, self._steps)
 
     # The remainders with which segments begin

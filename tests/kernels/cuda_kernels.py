@@ -9,7 +9,8 @@ from fastindex.kernels.cuda.index_kernel import COUNTED, InputForm, KernelForm, 
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, staged_kernel, transpose_kernel
 from fastindex.lowering.cuda_launches import NARROW_TILES, SCALAR_TILES, SHORT_TILES, STAGE_BYTES, VECTOR_TILES
 from fastindex.lowering.index_form import IndexProgram
-from fastindex.lowering.index_program import conversion_program, linear_program, multi_program, tile_program
+from fastindex.lowering.index_program import conversion_program, linear_program, multi_program
+from fastindex.lowering.tile_programs import tile_program
 from fastindex.shapes.shape import Shape
 
 WIDTHS = (1, 2, 4, 8, 16)

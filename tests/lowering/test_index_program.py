@@ -15,9 +15,8 @@ from fastindex.lowering.index_program import (
     conversion_program,
     linear_program,
     multi_program,
-    tile_program,
-    within_tile_count,
 )
+from fastindex.lowering.tile_programs import tile_program, within_tile_count
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 from tests.cases.strategies import RandomSource, array_shapes, draw_layout, random_pair, random_shape

@@ -1,0 +1,300 @@
+"""Tiles in bulk: which tile elements are in, where in it, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastindex.arguments.index_arguments import (
+    as_coordinates,
+    as_integers_in_bulk,
+    as_outputs,
+    common_shape,
+    common_shape_of_coordinates,
+)
+from fastindex.arguments.windows import as_window, is_window
+from fastindex.bulk.index_errors import out_of_bounds, position_text
+from fastindex.bulk.window_results import window_results
+from fastindex.arguments.offenders import Offender, OffenderFoundError
+from fastindex.cpu.index_programs import check_overlap, new_outputs, run
+from fastindex.cuda.arrays import on_gpu
+from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, OutOfBoundsError
+from fastindex.lowering.index_form import IndexProgram
+from fastindex.lowering.tile_programs import (
+    TileSlots,
+    flat_tile_program,
+    from_flat_tile_program,
+    from_tile_program,
+    tile_program,
+    tile_slots_of,
+    within_tile_count,
+)
+from fastindex.shapes.shape import Shape, as_shape
+
+
+def tile_index(
+    shape: Shape | str,
+    multi_index: Any,
+    level: int = 0,
+    flat: bool = False,
+    *,
+    unit: str = "slot",
+    out: Any = None,
+    threads: int | None = None,
+    stream: Any = None,
+) -> tuple[Any, Any]:
+    """Return which tile elements are in, and where in that tile.
+
+    The layout's tiles up to number `level` are applied. Of the axes that this makes, the last ones are the sizes of
+    that tile, one for each of its entries that is not ``*``: they say where in the tile. All others, in order,
+    say which tile: the axes the tile does not reach, then the counts of tiles.
+
+    Parameters
+    ----------
+    shape : Shape or str
+    multi_index : sequence of integer arrays, or a window
+        As in `linear_index`.
+    level : int
+        Which of the layout's tiles; negative numbers count from the last.
+    flat : bool
+        Return one number for the tile, in the order of memory, and one for the place within it: there the element
+        begins, counted from the beginning of the tile in `unit`.
+    unit : {"slot", "byte", "bit"}
+        In what places within a tile are counted; for ``flat=True``.
+    out : pair, optional
+        Where to write the results: a pair of sequences of int64 arrays, or with ``flat=True`` of arrays.
+    threads : int, optional
+        The most threads to use.
+    stream : CUDA stream, optional
+        Where to run if the indices are on the GPU; see `fastindex.cuda`.
+
+    Returns
+    -------
+    (tile coordinates, coordinates within the tile)
+        Each a tuple of int64 arrays of the common shape; with ``flat=True`` each one such array.
+
+    Raises
+    ------
+    OutOfBoundsError
+        A coordinate is out of bounds, or there is no such tile.
+    UnsupportedError
+        ``flat=True``, and a tile is not one piece of the buffer, or not a whole number of units; as `linear_index`.
+    ArgumentTypeError, FastIndexError, LayoutError
+        As `linear_index`.
+
+    See Also
+    --------
+    from_tile_index : the way back
+    tile_slots : how many tiles there are, and their size
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> tile, within = fi.tile_index("bf16[32,256]{1,0:T(8,128)(2,1)}", ([9], [130]))
+    >>> [int(c[0]) for c in tile], [int(c[0]) for c in within]
+    ([1, 1], [1, 2])
+    >>> tile, within = fi.tile_index("bf16[32,256]{1,0:T(8,128)(2,1)}", ([9], [130]), level=1)
+    >>> [int(c[0]) for c in tile], [int(c[0]) for c in within]
+    ([1, 1, 0, 2], [1, 0])
+    >>> fi.tile_index("bf16[32,256]{1,0:T(8,128)(2,1)}", ([9], [130]), flat=True)
+    (array([3]), array([5]))
+    """
+    shape = as_shape(shape)
+    level = _checked_level(shape, level)
+    program, split = _program_to_tiles(shape, level, flat, unit)
+    both = None if out is None else _outputs_in_a_row(out, flat)
+    if is_window(multi_index):
+        found = window_results(program, as_window(multi_index, shape), both, threads, stream)
+    elif on_gpu(multi_index, stream):
+        from fastindex.cuda.indices import convert, coordinates_on_gpu
+
+        found = convert(program, coordinates_on_gpu(multi_index, shape), both, stream, shape, out_of_bounds)
+    else:
+        coordinates = as_coordinates(multi_index, shape)
+        size = common_shape_of_coordinates(coordinates, multi_index)
+        outputs = new_outputs(len(program.outputs), size)
+        if both is not None:
+            outputs = as_outputs(both, len(program.outputs), size, "out")
+            check_overlap(coordinates, outputs)
+        try:
+            run(program, coordinates, outputs, size, threads=threads)
+        except OffenderFoundError as stopped:
+            raise out_of_bounds(stopped.offender, shape) from None
+        found = [part[()] for part in outputs] if out is None else list(outputs)
+    return (found[0], found[1]) if flat else (tuple(found[:split]), tuple(found[split:]))
+
+
+def _program_to_tiles(shape: Shape, level: int, flat: bool, unit: str) -> tuple[IndexProgram, int]:
+    """Return a program, and how many of its outputs say which tile."""
+    if flat:
+        return flat_tile_program(shape, level, unit), 1
+    _require_slots(unit)
+    program = tile_program(shape, level)
+    return program, len(program.outputs) - within_tile_count(shape, level)
+
+
+def _require_slots(unit: str) -> None:
+    if unit != "slot":
+        raise FastIndexError(f"unit={unit!r} is for flat=True; coordinates within a tile count elements")
+
+
+def from_tile_index(
+    shape: Shape | str,
+    tile: Any,
+    within: Any,
+    level: int = 0,
+    padding: str = "raise",
+    *,
+    flat: bool = False,
+    unit: str = "slot",
+    out: Any = None,
+    threads: int | None = None,
+) -> tuple[Any, ...]:
+    """Return the coordinates of elements from the tile they are in and their place in it: `tile_index` undone.
+
+    Parameters
+    ----------
+    shape : Shape or str
+    tile, within : sequences of integer arrays
+        As `tile_index` returns them, of any widths; all broadcast together. With ``flat=True`` one array each: the
+        number of the tile in the order of memory, and the place within the tile.
+    level : int
+        Which of the layout's tiles; negative numbers count from the last.
+    padding : {"raise", "mark"}
+        Places that hold no element raise, or give -1 in every coordinate.
+    flat : bool
+        What `tile` and `within` are.
+    unit : {"slot", "byte", "bit"}
+        In what places within a tile are counted; for ``flat=True``. A byte may be any of its element's.
+    out : sequence of int64 arrays, optional
+        Where to write the results, one per dimension.
+    threads : int, optional
+        The most threads to use.
+
+    Returns
+    -------
+    tuple of int64 arrays, one per dimension, of the common shape; of int64 scalars for scalars
+
+    Raises
+    ------
+    OutOfBoundsError
+        A tile or a place that does not exist, or that is padding.
+    UnsupportedError, ArgumentTypeError, FastIndexError, LayoutError
+        As `tile_index`.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> fi.from_tile_index("bf16[32,256]{1,0:T(8,128)(2,1)}", ([1], [1]), ([1], [2]))
+    (array([9]), array([130]))
+    >>> fi.from_tile_index("f32[3,5]{1,0:T(2,2)}", [0, 2], [3, 1], flat=True, padding="mark")
+    (array([ 1, -1]), array([ 1, -1]))
+    """
+    shape = as_shape(shape)
+    level = _checked_level(shape, level)
+    if padding not in ("raise", "mark"):
+        raise FastIndexError(f"padding must be 'raise' or 'mark', got {padding!r}")
+    if flat:
+        program = from_flat_tile_program(shape, level, unit)
+        inputs = [as_integers_in_bulk(tile, "tile"), as_integers_in_bulk(within, "within")]
+        names = ["tile", f"the {unit} within the tile"]
+    else:
+        _require_slots(unit)
+        program = from_tile_program(shape, level)
+        inside = within_tile_count(shape, level)
+        outside = len(program.input_bounds) - inside
+        inputs = [*_parts(tile, outside, "tile", shape), *_parts(within, inside, "within", shape)]
+        names = [*(f"tile[{i}]" for i in range(outside)), *(f"within[{i}]" for i in range(inside))]
+    size = common_shape(inputs)
+    outputs = new_outputs(shape.rank, size)
+    if out is not None:
+        outputs = as_outputs(out, shape.rank, size, "out")
+        check_overlap(inputs, outputs)
+    try:
+        run(program, inputs, outputs, size, mark=padding == "mark", threads=threads)
+    except OffenderFoundError as found:
+        raise _bad_tile(found.offender, names, program, shape, level) from None
+    return tuple(outputs) if out is not None else tuple([part[()] for part in outputs])
+
+
+def _parts(values: Any, count: int, name: str, shape: Shape) -> list[Any]:
+    try:
+        parts = tuple(values)
+    except TypeError:
+        parts = ()
+    if len(parts) != count:
+        got = f"{len(parts)}" if parts else repr(values)
+        raise FastIndexError(
+            f"{name} must hold {count} arrays of coordinates for {shape}, got {got}; numbers of tiles need flat=True"
+        )
+    return [as_integers_in_bulk(part, f"{name}[{i}]") for i, part in enumerate(parts)]
+
+
+def tile_slots(shape: Shape | str, level: int = 0) -> TileSlots:
+    """Return how many tiles there are along each axis, and what one takes in the buffer.
+
+    Parameters
+    ----------
+    shape : Shape or str
+    level : int
+        Which of the layout's tiles; negative numbers count from the last.
+
+    Returns
+    -------
+    TileSlots
+        With ``counts`` (tiles along each axis that says which tile), ``sizes`` (of one tile), ``tile_count``,
+        ``slots_per_tile`` and ``bytes_per_tile`` (with what subtiles add), and ``is_contiguous``.
+
+    Raises
+    ------
+    OutOfBoundsError
+        There is no such tile.
+    LayoutError
+        The layout has no tiles; or as `linear_index`.
+    UnsupportedError
+        As `linear_index`.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> tiles = fi.tile_slots("bf16[1024,1000]{1,0:T(8,128)(2,1)}")
+    >>> tiles.counts, tiles.sizes, tiles.bytes_per_tile
+    ((128, 8), (8, 128), 2048)
+    """
+    shape = as_shape(shape)
+    level = _checked_level(shape, level)
+    tile_program(shape, level)
+    return tile_slots_of(shape, level)
+
+
+def _checked_level(shape: Shape, level: int) -> int:
+    tiles = len(shape.layout.tiles)
+    if tiles == 0:
+        raise LayoutError(f"{shape} has no tiles")
+    if isinstance(level, bool) or not hasattr(level, "__index__"):
+        raise ArgumentTypeError(f"level must be an integer, got {level!r}")
+    number = level.__index__()
+    if not -tiles <= number < tiles:
+        raise OutOfBoundsError(f"level {number} is out of bounds for the {tiles} tiles of {shape}")
+    return number % tiles
+
+
+def _outputs_in_a_row(out: Any, flat: bool) -> list[Any]:
+    try:
+        first, second = out
+        return [first, second] if flat else [*first, *second]
+    except (TypeError, ValueError):
+        raise FastIndexError("out must be a pair: arrays for the tile, arrays for the place in it") from None
+
+
+def _bad_tile(
+    offender: Offender, names: list[str], program: IndexProgram, shape: Shape, level: int
+) -> OutOfBoundsError:
+    where = position_text(offender)
+    if offender.number is None:
+        given = ", ".join(f"{name} = {value}" for name, value in zip(names, offender.values, strict=True))
+        return OutOfBoundsError(f"{given}{where} is padding of {shape} and holds no element")
+    name, bound = names[offender.number], program.input_bounds[offender.number]
+    return OutOfBoundsError(
+        f"{name} is {offender.values[offender.number]}{where}, out of bounds for the {bound} there are at level "
+        f"{level} of {shape}"
+    )

@@ -1,0 +1,39 @@
+"""The results of index functions for windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arguments.index_arguments import as_outputs
+from fastindex.cpu.index_programs import check_overlap, new_outputs
+from fastindex.cpu.windows import fill_window
+from fastindex.errors import FastIndexError
+from fastindex.lowering.index_form import IndexProgram
+from fastindex.lowering.windows import Window
+
+
+def window_results(
+    program: IndexProgram, window: Window, out: Sequence[Any] | None, threads: int | None, stream: Any
+) -> list[Any]:
+    """Return the outputs of a program from coordinates for all elements of a window.
+
+    Raises
+    ------
+    ArgumentTypeError, FastIndexError
+        `out` does not fit; a CUDA stream, though no array is on the GPU.
+    """
+    if stream is not None:
+        raise FastIndexError("stream is for CUDA arrays, and a window is computed on the CPU")
+    outputs: list[NDArray[np.int64]]
+    if out is None:
+        outputs = new_outputs(len(program.outputs), window.shape)
+    else:
+        outputs = as_outputs(out, len(program.outputs), window.shape, "out")
+        check_overlap((), outputs)
+    axes = tuple(slice(None) if kept else None for kept in window.kept)
+    fill_window(program, window.ranges, [output[(*axes, ...)] for output in outputs], threads)
+    return outputs if out is not None else [output[()] for output in outputs]
