@@ -11,10 +11,10 @@ from fastindex.arguments.index_arguments import (
     common_shape,
     common_shape_of_coordinates,
 )
+from fastindex.arguments.offenders import Offender, OffenderFoundError
 from fastindex.arguments.windows import as_window, is_window
 from fastindex.bulk.index_errors import out_of_bounds, position_text
 from fastindex.bulk.window_results import window_results
-from fastindex.arguments.offenders import Offender, OffenderFoundError
 from fastindex.cpu.index_programs import check_overlap, new_outputs, run
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, OutOfBoundsError
