@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fastindex.kernels.compilation import inlined, kernel
-from fastindex.kernels.cpu.index_blocks import INT64_BYTES, LINE, LINE_BYTES, stream_block
+from fastindex.kernels.cpu.index_blocks import INT64_BYTES, LINE, stream_block
 from fastindex.kernels.cpu.memory import barrier, entry, fence, load, pointer, set_entry, store
+from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.window_table import (
     APART,
     CONSTANT,
