@@ -124,6 +124,7 @@ LARGER = {
         ),
         "a factory of CUDA kernels: the kernel is a closure over what is decided when it is made",
     ),
+    "bulk.tile_indices.from_tile_index": "public: what `tile_index` returns is two arguments here, options are keywords",
     "kernels.cpu.vectors.transpose_rows": "an intrinsic: its first parameter is Numba's",
 }
 
