@@ -124,7 +124,7 @@ LARGER = {
         ),
         "a factory of CUDA kernels: the kernel is a closure over what is decided when it is made",
     ),
-    "bulk.tile_indices.from_tile_index": "public: what `tile_index` returns is two arguments here, options are keywords",
+    "bulk.tile_indices.from_tile_index": "public: it takes both results of `tile_index`",
     "kernels.cpu.vectors.transpose_rows": "an intrinsic: its first parameter is Numba's",
 }
 

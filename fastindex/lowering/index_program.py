@@ -94,10 +94,11 @@ def conversion_program(source: Shape, destination: Shape, simplify: bool = True,
 
 
 def coordinate_forms(
-    builder: ProgramBuilder, shape: Shape, slot: Form, last_slot: int, every_check: bool = False
+    builder: ProgramBuilder, shape: Shape, slot: Form, last_slot: int | None = None, every_check: bool = False
 ) -> tuple[list[Form], list[Check]]:
     """Return the coordinates of a slot, one per dimension, and the checks that fail for padding."""
     axes = axes_of(shape)
+    last_slot = shape.slot_count - 1 if last_slot is None else last_slot
     if not axes:
         return [], [Check(slot, 1)]
     undoing = Undoing(builder, axes, *digits_of_slot(builder, axes, slot, last_slot))

@@ -1,4 +1,7 @@
-"""Tiles both ways: `from_tile_index`, flat numbers and `tile_slots`, against the reference."""
+"""Tiles both ways: `from_tile_index`, flat numbers and `tile_slots`, against the reference.
+
+Tests of: lowering.tile_programs.
+"""
 
 from __future__ import annotations
 

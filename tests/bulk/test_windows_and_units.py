@@ -1,4 +1,7 @@
-"""Windows and units of the index functions against the reference and NumPy's own indexing."""
+"""Windows and units of the index functions against the reference and NumPy's own indexing.
+
+Tests of: bulk.index_errors, bulk.window_results.
+"""
 
 from __future__ import annotations
 

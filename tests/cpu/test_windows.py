@@ -1,4 +1,7 @@
-"""Windows of index programs, by tables and segments of every kind, against the reference."""
+"""Windows of index programs, by tables and segments of every kind, against the reference.
+
+Tests of: kernels.cpu.window_kernel, lowering.window_plan, tables.window_table.
+"""
 
 from __future__ import annotations
 

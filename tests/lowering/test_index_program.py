@@ -1,6 +1,6 @@
 """Index programs against the slow reference, and each simplification against the program without it.
 
-Tests of: lowering.index_form.
+Tests of: lowering.axis_forms, lowering.index_form.
 """
 
 import pickle
