@@ -81,7 +81,7 @@ def _is_plain(array: NDArray[Any]) -> bool:
 
 
 def _bulk(multi_index: Any) -> list[NDArray[Any]] | None:
-    """Give the coordinates if they are plain arrays that may broadcast to a large one."""
+    """Return the coordinates if they are plain arrays that may broadcast to a large one."""
     if type(multi_index) not in (tuple, list, np.ndarray):
         return None
     sizes = set()
@@ -125,7 +125,7 @@ def _shape_of(sizes: tuple[int, ...], order: str) -> Shape:
 def _run_ravel(
     coordinates: list[NDArray[Any]], sizes: tuple[int, ...], modes: tuple[str, ...], order: str
 ) -> NDArray[np.int64] | None:
-    """Give the result, or None where NumPy is to say what is wrong."""
+    """Return the result, or None if NumPy should report what is wrong."""
     from fastindex.arguments.offenders import OffenderFoundError
     from fastindex.cpu.index_programs import new_outputs, run
 

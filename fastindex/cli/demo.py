@@ -1,4 +1,4 @@
-"""The main job, end to end, on this machine: it checks itself against NumPy and tells its speed."""
+"""The main job, end to end, on this machine: checked against NumPy, with its speed."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ _COPIED_AT_ONCE = 1 << 20
 
 
 class Device(Protocol):
-    """Where the work is done."""
+    """Where the work runs."""
 
     name: str
 
     def new(self, count: int, dtype: Any) -> Any:
-        """Give an uninitialised array of one dimension."""
+        """Return an uninitialised array of one dimension."""
 
     def put(self, array: NDArray[Any]) -> Any:
-        """Give the array on the device."""
+        """Return the array on the device."""
 
     def get(self, array: Any) -> NDArray[Any]:
-        """Give the array on the host."""
+        """Return the array on the host."""
 
     def copies(self, source: Any, target: Any) -> Sequence[Callable[[], None]]:
         """Return ways to copy on the device; the fastest of them is what others are compared with."""
 
     def wait(self) -> None:
-        """Wait until all is done."""
+        """Wait until everything is done."""
 
 
 class Cpu:
@@ -58,15 +58,15 @@ class Cpu:
         self.name = f"{thread_count()} threads"
 
     def new(self, count: int, dtype: Any) -> NDArray[Any]:
-        """Give an uninitialised array of one dimension."""
+        """Return an uninitialised array of one dimension."""
         return aligned_bytes(count * np.dtype(dtype).itemsize).view(dtype)
 
     def put(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Give the array."""
+        """Return the array."""
         return array
 
     def get(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Give the array."""
+        """Return the array."""
         return array
 
     def copies(self, source: Bytes, target: Bytes) -> Sequence[Callable[[], None]]:
@@ -81,7 +81,7 @@ class Cpu:
         )
 
     def wait(self) -> None:
-        """Do nothing: all is done when a call returns."""
+        """Do nothing: calls return when they are done."""
 
 
 class Gpu:
@@ -102,15 +102,15 @@ class Gpu:
         self._cuda = cuda
 
     def new(self, count: int, dtype: Any) -> Any:
-        """Give an uninitialised array of one dimension."""
+        """Return an uninitialised array of one dimension."""
         return self._cuda.new_array(count, dtype)
 
     def put(self, array: NDArray[Any]) -> Any:
-        """Give the array on the device."""
+        """Return the array on the device."""
         return self._cuda.uploaded(array, 0)
 
     def get(self, array: Any) -> NDArray[Any]:
-        """Give the array on the host."""
+        """Return the array on the host."""
         host: NDArray[Any] = array.copy_to_host()
         return host
 
@@ -126,12 +126,12 @@ class Gpu:
 def run_demo(
     write: Write, device: Device | None = None, rows: int = ROWS, columns: int = COLUMNS, indices: int = INDICES
 ) -> bool:
-    """Relayout a bfloat16 array to TPU tiles and back, convert indices, check both, and tell the speed.
+    """Relayout a bfloat16 array to TPU tiles and back, convert indices, check both, and print the speed.
 
     Parameters
     ----------
     write : callable
-        Takes each line of the output.
+        Receives each line of the output.
     device : Device, optional
         Where to do it; the CPU without it.
     rows, columns : int
@@ -160,7 +160,7 @@ def run_demo(
 
 
 def _ready(on: Device) -> float:
-    """Compile the kernels, or load them; gives the time it took."""
+    """Compile the kernels, or load them; return the seconds it took."""
     began = time.perf_counter()
     run_on = Shape.parse("bf16[17,300]"), Shape.parse("bf16[17,300]{1,0:T(8,128)(2,1)}")
     buffer = on.put(np.zeros(run_on[0].nbytes, np.uint8))
@@ -189,7 +189,7 @@ def _relayouts(on: Device, plain: Shape, tiled: Shape, write: Write) -> list[tup
 def _there_and_back(
     on: Device, plain: Shape, tiled: Shape, bits: Bytes
 ) -> tuple[float, tuple[float, float], Bytes, bool]:
-    """Give the time of a copy, of both relayouts, the tiles, and whether `bits` come back."""
+    """Return the time of a copy and of both relayouts, the tiles, and whether `bits` come back."""
     given, packed, back = on.put(bits), on.new(tiled.nbytes, np.uint8), on.new(plain.nbytes, np.uint8)
     there, return_ = plan_relayout(plain, tiled), plan_relayout(tiled, plain)
     # Not to `back`, where a relayout that does nothing would pass.
@@ -202,7 +202,7 @@ def _there_and_back(
 
 
 def _numpy_relayouts(array: Bits, packed: Bits) -> tuple[tuple[float, float], bool]:
-    """Do with NumPy what the relayouts do; gives the time for each, and whether `packed` is right."""
+    """Do the same relayouts with NumPy; return the time of each, and whether `packed` is right."""
     rows, columns = array.shape
     tile_rows, tile_columns = -(-rows // 8), -(-columns // 128)
     padded = np.zeros((8 * tile_rows, 128 * tile_columns), np.uint16)

@@ -16,7 +16,7 @@ from fastindex.errors import FastIndexError
 
 
 class CommandLine(click.Group):
-    """The group of all commands; whatever goes wrong in one ends in a line on stderr and an exit status."""
+    """The group of all commands; any error ends in one line on stderr and an exit status."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command.
@@ -45,7 +45,7 @@ class CommandLine(click.Group):
 
 
 def _with_hint(error: click.UsageError) -> click.UsageError:
-    """Tell what may be meant where the shell has made two arguments of a shape."""
+    """Add a hint if the shell may have split a shape into two arguments."""
     takes_shape = error.ctx is not None and any("shape" in name for name in error.ctx.params)
     if not takes_shape or "unexpected extra argument" not in error.message:
         return error
@@ -53,7 +53,7 @@ def _with_hint(error: click.UsageError) -> click.UsageError:
 
 
 def _replace_unprintable() -> None:
-    """Let text through that the encoding of the terminal lacks, as question marks."""
+    """Print characters that the terminal's encoding lacks as question marks."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     if encoding.lower().replace("-", "") != "utf8" and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
@@ -61,7 +61,7 @@ def _replace_unprintable() -> None:
 
 @contextmanager
 def _signals_handled() -> Iterator[None]:
-    """End at once on a signal, without a traceback and without leaving unfinished files.
+    """Exit at once on a signal, without a traceback and without leaving unfinished files.
 
     An exception would be lost where the signal arrives in a callback or in the end of an object.
     """

@@ -55,7 +55,7 @@ def _integers(texts: tuple[str, ...]) -> list[int]:
         return [int(text) for text in texts]
     except ValueError:
         wrong = next(text for text in texts if not text.lstrip("-").isdigit())
-        raise click.UsageError(f"{wrong!r} is no integer; write the coordinates with spaces in between: 2 3") from None
+        raise click.UsageError(f"{wrong!r} is not an integer; write the coordinates separated by spaces: 2 3") from None
 
 
 def _slot_text(shape: fastindex.Shape, coordinates: list[int]) -> str:

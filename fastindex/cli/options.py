@@ -1,4 +1,4 @@
-"""Arguments that several commands take."""
+"""Arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def byte_size(text: str) -> int:
     except (ValueError, OverflowError):
         size = 0
     if size < 1:
-        raise click.BadParameter(f"{text!r} is no size; give bytes, or a number with KiB, MiB, GiB or TiB")
+        raise click.BadParameter(f"{text!r} is not a size; give bytes, or a number with KiB, MiB, GiB or TiB")
     return size

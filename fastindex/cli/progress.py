@@ -1,4 +1,4 @@
-"""How far a job is, on a terminal and only once it takes longer than a second."""
+"""A progress bar, on a terminal only and only for jobs longer than a second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATIENCE_SECONDS = 1.0
 
 
 class ProgressBar:
-    """A bar on stderr. Nothing shows where stderr is no terminal, or for a job of less than a second.
+    """A bar on stderr. Nothing is shown if stderr is not a terminal, or for a job shorter than a second.
 
     Parameters
     ----------
@@ -42,11 +42,11 @@ class ProgressBar:
             self._bar.stop()
 
     def start(self, total: int) -> None:
-        """Take how much there is to do."""
+        """Receive the total amount of work."""
         self._total = total
 
     def advance(self, count: int) -> None:
-        """Take how much has been done since the last call."""
+        """Receive the amount of work done since the last call."""
         self._done += count
         if not self._is_wanted or time.monotonic() - self._began < _PATIENCE_SECONDS:
             return

@@ -1,4 +1,4 @@
-"""What the live page is told of a typed shape, within bounds: its picture, words, sizes, advice, or what is wrong."""
+"""What the live page says about a typed shape: sizes, advice, or what is wrong; bounded work for each request."""
 
 from __future__ import annotations
 

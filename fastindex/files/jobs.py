@@ -21,12 +21,12 @@ from fastindex.files.writing import OutputFile, header_for
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.shape_sizes import check_placed
 
-#: What a job may have in memory at a time, the program itself included.
+#: What a job may hold in memory at a time, the program itself included.
 DEFAULT_MEMORY_BYTES = 1 << 30
 
 #: A block takes at least this much, whatever the limit.
 _LEAST_BYTES = 16 << 20
-#: Where all fits, so that progress shows.
+#: When everything fits: small enough for progress to show.
 _BLOCK_BYTES_IN_MEMORY = 128 << 20
 _INDICES_AT_ONCE = 1 << 20
 
@@ -34,13 +34,13 @@ Bytes = NDArray[np.uint8]
 
 
 class Progress(Protocol):
-    """Where a job tells how far it is."""
+    """Receives the progress of a job."""
 
     def start(self, total: int) -> None:
-        """Take the bytes that are to be written."""
+        """Receive the total number of bytes to write."""
 
     def advance(self, count: int) -> None:
-        """Take the bytes that have been written since the last call."""
+        """Receive the number of bytes written since the last call."""
 
 
 def pack_file(
@@ -176,7 +176,7 @@ def _release_above(limit: int, file: InputFile, output: OutputFile) -> None:
 
 
 def resident_bytes() -> int | None:
-    """Give the memory of this process, mapped files included; None where the system does not tell.
+    """Return the resident memory of this process in bytes, mapped files included, or None if it is unknown.
 
     Examples
     --------
@@ -282,7 +282,7 @@ def _convert_in_parts(
     convert_all: Callable[[], None],
     advance: Callable[[int], None],
 ) -> None:
-    """Convert parts along the first axis; an error tells its place in the whole."""
+    """Convert parts along the first axis; an error names its place in the whole."""
     if not places or 0 in places:
         convert_all()
         return

@@ -28,7 +28,7 @@ from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 
 Bytes = NDArray[np.uint8]
-#: Gives memory for so many bytes.
+#: Allocates that many bytes.
 Scratch = Callable[[int], Bytes]
 
 _MAGIC = b"\x93NUMPY"
@@ -37,7 +37,7 @@ _AT_ONCE = 1 << 22
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputFile:
-    """What a file holds.
+    """An open input file.
 
     Attributes
     ----------
@@ -45,12 +45,12 @@ class InputFile:
     data : uint8 array
         The bytes, mapped: those of the array, without the header.
     dtype : dtype or None
-        None of raw bytes.
+        None for raw bytes.
     dimensions : tuple of int
     fortran_order : bool
         Whether the first dimension is the most minor.
     map : mmap or None
-        None of an empty file.
+        None for an empty file.
     """
 
     path: str
@@ -61,11 +61,11 @@ class InputFile:
     map: mmap.mmap | None
 
     def release(self) -> None:
-        """Let go of the memory that holds parts of the file; they are read again when needed."""
+        """Release the pages that hold parts of the file; they are read again when needed."""
         release_map(self.map)
 
     def array(self) -> NDArray[Any]:
-        """Give the array of a NumPy file, read-only."""
+        """Return the array of a NumPy file, read-only."""
         order: Any = "F" if self.fortran_order else "C"
         return self.data.view(self.dtype or np.uint8).reshape(self.dimensions, order=order)
 
@@ -78,7 +78,7 @@ def open_input(path: str) -> InputFile:
     OSError
         It cannot be read.
     FastIndexError
-        It is no regular file, or ends in ``.npy`` and is no such file, or is shorter than its header says.
+        It is not a regular file, is named ``.npy`` but is not one, or is shorter than its header says.
     """
     # Before it is opened: a pipe would wait for its other end.
     _check_regular(path, os.stat(path).st_mode)
@@ -103,7 +103,7 @@ def _check_regular(path: str, mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(mode):
-        raise FastIndexError(f"{path} is no regular file and cannot be mapped into memory; copy it to one")
+        raise FastIndexError(f"{path} is not a regular file and cannot be mapped into memory; copy it to one")
 
 
 def _mapped(file: io.BufferedReader, size: int) -> tuple[Bytes, mmap.mmap | None]:
@@ -119,14 +119,14 @@ def _read_header(path: str, file: io.BufferedReader) -> tuple[tuple[int, ...], b
         reader = readers.get(np.lib.format.read_magic(file))
         header = reader(_Header(file)) if reader is not None else None
     except (ValueError, SyntaxError) as error:
-        raise FastIndexError(f"{path} is no .npy file: {error}") from None
+        raise FastIndexError(f"{path} is not a .npy file: {error}") from None
     if header is None or header[2].hasobject or header[2].names is not None:
         raise FastIndexError(f"{path} holds Python objects or records; an array of numbers is needed")
     return header
 
 
 class _Header:
-    """A file whose header numpy.load can read, also where numpy.save has written float8_e5m2, as ``<f1``."""
+    """A file whose header NumPy can read even if `numpy.save` wrote float8_e5m2, which it spells ``<f1``."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         self._file = file
@@ -137,21 +137,21 @@ class _Header:
 
 
 def release_map(mapped: mmap.mmap | None) -> None:
-    """Let go of the memory that holds parts of a file."""
+    """Release the pages that hold parts of a file."""
     if mapped is not None and hasattr(mapped, "madvise"):
         # The pages of a shared map stay in the system's cache, and what was written to them is not lost.
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def stored_buffer(file: InputFile, shape: Shape, scratch: Scratch) -> Bytes:
-    """Give the bytes of a physical buffer of `shape` from a file.
+    """Return the bytes of a physical buffer of `shape` from a file.
 
     Parameters
     ----------
     file : InputFile
     shape : Shape
     scratch : callable
-        Gives memory, for bytes in the order that this machine does not use.
+        Allocates memory; used for bytes in foreign order.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def stored_buffer(file: InputFile, shape: Shape, scratch: Scratch) -> Bytes:
 
 
 def stored_array(file: InputFile, shape: Shape, scratch: Scratch) -> tuple[Bytes, Shape]:
-    """Give the bytes of a logical array from a file, and the shape that says how they lie.
+    """Return the bytes of a logical array from a file, and the shape that describes their layout.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def stored_array(file: InputFile, shape: Shape, scratch: Scratch) -> tuple[Bytes
 
 
 def plain_shape(shape: Shape, fortran_order: bool = False) -> Shape:
-    """Give the array of a shape as NumPy's files hold it: unpacked, without tiles."""
+    """Return the array of a shape as NumPy's files store it: unpacked, without tiles."""
     layout = Layout.ascending(shape.rank) if fortran_order else None
     return Shape(shape.element_type, shape.dimensions, layout)
 
@@ -243,7 +243,7 @@ def has_name(dtype: np.dtype[Any]) -> bool:
 
 
 def _narrowed(file: InputFile, element_type: ElementType, scratch: Scratch) -> Bytes:
-    """Give integers of a byte as ml_dtypes stores values that are narrower than one: in the low bits."""
+    """Return one-byte integers as ml_dtypes stores values narrower than a byte: in the low bits."""
     bits = element_type.bits
     signed = element_type.kind == "signed"
     low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)

@@ -1,4 +1,4 @@
-"""Files written beside their target and put in its place when complete: whole, or not at all."""
+"""Files that appear whole or not at all: written next to their target, then renamed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ZEROS = 1 << 22
 
 
 def npy_header(dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> bytes:
-    """Give the header of a NumPy file.
+    """Return the header of a NumPy file.
 
     Examples
     --------
@@ -38,21 +38,21 @@ def npy_header(dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> bytes:
 
 
 def header_for(path: str, dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> bytes:
-    """Give the header that the name of a file asks for; none but for ``.npy``."""
+    """Return the header for a file of this name: empty unless it ends in ``.npy``."""
     return npy_header(dtype, dimensions) if path.endswith(".npy") else b""
 
 
 class OutputFile:
-    """A file to be filled through a memory map. It appears under its name when all is written, or not at all.
+    """A file that is filled through a memory map and appears under its name only when complete.
 
-    The bytes go to a temporary file in the same folder, whose space is reserved at the start, so that a full
-    disk shows before the work and not in the middle of it. Leaving the ``with`` block writes it to the disk and renames
-    it; an exception removes it.
+    The bytes go to a temporary file in the same folder. Its space is reserved at the start, so a full disk is reported
+    before the work and not in the middle of it. Leaving the ``with`` block flushes and renames the file; an exception
+    removes it.
 
     Parameters
     ----------
     path : str
-        Where a file is, it is replaced; a link is followed.
+        An existing file is replaced; a link is followed.
     nbytes : int
         Bytes of the array.
     header : bytes
@@ -63,7 +63,7 @@ class OutputFile:
     OSError
         The file cannot be written.
     FastIndexError
-        `path` is there and no regular file.
+        `path` exists and is not a regular file.
     """
 
     data: Bytes
@@ -118,12 +118,12 @@ class OutputFile:
         return OSError(error.errno, reason, self.path)
 
     def release(self) -> None:
-        """Let go of the memory that holds what is written, here and in scratch; it is on its way to the disk."""
+        """Release the pages that hold written data, scratch files included; the system writes them to disk."""
         for mapped in (self._map, *self._scratch_maps):
             release_map(mapped)
 
     def scratch(self, nbytes: int) -> Bytes:
-        """Give memory for `nbytes` bytes that lie on the same disk, in a file without a name.
+        """Return `nbytes` bytes of memory backed by an unnamed file on the same disk.
 
         Raises
         ------
@@ -202,7 +202,7 @@ def _check_replaceable(path: str, mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(mode):
-        raise FastIndexError(f"{path} is no regular file and cannot be replaced; write to a file")
+        raise FastIndexError(f"{path} is not a regular file and cannot be replaced; write to a file")
 
 
 def _writable_map(file: int, size: int) -> mmap.mmap:

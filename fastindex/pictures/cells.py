@@ -1,4 +1,4 @@
-"""Single slots and elements for pictures, through the index programs in Python integers."""
+"""Single slots and elements for pictures, evaluated from the index programs in Python integers."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Cells:
         self._levels = [(tile_program(grown, level), within_tile_count(grown, level)) for level in levels]
 
     def slot_of(self, multi_index: Sequence[int]) -> int:
-        """Give the slot at a multi-index within `bounds`."""
+        """Return the slot at a multi-index within `bounds`."""
         (slot,), _ = self._linear.evaluate(multi_index)
         return int(slot)
 
     def at(self, multi_index: MultiIndex) -> Cell:
-        """Give the cell at a multi-index within `bounds`; its text is the slot."""
+        """Return the cell at a multi-index within `bounds`; its text is the slot."""
         slot = self.slot_of(multi_index)
         tiles = self._tiles_of(multi_index)
         if any(i >= size for i, size in zip(multi_index, self.shape.dimensions, strict=True)):
@@ -54,7 +54,7 @@ class Cells:
         return Cell(slot, multi_index, _colour(tiles), tiles, str(slot))
 
     def in_slot(self, slot: int) -> Cell:
-        """Give the cell of a slot; its text is the multi-index of the element."""
+        """Return the cell of a slot; its text is the multi-index of the element."""
         values, holds = self._multi.evaluate([slot])
         if not holds:
             return Cell(slot, None, -1, (), "")
@@ -63,7 +63,7 @@ class Cells:
         return Cell(slot, element, _colour(tiles), tiles, ",".join(map(str, element)) or "()")
 
     def _tiles_of(self, multi_index: Sequence[int]) -> tuple[MultiIndex, ...]:
-        """Which tile of each level; without tiles, which run along the most minor dimension."""
+        """Return the tile of each level; without tiles, the run along the most minor dimension."""
         if not self._levels:
             order = self.shape.layout.minor_to_major
             return (tuple(multi_index[d] for d in order[:0:-1]),) if order else ()
@@ -81,7 +81,7 @@ def _colour(tiles: tuple[MultiIndex, ...]) -> int:
 
 
 def tile_size(shape: Shape, dimension: int) -> int | None:
-    """Give the size of the first tile along a dimension; None where it has none of its own.
+    """Return the size of the first tile along a dimension, or None if it has none of its own.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def tile_size(shape: Shape, dimension: int) -> int | None:
 
 
 def _grown(shape: Shape) -> Shape:
-    """The shape with dimensions as large as their padding, where that lies on the grid, and the same slots."""
+    """Return the shape with dimensions grown by the padding beside them on the grid, and the same slots."""
     sizes = shape.layout.padded_dimensions or shape.dimensions
     tiles = [tile_size(shape, d) or 1 for d in range(shape.rank)]
     whole_tiles = tuple(-(-size // tile) * tile for size, tile in zip(sizes, tiles, strict=True))

@@ -43,7 +43,7 @@ _SVG_CHARACTERS = 190
 class Picture:
     """A picture of a layout, or of the move from one layout to another.
 
-    Notebooks show it as it is; `svg` and `text` give it to files and terminals.
+    Notebooks show it directly; `svg`, `html` and `text` are for files and terminals.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Picture:
         return self._scene
 
     def svg(self) -> str:
-        """Give the picture as an SVG document of less than 300 KB that follows the reader's colour scheme.
+        """Return an SVG document of less than 300 KB that follows the reader's colour scheme.
 
         Examples
         --------
@@ -79,14 +79,14 @@ class Picture:
         return svg_of(self._scene)
 
     def text(self, colour: bool | None = None, width: int | None = None) -> str:
-        """Give the picture as lines of text.
+        """Return the picture as lines of text.
 
         Parameters
         ----------
         colour : bool, optional
-            Use ANSI colours. Absent: where stdout is a terminal and ``NO_COLOR`` is not set.
+            Use ANSI colours. By default, if stdout is a terminal and ``NO_COLOR`` is not set.
         width : int, optional
-            Characters in a line. Absent: those of the terminal.
+            Characters per line; by default, the width of the terminal.
 
         Examples
         --------
@@ -119,7 +119,7 @@ class Picture:
 
 
 def shape_html(shape: Shape) -> str:
-    """Give what a notebook shows for a shape: its text, its bytes, and its picture where it has one.
+    """Return what a notebook shows for a shape: its text, its bytes, and its picture if it has one.
 
     Examples
     --------

@@ -24,7 +24,7 @@ class Cell:
     tiles : tuple of hashable
         Which tile of each level the slot belongs to.
     text : str
-        What stands in the cell.
+        What the cell shows.
     """
 
     slot: int
@@ -100,14 +100,14 @@ class Scene:
     notes: tuple[str, ...]
 
     def cells(self) -> Iterator[Cell]:
-        """Give the cells of all panels and strips."""
+        """Yield the cells of all panels and strips."""
         for grid in (*(panel.cells for panel in self.panels), *(strip.lines for strip in self.strips)):
             for line in grid:
                 yield from line
 
 
 def edge_level(cell: Cell, neighbour: Cell) -> int | None:
-    """Give the level of the largest tiles that differ, at most 2; None if the cells share all tiles.
+    """Return the level of the largest tiles that differ, at most 2, or None if the cells share all tiles.
 
     Examples
     --------

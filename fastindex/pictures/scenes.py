@@ -25,7 +25,7 @@ _MOVE_COLUMNS = 32
 
 
 def layout_scene(shape: Shape, characters: int = 190) -> Scene:
-    """Give the scene of one shape, no wider than about so many characters.
+    """Return the scene of one shape, about `characters` wide at most.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def layout_scene(shape: Shape, characters: int = 190) -> Scene:
 
 
 def relayout_scene(source: Shape, destination: Shape, characters: int = 190) -> Scene:
-    """Give the scene of the move from one layout of an array to another, no wider than about so many characters.
+    """Return the scene of a move between two layouts of an array, about `characters` wide at most.
 
     Raises
     ------
@@ -155,7 +155,7 @@ class _Grid:
         return self._shown(self.row_dimension, min(most, room), min(cut_to, room))
 
     def _shown(self, dimension: int | None, most: int, cut_to: int) -> tuple[int, ...]:
-        """All coordinates, or those around the edges of a tile and of the array and the first ones."""
+        """Return all coordinates, or the first ones and those around the edges of a tile and of the array."""
         if dimension is None:
             return (0,)
         size, bound = self.shape.dimensions[dimension], self.bounds[dimension]
@@ -167,7 +167,7 @@ class _Grid:
         return tuple(sorted(itertools.islice(wanted, cut_to)))
 
     def panels(self, cell_at: Callable[[tuple[int, ...]], Cell]) -> tuple[Panel, ...]:
-        """Give the panels with the cells of `cell_at`."""
+        """Return the panels, with the cells that `cell_at` makes."""
         if 0 in self.shape.dimensions:
             return ()
         columns = self._columns()
@@ -191,7 +191,7 @@ class _Grid:
         return tuple(place[d] for d in range(self.shape.rank))
 
     def notes(self) -> list[str]:
-        """Say what is cut."""
+        """Return a sentence for each thing that was cut."""
         if 0 in self.shape.dimensions:
             return ["The array has no elements."]
         notes = []
@@ -216,7 +216,7 @@ def _strip(
     lines: int | None = None,
     colour_of: Callable[[tuple[int, ...]], int] | None = None,
 ) -> tuple[Strip, list[str]]:
-    """The buffer in lines; where it is cut, the last line is kept unless `lines` says how many there are."""
+    """Return the buffer in lines; if it is cut, the last line is kept unless `lines` fixes the number of lines."""
     count = cells.shape.slot_count
     begins: Sequence[int] = range(0, count, line_length)
     most = lines or min(max(_MOST_STRIP_SLOTS // line_length, 2), _MOST_STRIP_LINES)
@@ -238,7 +238,7 @@ def _strip(
 
 
 def _line_length(shape: Shape, most: int) -> int:
-    """Slots in a line: whole tiles if they fit, else an even part of a tile."""
+    """Return the slots per line: whole tiles if they fit, else a fraction of a tile."""
     layout = shape.layout
     if layout.tiles:
         tile = math.prod(size for size in layout.tiles[0] if size > 0)
@@ -250,7 +250,7 @@ def _line_length(shape: Shape, most: int) -> int:
 
 
 def _fitting(characters: int, cell_characters: int) -> int:
-    """How many cells fit in a line of text beside a label and lines between them."""
+    """Return how many cells fit on a line of text next to its label."""
     return max((characters - 12) // (cell_characters + 2), 1)
 
 

@@ -64,7 +64,7 @@ class SvgCanvas:
 
 
 def svg_of(scene: Scene) -> str:
-    """Give a scene as an SVG document.
+    """Return a scene as an SVG document.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def svg_of(scene: Scene) -> str:
 
 
 def _draw_panels(canvas: SvgCanvas, scene: Scene, top: float) -> float:
-    """Draw the panels side by side, in as many rows as they need; give where they end."""
+    """Draw the panels side by side, in as many rows as needed; return where they end."""
     width = _cell_width(cell for panel in scene.panels for row in panel.cells for cell in row)
     left, bottom = float(_MARGIN), top
     for panel in scene.panels:

@@ -15,7 +15,7 @@ _GAP = " ⋯ "
 
 
 def text_of(scene: Scene, colour: bool) -> str:
-    """Give a scene as lines of text, with ANSI colours if asked.
+    """Return a scene as lines of text, with ANSI colours if asked.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class _PanelText:
         self._header = 0
 
     def lines(self, with_rows: bool, with_columns: bool) -> list[str]:
-        """Give the lines, with the coordinates of the rows and columns where asked."""
+        """Return the lines, with the coordinates of rows and columns if asked."""
         panel = self._panel
         self._header = max(len(str(row)) for row in panel.rows) if with_rows else 0
         lines = [self._column_labels()] if with_columns else []

@@ -24,7 +24,7 @@ HEADER = 4
 
 
 def table(loops: Sequence[Sequence[int]], header: Sequence[int] = (), places: Sequence[int] = ()) -> NDArray[np.int64]:
-    """Give the table of a launch.
+    """Return the table of a launch.
 
     Parameters
     ----------
@@ -38,6 +38,6 @@ def table(loops: Sequence[Sequence[int]], header: Sequence[int] = (), places: Se
 
 
 def blocks(kernel: str, units: int, threads: int) -> int:
-    """Give how many blocks of `threads` threads a launch takes."""
+    """Return how many blocks of `threads` threads a launch takes."""
     per_block = {"copy": 4 * threads, "fill": 4 * threads, "weave": threads, "part": threads}.get(kernel, 1)
     return -(-units // per_block)

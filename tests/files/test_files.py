@@ -139,10 +139,10 @@ def test_another_array_than_the_shape(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is no .npy file"),
-        (b"\x93NUM", "is no .npy file"),
-        (b"nonsense, nothing else", "is no .npy file"),
-        (npy_header(np.dtype("f4"), (2, 3))[:40], "is no .npy file"),
+        (b"", "is not a .npy file"),
+        (b"\x93NUM", "is not a .npy file"),
+        (b"nonsense, nothing else", "is not a .npy file"),
+        (npy_header(np.dtype("f4"), (2, 3))[:40], "is not a .npy file"),
         (npy_header(np.dtype("f4"), (2, 3)) + bytes(23), "cut short: float32 of .2, 3. takes 24 bytes.*23 are there"),
         (npy_header(np.dtype("f4"), (2**40, 2**40)), "cut short"),
     ],
@@ -177,7 +177,7 @@ def test_what_is_no_regular_file(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         open_input(str(tmp_path))
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(fi.FastIndexError, match="no regular file"):
+    with pytest.raises(fi.FastIndexError, match="not a regular file"):
         open_input(str(tmp_path / "pipe"))
 
 
@@ -266,7 +266,7 @@ def test_modes_and_links_stay(tmp_path: Path) -> None:
 def test_targets_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         write_file(str(tmp_path), b"x")
-    with pytest.raises(fi.FastIndexError, match="no regular file"):
+    with pytest.raises(fi.FastIndexError, match="not a regular file"):
         write_file("/dev/null", b"x")
     with pytest.raises(FileNotFoundError) as caught:
         write_file(str(tmp_path / "nothing" / "x"), b"x")
