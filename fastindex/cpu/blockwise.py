@@ -18,7 +18,7 @@ from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import require_movable_pair
 from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu.compiled_passes import run_pass
-from fastindex.cpu.movements import move_slots, pack_slots, unpack_slots
+from fastindex.cpu.movements import look_up_slots, pack_slots, unpack_slots
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.passes import passes
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
@@ -135,7 +135,7 @@ def _moving_stage(source: Shape, destination: Shape, slots: SlotMove, padding: b
         if loops is None:
             for begin in range(0, destination.slot_count, _SLOTS_AT_ONCE):
                 wanted = range(begin, min(begin + _SLOTS_AT_ONCE, destination.slot_count))
-                move_slots(source, destination, width, *addresses, padding, surroundings.threads, wanted)
+                look_up_slots((source, destination), addresses, width, padding, surroundings.threads, wanted)
                 surroundings.after_block(len(wanted) * width)
             return
         for nest in loops.copies:

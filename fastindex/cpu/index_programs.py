@@ -20,15 +20,11 @@ from fastindex.kernels.cpu.index_kernel import block_length, run_program, scratc
 from fastindex.kernels.cpu.memory import STORED
 from fastindex.lowering.index_form import IndexProgram
 from fastindex.lowering.step_table import StepTable, step_table
+from fastindex.lowering.tuning import TUNING
+from fastindex.tables.cache_lines import LINE_BYTES
 
-#: From this many bytes of output on, results go past the cache.
-STREAMED_BYTES = 4 << 20
-
-#: Up to this many elements stay on the caller's thread; waking another takes about as long.
-SMALL_CALL = 1 << 17
-
-_SMALLEST_CHUNK = 1 << 15
-_LARGEST_CHUNK = 1 << 18
+# What calls run by; tests choose other thresholds.
+_TUNING = TUNING
 
 _CODES = {np.dtype(name): code for code, name in enumerate(STORED)}
 _CODES.update({dtype.newbyteorder(): SWAPPED + code for dtype, code in _CODES.items() if dtype.itemsize > 1})
@@ -93,7 +89,7 @@ def run(
             raise _ChunkStoppedError
 
     try:
-        if count <= SMALL_CALL:
+        if count <= _TUNING.small_conversion:
             chunk(0, count)
         else:
             workers = thread_count() if threads is None else workers
@@ -113,7 +109,8 @@ def chunk_length(count: int, workers: int) -> int:
     >>> chunk_length(1 << 24, 2)
     262144
     """
-    length = min(max(count // (4 * workers), _SMALLEST_CHUNK), _LARGEST_CHUNK)
+    least, most = _TUNING.least_conversion_share, _TUNING.most_conversion_share
+    length = min(max(count // (4 * workers), least), most)
     return -(-length // 8) * 8
 
 
@@ -158,7 +155,7 @@ def _arrays_table(
             sizes, strides = _axes((*inputs, *outputs), shape)
             break
     streamed = 0
-    if 8 * len(outputs) * math.prod(shape) >= STREAMED_BYTES:
+    if 8 * len(outputs) * math.prod(shape) >= _TUNING.streamed_bytes:
         streamed = int(all(array.flags.aligned for array in outputs))
     numbers = [len(sizes), streamed, *sizes]
     bounds = program.input_bounds
@@ -218,12 +215,12 @@ def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
 def new_outputs(count: int, shape: tuple[int, ...]) -> list[NDArray[np.int64]]:
     """Give new int64 arrays, those of large size at the start of a cache line."""
     elements = math.prod(shape)
-    if 8 * elements * count < STREAMED_BYTES:
+    if 8 * elements * count < _TUNING.streamed_bytes:
         return [np.empty(shape, np.int64) for _ in range(count)]
     outputs = []
     for _ in range(count):
-        memory = np.empty(elements + 7, np.int64)
-        begin = -address_of(memory) % 64 // 8
+        memory = np.empty(elements + LINE_BYTES // 8 - 1, np.int64)
+        begin = -address_of(memory) % LINE_BYTES // 8
         outputs.append(memory[begin : begin + elements].reshape(shape))
     return outputs
 

@@ -97,7 +97,8 @@ class Movement:
             return
         assert isinstance(self.source, Shape)
         assert isinstance(self.destination, Shape)
-        move_slots(self.source, self.destination, self.slots.width, source, destination, padding, threads)
+        sides, addresses = (self.source, self.destination), (source, destination)
+        look_up_slots(sides, addresses, self.slots.width, padding, threads, tuning=self.tuning)
 
     @cached_property
     def compiled(self) -> CompiledPasses:
@@ -110,30 +111,42 @@ class Movement:
         return None if self.passes is None or self.unpacks or self.packs else self.compiled
 
 
-def move_slots(
-    source: Shape,
-    destination: Shape,
+def look_up_slots(
+    sides: tuple[Shape, Shape],
+    addresses: tuple[int, int],
     width: int,
-    source_address: int,
-    destination_address: int,
-    pattern: bytes,
+    padding: bytes,
     threads: int | None,
     slots: range | None = None,
+    tuning: Tuning = TUNING,
 ) -> None:
-    """Fill some slots of the destination, or all, by looking up the source slot of each."""
+    """Fill some slots of the destination, or all, by looking up the source slot of each.
+
+    Parameters
+    ----------
+    sides, addresses : pair
+        Source and destination.
+    width : int
+        Bytes of a slot.
+    padding : bytes
+        One slot of it.
+    threads : int, optional
+    slots : range, optional
+    tuning : Tuning, optional
+    """
+    source, destination = sides
     program = conversion_program(destination, source)
     kernel = gather_kernel(width)
-    repeated = np.frombuffer(pattern, np.uint8)
+    repeated = np.frombuffer(padding, np.uint8)
     wanted = range(destination.slot_count) if slots is None else slots
 
     def task(begin: int, end: int) -> None:
         found = np.empty(end - begin, np.int64)
         run(program, (wanted[begin:end],), (found,), found.shape, mark=True, threads=1)
-        target = destination_address + wanted[begin] * width
-        kernel(width, target, source_address, found, address_of(repeated))
+        kernel(width, addresses[1] + wanted[begin] * width, addresses[0], found, address_of(repeated))
 
-    workers = 1 if len(wanted) <= TUNING.looked_up_slots else thread_count(threads)
-    run_chunks(task, len(wanted), workers, TUNING.looked_up_slots)
+    workers = 1 if len(wanted) <= tuning.looked_up_slots else thread_count(threads)
+    run_chunks(task, len(wanted), workers, tuning.looked_up_slots)
 
 
 @lru_cache(maxsize=512)

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
-from fastindex.cpu.index_programs import STREAMED_BYTES, chunk_length, run
+from fastindex.cpu.index_programs import chunk_length, run
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.kernels.cpu.window_kernel import run_window, window_scratch_size
 from fastindex.lowering.index_form import IndexProgram
+from fastindex.lowering.tuning import TUNING
 from fastindex.lowering.window_plan import WINDOW_TUNING, WindowPlan, WindowTuning, window_plan
 
 
@@ -60,7 +61,7 @@ def fill_window(
 
 def _run_plan(plan: WindowPlan, output: NDArray[np.int64], threads: int | None) -> None:
     address = address_of(output)
-    streamed = int(output.nbytes >= STREAMED_BYTES and output.flags.aligned)
+    streamed = int(output.nbytes >= TUNING.streamed_bytes and output.flags.aligned)
 
     def chunk(begin: int, end: int) -> None:
         scratch = np.empty(window_scratch_size(plan.variables), np.int64)

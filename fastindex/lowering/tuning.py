@@ -19,7 +19,8 @@ class Tuning:
     ----------
     streamed_bytes
         Larger destinations are written past the cache, where nobody would find them again. f32 to T(8,128), kept and
-        past the cache: 73 and 41 at 4 MiB, 20 and 35 at 7 MiB; with a reader after it, 43 and 24, 24 and 25.
+        past the cache: 73 and 41 at 4 MiB, 20 and 35 at 7 MiB; with a reader after it, 43 and 24, 24 and 25. Index
+        conversion, from 1 to 8 MiB: alike, 26 to 30.
     piece_bytes
         Longer runs are cut so that threads share them. 16 KiB to 1 MiB measure alike: 50 to 53.
     stream_piece_bytes
@@ -55,6 +56,12 @@ class Tuning:
     share_bytes
         A thread takes tasks of so many bytes at a time. f32 8192 by 2048 to T(8,128): 46/63 with 16 KiB, 47/52 with
         256 KiB, 46/51 with 2 MiB.
+    small_conversion
+        So many indices, or fewer, are converted on the caller's thread. Millions a second with one thread and with two:
+        1421 and 1197 for 65536, 1495 and 1405 for 131072, 1636 and 1475 for 262144.
+    least_conversion_share, most_conversion_share
+        How many indices a thread takes at a time. Two threads, 524288 indices: 2317 with 8192, 2352 with 32768, 2158
+        with 131072; 16.8 million: 1557 with 65536, 2024 with 262144, 1735 with 1048576.
     looked_up_slots
         Slots that are looked up at a time, so that their indices stay in L2: 4.7/7.9 with 4096, 4.7/8.1 with 32768,
         4.6/3.5 with 262144.
@@ -79,6 +86,9 @@ class Tuning:
     narrow_row_bytes: int = 512
     small_call_bytes: int = 4 << 20
     share_bytes: int = 256 << 10
+    small_conversion: int = 1 << 17
+    least_conversion_share: int = 1 << 15
+    most_conversion_share: int = 1 << 18
     looked_up_slots: int = 1 << 15
 
 

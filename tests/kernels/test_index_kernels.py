@@ -25,6 +25,7 @@ from fastindex.lowering import step_table as module
 from fastindex.lowering.division import NARROW, division
 from fastindex.lowering.index_form import Check, IndexProgram, Quotient
 from fastindex.lowering.step_table import step_table
+from fastindex.lowering.tuning import TUNING
 from fastindex.tables import index_table
 from tests.oracles import reference
 
@@ -272,7 +273,7 @@ def test_ranges_count_instead_of_reading(step):
 @pytest.mark.parametrize("offset", range(8))
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 127, 128, 129, 1000, 20_000])
 def test_streamed_output_at_every_alignment(offset, count, monkeypatch):
-    monkeypatch.setattr(execution, "STREAMED_BYTES", 0)
+    monkeypatch.setattr(execution, "_TUNING", replace(TUNING, streamed_bytes=0))
     memory = np.full((2, count + 24), -7)
     out = [memory[0, offset : offset + count], memory[1, 8 - offset : 8 - offset + count]]
     slots = np.arange(count) % 1440
@@ -285,7 +286,7 @@ def test_streamed_output_at_every_alignment(offset, count, monkeypatch):
 
 
 def test_output_that_is_not_aligned(monkeypatch):
-    monkeypatch.setattr(execution, "STREAMED_BYTES", 0)
+    monkeypatch.setattr(execution, "_TUNING", replace(TUNING, streamed_bytes=0))
     bytes_ = np.zeros(8 * 1441 + 3, np.uint8)
     out = bytes_[3 : 3 + 8 * 1440].view(np.int64)
     fi.linear_index(TEXT, (ROWS.ravel(), COLUMNS.ravel()), out=out)
