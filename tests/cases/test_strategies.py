@@ -1,0 +1,78 @@
+"""How much of the random tests a run takes: the parts together are everything, and sweeps run where asked for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cases import strategies
+
+ROOT = Path(__file__).resolve().parents[2]
+SWEEP = """
+import pytest
+
+@pytest.mark.sweep
+def test_every():
+    pass
+
+def test_some():
+    pass
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 20, 600])
+def test_the_parts_together_are_everything(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds, cases = [], []
+    for part in range(strategies.PARTS):
+        monkeypatch.setattr(strategies, "PART", part)
+        seeds += strategies.rotating_seeds(count)
+        cases += strategies.rotating(iter(range(count)))
+        assert strategies.rotating_seeds(count)
+    assert set(seeds) == set(strategies.seeds(count))
+    assert len(seeds) == max(count, strategies.PARTS)
+    assert sorted(cases) == list(range(count))
+    monkeypatch.setattr(strategies, "PART", None)
+    assert strategies.rotating_seeds(count) == strategies.seeds(count)
+    assert list(strategies.rotating(range(count))) == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("part", "options", "expected"),
+    [("1/3", [], {"some"}), ("all", [], {"every", "some"}), ("1/3", ["-m", "sweep"], {"every"}), ("4/3", [], None)],
+)
+def test_sweeps_run_where_they_are_asked_for(
+    part: str, options: list[str], expected: set[str] | None, tmp_path: Path
+) -> None:
+    # Below a conftest.py that is the tests' own.
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *")
+    (tmp_path / "test_widths.py").write_text(SWEEP)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        *options,
+    ]
+    done = subprocess.run(
+        [*command, "--rootdir", str(tmp_path), str(tmp_path)],
+        env={**os.environ, strategies.PART_VARIABLE: part, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=ROOT,
+    )
+    if expected is None:
+        assert "'4/3'" in done.stdout + done.stderr
+        return
+    assert {name for name in ("every", "some") if f"::test_{name} PASSED" in done.stdout} == expected, done.stdout
+    assert "random tests: " in done.stdout
+    assert ("FASTINDEX_TEST_PART=1/3" in done.stdout) == (part == "1/3")
