@@ -135,7 +135,7 @@ class ShardingError(_FieldError):
     field : str
         The constructor argument at fault, or "".
     index : int or None
-        Which entry of it, where one entry is at fault.
+        Which entry of that argument, if one entry is at fault.
 
     Examples
     --------

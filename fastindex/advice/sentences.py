@@ -48,8 +48,8 @@ def explain(shape: Shape | str) -> str:
     1,048,576 slots, 2,097,152 bytes; 24,576 slots (2.3%) are padding.
     Of them: dimension 1 (size 1000) is padded to 1024 by the tile (8,128), 1.024 times its size.
     To avoid it, swap the two minor dimensions: bf16[1024,1000]{0,1:T(8,128)(2,1)} is 49,152 bytes smaller.
-    No byte strides: tiles keep the neighbours along a dimension from being equally far apart.
-    In these tiles XLA's TPU compiler keeps such an array.
+    No byte strides: because of the tiles, neighbours along a dimension are not equally far apart.
+    These are the tiles that XLA's TPU compiler uses for such an array.
     """
     shape = as_shape(shape)
     if not shape.is_array:
@@ -73,7 +73,7 @@ def _other_sentences(shape: Shape) -> list[str]:
         return [text, sentence, *(f"  {leaf}: {counted(leaf.nbytes, 'byte')}" for leaf in leaves)]
     if shape.is_buffer:
         return [text, "A buffer that holds the array:", explain(shape.tuple_shapes[0])]
-    what = {"token": "orders side effects", "opaque": "is known to the device only"}[str(shape.element_type)]
+    what = {"token": "orders side effects", "opaque": "only the device understands"}[str(shape.element_type)]
     return [text, f"A value that {what}; it has no elements."]
 
 
@@ -82,16 +82,16 @@ def _element_sentences(shape: Shape) -> list[str]:
     bits = shape.element_bits
     width = counted(bits // 8, "byte") if bits % 8 == 0 else counted(bits, "bit")
     if UNBOUNDED in shape.dimensions:
-        return [f"Elements of {kind}, {width} each; how many is not known, a dimension is unbounded (?)."]
+        return [f"Elements of {kind}, {width} each; their number is not known, because a dimension is unbounded (?)."]
     sentences = [f"{counted(shape.element_count, 'element')} of {kind}, {width} each."]
     if bits < 8:
         sentences.append(f"E({bits}): elements are packed, the first in the low bits of its byte.")
     elif bits != 8 * kind.nbytes:
-        sentences.append(f"E({bits}): the value is in the low bits, the rest is zero.")
+        sentences.append(f"E({bits}): the value is in the low bits, and the other bits are zero.")
     bounds = [d for d in range(shape.rank) if shape.dynamic_dimensions[d]]
     if bounds:
         sentences.append(
-            f"The size of {listed(f'dimension {d}' for d in bounds)} is an upper bound; memory is for all."
+            f"The size of {listed(f'dimension {d}' for d in bounds)} is an upper bound, for which the buffer has room."
         )
     return sentences
 
@@ -103,9 +103,7 @@ def _order_sentences(shape: Shape) -> list[str]:
     if not names:
         return ["A scalar: one element, no dimensions."]
     if len(names) == 1:
-        return (
-            [f"Dimension {names[0]} is the only one: its elements follow each other."] if not shape.layout.tiles else []
-        )
+        return [f"Dimension {names[0]} is the only one: its elements are contiguous."] if not shape.layout.tiles else []
     return [f"Dimension {names[0]} is the most minor, then {', then '.join(names[1:])}."]
 
 
@@ -191,7 +189,7 @@ def _stride_sentences(shape: Shape) -> list[str]:
         return [f"Byte strides: {', '.join(f'{stride:,}' for stride in strides)}."]
     if shape.element_bits % 8:
         return ["No byte strides: an element does not take a whole number of bytes."]
-    return ["No byte strides: tiles keep the neighbours along a dimension from being equally far apart."]
+    return ["No byte strides: because of the tiles, neighbours along a dimension are not equally far apart."]
 
 
 def _name_sentences(shape: Shape) -> list[str]:
@@ -200,7 +198,7 @@ def _name_sentences(shape: Shape) -> list[str]:
     if name is None or "a" in name.lower():
         return []
     if name == "TPU":
-        return ["In these tiles XLA's TPU compiler keeps such an array."]
+        return ["These are the tiles that XLA's TPU compiler uses for such an array."]
     return [f"This layout is also called {name}."]
 
 
@@ -210,12 +208,12 @@ def _attribute_sentences(shape: Shape) -> list[str]:
     if layout.padding_value is not None:
         sentences.append(f"PV: padding holds {layout.padding_value}.")
     if layout.memory_space:
-        sentences.append(f"S({layout.memory_space}): it lives in memory space {layout.memory_space}.")
+        sentences.append(f"S({layout.memory_space}): the buffer is in memory space {layout.memory_space}.")
     if layout.split_configs:
-        sentences.append("SC: it is cut into parts, which changes no index.")
+        sentences.append("SC: the array is split into parts, which does not affect indices.")
     if layout.dynamic_shape_metadata_prefix_bytes:
         prefix = counted(layout.dynamic_shape_metadata_prefix_bytes, "byte")
-        sentences.append(f"M: {prefix} in front of the data hold the true sizes.")
+        sentences.append(f"M: {prefix} before the data hold the actual sizes.")
     if layout.dimension_levels:
         sentences.append("D: the array is sparse; its size depends on its contents.")
     return sentences

@@ -1,4 +1,4 @@
-"""A layout as the documents spell it out: the pads, reshapes and transposes that turn an array into its buffer."""
+"""A layout as the pads, reshapes and transposes that turn an array into its buffer."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Step:
     Attributes
     ----------
     kind : {"pad", "reshape", "transpose"}
-        The name of the function of NumPy that does it.
+        The name of NumPy's function.
     argument : tuple
-        Of a pad, a ``(low, high)`` pair for each axis; of a reshape, the new dimensions; of a transpose, the axes in
+        For a pad, a ``(low, high)`` pair for each axis; for a reshape, the new dimensions; for a transpose, the axes in
         their new order.
     cause : str
-        What in the layout asks for it, as text: ``"{0,1}"``, ``"PAD(3,5)"``, ``"T(8,128)"`` or ``"L(1024)"``.
+        The part of the layout that it comes from: ``"{0,1}"``, ``"PAD(3,5)"``, ``"T(8,128)"`` or ``"L(1024)"``.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Step:
 
 
 class Steps(tuple[Step, ...]):
-    """The steps of a layout, in order; ``print`` shows them as lines of NumPy, the last one flattens.
+    """The steps of a layout, in order. ``print`` shows them as NumPy code; the last line flattens the array.
 
     Examples
     --------
@@ -75,12 +75,12 @@ def steps(shape: Shape | str) -> Steps:
     Returns
     -------
     Steps
-        A tuple of `Step`. A step that would change nothing is left out.
+        A tuple of `Step`, without steps that would change nothing.
 
     Raises
     ------
     UnsupportedError
-        Not an array, a sparse one, or a dimension is unbounded.
+        This is not an array, it is sparse, or a dimension is unbounded.
 
     Notes
     -----
@@ -131,7 +131,7 @@ def _padded(sizes: Sequence[int], padded: Sequence[int], cause: str) -> Iterator
 
 
 def _tile_steps(sizes: tuple[int, ...], tiled: Sequence[Axis], kept: int, cause: str) -> Iterator[Step]:
-    """Read what one tile does off the axes it leaves, whose last are `kept` tile counts and `kept` tile sizes."""
+    """Iterate over the steps of one tile, which leaves `tiled`: last come `kept` tile counts and `kept` tile sizes."""
     untouched = len(tiled) - 2 * kept
     counts = [axis for axis in tiled[untouched : untouched + kept] if isinstance(axis, CountAxis)]
     before = tuple(axis.size for axis in tiled[:untouched])

@@ -1,4 +1,4 @@
-"""Layouts from and to JAX's."""
+"""Conversion of layouts from and to JAX."""
 
 from __future__ import annotations
 

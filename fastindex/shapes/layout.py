@@ -35,7 +35,7 @@ class Layout(LayoutFields):
         The number of slots is rounded up to a multiple of this number.
     split_configs : sequence of SplitConfig
     dynamic_shape_metadata_prefix_bytes : int
-        Number of bytes in front of the data; not compared by ``==``, as in XLA. Negative means 0.
+        Number of bytes in front of the data; not compared by ``==``, as in XLA. Negative numbers mean 0.
     dimension_levels : sequence of str
         Sparse levels: "D", "C", "S" or "H", each followed by "+" (not unique) and "~" (not ordered) as needed.
         If all are "D", the field becomes ().

@@ -91,7 +91,7 @@ def layout_from_bytes(data: bytes, layout_class: type[L]) -> L:
         padding_value=_PADDING_NAMES.get(padding),
         element_size_in_bits=fields.integer(7),
         memory_space=fields.integer(8),
-        # An absent alignment is 0.
+        # It is 0 if absent.
         tail_padding_alignment_in_elements=fields.integer(16) or 1,
         split_configs=tuple([SplitConfig(split.integer(1), tuple(split.integers(2))) for split in splits]),
         dynamic_shape_metadata_prefix_bytes=fields.integer(15),

@@ -221,7 +221,7 @@ class Shape(SizedShape):
         Raises
         ------
         UnsupportedError
-            Not an array, a sparse one, or a dimension is unbounded.
+            This is not an array, it is sparse, or a dimension is unbounded.
 
         Examples
         --------
@@ -248,7 +248,7 @@ class Shape(SizedShape):
         LayoutError
             The layout does not fit the dimensions.
         ShapeSyntaxError
-            Text that is not a layout.
+            The text is not a layout.
         UnsupportedError
             This is not an array.
 
@@ -272,7 +272,7 @@ class Shape(SizedShape):
         Raises
         ------
         LayoutError
-            Not a type of array elements.
+            Arrays cannot have this element type.
         UnsupportedError
             This is not an array.
 
@@ -297,7 +297,7 @@ class Shape(SizedShape):
         Raises
         ------
         LayoutError
-            Not a permutation of the dimensions.
+            `order` is not a permutation of the dimensions.
         UnsupportedError
             This is not an array.
 
@@ -377,7 +377,7 @@ def as_shape(shape: Shape | str) -> Shape:
     ShapeSyntaxError
         The text is not a shape.
     ArgumentTypeError
-        Neither a shape nor text.
+        `shape` is neither a shape nor text.
 
     Examples
     --------

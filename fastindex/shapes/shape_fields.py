@@ -299,7 +299,7 @@ class ShapeFields:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ShapeFields):
             return NotImplemented
-        # No recursion, since tuples nest thousands deep.
+        # No recursion: tuples can nest thousands of levels deep.
         pending = [(self, other)]
         while pending:
             a, b = pending.pop()

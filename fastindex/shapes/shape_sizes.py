@@ -34,7 +34,7 @@ class SizedShape(ShapeFields):
         Raises
         ------
         UnsupportedError
-            Not an array, or a dimension is unbounded.
+            This is not an array, or a dimension is unbounded.
 
         Examples
         --------
@@ -52,9 +52,9 @@ class SizedShape(ShapeFields):
         Raises
         ------
         UnsupportedError
-            Not an array, a sparse one, or a dimension is unbounded.
+            This is not an array, it is sparse, or a dimension is unbounded.
         LayoutError
-            The slots do not fit int64.
+            The number of slots does not fit int64.
 
         Examples
         --------
@@ -77,9 +77,9 @@ class SizedShape(ShapeFields):
         Raises
         ------
         UnsupportedError
-            A dimension is unbounded, or an array sparse.
+            A dimension is unbounded, or an array is sparse.
         LayoutError
-            The bytes do not fit int64.
+            The number of bytes does not fit int64.
 
         Examples
         --------

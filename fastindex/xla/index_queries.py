@@ -113,7 +113,7 @@ def indices(
     for number, (begin, extent, stride) in enumerate(zip(begins, counts, steps, strict=True)):
         if begin < 0 or extent < 0 or begin + extent > shape.dimensions[number]:
             raise OutOfBoundsError(
-                f"indices {begin} to {begin + extent} are out of bounds for dimension {number} of {shape.cut_text()}"
+                f"base {begin} and count {extent} do not fit dimension {number} of {shape.cut_text()}"
             )
         if stride < (extent > 0):
             raise LayoutError(f"a step must be at least 1 if its count is not 0, got {stride} for dimension {number}")

@@ -187,7 +187,7 @@ def normalized_logical_transpose_shape(
     kept = [old for old in order if a.dimensions[old] != 1]
     if not kept:
         return (1,), (0,)
-    # Each run: neighbours in both shapes.
+    # Each run is adjacent in both shapes.
     larger = [number for number in range(a.rank) if a.dimensions[number] != 1]
     runs = [[kept[0]]]
     for old in kept[1:]:
@@ -245,7 +245,7 @@ class BitcastDecomposition:
     transpose1_dimensions : tuple of int
     transpose1_shape : Shape
         With a descending layout.
-    reshape_shape : Shape or str
+    reshape_shape : Shape
         With a descending layout.
     transpose2_dimensions : tuple of int
     """

@@ -182,7 +182,7 @@ def xla_array_size(shape: Shape | str) -> int:
     UnsupportedError
         This is not an array, a dimension is unbounded, or there is a ``*`` where XLA's formula needs a size.
     LayoutError
-        The bytes do not fit int64.
+        The number of bytes does not fit int64.
 
     Examples
     --------

@@ -82,7 +82,7 @@ def test_numbers_are_the_reference_s(slow: reference.ReferenceShape) -> None:
 def test_strides_only_where_they_exist() -> None:
     assert line("f32[3,5]{0,1}", "Byte strides") == "Byte strides: 4, 12."
     assert line("f32[3,100]{1,0:T(8,128)}", "Byte strides") == "Byte strides: 512, 4."
-    assert "keep the neighbours" in line("f32[3,5]{1,0:T(2,2)}", "No byte strides")
+    assert "not equally far apart" in line("f32[3,5]{1,0:T(2,2)}", "No byte strides")
     assert "whole number of bytes" in line("s4[3,5]{1,0:E(4)}", "No byte strides")
 
 
@@ -99,13 +99,13 @@ def test_padding_names_its_cause_and_its_cure() -> None:
         ("f32[8,64,7,7]{3,2,1,0:T(16,1,1)}", "also called nChw16c"),
         ("f32[1000,1024]{1,0:T(8,128)}", "TPU compiler"),
         ("f32[3]{0:S(1)}", "memory space 1"),
-        ("f32[3]{0:M(8)}", "8 bytes in front of the data"),
+        ("f32[3]{0:M(8)}", "8 bytes before the data"),
         ("f32[3]{0:PV(one)}", "padding holds one"),
-        ("pred[3]{0:E(32)}", "low bits, the rest is zero"),
+        ("pred[3]{0:E(32)}", "low bits, and the other bits are zero"),
         ("f32[<=3,5]", "The size of dimension 0 is an upper bound"),
         ("f32[?,5]", "unbounded"),
         ("f32[3]{0:D(C)}", "sparse"),
-        ("f32[4]{0:SC(0:2)}", "cut into parts"),
+        ("f32[4]{0:SC(0:2)}", "split into parts"),
         ("f32[]", "A scalar"),
         ("token[]", "no elements"),
         ("opaque[]", "no elements"),
