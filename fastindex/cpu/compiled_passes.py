@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fastindex.arguments.addresses import address_of, expected_pair
 from fastindex.cpu.threads import run_together, thread_count
 from fastindex.kernels.cpu import (
+    assemble,
     deal,
     element_moves,
     interleave,
@@ -44,11 +45,12 @@ PASS_KERNELS = {
     "narrow transpose": narrow_transpose.narrow_panels,
     "strided": element_moves.copy_elements,
     "fill": element_moves.fill_runs,
+    "assemble": assemble.assemble_chunks,
 }
 
 #: Bytes of scratch memory that any kernel needs, for itself.
 SCRATCH_BYTES = SCRATCH_FRONT_BYTES + max(
-    module.SCRATCH_BYTES for module in (stream, packed_runs, interleave, deal, transpose, narrow_transpose)
+    module.SCRATCH_BYTES for module in (stream, packed_runs, interleave, deal, transpose, narrow_transpose, assemble)
 )
 
 # More than any pass has tasks; a thread adds to it what it takes at once, and it still is.
@@ -66,7 +68,8 @@ def dispatcher_of(name: str, width: int, ways: int = 1) -> tuple[Any, tuple[type
     name : str
         As `Pass.kernel`, or "gather".
     width : int
-        Bytes of an element; where packed elements are expanded or compressed, their bits.
+        Bytes of an element; where packed elements are expanded or compressed, their bits; of an assembly, the bytes of
+        a vector.
     ways : int
         1 where the kernel has no such parameter; 0 for a number that vectors do not take.
     """
@@ -99,6 +102,8 @@ def kernel_key(one: Pass) -> tuple[str, int, int]:
         return one.kernel, 1, 1
     if one.kernel in ("expand", "compress"):
         return one.kernel, 8 // one.ways, 1
+    if one.kernel == "assemble":
+        return one.kernel, one.width, one.ways
     if one.kernel not in ("interleave", "deal"):
         return one.kernel, one.width, 1
     vectors = one.ways in VECTOR_WAYS and one.ways * one.width <= MOST_VECTOR_BYTES

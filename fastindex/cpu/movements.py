@@ -12,9 +12,11 @@ from fastindex.arguments.buffers import aligned_bytes
 from fastindex.cpu.compiled_passes import CompiledPasses, gather_kernel
 from fastindex.cpu.index_programs import run
 from fastindex.cpu.threads import run_chunks, thread_count
+from fastindex.kernels.cpu.permutes import permuted_bytes
+from fastindex.lowering.chosen_passes import chosen_passes
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.pass_form import Pass
-from fastindex.lowering.passes import packed_passes, passes, whole_buffer_passes
+from fastindex.lowering.passes import passes, whole_buffer_passes
 from fastindex.lowering.relayout_loops import Strides
 from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.slot_moves import SlotMove, packed_byte, packing_loops, slot_move, unpacking_loops
@@ -165,15 +167,10 @@ def movement(source: Shape | Strides, destination: Shape | Strides, tuning: Tuni
         None where strides share no loops with a shape.
     """
     slots = slot_move(source, destination)
-    if slots.loops is None:
-        slot_by_slot = isinstance(source, Shape) and isinstance(destination, Shape)
-        return Movement(source, destination, slots, None, tuning) if slot_by_slot else None
-    if slots.conversion is not None:
-        packed = slots.source if slots.source.is_packed else slots.destination
-        converting = packed_passes(slots.loops, 8 // packed.bits, slots.conversion, tuning)
-        if converting is not None:
-            return Movement(source, destination, slots, converting, tuning, converts=True)
-    return Movement(source, destination, slots, passes(slots.loops, slots.width, tuning), tuning)
+    found, converts = chosen_passes(source, destination, slots, permuted_bytes(), tuning)
+    if found is None and not (isinstance(source, Shape) and isinstance(destination, Shape)):
+        return None
+    return Movement(source, destination, slots, found, tuning, converts)
 
 
 def sure_movement(source: Shape, destination: Shape, tuning: Tuning = TUNING) -> Movement:

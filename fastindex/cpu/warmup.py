@@ -19,6 +19,7 @@ import fastindex.kernels.cpu.index_kernel  # noqa: F401  (it registers its kerne
 from fastindex.cpu.compiled_passes import dispatcher_of
 from fastindex.cpu.threads import thread_count
 from fastindex.kernels.compilation import is_missing, registered_kernels
+from fastindex.kernels.cpu.permutes import permuted_bytes
 from fastindex.tables.streams import MOST_VECTOR_BYTES, VECTOR_WAYS
 
 _ELEMENT_BYTES = (1, 2, 4, 8, 16)
@@ -155,6 +156,8 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
                     yield "deal", width, ways
     for name, bits in itertools.product(("expand", "compress"), _PACKED_BITS):
         yield name, bits, 1
+    for halves in (1, 2):
+        yield "assemble", permuted_bytes(), halves
     yield "copy", 1, 1
     for width in _UNIT_BYTES:
         yield "strided", width, 1

@@ -44,7 +44,7 @@ def passes(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[P
             found += _padded_passes(nest, padding, goal)
         else:
             found += _copying_passes(nest, goal)
-    found += [_fill_pass(fill, goal) for fill in fills]
+    found += [fill_pass(fill, goal) for fill in fills]
     return tuple(found)
 
 
@@ -153,7 +153,7 @@ def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str, tuning: Tuni
     fills = grouped(RelayoutLoops((), loops.fills), per_byte) if kernel == "compress" else loops
     if fills is None:
         return None
-    return (*found, *(_fill_pass(nest, goal) for nest in fills.fills))
+    return (*found, *(fill_pass(nest, goal) for nest in fills.fills))
 
 
 def whole_buffer_passes(slots: int, per_byte: int, kernel: str, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
@@ -191,7 +191,8 @@ def _strided_pass(nest: Nest, whole: Loop, width: int) -> Pass:
     )
 
 
-def _fill_pass(nest: Nest, goal: Goal) -> Pass:
+def fill_pass(nest: Nest, goal: Goal) -> Pass:
+    """Return the pass that writes padding to a nest, in bytes."""
     run = _filled_run(nest, goal.width)
     outer = without(nest.loops, (run,))
     run_bytes, piece = run.size * goal.width, goal.tuning.piece_bytes

@@ -104,6 +104,17 @@ def relayout_loops(source: Shape | Strides, destination: Shape | Strides) -> Rel
     return None
 
 
+def shared_digits(
+    source: Shape | Strides, destination: Shape | Strides
+) -> Iterator[tuple[list[Variable], Digits, Digits]]:
+    """Yield independent coordinates, and the slots of both sides as sums of their digits, where they are such sums."""
+    for coordinates in coordinate_systems(source, destination):
+        names: Names = {}
+        left, right = (_slot_digits(side, coordinates, names) for side in (source, destination))
+        if all(d.variable.is_coordinate for d in (*left, *right)):
+            yield list({d.variable: None for d in itertools.chain(*coordinates)}), left, right
+
+
 def _slot_digits(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
     """Return the slot as a sum of digits, rejoining those that a tile has split to no effect."""
     if isinstance(side, Shape):
@@ -174,10 +185,11 @@ def _loops_of(
     variables = {d.variable: None for d in itertools.chain(*coordinates)}
     pieces: list[list[Nest]] = []
     for variable in variables:
-        levels = _levels(variable, left, right)
+        sides = [[d for d in digits if d.variable == variable] for digits in (left, right)]
+        levels = shared_levels(sides[0], sides[1], variable.extent)
         if levels is None:
             return None
-        pieces.append(list(_pieces(variable.extent, levels)))
+        pieces.append(list(cut_into_boxes(variable.extent, levels)))
     if math.prod(len(of_variable) for of_variable in pieces) > MOST_NESTS:
         return None
     copies = tuple(coalesced(nest) for nest in _products(pieces))
@@ -188,16 +200,17 @@ def _loops_of(
 
 
 #: ``(low, source stride, destination stride)`` of each digit that both sides share, most minor first.
-_Levels = list[tuple[int, int, int]]
+Levels = list[tuple[int, int, int]]
 
 
-def _levels(variable: Variable, left: Digits, right: Digits) -> _Levels | None:
-    sides = [[d for d in digits if d.variable == variable] for digits in (left, right)]
+def shared_levels(left: Sequence[Digit], right: Sequence[Digit], extent: int) -> Levels | None:
+    """Return the digits that both sides of one coordinate share, or None where their sizes do not divide each other."""
+    sides = left, right
     cuts = sorted({1, *(cut for side in sides for d in side for cut in (d.low, d.high) if cut is not None)})
-    cuts = [cut for cut in cuts if cut < variable.extent]
+    cuts = [cut for cut in cuts if cut < extent]
     if any(more % less for less, more in itertools.pairwise(cuts)):
         return None
-    levels: _Levels = []
+    levels: Levels = []
     for cut in cuts or [1]:
         strides = [
             sum(d.weight * cut // d.low for d in side if d.low <= cut and (d.high is None or cut < d.high))
@@ -211,7 +224,7 @@ def _levels(variable: Variable, left: Digits, right: Digits) -> _Levels | None:
     return levels
 
 
-def _pieces(extent: int, levels: _Levels) -> Iterator[Nest]:
+def cut_into_boxes(extent: int, levels: Levels) -> Iterator[Nest]:
     """Cut ``range(extent)`` into boxes of digits."""
     source_start = destination_start = 0
     rest = extent
@@ -296,7 +309,7 @@ def _grouped_nest(nest: Nest, per_byte: int, source_stride: int) -> Nest | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """A digit in the destination: it takes `used` values, and there is room for `room` of them."""
 
     stride: int
@@ -332,34 +345,49 @@ def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -
     if places is None:
         return None
     gap, by_variable = places
-    rooms = [[Loop(p.room, 0, p.stride) for p in by_variable.get(v, [])] for v in variables]
     if gap > 1:
         # Slots before the first digit: what a dimension of size 1 was padded with.
-        nests.append(Nest((Loop(gap - 1, 0, 1), *itertools.chain(*rooms)), 0, 1))
+        rooms = (Loop(p.room, 0, p.stride) for p in itertools.chain(*by_variable.values()))
+        nests.append(Nest((Loop(gap - 1, 0, 1), *rooms), 0, 1))
+    boxes = padding_boxes([v.extent for v in variables], [by_variable.get(v, []) for v in variables])
+    return None if boxes is None else nests + boxes
+
+
+def padding_boxes(extents: Sequence[int], places: Sequence[Sequence[Place]]) -> list[Nest] | None:
+    """Return boxes of the slots that no values of some coordinates below their extents have, or None where many are.
+
+    Parameters
+    ----------
+    extents : sequence of int
+        Of the coordinates.
+    places : sequence of sequences of Place
+        The digits of each, minor first.
+    """
+    nests: list[Nest] = []
     valid: list[list[Nest]] = []
-    for i, variable in enumerate(variables):
-        of_variable = by_variable.get(variable, [])
-        holes = list(_holes(variable.extent, of_variable))
+    rooms = [[Loop(p.room, 0, p.stride) for p in of_one] for of_one in places]
+    for i, (extent, of_one) in enumerate(zip(extents, places, strict=True)):
+        holes = list(_holes(extent, of_one))
         after = tuple(itertools.chain(*rooms[i + 1 :]))
         if math.prod(len(v) for v in valid) * len(holes) > MOST_NESTS:
             return None
         nests += [Nest((*nest.loops, *after), 0, nest.destination_start) for nest in _products([*valid, holes])]
-        levels = [(p.low, 0, p.stride) for p in of_variable] or [(1, 0, 0)]
-        valid.append(list(_pieces(variable.extent, levels)) if of_variable else [Nest(())])
+        levels = [(p.low, 0, p.stride) for p in of_one]
+        valid.append(list(cut_into_boxes(extent, levels)) if of_one else [Nest(())])
     return nests
 
 
-def _places(digits: Digits, slot_count: int) -> tuple[int, dict[Variable, list[_Place]]] | None:
+def _places(digits: Digits, slot_count: int) -> tuple[int, dict[Variable, list[Place]]] | None:
     """Return the stride of the most minor digit, and the digits of each variable, minor first."""
     ordered = sorted(digits, key=lambda d: d.weight)
     weights = [d.weight for d in ordered] + [slot_count]
-    by_variable: dict[Variable, list[_Place]] = {}
+    by_variable: dict[Variable, list[Place]] = {}
     for d, (stride, next_stride) in zip(ordered, itertools.pairwise(weights), strict=True):
         room, uneven = divmod(next_stride, stride)
         used = _used(d)
         if uneven or room < used:
             return None
-        by_variable.setdefault(d.variable, []).append(_Place(stride, d.low, used, room))
+        by_variable.setdefault(d.variable, []).append(Place(stride, d.low, used, room))
     for places in by_variable.values():
         places.sort(key=lambda place: place.low)
         if places[0].low != 1 or any(a.low * a.used != b.low for a, b in itertools.pairwise(places)):
@@ -371,7 +399,7 @@ def _used(d: Digit) -> int:
     return -(-d.variable.extent // d.low) if d.high is None else d.high // d.low
 
 
-def _holes(extent: int, places: Sequence[_Place]) -> Iterator[Nest]:
+def _holes(extent: int, places: Sequence[Place]) -> Iterator[Nest]:
     """Cut the values of a variable's digits that no value below `extent` has into boxes."""
     for i, place in enumerate(places):
         if place.room > place.used:
@@ -391,7 +419,7 @@ def _holes(extent: int, places: Sequence[_Place]) -> Iterator[Nest]:
         start = end
 
 
-def _slot_of(value: int, places: Iterable[_Place]) -> int:
+def _slot_of(value: int, places: Iterable[Place]) -> int:
     return sum(value // p.low % p.used * p.stride for p in places)
 
 

@@ -12,9 +12,12 @@ import sys
 
 import numpy as np
 
+from fastindex.kernels.cpu.permutes import permuted_bytes
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.tuning import TUNING
 from tests.cases import strategies
+from tests.cases.assembly_cases import NAMED, passes_of
+from tests.cases.assembly_cases import move as move_pair
 from tests.cases.relayout_cases import (
     BITS,
     WIDTHS,
@@ -95,6 +98,12 @@ def _move_everything(memory: FencedMemory) -> int:
         for bits in BITS:
             for kernel in ("expand", "compress"):
                 _expect_nothing(bits_of_a_whole_buffer(kernel, bits, memory, rng, elements, 0))
+    for vector_bytes in sorted({16, permuted_bytes()}):
+        for pair in NAMED:
+            made = passes_of(*pair, vector_bytes, count % 2 == 0)
+            if made is not None:
+                _expect_nothing(move_pair(pair, tuple(memory.step(one) for one in made), memory, (0, 0)))
+                count += 1
     return count
 
 

@@ -1,0 +1,132 @@
+"""Byte permutations whose pattern is data: one vector of the destination out of pieces of the source.
+
+A table says, for each vector, which of its bytes are padding, and for each piece where it is read and which of its
+bytes go where. So one compilation serves every pattern. The vector is as long as the machine permutes with one
+instruction: a line with AVX-512 VBMI, 16 bytes elsewhere.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils, config
+from numba.core.codegen import get_host_cpu_features
+from numba.extending import intrinsic
+
+from fastindex.tables.assemblies import HIGH_HALF
+
+_INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_ADDRESS = types.int64
+_PIECES = types.UniTuple(types.int64, 3)
+
+
+@cache
+def _features() -> frozenset[str]:
+    features = get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
+    return frozenset(name[1:] for name in features.split(",") if name.startswith("+"))
+
+
+@cache
+def permuted_bytes() -> int:
+    """How many bytes the machine permutes with one instruction: 64, or 16."""
+    return 64 if "avx512vbmi" in _features() else 16
+
+
+def _declared(builder: Any, name: str, vector: Any) -> Any:
+    kind = ir.FunctionType(vector, [vector, vector])
+    return builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+
+
+def _permuted(builder: Any, value: Any, pattern: Any) -> Any:
+    """Take the bytes of a vector that a pattern says, 0 where it says `NOTHING`."""
+    vector = value.type
+    zero = ir.Constant(vector, [0] * vector.count)
+    if vector.count == 64 and "avx512vbmi" in _features():
+        taken = builder.call(_declared(builder, "llvm.x86.avx512.permvar.qi.512", vector), [value, pattern])
+        return builder.select(builder.icmp_signed("<", pattern, zero), zero, taken)
+    if vector.count == 16 and "ssse3" in _features():
+        return builder.call(_declared(builder, "llvm.x86.ssse3.pshuf.b.128", vector), [value, pattern])
+    low = builder.and_(pattern, ir.Constant(vector, [vector.count - 1] * vector.count))
+    taken = zero
+    for i in range(vector.count):
+        byte = builder.extract_element(value, builder.zext(builder.extract_element(low, _INT32(i)), _INT32))
+        taken = builder.insert_element(taken, byte, _INT32(i))
+    return builder.select(builder.icmp_signed("<", pattern, zero), zero, taken)
+
+
+def _halves(builder: Any, value: Any, patterns: tuple[Any, Any]) -> Any:
+    """Take packed elements of four bits: one pattern for the low halves of the bytes, one for the high ones."""
+    vector = value.type
+
+    def constant(number: int) -> Any:
+        return ir.Constant(vector, [number] * vector.count)
+
+    found = []
+    for pattern, place in zip(patterns, (0, 1), strict=True):
+        taken = _permuted(builder, value, pattern)
+        is_high = builder.icmp_unsigned("!=", builder.and_(pattern, constant(HIGH_HALF)), constant(0))
+        if place:
+            moved = builder.select(is_high, taken, builder.shl(taken, constant(4)))
+            found.append(builder.and_(moved, constant(0xF0)))
+        else:
+            moved = builder.select(is_high, builder.lshr(taken, constant(4)), taken)
+            found.append(builder.and_(moved, constant(0x0F)))
+    return builder.or_(*found)
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def assemble_vector(
+    typingctx: Any,
+    vector_bytes: Any,
+    halves: Any,
+    streamed: Any,
+    target: Any,
+    source: Any,
+    count: Any,
+    pieces: Any,
+) -> Any:
+    """Write one vector, put together of `count` pieces of the source and of padding.
+
+    Parameters
+    ----------
+    vector_bytes, halves, streamed : literal int
+        Bytes of a vector; 2 where halves of bytes move; whether it is a line that goes past the cache.
+    target, source : int64
+        Addresses.
+    count : int64
+    pieces : (int64, int64, int64)
+        Addresses of an int64 for each piece, its distance from `source`; of the patterns, a vector that is all ones
+        where there is padding, then `halves` vectors for each piece; and of a vector of padding.
+    """
+    size, parts = vector_bytes.literal_value, halves.literal_value
+    past_cache = bool(streamed.literal_value)
+    vector = ir.VectorType(_INT8, size)
+
+    def load(builder: Any, address: Any) -> Any:
+        value = builder.load(builder.inttoptr(address, vector.as_pointer()))
+        value.align = 1
+        return value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, _, _, target, source, count, pieces = arguments
+        offsets, patterns, padding = (builder.extract_value(pieces, place) for place in range(3))
+        made = cgutils.alloca_once(builder, vector)
+        builder.store(builder.and_(load(builder, padding), load(builder, patterns)), made)
+        with cgutils.for_range(builder, count) as loop:
+            place = builder.inttoptr(builder.add(offsets, builder.mul(loop.index, _INT64(8))), _INT64.as_pointer())
+            piece = load(builder, builder.add(source, builder.load(place)))
+            first = builder.add(patterns, builder.mul(loop.index, _INT64(size * parts)))
+            found = [load(builder, builder.add(first, _INT64(size * (1 + part)))) for part in range(parts)]
+            taken = _halves(builder, piece, (found[0], found[1])) if parts == 2 else _permuted(builder, piece, found[0])
+            builder.store(builder.or_(builder.load(made), taken), made)
+        stored = builder.store(builder.load(made), builder.inttoptr(target, vector.as_pointer()))
+        stored.align = size if past_cache else 1
+        if past_cache:
+            stored.set_metadata("nontemporal", builder.module.add_metadata([_INT32(1)]))
+        return context.get_dummy_value()
+
+    literals = vector_bytes, halves, streamed
+    return types.void(*literals, _ADDRESS, _ADDRESS, types.int64, _PIECES), generate

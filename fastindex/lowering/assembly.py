@@ -1,0 +1,380 @@
+"""Relayouts put together block by block: what each vector of a block of the destination is made of.
+
+The destination's slots are counted by digits, each with room for more values than it takes where there is padding. The
+innermost digits, together some hundred bytes, make a block; a table says for one block which bytes of the source go
+where, and where padding does. All blocks share the table, but those at the end of a coordinate that does not fill its
+last block, which have one of their own. So values and padding are written together, and every line once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.lowering.relayout_loops import (
+    MOST_NESTS,
+    Loop,
+    Nest,
+    Place,
+    Strides,
+    coalesced,
+    cut_into_boxes,
+    padding_boxes,
+    shared_levels,
+)
+from fastindex.shapes.shape import Shape
+from fastindex.tables.assemblies import MOST_BLOCK_BYTES
+from fastindex.tiling.definition import physical_axes
+from fastindex.tiling.digits import Digit, Digits, Variable, digit
+
+_LINE_BITS = 512
+#: A block ends with the first digit that makes it so large, and is cut from a digit that would make it larger.
+_ENOUGH_BITS, _MOST_BITS, _CUT_BITS = 8 * 512, 8 * 8192, 8 * 1024
+#: No block has more.
+_LARGEST_BITS = 8 * MOST_BLOCK_BYTES
+_MOST_TABLES = 16
+
+Offsets = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """One table, and where it is used.
+
+    Attributes
+    ----------
+    sources : int64 array
+        For each slot of the block where its element is, in elements behind the place of the block in the source; where
+        `is_padding`, nothing.
+    is_padding : bool array
+    nests : tuple of Nest
+        The blocks, in elements and slots.
+    """
+
+    sources: Offsets
+    is_padding: NDArray[np.bool_]
+    nests: tuple[Nest, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assembly:
+    """Blocks that together hold every element once, and nests that fill the slots between the blocks."""
+
+    blocks: tuple[Block, ...]
+    fills: tuple[Nest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A digit of the destination: it takes `used` values, there is room for `room`, a step moves `stride` slots."""
+
+    variable: Variable
+    low: int
+    used: int
+    room: int
+    stride: int
+
+    def part(self, values: int) -> _Step:
+        """Return what is left of the digit above its lowest `values` values."""
+        room = self.room // values if self.room > self.used else -(-self.used // values)
+        return _Step(self.variable, self.low * values, -(-self.used // values), room, self.stride * values)
+
+
+def assembly(
+    variables: Sequence[Variable], left: Digits, right: Digits, destination: Shape | Strides, bits: int
+) -> Assembly | None:
+    """Choose blocks of the destination and describe what they are made of.
+
+    Parameters
+    ----------
+    variables : sequence of Variable
+        The independent coordinates.
+    left, right : Digits
+        The slots of source and destination as sums of their digits.
+    destination : Shape or Strides
+    bits : int
+        Of a slot.
+
+    Returns
+    -------
+    Assembly or None
+        None where the destination has no contiguous blocks whose places in the source are regular.
+    """
+    steps, slots = _steps(right, destination)
+    if steps is None:
+        return None
+    chosen = _chosen_block(steps, left, bits)
+    if chosen is None:
+        return None
+    inside, outside = chosen
+    moduli = dict.fromkeys(variables, 1) | _moduli(inside)
+    if any(s.low % moduli[s.variable] for s in outside):
+        return None
+    blocks = _blocks(inside, outside, moduli, left, _is_cut_at_the_top(steps, inside, outside))
+    if blocks is None or (bits < 8 and not _in_whole_bytes(blocks, 8 // bits, slots)):
+        return None
+    if isinstance(destination, Strides):
+        return Assembly(blocks, ())
+    fills = _fills(steps, inside, outside, variables)
+    if fills is None:
+        return None
+    tail = destination.slot_count - slots
+    if tail * bits % 8 or (tail and slots * bits % 8):
+        return None
+    return Assembly(blocks, (*fills, *([Nest((Loop(tail, 0, 1),), 0, slots)] if tail else [])))
+
+
+def _moduli(inside: Sequence[_Step]) -> dict[Variable, int]:
+    """Return of how many values of each coordinate a block knows."""
+    return {s.variable: s.low * s.used for s in inside}
+
+
+def _steps(right: Digits, destination: Shape | Strides) -> tuple[list[_Step] | None, int]:
+    """Return the digits of the destination, minor first, and how many slots they span."""
+    ordered = sorted(right, key=lambda d: d.weight)
+    if isinstance(destination, Shape):
+        layout = destination.layout
+        axes = physical_axes(destination.dimensions, layout.minor_to_major, layout.padded_dimensions, layout.tiles)
+        slots = math.prod(axis.size for axis in axes)
+    else:
+        slots = ordered[-1].weight * _used(ordered[-1]) if ordered else 1
+    weights = [d.weight for d in ordered] + [slots]
+    steps = []
+    if weights[0] > 1 and isinstance(destination, Shape):
+        # What dimensions of size 1 were padded with.
+        steps.append(_Step(Variable("gap", 1, True), 1, 1, weights[0], 1))
+    for d, (stride, next_stride) in zip(ordered, itertools.pairwise(weights), strict=True):
+        used, (room, uneven) = _used(d), divmod(next_stride, stride) if stride > 0 else (0, 1)
+        if isinstance(destination, Strides) and stride > 0:
+            # What lies between strides is nobody's to write.
+            room, uneven = used, 0
+        if uneven or room < used:
+            return None, slots
+        steps.append(_Step(d.variable, d.low, used, room, stride))
+    return steps, slots
+
+
+def _used(d: Digit) -> int:
+    return -(-d.variable.extent // d.low) if d.high is None else d.high // d.low
+
+
+def _is_regular(left: Digits, variable: Variable, modulus: int) -> bool:
+    """Whether the source moves by sums of digits from one multiple of `modulus` to the next."""
+    cuts = {cut for d in left if d.variable == variable for cut in (d.low, d.high) if cut is not None}
+    return modulus >= variable.extent or all(modulus % cut == 0 or cut % modulus == 0 for cut in cuts)
+
+
+def _chosen_block(steps: Sequence[_Step], left: Digits, bits: int) -> tuple[list[_Step], list[_Step]] | None:
+    """Return the digits within a block, and those around it."""
+    inside: list[_Step] = []
+    moduli: dict[Variable, int] = {}
+    size = 1
+
+    def is_regular() -> bool:
+        return all(_is_regular(left, v, m) for v, m in moduli.items())
+
+    def is_complete() -> bool:
+        return size * bits % 8 == 0 and is_regular()
+
+    for i, step in enumerate(steps):
+        if size * bits >= _ENOUGH_BITS and size * bits % _LINE_BITS == 0 and is_complete():
+            return inside, list(steps[i:])
+        if step.low != moduli.get(step.variable, 1) or step.stride != size:
+            return (inside, list(steps[i:])) if size * bits >= _LINE_BITS and is_complete() else None
+        if size * step.room * bits > _MOST_BITS:
+            part = _cut_of(step, left, size, bits)
+            others = all(_is_regular(left, v, m) for v, m in moduli.items() if v != step.variable)
+            if part and others:
+                room = part
+                cut = _Step(step.variable, step.low, part, room, step.stride)
+                return [*inside, cut], [step.part(part), *steps[i + 1 :]]
+            if size * bits >= _LINE_BITS and is_complete():
+                return inside, list(steps[i:])
+            if size * step.room * bits > _LARGEST_BITS:
+                return None
+        inside.append(step)
+        moduli[step.variable] = step.low * step.used
+        size *= step.room
+    # The only block may end within a byte.
+    return (inside, []) if is_regular() else None
+
+
+def _cut_of(step: _Step, left: Digits, size: int, bits: int) -> int:
+    """Return how many values of a digit belong to a block, 0 where none do."""
+    is_top = step.low * step.used >= step.variable.extent
+    lines, whole_bytes = (unit // math.gcd(unit, size * bits) for unit in (_LINE_BITS, 8))
+    for unit, most in ((lines, 4 * _CUT_BITS), (whole_bytes, 8 * _CUT_BITS)):
+        wanted = max(1, _CUT_BITS // (size * bits * unit))
+        largest = max(1, most // (size * bits * unit))
+        for count in (*range(wanted, largest + 1), *range(wanted - 1, 0, -1)):
+            values: int = count * unit
+            fits = values < step.room and (step.room == step.used or step.room % values == 0)
+            fits = fits and (is_top or step.used % values == 0)
+            if fits and _is_regular(left, step.variable, step.low * values):
+                return values
+    return 0
+
+
+def _blocks(
+    inside: Sequence[_Step], outside: Sequence[_Step], moduli: Mapping[Variable, int], left: Digits, is_cut: bool
+) -> tuple[Block, ...] | None:
+    """Describe the blocks: whole ones, and those at the end of coordinates."""
+    last = inside[-1] if inside and is_cut else None
+    coarse = {v: Variable(v.key, -(-v.extent // m), True) for v, m in moduli.items()}
+    source = _coarse_source(left, moduli, coarse)
+    target = tuple(
+        Digit(s.stride, coarse[s.variable], s.low // moduli[s.variable], _high(s, outside, moduli)) for s in outside
+    )
+    blocks = []
+    for ends in itertools.product(*(_ends(v, m) for v, m in moduli.items())):
+        nests = _nests_of(dict(zip(moduli, ends, strict=True)), moduli, coarse, source, target)
+        if nests is None:
+            return None
+        rests = {v: v.extent % m for (v, m), is_rest in zip(moduli.items(), ends, strict=True) if is_rest}
+        size = math.prod(s.room for s in inside)
+        if last is not None and last.variable in rests:
+            # The block ends where its coordinate does: what comes next begins there.
+            size = last.stride * -(-rests[last.variable] // last.low)
+        blocks.append(_block(inside, rests, left, nests, size))
+    if len(blocks) > _MOST_TABLES or sum(len(block.nests) for block in blocks) > MOST_NESTS:
+        return None
+    return tuple(blocks)
+
+
+def _is_cut_at_the_top(steps: Sequence[_Step], inside: Sequence[_Step], outside: Sequence[_Step]) -> bool:
+    """Whether the last digit of a block was cut from the highest digit of a coordinate, one without padding."""
+    if not inside or inside[-1] in steps:
+        return False
+    above = outside[0]
+    return above.room == above.used and above.low == max(s.low for s in outside if s.variable == above.variable)
+
+
+def _in_whole_bytes(blocks: Sequence[Block], per_byte: int, slots: int) -> bool:
+    """Whether every block begins with a byte, and ends with one or where the buffer does."""
+    for block in blocks:
+        for nest in block.nests:
+            numbers = nest.destination_start, *(k.destination_stride for k in nest.loops)
+            if any(number % per_byte for number in numbers):
+                return False
+            if len(block.sources) % per_byte and (nest.loops or nest.destination_start + len(block.sources) != slots):
+                return False
+    return True
+
+
+def _high(step: _Step, outside: Sequence[_Step], moduli: Mapping[Variable, int]) -> int | None:
+    highest = max(s.low for s in outside if s.variable == step.variable)
+    return None if step.low == highest else step.low * step.used // moduli[step.variable]
+
+
+def _ends(variable: Variable, modulus: int) -> list[bool]:
+    """Return whether there are whole blocks along a coordinate, False, and one that is not, True."""
+    count, rest = divmod(variable.extent, modulus)
+    return [False] * (count > 0) + [True] * (rest > 0)
+
+
+def _coarse_source(left: Digits, moduli: Mapping[Variable, int], coarse: Mapping[Variable, Variable]) -> Digits:
+    """Return the place of a block in the source, as digits of the blocks' coordinates."""
+    found: Digits = ()
+    for d in left:
+        modulus = moduli[d.variable]
+        if d.high is None or d.high > modulus:
+            low = max(d.low, modulus)
+            high = None if d.high is None else d.high // modulus
+            if low < d.variable.extent:
+                found += digit(d.weight * (low // d.low), coarse[d.variable], low // modulus, high)
+    return found
+
+
+def _nests_of(
+    ends: Mapping[Variable, bool],
+    moduli: Mapping[Variable, int],
+    coarse: Mapping[Variable, Variable],
+    source: Digits,
+    target: Digits,
+) -> tuple[Nest, ...] | None:
+    """Return where the blocks are that are whole, or not, along each coordinate."""
+    boxes: list[list[Nest]] = []
+    for variable, modulus in moduli.items():
+        sides = [[d for d in digits if d.variable == coarse[variable]] for digits in (source, target)]
+        count = variable.extent // modulus
+        if ends[variable]:
+            starts = [sum(_value(d, count) for d in side) for side in sides]
+            boxes.append([Nest((), starts[0], starts[1])])
+            continue
+        levels = shared_levels(sides[0], sides[1], count)
+        if levels is None:
+            return None
+        boxes.append(list(cut_into_boxes(count, levels)))
+    if math.prod(map(len, boxes)) > MOST_NESTS:
+        return None
+    return tuple(
+        coalesced(
+            Nest(
+                tuple(loop for nest in chosen for loop in nest.loops),
+                sum(nest.source_start for nest in chosen),
+                sum(nest.destination_start for nest in chosen),
+            )
+        )
+        for chosen in itertools.product(*boxes)
+    )
+
+
+def _value(d: Digit, number: int) -> int:
+    value = number // d.low
+    if d.high is not None:
+        value = value % (d.high // d.low)
+    return d.weight * value
+
+
+def _block(
+    inside: Sequence[_Step], rests: Mapping[Variable, int], left: Digits, nests: tuple[Nest, ...], size: int
+) -> Block:
+    """Write the table of the blocks that have only `rests` values of some coordinates."""
+    slots = np.arange(size)
+    values: dict[Variable, Offsets] = {}
+    is_padding = np.zeros(size, bool)
+    for s in inside:
+        number = slots // s.stride % s.room
+        if s.room > s.used:
+            is_padding |= number >= s.used
+        values[s.variable] = values.get(s.variable, 0) + number * s.low
+    sources = np.zeros(size, np.int64)
+    for variable, value in values.items():
+        if variable in rests:
+            is_padding |= value >= rests[variable]
+        for d in left:
+            if d.variable == variable:
+                part = value // d.low
+                sources += d.weight * (part if d.high is None else part % (d.high // d.low))
+    return Block(sources, is_padding, nests)
+
+
+def _fills(
+    steps: Sequence[_Step], inside: Sequence[_Step], outside: Sequence[_Step], variables: Sequence[Variable]
+) -> list[Nest] | None:
+    """Return nests of the slots that belong to no block."""
+    if _is_cut_at_the_top(steps, inside, outside):
+        # A digit that was cut and has no padding: its last block may be shorter.
+        inside, outside = inside[:-1], [s for s in steps if s.stride >= inside[-1].stride]
+    moduli = dict.fromkeys(variables, 1) | _moduli(inside)
+    size = math.prod(s.room for s in inside)
+    found = {
+        v: [Place(s.stride, s.low // m, s.used, s.room) for s in outside if s.variable == v] for v, m in moduli.items()
+    }
+    places = [sorted(of_one, key=lambda place: place.low) for of_one in found.values()]
+    if any(of_one and not _is_chain(of_one) for of_one in places):
+        return None
+    boxes = padding_boxes([-(-v.extent // m) for v, m in moduli.items()], places)
+    if boxes is None:
+        return None
+    return [coalesced(Nest((Loop(size, 0, 1), *nest.loops), 0, nest.destination_start)) for nest in boxes]
+
+
+def _is_chain(places: Sequence[Place]) -> bool:
+    """Whether each digit of a coordinate begins where the one before ends."""
+    return places[0].low == 1 and all(a.low * a.used == b.low for a, b in itertools.pairwise(places))

@@ -1,0 +1,77 @@
+"""The passes of a relayout: by loops where these serve well, else put together block by block."""
+
+from __future__ import annotations
+
+from fastindex.lowering.assembly import assembly
+from fastindex.lowering.assembly_passes import assembly_passes
+from fastindex.lowering.pass_costs import LINE_CYCLES, cost
+from fastindex.lowering.pass_form import Goal, Pass
+from fastindex.lowering.passes import packed_passes, passes
+from fastindex.lowering.relayout_loops import Strides, shared_digits
+from fastindex.lowering.slot_moves import SlotMove
+from fastindex.lowering.tuning import Tuning
+from fastindex.shapes.shape import Shape
+from fastindex.tables.cache_lines import LINE_BYTES
+
+_HALF_BITS = 4
+
+
+def chosen_passes(
+    source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, vector_bytes: int, tuning: Tuning
+) -> tuple[tuple[Pass, ...] | None, bool]:
+    """Choose the passes of a relayout, and say whether they convert packed slots themselves.
+
+    Parameters
+    ----------
+    source, destination : Shape or Strides
+    slots : SlotMove
+    vector_bytes : int
+        What the machine permutes with one instruction.
+    tuning : Tuning
+
+    Returns
+    -------
+    tuple of Pass or None
+        None where every slot has to be looked up.
+    bool
+    """
+    by_loops, converts = _loop_passes(slots, tuning)
+    slot_bits = slots.source.bits, slots.destination.bits
+    if any(bits != _HALF_BITS and (bits % 8 or bits > 128) for bits in slot_bits):
+        return by_loops, converts
+    steps_apart = slots.unit == "value" and not converts and slot_bits != (8 * slots.width,) * 2
+    if steps_apart and _HALF_BITS not in slot_bits:
+        return by_loops, converts
+    nbytes = _written_bytes(destination, slots)
+    enough = nbytes / LINE_BYTES * LINE_CYCLES
+    by_loops_cost = float("inf") if by_loops is None or steps_apart else cost(by_loops)
+    if by_loops_cost <= enough:
+        return by_loops, converts
+    goal = Goal(1, nbytes >= tuning.streamed_bytes, tuning)
+    for variables, left, right in shared_digits(source, destination):
+        found = assembly(variables, left, right, destination, slot_bits[1])
+        if found is not None:
+            made = assembly_passes(found, slot_bits, vector_bytes, goal)
+            if cost(made) < by_loops_cost:
+                return made, _HALF_BITS in slot_bits
+    return by_loops, converts
+
+
+def _loop_passes(slots: SlotMove, tuning: Tuning) -> tuple[tuple[Pass, ...] | None, bool]:
+    if slots.loops is None:
+        return None, False
+    if slots.conversion is not None:
+        packed = slots.source if slots.source.is_packed else slots.destination
+        converting = packed_passes(slots.loops, 8 // packed.bits, slots.conversion, tuning)
+        if converting is not None:
+            return converting, True
+    return passes(slots.loops, slots.width, tuning), False
+
+
+def _written_bytes(destination: Shape | Strides, slots: SlotMove) -> int:
+    if isinstance(destination, Shape):
+        return destination.slot_count * slots.destination.bits // 8
+    count = 1
+    for size in destination.dimensions:
+        count *= size
+    return count * slots.destination.bits // 8

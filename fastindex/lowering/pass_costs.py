@@ -1,0 +1,64 @@
+"""What passes cost beside the transfer of memory, in cycles: enough to choose between two ways, not to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fastindex.lowering.pass_form import Pass
+from fastindex.tables import assemblies, passes, streams, transposes
+from fastindex.tables.cache_lines import LINE_BYTES
+
+#: As many for a line are hidden behind its transfer: a copy takes about 20, with two threads that share the memory.
+LINE_CYCLES = 12
+
+# One by one, an element takes about so many.
+_ELEMENT_CYCLES = 10
+# A run of padding that ends within a line: what is beside it is another pass's, so the line is read and written twice.
+_END_CYCLES = 150
+# A run that is copied.
+_RUN_CYCLES = 6
+_VECTOR_CYCLES, _PIECE_CYCLES, _HALVES_CYCLES = 4, 4, 8
+_SQUARE_LINE_CYCLES = 10
+_DEALT_CYCLES = 5
+
+
+def cost(found: Iterable[Pass]) -> float:
+    """Return the cycles that passes take, all tasks together."""
+    return sum(_cost_of(one, one.geometry.tolist()) for one in found)
+
+
+def _cost_of(one: Pass, geometry: list[int]) -> float:
+    nbytes = one.tasks * one.task_bytes
+    lines = nbytes / LINE_BYTES
+    match one.kernel:
+        case "strided":
+            return one.tasks * geometry[passes.ELEMENTS] * _ELEMENT_CYCLES
+        case "fill":
+            return lines * 4 + (one.tasks * _END_CYCLES if one.task_bytes % LINE_BYTES else 0)
+        case "copy":
+            run = geometry[streams.RUN]
+            runs = nbytes / run
+            return lines * 6 + runs * (_RUN_CYCLES * 2 if run % LINE_BYTES else _RUN_CYCLES)
+        case "interleave":
+            if one.ways in streams.VECTOR_WAYS and one.ways * one.width <= streams.MOST_VECTOR_BYTES:
+                return lines * 8
+            column = one.ways * one.width
+            share = column / (-(-column // LINE_BYTES) * LINE_BYTES)
+            padded = geometry[streams.PADDING] * one.width / column
+            return lines / (1 + padded) * (_SQUARE_LINE_CYCLES / share + 4 * padded)
+        case "deal":
+            if one.ways in streams.VECTOR_WAYS and one.ways * one.width <= streams.MOST_VECTOR_BYTES:
+                return lines * 10
+            return nbytes / one.width * _DEALT_CYCLES
+        case "transpose" | "narrow transpose":
+            row = geometry[transposes.ROW_COUNT] * one.width
+            column = geometry[transposes.COLUMN_COUNT] * one.width
+            share = min(row, LINE_BYTES) * min(column, LINE_BYTES) / LINE_BYTES**2
+            return lines * (40 if one.width == 1 else 20) / max(share, 1 / LINE_BYTES)
+        case "assemble":
+            blocks = nbytes / geometry[assemblies.BLOCK_BYTES]
+            piece = _PIECE_CYCLES + (_HALVES_CYCLES if one.ways == 2 else 0)
+            vectors, pieces = geometry[assemblies.VECTORS], geometry[assemblies.PIECES]
+            return blocks * (20 + vectors * _VECTOR_CYCLES + pieces * piece)
+        case _:
+            return lines * 10

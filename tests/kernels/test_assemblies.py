@@ -1,0 +1,89 @@
+"""Relayouts put together of permuted vectors: against the slow reference, in any memory, with planted bugs.
+
+Tests of: lowering.assembly, lowering.assembly_passes, kernels.cpu.assemble, kernels.cpu.permutes, tables.assemblies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fastindex.kernels.cpu.permutes import permuted_bytes
+from fastindex.lowering.pass_form import Pass
+from fastindex.tables import assemblies
+from tests.cases import strategies
+from tests.cases.assembly_cases import NAMED, Bytes, Pair, move, passes_of, random_pairs
+
+VECTORS = sorted({16, permuted_bytes()})
+
+
+class Guarded:
+    """Memory between bytes that have to stay."""
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[Bytes, int, int]] = []
+
+    def __call__(self, size: int, offset: int) -> Bytes:
+        block = np.full(size + 512, 0x5A, np.uint8)
+        begin = -block.__array_interface__["data"][0] % 64 + 128 + offset
+        self._blocks.append((block, begin, size))
+        return block[begin : begin + size]
+
+    def check(self) -> None:
+        for block, begin, size in self._blocks:
+            assert (block[:begin] == 0x5A).all()
+            assert (block[begin + size :] == 0x5A).all()
+
+
+def check(pair: Pair, vector_bytes: int, streamed: bool, offsets: tuple[int, int]) -> bool:
+    """Move a pair; return whether blocks can."""
+    made = passes_of(*pair, vector_bytes, streamed)
+    if made is None:
+        return False
+    memory = Guarded()
+    assert move(pair, made, memory, offsets) == ""
+    memory.check()
+    return True
+
+
+@pytest.mark.parametrize("vector_bytes", VECTORS)
+@pytest.mark.parametrize("pair", NAMED, ids=lambda pair: f"{pair[0]} to {pair[1]}")
+def test_slow_layouts(pair: Pair, vector_bytes: int) -> None:
+    assert check(pair, vector_bytes, False, (0, 0)) == ("{0,1,2:T(2,*,16)}" not in pair[0])
+    check(pair, vector_bytes, True, (13, 16))
+
+
+@pytest.mark.parametrize("vector_bytes", VECTORS)
+def test_random_layouts(vector_bytes: int) -> None:
+    seeds = strategies.seeds(80)
+    found = [
+        check(pair, vector_bytes, seed % 2 == 0, (seed * 7 % 64, 16 * seed % 64 + seed % 3))
+        for seed, pair in zip(seeds, random_pairs(seeds), strict=True)
+    ]
+    assert sum(found) > 0.6 * len(found)
+
+
+def wrong(pair: Pair, one: Pass) -> bool:
+    """Whether a pass that was tampered with is noticed."""
+    return bool(move(pair, (one,), Guarded(), (0, 0)))
+
+
+def test_planted_bugs_are_noticed() -> None:
+    pair = NAMED[5]
+    made = passes_of(*pair, permuted_bytes(), True)
+    assert made is not None
+    one = max(made, key=lambda candidate: candidate.tasks * candidate.task_bytes)
+    rest = tuple(other for other in made if other is not one)
+    assert move(pair, made, Guarded(), (0, 0)) == ""
+    chunks, numbers = one.tables
+    vectors, pieces = (int(one.geometry[place]) for place in (assemblies.VECTORS, assemblies.PIECES))
+    shifted, missing, turned = numbers.copy(), numbers.copy(), numbers.copy()
+    shifted[vectors] += 1
+    missing[0] -= 1
+    first = 8 * (vectors + pieces + int(one.geometry[assemblies.LINES])) + permuted_bytes()
+    turned.view(np.uint8)[first] ^= 1
+    for planted in (shifted, missing, turned):
+        spoiled = dataclasses.replace(one, tables=(chunks, planted))
+        assert move(pair, (spoiled, *rest), Guarded(), (0, 0))

@@ -1,0 +1,71 @@
+"""Which relayouts are put together block by block, and which go by loops.
+
+Tests of: lowering.chosen_passes, lowering.pass_costs.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import fastindex as fi
+from fastindex.lowering.chosen_passes import chosen_passes
+from fastindex.lowering.pass_costs import cost
+from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.passes import passes
+from fastindex.lowering.relayout_loops import Strides, relayout_loops
+from fastindex.lowering.slot_moves import slot_move
+from fastindex.lowering.tuning import TUNING
+
+BY_BLOCKS = [
+    ("bf16[2048,1,24,128]", "bf16[2048,1,24,128]{0,1,3,2:T(4,128)(2,1)}"),
+    ("u8[448,3,224,224]{1,3,2,0}", "u8[448,3,224,224]"),
+    ("u8[448,3,224,224]", "u8[448,3,224,224]{1,3,2,0}"),
+    ("u8[98304,3,40]{1,2,0}", "u8[98304,3,40]{2,1,0:T(4,128)(2,1)}"),
+    ("s4[14043,50,7]{2,1,0:E(4)}", "s4[14043,50,7]{2,1,0:T(8,128)(8,1)E(4)}"),
+    ("s4[16381,8209]{1,0:E(4)}", "s4[16381,8209]{1,0:T(8,128)}"),
+    ("f32[98304,10]", "f32[98304,10]{1,0:T(8,128)}"),
+]
+BY_LOOPS = [
+    ("f32[4096,4096]", "f32[4096,4096]{0,1}"),
+    ("u8[8192,8192]", "u8[8192,8192]{0,1}"),
+    ("f32[8192,8192]", "f32[8192,8192]{1,0:T(8,128)}"),
+    ("bf16[8192,8192]{1,0:T(8,128)(2,1)}", "bf16[8192,8192]"),
+    ("f32[32,64,112,112]", "f32[32,64,112,112]{1,3,2,0}"),
+    ("f32[1000,1000]", "f32[1000,1000]"),
+]
+
+
+def chosen(source: str, destination: str) -> tuple[tuple[Pass, ...], bool]:
+    sides = fi.Shape.parse(source), fi.Shape.parse(destination)
+    found, converts = chosen_passes(*sides, slot_move(*sides), 64, TUNING)
+    assert found is not None
+    return found, converts
+
+
+@pytest.mark.parametrize(("source", "destination"), BY_BLOCKS)
+def test_what_is_slow_by_loops_goes_block_by_block(source: str, destination: str) -> None:
+    found, converts = chosen(source, destination)
+    assert {one.kernel for one in found} <= {"assemble", "fill"}
+    assert converts == source.startswith("s4")
+
+
+@pytest.mark.parametrize(("source", "destination"), BY_LOOPS)
+def test_what_is_fast_by_loops_stays(source: str, destination: str) -> None:
+    assert "assemble" not in {one.kernel for one in chosen(source, destination)[0]}
+
+
+def test_padding_in_single_elements_is_dear() -> None:
+    shapes = fi.Shape.parse("f32[1024,1,8]"), fi.Shape.parse("f32[1024,1,8]{2,1,0:T(4,8)(2,1)}")
+    loops = relayout_loops(*shapes)
+    assert loops is not None
+    single = cost(passes(loops, 4))
+    plain = relayout_loops(fi.Shape.parse("f32[1024,1,8]"), fi.Shape.parse("f32[1024,1,8]{2,1,0:T(1,8)}"))
+    assert plain is not None
+    assert single > 10 * cost(passes(plain, 4))
+
+
+def test_strides_with_gaps_are_left_alone() -> None:
+    shape, strides = fi.Shape.parse("f32[64,1,12]{2,1,0:T(4,128)(2,1)}"), Strides((64, 1, 12), (24, 24, 2))
+    found, _ = chosen_passes(shape, strides, slot_move(shape, strides), 64, TUNING)
+    assert found is not None
+    assert "assemble" not in {one.kernel for one in found}
