@@ -9,34 +9,20 @@ Source of the rule: `fastindex.tiling.definition`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from fastindex.lowering.index_form import Check, Form, ProgramBuilder, scaled_sum
-from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, axis_strides
+from fastindex.tiling.definition import (
+    Axis,
+    CountAxis,
+    DimensionAxis,
+    MergedAxis,
+    OffsetAxis,
+    axis_strides,
+    parts_first,
+)
 
 # From coordinates to slots
-
-
-def _origins(axis: Axis) -> tuple[Axis, ...]:
-    if isinstance(axis, CountAxis | OffsetAxis):
-        return (axis.whole,)
-    if isinstance(axis, MergedAxis):
-        return (axis.outer, axis.inner)
-    return ()
-
-
-def _origins_first(axes: Iterable[Axis]) -> list[Axis]:
-    """Return `axes` and all the axes they are derived from, each after its own sources."""
-    ordered: dict[Axis, None] = {}
-    pending = list(reversed(list(axes)))
-    while pending:
-        axis = pending[-1]
-        missing = [origin for origin in _origins(axis) if origin not in ordered]
-        if missing:
-            pending.extend(missing)
-        else:
-            ordered[pending.pop()] = None
-    return list(ordered)
 
 
 def axis_values(builder: ProgramBuilder, axes: Sequence[Axis], coordinates: Sequence[Form]) -> dict[Axis, Form]:
@@ -46,7 +32,7 @@ def axis_values(builder: ProgramBuilder, axes: Sequence[Axis], coordinates: Sequ
     def count(whole: Axis, tile_size: int) -> Form:
         return builder.quotient(values[whole], tile_size, max(whole.size - 1, 0))
 
-    for axis in _origins_first(axes):
+    for axis in parts_first(axes):
         if isinstance(axis, DimensionAxis):
             values[axis] = coordinates[axis.dimension]
         elif isinstance(axis, MergedAxis):
@@ -82,7 +68,7 @@ class Undoing:
         self.limits = dict(limits)
         self._parts: dict[Axis, tuple[Axis, Axis]] = {}
         self._merged: dict[Axis, MergedAxis] = {}
-        ordered = _origins_first(axes)
+        ordered = parts_first(axes)
         for axis in ordered:
             self._note_what_it_is_made_of(axis)
         for axis in reversed(ordered):
