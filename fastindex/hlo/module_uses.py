@@ -22,6 +22,8 @@ _NO_TILES = (
     "no tiled layout here: compiled for CPU or GPU, where arrays are not padded; compile for a TPU to see its padding "
     "(jax.experimental.topologies.get_topology_desc needs no TPU)"
 )
+#: A memory space with less in it holds flags and scalars.
+_FLAGS_NBYTES = 1 << 16
 _NOT_SCHEDULED = "not scheduled (no is_scheduled=true), so no peak is known"
 
 
@@ -55,14 +57,15 @@ def module_uses(
 ) -> tuple[ModuleUse, list[ShapeUse]]:
     """Count the buffers of a module, or the results of all its instructions."""
     instructions = module.instruction_count + _add_problems(module, table, source.name, problems)
-    peak = None
+    peaks: dict[int, Peak] = {}
     if counted == "buffers":
         found = module_buffers(module, table)
         if found.too_deep:
             problems.append(Problem(0, "computations call each other in a circle", module.name, source.name))
-        live = liveness(found, table) if module.is_scheduled and found.buffers else None
-        uses = _buffer_rows(module, found, live, table, label)
-        peak = _peak(found, live)
+        lives = _lives(found, table) if module.is_scheduled and found.buffers else {}
+        alive = frozenset(number for live in lives.values() for number in live.alive)
+        uses = _buffer_rows(module, found, alive, table, label)
+        peaks = {space: _peak(found, live) for space, live in lives.items()}
     else:
         uses = _result_rows(module, table, label)
     uses.sort(key=ShapeUse.waste_key, reverse=True)
@@ -75,8 +78,9 @@ def module_uses(
         nbytes=sum(use.count * use.nbytes for use in uses),
         logical_nbytes=sum(use.count * use.logical_nbytes for use in uses),
         partition_count=module.partition_count,
-        peak=peak,
+        peak=peaks.pop(0, None),
         notes=tuple(_notes(module, uses, counted)),
+        space_peaks=tuple(peaks.items()),
     )
     return use, uses
 
@@ -121,10 +125,9 @@ def _rows(grouped: dict[int, list[Place]], table: ShapeTable, label: str) -> lis
 
 
 def _buffer_rows(
-    module: Module, found: ModuleBuffers, live: Liveness | None, table: ShapeTable, label: str
+    module: Module, found: ModuleBuffers, alive: frozenset[int], table: ShapeTable, label: str
 ) -> list[ShapeUse]:
     places = _Places(module)
-    alive = live.alive if live else frozenset()
     grouped: dict[int, list[Place]] = {}
     for number, buffer in enumerate(found.buffers):
         place = places.make(buffer.computation, buffer.place, buffer.role, number in alive)
@@ -170,10 +173,21 @@ def _result_rows(module: Module, table: ShapeTable, label: str) -> list[ShapeUse
     return _rows(grouped, table, label)
 
 
-def _peak(found: ModuleBuffers, live: Liveness | None) -> Peak | None:
-    if live is None:
-        return None
-    instruction, name = _at_step(found, live.peak.step)
+def _lives(found: ModuleBuffers, table: ShapeTable) -> dict[int, Liveness]:
+    """Follow memory space 0, and those of the others that hold more than flags."""
+    sizes: dict[int, int] = {}
+    for buffer in found.buffers:
+        space = table.spaces[buffer.leaf]
+        sizes[space] = sizes.get(space, 0) + table.nbytes[buffer.leaf]
+    spaces = [space for space, nbytes in sorted(sizes.items()) if space and nbytes >= _FLAGS_NBYTES]
+    return {space: liveness(found, table, space) for space in (0, *spaces)}
+
+
+def _peak(found: ModuleBuffers, live: Liveness) -> Peak:
+    instruction, name = "", ""
+    # Where nothing but arguments, outputs and constants is there, one step is as good as another.
+    if any(found.buffers[number].role == "temporary" for number in live.alive):
+        instruction, name = _at_step(found, live.peak.step)
     return Peak(
         live.peak.nbytes,
         live.peak.logical_nbytes,

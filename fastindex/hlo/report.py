@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fastindex.errors import FastIndexError
 from fastindex.hlo.collecting import Collector
+from fastindex.hlo.report_html import fragment, page
 from fastindex.hlo.report_text import print_report, summary
 from fastindex.hlo.sources import HloSource, TextSource, open_sources
 from fastindex.hlo.uses import SortKey, Uses
@@ -49,10 +50,15 @@ class Report(Uses):
         """
         from rich.console import Console
 
-        console = Console(width=width, color_system=None, file=io.StringIO())
-        with console.capture() as captured:
-            print_report(self, console, sort, top, all_names)
-        return "\n".join(line.rstrip() for line in captured.get().splitlines())
+        # In a notebook, rich would also show what it prints.
+        stream = io.StringIO()
+        console = Console(width=width, color_system=None, file=stream, force_jupyter=False, force_terminal=False)
+        print_report(self, console, sort, top, all_names)
+        return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+
+    def html(self, sort: SortKey = "waste", top: int | None = 500) -> str:
+        """Return a page with the sums, the memory over the schedule, and a table to sort; it needs no network."""
+        return page(self, sort, top)
 
     def __str__(self) -> str:
         return self.text()
@@ -61,28 +67,24 @@ class Report(Uses):
         return self.text()
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        return f"<pre>{escape(self.text())}</pre>"
+        return fragment(self, top=50)
 
 
 def report(source: HloSource, *, instruction_results: bool = False, show_progress: bool = False) -> Report:
     """Report the buffers of HLO modules: how much of them is padding, why, where from, and what would avoid it.
 
-    Results that get memory count, each once: not those inside fusions and reducers, nor those that are other
-    names of a buffer (bitcasts, tuples and their elements, loop carries, updates in place, donated arguments).
-    For a scheduled module, `Report.peak_nbytes` estimates the most memory in use at one time.
+    Results that get memory count, each once: none inside fusions and reducers, no other names of a buffer
+    (bitcasts, tuples, loop carries, updates in place, donated arguments). For a scheduled module,
+    `Report.peak_nbytes` estimates the most memory in use at one time.
 
     Parameters
     ----------
     source : str, bytes, path, binary file, iterable of paths, or jax.stages.Compiled or Lowered
         HLO text as ``--xla_dump_to`` and JAX print it, a ``*-buffer-assignment.txt``, a
         ``*-memory-usage-report.txt``, or a log with an out-of-memory message. A path is a file or a folder of
-        dumps; of a module dumped at several stages, the last one is taken. XLA's own numbers are used where
-        they lie beside the module or a compiled object has them.
+        dumps, of each module the last stage. XLA's own numbers are used where it has written or knows them.
     instruction_results : bool
-        Count the result of every instruction of every computation, tuples split into their leaves. That is not
-        the memory in use: results share memory, and fused ones never exist.
+        Count the result of every instruction, tuples split into their leaves; that is not the memory in use.
     show_progress : bool
         Show a progress bar on stderr where that is a terminal.
 
@@ -93,8 +95,7 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
     Raises
     ------
     FastIndexError
-        No HLO text: binary data, another language, no instruction. Broken lines do not raise, nor does one
-        file of many; they are in `Report.problems`.
+        No HLO text. Broken lines do not raise, nor does one file of many; they are in `Report.problems`.
     OSError
         A file that cannot be read.
 

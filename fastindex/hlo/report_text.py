@@ -55,7 +55,8 @@ def summary(uses: Uses) -> str:
             known = _MEMORY_SPACES.get(space.memory_space)
             name = f"S({space.memory_space})" + (f", {known}" if known else "")
             padding = _padding_text(space.nbytes, space.logical_nbytes)
-            lines.append(f"  memory space {name}: {bytes_text(space.nbytes)}{padding}")
+            peak = f"; peak {bytes_text(space.peak_nbytes)}" if space.memory_space and space.peak_nbytes else ""
+            lines.append(f"  memory space {name}: {bytes_text(space.nbytes)}{padding}{peak}")
     return "\n".join(lines)
 
 
@@ -134,7 +135,12 @@ def _details(use: ShapeUse, several: bool, all_names: bool) -> str:
     change = use.change
     if change is not None:
         what = escape(f"{change.description}: {change.shape}")
-        lines.append(f"[green]{what} saves {bytes_text(change.saved_nbytes * use.count)}[/green]")
+        saved = f"saves {bytes_text(change.saved_nbytes * use.count)}"
+        if use.peak_count and use.peak_count < use.count:
+            saved += f", {bytes_text(change.saved_nbytes * use.peak_count)} at the peak"
+        lines.append(f"[green]{what} {saved}[/green]")
+        lines += [f"[green]{escape(line)}[/green]" for line in use.jax_lines]
+        lines.append(escape(use.change_cost))
     if several and use.module:
         lines.append(escape(f"module {use.module}"))
     if use.peak_count:

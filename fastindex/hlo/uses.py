@@ -9,6 +9,7 @@ from typing import Any, Literal
 from fastindex.advice.changes import Change, cheapest_change
 from fastindex.advice.padding import PaddingStep, describe_step, main_cause
 from fastindex.errors import FastIndexError
+from fastindex.hlo.jax_advice import cost_text, jax_lines
 from fastindex.hlo.scanner import Problem
 from fastindex.hlo.shape_table import array_of
 from fastindex.shapes.shape import Shape
@@ -39,7 +40,7 @@ class Place:
     line : int
         The line of the HLO text.
     at_peak : bool
-        Whether the buffer is there at the peak; False where no peak is known.
+        Whether the buffer is there at the peak of its memory space; False where no peak is known.
     sharding : str
         Of an argument: how it is divided among devices, as written; or "".
     """
@@ -118,7 +119,7 @@ class ShapeUse:
 
     @property
     def peak_count(self) -> int:
-        """How many of them are there at the peak of the module."""
+        """How many of them are there at the peak of their memory space."""
         return sum(place.at_peak for place in self.places)
 
     @property
@@ -145,6 +146,22 @@ class ShapeUse:
         array = array_of(self.shape)
         return cheapest_change(array) if array is not None else None
 
+    @property
+    def jax_lines(self) -> tuple[str, ...]:
+        """The change as lines of JAX; empty where there is none, or JAX has no line for it."""
+        change, array = self.change, array_of(self.shape)
+        if change is None or array is None:
+            return ()
+        return jax_lines(array, change, [place.role for place in self.places])
+
+    @property
+    def change_cost(self) -> str:
+        """What the change costs where a consumer wants the old order, or ""."""
+        change, array = self.change, array_of(self.shape)
+        if change is None or array is None:
+            return ""
+        return cost_text(array, change, self.nbytes, self.readers)
+
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON takes them; `UNITS` says what each number is for."""
         change = self.change
@@ -165,6 +182,9 @@ class ShapeUse:
                 "description": change.description,
                 "text": str(change.shape),
                 "saved_nbytes": change.saved_nbytes * self.count,
+                "saved_at_peak_nbytes": change.saved_nbytes * self.peak_count,
+                "jax": list(self.jax_lines),
+                "cost": self.change_cost,
             },
             "instructions": [place.to_json() for place in self.places],
         }
@@ -179,6 +199,7 @@ UNITS = {
     "wasted_nbytes": "all buffers of the row",
     "peak_count": "all buffers of the row",
     "change.saved_nbytes": "all buffers of the row",
+    "change.saved_at_peak_nbytes": "the buffers of the row that are there at the peak",
     "total_nbytes": "all buffers of all modules",
     "total_logical_nbytes": "all buffers of all modules",
     "wasted_nbytes of the report": "all buffers of all modules",
@@ -189,12 +210,20 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class MemorySpaceUse:
-    """Sums over the buffers of one memory space."""
+    """Sums over the buffers of one memory space.
+
+    Attributes
+    ----------
+    memory_space, count, nbytes, logical_nbytes : int
+    peak_nbytes : int or None
+        The estimated peak of the module with the highest; None where no module is scheduled.
+    """
 
     memory_space: int
     count: int
     nbytes: int
     logical_nbytes: int
+    peak_nbytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +250,7 @@ class AssignedMemory:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The moment at which a module has most memory in use, in memory space 0.
+    """The moment at which a module has most memory in use, in one memory space.
 
     Attributes
     ----------
@@ -279,6 +308,8 @@ class ModuleUse:
         None for a module that is not scheduled.
     notes : tuple of str
         What a reader has to know about it.
+    space_peaks : tuple of (int, Peak)
+        The other memory spaces that hold more than flags, and the estimated peak in each.
     """
 
     label: str
@@ -291,6 +322,7 @@ class ModuleUse:
     partition_count: int = 1
     peak: Peak | None = None
     notes: tuple[str, ...] = ()
+    space_peaks: tuple[tuple[int, Peak], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON takes them."""
@@ -395,12 +427,18 @@ class Uses:
         spaces: dict[int, list[ShapeUse]] = {}
         for use in self.uses:
             spaces.setdefault(use.memory_space, []).append(use)
+        peaks: dict[int, int] = {}
+        for space, peak in (pair for module in self.modules for pair in module.space_peaks):
+            peaks[space] = max(peak.nbytes, peaks.get(space, 0))
+        if self.peak_nbytes is not None:
+            peaks[0] = self.peak_nbytes
         return tuple(
             MemorySpaceUse(
                 space,
                 sum(use.count for use in uses),
                 sum(use.count * use.nbytes for use in uses),
                 sum(use.count * use.logical_nbytes for use in uses),
+                peaks.get(space),
             )
             for space, uses in sorted(spaces.items())
         )
@@ -443,6 +481,7 @@ class Uses:
                     "count": space.count,
                     "nbytes": space.nbytes,
                     "logical_nbytes": space.logical_nbytes,
+                    "peak_nbytes": space.peak_nbytes,
                 }
                 for space in self.memory_spaces
             ],

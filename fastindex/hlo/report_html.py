@@ -1,0 +1,217 @@
+"""A report as HTML: one page, or a piece for a notebook; everything is in it, nothing is loaded.
+
+Colours are Okabe and Ito's, told apart by the colour-blind too, and padding is also hatched. Text and marks follow
+the light or dark scheme of the reader.
+"""
+
+from __future__ import annotations
+
+import itertools
+from html import escape
+
+from fastindex.advice.spelling import bytes_text
+from fastindex.hlo.report_text import place_lines, summary
+from fastindex.hlo.uses import Peak, ShapeUse, SortKey, Uses
+
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 900, 220, 78, 24, 18
+_MOST_PLACES, _MOST_TIMELINES = 50, 20
+_NUMBERS = itertools.count(1)
+
+_STYLE = """
+.fi-report { --fg: #1b1b1b; --bg: #ffffff; --dim: #595959; --line: #c8c8c8; --elements: #0072b2; --padding: #d55e00;
+  color: var(--fg); background: var(--bg); font: 14px/1.45 system-ui, sans-serif; padding: 12px; }
+@media (prefers-color-scheme: dark) { .fi-report { --fg: #ececec; --bg: #161616; --dim: #a8a8a8; --line: #4a4a4a;
+  --elements: #56b4e9; --padding: #e69f00; } }
+.fi-report pre { font: 13px/1.45 ui-monospace, monospace; white-space: pre-wrap; margin: 0 0 12px; }
+.fi-report h2 { font-size: 15px; margin: 12px 0 4px; }
+.fi-report svg { max-width: 100%; height: auto; display: block; }
+.fi-report svg text { fill: var(--fg); font: 12px system-ui, sans-serif; }
+.fi-report .elements { fill: var(--elements); } .fi-report .padding { fill: var(--padding); }
+.fi-report .axis { stroke: var(--line); } .fi-report .peak { stroke: var(--fg); stroke-dasharray: 4 3; }
+.fi-report .hatch { stroke: var(--bg); stroke-width: 1.5; }
+.fi-report table { border-collapse: collapse; width: 100%; margin-top: 8px; }
+.fi-report th, .fi-report td { text-align: left; vertical-align: top; padding: 4px 10px 4px 0;
+  border-bottom: 1px solid var(--line); color: var(--fg); background: var(--bg); }
+.fi-report td.number, .fi-report th.number { text-align: right; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
+.fi-report td.text { min-width: 20em; width: 50%; overflow-wrap: anywhere; }
+.fi-report th button { all: unset; cursor: pointer; font-weight: 600; }
+.fi-report th button:focus-visible { outline: 2px solid var(--elements); }
+.fi-report th[aria-sort=descending] button::after { content: " \\25bc"; }
+.fi-report th[aria-sort=ascending] button::after { content: " \\25b2"; }
+.fi-report code { font: 13px ui-monospace, monospace; overflow-wrap: anywhere; }
+.fi-report .dim, .fi-report summary { color: var(--dim); }
+.fi-report .swatch { display: inline-block; width: 1em; height: 1em; vertical-align: -0.15em; margin: 0 0.3em 0 1em; }
+"""
+
+_SCRIPT = """
+(function () {
+  var root = document.getElementById("ID");
+  if (!root) return;
+  var body = root.querySelector("tbody"), heads = root.querySelectorAll("th");
+  heads.forEach(function (head, column) {
+    head.querySelector("button").addEventListener("click", function () {
+      var down = head.getAttribute("aria-sort") !== "descending";
+      heads.forEach(function (other) { other.removeAttribute("aria-sort"); });
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      var rows = Array.prototype.slice.call(body.rows);
+      rows.sort(function (a, b) {
+        var x = a.cells[column].dataset.value, y = b.cells[column].dataset.value;
+        var order = isNaN(x - y) ? x.localeCompare(y) : x - y;
+        return down ? -order : order;
+      });
+      rows.forEach(function (row) { body.appendChild(row); });
+    });
+  });
+})();
+"""
+
+
+def page(uses: Uses, sort: SortKey = "waste", top: int | None = 500) -> str:
+    """Make a page of a report."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n<title>Memory report</title>\n'
+        "<style>body { margin: 0; background: #ffffff; }\n"
+        "@media (prefers-color-scheme: dark) { body { background: #161616; } }</style>\n</head>\n<body>\n"
+        f"{fragment(uses, sort, top)}\n</body>\n</html>\n"
+    )
+
+
+def fragment(uses: Uses, sort: SortKey = "waste", top: int | None = 50) -> str:
+    """Make a piece of HTML of a report, with its own style and script."""
+    number = f"fi-report-{next(_NUMBERS)}"
+    peaks = [
+        (module, space, peak)
+        for module in uses.modules
+        for space, peak in ((0, module.peak), *module.space_peaks)
+        if peak is not None and peak.timeline
+    ]
+    rows = uses.sorted_uses(sort, top)
+    rest = len(uses.uses) - len(rows)
+    parts = [
+        f'<div class="fi-report" id="{number}">',
+        f"<style>{_STYLE}</style>",
+        f"<pre>{escape(summary(uses))}</pre>",
+        *[
+            _timeline(module.label, space, peak, f"{number}-{place}")
+            for place, (module, space, peak) in enumerate(peaks[:_MOST_TIMELINES])
+        ],
+        _table(rows, several=len(uses.modules) > 1),
+        f'<p class="dim">{rest:,} more shapes</p>' if rest else "",
+        f"<script>{_SCRIPT.replace('ID', number)}</script>",
+        "</div>",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+_COLUMNS = (
+    ("wasted", True), ("at the peak", True), ("ratio", True), ("count", True), ("bytes each", True),
+    ("shape, cause and change", False), ("source", False),
+)  # fmt: skip
+
+
+def _table(rows: list[ShapeUse], several: bool) -> str:
+    heads = "".join(
+        f'<th scope="col"{" class=number" if number else ""}><button type="button">{title}</button></th>'
+        for title, number in _COLUMNS
+    )
+    body = "\n".join(_row(use, several) for use in rows)
+    return f"<table><thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table>"
+
+
+def _row(use: ShapeUse, several: bool) -> str:
+    at_peak = use.peak_count * use.nbytes
+    ratio = f"{use.padding_ratio:.2f}"
+    numbers = [
+        (use.wasted_nbytes, bytes_text(use.wasted_nbytes)),
+        (at_peak, bytes_text(at_peak)),
+        (ratio if use.logical_nbytes else 1e9, ratio),
+        (use.count, f"{use.count:,}"),
+        (use.nbytes, bytes_text(use.nbytes)),
+    ]
+    cells = "".join(f'<td class="number" data-value="{value}">{escape(text)}</td>' for value, text in numbers)
+    first = use.places[0].source_text or use.places[0].instruction if use.places else ""
+    return (
+        f'<tr>{cells}<td class="text" data-value="{escape(str(use.shape))}">{_explanation(use, several)}</td>'
+        f'<td class="text" data-value="{escape(first)}">{_sources(use)}</td></tr>'
+    )
+
+
+def _explanation(use: ShapeUse, several: bool) -> str:
+    lines = [f"<code>{escape(str(use.shape))}</code>"]
+    if several and use.module:
+        lines.append(f'<span class="dim">module {escape(use.module)}</span>')
+    if use.cause_text:
+        lines.append(escape(use.cause_text))
+    change = use.change
+    if change is not None:
+        saved = bytes_text(change.saved_nbytes * use.count)
+        lines.append(f"{escape(change.description)}: <code>{escape(str(change.shape))}</code> saves {saved}")
+        lines += [f"<code>{escape(line)}</code>" for line in use.jax_lines]
+        lines.append(f'<span class="dim">{escape(use.change_cost)}</span>')
+    return "<br>".join(lines)
+
+
+def _sources(use: ShapeUse) -> str:
+    lines = [escape(line) for line in place_lines(use.places[:_MOST_PLACES])]
+    if len(use.places) > _MOST_PLACES:
+        lines.append(f"{len(use.places) - _MOST_PLACES:,} more")
+    if len(lines) <= 2:
+        return "<br>".join(lines)
+    return f"{lines[0]}<details><summary>{len(use.places) - 1:,} more</summary>{'<br>'.join(lines[1:])}</details>"
+
+
+def _timeline(label: str, space: int, peak: Peak, number: str) -> str:
+    """Draw the memory in use over the schedule: elements, padding on top of them, the peak."""
+    highest = max(nbytes for _, nbytes, _ in peak.timeline) or 1
+    elements = _area([(0, logical) for _, _, logical in peak.timeline], peak, highest)
+    padding = _area([(logical, nbytes) for _, nbytes, logical in peak.timeline], peak, highest)
+    x, right = _x(peak.step + 0.5, peak), _WIDTH - 6
+    anchor = "end" if x > _WIDTH / 2 else "start"
+    title = f"Memory over the schedule of {label}" if label else "Memory over the schedule"
+    words = f"{bytes_text(highest)} at step {peak.step:,}" + (f", {peak.instruction}" if peak.instruction else "")
+    return (
+        f'<h2>{escape(title)} <span class="dim">(memory space {space}, estimated from live ranges)</span></h2>\n'
+        f'<div><span class="swatch" style="background: var(--elements)"></span>elements'
+        f'<span class="swatch" style="background: var(--padding)"></span>padding</div>\n'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}: peak {escape(words)}">'
+        f'<defs><pattern id="{number}-hatch" width="6" height="6" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate(45)"><line class="hatch" x1="0" y1="0" x2="0" y2="6"/></pattern></defs>'
+        f'{_grid(highest)}<path class="elements" d="{elements}"/><path class="padding" d="{padding}"/>'
+        f'<path fill="url(#{number}-hatch)" d="{padding}"/>'
+        f'<line class="peak" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 4}" y2="{_HEIGHT - _BOTTOM}"/>'
+        f'<text x="{x:.1f}" y="{_TOP - 6}" text-anchor="{anchor}">peak {escape(words)}</text>'
+        f'<text x="{_LEFT}" y="{_HEIGHT - 6}">step 0</text>'
+        f'<text x="{right}" y="{_HEIGHT - 6}" text-anchor="end">{max(peak.steps - 1, 0):,}</text></svg>'
+    )
+
+
+def _grid(highest: int) -> str:
+    lines = []
+    for part in range(5):
+        nbytes = highest * part / 4
+        y = _y(nbytes, highest)
+        lines.append(f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - 6}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        lines.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{bytes_text(round(nbytes))}</text>')
+    return "".join(lines)
+
+
+def _x(step: float, peak: Peak) -> float:
+    return _LEFT + (_WIDTH - 6 - _LEFT) * step / max(peak.steps, 1)
+
+
+def _y(nbytes: float, highest: int) -> float:
+    return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - _TOP) * nbytes / highest
+
+
+def _area(bands: list[tuple[int, int]], peak: Peak, highest: int) -> str:
+    """Return the path of a band between two levels, a stretch of the schedule wide for each entry."""
+    edges = [_x(peak.steps * place / len(bands), peak) for place in range(len(bands) + 1)]
+    upper, lower = [], []
+    for place, (low, high) in enumerate(bands):
+        left, right = edges[place], edges[place + 1]
+        upper += [f"{left:.1f},{_y(high, highest):.1f}", f"{right:.1f},{_y(high, highest):.1f}"]
+        lower += [f"{left:.1f},{_y(low, highest):.1f}", f"{right:.1f},{_y(low, highest):.1f}"]
+    return f"M{'L'.join(upper + lower[::-1])}Z"

@@ -1,0 +1,109 @@
+"""Changes as lines of JAX: what they make, asked of JAX itself; and what they cost.
+
+Tests of: hlo.jax_advice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+import fastindex as fi
+from fastindex.advice.changes import cheapest_change
+from fastindex.hlo.jax_advice import jax_lines
+from tests.hlo.test_buffers import TILED, entry
+
+SHAPES = (
+    "f32[100000,3]{1,0:T(8,128)}",
+    "f32[64,4,128]{2,1,0:T(8,128)}",
+    "f32[1000,5,7]{2,1,0:T(8,128)}",
+    "f32[64,100,3]{2,1,0:T(8,128)}",
+    "bf16[2,129,384]{1,2,0:T(8,128)(2,1)}",
+    "f32[7,9]{1,0:T(8,128)}",
+    "bf16[]{:T(512)(2,1)}",
+    "f32[5]{0:L(128)}",
+)
+
+JAX = """
+import json, sys
+import jax, jax.numpy as jnp
+from jax.experimental.layout import Format, Layout, with_layout_constraint
+sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+answers = []
+for kind, dimensions, line in json.load(sys.stdin):
+    x = jax.ShapeDtypeStruct(dimensions, kind)
+    f = lambda x: x
+    if line.startswith("x = "):
+        lowered = jax.jit(lambda x: eval(line[4:])).lower(x)
+    else:
+        lowered = eval(line).lower(x)
+    header = lowered.compile().as_text().split(chr(10))[0] if line.startswith("jax.jit") else ""
+    answers.append([list(lowered.out_info.shape), header, lowered.as_text()])
+print(json.dumps(answers))
+"""
+
+
+def test_lines_are_what_jax_takes() -> None:
+    """Arguments and results get the order and the tiles of the change, arrays in between its dimensions or order."""
+    pytest.importorskip("jax")
+    asked = []
+    for text in SHAPES:
+        shape = fi.Shape.parse(text)
+        change = cheapest_change(shape)
+        assert change is not None
+        kind = {"f32": "float32", "bf16": "bfloat16"}[str(shape.element_type)]
+        for role in ("argument", "output", "temporary"):
+            asked += [(shape, change, role, kind, line) for line in jax_lines(shape, change, [role])]
+    assert len(asked) >= 15
+    questions = [(kind, shape.dimensions, line) for shape, _, _, kind, line in asked]
+    run = subprocess.run(
+        [sys.executable, "-c", JAX], input=json.dumps(questions), capture_output=True, text=True, check=True
+    )
+    for (shape, change, role, _, line), (dimensions, header, stablehlo) in zip(
+        asked, json.loads(run.stdout), strict=True
+    ):
+        after = change.shape
+        order = ",".join(map(str, after.layout.minor_to_major))
+        if "reshape" in line:
+            assert tuple(dimensions) == after.dimensions
+        elif "swapaxes" in line:
+            # In the order of its dimensions, what the line makes lies as the change wants the array to lie.
+            assert dimensions == [shape.dimensions[d] for d in after.layout.major_to_minor]
+        elif "with_layout_constraint" in line:
+            assert (
+                f"dense<[{', '.join(map(str, after.layout.minor_to_major))}]>" in stablehlo or f"[{order}]" in stablehlo
+            )
+        else:
+            layouts = re.search(r"entry_computation_layout=\{\((\S*)\)->(\S+?)\}(?:,|$)", header)
+            assert layouts is not None, header
+            assert fi.Shape.parse(layouts.group(1 if role == "argument" else 2)) == after
+
+
+def test_what_a_change_costs() -> None:
+    back = "f32[1000,3]{0,1:T(8,128)}"
+    alone = fi.report(entry(f"%p = {TILED} parameter(0)", f"ROOT %r = {TILED} negate(%p)")).uses[0]
+    assert "not known" in alone.change_cost
+    assert "500.0 KiB" in alone.change_cost
+    copied = fi.report(entry(f"%p = {TILED} parameter(0)", f"ROOT %turned = {back} copy(%p)"))
+    (use,) = [use for use in copied.uses if str(use.shape) == TILED]
+    assert use.change_cost == "not needed then: turned, which copies it into this layout now"
+    row = copied.to_json()["shapes"][0]
+    assert row["change"]["jax"]
+    assert row["change"]["cost"] == use.change_cost
+    text = "f32[64,4,128]{2,1,0:T(8,128)}"
+    (use,) = fi.report(entry(f"ROOT %p = {text} parameter(0)")).uses
+    assert "as before" in use.change_cost
+
+
+def test_no_line_where_jax_has_none() -> None:
+    shape = fi.Shape.parse("f32[64,4,128]{2,1,0:T(8,128)}")
+    change = cheapest_change(shape)
+    assert change is not None
+    assert jax_lines(shape, change, ["temporary"]) == ()
+    assert jax_lines(shape, change, ["output"]) == (
+        "jax.jit(f, out_shardings=Format(Layout((0, 1, 2), ((4, 128),)), sharding))",
+    )
