@@ -8,6 +8,9 @@ import fastindex
 from fastindex.cli.options import DEVICE, PATH, byte_size
 from fastindex.cli.progress import ProgressBar
 
+#: The interpreter, NumPy and the kernels take about 100 MiB; the rest is for blocks of data.
+_LEAST_MEMORY = 128 << 20
+
 
 @click.command()
 @click.argument("source", metavar="IN", type=PATH)
@@ -54,6 +57,10 @@ def relayout(source: str, target: str, source_shape: str, target_shape: str, max
 
     Files may be larger than memory.
     """
+    if device == "cpu" and max_memory < _LEAST_MEMORY:
+        raise click.UsageError(
+            f"--max-memory: {max_memory} bytes do not hold the program itself; give at least {_LEAST_MEMORY >> 20}MiB"
+        )
     parsed = fastindex.Shape.parse(source_shape), fastindex.Shape.parse(target_shape)
     from fastindex.files.jobs import relayout_file
 

@@ -78,8 +78,11 @@ def open_input(path: str) -> InputFile:
     OSError
         It cannot be read.
     FastIndexError
-        It is not a regular file, is named ``.npy`` but is not one, or is shorter than its header says.
+        It is not a regular file, holds several arrays (``.npz``), is named ``.npy`` but is not one, or is shorter than
+        its header says.
     """
+    if path.endswith(".npz"):
+        raise FastIndexError(f"{path} holds several arrays; save the one you need as .npy, with numpy.save")
     # Before it is opened: a pipe would wait for its other end.
     _check_regular(path, os.stat(path).st_mode)
     with open(path, "rb") as file:
@@ -146,6 +149,8 @@ def release_map(mapped: mmap.mmap | None) -> None:
 def stored_buffer(file: InputFile, shape: Shape, scratch: Scratch) -> Bytes:
     """Return the bytes of a physical buffer of `shape` from a file.
 
+    A NumPy file may hold the array itself where the layout is that of the file, ``{1,0}`` for C order.
+
     Parameters
     ----------
     file : InputFile
@@ -160,7 +165,7 @@ def stored_buffer(file: InputFile, shape: Shape, scratch: Scratch) -> Bytes:
     ArgumentTypeError
         Another dtype.
     """
-    if file.dtype is not None:
+    if file.dtype is not None and not _is_array_of(file, shape):
         if len(file.dimensions) != 1:
             raise FastIndexError(
                 f"{file.path} has the dimensions {_spelled(file.dimensions)}, a buffer of {shape.cut_text()} has one; "
@@ -171,6 +176,16 @@ def stored_buffer(file: InputFile, shape: Shape, scratch: Scratch) -> Bytes:
             _check_dtype(file, shape, buffer_dtype(shape))
     _check_size(file, shape.nbytes, f"a buffer of {shape.cut_text()}", f"{shape.slot_count} slots")
     return _native(file, scratch)
+
+
+def _is_array_of(file: InputFile, shape: Shape) -> bool:
+    """Whether a file holds the array itself, and its layout is the one that NumPy's files have: the same bytes."""
+    if len(file.dimensions) < 2 or file.dimensions != shape.dimensions:
+        return False
+    if shape != plain_shape(shape, file.fortran_order):
+        return False
+    _check_dtype(file, shape, shape.element_type.numpy_dtype)
+    return True
 
 
 def stored_array(file: InputFile, shape: Shape, scratch: Scratch) -> tuple[Bytes, Shape]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.lowering.tuning import Tuning
+from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry
 from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
 from fastindex.tables.streams import StreamGeometry
@@ -81,7 +82,7 @@ class Pass:
         """Return the pass in one line."""
         name = self.kernel if self.ways == 1 or self.kernel == "assemble" else f"{self.kernel} {self.ways} ways"
         size = self.tasks * self.task_bytes
-        return f"{name}, {self.width}-byte units, {self.tasks} tasks, about {size} bytes: {self.why}"
+        return f"{name}, {self.width}-byte units, {counted(self.tasks, 'task')}, about {size} bytes: {self.why}"
 
 
 def geometry_table(geometry: Geometry) -> NDArray[np.int64]:

@@ -31,7 +31,7 @@ def passes(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[P
     >>> a, b = Shape.parse("bf16[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
     >>> for one in passes(relayout_loops(a, b), 2):
     ...     print(one.describe())
-    interleave 2 ways, 2-byte units, 1 tasks, about 32768 bytes: 2 rows next to each other in the destination
+    interleave 2 ways, 2-byte units, 1 task, about 32768 bytes: 2 rows next to each other in the destination
     """
     total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
     goal = Goal(width, total >= tuning.streamed_bytes, tuning)

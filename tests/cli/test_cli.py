@@ -185,7 +185,7 @@ def test_pack_of_an_array_whose_first_dimension_is_minor(tmp_path: Path, array: 
     assert (tmp_path / "b.bin").read_bytes() == tpu_buffer(array.view(np.uint16)).tobytes()
 
 
-@pytest.mark.parametrize("memory", ["1", "30MB", "1GiB"])
+@pytest.mark.parametrize("memory", ["128MiB", "1GiB"])
 def test_relayout(tmp_path: Path, array: np.ndarray, memory: str) -> None:
     array.T.copy().tofile(tmp_path / "a.bin")
     shapes = "bf16[100,300]{0,1}", TPU
@@ -205,6 +205,27 @@ def test_relayout(tmp_path: Path, array: np.ndarray, memory: str) -> None:
     assert (tmp_path / "b.bin").read_bytes() == (tmp_path / "a.bin").read_bytes()
 
 
+@pytest.mark.parametrize(("order", "layout"), [("C", "{1,0}"), ("F", "{0,1}")])
+def test_relayout_of_an_array_in_a_npy_file(tmp_path: Path, order: str, layout: str) -> None:
+    array = np.asarray(np.random.default_rng(0).random((30, 50), np.float32), order=order)  # type: ignore[call-overload]
+    np.save(tmp_path / "a.npy", array)
+    to = "f32[30,50]{1,0:T(8,128)}"
+    run("relayout", tmp_path / "a.npy", tmp_path / "b", "--from", f"f32[30,50]{layout}", "--to", to)
+    assert (tmp_path / "b").read_bytes() == fi.pack(array, to).tobytes()
+    other = {"{1,0}": "{0,1}", "{0,1}": "{1,0}"}[layout]
+    assert "has the dimensions (30, 50)" in fails(
+        "relayout", tmp_path / "a.npy", tmp_path / "b", "--from", f"f32[30,50]{other}", "--to", to
+    )
+    assert "needs float64" in fails(
+        "relayout", tmp_path / "a.npy", tmp_path / "b", "--from", f"f64[30,50]{layout}", "--to", "f64[30,50]"
+    )
+
+
+def test_files_of_several_arrays_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", np.zeros(3))
+    assert "several arrays" in fails("pack", tmp_path / "a.npz", tmp_path / "b", "--shape", "f64[3]")
+
+
 def test_relayout_of_packed_elements(tmp_path: Path) -> None:
     """An odd row: nibbles move alone, through unpacked values."""
     values = np.random.default_rng(0).integers(0, 16, (9, 15), dtype=np.uint8)
@@ -215,7 +236,7 @@ def test_relayout_of_packed_elements(tmp_path: Path) -> None:
 
     (tmp_path / "a").write_bytes(packed(values))
     shapes = "u4[9,15]{1,0:E(4)}", "u4[9,15]{0,1:E(4)}"
-    run("relayout", tmp_path / "a", tmp_path / "b", "--from", shapes[0], "--to", shapes[1], "--max-memory", "1MiB")
+    run("relayout", tmp_path / "a", tmp_path / "b", "--from", shapes[0], "--to", shapes[1], "--max-memory", "128MiB")
     assert (tmp_path / "b").read_bytes() == packed(values.T)
 
 
@@ -311,6 +332,7 @@ def test_module_runs_the_command_line() -> None:
         (["relayout", "a", "b", "--from", SHAPE], "Missing option '--to'"),
         (["show", SHAPE, "--svg", "a.png"], "end the name in .svg"),
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--max-memory", "much"], "not a size"),
+        (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--max-memory", "1"], "give at least 128MiB"),
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--max-memory", "0"], "not a size"),
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--max-memory", "1XB"], "not a size"),
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--device", "tpu"], "tpu"),
@@ -504,7 +526,16 @@ def test_a_signal_leaves_nothing_behind(large: Path, tmp_path: Path, number: int
     target = tmp_path / "out.bin"
     target.write_bytes(b"before")
     process = start(
-        "relayout", large, target, "--from", LARGE, "--to", LARGE + "{0,1}", "--max-memory", "1", stderr=subprocess.PIPE
+        "relayout",
+        large,
+        target,
+        "--from",
+        LARGE,
+        "--to",
+        LARGE + "{0,1}",
+        "--max-memory",
+        "128MiB",
+        stderr=subprocess.PIPE,
     )
     deadline = time.monotonic() + 60
     while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:

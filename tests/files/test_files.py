@@ -168,7 +168,7 @@ def test_sizes_of_raw_files(tmp_path: Path) -> None:
 def test_a_buffer_has_one_dimension(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((2, 3), np.float32))
     with pytest.raises(fi.FastIndexError, match="pack takes the array itself"):
-        stored_buffer(open_input(str(tmp_path / "a.npy")), fi.Shape.parse("f32[2,3]"), scratch)
+        stored_buffer(open_input(str(tmp_path / "a.npy")), fi.Shape.parse("f32[2,3]{1,0:T(2,2)}"), scratch)
 
 
 def test_what_is_no_regular_file(tmp_path: Path) -> None:

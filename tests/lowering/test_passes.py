@@ -400,11 +400,11 @@ def test_descriptions() -> None:
         "one by one: a side has gaps between all its elements",
         "padding",
     ]
-    assert lines[0][0] == "copy, 4-byte units, 1 tasks, about 20000 bytes"
-    assert lines[4][0] == "strided, 4-byte units, 1 tasks, about 36 bytes"
+    assert lines[0][0] == "copy, 4-byte units, 1 task, about 20000 bytes"
+    assert lines[4][0] == "strided, 4-byte units, 1 task, about 36 bytes"
     (expanded,) = packed_passes(RelayoutLoops((Nest(loops((64, 1, 1))),), ()), 4, "expand") or ()
     assert expanded.describe() == (
-        "expand 4 ways, 1-byte units, 1 tasks, about 64 bytes: 4 elements a byte on one side, one on the other"
+        "expand 4 ways, 1-byte units, 1 task, about 64 bytes: 4 elements a byte on one side, one on the other"
     )
 
 
