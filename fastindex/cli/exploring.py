@@ -21,14 +21,14 @@ def explore(shape: str | None, port: int, browser: bool) -> None:
     query = ""
     if shape is not None:
         query = "?" + urlencode({"shape": str(fastindex.Shape.parse(shape))})
-    try:
-        from fastindex.explorer.server import serve
-    except ImportError as error:
-        raise click.ClickException(f"{error}; pip install 'fastindex[explore]'") from None
+    from fastindex.explorer.server import serve
 
     def announce(address: str) -> None:
         click.echo(f"{address}{query}")
         if browser:
             click.launch(f"{address}{query}")
 
-    serve(port, announce)
+    try:
+        serve(port, announce)
+    except ImportError as error:
+        raise click.ClickException(f"{error}; pip install 'fastindex[explore]'") from None

@@ -10,17 +10,12 @@ from collections.abc import Callable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
-
 from fastindex.errors import FastIndexError
 from fastindex.explorer.answers import MOST_CHARACTERS, description, read_shape
 from fastindex.pictures.page import page_of
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 #: The addresses that a browser on this machine may have typed.
@@ -55,12 +50,18 @@ class LocalOnly:
         host, origin = headers.get(b"host", ""), headers.get(b"origin")
         # A page in a sandbox has the origin "null" and asks for nothing.
         if host not in self._hosts or (origin is not None and origin not in self._origins):
-            await PlainTextResponse("This page is for the machine it runs on.", 403)(scope, receive, send)
+            await _refusal("This page is for the machine it runs on.", 403)(scope, receive, send)
             return
         if len(scope["query_string"]) > _MOST_QUERY_BYTES:
-            await PlainTextResponse("The text is too long.", 414)(scope, receive, send)
+            await _refusal("The text is too long.", 414)(scope, receive, send)
             return
         await self._app(scope, receive, send)
+
+
+def _refusal(text: str, status: int) -> ASGIApp:
+    from starlette.responses import PlainTextResponse
+
+    return PlainTextResponse(text, status)
 
 
 def application(port: int) -> ASGIApp:
@@ -70,7 +71,17 @@ def application(port: int) -> ASGIApp:
     ----------
     port : int
         What a request's ``Host`` must name.
+
+    Raises
+    ------
+    ImportError
+        Starlette is not installed; the extra ``explore`` brings it.
     """
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+    from starlette.routing import Route
+
     explorer = resources.files("fastindex.explorer").joinpath("explorer.html").read_text(encoding="utf-8")
 
     async def front(request: Request) -> Response:
@@ -123,6 +134,6 @@ def serve(port: int, announce: Callable[[str], Any]) -> None:
         listening.bind(("127.0.0.1", port))
         listening.listen()
         taken = listening.getsockname()[1]
-        announce(f"http://127.0.0.1:{taken}/")
         config = uvicorn.Config(application(taken), log_level="warning", lifespan="off", limit_concurrency=32)
+        announce(f"http://127.0.0.1:{taken}/")
         uvicorn.Server(config).run(sockets=[listening])
