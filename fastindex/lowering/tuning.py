@@ -1,7 +1,7 @@
 """Every threshold of the planner and the executor for processors, with its reason and what was measured.
 
-Figures are GB/s read and written on an Intel Xeon (2 cores, 48 KiB L1, 2 MiB L2, AVX-512, a virtual machine), with one
-thread unless two figures are given, for one thread and for two. Neighbours within a tenth are noise.
+Figures are GB/s read and written on 2 processors of an AMD EPYC (48 KiB L1 and 1 MiB L2 each, 32 MiB L3, AVX-512) of a
+virtual machine, 2026-11-22; a pair is for one thread and for two. Figures within a tenth of each other are noise.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Tuning:
     least_tasks
         Fewer tasks leave threads idle at the end. f32 1500 by 1500: 42/52 with 2, 40/62 with 16, 41/68 with 64.
     narrow_columns, narrow_row_bytes
-        A transpose of so few columns, of rows so long, reads one stream. f32 NHWC to NCHW: 31/40 without, 34/40 with;
-        19 and 37 with prime sizes. Rows of 512 and 1024 bytes: 22/26 and 21/37 without, 33/41 and 34/32 with.
+        A transpose of so few columns, of rows so long, reads one stream. f32 NHWC to NCHW: 31/40 without, 34/40 with.
+        Rows of 512 and 1024 bytes: 22/26 and 21/37 without, 33/41 and 34/32 with.
     small_call_bytes
         Calls that write less stay on the caller's thread. f32 to T(8,128): 83/44 at 4 MiB, 36/43 at 8 MiB.
     share_bytes
