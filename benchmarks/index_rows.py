@@ -30,12 +30,12 @@ def merged(axes: Axes, tile: tuple[int, ...]) -> tuple[Axes, list[int]]:
     for (axis_coordinate, axis_size), tile_size in zip(axes, tile, strict=True):
         whole = axis_coordinate if coordinate is None else coordinate * axis_size + axis_coordinate
         size *= axis_size
-        if tile_size == fi.COMBINE:
+        if tile_size == fi.Layout.COMBINE:
             coordinate = whole
             continue
         result.append((whole, size))
         coordinate, size = None, 1
-    return result, [tile_size for tile_size in tile if tile_size != fi.COMBINE]
+    return result, [tile_size for tile_size in tile if tile_size != fi.Layout.COMBINE]
 
 
 def numpy_linear_index(shape: Any, indices: Indices) -> NDArray[np.int64]:
@@ -65,7 +65,7 @@ def numpy_multi_index(shape: Any, slots: NDArray[np.int64]) -> Indices:
     coordinates = split(slots, sizes)
     for sizes, tile in reversed(levels):
         first = len(sizes) - len(tile)
-        tile_sizes = [size for size in tile if size != fi.COMBINE]
+        tile_sizes = [size for size in tile if size != fi.Layout.COMBINE]
         counts = coordinates[first : first + len(tile_sizes)]
         offsets = coordinates[first + len(tile_sizes) :]
         wholes = [c * t + o for c, t, o in zip(counts, tile_sizes, offsets, strict=True)]
@@ -91,7 +91,7 @@ def unmerged(wholes: list[Any], sizes: list[int], tile: tuple[int, ...]) -> list
     remaining = iter(wholes)
     for size, tile_size in zip(sizes, tile, strict=True):
         group.append(size)
-        if tile_size != fi.COMBINE:
+        if tile_size != fi.Layout.COMBINE:
             result += split(next(remaining), group)
             group = []
     return result

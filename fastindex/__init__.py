@@ -22,8 +22,6 @@ __getattr__, __dir__, __all__ = lazy_names(
             "ShardingSyntaxError",
             "UnsupportedError",
         ),
-        "fastindex.tiling.definition": ("COMBINE",),
-        "fastindex.shapes.integers": ("UNBOUNDED",),
         "fastindex.shapes.element_types": ("ElementType",),
         "fastindex.shapes.split_config": ("SplitConfig",),
         "fastindex.shapes.layout": ("Layout",),

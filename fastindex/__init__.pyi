@@ -44,14 +44,12 @@ from fastindex.lowering.tile_programs import TileSlots as TileSlots
 from fastindex.pictures.picture import Picture as Picture
 from fastindex.pictures.picture import draw as draw
 from fastindex.shapes.element_types import ElementType as ElementType
-from fastindex.shapes.integers import UNBOUNDED as UNBOUNDED
 from fastindex.shapes.layout import Layout as Layout
 from fastindex.shapes.program_shape import ProgramShape as ProgramShape
 from fastindex.shapes.shape import Shape as Shape
 from fastindex.shapes.split_config import SplitConfig as SplitConfig
 from fastindex.shardings.placement import Shard as Shard
 from fastindex.shardings.sharding import Sharding as Sharding
-from fastindex.tiling.definition import COMBINE as COMBINE
 from fastindex.xla.bitcasts import reshape_is_bitcast as reshape_is_bitcast
 from fastindex.xla.bitcasts import transpose_is_bitcast as transpose_is_bitcast
 from fastindex.xla.sizes import xla_array_size as xla_array_size

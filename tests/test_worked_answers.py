@@ -117,7 +117,7 @@ def test_combined_dimensions_are_one() -> None:
 
 
 def test_minus_one_is_the_same_as_an_asterisk() -> None:
-    star = fi.Layout((4, 3, 2, 1, 0), tiles=((fi.COMBINE, fi.COMBINE, 2, fi.COMBINE, 3),))
+    star = fi.Layout((4, 3, 2, 1, 0), tiles=((fi.Layout.COMBINE, fi.Layout.COMBINE, 2, fi.Layout.COMBINE, 3),))
     assert fi.Layout((4, 3, 2, 1, 0), tiles=((-1, -1, 2, -1, 3),)) == star
     assert str(fi.Shape("f32", (2, 7, 8, 11, 10), star)) == "f32[2,7,8,11,10]{4,3,2,1,0:T(*,*,2,*,3)}"
 

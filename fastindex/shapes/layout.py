@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import SupportsIndex
+from typing import ClassVar, SupportsIndex
 
 from fastindex.errors import LayoutError
 from fastindex.shapes.integers import as_integer, as_integers
 from fastindex.shapes.layout_equality import LAYOUT_PARTS, checked_parts, layouts_equal
 from fastindex.shapes.layout_fields import LayoutFields
 from fastindex.shapes.layout_reading import parse_layout
+from fastindex.tiling.definition import COMBINE
 
 
 class Layout(LayoutFields):
@@ -22,7 +23,7 @@ class Layout(LayoutFields):
     minor_to_major : sequence of int
         The dimensions, most minor first.
     tiles : sequence of sequences of int
-        Tiles in the order in which they are applied; `COMBINE` (or -1) merges an axis with the next more minor one.
+        Tiles in the order in which they apply; `Layout.COMBINE` (or -1) merges an axis with the next more minor one.
     padded_dimensions : sequence of int, optional
         Legacy padded sizes, one per dimension.
     padding_value : {"zero", "one", "lowest", "highest"}, optional
@@ -57,6 +58,9 @@ class Layout(LayoutFields):
     """
 
     __slots__ = ()
+
+    #: A tile entry that merges its axis with the next more minor one, ``*`` in text.
+    COMBINE: ClassVar[int] = COMBINE
 
     @staticmethod
     def descending(rank: SupportsIndex) -> Layout:

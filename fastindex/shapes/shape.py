@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.shapes.element_types import ElementType
+from fastindex.shapes.integers import UNBOUNDED
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.permutations import checked_permutation, inverse, permuted
 from fastindex.shapes.reading import parse_shape
@@ -35,7 +36,7 @@ class Shape(SizedShape):
     ----------
     element_type : ElementType, str or NumPy dtype
     dimensions : sequence of int
-        Sizes; `fastindex.UNBOUNDED` stands for ``?``.
+        Sizes; `Shape.UNBOUNDED` stands for ``?``.
     layout : Layout or str, optional
         By default, the last dimension is the most minor.
     dynamic_dimensions : sequence of bool, optional
@@ -58,6 +59,9 @@ class Shape(SizedShape):
     """
 
     __slots__ = ()
+
+    #: The size of an unbounded dimension, ``?`` in text.
+    UNBOUNDED: ClassVar[int] = UNBOUNDED
 
     @staticmethod
     def parse(text: str) -> Shape:

@@ -326,7 +326,7 @@ def test_a_wrong_tiling_shows(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def offsets_first(axes: Any, tile: Any) -> Any:
         result = right(axes, tile)
-        sizes = sum(entry != fi.COMBINE for entry in tile)
+        sizes = sum(entry != fi.Layout.COMBINE for entry in tile)
         return result[len(result) - sizes :] + result[: len(result) - sizes]
 
     right = fastindex.tiling.definition.tile_axes

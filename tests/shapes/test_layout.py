@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex import COMBINE, Layout, SplitConfig
+from fastindex import Layout, SplitConfig
 
 
 def test_defaults() -> None:
@@ -48,10 +48,10 @@ def test_sequences_and_integers_of_any_kind() -> None:
     assert type(layout.memory_space) is int
 
 
-@pytest.mark.parametrize("star", [-1, -(2**63), COMBINE, np.int64(-1)])
+@pytest.mark.parametrize("star", [-1, -(2**63), Layout.COMBINE, np.int64(-1)])
 def test_a_star_is_one_constant(star: Any) -> None:
     layout = Layout((1, 0), tiles=((star, 8),))
-    assert layout.tiles == ((COMBINE, 8),)
+    assert layout.tiles == ((Layout.COMBINE, 8),)
     assert str(layout) == "{1,0:T(*,8)}"
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex import UNBOUNDED, Layout, Shape
+from fastindex import Layout, Shape
 from tests.cases.strategies import random_shape, seeds
 from tests.oracles import reference
 
@@ -124,7 +124,7 @@ def test_padding_ratio_without_elements() -> None:
         (("f32", (4,), Layout((0,), padded_dimensions=(3,))), "at least its dimension: 3 for 4"),
         (("f32", (4,), Layout((0,), split_configs=(fi.SplitConfig(0, (4,)),))), "below the dimension's size 4"),
         (("f32", (4,), None, (True, False)), "one flag per dimension"),
-        (("f32", (UNBOUNDED,), None, (False,)), "is dynamic"),
+        (("f32", (Shape.UNBOUNDED,), None, (False,)), "is dynamic"),
         (("tuple", ()), r"Shape.tuple\(\)"),
         (("token", ()), r"Shape.token\(\)"),
     ],
@@ -158,7 +158,7 @@ def test_padding_that_overflows_is_an_error_where_a_size_is_asked_for() -> None:
 
 def test_unbounded_dimensions_print_and_have_no_size() -> None:
     shape = Shape.parse("f32[?,784]{1,0:T(8,128)}")
-    assert shape == Shape("f32", (UNBOUNDED, 784), Layout((1, 0), tiles=((8, 128),)))
+    assert shape == Shape("f32", (Shape.UNBOUNDED, 784), Layout((1, 0), tiles=((8, 128),)))
     assert shape.dynamic_dimensions == (True, False)
     assert str(shape) == "f32[?,784]{1,0:T(8,128)}"
     for name in ("element_count", "slot_count", "nbytes", "logical_nbytes", "padding_ratio"):
