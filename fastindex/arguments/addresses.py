@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.kernels.cpu import plain_arrays
 from fastindex.tables.plain_arrays import PlainPair
 
 
@@ -61,6 +60,9 @@ def _fields_are_known() -> bool:
 
 
 def _has_known_fields(array: NDArray[Any]) -> bool:
+    # It imports the compiler, which those who only ask for addresses need not have.
+    from fastindex.kernels.cpu import plain_arrays
+
     begin = id(array) + object.__basicsize__
     kind, _, rank, sizes, _, _, dtype, flags = (ctypes.c_ssize_t * 8).from_address(begin - 8)
     if (kind, rank & 0xFFFFFFFF, dtype) != (id(np.ndarray), array.ndim, id(array.dtype)):

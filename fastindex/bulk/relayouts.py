@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from fastindex.arguments.buffers import (
     require_movable_pair,
 )
 from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.compiled_passes import OneCall, thread_scratch
+from fastindex.cpu.first_answer import MOST_BYTES, may_be_numpy
 from fastindex.cpu.movements import movement, sure_movement
 from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
@@ -32,6 +32,9 @@ from fastindex.lowering.slot_format import slot_format
 from fastindex.lowering.slot_moves import SlotMove
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.shapes.shape import Shape, as_shape
+
+if TYPE_CHECKING:
+    from fastindex.cpu.compiled_passes import OneCall
 
 # What calls plan by; tests choose other thresholds.
 _TUNING = TUNING
@@ -311,18 +314,20 @@ class RelayoutPlan:
         FastIndexError, ArgumentTypeError
             As `relayout`.
         """
-        host = type(buffer) is np.ndarray and stream is None
+        host = type(buffer) is np.ndarray and stream is None and not may_be_numpy(self._movement.nbytes, MOST_BYTES)
         if host and (threads is None or (type(threads) is int and threads > 0)):
             if out is None:
                 out = new_buffer(self.destination)
             one_call = self._one_call
             alone = one_call.is_small or threads == 1
-            if alone and one_call.run(id(buffer), id(out), one_call.address, thread_scratch.address):
+            if alone and one_call.run(id(buffer), id(out), one_call.address, one_call.scratch.address):
                 return out
         return self.apply(buffer, None, out, threads, stream)
 
     @cached_property
     def _one_call(self) -> OneCall:
+        from fastindex.cpu.compiled_passes import OneCall
+
         shapes = self.source, self.destination
         source, destination = ((buffer_dtype(shape), _buffer_length(shape)) for shape in shapes)
         return OneCall(self._movement.alone, source, destination, self._movement.padding(self._pattern))

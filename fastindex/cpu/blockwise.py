@@ -17,10 +17,7 @@ from numpy.typing import NDArray
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import require_movable_pair
 from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.compiled_passes import run_pass
-from fastindex.cpu.movements import look_up_slots, pack_slots, unpack_slots
-from fastindex.lowering.pass_form import Pass
-from fastindex.lowering.passes import passes
+from fastindex.cpu.movements import look_up_slots, pack_slots, run_loops, unpack_slots
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.slot_moves import SlotMove, slot_move
@@ -150,19 +147,15 @@ def _run_blocks(
     nest: Nest, is_copy: bool, width: int, addresses: tuple[int, int], pattern: bytes, surroundings: Surroundings
 ) -> None:
     sizes = block_sizes(nest, is_copy, width, surroundings.block_bytes)
-    known: dict[tuple[int, ...], tuple[Pass, ...]] = {}
+    known: dict[tuple[int, ...], RelayoutLoops] = {}
     for box, source_start, destination_start in _boxes(nest, sizes):
         found = known.get(box)
         if found is None:
-            part = coalesced(
-                Nest(
-                    tuple(Loop(n, k.source_stride, k.destination_stride) for n, k in zip(box, nest.loops, strict=True))
-                )
-            )
-            found = known[box] = passes(RelayoutLoops((part,), ()) if is_copy else RelayoutLoops((), (part,)), width)
+            sized = zip(box, nest.loops, strict=True)
+            part = coalesced(Nest(tuple(Loop(n, k.source_stride, k.destination_stride) for n, k in sized)))
+            found = known[box] = RelayoutLoops((part,), ()) if is_copy else RelayoutLoops((), (part,))
         read, written = addresses[0] + source_start * width, addresses[1] + destination_start * width
-        for one in found:
-            run_pass(one, read, written, pattern, surroundings.threads)
+        run_loops(found, width, read, written, pattern, surroundings.threads)
         surroundings.after_block(math.prod(box) * width)
 
 

@@ -216,7 +216,11 @@ class OneCall:
     address : int
     is_small : bool
         Whether no other thread would help.
+    scratch
+        With the address of the memory of this thread.
     """
+
+    scratch = thread_scratch
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Runs an index program over whole arrays: in chunks, on threads, with the first bad element found by name."""
+"""Runs an index program over whole arrays, by NumPy or by kernels, with the first bad element found by name."""
 
 from __future__ import annotations
 
@@ -10,29 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
-from fastindex.arguments.arrays import broadcast_strides, merged_axes
 from fastindex.arguments.index_arguments import Integers
 from fastindex.arguments.offenders import Offender, OffenderFoundError, judged, position_of
-from fastindex.cpu.threads import run_chunks, thread_count
+from fastindex.cpu.first_answer import indices_by_numpy
+from fastindex.cpu.numpy_programs import run_by_numpy
+from fastindex.cpu.threads import check_threads
 from fastindex.errors import FastIndexError
-from fastindex.kernels.cpu.index_blocks import CLIP, COUNTED, RAISE, SWAPPED, WRAP
-from fastindex.kernels.cpu.index_kernel import block_length, run_program, scratch_size
-from fastindex.kernels.cpu.memory import STORED
 from fastindex.lowering.index_form import IndexProgram
-from fastindex.lowering.step_table import StepTable, step_table
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables.cache_lines import LINE_BYTES
 
 # What calls run by; tests choose other thresholds.
 _TUNING = TUNING
-
-_CODES = {np.dtype(name): code for code, name in enumerate(STORED)}
-_CODES.update({dtype.newbyteorder(): SWAPPED + code for dtype, code in _CODES.items() if dtype.itemsize > 1})
-_TREATMENTS = {"raise": RAISE, "wrap": WRAP, "clip": CLIP}
-
-
-class _ChunkStoppedError(Exception):
-    pass
 
 
 def run(
@@ -66,7 +55,7 @@ def run(
     OffenderFoundError
         An input is out of bounds, or a check failed. What `outputs` hold then is undefined.
     """
-    workers = 1 if threads is None else thread_count(threads)
+    check_threads(threads)
     count = math.prod(shape)
     if count == 0:
         return
@@ -77,41 +66,15 @@ def run(
     if any(check.bound == 0 for check in program.checks):
         _run_on_padding_alone(program, inputs, outputs, shape, mark)
         return
-    table = program.derived(_marking_table if mark else _raising_table)
-    arrays = _arrays_table(program, inputs, outputs, shape, modes)
-    failures: list[int] = []
+    if indices_by_numpy(count * len(outputs)):
+        first = run_by_numpy(program, inputs, outputs, shape, modes, mark)
+        last = None if first is None else first + 1
+    else:
+        from fastindex.cpu.compiled_programs import run_compiled
 
-    def chunk(begin: int, end: int) -> None:
-        scratch = np.empty(scratch_size(table.variables), np.int64)
-        stopped = run_program(table.numbers, arrays, scratch, begin, end)
-        if stopped >= 0:
-            failures.append(stopped)
-            raise _ChunkStoppedError
-
-    try:
-        if count <= _TUNING.small_conversion:
-            chunk(0, count)
-        else:
-            workers = thread_count() if threads is None else workers
-            run_chunks(chunk, count, workers, chunk_length(count, workers))
-    except _ChunkStoppedError:
-        # Chunks start in order and those that started have ended, so the smallest is the first there is.
-        first = min(failures)
-        last = min(first + block_length(table.variables), count)
-        raise OffenderFoundError(_first_offender(program, inputs, shape, modes, first, last)) from None
-
-
-def chunk_length(count: int, workers: int) -> int:
-    """Return how many elements a thread takes at a time, whole cache lines of them.
-
-    Examples
-    --------
-    >>> chunk_length(1 << 24, 2)
-    262144
-    """
-    least, most = _TUNING.least_conversion_share, _TUNING.most_conversion_share
-    length = min(max(count // (4 * workers), least), most)
-    return -(-length // 8) * 8
+        first, last = run_compiled(program, inputs, outputs, shape, modes, mark, threads)
+    if first is not None and last is not None:
+        raise OffenderFoundError(_first_offender(program, inputs, shape, modes, first, last))
 
 
 def _run_on_padding_alone(
@@ -128,65 +91,6 @@ def _run_on_padding_alone(
     run(only_bounds, inputs, outputs, shape)
     for output in outputs:
         output[...] = -1
-
-
-def _marking_table(program: IndexProgram) -> StepTable:
-    return step_table(program, True)
-
-
-def _raising_table(program: IndexProgram) -> StepTable:
-    return step_table(program, False)
-
-
-# Describing arrays to the kernel
-
-
-def _arrays_table(
-    program: IndexProgram,
-    inputs: Sequence[Integers],
-    outputs: Sequence[NDArray[np.int64]],
-    shape: tuple[int, ...],
-    modes: Sequence[str],
-) -> NDArray[np.int64]:
-    strides: Sequence[Sequence[int]] | None = None
-    sizes: Sequence[int] = (math.prod(shape),)
-    for array in (*inputs, *outputs):
-        if isinstance(array, range) or array.shape != shape or not array.flags.c_contiguous:
-            sizes, strides = _axes((*inputs, *outputs), shape)
-            break
-    streamed = 0
-    if 8 * len(outputs) * math.prod(shape) >= _TUNING.streamed_bytes:
-        streamed = int(all(array.flags.aligned for array in outputs))
-    numbers = [len(sizes), streamed, *sizes]
-    bounds = program.input_bounds
-    for i, array in enumerate(inputs):
-        treatment = _TREATMENTS[modes[i]] if modes else RAISE
-        if isinstance(array, range):
-            numbers += (array.start, COUNTED, treatment, bounds[i], 0)
-            numbers += (array.step,) if strides is None else strides[i]
-        else:
-            flat = strides is None or (array.shape == shape and array.flags.c_contiguous)
-            numbers += (address_of(array), _CODES[array.dtype], treatment, bounds[i], flat)
-            numbers += (array.itemsize,) if strides is None else strides[i]
-    for i, array in enumerate(outputs, len(inputs)):
-        numbers += (address_of(array), 0, RAISE, 0, array.flags.c_contiguous)
-        numbers += (8,) if strides is None else strides[i]
-    return np.array(numbers, np.int64)
-
-
-def _axes(arrays: Sequence[Integers], shape: tuple[int, ...]) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
-    """Give the fewest axes over which all arrays run, and each array's strides along them, in bytes."""
-    strides = [_broadcast_strides(array, shape) for array in arrays]
-    merged_sizes, merged_strides = merged_axes(shape, strides)
-    if not merged_sizes:
-        return (1,), [(8,) for _ in arrays]
-    return merged_sizes, merged_strides
-
-
-def _broadcast_strides(array: Integers, shape: tuple[int, ...]) -> tuple[int, ...]:
-    if isinstance(array, range):
-        return broadcast_strides((len(array),), (array.step,), shape)
-    return broadcast_strides(array.shape, array.strides, shape)
 
 
 def check_overlap(inputs: Sequence[Integers], outputs: Sequence[NDArray[np.int64]]) -> None:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import aligned_bytes
-from fastindex.cpu.compiled_passes import CompiledPasses, gather_kernel
+from fastindex.cpu.first_answer import MOST_BYTES, bytes_by_numpy, may_be_numpy
 from fastindex.cpu.index_programs import run
+from fastindex.cpu.numpy_moves import look_up_by_numpy, loops_by_numpy, move_by_numpy, pack_by_numpy, unpack_by_numpy
 from fastindex.cpu.threads import run_chunks, thread_count
-from fastindex.kernels.cpu.permutes import permuted_bytes
 from fastindex.lowering.chosen_passes import chosen_passes
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.passes import passes, whole_buffer_passes
-from fastindex.lowering.relayout_loops import Strides
+from fastindex.lowering.relayout_loops import RelayoutLoops, Strides
 from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.slot_moves import SlotMove, packed_byte, packing_loops, slot_move, unpacking_loops
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.shapes.shape import Shape
+
+if TYPE_CHECKING:
+    from fastindex.cpu.compiled_passes import CompiledPasses
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,19 +36,30 @@ class Movement:
     ----------
     source, destination : Shape or Strides
     slots : SlotMove
-    passes : tuple of Pass or None
-        None where every slot has to be looked up.
-    converts : bool
-        Whether the passes expand or compress packed slots themselves.
     tuning : Tuning
     """
 
     source: Shape | Strides
     destination: Shape | Strides
     slots: SlotMove
-    passes: tuple[Pass, ...] | None
     tuning: Tuning
-    converts: bool = False
+
+    @cached_property
+    def _chosen(self) -> tuple[tuple[Pass, ...] | None, bool]:
+        # It asks the compiler what the machine can do, so it waits until kernels are to run.
+        from fastindex.kernels.cpu.permutes import permuted_bytes
+
+        return chosen_passes(self.source, self.destination, self.slots, permuted_bytes(), self.tuning)
+
+    @property
+    def passes(self) -> tuple[Pass, ...] | None:
+        """The passes; None where every slot has to be looked up."""
+        return self._chosen[0]
+
+    @property
+    def converts(self) -> bool:
+        """Whether the passes expand or compress packed slots themselves."""
+        return self._chosen[1]
 
     @property
     def unpacks(self) -> bool:
@@ -79,6 +94,9 @@ class Movement:
     def run(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
         """Move from one address to the other, and write `pattern`, an unpacked value, to all padding."""
         slots = self.slots
+        if bytes_by_numpy(self.nbytes):
+            move_by_numpy((self.source, self.destination), slots, source, destination, pattern)
+            return
         if self.unpacks:
             assert isinstance(self.source, Shape)
             values = aligned_bytes(self.source.slot_count * slots.width)
@@ -103,8 +121,16 @@ class Movement:
         look_up_slots(sides, addresses, self.slots.width, padding, threads, tuning=self.tuning)
 
     @cached_property
+    def nbytes(self) -> int:
+        """Bytes of the larger side."""
+        sizes = [side.nbytes for side in (self.source, self.destination) if isinstance(side, Shape)]
+        return max(sizes)
+
+    @cached_property
     def compiled(self) -> CompiledPasses:
         """The passes, ready to run; none where every slot has to be looked up."""
+        from fastindex.cpu.compiled_passes import CompiledPasses
+
         return CompiledPasses(self.passes or (), self.tuning)
 
     @property
@@ -137,10 +163,15 @@ def look_up_slots(
     tuning : Tuning, optional
     """
     source, destination = sides
+    wanted = range(destination.slot_count) if slots is None else slots
+    if bytes_by_numpy(len(wanted) * width):
+        look_up_by_numpy(sides, width, *addresses, padding, wanted)
+        return
+    from fastindex.cpu.compiled_passes import gather_kernel
+
     program = conversion_program(destination, source)
     kernel = gather_kernel(width)
     repeated = np.frombuffer(padding, np.uint8)
-    wanted = range(destination.slot_count) if slots is None else slots
 
     def task(begin: int, end: int) -> None:
         found = np.empty(end - begin, np.int64)
@@ -149,6 +180,24 @@ def look_up_slots(
 
     workers = 1 if len(wanted) <= tuning.looked_up_slots else thread_count(threads)
     run_chunks(task, len(wanted), workers, tuning.looked_up_slots)
+
+
+def run_loops(
+    loops: RelayoutLoops, width: int, source: int, destination: int, padding: bytes, threads: int | None
+) -> None:
+    """Run loops of elements of `width` bytes between two addresses; `padding` is what fills write."""
+    if bytes_by_numpy(width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))):
+        loops_by_numpy(loops, width, source, destination, padding)
+        return
+    from fastindex.cpu.compiled_passes import run_pass
+
+    for one in _passes_of(loops, width):
+        run_pass(one, source, destination, padding, threads)
+
+
+@lru_cache(maxsize=64)
+def _passes_of(loops: RelayoutLoops, width: int) -> tuple[Pass, ...]:
+    return passes(loops, width)
 
 
 @lru_cache(maxsize=512)
@@ -167,10 +216,11 @@ def movement(source: Shape | Strides, destination: Shape | Strides, tuning: Tuni
         None where strides share no loops with a shape.
     """
     slots = slot_move(source, destination)
-    found, converts = chosen_passes(source, destination, slots, permuted_bytes(), tuning)
-    if found is None and not (isinstance(source, Shape) and isinstance(destination, Shape)):
-        return None
-    return Movement(source, destination, slots, found, tuning, converts)
+    found = Movement(source, destination, slots, tuning)
+    if slots.loops is None and not (isinstance(source, Shape) and isinstance(destination, Shape)):
+        # Without loops, NumPy looks slots up, and strides have none.
+        return None if may_be_numpy(found.nbytes, MOST_BYTES) or found.passes is None else found
+    return found
 
 
 def sure_movement(source: Shape, destination: Shape, tuning: Tuning = TUNING) -> Movement:
@@ -182,18 +232,24 @@ def sure_movement(source: Shape, destination: Shape, tuning: Tuning = TUNING) ->
 
 def unpack_slots(slots: SlotFormat, count: int, source: int, target: int, threads: int | None) -> None:
     """Unpack `count` slots into values."""
-    if count:
+    if count and bytes_by_numpy(count * slots.value_bytes):
+        unpack_by_numpy(slots, count, source, target)
+    elif count:
         _conversion(slots, count, False).run(source, target, b"\0", threads)
 
 
 def pack_slots(slots: SlotFormat, count: int, source: int, target: int, threads: int | None) -> None:
     """Pack `count` values into slots."""
-    if count:
+    if count and bytes_by_numpy(count * slots.value_bytes):
+        pack_by_numpy(slots, count, source, target)
+    elif count:
         _conversion(slots, count, True).run(source, target, b"\0", threads)
 
 
 @lru_cache(maxsize=64)
 def _conversion(slots: SlotFormat, count: int, packing: bool) -> CompiledPasses:
+    from fastindex.cpu.compiled_passes import CompiledPasses
+
     if slots.is_packed:
         return CompiledPasses(whole_buffer_passes(count, 8 // slots.bits, "compress" if packing else "expand"))
     return CompiledPasses(passes((packing_loops if packing else unpacking_loops)(slots, count), 1))

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
-from fastindex.cpu.index_programs import chunk_length, run
+from fastindex.cpu.first_answer import MOST_INDICES, may_be_numpy
+from fastindex.cpu.index_chunks import chunk_length
+from fastindex.cpu.index_programs import run
 from fastindex.cpu.threads import run_chunks, thread_count
-from fastindex.kernels.cpu.window_kernel import run_window, window_scratch_size
 from fastindex.lowering.index_form import IndexProgram
 from fastindex.lowering.tuning import TUNING
 from fastindex.lowering.window_plan import WINDOW_TUNING, WindowPlan, WindowTuning, window_plan
@@ -43,7 +44,7 @@ def fill_window(
         thread_count(threads)
     if count == 0:
         return
-    if count < tuning.least_planned:
+    if count < tuning.least_planned or may_be_numpy(count * len(outputs), MOST_INDICES):
         _run_generally(program, ranges, outputs, threads)
         return
     for form, output in zip(program.outputs, outputs, strict=True):
@@ -60,6 +61,9 @@ def fill_window(
 
 
 def _run_plan(plan: WindowPlan, output: NDArray[np.int64], threads: int | None) -> None:
+    # It imports the compiler, which small windows do without.
+    from fastindex.kernels.cpu.window_kernel import run_window, window_scratch_size
+
     address = address_of(output)
     streamed = int(output.nbytes >= TUNING.streamed_bytes and output.flags.aligned)
 

@@ -1,0 +1,144 @@
+"""Relayouts by NumPy alone: a nest of loops is a pair of strided views, the results those of the kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from fastindex.cpu.numpy_programs import AT_ONCE
+from fastindex.lowering.index_program import conversion_program
+from fastindex.lowering.relayout_loops import Loop, RelayoutLoops, Strides
+from fastindex.lowering.slot_format import SlotFormat
+from fastindex.lowering.slot_moves import SlotMove
+from fastindex.shapes.shape import Shape
+
+Bytes = NDArray[np.uint8]
+
+_NONE = np.empty(0, np.uint8)
+_UNITS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
+
+
+def move_by_numpy(
+    sides: tuple[Shape | Strides, Shape | Strides], slots: SlotMove, source: int, destination: int, pattern: bytes
+) -> None:
+    """Move data between two addresses, and write `pattern`, an unpacked value, to all padding.
+
+    Parameters
+    ----------
+    sides : (Shape or Strides, Shape or Strides)
+        The two layouts of one array.
+    slots : SlotMove
+    source, destination : int
+        Addresses of the first element.
+    pattern : bytes
+    """
+    left, right = sides
+    values, moved = _NONE, _NONE
+    if slots.unit == "value" and not slots.source.is_plain and isinstance(left, Shape):
+        values = np.empty(left.slot_count * slots.width, np.uint8)
+        unpack_by_numpy(slots.source, left.slot_count, source, values.ctypes.data)
+        source = values.ctypes.data
+    target = destination
+    if slots.unit == "value" and not slots.destination.is_plain and isinstance(right, Shape):
+        moved = np.empty(right.slot_count * slots.width, np.uint8)
+        target = moved.ctypes.data
+    if slots.loops is not None:
+        loops_by_numpy(slots.loops, slots.width, source, target, slots.padding(pattern))
+    elif isinstance(left, Shape) and isinstance(right, Shape):
+        look_up_by_numpy((left, right), slots.width, source, target, slots.padding(pattern), range(right.slot_count))
+    if target != destination and isinstance(right, Shape):
+        pack_by_numpy(slots.destination, right.slot_count, target, destination)
+
+
+def loops_by_numpy(loops: RelayoutLoops, width: int, source: int, destination: int, padding: bytes) -> None:
+    """Copy and fill what loops say, in elements of `width` bytes."""
+    for nest in loops.copies:
+        read = _view(source, nest.source_start, nest.loops, [k.source_stride for k in nest.loops], width)
+        strides = [k.destination_stride for k in nest.loops]
+        np.copyto(_view(destination, nest.destination_start, nest.loops, strides, width), read)
+    for nest in loops.fills:
+        strides = [k.destination_stride for k in nest.loops]
+        written = _view(destination, nest.destination_start, nest.loops, strides, width)
+        written[...] = _element(padding, width)
+
+
+def _view(address: int, start: int, loops: Sequence[Loop], strides: Sequence[int], width: int) -> NDArray[Any]:
+    """Return the elements that loops walk over, as an array; start and strides in elements."""
+    first = _memory(address + start * width, width).view(_UNITS[width])
+    return as_strided(first, [loop.size for loop in loops] or (1,), [stride * width for stride in strides] or (width,))
+
+
+def _memory(address: int, nbytes: int) -> Bytes:
+    memory: Any = (ctypes.c_uint8 * nbytes).from_address(address)
+    return np.frombuffer(memory, np.uint8)
+
+
+def _element(padding: bytes, width: int) -> Any:
+    return np.frombuffer(padding, np.uint8)[:width].view(_UNITS[width])[0]
+
+
+def look_up_by_numpy(
+    sides: tuple[Shape, Shape], width: int, source: int, destination: int, padding: bytes, wanted: range
+) -> None:
+    """Fill some slots of the destination with what the index program finds."""
+    left, right = sides
+    read = _memory(source, left.slot_count * width).view(_UNITS[width])
+    written = _memory(destination, right.slot_count * width).view(_UNITS[width])
+    for begin in range(wanted.start, wanted.stop, AT_ONCE):
+        part = written[begin : min(begin + AT_ONCE, wanted.stop)]
+        part[...] = _element(padding, width)
+        with np.errstate(over="ignore"):
+            (found,), holds = conversion_program(right, left).evaluate((np.arange(begin, begin + len(part)),))
+        valid = np.broadcast_to(holds, part.shape)
+        part[valid] = read[np.broadcast_to(found, part.shape)[valid]]
+
+
+def unpack_by_numpy(layout: SlotFormat, count: int, source: int, target: int) -> None:
+    """Unpack `count` slots into values."""
+    slots = _memory(source, -(-count * layout.bits // 8))
+    _memory(target, count * layout.value_bytes)[:] = unpacked_by_numpy(slots, layout, count)
+
+
+def pack_by_numpy(layout: SlotFormat, count: int, source: int, target: int) -> None:
+    """Pack `count` values into slots."""
+    values = _memory(source, count * layout.value_bytes)
+    _memory(target, -(-count * layout.bits // 8))[:] = packed_by_numpy(values, layout, count)
+
+
+def unpacked_by_numpy(slots: Bytes, layout: SlotFormat, count: int) -> Bytes:
+    """Return the bytes of `count` values, for slots that hold each in some bits, or in its first bytes.
+
+    Examples
+    --------
+    >>> unpacked_by_numpy(np.array([0x21, 0x43], np.uint8), SlotFormat(1, 4), 3)
+    array([1, 2, 3], dtype=uint8)
+    """
+    if layout.is_packed:
+        shifts = np.arange(0, 8, layout.bits, dtype=np.uint8)
+        return ((slots[:, None] >> shifts) & np.uint8((1 << layout.bits) - 1)).reshape(-1)[:count]
+    return np.ascontiguousarray(slots.reshape(count, -1)[:, : layout.value_bytes]).reshape(-1)
+
+
+def packed_by_numpy(values: Bytes, layout: SlotFormat, count: int) -> Bytes:
+    """Return the bytes of `count` slots that hold values, the rest of each and of the last byte 0.
+
+    Examples
+    --------
+    >>> packed_by_numpy(np.array([1, 2, 3], np.uint8), SlotFormat(1, 4), 3)
+    array([33,  3], dtype=uint8)
+    """
+    if layout.is_packed:
+        per_byte = 8 // layout.bits
+        spread = np.zeros((-(-count // per_byte), per_byte), np.uint8)
+        spread.reshape(-1)[:count] = values & np.uint8((1 << layout.bits) - 1)
+        shifts = np.arange(0, 8, layout.bits, dtype=np.uint8)
+        packed: Bytes = np.bitwise_or.reduce(spread << shifts, axis=1)
+        return packed
+    slots = np.zeros((count, layout.bits // 8), np.uint8)
+    slots[:, : layout.value_bytes] = values.reshape(count, layout.value_bytes)
+    return slots.reshape(-1)
