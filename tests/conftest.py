@@ -32,6 +32,7 @@ from typing import Any
 
 import pytest
 
+import fastindex.kernels.compilation  # noqa: F401  (small questions go to kernels too, but for `test_first_answer`)
 from fastindex.cpu.threads import thread_count
 from tests.cases import strategies
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
-import fastindex.kernels.cpu.index_kernel  # noqa: F401  (it registers its kernel)
+import fastindex.kernels.cpu.index_kernel
+import fastindex.kernels.cpu.window_kernel  # noqa: F401
 from fastindex.cpu.compiled_passes import dispatcher_of
 from fastindex.cpu.threads import thread_count
 from fastindex.kernels.compilation import is_missing, registered_kernels

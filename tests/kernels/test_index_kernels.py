@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fastindex as fi
+from fastindex.cpu import compiled_programs
 from fastindex.cpu import index_programs as execution
 from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.kernels import element
@@ -273,7 +274,7 @@ def test_ranges_count_instead_of_reading(step):
 @pytest.mark.parametrize("offset", range(8))
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 127, 128, 129, 1000, 20_000])
 def test_streamed_output_at_every_alignment(offset, count, monkeypatch):
-    monkeypatch.setattr(execution, "_TUNING", replace(TUNING, streamed_bytes=0))
+    monkeypatch.setattr(compiled_programs, "_TUNING", replace(TUNING, streamed_bytes=0))
     memory = np.full((2, count + 24), -7)
     out = [memory[0, offset : offset + count], memory[1, 8 - offset : 8 - offset + count]]
     slots = np.arange(count) % 1440
@@ -286,7 +287,7 @@ def test_streamed_output_at_every_alignment(offset, count, monkeypatch):
 
 
 def test_output_that_is_not_aligned(monkeypatch):
-    monkeypatch.setattr(execution, "_TUNING", replace(TUNING, streamed_bytes=0))
+    monkeypatch.setattr(compiled_programs, "_TUNING", replace(TUNING, streamed_bytes=0))
     bytes_ = np.zeros(8 * 1441 + 3, np.uint8)
     out = bytes_[3 : 3 + 8 * 1440].view(np.int64)
     fi.linear_index(TEXT, (ROWS.ravel(), COLUMNS.ravel()), out=out)

@@ -290,8 +290,8 @@ def test_one_call_for_many_tasks_keeps_to_its_scratch_memory(
     memory = np.full(size + 2 * guard, 0x5A, np.uint8)
     begin = guard - memory.ctypes.data % 64
     scratch = types.SimpleNamespace(address=memory.ctypes.data + begin)
-    for module in (compiled_passes, relayouts):
-        monkeypatch.setattr(module, "thread_scratch", scratch)
+    monkeypatch.setattr(compiled_passes, "thread_scratch", scratch)
+    monkeypatch.setattr(compiled_passes.OneCall, "scratch", scratch)
     shape = fi.Shape.parse(source)
     values = np.random.default_rng(1).integers(0, 4, shape.dimensions).astype(shape.element_type.numpy_dtype)
     moved = fi.relayout(fi.pack(values, source), source, destination)
