@@ -49,7 +49,9 @@ def move_by_numpy(
         target = moved.ctypes.data
     if slots.loops is not None:
         loops_by_numpy(slots.loops, slots.width, source, target, slots.padding(pattern))
-    elif isinstance(left, Shape) and isinstance(right, Shape):
+    else:
+        assert isinstance(left, Shape)
+        assert isinstance(right, Shape)
         look_up_by_numpy((left, right), slots.width, source, target, slots.padding(pattern), range(right.slot_count))
     if target != destination and isinstance(right, Shape):
         pack_by_numpy(slots.destination, right.slot_count, target, destination)
