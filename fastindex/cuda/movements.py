@@ -123,7 +123,7 @@ def _kernel_of(launch: Launch) -> Kernel:
         case "transpose elements" if tile is not None:
             return scalar_transpose_kernel(width, *tile.room)
         case _:
-            return staged_kernel(width, launch.kernel == "unstage", launch.vectors, STAGE_BYTES)
+            return staged_kernel(width, launch.kernel == "unstage", launch.words, STAGE_BYTES)
 
 
 def _start(started: _Started, source: int, target: int, table: int, pattern: bytes, queue: Queue) -> None:

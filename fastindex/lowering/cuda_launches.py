@@ -22,6 +22,9 @@ MOST_LAUNCHES = 32
 #: What one instruction moves at most.
 VECTOR_BYTES = 16
 
+#: What moves at once where elements are smaller and 16 bytes have no common alignment.
+WORD_BYTES = 4
+
 #: Rows of fewer bytes are woven, not transposed.
 FEW_BYTES = 64
 
@@ -85,6 +88,8 @@ class Launch:
     why : str
     vectors : bool
         Whether 16 bytes move at once in a kernel that has a choice.
+    words : bool
+        Whether 4 bytes of smaller elements move at once in a kernel that has a choice.
     step : int
         Bytes between the rows of "weave" and "part"; of "fill", the byte of the padding value that a unit starts with.
     tile : Tile, optional
@@ -99,6 +104,7 @@ class Launch:
     vectors: bool = False
     step: int = 0
     tile: Tile | None = None
+    words: bool = False
 
     @property
     def units(self) -> int:
@@ -107,7 +113,7 @@ class Launch:
 
     def describe(self) -> str:
         """Give the launch in one line."""
-        vectors = ", 16 bytes at once" if self.vectors else ""
+        vectors = ", 16 bytes at once" if self.vectors else ", 4 bytes at once" if self.words else ""
         what = "tiles" if self.tile else "units"
         return f"{self.kernel}, {self.width}-byte units{vectors}, {self.units} {what}: {self.why}"
 
@@ -130,7 +136,7 @@ def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) ->
     >>> a, b = Shape.parse("bf16[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
     >>> for launch in launches(relayout_loops(a, b), 2):
     ...     print(launch.describe())
-    weave, 2-byte units, 16 bytes at once, 1024 units: 2 rows next to each other in the destination
+    weave, 2-byte units, 16 bytes at once, 2048 units: 2 rows next to each other in the destination
     """
     found = [launch for nest in loops.copies for launch in _copying(in_bytes(nest, width), width, alignment)]
     for nest in loops.fills:
@@ -229,36 +235,32 @@ def _weaving(nest: Nest, few: Sequence[Loop], along: Loop, width: int, alignment
     count = math.prod(k.size for k in few)
     others = [k for k in nest.loops if k is not along and k not in few]
     stride = [k.destination_stride if apart else k.source_stride for k in few]
-    aligned = _aligned(Nest((*others, *few), nest.source_start, nest.destination_start), few, apart, alignment)
-    vector = VECTOR_BYTES // width
-    vectors = aligned and along.size % vector == 0
+    common = _common_alignment(Nest((*others, *few), nest.source_start, nest.destination_start), few, apart, alignment)
+    vectors = common == VECTOR_BYTES and along.size * width % VECTOR_BYTES == 0
+    words = width < WORD_BYTES and common % WORD_BYTES == 0 and along.size * width % WORD_BYTES == 0
     side = "source" if apart else "destination"
     why = f"{count} rows next to each other in the {side}"
-    if vectors and len(few) == 1 and count * width == 4:
-        source, destination = (4 * VECTOR_BYTES // width, VECTOR_BYTES) if apart else (VECTOR_BYTES, 0)
-        if apart:
-            source = count * VECTOR_BYTES
-        else:
-            destination = count * VECTOR_BYTES
-        steps = Loop(along.size // vector, source, destination)
+    if vectors and len(few) == 1 and count * width == WORD_BYTES:
+        # A unit is 16 bytes of the woven row: 4 columns.
+        moved = VECTOR_BYTES // count, VECTOR_BYTES
+        steps = Loop(along.size * width // moved[0], *(reversed(moved) if apart else moved))
         loops = (steps, *others) if steps.size > 1 else tuple(others)
-        kernel = "part" if apart else "weave"
         whole = Nest(loops, nest.source_start, nest.destination_start)
-        yield from _flat(kernel, width, whole, why, vectors=True, step=stride[0])
+        yield from _flat("part" if apart else "weave", width, whole, why, vectors=True, step=stride[0])
         return
     for piece in _cut(nest):
-        yield _staging(piece, few, along.source_stride, along.destination_stride, width, vectors, apart, why)
+        yield _staging(piece, few, along.source_stride, along.destination_stride, width, words, apart, why)
 
 
-def _aligned(nest: Nest, few: Sequence[Loop], apart: bool, alignment: int) -> bool:
-    """Whether all places are multiples of 16 bytes, but for those of the rows on the side that weaves them."""
+def _common_alignment(nest: Nest, few: Sequence[Loop], apart: bool, alignment: int) -> int:
+    """Return what divides all places, but for those of the rows on the side that weaves them; at most `alignment`."""
     numbers = [nest.source_start, nest.destination_start]
     for loop in nest.loops:
         if loop in few:
             numbers.append(loop.destination_stride if apart else loop.source_stride)
         else:
             numbers += [loop.source_stride, loop.destination_stride]
-    return math.gcd(alignment, *numbers) == VECTOR_BYTES
+    return math.gcd(alignment, *numbers)
 
 
 def _staging(
@@ -267,7 +269,7 @@ def _staging(
     source_stride: int,
     destination_stride: int,
     width: int,
-    vectors: bool,
+    words: bool,
     apart: bool,
     why: str,
 ) -> Launch:
@@ -277,7 +279,7 @@ def _staging(
     few = [next(k for k in nest.loops if _same_strides(k, one)) for one in few]
     places = _block(few, 1 << 30)
     count = len(places.places)
-    unit = VECTOR_BYTES // width if vectors else 1
+    unit = WORD_BYTES // width if words else 1
     tile_columns = min(STAGE_BYTES // (count * width) // unit * unit, along.size)
     blocks = -(-along.size // tile_columns)
     tiles = Loop(blocks, tile_columns * source_stride, tile_columns * destination_stride)
@@ -286,7 +288,8 @@ def _staging(
     tile = Tile(count, along.size, count, tile_columns, (count, tile_columns), row_places)
     kernel = "unstage" if apart else "stage"
     loops = (tiles, Loop(1, 0, 0), *others)
-    return Launch(kernel, width, loops, nest.source_start, nest.destination_start, why, vectors, 0, tile)
+    starts = nest.source_start, nest.destination_start
+    return Launch(kernel, width, loops, *starts, why, words=words, tile=tile)
 
 
 def _same_strides(a: Loop, b: Loop) -> bool:

@@ -39,5 +39,5 @@ def table(loops: Sequence[Sequence[int]], header: Sequence[int] = (), places: Se
 
 def blocks(kernel: str, units: int, threads: int) -> int:
     """Return how many blocks of `threads` threads a launch takes."""
-    per_block = {"copy": 4 * threads, "fill": 4 * threads, "weave": threads, "part": threads}.get(kernel, 1)
+    per_block = 4 * threads if kernel in ("copy", "fill", "weave", "part") else 1
     return -(-units // per_block)

@@ -7,7 +7,14 @@ from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.copies import bits_kernel, copy_kernel, fill_kernel, weave_kernel
 from fastindex.kernels.cuda.index_kernel import COUNTED, InputForm, KernelForm, index_kernel
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, staged_kernel, transpose_kernel
-from fastindex.lowering.cuda_launches import NARROW_TILES, SCALAR_TILES, SHORT_TILES, STAGE_BYTES, VECTOR_TILES
+from fastindex.lowering.cuda_launches import (
+    NARROW_TILES,
+    SCALAR_TILES,
+    SHORT_TILES,
+    STAGE_BYTES,
+    VECTOR_TILES,
+    WORD_BYTES,
+)
 from fastindex.lowering.index_form import IndexProgram
 from fastindex.lowering.index_program import conversion_program, linear_program, multi_program
 from fastindex.lowering.tile_programs import tile_program
@@ -37,7 +44,8 @@ def every_kernel() -> dict[str, Kernel]:
         for width in (1, 2, 4, 8):
             name = f"{'unstage' if apart else 'stage'} {width}"
             found[name] = staged_kernel(width, apart, False, STAGE_BYTES)
-            found[name + VECTORS] = staged_kernel(width, apart, True, STAGE_BYTES)
+            if width < WORD_BYTES:
+                found[f"{name}, 4 bytes at once"] = staged_kernel(width, apart, True, STAGE_BYTES)
     for bits in (1, 2, 4):
         found[f"expand {bits}"], found[f"compress {bits}"] = bits_kernel(bits, True), bits_kernel(bits, False)
     programs = {

@@ -45,7 +45,7 @@ def moves(launch: Launch) -> Iterator[tuple[int, int, int]]:
         if launch.kernel in ("copy", "fill"):
             yield s, d, width
         elif launch.kernel in ("weave", "part"):
-            rows, columns = 4 // width, 16 // width
+            rows, columns = 4 // width, 4
             for row in range(rows):
                 for column in range(columns):
                     woven, own = (column * rows + row) * width, row * launch.step + column * width
@@ -70,7 +70,13 @@ def check_shape(launch: Launch, alignment: int) -> None:
     assert launch.width in WIDTHS
     assert launch.width <= alignment
     assert 0 < launch.units <= cuda_plan.MOST_UNITS
-    unit = 16 if launch.vectors else launch.width
+    unit = 16 if launch.vectors else max(launch.width, 4 if launch.words else 1)
+    if launch.kernel in ("weave", "part"):
+        # 4 columns of each row make the 16 bytes of a unit.
+        unit = 4 * launch.width
+        sides = [(k.source_stride, k.destination_stride) for k in launch.loops if k.size > 1]
+        sides.append((launch.source_start, launch.destination_start))
+        assert all(side[launch.kernel == "weave"] % 16 == 0 for side in sides)
     tile = launch.tile
     numbers = [launch.source_start, launch.destination_start, launch.step if launch.kernel != "fill" else 0]
     numbers += [n for loop in launch.loops if loop.size > 1 for n in (loop.source_stride, loop.destination_stride)]
@@ -87,6 +93,8 @@ def check_shape(launch: Launch, alignment: int) -> None:
             assert launch.vectors == (launch.kernel == "transpose")
         else:
             assert tile.rows * tile.tile_columns * launch.width <= cuda_plan.STAGE_BYTES
+        if launch.words:
+            assert tile.columns * launch.width % 4 == tile.tile_columns * launch.width % 4 == 0
         if launch.vectors:
             columns = (tile.columns * launch.width, tile.tile_columns * launch.width)
             assert all(number % 16 == 0 for number in columns)
@@ -155,7 +163,7 @@ def kernels_of(source: str, destination: str, alignment: int) -> set[tuple[Any, 
     loops = relayout_loops(first, second)
     width = first.element_type.nbytes
     found = () if loops is None else launches(loops, width, alignment)
-    kernels = {(launch.kernel, launch.width, launch.vectors) for launch in found}
+    kernels = {(launch.kernel, launch.width, launch.vectors or launch.words) for launch in found}
     rooms = {(launch.width, launch.tile.room) for launch in found if launch.tile and launch.kernel == "transpose"}
     return kernels | rooms
 
@@ -172,7 +180,7 @@ def test_the_cases_run_every_kernel() -> None:
     expected |= {("transpose elements", width, False) for width in (1, 2, 4, 8)}
     expected |= {(name, width, True) for name in ("weave", "part") for width in (1, 2)}
     expected |= {
-        (name, width, vectors) for name in ("stage", "unstage") for width in (1, 2, 4, 8) for vectors in (True, False)
+        (name, width, words) for name in ("stage", "unstage") for width in (1, 2, 4, 8) for words in {False, width < 4}
     }
     assert expected - found == set()
 
@@ -202,14 +210,14 @@ def chosen(source: str, destination: str, alignment: int = 16) -> list[str]:
         (
             "bf16[8192,8192]{1,0}",
             "bf16[8192,8192]{1,0:T(8,128)(2,1)}",
-            "weave, 2-byte units, 16 bytes at once, 4194304 units",
+            "weave, 2-byte units, 16 bytes at once, 8388608 units",
         ),
         (
             "s8[8192,8192]{1,0:T(8,128)(4,1)}",
             "s8[8192,8192]{1,0}",
-            "part, 1-byte units, 16 bytes at once, 1048576 units",
+            "part, 1-byte units, 16 bytes at once, 4194304 units",
         ),
-        ("u8[64,3,224,224]{3,2,1,0}", "u8[64,3,224,224]{1,3,2,0}", "stage, 1-byte units, 16 bytes at once, 640 tiles"),
+        ("u8[64,3,224,224]{3,2,1,0}", "u8[64,3,224,224]{1,3,2,0}", "stage, 1-byte units, 4 bytes at once, 640 tiles"),
     ],
 )
 def test_choice(source: str, destination: str, kernel: str) -> None:
@@ -258,7 +266,7 @@ def test_beyond_32_bits_nests_are_cut(source: str, destination: str) -> None:
             assert launch.units == blocks * others
             written += launch.tile.rows * launch.tile.columns * others * width
         else:
-            written += launch.units * (64 if launch.kernel == "part" else 32 if launch.step else launch.width)
+            written += launch.units * (16 if launch.kernel in ("weave", "part") else launch.width)
     assert written == second.nbytes
 
 
@@ -276,7 +284,7 @@ def test_table() -> None:
 
 @pytest.mark.parametrize(
     ("kernel", "units", "blocks"),
-    [("copy", 1, 1), ("copy", 1024, 1), ("copy", 1025, 2), ("fill", 1025, 2), ("weave", 257, 2), ("transpose", 7, 7)],
+    [("copy", 1, 1), ("copy", 1024, 1), ("copy", 1025, 2), ("fill", 1025, 2), ("weave", 1025, 2), ("transpose", 7, 7)],
 )
 def test_blocks(kernel: str, units: int, blocks: int) -> None:
     assert cuda_tables.blocks(kernel, units, 256) == blocks

@@ -81,76 +81,87 @@ def weave_kernel(width: int, apart: bool) -> Kernel:
     """Make the kernel that weaves rows into one, element by element, or apart again.
 
     The 4 // `width` rows are `step` bytes apart. Parameters: destination, source, table, units, loops, step. A unit is
-    16 bytes of each row.
+    16 bytes of the woven row, so that neighbouring threads fill whole sectors on both sides.
     """
     load, store = LOAD[16], STORE[16]
+    load_half, store_half = LOAD[8], STORE[8]
+    load_word, store_word = LOAD[4], STORE[4]
+    half = np.uint64(32)
 
-    def weave_halves(destination, source, table, count, loops, step):  # type: ignore[no-untyped-def]
-        n = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+    @device_function
+    def read_halves(at: Any, step: Any) -> Any:
+        return load_half(at), load_half(at + step)
+
+    @device_function
+    def write_woven_halves(at: Any, rows: Any) -> None:
+        a, b = rows
+        a0, a1, b0, b1 = np.uint32(a), np.uint32(a >> half), np.uint32(b), np.uint32(b >> half)
+        store(at, pair(low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1)))
+
+    @device_function
+    def read_bytes(at: Any, step: Any) -> Any:
+        return load_word(at), load_word(at + step), load_word(at + 2 * step), load_word(at + 3 * step)
+
+    @device_function
+    def write_woven_bytes(at: Any, rows: Any) -> None:
+        a, b, c, d = rows
+        w0, w1, w2, w3 = turned_bytes(a, b, c, d)
+        store(at, pair(w0, w1, w2, w3))
+
+    @device_function
+    def write_parted_halves(at: Any, step: Any, woven: Any) -> None:
+        a0, a1, a2, a3 = words(woven)
+        store_half(at, np.uint64(low_halves(a0, a1)) | (np.uint64(low_halves(a2, a3)) << half))
+        store_half(at + step, np.uint64(high_halves(a0, a1)) | (np.uint64(high_halves(a2, a3)) << half))
+
+    @device_function
+    def write_parted_bytes(at: Any, step: Any, woven: Any) -> None:
+        a0, a1, a2, a3 = words(woven)
+        w0, w1, w2, w3 = turned_bytes(a0, a1, a2, a3)
+        store_word(at, w0)
+        store_word(at + step, w1)
+        store_word(at + 2 * step, w2)
+        store_word(at + 3 * step, w3)
+
+    read_rows, write_woven = (read_halves, write_woven_halves) if width == 2 else (read_bytes, write_woven_bytes)
+    write_parted = write_parted_halves if width == 2 else write_parted_bytes
+
+    def weave(destination, source, table, count, loops, step):  # type: ignore[no-untyped-def]
+        n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
+        last = count - 1
+        n1, n2, n3 = n + THREADS, n + 2 * THREADS, n + 3 * THREADS
+        s0, s1, s2, s3, d0, d1, d2, d3 = four_places(
+            min(n, last), min(n1, last), min(n2, last), min(n3, last), table, loops
+        )
+        v0, v1 = read_rows(source + s0, step), read_rows(source + s1, step)
+        v2, v3 = read_rows(source + s2, step), read_rows(source + s3, step)
         if n < count:
-            s, d = places(n, table, loops)
-            a0, a1, a2, a3 = words(load(source + s))
-            b0, b1, b2, b3 = words(load(source + s + step))
-            store(
-                destination + d,
-                pair(low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1)),
-            )
-            store(
-                destination + d + 16,
-                pair(low_halves(a2, b2), high_halves(a2, b2), low_halves(a3, b3), high_halves(a3, b3)),
-            )
+            write_woven(destination + d0, v0)
+        if n1 < count:
+            write_woven(destination + d1, v1)
+        if n2 < count:
+            write_woven(destination + d2, v2)
+        if n3 < count:
+            write_woven(destination + d3, v3)
 
-    def part_halves(destination, source, table, count, loops, step):  # type: ignore[no-untyped-def]
-        n = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+    def part(destination, source, table, count, loops, step):  # type: ignore[no-untyped-def]
+        n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
+        last = count - 1
+        n1, n2, n3 = n + THREADS, n + 2 * THREADS, n + 3 * THREADS
+        s0, s1, s2, s3, d0, d1, d2, d3 = four_places(
+            min(n, last), min(n1, last), min(n2, last), min(n3, last), table, loops
+        )
+        v0, v1, v2, v3 = load(source + s0), load(source + s1), load(source + s2), load(source + s3)
         if n < count:
-            s, d = places(n, table, loops)
-            a0, a1, a2, a3 = words(load(source + s))
-            b0, b1, b2, b3 = words(load(source + s + 16))
-            store(
-                destination + d,
-                pair(low_halves(a0, a1), low_halves(a2, a3), low_halves(b0, b1), low_halves(b2, b3)),
-            )
-            store(
-                destination + d + step,
-                pair(high_halves(a0, a1), high_halves(a2, a3), high_halves(b0, b1), high_halves(b2, b3)),
-            )
+            write_parted(destination + d0, step, v0)
+        if n1 < count:
+            write_parted(destination + d1, step, v1)
+        if n2 < count:
+            write_parted(destination + d2, step, v2)
+        if n3 < count:
+            write_parted(destination + d3, step, v3)
 
-    def weave_bytes(destination, source, table, count, loops, step):  # type: ignore[no-untyped-def]
-        n = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
-        if n < count:
-            s, d = places(n, table, loops)
-            a0, a1, a2, a3 = words(load(source + s))
-            b0, b1, b2, b3 = words(load(source + s + step))
-            c0, c1, c2, c3 = words(load(source + s + 2 * step))
-            d0, d1, d2, d3 = words(load(source + s + 3 * step))
-            w0, w1, w2, w3 = turned_bytes(a0, b0, c0, d0)
-            store(destination + d, pair(w0, w1, w2, w3))
-            w0, w1, w2, w3 = turned_bytes(a1, b1, c1, d1)
-            store(destination + d + 16, pair(w0, w1, w2, w3))
-            w0, w1, w2, w3 = turned_bytes(a2, b2, c2, d2)
-            store(destination + d + 32, pair(w0, w1, w2, w3))
-            w0, w1, w2, w3 = turned_bytes(a3, b3, c3, d3)
-            store(destination + d + 48, pair(w0, w1, w2, w3))
-
-    def part_bytes(destination, source, table, count, loops, step):  # type: ignore[no-untyped-def]
-        n = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
-        if n < count:
-            s, d = places(n, table, loops)
-            a0, a1, a2, a3 = words(load(source + s))
-            b0, b1, b2, b3 = words(load(source + s + 16))
-            c0, c1, c2, c3 = words(load(source + s + 32))
-            d0, d1, d2, d3 = words(load(source + s + 48))
-            a0, a1, a2, a3 = turned_bytes(a0, a1, a2, a3)
-            b0, b1, b2, b3 = turned_bytes(b0, b1, b2, b3)
-            c0, c1, c2, c3 = turned_bytes(c0, c1, c2, c3)
-            d0, d1, d2, d3 = turned_bytes(d0, d1, d2, d3)
-            store(destination + d, pair(a0, b0, c0, d0))
-            store(destination + d + step, pair(a1, b1, c1, d1))
-            store(destination + d + 2 * step, pair(a2, b2, c2, d2))
-            store(destination + d + 3 * step, pair(a3, b3, c3, d3))
-
-    chosen = {(2, False): weave_halves, (2, True): part_halves, (1, False): weave_bytes, (1, True): part_bytes}
-    return Kernel(chosen[width, apart], "iiiiii", f"{'part' if apart else 'weave'} {width}")
+    return Kernel(part if apart else weave, "iiiiii", f"{'part' if apart else 'weave'} {width}")
 
 
 @cache

@@ -12,7 +12,8 @@ import numpy as np
 
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import THREADS, cuda, device_function
-from fastindex.kernels.cuda.loops import LOOP_BYTES, MAGIC, SHIFT, SIZE, places, quotient
+from fastindex.kernels.cuda.geometry import Lines, TileGeometry, padded_bytes, padded_place
+from fastindex.kernels.cuda.loops import DESTINATION, LOOP_BYTES, MAGIC, SHIFT, SIZE, SOURCE, places, quotient
 from fastindex.kernels.cuda.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED, load_int64, shared_memory
 from fastindex.kernels.cuda.registers import high_halves, low_halves, turned_bytes, words
 from fastindex.tables import cuda_launches as cuda_tables
@@ -21,58 +22,87 @@ _ROWS, _TILE_ROWS = 8 * cuda_tables.ROWS, 8 * cuda_tables.TILE_ROWS
 _TILE_COLUMNS, _COLUMN_COUNT = 8 * cuda_tables.TILE_COLUMNS, 8 * cuda_tables.COLUMN_COUNT
 _HEADER_BYTES = 8 * cuda_tables.HEADER
 _WARP = 32
-_WARPS = THREADS // _WARP
-_SPREAD = 8  # most vectors next to each other that the lanes of a warp take
 
 
 @device_function
-def _tile(table: Any, loops: Any) -> Any:
-    """Give the rows and the columns of this block's tile that exist, and where it is on both sides.
+def _divided(number: Any, loop: Any) -> Any:
+    """Return the quotient and the remainder of a number below 2**31 by the size of a loop, uint32."""
+    above = np.uint32(quotient(np.int64(number), load_int64(loop + MAGIC), load_int64(loop + SHIFT)))
+    return above, np.uint32(number - np.uint32(above * np.uint32(load_int64(loop + SIZE))))
 
-    The first loop goes over tiles along the columns, the second over tiles along the rows.
-    """
-    number = np.int64(cuda.blockIdx.x)
-    first = table + _HEADER_BYTES
-    row_block = quotient(number, load_int64(first + MAGIC), load_int64(first + SHIFT))
-    column_number = number - row_block * load_int64(first + SIZE)
+
+@device_function
+def _no_loops_beyond(row_block: Any, second: Any, loops: Any) -> Any:
+    return row_block, np.int64(0), np.int64(0)
+
+
+@device_function
+def _loops_beyond(row_block: Any, second: Any, loops: Any) -> Any:
+    """Return what is left of a block's number within the second loop, and where the loops beyond it are."""
     if loops > 2:
+        above, row_block = _divided(row_block, second)
+        source, destination = places(np.int64(above), second + LOOP_BYTES, loops - 2)
+        return row_block, source, destination
+    return row_block, np.int64(0), np.int64(0)
+
+
+def _tile_finder(beyond: Any) -> Any:
+    @device_function
+    def tile(table: Any, loops: Any) -> Any:
+        """Return the rows and the columns of this block's tile that exist, and where it is on both sides.
+
+        The first loop goes over tiles along the columns, the second over tiles along the rows.
+        """
+        first = table + _HEADER_BYTES
         second = first + LOOP_BYTES
-        above = quotient(row_block, load_int64(second + MAGIC), load_int64(second + SHIFT))
-        row_block -= above * load_int64(second + SIZE)
-    rows, columns = load_int64(table + _TILE_ROWS), load_int64(table + _TILE_COLUMNS)
-    rows = min(rows, load_int64(table + _ROWS) - row_block * rows)
-    columns = min(columns, load_int64(table + _COLUMN_COUNT) - column_number * columns)
-    source, destination = places(number, first, loops)
-    return rows, columns, source, destination
+        row_block, column_block = _divided(np.uint32(cuda.blockIdx.x), first)
+        row_block, source, destination = beyond(row_block, second, loops)
+        row_block, column_block = np.int64(row_block), np.int64(column_block)
+        rows, columns = load_int64(table + _TILE_ROWS), load_int64(table + _TILE_COLUMNS)
+        rows = min(rows, load_int64(table + _ROWS) - row_block * rows)
+        columns = min(columns, load_int64(table + _COLUMN_COUNT) - column_block * columns)
+        source += column_block * load_int64(first + SOURCE) + row_block * load_int64(second + SOURCE)
+        destination += column_block * load_int64(first + DESTINATION) + row_block * load_int64(second + DESTINATION)
+        return rows, columns, source, destination
+
+    return tile
+
+
+_tile = _tile_finder(_loops_beyond)
+_tile_of_two_loops = _tile_finder(_no_loops_beyond)
 
 
 @cache
-def transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kernel:
+def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path: bool = False) -> Kernel:
     """Make the kernel that transposes tiles, 16 bytes at a time on both sides: destination, source, table, loops.
 
     Columns are contiguous in the source, rows in the destination. The table ends with where each row of a tile starts
     in the source and each column in the destination, in bytes. Numbers of rows and of columns, and all places, are
-    multiples of 16 bytes.
+    multiples of 16 bytes. With `common_path`, every tile is full and there are two loops: for counting instructions.
 
-    A tile stands in shared memory column by column, in granules of 16 bytes of rows. Granules of a column are swapped
-    by the number of the vector the column came with, so that neither side meets in a bank. Elements below 4 bytes are
-    first put together to words of several rows.
+    A tile stands in shared memory as `TileGeometry` says. Elements below 4 bytes are first put together to words of
+    several rows. Full tiles take a path without conditions, on which all loads of a thread are on their way at once,
+    in arithmetic of 32 bits: Numba's integers are of 64 bits unless each result is cast.
     """
-    vector = 16 // width
-    packed = max(4 // width, 1)
-    pitch = tile_rows * width
+    geometry = TileGeometry(width, tile_rows, tile_columns, THREADS)
+    vector, packed, pitch = geometry.vector, geometry.packed, geometry.pitch
     shared = shared_memory(pitch * tile_columns)
     load, store = LOAD[16], STORE[16]
     load_granule = LOAD_SHARED[16]
     store_word, store_eight, store_granule = STORE_SHARED[4], STORE_SHARED[8], STORE_SHARED[16]
-    lane_vectors = min(_SPREAD, tile_columns // vector)
-    lane_rows = _WARP // lane_vectors
-    across = tile_columns // vector // lane_vectors
-    load_steps = tile_rows // packed // lane_rows * across
-    lane_granules = min(_SPREAD, pitch // 16)
-    lane_columns = _WARP // lane_granules
-    granules = pitch // 16 // lane_granules
-    store_steps = granules * (tile_columns // lane_columns)
+    reading, writing = geometry.reading, geometry.writing
+    # Numba knows functions, but not objects that hold them.
+    begin_reading, rows_on, vectors_on, read_cell = reading.begin, reading.across, reading.along, reading.cell
+    begin_writing, columns_on, granules_on, write_cell = writing.begin, writing.across, writing.along, writing.cell
+    read_steps, write_steps = reading.steps, writing.steps
+    tile = _tile_of_two_loops if common_path else _tile
+    lane_mask, warp_shift = np.uint32(_WARP - 1), np.uint32(5)
+    # Four 16-byte loads of a thread are on their way at once: of one step, where a word takes four rows, or of several.
+    together = 4 // packed
+    read_groups, read_rest = divmod(reading.steps, together)
+    write_groups, write_rest = divmod(writing.steps, 4)
+    if read_rest or write_rest or vector * width != 16:
+        raise ValueError(f"tiles of {tile_rows} by {tile_columns} do not fill {THREADS} threads")
 
     @device_function
     def put_words(at: Any, w0: Any, w1: Any, w2: Any, w3: Any) -> None:
@@ -105,16 +135,6 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kernel:
         put_words(at, low_halves(a2, b2), high_halves(a2, b2), low_halves(a3, b3), high_halves(a3, b3))
 
     @device_function
-    def put_four_rows(at: Any, source: Any, rows: Any) -> None:
-        r0, r1 = load(source + load_int64(rows)), load(source + load_int64(rows + 8))
-        r2, r3 = load(source + load_int64(rows + 16)), load(source + load_int64(rows + 24))
-        put_bytes(at, r0, r1, r2, r3)
-
-    @device_function
-    def put_two_rows(at: Any, source: Any, rows: Any) -> None:
-        put_halves(at, load(source + load_int64(rows)), load(source + load_int64(rows + 8)))
-
-    @device_function
     def put_four_elements(at: Any, value: Any) -> None:
         w0, w1, w2, w3 = words(value)
         put_words(at, w0, w1, w2, w3)
@@ -131,176 +151,329 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kernel:
     put_vector = {4: put_four_elements, 8: put_two_elements}.get(width, put_element)
 
     @device_function
-    def place_of(step: Any, lane: Any) -> Any:
-        """Give the row and the vector that a lane takes in a step."""
-        row = (step // across * lane_rows + lane // lane_vectors) * packed
-        return row, step % across * lane_vectors + (lane & (lane_vectors - 1))
+    def read_byte_rows(memory: Any, cell: Any, source: Any, row_places: Any) -> None:
+        for k in range(read_groups):
+            s, r = source + vectors_on(k) * 16, row_places + 8 * rows_on(k)
+            p0, p1, p2, p3 = load_int64(r), load_int64(r + 8), load_int64(r + 16), load_int64(r + 24)
+            v0, v1, v2, v3 = load(s + p0), load(s + p1), load(s + p2), load(s + p3)
+            put_bytes(memory + np.int64(cell ^ read_cell(k)), v0, v1, v2, v3)
 
     @device_function
-    def cell_of(memory: Any, row: Any, number: Any) -> Any:
-        """Give where the first element of a vector is in shared memory."""
-        granule = (row // vector) ^ (number & (lane_granules - 1))
-        return memory + number * (vector * pitch) + granule * 16 + row % vector * width
+    def read_half_rows(memory: Any, cell: Any, source: Any, row_places: Any) -> None:
+        for group in range(read_groups):
+            i, j = 2 * group, 2 * group + 1
+            s, r = source + vectors_on(i) * 16, row_places + 8 * rows_on(i)
+            p0, p1 = load_int64(r), load_int64(r + 8)
+            t, r = source + vectors_on(j) * 16, row_places + 8 * rows_on(j)
+            p2, p3 = load_int64(r), load_int64(r + 8)
+            v0, v1, v2, v3 = load(s + p0), load(s + p1), load(t + p2), load(t + p3)
+            put_halves(memory + np.int64(cell ^ read_cell(i)), v0, v1)
+            put_halves(memory + np.int64(cell ^ read_cell(j)), v2, v3)
 
     @device_function
-    def read_rows(memory: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
-        """Fill shared memory with elements below 4 bytes, a word of several rows at a time."""
-        lane, warp = cuda.threadIdx.x & (_WARP - 1), cuda.threadIdx.x // _WARP
-        for step in range(warp, load_steps, _WARPS):
-            row, number = place_of(step, lane)
-            if row < rows and number * vector < columns:
-                put_rows(cell_of(memory, row, number), source + number * 16, row_places + 8 * row)
+    def read_vectors(memory: Any, cell: Any, source: Any, row_places: Any) -> None:
+        for group in range(read_groups):
+            g, h, i, j = 4 * group, 4 * group + 1, 4 * group + 2, 4 * group + 3
+            p0 = load_int64(row_places + 8 * rows_on(g))
+            p1 = load_int64(row_places + 8 * rows_on(h))
+            p2 = load_int64(row_places + 8 * rows_on(i))
+            p3 = load_int64(row_places + 8 * rows_on(j))
+            v0, v1 = load(source + p0 + vectors_on(g) * 16), load(source + p1 + vectors_on(h) * 16)
+            v2, v3 = load(source + p2 + vectors_on(i) * 16), load(source + p3 + vectors_on(j) * 16)
+            put_vector(memory + np.int64(cell ^ read_cell(g)), v0)
+            put_vector(memory + np.int64(cell ^ read_cell(h)), v1)
+            put_vector(memory + np.int64(cell ^ read_cell(i)), v2)
+            put_vector(memory + np.int64(cell ^ read_cell(j)), v3)
+
+    read_full = {1: read_byte_rows, 2: read_half_rows}.get(width, read_vectors)
 
     @device_function
-    def read_vectors(memory: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
-        """Fill shared memory with elements from 4 bytes on; four vectors of a thread are on their way at a time."""
-        lane, warp = cuda.threadIdx.x & (_WARP - 1), cuda.threadIdx.x // _WARP
-        for step in range(warp, load_steps, 4 * _WARPS):
-            r0, n0 = place_of(step, lane)
-            r1, n1 = place_of(step + _WARPS, lane)
-            r2, n2 = place_of(step + 2 * _WARPS, lane)
-            r3, n3 = place_of(step + 3 * _WARPS, lane)
-            here0, here1 = r0 < rows and n0 * vector < columns, r1 < rows and n1 * vector < columns
-            here2, here3 = r2 < rows and n2 * vector < columns, r3 < rows and n3 * vector < columns
-            # What is outside the array is read from its first vector, and dropped.
-            v0 = load(source + load_int64(row_places + 8 * r0 * here0) + n0 * 16 * here0)
-            v1 = load(source + load_int64(row_places + 8 * r1 * here1) + n1 * 16 * here1)
-            v2 = load(source + load_int64(row_places + 8 * r2 * here2) + n2 * 16 * here2)
-            v3 = load(source + load_int64(row_places + 8 * r3 * here3) + n3 * 16 * here3)
-            if here0:
-                put_vector(cell_of(memory, r0, n0), v0)
-            if here1:
-                put_vector(cell_of(memory, r1, n1), v1)
-            if here2:
-                put_vector(cell_of(memory, r2, n2), v2)
-            if here3:
-                put_vector(cell_of(memory, r3, n3), v3)
+    def write_full(memory: Any, cell: Any, destination: Any, column_places: Any) -> None:
+        for group in range(write_groups):
+            g, h, i, j = 4 * group, 4 * group + 1, 4 * group + 2, 4 * group + 3
+            p0 = load_int64(column_places + 8 * columns_on(g))
+            p1 = load_int64(column_places + 8 * columns_on(h))
+            p2 = load_int64(column_places + 8 * columns_on(i))
+            p3 = load_int64(column_places + 8 * columns_on(j))
+            v0 = load_granule(memory + np.int64(cell ^ write_cell(g)))
+            v1 = load_granule(memory + np.int64(cell ^ write_cell(h)))
+            v2 = load_granule(memory + np.int64(cell ^ write_cell(i)))
+            v3 = load_granule(memory + np.int64(cell ^ write_cell(j)))
+            store(destination + p0 + granules_on(g) * 16, v0)
+            store(destination + p1 + granules_on(h) * 16, v1)
+            store(destination + p2 + granules_on(i) * 16, v2)
+            store(destination + p3 + granules_on(j) * 16, v3)
 
-    put_rows = put_four_rows if width == 1 else put_two_rows
-    read = read_rows if width < 4 else read_vectors
+    @device_function
+    def put_one(at: Any, source: Any, row_places: Any) -> None:
+        put_vector(at, load(source + load_int64(row_places)))
+
+    @device_function
+    def put_two_rows(at: Any, source: Any, row_places: Any) -> None:
+        put_halves(at, load(source + load_int64(row_places)), load(source + load_int64(row_places + 8)))
+
+    @device_function
+    def put_four_rows(at: Any, source: Any, row_places: Any) -> None:
+        r0, r1 = load(source + load_int64(row_places)), load(source + load_int64(row_places + 8))
+        r2, r3 = load(source + load_int64(row_places + 16)), load(source + load_int64(row_places + 24))
+        put_bytes(at, r0, r1, r2, r3)
+
+    put_part = {1: put_four_rows, 2: put_two_rows}.get(width, put_one)
+
+    @device_function
+    def read_part(memory: Any, cell: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
+        """Read what exists of `rows` and `columns` from where the thread starts, one step at a time."""
+        for k in range(read_steps):
+            if rows_on(k) < rows and vectors_on(k) * vector < columns:
+                at = memory + np.int64(cell ^ read_cell(k))
+                put_part(at, source + vectors_on(k) * 16, row_places + 8 * rows_on(k))
+
+    @device_function
+    def write_part(memory: Any, cell: Any, destination: Any, column_places: Any, rows: Any, columns: Any) -> None:
+        for k in range(write_steps):
+            if granules_on(k) * vector < rows and columns_on(k) < columns:
+                value = load_granule(memory + np.int64(cell ^ write_cell(k)))
+                place = load_int64(column_places + 8 * columns_on(k)) + granules_on(k) * 16
+                store(destination + place, value)
 
     def transpose_tiles(destination, source, table, loops):  # type: ignore[no-untyped-def]
         memory = shared()
-        rows, columns, s, d = _tile(table, loops)
+        rows, columns, s, d = tile(table, loops)
         row_places = table + _HEADER_BYTES + loops * LOOP_BYTES
         column_places = row_places + 8 * load_int64(table + _TILE_ROWS)
-        read(memory, source + s, row_places, rows, columns)
+        thread = np.uint32(cuda.threadIdx.x)
+        lane, warp = np.uint32(thread & lane_mask), np.uint32(thread >> warp_shift)
+        row, number, cell = begin_reading(lane, warp)
+        s += source + np.int64(number) * 16
+        row_places += 8 * np.int64(row)
+        full = common_path or (rows == tile_rows and columns == tile_columns)
+        if full:
+            read_full(memory, cell, s, row_places)
+        else:
+            read_part(memory, cell, s, row_places, rows - np.int64(row), columns - np.int64(number) * vector)
         cuda.syncthreads()
-        lane, warp = cuda.threadIdx.x & (_WARP - 1), cuda.threadIdx.x // _WARP
-        for step in range(warp, store_steps, _WARPS):
-            granule = step % granules * lane_granules + (lane & (lane_granules - 1))
-            column = step // granules * lane_columns + lane // lane_granules
-            if granule * vector < rows and column < columns:
-                swapped = granule ^ ((column // vector) & (lane_granules - 1))
-                value = load_granule(memory + column * pitch + swapped * 16)
-                store(destination + d + load_int64(column_places + 8 * column) + granule * 16, value)
+        column, granule, cell = begin_writing(lane, warp)
+        d += destination + np.int64(granule) * 16
+        column_places += 8 * np.int64(column)
+        if full:
+            write_full(memory, cell, d, column_places)
+        else:
+            rows -= np.int64(granule) * vector
+            write_part(memory, cell, d, column_places, rows, columns - np.int64(column))
 
-    return Kernel(transpose_tiles, "iiii", f"transpose {width} {tile_rows} {tile_columns}")
+    return Kernel(transpose_tiles, "iiii", f"transpose {width} {tile_rows} {tile_columns} {common_path}")
 
 
 @cache
-def scalar_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kernel:
+def scalar_transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path: bool = False) -> Kernel:
     """Make the kernel that transposes tiles element by element, for any places; parameters as `transpose_kernel`."""
     cell = max(width, 4)
     pitch = (tile_rows + 1) * cell
     shared = shared_memory(pitch * tile_columns)
     load, store = LOAD[width], STORE[width]
     load_cell, store_cell = LOAD_SHARED[cell], STORE_SHARED[cell]
+    reading, writing = Lines(tile_columns, tile_rows, THREADS), Lines(tile_rows, tile_columns, THREADS)
+    begin_reading, rows_on, columns_along = reading.begin, reading.across, reading.along
+    begin_writing, columns_on, rows_along = writing.begin, writing.across, writing.along
+    steps = reading.steps
+    together = min(steps, 4)
+    tile = _tile_of_two_loops if common_path else _tile
+
+    @device_function
+    def read_four(k: Any, at: Any, source: Any, row_places: Any) -> None:
+        i, j, m = k + 1, k + 2, k + 3
+        p0, p1 = load_int64(row_places + 8 * rows_on(k)), load_int64(row_places + 8 * rows_on(i))
+        p2, p3 = load_int64(row_places + 8 * rows_on(j)), load_int64(row_places + 8 * rows_on(m))
+        v0, v1 = load(source + p0 + columns_along(k) * width), load(source + p1 + columns_along(i) * width)
+        v2, v3 = load(source + p2 + columns_along(j) * width), load(source + p3 + columns_along(m) * width)
+        store_cell(at + columns_along(k) * pitch + rows_on(k) * cell, v0)
+        store_cell(at + columns_along(i) * pitch + rows_on(i) * cell, v1)
+        store_cell(at + columns_along(j) * pitch + rows_on(j) * cell, v2)
+        store_cell(at + columns_along(m) * pitch + rows_on(m) * cell, v3)
+
+    @device_function
+    def read_one(k: Any, at: Any, source: Any, row_places: Any) -> None:
+        value = load(source + load_int64(row_places + 8 * rows_on(k)) + columns_along(k) * width)
+        store_cell(at + columns_along(k) * pitch + rows_on(k) * cell, value)
+
+    @device_function
+    def write_four(k: Any, at: Any, destination: Any, column_places: Any) -> None:
+        i, j, m = k + 1, k + 2, k + 3
+        p0, p1 = load_int64(column_places + 8 * columns_on(k)), load_int64(column_places + 8 * columns_on(i))
+        p2, p3 = load_int64(column_places + 8 * columns_on(j)), load_int64(column_places + 8 * columns_on(m))
+        v0 = load_cell(at + columns_on(k) * pitch + rows_along(k) * cell)
+        v1 = load_cell(at + columns_on(i) * pitch + rows_along(i) * cell)
+        v2 = load_cell(at + columns_on(j) * pitch + rows_along(j) * cell)
+        v3 = load_cell(at + columns_on(m) * pitch + rows_along(m) * cell)
+        store(destination + p0 + rows_along(k) * width, v0)
+        store(destination + p1 + rows_along(i) * width, v1)
+        store(destination + p2 + rows_along(j) * width, v2)
+        store(destination + p3 + rows_along(m) * width, v3)
+
+    @device_function
+    def write_one(k: Any, at: Any, destination: Any, column_places: Any) -> None:
+        value = load_cell(at + columns_on(k) * pitch + rows_along(k) * cell)
+        store(destination + load_int64(column_places + 8 * columns_on(k)) + rows_along(k) * width, value)
+
+    read, write = (read_four, write_four) if together == 4 else (read_one, write_one)
 
     def transpose_elements(destination, source, table, loops):  # type: ignore[no-untyped-def]
         memory = shared()
-        rows, columns, s, d = _tile(table, loops)
+        rows, columns, s, d = tile(table, loops)
         row_places = table + _HEADER_BYTES + loops * LOOP_BYTES
         column_places = row_places + 8 * load_int64(table + _TILE_ROWS)
-        for number in range(cuda.threadIdx.x, tile_rows * tile_columns, THREADS):
-            row, column = number // tile_columns, number % tile_columns
-            if row < rows and column < columns:
-                value = load(source + s + load_int64(row_places + 8 * row) + column * width)
-                store_cell(memory + column * pitch + row * cell, value)
+        thread = np.uint32(cuda.threadIdx.x)
+        row, column = begin_reading(thread)
+        at = memory + np.int64(column) * pitch + np.int64(row) * cell
+        s += source + np.int64(column) * width
+        row_places += 8 * np.int64(row)
+        full = common_path or (rows == tile_rows and columns == tile_columns)
+        if full:
+            for k in range(0, steps, together):
+                read(k, at, s, row_places)
+        else:
+            for k in range(steps):
+                if rows_on(k) < rows - np.int64(row) and columns_along(k) < columns - np.int64(column):
+                    read_one(k, at, s, row_places)
         cuda.syncthreads()
-        for number in range(cuda.threadIdx.x, tile_rows * tile_columns, THREADS):
-            column, row = number // tile_rows, number % tile_rows
-            if row < rows and column < columns:
-                value = load_cell(memory + column * pitch + row * cell)
-                store(destination + d + load_int64(column_places + 8 * column) + row * width, value)
+        column, row = begin_writing(thread)
+        at = memory + np.int64(column) * pitch + np.int64(row) * cell
+        d += destination + np.int64(row) * width
+        column_places += 8 * np.int64(column)
+        if full:
+            for k in range(0, steps, together):
+                write(k, at, d, column_places)
+        else:
+            for k in range(steps):
+                if rows_along(k) < rows - np.int64(row) and columns_on(k) < columns - np.int64(column):
+                    write_one(k, at, d, column_places)
 
-    return Kernel(transpose_elements, "iiii", f"transpose elements {width} {tile_rows} {tile_columns}")
+    name = f"transpose elements {width} {tile_rows} {tile_columns} {common_path}"
+    return Kernel(transpose_elements, "iiii", name)
 
 
 @cache
-def staged_kernel(width: int, apart: bool, vectors: bool, size: int) -> Kernel:
+def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kernel:
     """Make the kernel that weaves any few rows into one, or apart again, through shared memory.
 
     Parameters: destination, source, table, loops. On one side the rows are apart; the table ends with where each
-    starts there, in bytes. On the other side, element ``c`` of row ``r`` is number ``c * rows + r``. With `vectors`,
-    all places and the bytes of each row are multiples of 16. The loop over columns is the first; there is one block
-    of rows.
+    starts there, in bytes. On the other side, element ``c`` of row ``r`` is number ``c * rows + r``. With
+    `whole_words`, all places and the bytes of each row are multiples of 4, and words move where elements are smaller.
+    The loop over columns is the first; there is one block of rows.
     """
-    vector = 16 // width if vectors else 1
-    unit = vector * width
-    shared = shared_memory(size)
+    per_word = 4 // width if whole_words and width < 4 else 1
+    unit = per_word * width
+    pad = max(unit, 4)
+    shared = shared_memory(padded_bytes(size, pad))
     load, store = LOAD[unit], STORE[unit]
     load_unit, store_unit = LOAD_SHARED[unit], STORE_SHARED[unit]
     load_element, store_element = LOAD_SHARED[width], STORE_SHARED[width]
-    mask = np.uint64((1 << min(8 * width, 64)) - 1)
+    place = padded_place(pad)
+    row_bytes, bits, mask = np.uint32(width), np.uint32(8 * width), np.uint32((1 << min(8 * width, 32)) - 1)
+    step = np.uint32(THREADS * unit)
+    first_four = 4 * THREADS * unit
 
     @device_function
-    def element_of(value: Any, i: Any) -> Any:
-        shifted = value[i * width // 8] >> np.uint64(8 * (i * width % 8))
-        return np.uint32(shifted & mask)
+    def scatter_word(memory: Any, offset: Any, stride: Any, value: Any) -> None:
+        for _ in range(per_word):
+            store_element(memory + np.int64(place(offset)), np.uint32(value & mask))
+            value = np.uint32(value >> bits)
+            offset = np.uint32(offset + stride)
 
     @device_function
-    def eight_of(value: Any, i: Any) -> Any:
-        return value[i]
-
-    part = eight_of if width == 8 else element_of
+    def scatter_element(memory: Any, offset: Any, stride: Any, value: Any) -> None:
+        store_element(memory + np.int64(place(offset)), value)
 
     @device_function
-    def scatter_vector(at: Any, value: Any, stride: Any) -> None:
-        for i in range(vector):
-            store_element(at + i * stride, part(value, i))
+    def gather_word(memory: Any, offset: Any, stride: Any) -> Any:
+        value = np.uint32(0)
+        for i in range(per_word):
+            found = load_element(memory + np.int64(place(offset)))
+            value = np.uint32(value | np.uint32(found << np.uint32(i * 8 * width)))
+            offset = np.uint32(offset + stride)
+        return value
 
     @device_function
-    def scatter_one(at: Any, value: Any, stride: Any) -> None:
-        store_element(at, value)
+    def gather_element(memory: Any, offset: Any, stride: Any) -> Any:
+        return load_element(memory + np.int64(place(offset)))
+
+    scatter, gather = (scatter_word, gather_word) if per_word > 1 else (scatter_element, gather_element)
 
     @device_function
-    def gather_vector(at: Any, stride: Any) -> Any:
-        low, high = np.uint64(0), np.uint64(0)
-        for i in range(vector // 2):
-            shift = np.uint64(8 * width * i)
-            low |= np.uint64(load_element(at + i * stride)) << shift
-            high |= np.uint64(load_element(at + (i + vector // 2) * stride)) << shift
-        return low, high
+    def four_rows(row: Any, rows: Any, row_places: Any) -> Any:
+        """Return four rows and where they start; the last row stands in for those that do not exist."""
+        last = rows - 1
+        r1, r2, r3 = min(row + 1, last), min(row + 2, last), min(row + 3, last)
+        p0, p1 = load_int64(row_places + 8 * row), load_int64(row_places + 8 * r1)
+        p2, p3 = load_int64(row_places + 8 * r2), load_int64(row_places + 8 * r3)
+        return r1, r2, r3, p0, p1, p2, p3
 
     @device_function
-    def gather_one(at: Any, stride: Any) -> Any:
-        return load_element(at)
+    def four_units(at: Any, total: Any) -> Any:
+        """Return four places of a thread, a block apart; the first stands in for those that do not exist."""
+        b, c, d = np.uint32(at + step), np.uint32(at + step + step), np.uint32(at + step + step + step)
+        return b if b < total else at, c if c < total else at, d if d < total else at
 
-    scatter, gather = (scatter_vector, gather_vector) if vectors else (scatter_one, gather_one)
+    @device_function
+    def weave_rows(memory: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
+        stride = np.uint32(np.uint32(rows) * row_bytes)
+        for row in range(0, rows, 4):
+            r1, r2, r3, p0, p1, p2, p3 = four_rows(row, rows, row_places)
+            for column in range(cuda.threadIdx.x * per_word, columns, THREADS * per_word):
+                s = source + column * width
+                v0, v1, v2, v3 = load(s + p0), load(s + p1), load(s + p2), load(s + p3)
+                offset = np.uint32(np.uint32(column) * stride)
+                scatter(memory, np.uint32(offset + np.uint32(np.uint32(row) * row_bytes)), stride, v0)
+                scatter(memory, np.uint32(offset + np.uint32(np.uint32(r1) * row_bytes)), stride, v1)
+                scatter(memory, np.uint32(offset + np.uint32(np.uint32(r2) * row_bytes)), stride, v2)
+                scatter(memory, np.uint32(offset + np.uint32(np.uint32(r3) * row_bytes)), stride, v3)
+
+    @device_function
+    def part_rows(memory: Any, destination: Any, row_places: Any, rows: Any, columns: Any) -> None:
+        stride = np.uint32(np.uint32(rows) * row_bytes)
+        for row in range(0, rows, 4):
+            r1, r2, r3, p0, p1, p2, p3 = four_rows(row, rows, row_places)
+            for column in range(cuda.threadIdx.x * per_word, columns, THREADS * per_word):
+                d = destination + column * width
+                offset = np.uint32(np.uint32(column) * stride)
+                store(d + p0, gather(memory, np.uint32(offset + np.uint32(np.uint32(row) * row_bytes)), stride))
+                store(d + p1, gather(memory, np.uint32(offset + np.uint32(np.uint32(r1) * row_bytes)), stride))
+                store(d + p2, gather(memory, np.uint32(offset + np.uint32(np.uint32(r2) * row_bytes)), stride))
+                store(d + p3, gather(memory, np.uint32(offset + np.uint32(np.uint32(r3) * row_bytes)), stride))
 
     def weave(destination, source, table, loops):  # type: ignore[no-untyped-def]
         memory = shared()
         rows, columns, s, d = _tile(table, loops)
-        row_places = table + _HEADER_BYTES + loops * LOOP_BYTES
-        for row in range(rows):
-            start = source + s + load_int64(row_places + 8 * row)
-            for column in range(cuda.threadIdx.x * vector, columns, THREADS * vector):
-                scatter(memory + (column * rows + row) * width, load(start + column * width), rows * width)
+        weave_rows(memory, source + s, table + _HEADER_BYTES + loops * LOOP_BYTES, rows, columns)
         cuda.syncthreads()
-        for at in range(cuda.threadIdx.x * unit, rows * columns * width, THREADS * unit):
-            store(destination + d + at, load_unit(memory + at))
+        total = np.uint32(rows * columns * width)
+        d += destination
+        for first in range(cuda.threadIdx.x * unit, total, first_four):
+            at = np.uint32(first)
+            b, c, e = four_units(at, total)
+            v0, v1 = load_unit(memory + np.int64(place(at))), load_unit(memory + np.int64(place(b)))
+            v2, v3 = load_unit(memory + np.int64(place(c))), load_unit(memory + np.int64(place(e)))
+            store(d + np.int64(at), v0)
+            store(d + np.int64(b), v1)
+            store(d + np.int64(c), v2)
+            store(d + np.int64(e), v3)
 
-    def part_rows(destination, source, table, loops):  # type: ignore[no-untyped-def]
+    def part(destination, source, table, loops):  # type: ignore[no-untyped-def]
         memory = shared()
         rows, columns, s, d = _tile(table, loops)
-        row_places = table + _HEADER_BYTES + loops * LOOP_BYTES
-        for at in range(cuda.threadIdx.x * unit, rows * columns * width, THREADS * unit):
-            store_unit(memory + at, load(source + s + at))
+        total = np.uint32(rows * columns * width)
+        s += source
+        for first in range(cuda.threadIdx.x * unit, total, first_four):
+            at = np.uint32(first)
+            b, c, e = four_units(at, total)
+            v0, v1 = load(s + np.int64(at)), load(s + np.int64(b))
+            v2, v3 = load(s + np.int64(c)), load(s + np.int64(e))
+            store_unit(memory + np.int64(place(at)), v0)
+            store_unit(memory + np.int64(place(b)), v1)
+            store_unit(memory + np.int64(place(c)), v2)
+            store_unit(memory + np.int64(place(e)), v3)
         cuda.syncthreads()
-        for row in range(rows):
-            start = destination + d + load_int64(row_places + 8 * row)
-            for column in range(cuda.threadIdx.x * vector, columns, THREADS * vector):
-                store(start + column * width, gather(memory + (column * rows + row) * width, rows * width))
+        part_rows(memory, destination + d, table + _HEADER_BYTES + loops * LOOP_BYTES, rows, columns)
 
-    return Kernel(part_rows if apart else weave, "iiii", f"{'unstage' if apart else 'stage'} {width} {vectors} {size}")
+    name = f"{'unstage' if apart else 'stage'} {width} {whole_words} {size}"
+    return Kernel(part if apart else weave, "iiii", name)

@@ -1,0 +1,173 @@
+"""Which thread takes which part of a tile, and where that stands in shared memory.
+
+A tile stands there column by column, in granules of 16 bytes of rows. The granules of a column are swapped by the
+number of the vector that the column came with, so that neither side meets in a bank. All sizes are powers of two, and
+what a lane, a warp and a step add to a place are different bits of it: a place is the XOR of the three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fastindex.kernels.cuda.device import device_function
+
+_WARP = 32
+_SPREAD = 8  # most vectors next to each other that the lanes of a warp take
+
+
+class Walk:
+    """How the threads of a block go over a tile: vectors of 16 bytes `along` it, rows or columns `across` it.
+
+    Attributes
+    ----------
+    steps : int
+        Of a thread.
+    begin : callable
+        From lane and warp, uint32, to where a thread starts: across, along, and its cell in shared memory; uint32.
+    across, along, cell : callable
+        From the number of a step to what it adds; to the cell, by XOR.
+    """
+
+    def __init__(self, count_along: int, count_across: int, unit: int, warps: int, cell_of: Callable[..., Any]) -> None:
+        """Share out `count_along` vectors by `count_across`, which are taken `unit` at a time."""
+        lanes_along = min(_SPREAD, count_along)
+        lanes_across = _WARP // lanes_along
+        parts = count_along // lanes_along
+        self.steps = parts * (count_across // unit) // lanes_across // warps
+        warps_along = min(parts, warps)
+        warps_across = warps // warps_along
+        parts_left = parts // warps_along
+        along_step, across_step = warps_along * lanes_along, warps_across * lanes_across * unit
+        lane_mask, lane_shift = np.uint32(lanes_along - 1), np.uint32(_log(lanes_along))
+        warp_mask, warp_shift = np.uint32(warps_along - 1), np.uint32(_log(warps_along))
+        lanes, rows, unit_size = np.uint32(lanes_along), np.uint32(lanes_across), np.uint32(unit)
+        step_mask, step_shift = parts_left - 1, _log(parts_left)
+        cell_place = device_function(cell_of)
+
+        @device_function
+        def begin(lane: Any, warp: Any) -> Any:
+            here = np.uint32(np.uint32(warp & warp_mask) * lanes)
+            along = np.uint32(here + np.uint32(lane & lane_mask))
+            group = np.uint32(np.uint32(np.uint32(warp >> warp_shift) * rows) + np.uint32(lane >> lane_shift))
+            across = np.uint32(group * unit_size)
+            return across, along, cell_place(across, along)
+
+        @device_function
+        def across_at(step: Any) -> Any:
+            return (step >> step_shift) * across_step
+
+        @device_function
+        def along_at(step: Any) -> Any:
+            return (step & step_mask) * along_step
+
+        @device_function
+        def cell_at(step: Any) -> Any:
+            across, along = (step >> step_shift) * across_step, (step & step_mask) * along_step
+            return cell_place(np.uint32(across), np.uint32(along))
+
+        self.begin, self.across, self.along, self.cell = begin, across_at, along_at, cell_at
+
+
+class Lines:
+    """How the threads of a block go over a tile one element at a time, along its lines.
+
+    Attributes
+    ----------
+    steps : int
+        Of a thread.
+    begin : callable
+        From the number of a thread, uint32, to where it starts: across, along; uint32.
+    across, along : callable
+        From the number of a step to what it adds.
+    """
+
+    def __init__(self, count_along: int, count_across: int, threads: int) -> None:
+        self.steps = count_along * count_across // threads
+        mask, shift = np.uint32(count_along - 1), np.uint32(_log(count_along))
+        parts = max(count_along // threads, 1)
+        along_step, across_step = threads, max(threads // count_along, 1)
+        step_mask, step_shift = parts - 1, _log(parts)
+
+        @device_function
+        def begin(thread: Any) -> Any:
+            return np.uint32(thread >> shift), np.uint32(thread & mask)
+
+        @device_function
+        def across_at(step: Any) -> Any:
+            return (step >> step_shift) * across_step
+
+        @device_function
+        def along_at(step: Any) -> Any:
+            return (step & step_mask) * along_step
+
+        self.begin, self.across, self.along = begin, across_at, along_at
+
+
+def padded_place(unit: int) -> Callable[[Any], Any]:
+    """Make the function from the place of a byte of woven rows to where it stands in shared memory, in bytes.
+
+    Behind every 128 bytes, which fill all banks, `unit` bytes stay empty: then steps of any number of units meet in a
+    bank at most twice.
+    """
+    scale = np.uint32(unit)
+    line = np.uint32(7)
+
+    @device_function
+    def place(offset: Any) -> Any:
+        return np.uint32(offset + np.uint32(np.uint32(offset >> line) * scale))
+
+    return place
+
+
+def padded_bytes(size: int, unit: int) -> int:
+    """Return the shared memory for `size` bytes of woven rows, a multiple of 16."""
+    return -(-(size + (size >> 7) * unit) // 16) * 16
+
+
+def _log(size: int) -> int:
+    return size.bit_length() - 1
+
+
+class TileGeometry:
+    """The tile of a transpose that moves 16 bytes at a time.
+
+    Attributes
+    ----------
+    vector : int
+        Elements of 16 bytes.
+    packed : int
+        Rows that a word in shared memory holds.
+    pitch : int
+        Bytes of a column in shared memory.
+    reading : Walk
+        Across are rows, along are vectors of columns.
+    writing : Walk
+        Across are columns, along are vectors of rows.
+    """
+
+    def __init__(self, width: int, tile_rows: int, tile_columns: int, threads: int) -> None:
+        self.vector = vector = 16 // width
+        self.packed = max(4 // width, 1)
+        self.pitch = pitch = tile_rows * width
+        swaps = np.uint32(min(_SPREAD, pitch // 16) - 1)
+        granule, column_shift = np.uint32(16), np.uint32(_log(pitch))
+        vector_shift, row_mask, width_shift = np.uint32(_log(vector)), np.uint32(vector - 1), np.uint32(_log(width))
+        vector_pitch = np.uint32(_log(vector * pitch))
+
+        def cell_of_row(row: Any, number: Any) -> Any:
+            """Return where the first element of a row and a vector of columns stands."""
+            swapped = np.uint32(np.uint32(row >> vector_shift) ^ np.uint32(number & swaps))
+            inside = np.uint32(np.uint32(row & row_mask) << width_shift)
+            return np.uint32(np.uint32(number << vector_pitch) ^ np.uint32(np.uint32(swapped * granule) ^ inside))
+
+        def cell_of_column(column: Any, number: Any) -> Any:
+            """Return where a granule of a column stands."""
+            swapped = np.uint32(number ^ np.uint32(np.uint32(column >> vector_shift) & swaps))
+            return np.uint32(np.uint32(column << column_shift) ^ np.uint32(swapped * granule))
+
+        warps = threads // _WARP
+        self.reading = Walk(tile_columns // vector, tile_rows, self.packed, warps, cell_of_row)
+        self.writing = Walk(pitch // 16, tile_columns, 1, warps, cell_of_column)
