@@ -105,7 +105,7 @@ def _table(launch: Launch) -> NDArray[np.int64]:
     tile = launch.tile
     if tile is None:
         return cuda_tables.table(loops)
-    header = (tile.rows, tile.tile_rows, tile.tile_columns, tile.columns)
+    header = (tile.rows, tile.tile_rows, tile.tile_columns, tile.columns, tile.skew)
     return cuda_tables.table(loops, header, (*tile.row_places, *tile.column_places))
 
 

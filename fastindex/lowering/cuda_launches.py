@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from fastindex.lowering.cuda_banks import stage_skew
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, in_bytes, rows_and_columns
 
 #: More steps than this do not fit the divisions of a kernel: such a nest is cut.
@@ -61,6 +62,8 @@ class Tile:
         Where each row of a tile starts, in bytes: in the source, or where rows part, in the destination.
     column_places : tuple of int
         Where each column of a tile starts in the destination, in bytes; empty where columns are contiguous there.
+    skew : int
+        As `stage_skew` says, where rows are woven in shared memory.
     """
 
     rows: int
@@ -70,6 +73,7 @@ class Tile:
     room: tuple[int, int]
     row_places: tuple[int, ...]
     column_places: tuple[int, ...] = ()
+    skew: int = 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +289,8 @@ def _staging(
     tiles = Loop(blocks, tile_columns * source_stride, tile_columns * destination_stride)
     others = _ordered(k for k in nest.loops if k is not along and k not in few)
     row_places = tuple(place[1 if apart else 0] for place in places.places)
-    tile = Tile(count, along.size, count, tile_columns, (count, tile_columns), row_places)
+    skew = stage_skew(count, width, unit * width)
+    tile = Tile(count, along.size, count, tile_columns, (count, tile_columns), row_places, skew=skew)
     kernel = "unstage" if apart else "stage"
     loops = (tiles, Loop(1, 0, 0), *others)
     starts = nest.source_start, nest.destination_start

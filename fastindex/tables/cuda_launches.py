@@ -20,7 +20,8 @@ ROWS = 0
 TILE_ROWS = 1
 TILE_COLUMNS = 2
 COLUMN_COUNT = 3
-HEADER = 4
+SKEW = 4
+HEADER = 5
 
 
 def table(loops: Sequence[Sequence[int]], header: Sequence[int] = (), places: Sequence[int] = ()) -> NDArray[np.int64]:

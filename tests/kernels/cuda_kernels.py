@@ -71,6 +71,16 @@ def every_kernel() -> dict[str, Kernel]:
     return found
 
 
+def common_paths() -> dict[str, Kernel]:
+    """The transposes again, written for full tiles in two loops alone: what most blocks run, without a branch."""
+    found: dict[str, Kernel] = {}
+    for width in WIDTHS:
+        for words, tiles in (("", VECTOR_TILES), (", few rows", SHORT_TILES), (", few columns", NARROW_TILES)):
+            found[f"transpose {width}{words}{VECTORS}"] = transpose_kernel(width, *tiles[width], True)
+        found[f"transpose elements {width}"] = scalar_transpose_kernel(width, *SCALAR_TILES[width], True)
+    return found
+
+
 def kernel_for(program: IndexProgram, given: InputForm | None = None, **options: object) -> Kernel:
     quotients, outputs, checks = forms_of(program)
     inputs = (given or InputForm(64),) * len(program.input_bounds)

@@ -18,25 +18,26 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
 
-@pytest.mark.long
-def test_kernels_in_the_simulator() -> None:
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        ROOT / "pyproject.toml",
-    ]
+def run(*choice: str, **environment: str) -> int:
+    """Run the simulated tests, or a choice of them; how many passed."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]
     # Sums are modulo 2**64, which NumPy's scalars do and mention.
-    command += ["-W", "ignore:overflow encountered:RuntimeWarning", HERE / "simulated_cuda.py"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    command += ["-W", "ignore:overflow encountered:RuntimeWarning", HERE / "simulated_cuda.py", *choice]
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", **environment}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, cwd=ROOT)
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
+    assert "skipped" not in result.stdout
     passed = re.search(r"(\d+) passed", result.stdout)
     assert passed is not None
-    assert int(passed[1]) > 100
-    assert "skipped" not in result.stdout
+    return int(passed[1])
+
+
+@pytest.mark.long
+def test_kernels_in_the_simulator() -> None:
+    assert run() > 100
+
+
+@pytest.mark.sweep
+def test_kernels_with_the_threads_of_a_gpu() -> None:
+    """The simulator has one warp to a block elsewhere; here as many as a GPU."""
+    assert run("-k", "test_relayouts", FASTINDEX_SIMULATED_THREADS="256") > 50

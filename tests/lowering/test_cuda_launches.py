@@ -274,9 +274,9 @@ def test_beyond_32_bits_nests_are_cut(source: str, destination: str) -> None:
 
 
 def test_table() -> None:
-    table = cuda_tables.table([(4, 1, 2, 16, 64), (3, 5, 6, 7, 8)], (9, 10, 11, 12), (13, 14))
+    table = cuda_tables.table([(4, 1, 2, 16, 64), (3, 5, 6, 7, 8)], (9, 10, 11, 12, 31), (13, 14))
     assert table.dtype == np.int64
-    assert table.tolist() == [9, 10, 11, 12, 4, 1, 2, 16, 64, 3, 5, 6, 7, 8, 13, 14]
+    assert table.tolist() == [9, 10, 11, 12, 31, 4, 1, 2, 16, 64, 3, 5, 6, 7, 8, 13, 14]
     first = cuda_tables.HEADER
     assert table[first + cuda_tables.SOURCE_STRIDE] == 16
     assert table[first + cuda_tables.COLUMNS + cuda_tables.SIZE] == 3

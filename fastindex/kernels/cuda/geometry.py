@@ -106,18 +106,16 @@ class Lines:
         self.begin, self.across, self.along = begin, across_at, along_at
 
 
-def padded_place(unit: int) -> Callable[[Any], Any]:
-    """Make the function from the place of a byte of woven rows to where it stands in shared memory, in bytes.
+def skewed_place(unit: int) -> Callable[[Any, Any], Any]:
+    """Make the function from the place of a byte of woven rows, and a shift, to where it stands in shared memory.
 
-    Behind every 128 bytes, which fill all banks, `unit` bytes stay empty: then steps of any number of units meet in a
-    bank at most twice.
+    Behind every ``1 << shift`` bytes `unit` bytes stay empty, which keeps lanes out of each other's banks.
     """
     scale = np.uint32(unit)
-    line = np.uint32(7)
 
     @device_function
-    def place(offset: Any) -> Any:
-        return np.uint32(offset + np.uint32(np.uint32(offset >> line) * scale))
+    def place(offset: Any, skew: Any) -> Any:
+        return np.uint32(offset + np.uint32(np.uint32(offset >> skew) * scale))
 
     return place
 

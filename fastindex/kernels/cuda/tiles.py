@@ -12,7 +12,7 @@ import numpy as np
 
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import THREADS, cuda, device_function
-from fastindex.kernels.cuda.geometry import Lines, TileGeometry, padded_bytes, padded_place
+from fastindex.kernels.cuda.geometry import Lines, TileGeometry, padded_bytes, skewed_place
 from fastindex.kernels.cuda.loops import DESTINATION, LOOP_BYTES, MAGIC, SHIFT, SIZE, SOURCE, places, quotient
 from fastindex.kernels.cuda.memory import LOAD, LOAD_SHARED, STORE, STORE_SHARED, load_int64, shared_memory
 from fastindex.kernels.cuda.registers import high_halves, low_halves, turned_bytes, words
@@ -20,6 +20,7 @@ from fastindex.tables import cuda_launches as cuda_tables
 
 _ROWS, _TILE_ROWS = 8 * cuda_tables.ROWS, 8 * cuda_tables.TILE_ROWS
 _TILE_COLUMNS, _COLUMN_COUNT = 8 * cuda_tables.TILE_COLUMNS, 8 * cuda_tables.COLUMN_COUNT
+_SKEW = 8 * cuda_tables.SKEW
 _HEADER_BYTES = 8 * cuda_tables.HEADER
 _WARP = 32
 
@@ -368,34 +369,34 @@ def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kern
     load, store = LOAD[unit], STORE[unit]
     load_unit, store_unit = LOAD_SHARED[unit], STORE_SHARED[unit]
     load_element, store_element = LOAD_SHARED[width], STORE_SHARED[width]
-    place = padded_place(pad)
+    place = skewed_place(pad)
     row_bytes, bits, mask = np.uint32(width), np.uint32(8 * width), np.uint32((1 << min(8 * width, 32)) - 1)
     step = np.uint32(THREADS * unit)
     first_four = 4 * THREADS * unit
 
     @device_function
-    def scatter_word(memory: Any, offset: Any, stride: Any, value: Any) -> None:
+    def scatter_word(memory: Any, skew: Any, offset: Any, stride: Any, value: Any) -> None:
         for _ in range(per_word):
-            store_element(memory + np.int64(place(offset)), np.uint32(value & mask))
+            store_element(memory + np.int64(place(offset, skew)), np.uint32(value & mask))
             value = np.uint32(value >> bits)
             offset = np.uint32(offset + stride)
 
     @device_function
-    def scatter_element(memory: Any, offset: Any, stride: Any, value: Any) -> None:
-        store_element(memory + np.int64(place(offset)), value)
+    def scatter_element(memory: Any, skew: Any, offset: Any, stride: Any, value: Any) -> None:
+        store_element(memory + np.int64(place(offset, skew)), value)
 
     @device_function
-    def gather_word(memory: Any, offset: Any, stride: Any) -> Any:
+    def gather_word(memory: Any, skew: Any, offset: Any, stride: Any) -> Any:
         value = np.uint32(0)
         for i in range(per_word):
-            found = load_element(memory + np.int64(place(offset)))
+            found = load_element(memory + np.int64(place(offset, skew)))
             value = np.uint32(value | np.uint32(found << np.uint32(i * 8 * width)))
             offset = np.uint32(offset + stride)
         return value
 
     @device_function
-    def gather_element(memory: Any, offset: Any, stride: Any) -> Any:
-        return load_element(memory + np.int64(place(offset)))
+    def gather_element(memory: Any, skew: Any, offset: Any, stride: Any) -> Any:
+        return load_element(memory + np.int64(place(offset, skew)))
 
     scatter, gather = (scatter_word, gather_word) if per_word > 1 else (scatter_element, gather_element)
 
@@ -415,7 +416,7 @@ def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kern
         return b if b < total else at, c if c < total else at, d if d < total else at
 
     @device_function
-    def weave_rows(memory: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
+    def weave_rows(memory: Any, skew: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
         stride = np.uint32(np.uint32(rows) * row_bytes)
         for row in range(0, rows, 4):
             r1, r2, r3, p0, p1, p2, p3 = four_rows(row, rows, row_places)
@@ -423,36 +424,37 @@ def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kern
                 s = source + column * width
                 v0, v1, v2, v3 = load(s + p0), load(s + p1), load(s + p2), load(s + p3)
                 offset = np.uint32(np.uint32(column) * stride)
-                scatter(memory, np.uint32(offset + np.uint32(np.uint32(row) * row_bytes)), stride, v0)
-                scatter(memory, np.uint32(offset + np.uint32(np.uint32(r1) * row_bytes)), stride, v1)
-                scatter(memory, np.uint32(offset + np.uint32(np.uint32(r2) * row_bytes)), stride, v2)
-                scatter(memory, np.uint32(offset + np.uint32(np.uint32(r3) * row_bytes)), stride, v3)
+                scatter(memory, skew, np.uint32(offset + np.uint32(np.uint32(row) * row_bytes)), stride, v0)
+                scatter(memory, skew, np.uint32(offset + np.uint32(np.uint32(r1) * row_bytes)), stride, v1)
+                scatter(memory, skew, np.uint32(offset + np.uint32(np.uint32(r2) * row_bytes)), stride, v2)
+                scatter(memory, skew, np.uint32(offset + np.uint32(np.uint32(r3) * row_bytes)), stride, v3)
 
     @device_function
-    def part_rows(memory: Any, destination: Any, row_places: Any, rows: Any, columns: Any) -> None:
+    def part_rows(memory: Any, skew: Any, destination: Any, row_places: Any, rows: Any, columns: Any) -> None:
         stride = np.uint32(np.uint32(rows) * row_bytes)
         for row in range(0, rows, 4):
             r1, r2, r3, p0, p1, p2, p3 = four_rows(row, rows, row_places)
             for column in range(cuda.threadIdx.x * per_word, columns, THREADS * per_word):
                 d = destination + column * width
                 offset = np.uint32(np.uint32(column) * stride)
-                store(d + p0, gather(memory, np.uint32(offset + np.uint32(np.uint32(row) * row_bytes)), stride))
-                store(d + p1, gather(memory, np.uint32(offset + np.uint32(np.uint32(r1) * row_bytes)), stride))
-                store(d + p2, gather(memory, np.uint32(offset + np.uint32(np.uint32(r2) * row_bytes)), stride))
-                store(d + p3, gather(memory, np.uint32(offset + np.uint32(np.uint32(r3) * row_bytes)), stride))
+                store(d + p0, gather(memory, skew, np.uint32(offset + np.uint32(np.uint32(row) * row_bytes)), stride))
+                store(d + p1, gather(memory, skew, np.uint32(offset + np.uint32(np.uint32(r1) * row_bytes)), stride))
+                store(d + p2, gather(memory, skew, np.uint32(offset + np.uint32(np.uint32(r2) * row_bytes)), stride))
+                store(d + p3, gather(memory, skew, np.uint32(offset + np.uint32(np.uint32(r3) * row_bytes)), stride))
 
     def weave(destination, source, table, loops):  # type: ignore[no-untyped-def]
         memory = shared()
         rows, columns, s, d = _tile(table, loops)
-        weave_rows(memory, source + s, table + _HEADER_BYTES + loops * LOOP_BYTES, rows, columns)
+        skew = np.uint32(load_int64(table + _SKEW))
+        weave_rows(memory, skew, source + s, table + _HEADER_BYTES + loops * LOOP_BYTES, rows, columns)
         cuda.syncthreads()
         total = np.uint32(rows * columns * width)
         d += destination
         for first in range(cuda.threadIdx.x * unit, total, first_four):
             at = np.uint32(first)
             b, c, e = four_units(at, total)
-            v0, v1 = load_unit(memory + np.int64(place(at))), load_unit(memory + np.int64(place(b)))
-            v2, v3 = load_unit(memory + np.int64(place(c))), load_unit(memory + np.int64(place(e)))
+            v0, v1 = load_unit(memory + np.int64(place(at, skew))), load_unit(memory + np.int64(place(b, skew)))
+            v2, v3 = load_unit(memory + np.int64(place(c, skew))), load_unit(memory + np.int64(place(e, skew)))
             store(d + np.int64(at), v0)
             store(d + np.int64(b), v1)
             store(d + np.int64(c), v2)
@@ -461,6 +463,7 @@ def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kern
     def part(destination, source, table, loops):  # type: ignore[no-untyped-def]
         memory = shared()
         rows, columns, s, d = _tile(table, loops)
+        skew = np.uint32(load_int64(table + _SKEW))
         total = np.uint32(rows * columns * width)
         s += source
         for first in range(cuda.threadIdx.x * unit, total, first_four):
@@ -468,12 +471,12 @@ def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kern
             b, c, e = four_units(at, total)
             v0, v1 = load(s + np.int64(at)), load(s + np.int64(b))
             v2, v3 = load(s + np.int64(c)), load(s + np.int64(e))
-            store_unit(memory + np.int64(place(at)), v0)
-            store_unit(memory + np.int64(place(b)), v1)
-            store_unit(memory + np.int64(place(c)), v2)
-            store_unit(memory + np.int64(place(e)), v3)
+            store_unit(memory + np.int64(place(at, skew)), v0)
+            store_unit(memory + np.int64(place(b, skew)), v1)
+            store_unit(memory + np.int64(place(c, skew)), v2)
+            store_unit(memory + np.int64(place(e, skew)), v3)
         cuda.syncthreads()
-        part_rows(memory, destination + d, table + _HEADER_BYTES + loops * LOOP_BYTES, rows, columns)
+        part_rows(memory, skew, destination + d, table + _HEADER_BYTES + loops * LOOP_BYTES, rows, columns)
 
     name = f"{'unstage' if apart else 'stage'} {width} {whole_words} {size}"
     return Kernel(part if apart else weave, "iiii", name)

@@ -1,0 +1,118 @@
+"""Shared memory without conflicts, computed from the functions by which kernels address it.
+
+Shared memory has 32 banks of 4 bytes. An access of a warp is served in phases: all lanes at once up to 4 bytes each,
+half of them for 8 bytes, a quarter for 16. Lanes of a phase that want different words of one bank wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastindex.kernels.cuda.geometry import TileGeometry, padded_bytes, skewed_place
+from fastindex.lowering.cuda_banks import stage_skew
+from fastindex.lowering.cuda_launches import FEW_BYTES, NARROW_TILES, SHORT_TILES, STAGE_BYTES, VECTOR_TILES
+
+THREADS, WARP = 256, 32
+TILES = [(width, *tiles[width]) for tiles in (VECTOR_TILES, SHORT_TILES, NARROW_TILES) for width in tiles]
+
+
+def ways(places: Iterable[int], size: int) -> int:
+    """How many accesses a warp's access of `size` bytes a lane takes, per phase."""
+    lanes = list(places)
+    phase = WARP * 4 // max(size, 4)
+    most = 0
+    for first in range(0, WARP, phase):
+        words = defaultdict(set)
+        for place in lanes[first : first + phase]:
+            assert place % size == 0
+            for word in range(place // 4, (place + max(size, 4)) // 4):
+                words[word % 32].add(word)
+        most = max(most, *(len(found) for found in words.values()))
+    return most
+
+
+def starts(walk: Any, warp: int) -> list[tuple[int, int, int]]:
+    return [tuple(map(int, walk.begin(np.uint32(lane), np.uint32(warp)))) for lane in range(WARP)]
+
+
+def cells(walk: Any) -> Iterator[list[tuple[int, int, int]]]:
+    """Where each warp's lanes are in each step: across, along, cell."""
+    for warp in range(THREADS // WARP):
+        begin = starts(walk, warp)
+        for step in range(walk.steps):
+            moved = int(walk.across(step)), int(walk.along(step)), int(walk.cell(step))
+            yield [(across + moved[0], along + moved[1], cell ^ moved[2]) for across, along, cell in begin]
+
+
+@pytest.mark.parametrize(("width", "rows", "columns"), TILES)
+def test_a_transpose_meets_in_no_bank_more_than_twice(width: int, rows: int, columns: int) -> None:
+    geometry = TileGeometry(width, rows, columns, THREADS)
+    stored = max(width, 4)
+    read = max(ways((cell for _, _, cell in lanes), stored) for lanes in cells(geometry.reading))
+    written = max(ways((cell for _, _, cell in lanes), 16) for lanes in cells(geometry.writing))
+    assert (read <= 2, written <= 2) == (True, True), (read, written)
+
+
+@pytest.mark.parametrize(("width", "rows", "columns"), TILES)
+def test_what_is_read_is_where_it_is_written_from(width: int, rows: int, columns: int) -> None:
+    """Both walks cover the tile once, and agree on where every granule stands."""
+    geometry = TileGeometry(width, rows, columns, THREADS)
+    vector = 16 // width
+    held = {}
+    for lanes in cells(geometry.reading):
+        for row, number, cell in lanes:
+            for j in range(vector):
+                for k in range(geometry.packed):
+                    held[cell + j * geometry.pitch + k * width] = row + k, number * vector + j
+    assert len(held) == rows * columns
+    covered = 0
+    for lanes in cells(geometry.writing):
+        for column, granule, cell in lanes:
+            covered += vector
+            for i in range(vector):
+                assert held[cell + i * width] == (granule * vector + i, column)
+    assert covered == rows * columns
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+@pytest.mark.parametrize("words", [False, True])
+def test_woven_rows_meet_in_no_bank_more_than_twice(width: int, words: bool) -> None:
+    """For any number of rows, on the side where they are apart and on the side where they are one."""
+    unit = 4 if words and width < 4 else width
+    place = skewed_place(max(unit, 4))
+    for rows in range(1, FEW_BYTES // width):
+        skew = np.uint32(stage_skew(rows, width, unit))
+        for row in sorted({0, rows // 3, rows - 1}):
+            for part in range(unit // width):
+                for warp in (0, 1, 5):
+                    columns = [(warp * WARP + lane) * unit // width + part for lane in range(WARP)]
+                    offsets = [(column * rows + row) * width for column in columns]
+                    found = ways((int(place(np.uint32(offset), skew)) for offset in offsets), width)
+                    assert found <= 2, (rows, row, part, found)
+        for first in range(0, 64 * unit, unit):
+            offsets = [first * WARP + lane * unit for lane in range(WARP)]
+            assert ways((int(place(np.uint32(offset), skew)) for offset in offsets), unit) <= 2
+
+
+@pytest.mark.parametrize("unit", [4, 8])
+@pytest.mark.parametrize("skew", [31, 7, 8])
+def test_skewed_places_are_apart_and_inside(unit: int, skew: int) -> None:
+    place = skewed_place(unit)
+    places = [int(place(np.uint32(offset), np.uint32(skew))) for offset in range(0, STAGE_BYTES, unit)]
+    assert len(set(places)) == len(places)
+    assert all(place % unit == 0 for place in places)
+    assert max(places) + unit <= padded_bytes(STAGE_BYTES, unit)
+
+
+def test_conflicts_show() -> None:
+    assert ways((lane * 128 for lane in range(WARP)), 4) == 32
+    assert ways((lane * 8 for lane in range(WARP)), 4) == 2
+    assert ways((lane * 4 for lane in range(WARP)), 4) == 1
+    assert ways((lane * 16 for lane in range(WARP)), 16) == 1
+    assert ways((lane // 4 for lane in range(WARP)), 1) == 1
+    assert ways((lane * 32 for lane in range(WARP)), 16) == 2
