@@ -37,7 +37,7 @@ def sees_gpu(name: str, module: Any) -> bool:
     return bool(module.default_backend() == "gpu")
 
 
-def relayout_rivals(problem: Problem, buffer: Any, libraries: dict[str, Any]) -> dict[str, Run]:
+def relayout_rivals(problem: Problem, buffer: Any, libraries: dict[str, Any], compiles: bool) -> dict[str, Run]:
     """Calls that move the loops of a problem: a copy between strided views, or a compiled transpose.
 
     Where a layout pads or packs below a byte there are no common loops, and no rivals.
@@ -55,6 +55,8 @@ def relayout_rivals(problem: Problem, buffer: Any, libraries: dict[str, Any]) ->
         source = torch.as_strided(given, sizes, [digit.source_stride for digit in digits])
         target = torch.as_strided(out, sizes, [digit.destination_stride for digit in digits])
         rivals["torch"] = lambda: target.copy_(source)
+        if compiles:
+            rivals |= compiled_torch(torch, problem, given)
     if "cupy" in libraries:
         cupy = libraries["cupy"]
         held = cupy.asarray(buffer).view(problem.dtype)
@@ -86,7 +88,21 @@ def jax_relayout(jax: Any, problem: Problem, buffer: Any) -> Run:
     axes = order + ([len(order)] if words > 1 else [])
     given = jax.device_put(np.asarray(buffer).view(dtype).reshape(shape))
     compiled = jax.jit(lambda x: jax.numpy.transpose(x, axes))
-    return lambda: compiled(given).block_until_ready()
+    return lambda: compiled(given)
+
+
+def compiled_torch(torch: Any, problem: Problem, given: Any) -> dict[str, Run]:
+    """The permutation of the loops by ``torch.compile``, which writes a kernel for the sizes it sees."""
+    by_source = sorted(problem.digits, key=lambda digit: -digit.source_stride)
+    order = [by_source.index(digit) for digit in problem.major_first]
+    shaped = given.reshape([digit.size for digit in by_source])
+    call = torch.compile(lambda x: x.permute(order).contiguous(), dynamic=False)
+    try:
+        call(shaped)
+    except Exception as error:
+        print(f"  without torch.compile: {str(error).splitlines()[0]}")
+        return {}
+    return {"torch.compile": lambda: call(shaped)}
 
 
 def index_rivals(

@@ -145,11 +145,12 @@ LEFT, WIDTH, SPACE, BAR, GAP, TOP = 270, 420, 150, 9, 10, 64
 COLOURS = {"fastindex": "#1f6fb2", "best peer": "#b8b8b8"}
 
 
-def plot(results: Row) -> str:
+def plot(results: Row, title: str | None = None) -> str:
     """Fraction of copy speed for each case, fastindex above its best peer, as SVG."""
     rows = [row for row in results["rows"].get("relayout", []) if row["size"] != "prime"]
     threads = max((row["threads"] for row in rows), default=1)
     rows = [row for row in rows if row["threads"] == threads]
+    title = title or f"Relayout as a fraction of copy speed, {threads} thread{'s' if threads > 1 else ''}"
     height = TOP + len(rows) * (2 * BAR + GAP) + 30
     where = f"{results['machine']['processor']}, {results['date']}"
     most = max([1.0, *(row["fraction_of_copy"] for row in rows)])
@@ -157,8 +158,7 @@ def plot(results: Row) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + SPACE}" height="{height}" '
         f'viewBox="0 0 {LEFT + WIDTH + SPACE} {height}" font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="#ffffff"/>',
-        f'<text x="10" y="20" font-size="14">Relayout as a fraction of copy speed, {threads} '
-        f"thread{'s' if threads > 1 else ''}</text>",
+        f'<text x="10" y="20" font-size="14">{escape(title)}</text>',
         f'<text x="10" y="38" fill="#555555">{escape(where)}</text>',
     ]
     for k, (name, colour) in enumerate(COLOURS.items()):

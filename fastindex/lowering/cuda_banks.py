@@ -38,6 +38,17 @@ def stage_skew(rows: int, width: int, unit: int) -> int:
     return min(_SKEWS, key=lambda skew: (max(_ways(rows, width, unit, skew), 2), _SKEWS.index(skew)))
 
 
+def stage_conflicts(rows: int, width: int, unit: int) -> int:
+    """Return the most lanes that want different words of one bank, with the skew that `stage_skew` chooses.
+
+    Examples
+    --------
+    >>> stage_conflicts(8, 1, 4)
+    1
+    """
+    return _ways(rows, width, unit, stage_skew(rows, width, unit))
+
+
 def _ways(rows: int, width: int, unit: int, skew: int) -> int:
     """Return how many accesses one access of a warp takes at most, over all that weave or part rows."""
     lanes = np.arange(_WARP)[None, :]

@@ -1,10 +1,12 @@
-"""Runs `stand_in/host_side.py` in a process that loads the stand-in driver as CUDA's.
+"""Runs `stand_in/host_side.py`, and the benchmark, in processes that load the stand-in driver as CUDA's.
 
-Tests of: cuda.index_programs, cuda.movements, cuda.queues, cuda.streaming, kernels.cuda.device, cuda.relayouts.
+Tests of: cuda.index_programs, cuda.movements, cuda.queues, cuda.streaming, kernels.cuda.compilation, kernels.cuda.device,
+cuda.relayouts.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -18,9 +20,11 @@ from tests.cuda.stand_in import driver
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.skipif(
+pytestmark = pytest.mark.skipif(
     driver.missing() is not None and "ptx" not in os.environ.get("FASTINDEX_REQUIRE", ""), reason=driver.missing() or ""
 )
+
+
 def test_the_host_side_with_a_stand_in_driver(tmp_path: Path) -> None:
     folder = driver.build(tmp_path)
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]
@@ -32,3 +36,17 @@ def test_the_host_side_with_a_stand_in_driver(tmp_path: Path) -> None:
     passed = re.search(r"(\d+) passed", result.stdout)
     assert passed is not None
     assert int(passed[1]) >= 10
+
+
+@pytest.mark.parametrize("case", ["f32 4096x4096 transpose", "rank 3, powers"])
+def test_the_benchmark_runs_to_its_end(case: str, tmp_path: Path) -> None:
+    """On a driver whose kernels move nothing it has to find every result wrong."""
+    folder = driver.build(tmp_path)
+    options = ["--mib", "1", "--count", "1000", "--rounds", "2", "--no-compile", "--cases", case]
+    command = [sys.executable, ROOT / "benchmarks" / "gpu.py", *options, "--output", tmp_path / "results"]
+    result = subprocess.run(command, env=driver.environment(folder), capture_output=True, text=True, timeout=300)
+    assert result.returncode == 1, result.stderr[-3000:]
+    (found,) = (tmp_path / "results").glob("gpu-stand-in-0-*.json")
+    rows = json.loads(found.read_text())["rows"]["relayout"]
+    assert [row["correct"] for row in rows] == [False, False]
+    assert {path.suffix for path in found.parent.iterdir()} == {".json", ".md", ".svg"}

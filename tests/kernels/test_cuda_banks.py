@@ -2,6 +2,8 @@
 
 Shared memory has 32 banks of 4 bytes. An access of a warp is served in phases: all lanes at once up to 4 bytes each,
 half of them for 8 bytes, a quarter for 16. Lanes of a phase that want different words of one bank wait for each other.
+
+Tests of: kernels.cuda.geometry, lowering.cuda_banks.
 """
 
 from __future__ import annotations

@@ -94,7 +94,8 @@ def test_16_bytes_at_once(capability: tuple[int, int]) -> None:
     for name, text in every_ptx(capability).items():
         loads, stores = accesses(text)
         if moves_vectors(name):
-            assert (loads > 0, stores > 0) == (True, True), name
+            # Rows that are woven are read in parts of 16 bytes, and written so when they part.
+            assert (loads > 0, stores > 0) == (not name.startswith("weave"), not name.startswith("part")), name
         if name == "fill 16":
             assert stores > 0
 
