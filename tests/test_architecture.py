@@ -119,7 +119,8 @@ LARGER = {
     **dict.fromkeys(
         (
             "kernels.cuda.copies.weave_kernel",
-            "kernels.cuda.tiles.staged_kernel",
+            "kernels.cuda.stages.staged_kernel",
+            "kernels.cuda.tiles.scalar_transpose_kernel",
             "kernels.cuda.tiles.transpose_kernel",
         ),
         "a factory of CUDA kernels: the kernel is a closure over what is decided when it is made",

@@ -15,7 +15,8 @@ from fastindex.errors import FastIndexError
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.copies import copy_kernel, fill_kernel, weave_kernel
 from fastindex.kernels.cuda.device import THREADS
-from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, staged_kernel, transpose_kernel
+from fastindex.kernels.cuda.stages import staged_kernel
+from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
 from fastindex.lowering.cuda_launches import MOST_LAUNCHES, STAGE_BYTES, VECTOR_BYTES, Launch, launches
 from fastindex.lowering.division import division
 from fastindex.lowering.index_program import conversion_program

@@ -6,7 +6,8 @@ from fastindex.cuda.index_programs import forms_of
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.copies import bits_kernel, copy_kernel, fill_kernel, weave_kernel
 from fastindex.kernels.cuda.index_kernel import COUNTED, InputForm, KernelForm, index_kernel
-from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, staged_kernel, transpose_kernel
+from fastindex.kernels.cuda.stages import staged_kernel
+from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
 from fastindex.lowering.cuda_launches import (
     NARROW_TILES,
     SCALAR_TILES,

@@ -1,7 +1,7 @@
 """Runs `simulated_cuda` in its own process: the simulator is chosen once, before Numba is imported.
 
 Tests of: cuda.indices, kernels.cuda.copies, kernels.cuda.index_kernel, kernels.cuda.loops, kernels.cuda.memory,
-kernels.cuda.registers, kernels.cuda.tiles, lowering.cuda_chunks.
+kernels.cuda.registers, kernels.cuda.stages, kernels.cuda.tiles, lowering.cuda_chunks.
 """
 
 from __future__ import annotations

@@ -56,3 +56,59 @@ def four_places(n0: Any, n1: Any, n2: Any, n3: Any, table: Any, loops: Any) -> A
         n0, n1, n2, n3 = q0, q1, q2, q3
         table += LOOP_BYTES
     return s0, s1, s2, s3, d0, d1, d2, d3
+
+
+# Tiles: the numbers before the loops, and where a block's tile is
+
+ROWS, TILE_ROWS = 8 * cuda_tables.ROWS, 8 * cuda_tables.TILE_ROWS
+TILE_COLUMNS, COLUMN_COUNT = 8 * cuda_tables.TILE_COLUMNS, 8 * cuda_tables.COLUMN_COUNT
+SKEW = 8 * cuda_tables.SKEW
+HEADER_BYTES = 8 * cuda_tables.HEADER
+
+
+@device_function
+def _divided(number: Any, loop: Any) -> Any:
+    """Return the quotient and the remainder of a number below 2**31 by the size of a loop, uint32."""
+    above = np.uint32(quotient(np.int64(number), load_int64(loop + MAGIC), load_int64(loop + SHIFT)))
+    return above, np.uint32(number - np.uint32(above * np.uint32(load_int64(loop + SIZE))))
+
+
+@device_function
+def _no_loops_beyond(row_block: Any, second: Any, loops: Any) -> Any:
+    return row_block, np.int64(0), np.int64(0)
+
+
+@device_function
+def _loops_beyond(row_block: Any, second: Any, loops: Any) -> Any:
+    """Return what is left of a block's number within the second loop, and where the loops beyond it are."""
+    if loops > 2:
+        above, row_block = _divided(row_block, second)
+        source, destination = places(np.int64(above), second + LOOP_BYTES, loops - 2)
+        return row_block, source, destination
+    return row_block, np.int64(0), np.int64(0)
+
+
+def _tile_finder(beyond: Any) -> Any:
+    @device_function
+    def find(number: Any, table: Any, loops: Any) -> Any:
+        """Return the rows and the columns of a tile that exist, and where it is on both sides; `number` is uint32.
+
+        The first loop goes over tiles along the columns, the second over tiles along the rows.
+        """
+        first = table + HEADER_BYTES
+        second = first + LOOP_BYTES
+        row_block, column_block = _divided(number, first)
+        row_block, source, destination = beyond(row_block, second, loops)
+        row_block, column_block = np.int64(row_block), np.int64(column_block)
+        rows, columns = load_int64(table + TILE_ROWS), load_int64(table + TILE_COLUMNS)
+        rows = min(rows, load_int64(table + ROWS) - row_block * rows)
+        columns = min(columns, load_int64(table + COLUMN_COUNT) - column_block * columns)
+        source += column_block * load_int64(first + SOURCE) + row_block * load_int64(second + SOURCE)
+        destination += column_block * load_int64(first + DESTINATION) + row_block * load_int64(second + DESTINATION)
+        return rows, columns, source, destination
+
+    return find
+
+
+tile = _tile_finder(_loops_beyond)
+tile_of_two_loops = _tile_finder(_no_loops_beyond)
