@@ -30,12 +30,15 @@ class Kernel:
         A letter for each parameter: "i" for int64, "u" for uint64.
     name : str
         Tells it from every other kernel; what the cache on disk knows it by.
+    resident : int
+        Blocks that have to fit a processor of the GPU at once.
     """
 
-    def __init__(self, function: Callable[..., Any], arguments: str, name: str) -> None:
+    def __init__(self, function: Callable[..., Any], arguments: str, name: str, resident: int = 2) -> None:
         self.function = function
         self.arguments = arguments
         self.name = name
+        self.resident = resident
         self._loaded: dict[int, Any] = {}
         self._lock = threading.Lock()
 
@@ -66,7 +69,7 @@ class Kernel:
 
     def ptx(self, capability: tuple[int, int]) -> str:
         """Return the kernel as PTX, its entry named `_ENTRY`."""
-        text = ptx_of(self.function, self.signature, capability)
+        text = ptx_of(self.function, self.signature, capability, self.resident)
         (entry,) = re.findall(r"\.visible\s+\.entry\s+([\w$]+)", text)
         return text.replace(entry, _ENTRY)
 
@@ -90,7 +93,7 @@ class Kernel:
 
     def _key(self, capability: tuple[int, int]) -> str:
         digest = hashlib.sha256()
-        for part in (self.name, self.arguments, THREADS, capability, _stamp()):
+        for part in (self.name, self.arguments, self.resident, THREADS, capability, _stamp()):
             digest.update(repr(part).encode() + b"\0")
         return digest.hexdigest()
 

@@ -42,7 +42,7 @@ def copy_kernel(width: int) -> Kernel:
         if n3 < count:
             store(destination + d3, v3)
 
-    return Kernel(copy_units, "iiiii", f"copy {width}")
+    return Kernel(copy_units, "iiiii", f"copy {width}", resident=4)
 
 
 @cache
@@ -161,7 +161,7 @@ def weave_kernel(width: int, apart: bool) -> Kernel:
         if n3 < count:
             write_parted(destination + d3, step, v3)
 
-    return Kernel(part if apart else weave, "iiiiii", f"{'part' if apart else 'weave'} {width}")
+    return Kernel(part if apart else weave, "iiiiii", f"{'part' if apart else 'weave'} {width}", resident=4)
 
 
 @cache

@@ -101,9 +101,14 @@ def signature_of(arguments: str) -> Any:
     return types.void(*({"i": types.int64, "u": types.uint64}[letter] for letter in arguments))
 
 
-def ptx_of(function: Callable[..., Any], signature: Any, capability: tuple[int, int]) -> str:
-    """Return a kernel as PTX, for the device of the current context or one like it."""
-    return cuda.compile_ptx(function, signature, cc=capability, device=False)[0]  # type: ignore[no-any-return]
+def ptx_of(function: Callable[..., Any], signature: Any, capability: tuple[int, int], resident: int) -> str:
+    """Return a kernel as PTX, for the device of the current context or one like it.
+
+    `resident` blocks have to fit a processor of the GPU at once, which bounds the registers of a thread.
+    """
+    bounds = THREADS, resident
+    found = cuda.compile_ptx(function, signature, cc=capability, device=False, launch_bounds=bounds)
+    return found[0]  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -143,4 +143,4 @@ def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kern
         part_rows(memory, skew, destination + d, table + HEADER_BYTES + loops * LOOP_BYTES, rows, columns)
 
     name = f"{'unstage' if apart else 'stage'} {width} {whole_words} {size}"
-    return Kernel(part if apart else weave, "iiii", name)
+    return Kernel(part if apart else weave, "iiii", name, resident=3 if per_word > 1 else 4)

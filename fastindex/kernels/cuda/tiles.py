@@ -207,7 +207,9 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path:
             rows -= np.int64(granule) * vector
             write_part(memory, cell, d, column_places, rows, columns - np.int64(column))
 
-    return Kernel(transpose_tiles, "iiii", f"transpose {width} {tile_rows} {tile_columns} {common_path}")
+    name = f"transpose {width} {tile_rows} {tile_columns} {common_path}"
+    # Words of four rows take more registers.
+    return Kernel(transpose_tiles, "iiii", name, resident=5 if width == 1 else 6)
 
 
 @cache
@@ -295,4 +297,4 @@ def scalar_transpose_kernel(width: int, tile_rows: int, tile_columns: int, commo
                     write_one(k, at, d, column_places)
 
     name = f"transpose elements {width} {tile_rows} {tile_columns} {common_path}"
-    return Kernel(transpose_elements, "iiii", name)
+    return Kernel(transpose_elements, "iiii", name, resident=6)
