@@ -1,0 +1,304 @@
+"""From one division of an array over devices to another: what must move, and moving it on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from fastindex.arguments.addresses import address_of
+from fastindex.arguments.buffers import as_buffer_bytes, check_movable, new_buffer
+from fastindex.arguments.fills import fill_pattern
+from fastindex.bulk.relayouts import pack
+from fastindex.cpu.compiled_passes import CompiledPasses
+from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
+from fastindex.lowering.passes import passes
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
+from fastindex.lowering.tuning import TUNING
+from fastindex.shapes.shape import Shape, as_shape
+from fastindex.shardings.collectives import collective_of
+from fastindex.shardings.placement import placement
+from fastindex.shardings.reshard_boxes import Boxes, Side, boxes_between, side_of
+from fastindex.shardings.sharding import Sharding, as_sharding
+from fastindex.shardings.transfers import transfer_table
+
+#: Runs of fewer bytes are copied by NumPy, which is ready at once.
+_COMPILED_BYTES = 1 << 18
+
+_UNITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+
+
+def plan_reshard(
+    shape: Shape | str,
+    source: Sharding | str,
+    target: Sharding | str,
+    *,
+    target_shape: Shape | str | None = None,
+    device_count: int | None = None,
+) -> ReshardPlan:
+    """Plan how a divided array gets from one sharding, and layout, to another.
+
+    Every device keeps what it needs and already holds, and gets all else exactly once. Where several devices hold a
+    part, those that ask for it are served by them in turn, in the order of the tile assignment. Padding is never sent.
+
+    Parameters
+    ----------
+    shape : Shape or str
+        Of the whole array; its layout is that of the parts before.
+    source, target : Sharding or str
+    target_shape : Shape or str, optional
+        The same array in the layout of the parts after; without it, the layout stays.
+    device_count : int, optional
+        How many devices there are; without it, as many as the other sharding has. Two shardings may have different
+        numbers of devices, as a checkpoint that moves to another machine.
+
+    Returns
+    -------
+    ReshardPlan
+
+    Raises
+    ------
+    ShardingError
+        As `shards`.
+    LayoutError
+        `target_shape` is of another array.
+    UnsupportedError
+        An unreduced sharding, whose buffers are parts of a sum; packed elements that do not stay together in whole
+        bytes; or as `pack`.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> plan = fi.plan_reshard("f32[64,64]", "{devices=[8,1]<=[8]}", "{devices=[1,8]<=[8]}")
+    >>> print(plan.describe())
+    f32[64,64]{1,0} over 8 devices: {devices=[8,1]<=[8]} -> {devices=[1,8]<=[8]}
+    56 messages move 14336 bytes, in pieces of 32 bytes; 8 local copies keep 2048 bytes where they are
+    no plan can move less than 14336 bytes
+    XLA would use all-to-all
+    """
+    shape = as_shape(shape)
+    after = shape if target_shape is None else as_shape(target_shape)
+    if (after.element_type, after.dimensions) != (shape.element_type, shape.dimensions):
+        raise LayoutError(f"both layouts must be of one array: {shape} and {after}")
+    shardings = as_sharding(source), as_sharding(target)
+    known = [sharding.device_count for sharding in shardings]
+    counts = []
+    for i, sharding in enumerate(shardings):
+        count = device_count if device_count is not None else known[i] if known[i] is not None else known[1 - i]
+        counts.append(sharding.checked_device_count(count))
+    sides = []
+    for side_shape, sharding, count in zip((shape, after), shardings, counts, strict=True):
+        side = side_of(side_shape, sharding, count)
+        check_movable(side.part)
+        if sharding.kind == "unreduced" or "unreduced" in sharding.subgroup_types:
+            raise UnsupportedError(f"the buffers of {sharding} are parts of a sum; only adding them up gives the array")
+        sides.append(side)
+    if sides[0].part.element_bits != sides[1].part.element_bits:
+        raise LayoutError(f"elements must be as wide on both sides: {shape} and {after}")
+    return ReshardPlan(*sides)
+
+
+class ReshardPlan:
+    """What moves between two divisions of an array; made by `plan_reshard`.
+
+    Attributes
+    ----------
+    transfers : structured array
+        One row for each strided run that goes from one device to another: ``source_device``, ``target_device``,
+        ``source_byte`` and ``target_byte`` where it begins in their buffers, ``length`` in bytes of each contiguous
+        piece, and ``counts``, ``source_strides``, ``target_strides`` of the pieces along up to a few axes, in bytes.
+        Axes that a run does not need have the count 1.
+    copies : structured array
+        The same for runs that stay on their device.
+    bytes_between : int64 array of (source devices, target devices)
+        Bytes of elements that each device gets from each; what stays is on the diagonal.
+    moved_nbytes, least_nbytes : int
+        Bytes that cross between devices, and how many must: what each device needs and does not hold.
+    collective : str or None
+        What XLA's partitioner would use, where the pattern is one of the known ones.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> plan = fi.plan_reshard("f32[8]", "{devices=[4]<=[4]}", "{devices=[2]<=[2]}")
+    >>> plan.transfers[["source_device", "target_device", "source_byte", "target_byte", "length"]].tolist()
+    [(1, 0, 0, 8, 8), (2, 1, 0, 0, 8), (3, 1, 0, 8, 8)]
+    >>> plan.moved_nbytes, plan.least_nbytes
+    (24, 24)
+    """
+
+    def __init__(self, source: Side, target: Side) -> None:
+        self._source, self._target = source, target
+        self._boxes: Boxes = boxes_between(source, target)
+
+    @property
+    def source(self) -> Sharding:
+        """How the array is divided before."""
+        return self._source.sharding
+
+    @property
+    def target(self) -> Sharding:
+        """How the array is divided after."""
+        return self._target.sharding
+
+    @cached_property
+    def _runs(self) -> NDArray[np.void]:
+        return transfer_table(self._boxes, self._source, self._target)
+
+    @cached_property
+    def transfers(self) -> NDArray[np.void]:
+        """The runs that go from one device to another."""
+        runs: NDArray[np.void] = self._runs[self._runs["source_device"] != self._runs["target_device"]]
+        return runs
+
+    @cached_property
+    def copies(self) -> NDArray[np.void]:
+        """The runs that stay on their device."""
+        runs: NDArray[np.void] = self._runs[self._runs["source_device"] == self._runs["target_device"]]
+        return runs
+
+    @cached_property
+    def bytes_between(self) -> NDArray[np.int64]:
+        """Bytes of elements that each device gets from each."""
+        counts = self._source.device_count, self._target.device_count
+        pairs = self._boxes.source_device * counts[1] + self._boxes.target_device
+        between = np.zeros(counts[0] * counts[1], np.int64)
+        np.add.at(between, pairs, self._nbytes)
+        return between.reshape(counts)
+
+    @cached_property
+    def _nbytes(self) -> NDArray[np.int64]:
+        return -(-self._boxes.elements() * self._source.part.element_bits // 8)
+
+    @cached_property
+    def _is_message(self) -> NDArray[np.bool_]:
+        between: NDArray[np.bool_] = self._boxes.source_device != self._boxes.target_device
+        return between
+
+    @property
+    def moved_nbytes(self) -> int:
+        """Bytes of elements that cross between devices."""
+        return int(self._nbytes[self._is_message].sum())
+
+    @cached_property
+    def least_nbytes(self) -> int:
+        """Bytes that any plan must move: what each device needs and does not hold."""
+        sides = [placement(s.shape, s.sharding, s.device_count) for s in (self._source, self._target)]
+        after = sides[1]
+        needed = (after.stop - after.start).prod(axis=1)
+        count = min(self._source.device_count, self._target.device_count)
+        start = np.maximum(sides[0].start[:count], after.start[:count])
+        stop = np.minimum(sides[0].stop[:count], after.stop[:count])
+        needed[:count] -= np.maximum(stop - start, 0).prod(axis=1)
+        return -(-int(needed.sum()) * self._source.part.element_bits // 8)
+
+    @property
+    def collective(self) -> str | None:
+        """What XLA's partitioner would use, where the pattern is one of the known ones."""
+        return collective_of(self._source, self._target, self._boxes)
+
+    def describe(self) -> str:
+        """Return in words what moves: the sizes, the pieces, the lower bound, and XLA's collective."""
+        before, after = self._source, self._target
+        counts = {before.device_count, after.device_count}
+        devices = " to ".join(map(str, [before.device_count] + [after.device_count] * (len(counts) - 1)))
+        layout = "" if before.shape == after.shape else f", to {after.shape}"
+        lines = [f"{before.shape}{layout} over {devices} devices: {self.source} -> {self.target}"]
+        messages = self._boxes.source_device * after.device_count + self._boxes.target_device
+        sent, kept = len(np.unique(messages[self._is_message])), len(np.unique(messages[~self._is_message]))
+        kept_nbytes = int(self._nbytes[~self._is_message].sum())
+        pieces = np.unique(self.transfers["length"]).tolist()
+        moves = "nothing moves"
+        if sent:
+            size = f"{pieces[0]} bytes" if len(pieces) == 1 else f"{pieces[0]} to {pieces[-1]} bytes"
+            moves = f"{sent} message{'s' * (sent > 1)} move{'s' * (sent == 1)} {self.moved_nbytes} bytes, in pieces"
+            moves += f" of {size}"
+        local = f"{kept} local cop{'ies' if kept != 1 else 'y'} keep{'s' * (kept == 1)} {kept_nbytes} bytes"
+        lines.append(f"{moves}; {local} where they are" if kept else moves)
+        lines.append(f"no plan can move less than {self.least_nbytes} bytes")
+        if self.collective is not None:
+            lines.append(f"XLA would use {self.collective}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<ReshardPlan {self._source.shape}: {self.source} -> {self.target}, moves {self.moved_nbytes} bytes>"
+
+    def __call__(self, buffers: Sequence[Any], *, threads: int | None = None) -> list[Any]:
+        """Move the buffers of all devices, on the host; padding gets the padding value of the layout.
+
+        Parameters
+        ----------
+        buffers : sequence of arrays of one dimension, bytes, or anything with the buffer protocol
+            One for each device of the source, as `shard` gives them.
+        threads : int, optional
+            The most threads to use.
+
+        Returns
+        -------
+        list of arrays of one dimension, one for each device of the target
+
+        Raises
+        ------
+        FastIndexError
+            Another number of buffers, or one of another size.
+        ArgumentTypeError
+            As `unpack`.
+        """
+        buffers = list(buffers)
+        if len(buffers) != self._source.device_count:
+            raise FastIndexError(f"{self.source} needs {self._source.device_count} buffers, got {len(buffers)}")
+        given = [as_buffer_bytes(buffer, self._source.part).view(np.uint8) for buffer in buffers]
+        made = [new_buffer(self._target.part) for _ in range(self._target.device_count)]
+        written = [buffer.view(np.uint8) for buffer in made]
+        self._fill_padding(made)
+        width = max(self._source.part.element_bits // 8, 1)
+        for row in self._runs:
+            source, target = given[row["source_device"]], written[row["target_device"]]
+            _copy_run(row, source, target, width, threads)
+        return made
+
+    def _fill_padding(self, made: Sequence[Any]) -> None:
+        part, shape = self._target.part, self._target.shape
+        divided = zip(part.dimensions, self._target.part_counts, shape.dimensions, strict=True)
+        uneven = any(size * parts != whole for size, parts, whole in divided)
+        if not uneven and part.slot_count == part.element_count and self._target.sharding.device is None:
+            return
+        pattern, filled = fill_pattern(part), None
+        if any(pattern):
+            dtype = part.element_type.numpy_dtype
+            filled = pack(np.full(part.dimensions, np.frombuffer(pattern, dtype)[0]), part)
+        for buffer in made:
+            buffer.view(np.uint8)[...] = 0 if filled is None else filled.view(np.uint8)
+
+
+def _copy_run(
+    row: np.void, source: NDArray[np.uint8], target: NDArray[np.uint8], width: int, threads: int | None
+) -> None:
+    counts, length = tuple(row["counts"].tolist()), int(row["length"])
+    strides = tuple(row["source_strides"].tolist()), tuple(row["target_strides"].tolist())
+    begins = int(row["source_byte"]), int(row["target_byte"])
+    unit = width if width in _UNITS else 1
+    if length * int(np.prod(counts)) >= _COMPILED_BYTES:
+        compiled = _compiled(length // unit, counts, *strides, unit)
+        compiled.run(address_of(source) + begins[0], address_of(target) + begins[1], bytes(unit), threads)
+        return
+    dtype = _UNITS.get(unit)
+    views = []
+    for side, begin, along in zip((source, target), begins, strides, strict=True):
+        flat = side[begin : begin + 1]
+        bytes_view = as_strided(flat, (*counts, length), (*along, 1))
+        views.append(bytes_view if length > unit or dtype is None else bytes_view.view(dtype))
+    np.copyto(views[1], views[0])
+
+
+@lru_cache(maxsize=256)
+def _compiled(
+    length: int, counts: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], unit: int
+) -> CompiledPasses:
+    outer = [Loop(n, s // unit, t // unit) for n, s, t in zip(counts, source, target, strict=True) if n > 1]
+    nest = coalesced(Nest((Loop(length, 1, 1), *outer)))
+    return CompiledPasses(passes(RelayoutLoops((nest,), ()), unit), TUNING)

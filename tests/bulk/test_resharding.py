@@ -1,0 +1,175 @@
+"""From one division to another: every transfer against the slow reference, what must move, and moving it.
+
+Tests of: lowering.box_loops, shardings.collectives, shardings.reshard_boxes, shardings.transfers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+
+import numpy as np
+import pytest
+
+import fastindex as fi
+from tests.cases import strategies
+from tests.cases.sharding_cases import divisible, random_sharding
+from tests.oracles import reference, shard_reference
+
+
+def random_reshard(seed: int) -> tuple[str, str, str, str, int]:
+    """Return two layouts of one array, two shardings, and the number of devices."""
+    random = Random(seed)
+    while True:
+        before, after = (divisible(shape) for shape in strategies.random_pair(seed))
+        count = random.choice((1, 2, 3, 4, 6, 8))
+        shardings = [random_sharding(random, len(before.dimensions), count) for _ in range(2)]
+        whole = all(reference.element_bits(shape) % 8 == 0 for shape in (before, after))
+        alike = reference.element_bits(before) == reference.element_bits(after)
+        if whole and alike and not any("unreduced" in text for text in shardings):
+            return str(before), str(after), *shardings, count
+        seed += 100_000
+
+
+def places_of(text: str, sharding: str, count: int) -> dict[tuple[int, ...], tuple[list[int], int]]:
+    shape = reference.parse(text)
+    return shard_reference.places(shape, shard_reference.parse(sharding, len(shape.dimensions), count))
+
+
+def bytes_of_rows(rows: np.ndarray) -> list[tuple[int, int, int, int]]:
+    """Return every byte that moves: source device, source byte, target device, target byte."""
+    found = []
+    for row in rows:
+        for place in itertools.product(*(range(n) for n in row["counts"])):
+            source = row["source_byte"] + sum(i * s for i, s in zip(place, row["source_strides"], strict=True))
+            target = row["target_byte"] + sum(i * s for i, s in zip(place, row["target_strides"], strict=True))
+            ends = row["source_device"], row["target_device"]
+            found += [(ends[0], int(source) + at, ends[1], int(target) + at) for at in range(row["length"])]
+    return found
+
+
+def piece_count(moves: set[tuple[int, int, int, int]]) -> int:
+    """Return how many pieces are contiguous on both sides, as long as they can be."""
+    return sum((a, b - 1, c, d - 1) not in moves for a, b, c, d in moves)
+
+
+def check_plan(seed: int) -> None:
+    before, after, source, target, count = random_reshard(seed)
+    plan = fi.plan_reshard(before, source, target, target_shape=after, device_count=count)
+    width = reference.element_bits(reference.parse(before)) // 8
+    holders, receivers = places_of(before, source, count), places_of(after, target, count)
+    must_move = 0
+    expected = set()
+    senders = {}
+    for row in (*plan.copies, *plan.transfers):
+        for a, b, c, d in bytes_of_rows([row]):
+            assert (c, d) not in senders, "a byte arrives twice"
+            senders[c, d] = a, b
+    for element, (devices, slot) in receivers.items():
+        held_by, held_at = holders[element]
+        for device in devices:
+            must_move += (device not in held_by) * width
+            for byte in range(width):
+                sender = senders.pop((device, slot * width + byte))
+                assert sender[0] in held_by
+                assert sender[1] == held_at * width + byte
+                assert (sender[0] == device) == (device in held_by)
+                expected.add((*sender, device, slot * width + byte))
+    assert senders == {}, "padding is sent"
+    assert plan.moved_nbytes == must_move == plan.least_nbytes
+    assert plan.bytes_between.sum() == len(expected)
+    assert plan.bytes_between.sum() - np.trace(plan.bytes_between) == must_move
+    rows = [*plan.copies, *plan.transfers]
+    pieces = sum(int(np.prod(row["counts"])) for row in rows)
+    assert pieces <= 2 * piece_count(expected) + len(rows)
+    values = np.random.default_rng(seed).integers(0, 2, fi.Shape.parse(before).dimensions)
+    values = values.astype(fi.Shape.parse(before).element_type.numpy_dtype)
+    made = plan(fi.shard(values, before, source, count))
+    for found, wanted in zip(made, fi.shard(values, after, target, count), strict=True):
+        assert np.array_equal(np.asarray(found).view(np.uint8), np.asarray(wanted).view(np.uint8)), seed
+    assert plan.describe()
+
+
+@pytest.mark.parametrize("first", strategies.rotating_seeds(300)[::20])
+def test_random_pairs(first: int) -> None:
+    for seed in range(first, first + 20):
+        check_plan(seed)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("first", range(50_000, 50_600, 50))
+def test_many_pairs(first: int) -> None:
+    for seed in range(first, first + 50):
+        check_plan(seed)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "collective", "messages"),
+    [
+        ("{devices=[8,1]<=[8]}", "{devices=[1,8]<=[8]}", "all-to-all", 56),
+        ("{devices=[8,1]<=[8]}", "{replicated}", "all-gather", 56),
+        ("{replicated}", "{devices=[8,1]<=[8]}", "dynamic-slice", 0),
+        ("{devices=[8,1]<=[8]}", "{devices=[8,1]<=[2,4]T(1,0)}", "collective-permute", 6),
+        ("{devices=[8,1]<=[8]}", "{devices=[8,1]<=[8]}", "nothing", 0),
+        ("{devices=[2,4]<=[8]}", "{devices=[4,2]<=[8]}", "collective-permute and all-to-all", 12),
+        ("{devices=[8,1]<=[8]}", "{devices=[1,8]7,1,2,3,5,4,6,0}", None, 56),
+        ("{maximal device=3}", "{devices=[1,8]<=[8]}", None, 7),
+    ],
+)
+def test_collectives(source: str, target: str, collective: str | None, messages: int) -> None:
+    plan = fi.plan_reshard("f32[64,64]", source, target, device_count=8)
+    if collective is not None:
+        assert plan.collective == collective
+    sent = {(row["source_device"], row["target_device"]) for row in plan.transfers}
+    assert len(sent) == messages
+    assert len(plan.transfers) == messages
+
+
+def test_large_boxes_go_through_kernels() -> None:
+    shape, tiled = "f32[1024,1100]", "f32[1024,1100]{1,0:T(8,128)}"
+    values = np.arange(1024 * 1100, dtype=np.float32).reshape(1024, 1100)
+    plan = fi.plan_reshard(shape, "{devices=[2,1]<=[2]}", "{devices=[1,2]<=[2]}", target_shape=tiled)
+    made = plan(fi.shard(values, shape, "{devices=[2,1]<=[2]}"))
+    for found, wanted in zip(made, fi.shard(values, tiled, "{devices=[1,2]<=[2]}"), strict=True):
+        assert np.array_equal(found, wanted)
+    assert len(plan.transfers) < 12
+
+
+def test_other_devices_after() -> None:
+    values = np.arange(10, dtype=np.int32)
+    plan = fi.plan_reshard("s32[10]", "{devices=[4]<=[4]}", "{devices=[3]<=[3]}")
+    made = plan(fi.shard(values, "s32[10]", "{devices=[4]<=[4]}"))
+    assert np.array_equal(fi.unshard(made, "s32[10]", "{devices=[3]<=[3]}"), values)
+
+
+def test_replicas_take_turns() -> None:
+    plan = fi.plan_reshard("f32[8]", "{devices=[2,4]<=[8] last_tile_dim_replicate}", "{replicated}")
+    sent = plan.bytes_between - np.diag(np.diag(plan.bytes_between))
+    assert sent.sum(axis=1).tolist() == [16] * 8
+
+
+def test_packed_elements() -> None:
+    shape = "s4[8,64]{1,0:E(4)}"
+    values = np.random.default_rng(0).integers(-8, 8, (8, 64)).astype(fi.Shape.parse(shape).element_type.numpy_dtype)
+    plan = fi.plan_reshard(shape, "{devices=[4,1]<=[4]}", "{devices=[1,4]<=[4]}")
+    made = plan(fi.shard(values, shape, "{devices=[4,1]<=[4]}"))
+    assert np.array_equal(fi.unshard(made, shape, "{devices=[1,4]<=[4]}"), values)
+    with pytest.raises(fi.UnsupportedError, match="whole bytes"):
+        fi.plan_reshard("s4[6,5]{1,0:E(4)}", "{devices=[2,1]<=[2]}", "{devices=[1,2]<=[2]}").transfers  # noqa: B018
+
+
+def test_bad_input() -> None:
+    with pytest.raises(fi.LayoutError, match="one array"):
+        fi.plan_reshard("f32[8]", "{devices=[2]<=[2]}", "{devices=[2]<=[2]}", target_shape="f32[9]")
+    with pytest.raises(fi.ShardingError, match="give device_count"):
+        fi.plan_reshard("f32[8]", "{replicated}", "{manual}")
+    with pytest.raises(fi.ShardingError, match="for 2 devices, not 4"):
+        fi.plan_reshard("f32[8]", "{devices=[2]<=[2]}", "{replicated}", device_count=4)
+    with pytest.raises(fi.UnsupportedError, match="parts of a sum"):
+        fi.plan_reshard("f32[8]", "{unreduced}", "{devices=[2]<=[2]}")
+    plan = fi.plan_reshard("f32[8]", "{devices=[2]<=[2]}", "{replicated}")
+    with pytest.raises(fi.FastIndexError, match="needs 2 buffers"):
+        plan([np.zeros(4, np.float32)])
+    with pytest.raises(fi.FastIndexError):
+        plan([np.zeros(5, np.float32)] * 2)
+    assert len(fi.plan_reshard("f32[0,8]", "{devices=[2,1]<=[2]}", "{devices=[1,2]<=[2]}").transfers) == 0
