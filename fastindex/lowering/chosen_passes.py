@@ -36,6 +36,9 @@ def chosen_passes(
     bool
     """
     by_loops, converts = _loop_passes(slots, tuning)
+    if 0 in source.dimensions:
+        # There is padding to write, and not one element to read.
+        return by_loops, converts
     slot_bits = slots.source.bits, slots.destination.bits
     if any(bits != _HALF_BITS and (bits % 8 or bits > 128) for bits in slot_bits):
         return by_loops, converts

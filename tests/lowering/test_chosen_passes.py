@@ -69,3 +69,11 @@ def test_strides_with_gaps_are_left_alone() -> None:
     found, _ = chosen_passes(shape, strides, slot_move(shape, strides), 64, TUNING)
     assert found is not None
     assert "assemble" not in {one.kernel for one in found}
+
+
+def test_padding_alone_reads_nothing() -> None:
+    """An array without elements has no memory to read, whatever its layout pads it to."""
+    empty = fi.Shape.parse("bf16[0,3]{0,1:PAD(2,3)T(5,8)(2,1,2)}")
+    found, _ = chosen_passes(Strides((0, 3), (3, 1)), empty, slot_move(Strides((0, 3), (3, 1)), empty), 64, TUNING)
+    assert found is not None
+    assert [one.kernel for one in found] == ["fill"]
