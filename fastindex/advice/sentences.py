@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from fastindex.advice.changes import cheapest_change
 from fastindex.advice.format_names import layout_name
 from fastindex.advice.padding import describe_step, padding_steps
+from fastindex.advice.sharding_sentences import sharding_sentences
 from fastindex.advice.spelling import listed, tile_text
 from fastindex.shapes.integers import UNBOUNDED, counted
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shapes.shape_sizes import axes_of
+from fastindex.shardings.sharding import Sharding, as_sharding
 from fastindex.tiling.definition import (
     COMBINE,
     Axis,
@@ -24,17 +26,22 @@ from fastindex.tiling.definition import (
 _WORD_BITS = 32
 
 
-def explain(shape: Shape | str) -> str:
+def explain(shape: Shape | str, sharding: Sharding | str | None = None) -> str:
     """Explain a layout in sentences: the order of the dimensions, the tiles, the padding and the strides.
 
     Parameters
     ----------
     shape : Shape or str
+    sharding : Sharding or str, optional
+        How it is divided over devices. Then the sentences are about that: what each device holds, what padding costs,
+        and which division over as many devices needs least.
 
     Raises
     ------
-    ShapeSyntaxError
-        The text is not a shape.
+    ShapeSyntaxError, ShardingSyntaxError
+        The text is not a shape, or not a sharding.
+    ShardingError
+        The sharding does not fit the shape.
 
     Examples
     --------
@@ -52,6 +59,8 @@ def explain(shape: Shape | str) -> str:
     These are the tiles that XLA's TPU compiler uses for such an array.
     """
     shape = as_shape(shape)
+    if sharding is not None:
+        return "\n".join([str(shape), *sharding_sentences(shape, as_sharding(sharding))])
     if not shape.is_array:
         return "\n".join(_other_sentences(shape))
     sentences = [*_element_sentences(shape), *_order_sentences(shape), *_tile_sentences(shape)]

@@ -12,6 +12,7 @@ from fastindex.cli.indexing import index
 from fastindex.cli.machine import demo, warmup
 from fastindex.cli.moving import pack, relayout, unpack
 from fastindex.cli.reporting import report
+from fastindex.cli.sharding import shard
 
 
 @click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,5 +26,5 @@ def main() -> None:
     """
 
 
-for _command in (info, show, index, pack, unpack, relayout, report, explore, demo, warmup):
+for _command in (info, show, index, shard, pack, unpack, relayout, report, explore, demo, warmup):
     main.add_command(_command)

@@ -15,16 +15,31 @@ from fastindex.cli.progress import ProgressBar
 @click.option("--linear", "slot", metavar="[N]", is_flag=False, flag_value="", help="Back: the element in slot N.")
 @click.option("--input", "source", type=PATH, help="Read a .npy file: coordinates (rank, ...), or slots with --linear.")
 @click.option("--output", "target", type=PATH, help="Write the answers to this file.")
-def index(shape: str, numbers: tuple[str, ...], slot: str | None, source: str | None, target: str | None) -> None:
+@click.option("--sharding", help="How SHAPE is divided over devices; print the device and the slot in its buffer.")
+def index(
+    shape: str,
+    numbers: tuple[str, ...],
+    slot: str | None,
+    source: str | None,
+    target: str | None,
+    sharding: str | None,
+) -> None:
     """Print the slot in which the element I J ... of SHAPE lives, or with --linear the element in slot N.
 
     \b
     fastindex index 'f32[3,5]{1,0:T(2,2)}' 2 3
     fastindex index 'f32[3,5]{1,0:T(2,2)}' --linear 17
+    fastindex index 'f32[64,64]' --sharding '{devices=[2,4]<=[8]}' 40 9
     fastindex index 'f32[3,5]{1,0:T(2,2)}' --input coordinates.npy --output slots.npy
     fastindex index 'f32[3,5]{1,0:T(2,2)}' --linear --input slots.npy --output coordinates.npy
     """
     parsed = fastindex.Shape.parse(shape)
+    if sharding is not None:
+        if slot is not None or source is not None or target is not None:
+            raise click.UsageError("--sharding takes coordinates, and none of --linear, --input and --output")
+        device, place = fastindex.shard_index(parsed, sharding, _integers(numbers))
+        click.echo(f"device {device}, slot {place} of {fastindex.Sharding.parse(sharding).shard_shape(parsed)}")
+        return
     if source is None and target is None:
         if slot is None:
             click.echo(_slot_text(parsed, _integers(numbers)))
