@@ -24,7 +24,8 @@ _VALUE = re.compile(r"\s+value: <(\d+) (.*) @\d+> \(size=(\d+),offset=(\d+)\): (
 _NAME = re.compile(r"([^\s{]+)(\{[\d,]*\})?( \(phi\))?$")
 _COLOR = re.compile(r", color (\d+)")
 _SPACE = re.compile(r"Memory Space: (.*) \(color=(\d+)\)")
-_TOTAL = re.compile(r"Total bytes: (\d+)")
+#: Older versions say "used" and have no memory spaces.
+_TOTAL = re.compile(r"Total bytes(?: used)?: (\d+)")
 _SLOT = re.compile(r"\s*[\d.]+\w*\(\s*\d+%\);\s*([\d.]+)(\w+);\s*(\d+);\s*(\d+); (.*)$")
 #: How often a shape occurs comes before it, with a multiplication sign.
 _REPEATED = re.compile("(?:\\d+\u00d7)?(.+)$")

@@ -45,7 +45,7 @@ def kind_of(head: bytes) -> Kind:
         )
     if begin.startswith(b"HloLiveRange"):
         raise FastIndexError("a list of live ranges without shapes (*-live-range.txt); report the module beside it")
-    if b"cumulative_size;" in begin and b"Total bytes:" in begin:
+    if b"cumulative_size;" in begin and b"Total bytes" in begin:
         return "memory usage report"
     module = _MODULE.search(head)
     marker = min((place for place in map(head.find, MARKERS) if place >= 0), default=-1)

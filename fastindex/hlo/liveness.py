@@ -92,18 +92,18 @@ def _sweep(
     width = -(-steps // _TIMELINE_STEPS)
     timeline = []
     nbytes, logical = base, logical_base
-    most = peak = TimelineStep(0, -1, 0)
+    # The most in the stretch: where, and how much.
+    step_of_most, most, most_logical = 0, -1, 0
     for step in range(steps):
-        nbytes += change[step]
-        logical += logical_change[step]
-        if nbytes > most.nbytes:
-            most = TimelineStep(step, nbytes, logical)
+        if change[step] or most < 0:
+            nbytes += change[step]
+            logical += logical_change[step]
+            if nbytes > most:
+                step_of_most, most, most_logical = step, nbytes, logical
         if (step + 1) % width == 0 or step + 1 == steps:
-            timeline.append(most)
-            if most.nbytes > peak.nbytes:
-                peak = most
-            most = TimelineStep(step + 1, -1, 0)
-    return peak, tuple(timeline)
+            timeline.append(TimelineStep(step_of_most, most, most_logical))
+            step_of_most, most, most_logical = step + 1, -1, 0
+    return max(timeline, key=lambda item: item.nbytes), tuple(timeline)
 
 
 def _placed_in_outputs(buffers: list[Buffer], here: list[int], table: ShapeTable) -> set[int]:

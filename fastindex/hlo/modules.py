@@ -276,10 +276,14 @@ class ModuleReader:
         if code is None:
             code = self._opcodes[opcode] = opcode.decode()
         metadata = -1
-        if attributes:
-            found = _METADATA.search(attributes)
-            if found is not None:
-                metadata = module.metadata.setdefault(found.group(1), len(module.metadata))
+        begin = attributes.find(b"metadata={")
+        if begin >= 0:
+            text = attributes[begin + 10 : attributes.find(b"}", begin)]
+            if text.count(b'"') & 1 or b"\\" in text:
+                # A brace in a string does not end it.
+                whole = _METADATA.search(attributes, begin)
+                text = whole.group(1) if whole else text
+            metadata = module.metadata.setdefault(text, len(module.metadata))
         place = computation.add(name, code, number, operands, metadata, line)
         if is_root:
             computation.root = place

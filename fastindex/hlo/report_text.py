@@ -157,6 +157,7 @@ def place_lines(places: Sequence[Place]) -> list[str]:
     lines = []
     for place in places:
         where = f"{place.instruction} in {place.computation}" if place.computation else place.instruction
-        known = [part for part in (place.source_text, place.op_name) if part]
+        sharding = f"sharding={place.sharding}" if place.sharding else ""
+        known = [part for part in (place.source_text, place.op_name, sharding) if part]
         lines.append(": ".join((where, ", ".join(known))) if known else where)
     return lines

@@ -99,6 +99,29 @@ allocation 2: size 512512, preallocated-temp:
     assert report.peak_logical_nbytes == 512000 + 512512 - 2 * (512000 - 12000) - 508
 
 
+def test_an_older_usage_report() -> None:
+    """The form before memory spaces: all allocations first, and then the slots in each."""
+    report = fi.report("""Total bytes used: 1049600 (1.00MiB)
+
+Allocations sorted by size:
+
+cumulative_size; total_size - cumulative_size; allocation
+------------------------------------------------------------------------------
+    1.00MiB(100%);     1.0KiB; allocation 1: size 1.00MiB, preallocated-temp:
+    1.00MiB(100%);         0B; allocation 0: size 1.0KiB, parameter 0, shape |f32[256]| at ShapeIndex {}:
+
+Allocations sorted by size with their values:
+allocation 1: size 1.00MiB, preallocated-temp:
+  cumulative_size;       size;       offset; used_by_n_values; shapes_list
+  ------------------------------------------------------------
+  512.0KiB( 50%);   512.0KiB;            0;                2; f32[131072], f32[2,65536]
+    1.00MiB(100%);   512.0KiB;       524288;                3; 3\u00d7f32[131072]
+
+""")
+    assert report.peak_nbytes == 1049600
+    assert [(str(use.shape), use.count, use.nbytes) for use in report.uses] == [("f32[131072]{0}", 2, 524288)]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

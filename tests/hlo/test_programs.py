@@ -138,13 +138,8 @@ def test_live_ranges_are_those_of_xla(folder: Path) -> None:
 @pytest.mark.parametrize("folder", FOLDERS, ids=names)
 def test_the_same_of_what_this_jaxlib_compiles(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("jax")
-    made = tmp_path / folder.name
-    made.mkdir()
-    subprocess.run([sys.executable, str(PROGRAMS), folder.name, str(made)], check=True, capture_output=True)
-    test_the_buffers_are_those_of_xla(made)
-    _, found, table = read(made)
-    constants = sum(table.nbytes[buffer.leaf] for buffer in found.buffers if buffer.role == "constant")
-    peak = fi.report(main_dump(made)).peak
-    assert peak is not None
-    expected = xla_peak(facts(made)["memory_analysis"])
-    assert (peak.estimate_nbytes or peak.nbytes) - constants == pytest.approx(expected, rel=0.1)
+    compiled = tmp_path / folder.name
+    subprocess.run([sys.executable, str(PROGRAMS), folder.name, str(compiled)], check=True, capture_output=True)
+    test_the_buffers_are_those_of_xla(compiled)
+    test_the_peak_is_near_that_of_xla(compiled)
+    test_live_ranges_are_those_of_xla(compiled)
