@@ -30,7 +30,7 @@ def _choose_address() -> Callable[[NDArray[Any]], int]:
     return _slow_address
 
 
-#: Give the address of the first element of an array.
+#: Returns the address of the first element of an array.
 address_of = _choose_address()
 
 

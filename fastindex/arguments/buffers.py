@@ -42,25 +42,25 @@ def check_movable(shape: Shape) -> None:
 
 
 def new_buffer(shape: Shape) -> NDArray[Any]:
-    """Give an uninitialised buffer at the start of a cache line."""
+    """Return an uninitialised buffer at the start of a cache line."""
     return aligned_bytes(shape.nbytes).view(buffer_dtype(shape))
 
 
 def new_array(shape: Shape) -> NDArray[Any]:
-    """Give an uninitialised logical array at the start of a cache line."""
+    """Return an uninitialised logical array at the start of a cache line."""
     dtype = shape.element_type.numpy_dtype
     return aligned_bytes(shape.element_count * dtype.itemsize).view(dtype).reshape(shape.dimensions)
 
 
 def aligned_bytes(size: int) -> Bytes:
-    """Give `size` uninitialised bytes at the start of a cache line."""
+    """Return `size` uninitialised bytes at the start of a cache line."""
     memory = np.empty(size + LINE_BYTES, np.uint8)
     start = -address_of(memory) % LINE_BYTES
     return memory[start : start + size]
 
 
 def as_buffer_bytes(buffer: Any, shape: Shape) -> Bytes:
-    """Give the bytes of a physical buffer.
+    """Return the bytes of a physical buffer.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def _from_object(buffer: Any) -> NDArray[Any]:
 
 
 def as_logical_array(array: Any, shape: Shape) -> NDArray[Any]:
-    """Give an array of the dimensions and the element type of `shape`, in native byte order.
+    """Return an array of the dimensions and the element type of `shape`, in native byte order.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def as_logical_array(array: Any, shape: Shape) -> NDArray[Any]:
 
 
 def check_output_buffer(out: Any, shape: Shape) -> NDArray[Any]:
-    """Give the caller's buffer to write to.
+    """Return the caller's buffer to write to.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def check_output_buffer(out: Any, shape: Shape) -> NDArray[Any]:
 
 
 def check_output_array(out: Any, shape: Shape) -> NDArray[Any]:
-    """Give the caller's logical array to write to, of any strides.
+    """Return the caller's logical array to write to, of any strides.
 
     Raises
     ------

@@ -13,7 +13,7 @@ from fastindex.shapes.shape import Shape
 
 
 def fill_pattern(shape: Shape, fill: Any = None) -> bytes:
-    """Give the bytes of one unpacked padding value.
+    """Return the bytes of one unpacked padding value.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ MODES = ("raise", "wrap", "clip")
 
 
 def as_integers_in_bulk(value: Any, name: str) -> Integers:
-    """Give integers as an array or a range, never copied where they are one already.
+    """Return integers as an array or a range, never copied where they are one already.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def _checked_range(value: range, name: str) -> Integers:
 
 
 def as_coordinates(multi_index: Any, shape: Shape) -> list[Integers]:
-    """Give one array of integers per dimension of `shape`.
+    """Return one array of integers per dimension of `shape`.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def as_coordinates(multi_index: Any, shape: Shape) -> list[Integers]:
 
 
 def as_modes(mode: str | Sequence[str], rank: int) -> tuple[str, ...]:
-    """Give one mode per dimension.
+    """Return one mode per dimension.
 
     Raises
     ------

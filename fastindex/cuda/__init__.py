@@ -6,11 +6,14 @@
 library cannot be asked for one (JAX). Everything stays on the GPU, and on one GPU: an array on the host next to one
 on the GPU is an error.
 
-``stream=`` takes a stream of any of these libraries, or its handle. Without it, the stream on which the first array's
-library works at that moment is used. Nothing waits for the GPU, but for two things. The first call with a new layout
-uploads a small table; after that, a call of a plan can be captured in a CUDA graph. And where an index can be out of
-bounds, the host has to know: `linear_index` with ``mode="raise"``, `tile_index`, `multi_index` and `convert_index`
-wait for the stream and copy 8 bytes back; ``mode="wrap"`` and ``mode="clip"`` do not.
+``stream=`` takes a stream of any of these libraries, or its handle. Without it, a call runs on the stream that the
+library of the first array works on at that moment. Calls do not wait for the GPU, with two exceptions. The first call
+with a new layout uploads a small table; after that, a call of a plan can be captured in a CUDA graph. And where an
+index can be out of bounds, the host has to know: `linear_index` with ``mode="raise"``, `tile_index`, `multi_index` and
+`convert_index` wait for the stream and copy 8 bytes back; ``mode="wrap"`` and ``mode="clip"`` do not.
+
+Kernels are compiled at their first use, in about half a second each, and kept on disk: in ``NUMBA_CACHE_DIR``, or in
+cuda.core's cache folder.
 
 It needs numba-cuda: ``pip install 'fastindex[cuda]'``, or ``'fastindex[cuda12]'`` for CUDA 12.
 """
@@ -26,7 +29,7 @@ from fastindex.shapes.shape import Shape, as_shape
 
 
 def why_unavailable() -> str | None:
-    """Give the reason why no kernel can run on a GPU here, or None where one can.
+    """Return the reason why no kernel can run on a GPU here, or None where one can.
 
     Examples
     --------
@@ -61,7 +64,7 @@ def _require_available() -> None:
 
 
 def device_name() -> str:
-    """Give the name of the current GPU.
+    """Return the name of the current GPU.
 
     Raises
     ------

@@ -83,7 +83,7 @@ def _chunk(box: Sequence[Loop], source_start: int, destination_start: int) -> Ch
 
 
 def _dense(box: Sequence[Loop], strides: Sequence[int]) -> list[int]:
-    """Give the strides of a box without gaps, its loops in the order of `strides`."""
+    """Return the strides of a box without gaps, its loops in the order of `strides`."""
     found = [0] * len(box)
     step = 1
     for i in sorted(range(len(box)), key=lambda k: strides[k]):

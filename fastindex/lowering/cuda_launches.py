@@ -116,7 +116,7 @@ class Launch:
         return math.prod(loop.size for loop in self.loops)
 
     def describe(self) -> str:
-        """Give the launch in one line."""
+        """Return the launch in one line."""
         vectors = ", 16 bytes at once" if self.vectors else ", 4 bytes at once" if self.words else ""
         what = "tiles" if self.tile else "units"
         return f"{self.kernel}, {self.width}-byte units{vectors}, {self.units} {what}: {self.why}"
@@ -149,14 +149,14 @@ def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) ->
 
 
 def _numbers(nest: Nest, besides: Loop | None = None) -> list[int]:
-    """Give all that has to be a multiple of a unit: starts, and the strides of the other loops."""
+    """Return all that has to be a multiple of a unit: starts, and the strides of the other loops."""
     others = [loop for loop in nest.loops if loop is not besides]
     strides = (stride for loop in others for stride in (loop.source_stride, loop.destination_stride))
     return [nest.source_start, nest.destination_start, *strides]
 
 
 def _largest_unit(run_bytes: int, numbers: Iterable[int], alignment: int) -> int:
-    """Give the largest power of two up to `alignment` that divides all of them."""
+    """Return the largest power of two up to `alignment` that divides all of them."""
     return math.gcd(run_bytes, alignment, *numbers)
 
 

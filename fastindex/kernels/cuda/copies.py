@@ -1,7 +1,7 @@
 """The GPU kernels that move a unit at a time: copy, fill, weave rows together and apart, pack and unpack bits.
 
-Each takes addresses and a table in GPU memory, laid out as `cuda_tables` says. Bytes move as unsigned integers of 1 to
-16 bytes. A kernel is made once for each width.
+Each takes addresses and a table in GPU memory, laid out as `tables.cuda_launches` says. Bytes move as unsigned integers
+of 1 to 16 bytes. A kernel is made once for each width.
 """
 
 from __future__ import annotations

@@ -260,5 +260,5 @@ def index_kernel(form: KernelForm) -> Kernel:
 
 
 def blocks(count: int) -> int:
-    """Give how many blocks convert `count` elements."""
+    """Return how many blocks convert `count` elements."""
     return -(-count // (ELEMENTS * THREADS))

@@ -21,7 +21,7 @@ quotient = device_function(element.narrow_quotient)
 
 @device_function
 def places(number: Any, table: Any, loops: Any) -> Any:
-    """Give where step `number` of some loops, the fastest first, is in the source and in the destination."""
+    """Return where step `number` of some loops, the fastest first, is in the source and in the destination."""
     source = np.int64(0)
     destination = np.int64(0)
     for _ in range(loops - 1):
@@ -38,7 +38,7 @@ def places(number: Any, table: Any, loops: Any) -> Any:
 
 @device_function
 def four_places(n0: Any, n1: Any, n2: Any, n3: Any, table: Any, loops: Any) -> Any:
-    """Give the places of four steps at once: the table is read once for all of them."""
+    """Return the places of four steps at once: the table is read once for all of them."""
     s0 = s1 = s2 = s3 = np.int64(0)
     d0 = d1 = d2 = d3 = np.int64(0)
     for loop in range(loops):

@@ -4,7 +4,7 @@ Numba's arrays read 16 bytes as sixteen single ones or two eights; these are one
 are uint32, of 8 bytes uint64, of 16 bytes a pair of uint64. Each address is a multiple of the number of bytes.
 
 In the simulator the same names are Python functions on host memory, which refuse what a GPU refuses: a misaligned
-address, and one outside the memory that `simulated_memory` has been told of.
+address, and one outside the memory that `simulated_memory` allows.
 """
 
 from __future__ import annotations
