@@ -7,6 +7,7 @@ Tests of: lowering.strided_copies.
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def whatever_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small arrays run on our kernels too."""
+    monkeypatch.setattr(strided_copies, "bytes_by_numpy", lambda nbytes: False)
     monkeypatch.setattr(strided_copies, "SMALLEST_COUNT", 1)
     monkeypatch.setattr(strided_copies, "SMALLEST_CONTIGUOUS_BYTES", 0)
 
@@ -206,3 +208,19 @@ def test_arrays_on_a_gpu_are_refused() -> None:
         fi.copyto(np.zeros(2), OnAGpu())
     with pytest.raises(fi.UnsupportedError, match="ascontiguousarray copies arrays in host memory"):
         fi.ascontiguousarray(OnAGpu())
+
+
+WITHOUT_KERNELS = """
+import sys
+import numpy as np
+import fastindex as fi
+array = np.random.default_rng(0).random((300, 300))
+assert np.array_equal(fi.ascontiguousarray(array.T), array.T)
+assert "numba" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("disabled", ["0", "1"])
+def test_small_arrays_do_not_wait_for_a_compiler(disabled: str) -> None:
+    environment = {**os.environ, "FASTINDEX_DISABLE_JIT": disabled}
+    subprocess.run([sys.executable, "-W", "error", "-c", WITHOUT_KERNELS], cwd=ROOT, env=environment, check=True)
