@@ -93,8 +93,8 @@ class ShapeSyntaxError(FastIndexError):
     """
 
     def __init__(self, rule: str, text: str, position: int, hint: str = "") -> None:
-        # Not super(): in InvalidShapeError that is LayoutError. Pickles call the class with what is given here.
-        ValueError.__init__(self, rule, text, position, *([hint] if hint else []))
+        # Not super(): in InvalidShapeError that is LayoutError.
+        ValueError.__init__(self, rule, text, position)
         self.rule = rule
         self.text = text
         self.position = position
