@@ -147,13 +147,21 @@ def _copied(dst: NDArray[Any], src: Any, threads: int | None) -> bool:
     if dst.nbytes < SMALLEST_CONTIGUOUS_BYTES and src.flags.forc and src.strides == dst.strides:
         return False
     source_strides = src.strides if src.shape == dst.shape else _broadcast_strides(src, dst.shape)
-    if source_strides is None or np.may_share_memory(dst, src) or bytes_by_numpy(dst.nbytes):
+    if source_strides is None or np.may_share_memory(dst, src) or _left_to_numpy(dst.nbytes):
         return False
     steps = _steps(dst.shape, dst.itemsize, source_strides, dst.strides)
     if steps is None:
         return False
     steps.run(address_of(src), address_of(dst), b"\0", threads)
     return True
+
+
+def _left_to_numpy(nbytes: int) -> bool:
+    """Whether NumPy copies now: while no kernel is loaded, or where there is no compiler, whatever the size."""
+    try:
+        return bytes_by_numpy(nbytes)
+    except UnsupportedError:
+        return True
 
 
 def _broadcast_strides(src: NDArray[Any], shape: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -15,7 +15,7 @@ from tests.kernels.fenced_relayouts import FencedMemory
 
 def main() -> None:
     # Kernels, also for what NumPy would copy while none is loaded.
-    strided_copies.bytes_by_numpy = lambda nbytes: False
+    strided_copies._left_to_numpy = lambda nbytes: False
     fenced = FencedMemory(sys.argv[1] == "last")
     count, first_seed = map(int, sys.argv[2:])
     copied = 0

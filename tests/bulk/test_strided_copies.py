@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def whatever_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small arrays run on our kernels too."""
-    monkeypatch.setattr(strided_copies, "bytes_by_numpy", lambda nbytes: False)
+    monkeypatch.setattr(strided_copies, "_left_to_numpy", lambda nbytes: False)
     monkeypatch.setattr(strided_copies, "SMALLEST_COUNT", 1)
     monkeypatch.setattr(strided_copies, "SMALLEST_CONTIGUOUS_BYTES", 0)
 
@@ -224,3 +224,19 @@ assert "numba" not in sys.modules
 def test_small_arrays_do_not_wait_for_a_compiler(disabled: str) -> None:
     environment = {**os.environ, "FASTINDEX_DISABLE_JIT": disabled}
     subprocess.run([sys.executable, "-W", "error", "-c", WITHOUT_KERNELS], cwd=ROOT, env=environment, check=True)
+
+
+WITHOUT_NUMBA = """
+import sys
+sys.modules["numba"] = None
+import numpy as np
+import fastindex as fi
+from fastindex.cpu import first_answer
+first_answer._numba_is_there = lambda: False
+array = np.random.default_rng(0).random((1000, 1000))
+assert np.array_equal(fi.ascontiguousarray(array.T), array.T)
+"""
+
+
+def test_large_arrays_are_left_to_numpy_where_there_is_no_compiler() -> None:
+    subprocess.run([sys.executable, "-c", WITHOUT_NUMBA], cwd=ROOT, check=True)
