@@ -1,6 +1,10 @@
-"""The command `index`: from coordinates to slots and back, one element or a file of them."""
+"""The command `index`: from coordinates and windows to places in the buffer and back, one element or a file of them."""
 
 from __future__ import annotations
+
+import re
+from itertools import product
+from typing import Any
 
 import click
 
@@ -8,77 +12,167 @@ import fastindex
 from fastindex.cli.options import PATH
 from fastindex.cli.progress import ProgressBar
 
+_SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?")
+
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("shape")
 @click.argument("numbers", nargs=-1, metavar="[I J ...]")
 @click.option("--linear", "slot", metavar="[N]", is_flag=False, flag_value="", help="Back: the element in slot N.")
+@click.option(
+    "--unit",
+    type=click.Choice(["slot", "byte", "bit"]),
+    default="slot",
+    show_default=True,
+    help="What places in the buffer are counted in.",
+)
+@click.option("--runs", "as_runs", is_flag=True, help="Print the contiguous pieces of the window: start and length.")
+@click.option("--tile", "level", type=int, metavar="LEVEL", help="Print the tile of that level, and the place in it.")
+@click.option("--mark-padding", is_flag=True, help="With --linear: padding gives -1 in every coordinate.")
 @click.option("--input", "source", type=PATH, help="Read a .npy file: coordinates (rank, ...), or slots with --linear.")
 @click.option("--output", "target", type=PATH, help="Write the answers to this file.")
 @click.option("--sharding", help="How SHAPE is divided over devices; print the device and the slot in its buffer.")
-def index(
-    shape: str,
-    numbers: tuple[str, ...],
-    slot: str | None,
-    source: str | None,
-    target: str | None,
-    sharding: str | None,
-) -> None:
+def index(numbers: tuple[str, ...], **options: Any) -> None:
     """Print the slot in which the element I J ... of SHAPE lives, or with --linear the element in slot N.
 
+    With slices such as 100:108 or ... among I J ..., they are a window: one line for each row of its last dimension.
+
     \b
-    fastindex index 'f32[3,5]{1,0:T(2,2)}' 2 3
-    fastindex index 'f32[3,5]{1,0:T(2,2)}' --linear 17
+    fastindex index 'f32[3,5]{1,0:T(2,2)}' 2 3 --unit byte
+    fastindex index 'f32[3,5]{1,0:T(2,2)}' 1: 0:4:2
+    fastindex index 'f32[3,5]{1,0:T(2,2)}' --runs : 2:
+    fastindex index 'f32[3,5]{1,0:T(2,2)}' --tile 0 2 3
     fastindex index 'f32[64,64]' --sharding '{devices=[2,4]<=[8]}' 40 9
+    fastindex index 'f32[3,5]{1,0:T(2,2)}' --linear 17
     fastindex index 'f32[3,5]{1,0:T(2,2)}' --input coordinates.npy --output slots.npy
-    fastindex index 'f32[3,5]{1,0:T(2,2)}' --linear --input slots.npy --output coordinates.npy
+    fastindex index 'f32[3,5]{1,0:T(2,2)}' --linear --mark-padding --input slots.npy --output coordinates.npy
     """
-    parsed = fastindex.Shape.parse(shape)
-    if sharding is not None:
-        if slot is not None or source is not None or target is not None:
-            raise click.UsageError("--sharding takes coordinates, and none of --linear, --input and --output")
-        device, place = fastindex.shard_index(parsed, sharding, _integers(numbers))
-        click.echo(f"device {device}, slot {place} of {fastindex.Sharding.parse(sharding).shard_shape(parsed)}")
+    options["shape"] = fastindex.Shape.parse(options["shape"])
+    if options["sharding"] is not None:
+        _print_device(_entries(numbers), options)
         return
-    if source is None and target is None:
-        if slot is None:
-            click.echo(_slot_text(parsed, _integers(numbers)))
-            return
-        slots = _integers((slot, *numbers) if slot else numbers)
-        if not slots:
-            raise click.UsageError("--linear needs a slot, or --input with a file of slots")
-        coordinates = fastindex.multi_index(parsed, slots)
-        for place in range(len(slots)):
-            click.echo(" ".join(str(part[place]) for part in coordinates))
-        return
-    if source is None or target is None:
+    _check_options(numbers, options)
+    if options["slot"] is not None and options["source"] is None:
+        _print_elements(numbers, options)
+    elif options["source"] is not None:
+        _convert_file(options)
+    else:
+        _print_places(_entries(numbers), options)
+
+
+def _print_device(entries: list[Any], options: dict[str, Any]) -> None:
+    others = [options[name] for name in ("slot", "source", "target", "level")]
+    if any(other is not None for other in others) or options["as_runs"] or options["unit"] != "slot":
+        raise click.UsageError(
+            "--sharding takes coordinates, and none of --linear, --input and --output, --runs, --tile and --unit"
+        )
+    if not all(isinstance(entry, int) for entry in entries):
+        raise click.UsageError("--sharding takes the coordinates of one element, not a window")
+    shape, sharding = options["shape"], options["sharding"]
+    device, place = fastindex.shard_index(shape, sharding, entries)
+    click.echo(f"device {device}, slot {place} of {fastindex.Sharding.parse(sharding).shard_shape(shape)}")
+
+
+def _check_options(numbers: tuple[str, ...], options: dict[str, Any]) -> None:
+    source, target, slot = options["source"], options["target"], options["slot"]
+    if source is not None and target is None:
         raise click.UsageError("--input and --output go together")
-    if numbers or slot:
+    if source is not None and (numbers or slot):
         raise click.UsageError("give numbers or --input, not both")
+    if target is not None and source is None and slot is not None:
+        raise click.UsageError("--linear with --output needs --input")
+    if options["mark_padding"] and slot is None:
+        raise click.UsageError("--mark-padding is for --linear")
+    others = [name for name, on in (("--linear", slot is not None), ("--input", source is not None)) if on]
+    kinds = [name for name, on in (("--runs", options["as_runs"]), ("--tile", options["level"] is not None)) if on]
+    if len(kinds) + len(others) > 1 and kinds:
+        raise click.UsageError(f"{' and '.join([*kinds, *others])} do not go together")
+    if kinds and target is not None:
+        raise click.UsageError(f"{kinds[0]} prints; it does not write --output")
+    if options["level"] is not None and options["unit"] != "slot":
+        raise click.UsageError("--tile counts elements; leave --unit out")
+
+
+def _convert_file(options: dict[str, Any]) -> None:
     from fastindex.files.jobs import linear_index_file, multi_index_file
 
+    shape, unit = options["shape"], options["unit"]
     with ProgressBar("converting indices") as progress:
-        convert = linear_index_file if slot is None else multi_index_file
-        convert(source, target, parsed, progress)
+        if options["slot"] is None:
+            linear_index_file(options["source"], options["target"], shape, progress, unit)
+        else:
+            padding = "mark" if options["mark_padding"] else "raise"
+            multi_index_file(options["source"], options["target"], shape, progress, unit, padding)
 
 
-def _integers(texts: tuple[str, ...]) -> list[int]:
-    for text in texts:
-        if text.startswith("--") or (text.startswith("-") and not text[1:].isdigit()):
-            raise click.NoSuchOption(text)
-    try:
-        return [int(text) for text in texts]
-    except ValueError:
-        wrong = next(text for text in texts if not text.lstrip("-").isdigit())
-        raise click.UsageError(f"{wrong!r} is not an integer; write the coordinates separated by spaces: 2 3") from None
+def _print_elements(numbers: tuple[str, ...], options: dict[str, Any]) -> None:
+    slot = options["slot"]
+    places = _entries((slot, *numbers) if slot else numbers)
+    if not places or not all(isinstance(place, int) for place in places):
+        raise click.UsageError("--linear needs a slot, or --input with a file of slots")
+    padding = "mark" if options["mark_padding"] else "raise"
+    coordinates = fastindex.multi_index(options["shape"], places, padding, unit=options["unit"])
+    for place in range(len(places)):
+        click.echo(" ".join(str(part[place]) for part in coordinates))
 
 
-def _slot_text(shape: fastindex.Shape, coordinates: list[int]) -> str:
+def _print_places(entries: list[Any], options: dict[str, Any]) -> None:
+    shape, unit = options["shape"], options["unit"]
+    is_window = not all(isinstance(entry, int) for entry in entries)
+    if options["as_runs"]:
+        start, length = fastindex.runs(shape, tuple(entries) or None, unit=unit)
+        _echo_lines(f"{first} {count}" for first, count in zip(start.tolist(), length.tolist(), strict=True))
+    elif options["level"] is not None:
+        found = fastindex.tile_index(shape, tuple(entries), options["level"])
+        columns = [[part.reshape(-1).tolist() for part in half] for half in found]
+        for tile, within in zip(zip(*columns[0], strict=True), zip(*columns[1], strict=True), strict=True):
+            click.echo(f"tile {' '.join(map(str, tile))} within {' '.join(map(str, within))}")
+    elif options["target"] is not None:
+        from fastindex.files.jobs import window_file
+
+        window_file(options["target"], shape, tuple(entries), unit)
+    elif not is_window:
+        click.echo(_place_text(shape, entries, unit))
+    else:
+        places = fastindex.linear_index(shape, tuple(entries), unit=unit)
+        if places.ndim == 0:
+            click.echo(str(places))
+            return
+        rows = product(*map(range, places.shape[:-1]))
+        _echo_lines(" ".join(map(str, places[row].tolist())) for row in rows)
+
+
+def _echo_lines(lines: Any) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def _entries(texts: tuple[str, ...]) -> list[Any]:
+    return [_entry(text) for text in texts]
+
+
+def _entry(text: str) -> Any:
+    if text == "...":
+        return Ellipsis
+    found = _SLICE.fullmatch(text)
+    if found is not None:
+        return slice(*(None if part is None else int(part) for part in found.groups()))
+    if text.lstrip("-").isdigit() and not text.startswith("--"):
+        return int(text)
+    if text.startswith("-"):
+        raise click.NoSuchOption(text)
+    raise click.UsageError(
+        f"{text!r} is not an integer; write the coordinates separated by spaces: 2 3, or slices for a window: 0:2 3"
+    )
+
+
+def _place_text(shape: fastindex.Shape, coordinates: list[int], unit: str) -> str:
+    from fastindex.lowering.units import bits_of_unit
     from fastindex.shapes.shape_sizes import axes_of
     from fastindex.tiling.scalar_index import slot_of
     from fastindex.xla.index_queries import index_in_bounds
 
     if not index_in_bounds(shape, coordinates):
-        # It says what is wrong with them; it also loads the compiler, which takes time.
-        return str(fastindex.linear_index(shape, coordinates))
-    return str(slot_of(axes_of(shape), coordinates))
+        # It says what is wrong with them.
+        return str(fastindex.linear_index(shape, coordinates, unit=unit))
+    return str(slot_of(axes_of(shape), coordinates) * shape.element_bits // bits_of_unit(shape, unit))

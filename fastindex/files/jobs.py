@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fastindex import cuda
 from fastindex.arguments.arrays import buffer_dtype
 from fastindex.arguments.buffers import check_movable
+from fastindex.arguments.windows import as_window
 from fastindex.bulk.indices import linear_index, multi_index
 from fastindex.cpu.blockwise import Surroundings, relayout_in_blocks, written_bytes
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
@@ -190,7 +191,9 @@ def resident_bytes() -> int | None:
         return None
 
 
-def linear_index_file(source_path: str, target_path: str, shape: Shape, progress: Progress) -> None:
+def linear_index_file(
+    source_path: str, target_path: str, shape: Shape, progress: Progress, unit: str = "slot"
+) -> None:
     """Read coordinates, an array of (rank, ...), from a file and write their slots, an array of (...), to another.
 
     Raises
@@ -216,10 +219,10 @@ def linear_index_file(source_path: str, target_path: str, shape: Shape, progress
         slots = output.data.view(np.int64).reshape(places)
 
         def convert(begin: int, end: int) -> None:
-            linear_index(shape, coordinates[:, begin:end], out=slots[begin:end])
+            linear_index(shape, coordinates[:, begin:end], unit=unit, out=slots[begin:end])
 
         def convert_all() -> None:
-            slots[...] = linear_index(shape, coordinates)
+            slots[...] = linear_index(shape, coordinates, unit=unit)
 
         def advance(count: int) -> None:
             progress.advance(count)
@@ -229,7 +232,29 @@ def linear_index_file(source_path: str, target_path: str, shape: Shape, progress
         _convert_in_parts(places, convert, convert_all, advance)
 
 
-def multi_index_file(source_path: str, target_path: str, shape: Shape, progress: Progress) -> None:
+def window_file(target_path: str, shape: Shape, window: Any, unit: str = "slot") -> None:
+    """Write the places of the elements of a window to a file, in the window's own dimensions.
+
+    Raises
+    ------
+    FastIndexError
+        Not a window of `shape`.
+    OSError
+        The file cannot be written.
+    """
+    dimensions = as_window(window, shape).shape
+    with _indices_output(target_path, dimensions) as output:
+        linear_index(shape, window, unit=unit, out=output.data.view(np.int64).reshape(dimensions))
+
+
+def multi_index_file(
+    source_path: str,
+    target_path: str,
+    shape: Shape,
+    progress: Progress,
+    unit: str = "slot",
+    padding: str = "raise",
+) -> None:
     """Read slots, an array of (...), from a file and write their coordinates, an array of (rank, ...), to another.
 
     Raises
@@ -248,10 +273,10 @@ def multi_index_file(source_path: str, target_path: str, shape: Shape, progress:
         coordinates = output.data.view(np.int64).reshape(shape.rank, *slots.shape)
 
         def convert(begin: int, end: int) -> None:
-            multi_index(shape, slots[begin:end], out=list(coordinates[:, begin:end]))
+            multi_index(shape, slots[begin:end], padding, unit=unit, out=list(coordinates[:, begin:end]))
 
         def convert_all() -> None:
-            for number, found in enumerate(multi_index(shape, slots)):
+            for number, found in enumerate(multi_index(shape, slots, padding, unit=unit)):
                 coordinates[number] = found
 
         def advance(count: int) -> None:

@@ -1,6 +1,6 @@
 """The command line: answers, errors, exit statuses, and what a terminal sees.
 
-Tests of: __main__, cli.commands, cli.describing, cli.group, cli.indexing, cli.machine, cli.moving, cli.options,
+Tests of: __main__, cli.commands, cli.describing, cli.group, cli.machine, cli.moving, cli.options,
 cli.progress, cli.reporting.
 """
 
