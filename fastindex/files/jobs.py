@@ -191,9 +191,7 @@ def resident_bytes() -> int | None:
         return None
 
 
-def linear_index_file(
-    source_path: str, target_path: str, shape: Shape, progress: Progress, unit: str = "slot"
-) -> None:
+def linear_index_file(source_path: str, target_path: str, shape: Shape, progress: Progress, unit: str = "slot") -> None:
     """Read coordinates, an array of (rank, ...), from a file and write their slots, an array of (...), to another.
 
     Raises
