@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fastindex.hlo.buffers import ModuleBuffers, module_buffers
+from fastindex.hlo.divisions import division_notes, division_of
 from fastindex.hlo.liveness import Liveness, liveness
 from fastindex.hlo.metadata import MetadataReader, Origin
 from fastindex.hlo.modules import Computation, Module
@@ -69,6 +70,7 @@ def module_uses(
     else:
         uses = _result_rows(module, table, label)
     uses.sort(key=ShapeUse.waste_key, reverse=True)
+    division = division_of(module, f"{source.name} {source.stage}")
     use = ModuleUse(
         label=label,
         source=source.name,
@@ -79,7 +81,8 @@ def module_uses(
         logical_nbytes=sum(use.count * use.logical_nbytes for use in uses),
         partition_count=module.partition_count,
         peak=peaks.pop(0, None),
-        notes=tuple(_notes(module, uses, counted)),
+        notes=(*_notes(module, uses, counted), *(division_notes(division) if division else ())),
+        division=division,
         space_peaks=tuple(peaks.items()),
     )
     return use, uses

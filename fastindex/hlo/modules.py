@@ -30,7 +30,8 @@ _TRUE_FALSE = re.compile(rb"\btrue_computation=%?([\w.\-]+), false_computation=%
 _ALIASING = re.compile(rb"output_to_operand_aliasing=\{((?:[^{}]|\{[^{}]*\})*)\}")
 _ALIAS = re.compile(rb"\{([\d,\s]*)\}:\s*\((\d+),\s*\{([\d,\s]*)\}")
 _KIND = re.compile(rb"\bkind=k(\w+)")
-_SHARDING = re.compile(rb"\bsharding=(\{(?:[^{}]|\{[^{}]*\})*\})")
+_SHARDING = re.compile(rb"\bsharding=(\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})")
+_SDY_SHARDING = re.compile(rb'\bxla\.sdy\.sharding="((?:[^"\\]|\\.)*)"')
 #: Opcodes whose text between the parentheses is not operands.
 _NO_OPERANDS = frozenset(("constant", "parameter", "iota", "partition-id", "replica-id", "after-all"))
 #: Starts with opcodes of their own; any other ``X-start`` is short for an ``async-start`` of ``X``.
@@ -314,9 +315,12 @@ def _names(found: re.Match[bytes] | None) -> tuple[str, ...]:
 
 def _read_parameter(operands: bytes, attributes: bytes) -> Details:
     number = operands.strip()
-    sharding = _SHARDING.search(attributes) if b"sharding=" in attributes else None
+    sharding = None
+    if b"sharding=" in attributes:
+        sharding = _SHARDING.search(attributes) or _SDY_SHARDING.search(attributes)
     return Details(
-        number=int(number) if number.isdigit() else -1, sharding=sharding.group(1).decode() if sharding else ""
+        number=int(number) if number.isdigit() else -1,
+        sharding=sharding.group(1).decode("utf-8", "replace").replace('\\"', '"') if sharding else "",
     )
 
 

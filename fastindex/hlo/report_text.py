@@ -72,7 +72,9 @@ def _module_lines(module: ModuleUse, several: bool) -> list[str]:
         name = module.label
     details = [module.stage] if module.stage else []
     if module.partition_count > 1:
-        details.append(f"one of {module.partition_count} partitions: sizes are of one device")
+        whole = module.division is not None and not module.division.is_partitioned
+        sizes = "sizes are of whole arrays" if whole else "sizes are of one device"
+        details.append(f"one of {module.partition_count} partitions: {sizes}")
     lines = [": ".join((name, ", ".join(details)))] if details else [name]
     if several:
         total = f"{bytes_text(module.nbytes)}{_padding_text(module.nbytes, module.logical_nbytes)}"

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from fastindex.advice.changes import Change, cheapest_change
 from fastindex.advice.padding import PaddingStep, describe_step, main_cause
 from fastindex.errors import FastIndexError
+from fastindex.hlo.divisions import Division
 from fastindex.hlo.jax_advice import cost_text, jax_lines
 from fastindex.hlo.scanner import Problem
 from fastindex.hlo.shape_table import array_of
@@ -310,6 +311,8 @@ class ModuleUse:
         What a reader has to know about it.
     space_peaks : tuple of (int, Peak)
         The other memory spaces that hold more than flags, and the estimated peak in each.
+    division : Division or None
+        How its arguments are divided over devices; None where they have no shardings.
     """
 
     label: str
@@ -323,6 +326,7 @@ class ModuleUse:
     peak: Peak | None = None
     notes: tuple[str, ...] = ()
     space_peaks: tuple[tuple[int, Peak], ...] = ()
+    division: Division | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON takes them."""
@@ -353,6 +357,7 @@ class ModuleUse:
                 "total_nbytes": assigned.total,
             },
             "notes": list(self.notes),
+            "division": self.division.to_json() if self.division else None,
         }
 
 

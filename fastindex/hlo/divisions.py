@@ -1,0 +1,188 @@
+"""Shardings in HLO text: what each device holds of the arguments of a program.
+
+After SPMD partitioning, arguments keep the shardings of the whole arrays while their shapes are those of one device
+already. Nothing in the text says so outright, so the signs that decide are named.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from fastindex.errors import FastIndexError
+from fastindex.hlo.modules import Module
+from fastindex.shapes.shape import Shape
+
+if TYPE_CHECKING:
+    from fastindex.shardings.sharding import Sharding
+
+
+@dataclass(frozen=True, slots=True)
+class DividedArray:
+    """An argument with a sharding.
+
+    Attributes
+    ----------
+    instruction : str
+    shape : Shape
+        As the text has it: of the whole array, or of one device in a partitioned module.
+    sharding : Sharding
+    part : Shape
+        What each device holds.
+    shard_padding_nbytes : int or None
+        Bytes of `part` that uneven division adds, over all devices the mean of one; None in a partitioned module, where
+        the size of the whole array is not known any more.
+    """
+
+    instruction: str
+    shape: Shape
+    sharding: Sharding
+    part: Shape
+    shard_padding_nbytes: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON takes them."""
+        return {
+            "instruction": self.instruction,
+            "shape": str(self.shape),
+            "sharding": str(self.sharding),
+            "part": str(self.part),
+            "nbytes": self.part.nbytes,
+            "shard_padding_nbytes": self.shard_padding_nbytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How the arguments of a module are divided.
+
+    Attributes
+    ----------
+    is_partitioned : bool
+        Whether the shapes in the text are those of one device.
+    signs : tuple of str
+        Why.
+    arrays : tuple of DividedArray
+    problems : tuple of str
+        Shardings that could not be read, or do not fit.
+    """
+
+    is_partitioned: bool
+    signs: tuple[str, ...]
+    arrays: tuple[DividedArray, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that each device holds of the arguments with a sharding."""
+        return sum(array.part.nbytes for array in self.arrays)
+
+    @property
+    def shard_padding_nbytes(self) -> int | None:
+        """Bytes of that which uneven division adds; None in a partitioned module."""
+        if self.is_partitioned:
+            return None
+        return sum(array.shard_padding_nbytes or 0 for array in self.arrays)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON takes them."""
+        return {
+            "is_partitioned": self.is_partitioned,
+            "signs": list(self.signs),
+            "nbytes": self.nbytes,
+            "shard_padding_nbytes": self.shard_padding_nbytes,
+            "arguments": [array.to_json() for array in self.arrays],
+            "problems": list(self.problems),
+        }
+
+
+def partitioned_signs(module: Module, stage: str) -> tuple[str, ...]:
+    """Return the signs that a module has been partitioned: its shapes are those of one device.
+
+    ``num_partitions`` is none: it stands in the header before and after.
+    """
+    signs = []
+    if module.entry is not None and module.entry.name.endswith("_spmd"):
+        signs.append(f"the entry is called {module.entry.name}")
+    if module.is_scheduled:
+        signs.append("is_scheduled=true")
+    if "after_spmd-partitioning" in stage:
+        signs.append(f"the file is called {stage}")
+    return tuple(signs)
+
+
+def division_of(module: Module, stage: str) -> Division | None:
+    """Return how the arguments of a module are divided; None where none has a sharding.
+
+    Parameters
+    ----------
+    module : Module
+    stage : str
+        The name of the file or the stage in it, or "".
+    """
+    entry = module.entry
+    if entry is None or not any(details.sharding for details in entry.details.values()):
+        return None
+    # Shardings load NumPy, which most reports do not need.
+    from fastindex.shardings.sdy import meshes_of
+
+    shapes, names, meshes = list(module.shapes), entry.names(), tuple(meshes_of(module.header).items())
+    signs = partitioned_signs(module, stage)
+    arrays: list[DividedArray] = []
+    problems: list[str] = []
+    for place, details in sorted(entry.details.items()):
+        if not details.sharding:
+            continue
+        try:
+            arrays += _divided(names[place], shapes[entry.shapes[place]], details.sharding, meshes, bool(signs))
+        except FastIndexError as error:
+            problems.append(f"the sharding of {names[place]}: {str(error).splitlines()[0]}")
+    return Division(bool(signs), signs, tuple(arrays), tuple(problems))
+
+
+@lru_cache(maxsize=1024)
+def _divided(
+    name: str, shape: bytes, sharding: str, meshes: tuple[tuple[str, str], ...], is_partitioned: bool
+) -> tuple[DividedArray, ...]:
+    """Return the arrays of an argument; the modules of a report have many arguments in common."""
+    from fastindex.shardings.sdy import sharding_of_sdy
+    from fastindex.shardings.sharding import Sharding
+
+    read = sharding_of_sdy(sharding, dict(meshes)) if sharding.startswith("#sdy") else Sharding.parse(sharding)
+    leaves = _leaves(Shape.parse(shape.decode("utf-8", "replace")), read)
+    return tuple(_divided_array(name, leaf, of_leaf, is_partitioned) for leaf, of_leaf in leaves)
+
+
+def _leaves(shape: Shape, sharding: Sharding) -> list[tuple[Shape, Sharding]]:
+    leaves = [leaf for leaf in shape.leaves() if leaf.is_array] if shape.is_tuple else [shape]
+    if sharding.kind != "tuple":
+        return [(leaf, sharding) for leaf in leaves]
+    return list(zip(leaves, sharding.elements, strict=False))
+
+
+def _divided_array(name: str, shape: Shape, sharding: Sharding, is_partitioned: bool) -> DividedArray:
+    if is_partitioned:
+        return DividedArray(name, shape, sharding, shape, None)
+    part = sharding.shard_shape(shape)
+    room = math.prod(part.dimensions) * math.prod(sharding.parts)
+    padding = part.nbytes * (room - shape.element_count) // room if room and sharding.kind == "tiled" else 0
+    return DividedArray(name, shape, sharding, part, padding)
+
+
+def division_notes(division: Division) -> list[str]:
+    """Return what a reader has to know: which of the two the module was taken for, and what each device holds."""
+    count = len(division.arrays)
+    arguments = f"{count} argument{'s' * (count != 1)} with a sharding"
+    if division.is_partitioned:
+        notes = [
+            f"taken for a partitioned module ({', '.join(division.signs)}): shapes are those of one device already"
+        ]
+        notes.append(f"{arguments}: each device holds {division.nbytes:,} bytes of them")
+    else:
+        notes = ["taken for a module before partitioning: shapes are those of whole arrays"]
+        padding = division.shard_padding_nbytes or 0
+        share = f", {padding:,} of it padding of uneven parts" if padding else ""
+        notes.append(f"{arguments}: divided, each device holds {division.nbytes:,} bytes of them{share}")
+    return notes + list(division.problems)
