@@ -234,7 +234,7 @@ def unshard_index(
     if out is not None:
         check_overlap((places, slots), outputs)
     if found.table is not None:
-        places = _places(places, found.table, sharding)
+        places = _places(places, found.table, sharding, threads)
     try:
         run(found.program, (places, slots), outputs, size, mark=padding == "mark", threads=threads)
     except OffenderFoundError as offence:
@@ -267,13 +267,26 @@ def _look_up(table: NDArray[np.int64], places: NDArray[np.int64], threads: int |
     run_chunks(chunk, flat.size, thread_count(threads), 1 << 18)
 
 
-def _places(devices: Integers, table: NDArray[np.int64], sharding: Sharding) -> NDArray[np.int64]:
-    numbers = np.asarray(devices)
-    wrong = (numbers < 0) | (numbers >= len(table))
-    if wrong.any():
-        position = np.unravel_index(int(np.argmax(wrong)), numbers.shape) if numbers.shape else ()
-        raise _no_such_device(int(numbers[position]), tuple(map(int, position)), sharding)
-    return table[numbers.astype(np.int64, copy=False)]
+def _places(devices: Integers, table: NDArray[np.int64], sharding: Sharding, threads: int | None) -> NDArray[np.int64]:
+    """Return the place of each device in the tile assignment."""
+    numbers = np.ascontiguousarray(devices)
+    flat, last = numbers.reshape(-1), len(table) - 1
+    places = np.empty(flat.shape, np.int64)
+    wrong: list[int] = []
+
+    def chunk(begin: int, end: int) -> None:
+        for at in range(begin, end, _LOOKED_UP_AT_ONCE):
+            part = flat[at : min(at + _LOOKED_UP_AT_ONCE, end)]
+            if part.min() < 0 or part.max() > last:
+                wrong.append(at + int(np.argmax((part < 0) | (part > last))))
+                return
+            table.take(part, out=places[at : at + len(part)], mode="clip")
+
+    run_chunks(chunk, flat.size, thread_count(threads), 1 << 18)
+    if wrong:
+        position = tuple(map(int, np.unravel_index(min(wrong), np.shape(devices))))
+        raise _no_such_device(int(flat[min(wrong)]), position, sharding)
+    return places.reshape(np.shape(devices))
 
 
 def _mark_others(
