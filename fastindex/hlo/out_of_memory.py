@@ -31,6 +31,7 @@ MARKERS = (
     b"OOM when allocating tensor with shape",
     b"Hbm usage",
     b"Out of memory while trying to allocate",
+    b"Out of memory allocating",
 )
 _SIZE = r"(\d[\d,]*(?:\.\d+)?)\s*([KMGTP]?)(?:i?B|b)?"
 _USED = re.compile(rf"Ran out of memory in memory space (\w+)(?:\.|:).*?Used {_SIZE} of {_SIZE} \w+")
@@ -58,7 +59,7 @@ _SINGLE = re.compile(
 )
 _HBM = re.compile(rf"TensorCore Hbm usage: {_SIZE}, SparseCore Hbm usage:? {_SIZE}, exceeding available bytes: {_SIZE}")
 _TENSOR = re.compile(r"OOM when allocating tensor with shape\s?\[([\d,]*)\] and type (\w+)")
-_REQUEST = re.compile(rf"Out of memory while trying to allocate {_SIZE}")
+_REQUEST = re.compile(rf"Out of memory (?:while trying to allocate|allocating) {_SIZE}")
 _LABEL = re.compile(r"%?([\w.\-]+)(?: = |$)")
 _METADATA = re.compile(r"metadata=\{(.*)")
 _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
@@ -71,6 +72,10 @@ _TENSORFLOW_TYPES = {
 #: Printed sizes are rounded to two digits after the point, or one; a shape that agrees is taken as exact.
 _ROUNDING = 0.06
 _READER = MetadataReader([])
+_NOTHING_LISTED = (
+    "the message lists no allocations; report the program itself: fastindex.report(compiled) in Python, or dump it "
+    "with XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_text' and report DIR"
+)
 
 
 def size_of(text: str) -> int:
@@ -207,7 +212,7 @@ class MessageReader:
         seen = set()
         results = []
         for message in self._messages:
-            if message.key() in seen or not (message.listed or message.used):
+            if message.key() in seen or not (message.listed or message.used or message.notes):
                 continue
             seen.add(message.key())
             label = f"out of memory in {message.space}"
@@ -274,8 +279,7 @@ def _sums(message: _Message, label: str, source: str, rows: list[ShapeUse]) -> M
         notes.append(f"{bytes_text(message.capacity)} are available, {bytes_text(missing)} too few")
     if message.parts:
         notes.append(", ".join(f"{name} {bytes_text(size)}" for name, size in message.parts.items()))
-    if rows:
-        notes.append("the message lists the largest allocations only")
+    notes.append("the message lists the largest allocations only" if rows else _NOTHING_LISTED)
     peak = Peak(used, max(used - (nbytes - logical), 0), "out-of-memory message") if used else None
     return ModuleUse(
         label, source, buffer_count=sum(row.count for row in rows), nbytes=nbytes, logical_nbytes=logical,

@@ -177,7 +177,12 @@ def scan_source(source: TextSource, sink: HloSink, advance: Callable[[int], None
         problems = f"; first {scanner.problems[0]}" if scanner.problems else ""
         refuse(
             source.name,
-            ("the text is empty" if not seen else "no HLO instruction, 'name = shape opcode(...)'") + problems,
+            (
+                "the text is empty"
+                if not seen
+                else "no HLO instruction, 'name = shape opcode(...)', and no out-of-memory message"
+            )
+            + problems,
         )
     return scanner
 

@@ -83,7 +83,9 @@ def message(facts: dict[str, Any]) -> str:
 
 
 def check(report: fi.Report, facts: dict[str, Any]) -> None:
-    found = Counter({(str(use.shape), use.nbytes): use.count for use in report.uses})
+    found: Counter[tuple[str, int]] = Counter()
+    for use in report.uses:
+        found[str(use.shape), use.nbytes] += use.count
     expected: Counter[tuple[str, int]] = Counter()
     for item in facts["allocations"]:
         shape = fi.Shape.parse(item["shape"])
@@ -181,6 +183,14 @@ def test_a_tensor_that_tensorflow_could_not_place() -> None:
         "ResourceExhaustedError: OOM when allocating tensor with shape[32,512,512] and type float on GPU:0\n"
     )
     assert [(str(use.shape), use.nbytes) for use in report.uses] == [("f32[32,512,512]{2,1,0}", 32 * 512 * 512 * 4)]
+
+
+@pytest.mark.parametrize("words", ["while trying to allocate", "allocating"])
+def test_a_message_without_a_list_says_what_to_do(words: str) -> None:
+    report = fi.report(f"XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory {words} 214748364800 bytes.\n")
+    assert report.buffer_count == 0
+    assert "200.0 GiB" in report.text()
+    assert "--xla_dump_to" in report.text()
 
 
 def test_an_allocation_that_cannot_be_read_is_a_problem() -> None:

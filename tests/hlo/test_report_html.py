@@ -101,7 +101,10 @@ def test_the_timeline_is_that_of_the_peak() -> None:
     page = report.html()
     path = re.findall(r'class="padding" d="M([^"]*)Z"', page)[0].split("L")
     heights = sorted({float(point.split(",")[1]) for point in path})
+    # The picture is 220 high, with 18 above and 24 below: the padding lies between all and the elements.
+    elements = min(logical for _, _, logical in report.peak.timeline)
     assert heights[0] == 18.0
+    assert heights[-1] == pytest.approx(196 - 178 * elements / (2 * BYTES + 32768), abs=0.1)
     assert "peak 1.0 MiB at step 2, b" in page
 
 
