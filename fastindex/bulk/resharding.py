@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import as_buffer_bytes, check_movable, new_buffer
 from fastindex.arguments.fills import fill_pattern
-from fastindex.bulk.relayouts import pack
-from fastindex.cpu.compiled_passes import CompiledPasses
 from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
 from fastindex.lowering.passes import passes
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
@@ -25,6 +23,9 @@ from fastindex.shardings.placement import placement
 from fastindex.shardings.reshard_boxes import Boxes, Side, boxes_between, side_of
 from fastindex.shardings.sharding import Sharding, as_sharding
 from fastindex.shardings.transfers import transfer_table
+
+if TYPE_CHECKING:
+    from fastindex.cpu.compiled_passes import CompiledPasses
 
 #: Runs of fewer bytes are copied by NumPy, which is ready at once.
 _COMPILED_BYTES = 1 << 18
@@ -269,6 +270,8 @@ class ReshardPlan:
             return
         pattern, filled = fill_pattern(part), None
         if any(pattern):
+            from fastindex.bulk.relayouts import pack
+
             dtype = part.element_type.numpy_dtype
             filled = pack(np.full(part.dimensions, np.frombuffer(pattern, dtype)[0]), part)
         for buffer in made:
@@ -299,6 +302,8 @@ def _copy_run(
 def _compiled(
     length: int, counts: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], unit: int
 ) -> CompiledPasses:
+    from fastindex.cpu.compiled_passes import CompiledPasses
+
     outer = [Loop(n, s // unit, t // unit) for n, s, t in zip(counts, source, target, strict=True) if n > 1]
     nest = coalesced(Nest((Loop(length, 1, 1), *outer)))
     return CompiledPasses(passes(RelayoutLoops((nest,), ()), unit), TUNING)

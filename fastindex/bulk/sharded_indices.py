@@ -267,11 +267,13 @@ def _look_up(table: NDArray[np.int64], places: NDArray[np.int64], threads: int |
     run_chunks(chunk, flat.size, thread_count(threads), 1 << 18)
 
 
-def _places(devices: Integers, table: NDArray[np.int64], sharding: Sharding, threads: int | None) -> NDArray[np.int64]:
+def _places(devices: Integers, table: NDArray[np.int64], sharding: Sharding, threads: int | None) -> NDArray[Any]:
     """Return the place of each device in the tile assignment."""
     numbers = np.ascontiguousarray(devices)
     flat, last = numbers.reshape(-1), len(table) - 1
-    places = np.empty(flat.shape, np.int64)
+    # As narrow as they can be: new memory costs more than looking up.
+    narrow = table.astype(np.min_scalar_type(last))
+    places = np.empty(flat.shape, narrow.dtype)
     wrong: list[int] = []
 
     def chunk(begin: int, end: int) -> None:
@@ -280,7 +282,7 @@ def _places(devices: Integers, table: NDArray[np.int64], sharding: Sharding, thr
             if part.min() < 0 or part.max() > last:
                 wrong.append(at + int(np.argmax((part < 0) | (part > last))))
                 return
-            table.take(part, out=places[at : at + len(part)], mode="clip")
+            narrow.take(part, out=places[at : at + len(part)], mode="clip")
 
     run_chunks(chunk, flat.size, thread_count(threads), 1 << 18)
     if wrong:
