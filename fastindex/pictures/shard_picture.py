@@ -259,9 +259,9 @@ class ShardPicture:
                 continue
             for at in range(tile, extent, tile):
                 if horizontal:
-                    lines.append(_rectangle("tile", x, y + height * at / extent, width, 0))
+                    lines.append(_line(x, y + height * at / extent, x + width, y + height * at / extent))
                 else:
-                    lines.append(_rectangle("tile", x + width * at / extent, y, 0, height))
+                    lines.append(_line(x + width * at / extent, y, x + width * at / extent, y + height))
         return lines
 
     def _repr_svg_(self) -> str:
@@ -280,6 +280,11 @@ def _rectangle(kind: str, x: float, y: float, width: float, height: float) -> st
     return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
 
 
+def _line(x1: float, y1: float, x2: float, y2: float) -> str:
+    # A rectangle without width is not drawn.
+    return f'<line class="tile" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+
+
 def _svg_text(x: float, y: float, text: str, kind: str) -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{html.escape(text)}</text>'
 
@@ -294,7 +299,7 @@ def _svg_document(drawing: Sequence[str], height: float, title: str) -> str:
 
     style = (
         "text{font:12px sans-serif}.title{font-weight:bold}.label{text-anchor:middle}.edge{fill:none}"
-        ".tile{fill:none;stroke-width:.4;stroke-dasharray:2 2}.padding{fill:url(#hatch)}"
+        ".tile{fill:none;stroke-width:.7;stroke-dasharray:3 2}.padding{fill:url(#hatch)}"
         + rules(LIGHT, LIGHT_TILES)
         + f"@media(prefers-color-scheme:dark){{{rules(DARK, DARK_TILES)}}}"
     )
