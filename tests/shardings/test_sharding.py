@@ -5,7 +5,11 @@ Tests of: shardings.device_order, shardings.mesh, shardings.metadata, shardings.
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -138,3 +142,10 @@ def test_jax_objects() -> None:
         assert Sharding.from_jax(Sharding.parse(text).to_jax([device]), 2).shard_shape("f32[4,4]").dimensions == (4, 4)
     with pytest.raises(ShardingError, match="8 devices"):
         Sharding.parse("{devices=[2,4]<=[8]}").to_jax([device])
+
+
+def test_jax_on_eight_devices() -> None:
+    environment = dict(os.environ, XLA_FLAGS="--xla_force_host_platform_device_count=8", JAX_PLATFORMS="cpu")
+    command = [sys.executable, str(Path(__file__).with_name("shardings_of_jax.py"))]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
