@@ -15,6 +15,7 @@ from fastindex.arguments.addresses import address_of, expected_pair
 from fastindex.cpu.threads import run_together, thread_count
 from fastindex.kernels.cpu import (
     assemble,
+    assemble_columns,
     deal,
     element_moves,
     interleave,
@@ -46,12 +47,13 @@ PASS_KERNELS = {
     "strided": element_moves.copy_elements,
     "fill": element_moves.fill_runs,
     "assemble": assemble.assemble_chunks,
+    "assemble columns": assemble_columns.assemble_columns,
 }
 
+_KERNEL_MODULES = stream, packed_runs, interleave, deal, transpose, narrow_transpose, assemble, assemble_columns
+
 #: Bytes of scratch memory that any kernel needs, for itself.
-SCRATCH_BYTES = SCRATCH_FRONT_BYTES + max(
-    module.SCRATCH_BYTES for module in (stream, packed_runs, interleave, deal, transpose, narrow_transpose, assemble)
-)
+SCRATCH_BYTES = SCRATCH_FRONT_BYTES + max(module.SCRATCH_BYTES for module in _KERNEL_MODULES)
 
 # More than any pass has tasks; a thread adds to it what it takes at once, and it still is.
 _ALL_TAKEN = 1 << 62
@@ -102,7 +104,7 @@ def kernel_key(one: Pass) -> tuple[str, int, int]:
         return one.kernel, 1, 1
     if one.kernel in ("expand", "compress"):
         return one.kernel, 8 // one.ways, 1
-    if one.kernel == "assemble":
+    if one.kernel in ("assemble", "assemble columns"):
         return one.kernel, one.width, one.ways
     if one.kernel not in ("interleave", "deal"):
         return one.kernel, one.width, 1

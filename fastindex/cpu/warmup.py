@@ -159,6 +159,8 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
         yield name, bits, 1
     for halves in (1, 2):
         yield "assemble", permuted_bytes(), halves
+    for width in _ELEMENT_BYTES:
+        yield "assemble columns", width, permuted_bytes()
     yield "copy", 1, 1
     for width in _UNIT_BYTES:
         yield "strided", width, 1

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ from fastindex.lowering.relayout_loops import (
     shared_levels,
 )
 from fastindex.shapes.shape import Shape
-from fastindex.tables.assemblies import MOST_BLOCK_BYTES
+from fastindex.tables.assemblies import MOST_BLOCK_BYTES, MOST_ROWS
 from fastindex.tiling.definition import physical_axes
 from fastindex.tiling.digits import Digit, Digits, Variable, digit
 
@@ -38,6 +39,7 @@ _ENOUGH_BITS, _MOST_BITS, _CUT_BITS = 8 * 512, 8 * 8192, 8 * 1024
 #: No block has more.
 _LARGEST_BITS = 8 * MOST_BLOCK_BYTES
 _MOST_TABLES = 16
+_MOST_STARTS = 1 << 16
 
 Offsets = NDArray[np.int64]
 
@@ -54,11 +56,15 @@ class Block:
     is_padding : bool array
     nests : tuple of Nest
         The blocks, in elements and slots.
+    starts : int64 array of (starts, 2)
+        What is added to the starts of each nest in turn, in the source and in the destination: coordinates whose
+        digits the two sides do not share are counted, value by value.
     """
 
     sources: Offsets
     is_padding: NDArray[np.bool_]
     nests: tuple[Nest, ...]
+    starts: Offsets
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,7 +192,7 @@ def _chosen_block(steps: Sequence[_Step], left: Digits, bits: int) -> tuple[list
             return inside, list(steps[i:])
         if step.low != moduli.get(step.variable, 1) or step.stride != size:
             return (inside, list(steps[i:])) if size * bits >= _LINE_BITS and is_complete() else None
-        if size * step.room * bits > _MOST_BITS:
+        if size * step.room * bits > min(_MOST_BITS, MOST_ROWS * bits):
             part = _cut_of(step, left, size, bits)
             others = all(_is_regular(left, v, m) for v, m in moduli.items() if v != step.variable)
             if part and others:
@@ -232,15 +238,15 @@ def _blocks(
     )
     blocks = []
     for ends in itertools.product(*(_ends(v, m) for v, m in moduli.items())):
-        nests = _nests_of(dict(zip(moduli, ends, strict=True)), moduli, coarse, source, target)
-        if nests is None:
+        found = _nests_of(dict(zip(moduli, ends, strict=True)), moduli, coarse, source, target)
+        if found is None:
             return None
         rests = {v: v.extent % m for (v, m), is_rest in zip(moduli.items(), ends, strict=True) if is_rest}
         size = math.prod(s.room for s in inside)
         if last is not None and last.variable in rests:
             # The block ends where its coordinate does: what comes next begins there.
             size = last.stride * -(-rests[last.variable] // last.low)
-        blocks.append(_block(inside, rests, left, nests, size))
+        blocks.append(_block(inside, rests, left, size, *found))
     if len(blocks) > _MOST_TABLES or sum(len(block.nests) for block in blocks) > MOST_NESTS:
         return None
     return tuple(blocks)
@@ -258,10 +264,11 @@ def _in_whole_bytes(blocks: Sequence[Block], per_byte: int, slots: int) -> bool:
     """Whether every block begins with a byte, and ends with one or where the buffer does."""
     for block in blocks:
         for nest in block.nests:
-            numbers = nest.destination_start, *(k.destination_stride for k in nest.loops)
+            numbers = nest.destination_start, *(k.destination_stride for k in nest.loops), *block.starts[:, 1]
             if any(number % per_byte for number in numbers):
                 return False
-            if len(block.sources) % per_byte and (nest.loops or nest.destination_start + len(block.sources) != slots):
+            alone = len(block.starts) == 1 and not nest.loops
+            if len(block.sources) % per_byte and not (alone and nest.destination_start + len(block.sources) == slots):
                 return False
     return True
 
@@ -296,9 +303,10 @@ def _nests_of(
     coarse: Mapping[Variable, Variable],
     source: Digits,
     target: Digits,
-) -> tuple[Nest, ...] | None:
-    """Return where the blocks are that are whole, or not, along each coordinate."""
+) -> tuple[tuple[Nest, ...], Offsets] | None:
+    """Return where the blocks are that are whole, or not, along each coordinate: nests, and starts of these."""
     boxes: list[list[Nest]] = []
+    counted = np.zeros((1, 2), np.int64)
     for variable, modulus in moduli.items():
         sides = [[d for d in digits if d.variable == coarse[variable]] for digits in (source, target)]
         count = variable.extent // modulus
@@ -308,11 +316,16 @@ def _nests_of(
             continue
         levels = shared_levels(sides[0], sides[1], count)
         if levels is None:
-            return None
+            if len(counted) * count > _MOST_STARTS:
+                return None
+            numbers = np.arange(count)
+            along = np.stack([sum((_value(d, numbers) for d in side), np.zeros(count, np.int64)) for side in sides], 1)
+            counted = (along[:, None] + counted).reshape(-1, 2)
+            continue
         boxes.append(list(cut_into_boxes(count, levels)))
     if math.prod(map(len, boxes)) > MOST_NESTS:
         return None
-    return tuple(
+    nests = tuple(
         coalesced(
             Nest(
                 tuple(loop for nest in chosen for loop in nest.loops),
@@ -322,17 +335,22 @@ def _nests_of(
         )
         for chosen in itertools.product(*boxes)
     )
+    return nests, counted
 
 
-def _value(d: Digit, number: int) -> int:
+def _value(d: Digit, number: Any) -> Any:
+    """Return a digit of a number, or of an array of them."""
     value = number // d.low
-    if d.high is not None:
-        value = value % (d.high // d.low)
-    return d.weight * value
+    return d.weight * (value if d.high is None else value % (d.high // d.low))
 
 
 def _block(
-    inside: Sequence[_Step], rests: Mapping[Variable, int], left: Digits, nests: tuple[Nest, ...], size: int
+    inside: Sequence[_Step],
+    rests: Mapping[Variable, int],
+    left: Digits,
+    size: int,
+    nests: tuple[Nest, ...],
+    starts: Offsets,
 ) -> Block:
     """Write the table of the blocks that have only `rests` values of some coordinates."""
     slots = np.arange(size)
@@ -351,7 +369,7 @@ def _block(
             if d.variable == variable:
                 part = value // d.low
                 sources += d.weight * (part if d.high is None else part % (d.high // d.low))
-    return Block(sources, is_padding, nests)
+    return Block(sources, is_padding, nests, starts)
 
 
 def _fills(

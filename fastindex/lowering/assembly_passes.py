@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.assembly import Assembly, Block
-from fastindex.lowering.blocks import along, blocks, cut, without
+from fastindex.lowering.blocks import Blocks, along, blocks, cut, without
+from fastindex.lowering.column_passes import column_passes
 from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table
 from fastindex.lowering.passes import fill_pass
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
-from fastindex.tables.assemblies import HIGH_HALF, NOTHING, AssemblyGeometry
+from fastindex.lowering.vector_tables import VectorTable
+from fastindex.tables.assemblies import AssemblyGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
 
 _HALF_BITS = 4
@@ -38,11 +39,13 @@ def assembly_passes(found: Assembly, slot_bits: tuple[int, int], vector_bytes: i
         What the machine permutes with one instruction.
     goal : Goal
     """
-    made = []
+    made: list[Pass] = []
     for block in found.blocks:
-        for phase, nests in _phases(block.nests, slot_bits):
-            table = VectorTable(block, phase, slot_bits, vector_bytes)
-            made += [one for nest in nests for one in _passes_of(nest, table, goal)]
+        for phase, nests in _phases(block, slot_bits):
+            direct = VectorTable(block, phase, slot_bits, vector_bytes)
+            for nest in nests:
+                by_columns = column_passes(block, nest, slot_bits, direct, goal)
+                made += _passes_of(nest, _starts(block, slot_bits), direct, goal) if by_columns is None else by_columns
     for nest in found.fills:
         run = next(k for k in nest.loops if k.destination_stride == 1)
         others = (k for k in nest.loops if k is not run)
@@ -52,99 +55,16 @@ def assembly_passes(found: Assembly, slot_bits: tuple[int, int], vector_bytes: i
     return tuple(made)
 
 
-class VectorTable:
-    """Of which pieces of the source the vectors of a block are made.
-
-    Attributes
-    ----------
-    vector_bytes : int
-    halves : int
-        2 where halves of bytes move.
-    block_bytes : int
-    vectors, pieces : int
-    lines : int64 array
-        Offsets of the lines of the source that are read.
-    low, high : int
-        Where what is read begins and ends, in bytes.
-    used_bytes : int
-        How much of the source is needed.
-    numbers : int64 array
-        As the kernel reads them.
-    """
-
-    def __init__(self, block: Block, phase: int, slot_bits: tuple[int, int], vector_bytes: int) -> None:
-        self.vector_bytes = vector_bytes
-        self.halves = 2 if _HALF_BITS in slot_bits else 1
-        # A unit is what permutations move: a byte, or half of one.
-        units = [bits * self.halves // 8 for bits in slot_bits]
-        moved = min(units)
-        element = np.zeros((len(block.sources), units[1]), bool)
-        element[:, :moved] = ~block.is_padding[:, None]
-        padding = np.repeat(block.is_padding, units[1])
-        places = np.zeros((len(block.sources), units[1]), np.int64)
-        places[:, :moved] = (block.sources * units[0] + phase)[:, None] + np.arange(moved)
-        self.block_bytes = -(-len(padding) // self.halves)
-        self.vectors = -(-self.block_bytes // vector_bytes)
-        per_vector = vector_bytes * self.halves
-        shape = self.vectors, per_vector
-        at, is_element, is_padding = (
-            _lengthened(a.reshape(-1), self.vectors * per_vector).reshape(shape) for a in (places, element, padding)
-        )
-        halves = (at % self.halves * HIGH_HALF).astype(np.uint8)
-        at //= self.halves
-        needed = at[is_element]
-        self.low, self.high = (int(needed.min()), int(needed.max()) + 1) if len(needed) else (0, 0)
-        self.used_bytes = len(needed) // self.halves
-        self._write(at, halves, is_element, is_padding)
-
-    def _write(self, at: Offsets, halves: NDArray[np.uint8], left: Flags, is_padding: Flags) -> None:
-        """Cover the bytes of every vector by pieces, each from the first byte on that no piece has yet."""
-        last = max(self.low, self.high - self.vector_bytes)
-        starts, patterns, active = [], [], []
-        while left.any():
-            start = np.minimum(np.where(left, at, self.high).min(axis=1), last)
-            taken = left & (at < (start + self.vector_bytes)[:, None])
-            pattern = (at - start[:, None]).astype(np.uint8) | halves
-            starts.append(start)
-            active.append(taken.any(axis=1))
-            patterns.append(np.where(taken, pattern, np.uint8(NOTHING)))
-            left = left & ~taken
-        counts = np.array(active, bool).reshape(len(starts), self.vectors).sum(axis=0)
-        self.pieces = int(counts.sum())
-        before = np.cumsum(counts) - counts
-        first = np.arange(self.vectors) + self.halves * before
-        table = np.empty((self.vectors + self.halves * self.pieces, self.vector_bytes), np.uint8)
-        table[first] = self._mask(is_padding)
-        offsets = np.empty(self.pieces, np.int64)
-        for k, (start, pattern, some) in enumerate(zip(starts, patterns, active, strict=True)):
-            offsets[before[some] + k] = start[some]
-            for half in range(self.halves):
-                table[first[some] + 1 + self.halves * k + half] = pattern[some, half :: self.halves]
-        ends = offsets + self.vector_bytes - 1
-        lines = np.unique(np.concatenate([offsets // LINE_BYTES, ends // LINE_BYTES])) * LINE_BYTES
-        # So that the patterns begin with a line of the table.
-        rest = -(self.vectors + self.pieces + len(lines)) % 8
-        self.lines = np.concatenate([lines, np.repeat(lines[-1:], rest)])
-        self.numbers = np.concatenate([counts, offsets, self.lines, table.reshape(-1).view(np.int64)])
-
-    def _mask(self, is_padding: Flags) -> NDArray[np.uint8]:
-        """Return all ones where there is padding."""
-        if self.halves == 1:
-            return is_padding * np.uint8(0xFF)
-        return is_padding[:, 0::2] * np.uint8(0x0F) | is_padding[:, 1::2] * np.uint8(0xF0)
+def _starts(block: Block, slot_bits: tuple[int, int]) -> Offsets:
+    """Return the starts of nests in bytes."""
+    starts: Offsets = block.starts * np.array(slot_bits) // 8
+    return starts
 
 
-def _lengthened(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """Return an array that goes on with zeros."""
-    longer = np.zeros(size, array.dtype)
-    longer[: len(array)] = array
-    return longer
-
-
-def _phases(nests: Sequence[Nest], slot_bits: tuple[int, int]) -> Iterator[tuple[int, list[Nest]]]:
+def _phases(block: Block, slot_bits: tuple[int, int]) -> Iterator[tuple[int, list[Nest]]]:
     """Yield nests in bytes by the half of a byte that their elements begin with in the source."""
     phases: tuple[list[Nest], list[Nest]] = [], []
-    for nest in nests:
+    for nest in block.nests:
         for even in _even_steps(nest) if slot_bits[0] == _HALF_BITS else (nest,):
             bits = even.source_start * slot_bits[0]
             loops = (
@@ -174,9 +94,12 @@ def _even_steps(nest: Nest) -> Iterator[Nest]:
         yield from _even_steps(Nest((loop, *others), *starts))
 
 
-def _passes_of(nest: Nest, table: VectorTable, goal: Goal) -> Iterator[Pass]:
+def _passes_of(nest: Nest, starts: Offsets, table: VectorTable, goal: Goal) -> Iterator[Pass]:
     """Yield the passes over the blocks of a nest, in bytes: those that share lines of the source after each other."""
     nest = coalesced(nest)
+    if len(starts) > 1:
+        yield _pass(nest, (), table, goal, starts)
+        return
     if 3 * table.used_bytes > 2 * LINE_BYTES * len(table.lines):
         yield _pass(nest, (), table, goal)
         return
@@ -195,10 +118,12 @@ def _sharing(nest: Nest, taken: tuple[Loop, ...]) -> Iterator[tuple[Nest, tuple[
         yield from _sharing(part, (*taken, along(part, loop)))
 
 
-def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal) -> Pass:
+def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal, starts: Offsets | None = None) -> Pass:
     tuning, every = goal.tuning, iterations(shared)
     most = max(1, min(tuning.task_chunks, tuning.task_bytes // table.block_bytes))
-    found = blocks([*shared, *without(nest.loops, shared)], most)
+    ordered = [*shared, *without(nest.loops, shared)]
+    found = blocks(ordered, most) if starts is None else Blocks(starts, len(starts), 0, 0, tuple(ordered))
+    reach = 0 if starts is None else int(starts[:, 0].max())
     groups_ahead = max(1, -(-_LINES_AHEAD // max(1, len(table.lines))))
     geometry = AssemblyGeometry(
         chunk_block=len(found.offsets),
@@ -207,7 +132,7 @@ def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal) 
         chunk_target_stride=found.destination_stride,
         block_bytes=table.block_bytes,
         streamed=goal.streamed,
-        readable_bytes=table.high + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops),
+        readable_bytes=reach + table.high + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops),
         vectors=table.vectors,
         pieces=table.pieces,
         lines=len(table.lines),
@@ -221,7 +146,7 @@ def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal) 
         table.vector_bytes,
         table.halves,
         outer_table(found.outer),
-        (found.offsets, table.numbers),
+        (found.offsets, table.numbers(table.lines)),
         geometry_table(geometry),
         found.number * iterations(found.outer),
         len(found.offsets) * table.block_bytes,

@@ -14,6 +14,8 @@ from fastindex.shapes.shape import Shape
 from fastindex.tables.cache_lines import LINE_BYTES
 
 _HALF_BITS = 4
+# Slots that become values first and slots last take so many cycles each.
+_APART_CYCLES = 1
 
 
 def chosen_passes(
@@ -47,8 +49,10 @@ def chosen_passes(
         return by_loops, converts
     nbytes = _written_bytes(destination, slots)
     enough = nbytes / LINE_BYTES * LINE_CYCLES
-    by_loops_cost = float("inf") if by_loops is None or steps_apart else cost(by_loops)
-    if by_loops_cost <= enough:
+    by_loops_cost = float("inf") if by_loops is None else cost(by_loops)
+    if steps_apart:
+        by_loops_cost += _APART_CYCLES * (destination.slot_count if isinstance(destination, Shape) else nbytes)
+    if by_loops_cost <= enough and not steps_apart:
         return by_loops, converts
     goal = Goal(1, nbytes >= tuning.streamed_bytes, tuning)
     for variables, left, right in shared_digits(source, destination):

@@ -19,6 +19,8 @@ _END_CYCLES = 150
 _RUN_CYCLES = 6
 _VECTOR_CYCLES, _PIECE_CYCLES, _HALVES_CYCLES = 4, 4, 8
 _SQUARE_LINE_CYCLES = 10
+# A line of a transpose in squares, and of columns that are collected first.
+_TRANSPOSED_CYCLES, _COLLECTED_CYCLES = 20, 16
 _DEALT_CYCLES = 5
 
 
@@ -54,11 +56,18 @@ def _cost_of(one: Pass, geometry: list[int]) -> float:
             row = geometry[transposes.ROW_COUNT] * one.width
             column = geometry[transposes.COLUMN_COUNT] * one.width
             share = min(row, LINE_BYTES) * min(column, LINE_BYTES) / LINE_BYTES**2
-            return lines * (40 if one.width == 1 else 20) / max(share, 1 / LINE_BYTES)
+            return lines * _TRANSPOSED_CYCLES / max(share, 1 / LINE_BYTES)
         case "assemble":
             blocks = nbytes / geometry[assemblies.BLOCK_BYTES]
             piece = _PIECE_CYCLES + (_HALVES_CYCLES if one.ways == 2 else 0)
             vectors, pieces = geometry[assemblies.VECTORS], geometry[assemblies.PIECES]
             return blocks * (20 + vectors * _VECTOR_CYCLES + pieces * piece)
+        case "assemble columns":
+            blocks = nbytes / geometry[assemblies.COLUMNS_BLOCK_BYTES]
+            vectors, pieces = geometry[assemblies.COLUMNS_VECTORS], geometry[assemblies.COLUMNS_PIECES]
+            squares = geometry[assemblies.COLUMNS_ROWS] * one.width / LINE_BYTES
+            share = min(geometry[assemblies.COLUMNS_COLUMNS] * one.width, LINE_BYTES) / LINE_BYTES
+            collected = squares * _COLLECTED_CYCLES / share
+            return blocks * (10 + vectors * _VECTOR_CYCLES + pieces * _PIECE_CYCLES + collected)
         case _:
             return lines * 10

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.integers import counted
-from fastindex.tables.assemblies import AssemblyGeometry
+from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
 from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
 from fastindex.tables.streams import StreamGeometry
 from fastindex.tables.transposes import TransposeGeometry
 
 #: The numbers of a kernel.
-Geometry = AssemblyGeometry | StreamGeometry | TransposeGeometry | StridedGeometry | FillGeometry
+Geometry = AssemblyGeometry | ColumnsGeometry | StreamGeometry | TransposeGeometry | StridedGeometry | FillGeometry
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Pass:
     Attributes
     ----------
     kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "strided", "fill", "expand", "compress",
-            "assemble"}
+            "assemble", "assemble columns"}
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.
     ways : int
         Rows that are interleaved, columns that are dealt out, packed elements of a byte; of an assembly, 2 where halves
-        of bytes move; 1 for other kernels.
+        of bytes move, or by columns the bytes of a vector; 1 for other kernels.
     outer : int64 array of (loops, 3)
         Loops around the blocks, innermost first: rows of an `OuterLoop`.
     tables : tuple of int64 arrays
@@ -80,7 +80,8 @@ class Pass:
 
     def describe(self) -> str:
         """Return the pass in one line."""
-        name = self.kernel if self.ways == 1 or self.kernel == "assemble" else f"{self.kernel} {self.ways} ways"
+        has_ways = self.ways > 1 and not self.kernel.startswith("assemble")
+        name = f"{self.kernel} {self.ways} ways" if has_ways else self.kernel
         size = self.tasks * self.task_bytes
         return f"{name}, {self.width}-byte units, {counted(self.tasks, 'task')}, about {size} bytes: {self.why}"
 

@@ -7,6 +7,9 @@ from typing import NamedTuple
 #: Of a byte of a permutation: nothing comes from the piece; the high half of a byte of packed elements is taken.
 NOTHING, HIGH_HALF = 0x80, 0x40
 
+#: The most elements of a block whose elements are gathered column by column: what the kernel's scratch memory holds.
+MOST_ROWS = 1024
+
 #: The most bytes of a block: what the kernel's scratch memory holds.
 MOST_BLOCK_BYTES = 64 << 10
 
@@ -64,3 +67,52 @@ class AssemblyGeometry(NamedTuple):
     LOW,
     HIGH,
 ) = range(14)
+
+
+class ColumnsGeometry(NamedTuple):
+    """The numbers of an assembly whose blocks differ by the column that they take of the same rows of the source.
+
+    Attributes
+    ----------
+    block_bytes, streamed, vectors, pieces : int
+        As of an `AssemblyGeometry`.
+    rows : int
+        Elements of a block; in the table, up to whole squares.
+    row_pitch : int
+        Bytes from one collected column to the next.
+    groups, columns : int
+        Groups of columns that are read together, and all columns of a task.
+    """
+
+    block_bytes: int
+    streamed: int
+    vectors: int
+    pieces: int
+    rows: int
+    row_pitch: int
+    groups: int
+    columns: int
+
+
+(
+    COLUMNS_BLOCK_BYTES,
+    COLUMNS_STREAMED,
+    COLUMNS_VECTORS,
+    COLUMNS_PIECES,
+    COLUMNS_ROWS,
+    COLUMNS_ROW_PITCH,
+    COLUMNS_GROUPS,
+    COLUMNS_COLUMNS,
+) = range(8)
+
+
+class ColumnGroup(NamedTuple):
+    """Columns that are read together: where in the source, the first of them, and how many."""
+
+    source: int
+    first: int
+    columns: int
+
+
+GROUP_SOURCE, GROUP_FIRST, GROUP_COLUMNS = range(3)
+COLUMN_GROUP_BYTES = 8 * 3

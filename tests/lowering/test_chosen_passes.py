@@ -45,13 +45,13 @@ def chosen(source: str, destination: str) -> tuple[tuple[Pass, ...], bool]:
 @pytest.mark.parametrize(("source", "destination"), BY_BLOCKS)
 def test_what_is_slow_by_loops_goes_block_by_block(source: str, destination: str) -> None:
     found, converts = chosen(source, destination)
-    assert {one.kernel for one in found} <= {"assemble", "fill"}
+    assert {one.kernel for one in found} <= {"assemble", "assemble columns", "fill"}
     assert converts == source.startswith("s4")
 
 
 @pytest.mark.parametrize(("source", "destination"), BY_LOOPS)
 def test_what_is_fast_by_loops_stays(source: str, destination: str) -> None:
-    assert "assemble" not in {one.kernel for one in chosen(source, destination)[0]}
+    assert not any(one.kernel.startswith("assemble") for one in chosen(source, destination)[0])
 
 
 def test_padding_in_single_elements_is_dear() -> None:
@@ -68,7 +68,7 @@ def test_strides_with_gaps_are_left_alone() -> None:
     shape, strides = fi.Shape.parse("f32[64,1,12]{2,1,0:T(4,128)(2,1)}"), Strides((64, 1, 12), (24, 24, 2))
     found, _ = chosen_passes(shape, strides, slot_move(shape, strides), 64, TUNING)
     assert found is not None
-    assert "assemble" not in {one.kernel for one in found}
+    assert not any(one.kernel.startswith("assemble") for one in found)
 
 
 def test_padding_alone_reads_nothing() -> None:

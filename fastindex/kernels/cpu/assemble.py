@@ -38,7 +38,7 @@ SCRATCH_BYTES = _STAGE + 2 * LINE_BYTES
 
 
 @njit(nogil=True, inline="always")
-def _assemble_block(size, halves, target, source, vectors, numbers, padding):  # type: ignore[no-untyped-def]
+def assemble_block(size, halves, target, source, vectors, numbers, padding):  # type: ignore[no-untyped-def]
     """Write the vectors of a block one after the other."""
     v, (heads, offsets, patterns) = literal(size), numbers
     for i in range(vectors):
@@ -49,7 +49,7 @@ def _assemble_block(size, halves, target, source, vectors, numbers, padding):  #
 
 
 @njit(nogil=True, inline="always")
-def _stream_block(halves, target, source, vectors, numbers, padding):  # type: ignore[no-untyped-def]
+def stream_block(halves, target, source, vectors, numbers, padding):  # type: ignore[no-untyped-def]
     """Write the lines of a block one after the other past the cache."""
     heads, offsets, patterns = numbers
     for i in range(vectors):
@@ -103,10 +103,10 @@ def assemble_chunks(size, halves, target, source, table, scratch, first, last): 
                 read = scratch + _STAGE - low
             position += run
             if whole_lines and fill == 0:
-                _stream_block(halves, line, read, vectors, numbers, padding)
+                stream_block(halves, line, read, vectors, numbers, padding)
                 line += run
                 continue
-            _assemble_block(size, halves, scratch + fill, read, vectors, numbers, padding)
+            assemble_block(size, halves, scratch + fill, read, vectors, numbers, padding)
             fill += run
             if fill >= PENDING_BYTES:
                 line, fill, skip = drain(line, scratch, fill, skip, streamed)

@@ -1,0 +1,111 @@
+"""Assemblies whose blocks take a column each of the same rows of the source.
+
+A line of each row is read at once and transposed in squares, so that each column is contiguous in scratch memory; there
+the blocks are put together of it. So every line of the source is read once, and every line of the destination written
+once, padding included.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from fastindex.kernels.compilation import kernel
+from fastindex.kernels.cpu.assemble import assemble_block, stream_block
+from fastindex.kernels.cpu.lines import copy_short, transpose_square
+from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch
+from fastindex.kernels.cpu.pass_table import outer_place, padding_of
+from fastindex.kernels.cpu.pending import PENDING_BYTES, drain, restart
+from fastindex.tables.assemblies import (
+    COLUMN_GROUP_BYTES,
+    COLUMNS_BLOCK_BYTES,
+    COLUMNS_GROUPS,
+    COLUMNS_PIECES,
+    COLUMNS_ROW_PITCH,
+    COLUMNS_ROWS,
+    COLUMNS_STREAMED,
+    COLUMNS_VECTORS,
+    GROUP_COLUMNS,
+    GROUP_FIRST,
+    GROUP_SOURCE,
+    MOST_BLOCK_BYTES,
+    MOST_ROWS,
+)
+from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
+
+# Scratch memory: what is pending and a block more, a staged square, collected columns.
+_STAGE = PENDING_BYTES + MOST_BLOCK_BYTES + 2 * LINE_BYTES
+_COLLECTED = _STAGE + 64 * LINE_BYTES
+
+#: Bytes of scratch memory that this kernel needs.
+SCRATCH_BYTES = _COLLECTED + 64 * (MOST_ROWS + 128) + 2 * LINE_BYTES
+
+
+@njit(nogil=True, inline="always")
+def _collect(width, source, rows, counts, pitch, scratch):  # type: ignore[no-untyped-def]
+    """Transpose up to a line of each row; `counts` is how many rows and columns there are."""
+    w = literal(width)
+    per_line = 64 // w
+    row_count, count = counts
+    stage, collected = scratch + _STAGE, scratch + _COLLECTED
+    for first in range(0, row_count, per_line):
+        table = rows + 8 * first
+        if count == per_line:
+            for i in range(per_line):
+                row = source + entry(table, i)
+                prefetch(row + 64)
+                copy_vector(stage + 64 * i, row, 64)
+        else:
+            for i in range(per_line):
+                copy_short(stage + 64 * i, source + entry(table, i), count * w)
+        transpose_square(width, collected + first * w, pitch, stage)
+
+
+@kernel()
+def assemble_columns(width, size, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout whose blocks take a column each of the same rows.
+
+    Parameters
+    ----------
+    width : literal int
+        Bytes of an element.
+    size : literal int
+        Bytes of a vector.
+    target, source, table, scratch
+        As for `copy_chunks`. The first table has a `ColumnGroup` for each group, then the offset of each column's block
+        in the destination. The second has, as for `assemble_chunks`, the number of pieces of each vector and the offset
+        of each piece in a column; the offset of each row in the source; then the patterns.
+    """
+    geometry, groups, heads = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    run, streamed = entry(geometry, COLUMNS_BLOCK_BYTES), entry(geometry, COLUMNS_STREAMED) != 0
+    vectors, pitch = entry(geometry, COLUMNS_VECTORS), entry(geometry, COLUMNS_ROW_PITCH)
+    row_count, group_count = entry(geometry, COLUMNS_ROWS), entry(geometry, COLUMNS_GROUPS)
+    columns = groups + COLUMN_GROUP_BYTES * group_count
+    offsets = heads + 8 * vectors
+    rows = offsets + 8 * entry(geometry, COLUMNS_PIECES)
+    numbers = heads, offsets, rows + 8 * row_count
+    padding, whole_lines = padding_of(scratch), streamed and run & 63 == 0 and literal(size) == 64
+    line, fill, skip, position = 0, 0, 0, -1
+    for task in range(first, last):
+        at_source, at_target = outer_place(table, task, source, target)
+        for g in range(group_count):
+            group = groups + COLUMN_GROUP_BYTES * g
+            begin, count = entry(group, GROUP_FIRST), entry(group, GROUP_COLUMNS)
+            _collect(width, at_source + entry(group, GROUP_SOURCE), rows, (row_count, count), pitch, scratch)
+            for j in range(count):
+                column = scratch + _COLLECTED + j * pitch
+                place = at_target + entry(columns, begin + j)
+                if place != position:
+                    position = place
+                    line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
+                position += run
+                if whole_lines and fill == 0:
+                    stream_block(1, line, column, vectors, numbers, padding)
+                    line += run
+                    continue
+                assemble_block(size, 1, scratch + fill, column, vectors, numbers, padding)
+                fill += run
+                if fill >= PENDING_BYTES:
+                    line, fill, skip = drain(line, scratch, fill, skip, streamed)
+    restart(line, scratch, fill, skip, streamed, 0)
+    fence()
