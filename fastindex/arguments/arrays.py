@@ -147,9 +147,13 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
     FastIndexError
         Another size or more dimensions.
     """
-    if not _holds(array, buffer_dtype(shape)) and array.dtype not in _RAW:
+    wanted = buffer_dtype(shape)
+    if not _holds(array, wanted) and array.dtype not in _RAW:
+        # numpy.save keeps types that are not its own as so many bytes.
+        lost = wanted.isbuiltin == 2 and array.dtype == f"V{wanted.itemsize}"
+        hint = f"; numpy.load has lost its type: pass array.view(ml_dtypes.{wanted})" if lost else ""
         raise ArgumentTypeError(
-            f"{name} of {shape.cut_text()} holds {buffer_dtype(shape)} or raw bytes (uint8), got dtype {array.dtype}"
+            f"{name} of {shape.cut_text()} holds {wanted} or raw bytes (uint8), got dtype {array.dtype}{hint}"
         )
     if len(array.shape) != 1:
         raise FastIndexError(

@@ -65,7 +65,7 @@ def as_buffer_bytes(buffer: Any, shape: Shape) -> Bytes:
     Parameters
     ----------
     buffer : array, bytes, bytearray, memoryview or anything with the buffer protocol
-        One dimension of the shape's element type, or raw bytes.
+        One dimension of the shape's element type, or raw bytes; or as `flat_buffer` takes it.
 
     Raises
     ------
@@ -74,9 +74,50 @@ def as_buffer_bytes(buffer: Any, shape: Shape) -> Bytes:
     ArgumentTypeError
         Another dtype.
     """
-    array = buffer if type(buffer) is np.ndarray else _from_object(buffer)
+    array = flat_buffer(buffer if type(buffer) is np.ndarray else _from_object(buffer), shape)
     check_buffer(described(array), shape, "a buffer")
     return np.ascontiguousarray(array).view(np.uint8)
+
+
+def memory_dimensions(shape: Shape) -> tuple[int, ...] | None:
+    """Return the dimensions of a buffer in the order of memory, most major first; None where it has padding or tiles.
+
+    Examples
+    --------
+    >>> memory_dimensions(Shape.parse("f32[8,64,56,56]{1,3,2,0}"))
+    (8, 56, 56, 64)
+    """
+    layout = shape.layout
+    if layout.tiles or layout.padded_dimensions not in (None, shape.dimensions):
+        return None
+    if shape.slot_count != shape.element_count or not slot_format(shape).is_plain:
+        return None
+    return tuple(shape.dimensions[d] for d in reversed(layout.minor_to_major))
+
+
+def flat_buffer(array: NDArray[Any], shape: Shape) -> NDArray[Any]:
+    """Return an array that holds a buffer of `shape` in more dimensions as its one dimension; any other as it is.
+
+    Where the layout only orders the dimensions, it may have these in the order of memory, or in their own order with
+    strides that are the layout's; either way, its memory is the buffer.
+
+    Examples
+    --------
+    >>> shape = Shape.parse("u8[2,3]{0,1}")
+    >>> flat_buffer(np.zeros((3, 2), np.uint8), shape).shape, flat_buffer(np.zeros((2, 3), np.uint8), shape).shape
+    ((6,), (2, 3))
+    """
+    dimensions = memory_dimensions(shape) if array.ndim > 1 else None
+    if dimensions is None:
+        return array
+    # Where both are the same numbers, the strides have to say which is meant.
+    if array.shape == dimensions != shape.dimensions and array.flags.c_contiguous:
+        return array.reshape(-1)
+    if array.shape == shape.dimensions:
+        ordered = array.transpose(tuple(reversed(shape.layout.minor_to_major)))
+        if ordered.flags.c_contiguous:
+            return ordered.reshape(-1)
+    return array
 
 
 def _from_object(buffer: Any) -> NDArray[Any]:
@@ -125,11 +166,11 @@ def check_output_buffer(out: Any, shape: Shape) -> NDArray[Any]:
     ArgumentTypeError
         Not an array of the dtype of the buffer, nor of uint8.
     FastIndexError
-        Another size, not one contiguous dimension, or read-only.
+        Another size, not one contiguous piece of memory, or read-only.
     """
     if not isinstance(out, np.ndarray):
         raise ArgumentTypeError(f"out must be a NumPy array, got {type(out).__name__}")
-    found = described(out)
+    found = described(flat_buffer(out, shape))
     check_buffer(found, shape, "out")
     check_target(found)
     require_contiguous(found, "out")

@@ -18,6 +18,7 @@ from fastindex.arguments.buffers import (
     check_movable,
     check_output_array,
     check_output_buffer,
+    memory_dimensions,
     new_array,
     new_buffer,
     require_movable_pair,
@@ -27,6 +28,7 @@ from fastindex.cpu.first_answer import MOST_BYTES, may_be_numpy
 from fastindex.cpu.movements import movement, sure_movement
 from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
+from fastindex.errors import FastIndexError
 from fastindex.lowering.relayout_loops import Strides
 from fastindex.lowering.slot_format import slot_format
 from fastindex.lowering.slot_moves import SlotMove
@@ -60,7 +62,7 @@ def pack(
         What padding slots get; without it, the layout's padding value, zero by default.
     out : array of one dimension, optional
         Where to write: the element type and ``shape.slot_count`` elements, or ``shape.nbytes`` bytes of uint8. It may
-        not overlap `array`.
+        not overlap `array`. Where the layout only orders the dimensions, also an array of them in that order.
     threads : int, optional
         The most threads to use; see `fastindex.cpu.threads.thread_count`.
     stream : CUDA stream, optional
@@ -179,32 +181,37 @@ def relayout(
     out: Any = None,
     threads: int | None = None,
     stream: Any = None,
+    shape: bool = False,
 ) -> Any:
     """Move a physical buffer from one layout to another, without a logical array in between.
 
     Parameters
     ----------
     buffer : array of one dimension, bytes, or anything with the buffer protocol
-        As for `unpack`, of `source`.
+        As for `unpack`, of `source`. Where `source` only orders the dimensions, also a contiguous array of them in
+        the order of memory: their own order for a plain layout.
     source, destination : Shape or str
         Two layouts of one array: the same element type and dimensions.
     fill : number, optional
         What the padding slots of `destination` get; without it, its padding value, zero by default.
-    out : array of one dimension, optional
+    out : array, optional
         As for `pack`, of `destination`.
     threads : int, optional
         The most threads to use.
     stream : CUDA stream, optional
         Where to run if the data is on the GPU; see `fastindex.cuda`.
 
+    shape : bool
+        Return the dimensions of `destination` in the order of memory, instead of one.
+
     Returns
     -------
-    array of one dimension
+    array of one dimension, or with ``shape=True`` of those of `destination`
 
     Raises
     ------
     FastIndexError
-        Shapes of different arrays, or buffers of another size.
+        Shapes of different arrays, or buffers of another size; ``shape=True``, and `destination` has tiles or padding.
     ArgumentTypeError, UnsupportedError
         As `pack`.
 
@@ -213,11 +220,15 @@ def relayout(
     >>> import fastindex as fi, numpy as np
     >>> fi.relayout(np.arange(6, dtype=np.uint8), "u8[2,3]{1,0}", "u8[2,3]{0,1}")
     array([0, 3, 1, 4, 2, 5], dtype=uint8)
+    >>> images = np.zeros((8, 3, 56, 60), np.uint8)
+    >>> fi.relayout(images, "u8[8,3,56,60]", "u8[8,3,56,60]{1,3,2,0}", shape=True).shape
+    (8, 56, 60, 3)
     """
     plan = plan_relayout(source, destination)
     if fill is None:
-        return plan(buffer, out, threads, stream)
-    return plan.apply(buffer, fill_pattern(plan.destination, fill), out, threads, stream)
+        return plan(buffer, out, threads, stream, shape)
+    result = plan.apply(buffer, fill_pattern(plan.destination, fill), out, threads, stream)
+    return _shaped(result, plan.destination) if shape else result
 
 
 def plan_relayout(source: Shape | str, destination: Shape | str) -> RelayoutPlan:
@@ -301,12 +312,14 @@ class RelayoutPlan:
             lines.append("nothing changes its place")
         return "\n".join([*lines, self._movement.describe()])
 
-    def __call__(self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
+    def __call__(
+        self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None, shape: bool = False
+    ) -> Any:
         """Move a buffer; padding gets the padding value of the destination.
 
         Parameters
         ----------
-        buffer, out, threads, stream
+        buffer, out, threads, stream, shape
             As for `relayout`.
 
         Raises
@@ -314,6 +327,8 @@ class RelayoutPlan:
         FastIndexError, ArgumentTypeError
             As `relayout`.
         """
+        if shape:
+            return _shaped(self(buffer, out, threads, stream), self.destination)
         host = type(buffer) is np.ndarray and stream is None and not may_be_numpy(self._movement.nbytes, MOST_BYTES)
         if host and (threads is None or (type(threads) is int and threads > 0)):
             if out is None:
@@ -352,6 +367,16 @@ class RelayoutPlan:
             check_disjoint(result, slots)
         self._movement.run(address_of(slots), address_of(result), pattern, threads)
         return result
+
+
+def _shaped(result: Any, destination: Shape) -> Any:
+    dimensions = memory_dimensions(destination)
+    if dimensions is None:
+        raise FastIndexError(
+            f"shape=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} has one "
+            "dimension; unpack gives the array itself"
+        )
+    return result if tuple(result.shape) == dimensions else result.reshape(dimensions)
 
 
 def _buffer_length(shape: Shape) -> int:

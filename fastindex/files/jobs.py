@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastindex import cuda
 from fastindex.arguments.arrays import buffer_dtype
-from fastindex.arguments.buffers import check_movable
+from fastindex.arguments.buffers import check_movable, memory_dimensions
 from fastindex.arguments.windows import as_window
 from fastindex.bulk.indices import linear_index, multi_index
 from fastindex.cpu.blockwise import Surroundings, relayout_in_blocks, written_bytes
@@ -124,7 +124,7 @@ def relayout_file(
     if device == "cuda":
         cuda.device_name()
     file = open_input(source_path)
-    with _buffer_output(target_path, destination) as output:
+    with _buffer_output(target_path, destination, keeps_dimensions=len(file.dimensions) > 1) as output:
         room = _Room(memory_bytes, file, output, progress)
         read = stored_buffer(file, source, room.scratch)
         if device == "cuda":
@@ -133,9 +133,10 @@ def relayout_file(
             room.move(source, destination, read)
 
 
-def _buffer_output(path: str, shape: Shape) -> OutputFile:
+def _buffer_output(path: str, shape: Shape, keeps_dimensions: bool = False) -> OutputFile:
     dtype = buffer_dtype(shape)
-    return OutputFile(path, shape.nbytes, header_for(path, dtype, (shape.nbytes // dtype.itemsize,)))
+    dimensions = memory_dimensions(shape) if keeps_dimensions else None
+    return OutputFile(path, shape.nbytes, header_for(path, dtype, dimensions or (shape.nbytes // dtype.itemsize,)))
 
 
 class _Room:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.arrays import buffer_dtype
+from fastindex.arguments.buffers import memory_dimensions
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.layout import Layout
@@ -149,7 +150,8 @@ def release_map(mapped: mmap.mmap | None) -> None:
 def stored_buffer(file: InputFile, shape: Shape, scratch: Scratch) -> Bytes:
     """Return the bytes of a physical buffer of `shape` from a file.
 
-    A NumPy file may hold the array itself where the layout is that of the file, ``{1,0}`` for C order.
+    A NumPy file may hold the array itself where the layout is that of the file, ``{1,0}`` for C order; or, where the
+    layout only orders the dimensions, these in the order of memory.
 
     Parameters
     ----------
@@ -180,9 +182,12 @@ def stored_buffer(file: InputFile, shape: Shape, scratch: Scratch) -> Bytes:
 
 def _is_array_of(file: InputFile, shape: Shape) -> bool:
     """Whether a file holds the array itself, and its layout is the one that NumPy's files have: the same bytes."""
-    if len(file.dimensions) < 2 or file.dimensions != shape.dimensions:
+    if len(file.dimensions) < 2:
         return False
-    if shape != plain_shape(shape, file.fortran_order):
+    in_order_of_memory = not file.fortran_order and file.dimensions == memory_dimensions(shape) != shape.dimensions
+    if not in_order_of_memory and (
+        file.dimensions != shape.dimensions or shape != plain_shape(shape, file.fortran_order)
+    ):
         return False
     _check_dtype(file, shape, shape.element_type.numpy_dtype)
     return True
