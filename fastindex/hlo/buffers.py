@@ -10,6 +10,7 @@ Sources: ``xla/hlo/analysis/hlo_alias_analysis.cc``, ``xla/hlo/utils/hlo_live_ra
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -37,17 +38,26 @@ class Buffer:
         The instruction that defines it first.
     role : {"argument", "output", "constant", "temporary"}
         An argument may also be an output: ``input_output_alias``.
-    intervals : list of (int, int)
-        When a value lives in it, in steps of the schedule, both ends included.
+    start, end : int
+        When its first value lives, in steps of the schedule, both included.
     is_output : bool
+    pieces : list of (int, int) or None
+        Where several values share it: the stretches in which one of them lives.
     """
 
     leaf: int
     computation: Computation
     place: int
     role: Role
-    intervals: list[Interval]
+    start: int
+    end: int
     is_output: bool = False
+    pieces: list[Interval] | None = None
+
+    @property
+    def intervals(self) -> list[Interval]:
+        """When a value lives in it, in steps of the schedule, both ends included."""
+        return self.pieces if self.pieces is not None else [(self.start, self.end)]
 
 
 class _TooDeep(Exception):  # noqa: N818 - a signal, not an error
@@ -64,11 +74,12 @@ class _Walk:
         self.entries = entries
         self.table = table
         self.clock = 0
-        self.leaf: list[int] = []
-        self.start: list[int] = []
-        self.end: list[int] = []
-        self.parent: list[int] = []
-        self.origin: list[tuple[Computation, int]] = []
+        self.leaf = array("i")
+        self.start = array("i")
+        self.end = array("i")
+        self.parent = array("i")
+        self.places = array("i")
+        self.owners: list[Computation] = []
         self.reuses: list[tuple[int, int]] = []
         self.schedule: list[tuple[Computation, int, int]] = []
         self._fusions: dict[str, FusionFlow] = {}
@@ -78,13 +89,13 @@ class _Walk:
     def new_values(self, leaves: Sequence[int], computation: Computation, place: int, time: int) -> Values:
         """Add a value for each leaf."""
         first = len(self.leaf)
-        origin = (computation, place)
         for number, leaf in enumerate(leaves, first):
             self.leaf.append(leaf)
             self.start.append(time)
             self.end.append(time)
             self.parent.append(number)
-            self.origin.append(origin)
+            self.places.append(place)
+            self.owners.append(computation)
         return tuple(range(first, len(self.leaf)))
 
     def find(self, value: int) -> int:
@@ -314,7 +325,7 @@ class _Walk:
 
     def _note_reuse(self, computation: Computation, operand: int, given: Values, values: Values) -> None:
         """Note that new values may take the memory of an operand that ends here."""
-        if len(given) == 1 and self.origin[given[0]] == (computation, operand):
+        if len(given) == 1 and self.places[given[0]] == operand and self.owners[given[0]] is computation:
             for value in values:
                 if self.leaf[value] == self.leaf[given[0]]:
                     self.reuses.append((value, given[0]))
@@ -373,32 +384,38 @@ def module_buffers(module: Module, table: ShapeTable) -> ModuleBuffers:
 
 
 def _collect(walk: _Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]:
+    roots = [walk.find(value) for value in range(len(walk.leaf))]
     groups: dict[int, list[int]] = {}
-    for value in range(len(walk.leaf)):
-        groups.setdefault(walk.find(value), []).append(value)
+    for value, root in enumerate(roots):
+        # Most values have a buffer of their own and need no list.
+        if value != root:
+            groups.setdefault(root, [root]).append(value)
     ends = _ends_after_reuse(walk, groups, arguments, outputs)
     nbytes = walk.table.nbytes
     buffers = []
-    for root, values in groups.items():
-        leaf = walk.leaf[root]
-        if len(values) > 1:
+    for root, found in enumerate(roots):
+        if found != root:
+            continue
+        leaf, values = walk.leaf[root], groups.get(root)
+        if values:
             leaf = max((walk.leaf[value] for value in values), key=nbytes.__getitem__)
         if nbytes[leaf] < 0:
             continue
-        computation, place = walk.origin[root]
         role: Role = "temporary"
         if root in arguments:
             role = "argument"
         elif root in outputs:
             role = "output"
-        elif computation.opcodes[place] == "constant":
+        elif walk.owners[root].opcodes[walk.places[root]] == "constant":
             role = "constant"
-        intervals = union([(walk.start[value], ends[value]) for value in values])
-        buffers.append(Buffer(leaf, computation, place, role, intervals, root in outputs))
+        buffer = Buffer(leaf, walk.owners[root], walk.places[root], role, walk.start[root], ends[root], root in outputs)
+        if values:
+            buffer.pieces = union([(walk.start[value], ends[value]) for value in values])
+        buffers.append(buffer)
     return buffers
 
 
-def _ends_after_reuse(walk: _Walk, groups: dict[int, list[int]], arguments: set[int], outputs: set[int]) -> list[int]:
+def _ends_after_reuse(walk: _Walk, groups: dict[int, list[int]], arguments: set[int], outputs: set[int]) -> array[int]:
     """Let a value end a step earlier where the one defined in its last step takes its memory."""
     ends = walk.end
     done: set[int] = set()
@@ -411,10 +428,9 @@ def _ends_after_reuse(walk: _Walk, groups: dict[int, list[int]], arguments: set[
         ):
             continue
         giver, taker = walk.find(operand), walk.find(value)
-        if len(groups[giver]) > 1 or len(groups[taker]) > 1 or giver in arguments or giver in outputs:
+        if giver in groups or taker in groups or giver in arguments or giver in outputs:
             continue
-        computation, place = walk.origin[operand]
-        if computation.opcodes[place] != "constant":
+        if walk.owners[operand].opcodes[walk.places[operand]] != "constant":
             done.update((value, operand))
             ends[operand] -= 1
     return ends

@@ -123,7 +123,7 @@ def division_of(module: Module, stage: str) -> Division | None:
         The name of the file or the stage in it, or "".
     """
     entry = module.entry
-    if entry is None or not any(details.sharding for details in entry.details.values()):
+    if entry is None or not any(details.sharding for details in entry.details):
         return None
     # Shardings load NumPy, which most reports do not need.
     from fastindex.shardings.sdy import meshes_of
@@ -132,7 +132,7 @@ def division_of(module: Module, stage: str) -> Division | None:
     signs = partitioned_signs(module, stage)
     arrays: list[DividedArray] = []
     problems: list[str] = []
-    for place, details in sorted(entry.details.items()):
+    for place, details in enumerate(entry.details):
         if not details.sharding:
             continue
         try:

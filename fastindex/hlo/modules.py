@@ -10,6 +10,7 @@ import re
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 Path = tuple[int, ...]
 #: (path in the output, operand number, path in that operand)
@@ -40,7 +41,7 @@ NATIVE_STARTS = frozenset(
 )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Details:
     """What the attributes of an instruction say about the flow of values.
 
@@ -94,7 +95,7 @@ class Computation:
         self.shapes = array("i")
         self.metadata = array("i")
         self.lines = array("i")
-        self.details: dict[int, Details] = {}
+        self.details: list[Details] = []
         self.root = -1
         self._operands = array("i")
         self._ends = array("i")
@@ -109,6 +110,7 @@ class Computation:
         places = self._places
         place = len(places)
         self.opcodes.append(opcode)
+        self.details.append(_NO_DETAILS)
         self.shapes.append(shape)
         self.metadata.append(metadata)
         self.lines.append(line)
@@ -142,7 +144,7 @@ class Computation:
 
     def details_of(self, place: int) -> Details:
         """Return what the attributes of an instruction say."""
-        return self.details.get(place, _NO_DETAILS)
+        return self.details[place]
 
 
 @dataclass(slots=True)
@@ -336,7 +338,13 @@ def _read_element(operands: bytes, attributes: bytes) -> Details:
 def _read_fusion(operands: bytes, attributes: bytes) -> Details:
     kind = _KIND.search(attributes)
     aliases = _output_aliases(attributes) if b"aliasing" in attributes else ()
-    return Details(_names(_CALLEES["fusion"].search(attributes)), aliases, kind.group(1).decode() if kind else "")
+    callee = _CALLEES["fusion"].search(attributes)
+    return _fusion_details(callee.group(1) if callee else b"", aliases, kind.group(1) if kind else b"")
+
+
+@lru_cache(maxsize=4096)
+def _fusion_details(callee: bytes, aliases: tuple[Alias, ...], kind: bytes) -> Details:
+    return Details((callee.decode(),) if callee else (), aliases, kind.decode())
 
 
 def _read_call(operands: bytes, attributes: bytes) -> Details:
