@@ -233,8 +233,11 @@ def _blocks(
     last = inside[-1] if inside and is_cut else None
     coarse = {v: Variable(v.key, -(-v.extent // m), True) for v, m in moduli.items()}
     source = _coarse_source(left, moduli, coarse)
+    # A digit of one value, the room that a cut leaves above itself, moves nothing.
     target = tuple(
-        Digit(s.stride, coarse[s.variable], s.low // moduli[s.variable], _high(s, outside, moduli)) for s in outside
+        Digit(s.stride, coarse[s.variable], s.low // moduli[s.variable], _high(s, outside, moduli))
+        for s in outside
+        if s.used > 1
     )
     blocks = []
     for ends in itertools.product(*(_ends(v, m) for v, m in moduli.items())):

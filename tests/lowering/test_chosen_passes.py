@@ -77,3 +77,17 @@ def test_padding_alone_reads_nothing() -> None:
     found, _ = chosen_passes(Strides((0, 3), (3, 1)), empty, slot_move(Strides((0, 3), (3, 1)), empty), 64, TUNING)
     assert found is not None
     assert [one.kernel for one in found] == ["fill"]
+
+
+def test_room_above_a_cut_moves_no_block() -> None:
+    """A block that is cut where its digit has values no more, but room, leaves a digit of one value."""
+    shape = fi.Shape.parse("c128[1,2,16,1]{1,2,0,3:T(16,7,5)}")
+    side = Strides((1, 2, 16, 1), (32, 16, 1, 1))
+    found, _ = chosen_passes(side, shape, slot_move(side, shape), 64, TUNING)
+    assert found is not None
+    slot_bytes = 16
+    written = [
+        one.destination_start + int(row[1]) for one in found if one.kernel == "assemble" for row in one.tables[0]
+    ]
+    first = [int(fi.linear_index(shape, (0, 0, k, 0))) * slot_bytes for k in (0, 7, 14)]
+    assert sorted(written) == first
