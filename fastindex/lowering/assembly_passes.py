@@ -120,7 +120,9 @@ def _sharing(nest: Nest, taken: tuple[Loop, ...]) -> Iterator[tuple[Nest, tuple[
 
 def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal, starts: Offsets | None = None) -> Pass:
     tuning, every = goal.tuning, iterations(shared)
-    most = max(1, min(tuning.task_chunks, tuning.task_bytes // table.block_bytes))
+    most = max(
+        1, min(tuning.task_chunks, tuning.task_bytes // max(table.block_bytes, LINE_BYTES * len(table.lines) // every))
+    )
     ordered = [*shared, *without(nest.loops, shared)]
     found = blocks(ordered, most) if starts is None else Blocks(starts, len(starts), 0, 0, tuple(ordered))
     reach = 0 if starts is None else int(starts[:, 0].max())

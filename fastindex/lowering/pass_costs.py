@@ -20,8 +20,28 @@ _RUN_CYCLES = 6
 _VECTOR_CYCLES, _PIECE_CYCLES, _HALVES_CYCLES = 4, 4, 8
 _SQUARE_LINE_CYCLES = 10
 # A line of a transpose in squares, and of columns that are collected first.
-_TRANSPOSED_CYCLES, _COLLECTED_CYCLES = 20, 16
+_TRANSPOSED_CYCLES, _COLLECTED_CYCLES = {1: 20, 2: 18}, 16
+# A line of the source that a block reads, which may have left L1 since the block before read it.
+_READ_LINE_CYCLES = 6
 _DEALT_CYCLES = 5
+
+
+def read_bytes(one: Pass) -> int:
+    """Return about how many bytes of the source's lines a pass reads: short runs take a line each."""
+    written = one.tasks * one.task_bytes
+    match one.kernel:
+        case "fill":
+            return 0
+        case "copy":
+            run = int(one.geometry[streams.RUN])
+            return written // run * max(run, LINE_BYTES)
+        case "assemble":
+            blocks = written // int(one.geometry[assemblies.BLOCK_BYTES])
+            return (
+                blocks * int(one.geometry[assemblies.LINES]) * LINE_BYTES // int(one.geometry[assemblies.LINES_EVERY])
+            )
+        case _:
+            return written
 
 
 def cost(found: Iterable[Pass]) -> float:
@@ -56,12 +76,13 @@ def _cost_of(one: Pass, geometry: list[int]) -> float:
             row = geometry[transposes.ROW_COUNT] * one.width
             column = geometry[transposes.COLUMN_COUNT] * one.width
             share = min(row, LINE_BYTES) * min(column, LINE_BYTES) / LINE_BYTES**2
-            return lines * _TRANSPOSED_CYCLES / max(share, 1 / LINE_BYTES)
+            return lines * _TRANSPOSED_CYCLES.get(one.width, 12) / max(share, 1 / LINE_BYTES)
         case "assemble":
             blocks = nbytes / geometry[assemblies.BLOCK_BYTES]
             piece = _PIECE_CYCLES + (_HALVES_CYCLES if one.ways == 2 else 0)
             vectors, pieces = geometry[assemblies.VECTORS], geometry[assemblies.PIECES]
-            return blocks * (20 + vectors * _VECTOR_CYCLES + pieces * piece)
+            read = geometry[assemblies.LINES] * _READ_LINE_CYCLES
+            return blocks * (20 + vectors * _VECTOR_CYCLES + pieces * piece + read)
         case "assemble columns":
             blocks = nbytes / geometry[assemblies.COLUMNS_BLOCK_BYTES]
             vectors, pieces = geometry[assemblies.COLUMNS_VECTORS], geometry[assemblies.COLUMNS_PIECES]

@@ -9,7 +9,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.lowering.chosen_passes import chosen_passes
-from fastindex.lowering.pass_costs import cost
+from fastindex.lowering.pass_costs import cost, read_bytes
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.passes import passes
 from fastindex.lowering.relayout_loops import Strides, relayout_loops
@@ -62,6 +62,13 @@ def test_padding_in_single_elements_is_dear() -> None:
     plain = relayout_loops(fi.Shape.parse("f32[1024,1,8]"), fi.Shape.parse("f32[1024,1,8]{2,1,0:T(1,8)}"))
     assert plain is not None
     assert single > 10 * cost(passes(plain, 4))
+
+
+def test_short_runs_read_a_line_each() -> None:
+    found, _ = chosen("f32[1000,3]{1,0:T(8,128)}", "f32[1000,3]")
+    assert sum(map(read_bytes, found)) >= 1000 * 64 > sum(one.tasks * one.task_bytes for one in found)
+    whole, _ = chosen("f32[1000,16]", "f32[1000,16]")
+    assert sum(map(read_bytes, whole)) == 1000 * 64
 
 
 def test_strides_with_gaps_are_left_alone() -> None:
