@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fastindex.lowering.assembly import Assembly, Block
 from fastindex.lowering.blocks import Blocks, along, blocks, cut, without
 from fastindex.lowering.column_passes import column_passes
+from fastindex.lowering.pass_costs import cost
 from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table
 from fastindex.lowering.passes import fill_pass
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
@@ -44,8 +45,9 @@ def assembly_passes(found: Assembly, slot_bits: tuple[int, int], vector_bytes: i
         for phase, nests in _phases(block, slot_bits):
             direct = VectorTable(block, phase, slot_bits, vector_bytes)
             for nest in nests:
+                straight = list(_passes_of(nest, _starts(block, slot_bits), direct, goal))
                 by_columns = column_passes(block, nest, slot_bits, direct, goal)
-                made += _passes_of(nest, _starts(block, slot_bits), direct, goal) if by_columns is None else by_columns
+                made += straight if by_columns is None or cost(straight) <= cost(by_columns) else by_columns
     for nest in found.fills:
         run = next(k for k in nest.loops if k.destination_stride == 1)
         others = (k for k in nest.loops if k is not run)
