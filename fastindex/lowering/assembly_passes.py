@@ -49,7 +49,8 @@ def assembly_passes(found: Assembly, slot_bits: tuple[int, int], vector_bytes: i
                 by_columns = column_passes(block, nest, slot_bits, direct, goal)
                 made += straight if by_columns is None or cost(straight) <= cost(by_columns) else by_columns
     for nest in found.fills:
-        run = next(k for k in nest.loops if k.destination_stride == 1)
+        # A hole of one slot has no loop along it.
+        run = next((k for k in nest.loops if k.destination_stride == 1), Loop(1, 0, 1))
         others = (k for k in nest.loops if k is not run)
         bits = slot_bits[1]
         loops = (Loop(run.size * bits // 8, 0, 1), *(Loop(k.size, 0, k.destination_stride * bits // 8) for k in others))

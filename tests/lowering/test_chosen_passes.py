@@ -5,6 +5,7 @@ Tests of: lowering.chosen_passes, lowering.pass_costs.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import fastindex as fi
@@ -98,3 +99,13 @@ def test_room_above_a_cut_moves_no_block() -> None:
     ]
     first = [int(fi.linear_index(shape, (0, 0, k, 0))) * slot_bytes for k in (0, 7, 14)]
     assert sorted(written) == first
+
+
+@pytest.mark.parametrize("kind", ["u8", "bf16", "f32", "c128"])
+@pytest.mark.parametrize("tiles", ["(2,2)(2,2)", "(8,128)(8,1)", "(16,7,5)"])
+def test_a_hole_of_one_slot_is_filled(kind: str, tiles: str) -> None:
+    """20,011 elements in tiles of 4 leave one slot."""
+    source, destination = fi.Shape.parse(f"{kind}[20011]{{0:T{tiles}}}"), f"{kind}[20011]{{0:T(4)}}"
+    values = np.random.default_rng(0).integers(0, 100, 20011).astype(source.element_type.numpy_dtype)
+    moved = fi.relayout(fi.pack(values, source), source, destination)
+    assert np.array_equal(moved, np.append(values, np.zeros(1, values.dtype)))
