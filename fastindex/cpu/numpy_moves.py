@@ -123,7 +123,7 @@ def unpacked_by_numpy(slots: Bytes, layout: SlotFormat, count: int) -> Bytes:
     if layout.is_packed:
         shifts = np.arange(0, 8, layout.bits, dtype=np.uint8)
         return ((slots[:, None] >> shifts) & np.uint8((1 << layout.bits) - 1)).reshape(-1)[:count]
-    return np.ascontiguousarray(slots.reshape(count, -1)[:, : layout.value_bytes]).reshape(-1)
+    return np.ascontiguousarray(slots.reshape(count, layout.bits // 8)[:, : layout.value_bytes]).reshape(-1)
 
 
 def packed_by_numpy(values: Bytes, layout: SlotFormat, count: int) -> Bytes:

@@ -20,9 +20,10 @@ from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu import numpy_programs
 from fastindex.cpu.compiled_programs import run_compiled
 from fastindex.cpu.movements import movement
-from fastindex.cpu.numpy_moves import move_by_numpy
+from fastindex.cpu.numpy_moves import move_by_numpy, unpacked_by_numpy
 from fastindex.cpu.numpy_programs import run_by_numpy
 from fastindex.lowering.index_program import conversion_program, linear_program, multi_program
+from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.tile_programs import tile_program
 from tests.cases import strategies
 
@@ -204,3 +205,8 @@ def test_the_log_tells_which_way() -> None:
     program += "import fastindex as fi; fi.linear_index('f32[9]', [3])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert "NumPy converts 1 indices" in result.stderr
+
+
+def test_an_array_without_elements_in_wide_slots() -> None:
+    array = unpacked_by_numpy(np.empty(0, np.uint8), SlotFormat(1, 16), 0)
+    assert array.size == 0
