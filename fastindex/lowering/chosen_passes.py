@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastindex.lowering.assembly import assembly
+from fastindex.lowering.assembly import Assembly, assembly
 from fastindex.lowering.assembly_passes import assembly_passes
 from fastindex.lowering.pass_costs import LINE_CYCLES, cost
 from fastindex.lowering.pass_form import Goal, Pass
@@ -11,6 +11,7 @@ from fastindex.lowering.relayout_loops import Strides, shared_digits
 from fastindex.lowering.slot_moves import SlotMove
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape
+from fastindex.tables.assemblies import MOST_BLOCK_BYTES
 from fastindex.tables.cache_lines import LINE_BYTES
 
 _HALF_BITS = 4
@@ -57,11 +58,16 @@ def chosen_passes(
     goal = Goal(1, nbytes >= tuning.streamed_bytes, tuning)
     for variables, left, right in shared_digits(source, destination):
         found = assembly(variables, left, right, destination, slot_bits[1])
-        if found is not None:
+        if found is not None and _fits(found, slot_bits[1]):
             made = assembly_passes(found, slot_bits, vector_bytes, goal)
             if cost(made) < by_loops_cost:
                 return made, _HALF_BITS in slot_bits
     return by_loops, converts
+
+
+def _fits(found: Assembly, slot_bits: int) -> bool:
+    """Whether every block fits the scratch memory that kernels have for one."""
+    return all(len(block.sources) * slot_bits <= 8 * MOST_BLOCK_BYTES for block in found.blocks)
 
 
 def _loop_passes(slots: SlotMove, tuning: Tuning) -> tuple[tuple[Pass, ...] | None, bool]:

@@ -16,6 +16,7 @@ from fastindex.lowering.passes import passes
 from fastindex.lowering.relayout_loops import Strides, relayout_loops
 from fastindex.lowering.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING
+from fastindex.tables.assemblies import MOST_BLOCK_BYTES, AssemblyGeometry, ColumnsGeometry
 
 BY_BLOCKS = [
     ("bf16[2048,1,24,128]", "bf16[2048,1,24,128]{0,1,3,2:T(4,128)(2,1)}"),
@@ -109,3 +110,17 @@ def test_a_hole_of_one_slot_is_filled(kind: str, tiles: str) -> None:
     values = np.random.default_rng(0).integers(0, 100, 20011).astype(source.element_type.numpy_dtype)
     moved = fi.relayout(fi.pack(values, source), source, destination)
     assert np.array_equal(moved, np.append(values, np.zeros(1, values.dtype)))
+
+
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        ("s4[130,1,2049,1]{0,2,3,1:T(8,128)(4,1)}", "s4[130,1,2049,1]{3,2,1,0:T(7,5)E(4)}"),
+        ("s4[2049,130]{0,1:T(8,128)(4,1)}", "s4[2049,130]{1,0:T(7,5)E(4)}"),
+    ],
+)
+def test_blocks_larger_than_scratch_memory_are_left_alone(source: str, destination: str) -> None:
+    for one in chosen(source, destination)[0]:
+        form = {"assemble": AssemblyGeometry, "assemble columns": ColumnsGeometry}.get(one.kernel)
+        if form is not None:
+            assert form(*one.geometry.tolist()).block_bytes <= MOST_BLOCK_BYTES
