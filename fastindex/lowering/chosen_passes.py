@@ -14,10 +14,6 @@ from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES
 from fastindex.tables.cache_lines import LINE_BYTES
 
-_HALF_BITS = 4
-# Slots that become values first and slots last take so many cycles each.
-_APART_CYCLES = 1
-
 
 def chosen_passes(
     source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, vector_bytes: int, tuning: Tuning
@@ -43,17 +39,15 @@ def chosen_passes(
         # There is padding to write, and not one element to read.
         return by_loops, converts
     slot_bits = slots.source.bits, slots.destination.bits
-    if any(bits != _HALF_BITS and (bits % 8 or bits > 128) for bits in slot_bits):
+    # Blocks of packed slots are wrong for some layouts, such as s4[20011]{0:T(16,7,5)E(4)}: those go by loops.
+    if any(bits % 8 or bits > 128 for bits in slot_bits):
         return by_loops, converts
-    steps_apart = slots.unit == "value" and not converts and slot_bits != (8 * slots.width,) * 2
-    if steps_apart and _HALF_BITS not in slot_bits:
+    if slots.unit == "value" and not converts and slot_bits != (8 * slots.width,) * 2:
         return by_loops, converts
     nbytes = _written_bytes(destination, slots)
     enough = nbytes / LINE_BYTES * LINE_CYCLES
     by_loops_cost = float("inf") if by_loops is None else cost(by_loops)
-    if steps_apart:
-        by_loops_cost += _APART_CYCLES * (destination.slot_count if isinstance(destination, Shape) else nbytes)
-    if by_loops_cost <= enough and not steps_apart:
+    if by_loops_cost <= enough:
         return by_loops, converts
     goal = Goal(1, nbytes >= tuning.streamed_bytes, tuning)
     for variables, left, right in shared_digits(source, destination):
@@ -61,7 +55,7 @@ def chosen_passes(
         if found is not None and _fits(found, slot_bits[1]):
             made = assembly_passes(found, slot_bits, vector_bytes, goal)
             if cost(made) < by_loops_cost:
-                return made, _HALF_BITS in slot_bits
+                return made, False
     return by_loops, converts
 
 

@@ -23,8 +23,6 @@ BY_BLOCKS = [
     ("u8[448,3,224,224]{1,3,2,0}", "u8[448,3,224,224]"),
     ("u8[448,3,224,224]", "u8[448,3,224,224]{1,3,2,0}"),
     ("u8[98304,3,40]{1,2,0}", "u8[98304,3,40]{2,1,0:T(4,128)(2,1)}"),
-    ("s4[14043,50,7]{2,1,0:E(4)}", "s4[14043,50,7]{2,1,0:T(8,128)(8,1)E(4)}"),
-    ("s4[16381,8209]{1,0:E(4)}", "s4[16381,8209]{1,0:T(8,128)}"),
     ("f32[98304,10]", "f32[98304,10]{1,0:T(8,128)}"),
 ]
 BY_LOOPS = [
@@ -34,6 +32,8 @@ BY_LOOPS = [
     ("bf16[8192,8192]{1,0:T(8,128)(2,1)}", "bf16[8192,8192]"),
     ("f32[32,64,112,112]", "f32[32,64,112,112]{1,3,2,0}"),
     ("f32[1000,1000]", "f32[1000,1000]"),
+    ("s4[14043,50,7]{2,1,0:E(4)}", "s4[14043,50,7]{2,1,0:T(8,128)(8,1)E(4)}"),
+    ("s4[16381,8209]{1,0:E(4)}", "s4[16381,8209]{1,0:T(8,128)}"),
 ]
 
 
@@ -48,7 +48,7 @@ def chosen(source: str, destination: str) -> tuple[tuple[Pass, ...], bool]:
 def test_what_is_slow_by_loops_goes_block_by_block(source: str, destination: str) -> None:
     found, converts = chosen(source, destination)
     assert {one.kernel for one in found} <= {"assemble", "assemble columns", "fill"}
-    assert converts == source.startswith("s4")
+    assert not converts
 
 
 @pytest.mark.parametrize(("source", "destination"), BY_LOOPS)
