@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import fastindex
+from fastindex.cli.completing import completion
 from fastindex.cli.describing import info, show
 from fastindex.cli.exploring import explore
 from fastindex.cli.group import CommandLine
@@ -23,8 +24,26 @@ def main() -> None:
     SHAPE is XLA's text of a shape and its layout, such as 'bf16[1024,1000]{1,0:T(8,128)(2,1)}'. Quote it for the shell.
 
     A file whose name ends in .npy is a NumPy file; any other is raw bytes.
+
+    \b
+    Examples:
+      fastindex info 'f32[100000,3]{1,0:T(8,128)}'
+      fastindex show 'f32[3,5]{1,0:T(2,2)}' --html layout.html
+      fastindex index 'bf16[1024,1000]{1,0:T(8,128)(2,1)}' 9 130
+      fastindex relayout in.raw out.raw --from 'f32[8,300]' --to 'f32[8,300]{1,0:T(8,128)}'
+      fastindex report dump/
+
+    \b
+    Results go to stdout, notices and progress to stderr, and only on a terminal.
+    Exit status: 0 done, 1 failed with one line on stderr, 2 wrong usage, 130 interrupted.
+
+    \b
+    Environment:
+      FASTINDEX_NUM_THREADS  threads to compute with
+      NUMBA_CACHE_DIR        where compiled kernels are kept
+      NO_COLOR               no colours
     """
 
 
-for _command in (info, show, index, shard, pack, unpack, relayout, report, explore, demo, warmup):
+for _command in (info, show, index, shard, pack, unpack, relayout, report, explore, demo, warmup, completion):
     main.add_command(_command)

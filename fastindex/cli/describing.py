@@ -11,7 +11,7 @@ from fastindex.cli.group import notice
 from fastindex.cli.options import PATH
 
 
-@click.command()
+@click.command(short_help="Sizes, strides and padding of a shape.")
 @click.argument("shape")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(shape: str, as_json: bool) -> None:
@@ -22,7 +22,7 @@ def info(shape: str, as_json: bool) -> None:
     click.echo(json.dumps(numbers(shape)) if as_json else explain(shape))
 
 
-@click.command()
+@click.command(short_help="Draw a layout: elements, tiles, memory order.")
 @click.argument("shape")
 @click.argument("destination", required=False)
 @click.option("--svg", type=PATH, help="Write the picture to this file instead.")

@@ -9,7 +9,7 @@ import click
 import fastindex
 
 
-@click.command()
+@click.command(short_help="The same, live in the browser.")
 @click.argument("shape", required=False)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where to listen; any free port without it.")
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")

@@ -15,7 +15,7 @@ from fastindex.cli.progress import ProgressBar
 _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?")
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(context_settings={"ignore_unknown_options": True}, short_help="Coordinates to slots, and back.")
 @click.argument("shape")
 @click.argument("numbers", nargs=-1, metavar="[I J ...]")
 @click.option("--linear", "slot", metavar="[N]", is_flag=False, flag_value="", help="Back: the element in slot N.")

@@ -9,7 +9,7 @@ from fastindex.cli.options import DEVICE
 from fastindex.cli.progress import ProgressBar
 
 
-@click.command()
+@click.command(short_help="The main job on this machine, checked and timed.")
 @DEVICE
 def demo(device: str) -> None:
     """Relayout 256 MiB, convert ten million indices, check both against NumPy, print the speed."""
@@ -19,7 +19,7 @@ def demo(device: str) -> None:
         fail("the demo found wrong results", 1)
 
 
-@click.command()
+@click.command(short_help="Compile all kernels now.")
 def warmup() -> None:
     """Compile all kernels now, so that no later call has to wait; they are kept on disk."""
     from fastindex.cpu.warmup import warm_up

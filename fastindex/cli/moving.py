@@ -12,7 +12,7 @@ from fastindex.cli.progress import ProgressBar
 _LEAST_MEMORY = 128 << 20
 
 
-@click.command()
+@click.command(short_help="Lay an array out.")
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=PATH)
 @click.option("--shape", required=True, help="The array and its layout.")
@@ -25,7 +25,7 @@ def pack(source: str, target: str, shape: str) -> None:
         pack_file(source, target, parsed, progress)
 
 
-@click.command()
+@click.command(short_help="Read a laid-out buffer.")
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=PATH)
 @click.option("--shape", required=True, help="The array and its layout.")
@@ -38,7 +38,7 @@ def unpack(source: str, target: str, shape: str) -> None:
         unpack_file(source, target, parsed, progress)
 
 
-@click.command()
+@click.command(short_help="Move a buffer to another layout.")
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=PATH)
 @click.option("--from", "source_shape", metavar="SHAPE", required=True, help="How the buffer in IN is laid out.")

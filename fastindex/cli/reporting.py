@@ -18,7 +18,7 @@ _MOST_PROBLEMS = 20
 _ROWS_OF_A_PAGE = 500
 
 
-@click.command()
+@click.command(short_help="Which buffers of a program are padded, and why.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Print only the first N shapes.")
 @click.option(

@@ -13,7 +13,7 @@ from fastindex.cli.options import PATH
 _MOST_ROWS = 64
 
 
-@click.command()
+@click.command(short_help="Which device holds which part of an array.")
 @click.argument("shape")
 @click.argument("sharding")
 @click.option("--devices", "device_count", type=int, help="How many devices there are, where SHARDING does not say it.")

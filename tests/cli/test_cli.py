@@ -1,6 +1,6 @@
 """The command line: answers, errors, exit statuses, and what a terminal sees.
 
-Tests of: __main__, cli.commands, cli.describing, cli.group, cli.machine, cli.moving, cli.options,
+Tests of: __main__, cli.commands, cli.completing, cli.describing, cli.group, cli.machine, cli.moving, cli.options,
 cli.progress, cli.reporting.
 """
 
@@ -308,6 +308,16 @@ def test_help_and_version() -> None:
         text = run(command, "--help").stdout
         assert text.startswith("Usage: ")
         assert command in run("--help").stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "_FASTINDEX_COMPLETE" in run("completion", shell).stdout
+    monkeypatch.setenv("_FASTINDEX_COMPLETE", f"{shell}_complete")
+    monkeypatch.setenv("COMP_WORDS", "fastindex rel")
+    monkeypatch.setenv("COMP_CWORD", "rel" if shell == "fish" else "1")
+    process = start(stdout=subprocess.PIPE)
+    assert b"relayout" in process.communicate()[0]
 
 
 def test_module_runs_the_command_line() -> None:
