@@ -23,6 +23,7 @@ from benchmarks import (
     bench_index,
     bench_plan,
     bench_relayout,
+    bench_windows,
     cases,
     copy_ceiling,
     index_rows,
@@ -107,6 +108,27 @@ def test_numpy_expressions_of_the_index_cases(case: cases.IndexCase) -> None:
     assert set(index_rows.prepared(case, 100, 1)) == {"linear_index", "multi_index"}
 
 
+@pytest.mark.parametrize("name", bench_windows.CASES)
+def test_the_rivals_of_the_windows_agree(name: str) -> None:
+    running = small(bench_windows.Windows())
+    running.setup(name, 1)
+    found = running.out.copy()
+    expected = index_rows.numpy_linear_index(running.shape, np.ix_(*running.axes))
+    np.testing.assert_array_equal(found, expected)
+    running.out[...] = 0
+    running.general()
+    np.testing.assert_array_equal(running.out, expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_ceiling_of_the_windows_writes_every_byte(threads: int) -> None:
+    memory = bench_windows.touched_bytes(1 << 16)
+    for name, write in bench_windows.writes(memory, threads).items():
+        memory[:] = 0
+        write()
+        assert memory.all(), name
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_copies_of_the_ceiling_copy(threads: int) -> None:
     runs = copy_ceiling.copies((1 << 16) + 64, threads)
@@ -132,7 +154,7 @@ def benchmarks_of(module: Any) -> list[Any]:
 
 def small(benchmark: Any) -> Any:
     """The benchmark with everything that makes it long cut down."""
-    for name, value in {"rounds": 1, "count": 1000, "ceiling_nbytes": 1 << 16}.items():
+    for name, value in {"rounds": 1, "count": 1000, "longest": 150, "ceiling_nbytes": 1 << 16}.items():
         if hasattr(benchmark, name):
             setattr(benchmark, name, value)
     return benchmark
@@ -142,7 +164,7 @@ def small(benchmark: Any) -> Any:
     ("benchmark", "method", "parameters"),
     [
         parameters
-        for module in (bench_relayout, bench_index, bench_plan, bench_import, bench_first_call)
+        for module in (bench_relayout, bench_index, bench_plan, bench_import, bench_first_call, bench_windows)
         for parameters in benchmarks_of(module)
     ],
 )
