@@ -224,6 +224,8 @@ def check_apart(target: Array, others: Iterable[Array], name: str = "out") -> No
 
 def strides_overlap(dimensions: Sequence[int], itemsize: int, strides: Sequence[int]) -> bool:
     """Whether elements may share bytes: some dimension's step is shorter than what the smaller steps cover."""
+    if 0 in dimensions:
+        return False
     extent = itemsize
     steps = zip(strides, dimensions, strict=True)
     for stride, size in sorted((abs(stride), size) for stride, size in steps if size > 1):

@@ -59,7 +59,7 @@ def linear_index(
     threads : int, optional
         The most threads to use; see `fastindex.cpu.threads.thread_count`.
     stream : CUDA stream, optional
-        Where to run if the indices are on the GPU; see `fastindex.cuda`.
+        Where to run if the indices, or for a window `out`, are on the GPU; see `fastindex.cuda`.
 
     Returns
     -------

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fastindex.arguments.index_arguments import as_outputs
 from fastindex.cpu.index_programs import check_overlap, new_outputs
 from fastindex.cpu.windows import fill_window
+from fastindex.cuda.arrays import is_cuda_array
 from fastindex.errors import FastIndexError
 from fastindex.lowering.index_form import IndexProgram
 from fastindex.lowering.windows import Window
@@ -21,13 +22,19 @@ def window_results(
 ) -> list[Any]:
     """Return the outputs of a program from coordinates for all elements of a window.
 
+    A window holds no arrays, so `out` says where it is computed: on the GPU if one of its arrays is there.
+
     Raises
     ------
     ArgumentTypeError, FastIndexError
         `out` does not fit; a CUDA stream, though no array is on the GPU.
     """
+    if out is not None and any(map(is_cuda_array, out)):
+        from fastindex.cuda.indices import fill_window as fill_on_gpu
+
+        return fill_on_gpu(program, window, out, stream)
     if stream is not None:
-        raise FastIndexError("stream is for CUDA arrays, and a window is computed on the CPU")
+        raise FastIndexError("stream is for CUDA arrays; a window is computed on the GPU where out= is an array there")
     outputs: list[NDArray[np.int64]]
     if out is None:
         outputs = new_outputs(len(program.outputs), window.shape)

@@ -16,6 +16,7 @@ from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.queues import queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
 from fastindex.lowering.index_form import IndexProgram
+from fastindex.lowering.windows import Window
 from fastindex.shapes.shape import Shape
 
 #: Makes the error for an element that could not be converted.
@@ -100,13 +101,7 @@ def convert(
     arrays = tuple(value for value in inputs if isinstance(value, DeviceArray))
     modes = () if mode == "raise" else as_modes(mode, len(inputs))
     size = broadcast_shape([value.shape for value in inputs])
-    given = None if out is None else [_output(one, size, i, len(out)) for i, one in enumerate(out)]
-    if given is not None:
-        if len(given) != len(program.outputs):
-            raise FastIndexError(f"out must hold {len(program.outputs)} arrays, got {len(given)}")
-        for i, one in enumerate(given):
-            check_target(one, "out" if len(given) == 1 else f"out[{i}]")
-            check_apart(one, (*arrays, *given[:i]))
+    given = None if out is None else _outputs(out, len(program.outputs), size, arrays)
     with queue_for(stream, (*arrays, *(given or ()))) as queue:
         if given is None:
             made = [new_device_array(arrays[0], size, np.int64, queue.handle) for _ in program.outputs]
@@ -118,6 +113,38 @@ def convert(
         except OffenderFoundError as found:
             raise error_of(found.offender, shape) from None
     return results
+
+
+def fill_window(program: IndexProgram, window: Window, out: Sequence[Any], stream: Any) -> list[Any]:
+    """Write the outputs of a program from coordinates, for all elements of a window, to CUDA arrays; return these.
+
+    Raises
+    ------
+    FastIndexError, ArgumentTypeError
+        `out` does not fit, is not all on one device, or overlaps itself.
+    """
+    given = _outputs(out, len(program.outputs), window.shape, ())
+    inputs = []
+    behind = len(window.shape)
+    for along, kept in zip(window.ranges, window.kept, strict=True):
+        behind -= kept
+        inputs.append(Counted(along.start, along.step, (len(along), *(1,) * behind) if kept else ()))
+    with queue_for(stream, tuple(given)) as queue:
+        # All are in bounds; asked to raise, the call would wait for the GPU to say so.
+        run(program, inputs, given, window.shape, queue, modes=("clip",) * len(inputs))
+    return list(out)
+
+
+def _outputs(
+    out: Sequence[Any], count: int, shape: tuple[int, ...], inputs: tuple[DeviceArray, ...]
+) -> list[DeviceArray]:
+    if len(out) != count:
+        raise FastIndexError(f"out must hold {count} arrays, got {len(out)}")
+    given = [_output(one, shape, i, count) for i, one in enumerate(out)]
+    for i, one in enumerate(given):
+        check_target(one, "out" if count == 1 else f"out[{i}]")
+        check_apart(one, (*inputs, *given[:i]))
+    return given
 
 
 def _output(out: Any, shape: tuple[int, ...], number: int, count: int) -> DeviceArray:

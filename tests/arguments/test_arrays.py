@@ -44,6 +44,7 @@ def test_elements_that_share_memory() -> None:
     assert strides_overlap((4, 3), 4, (4, 4))
     assert strides_overlap((4,), 4, (0,))
     assert not strides_overlap((4, 1), 4, (4, 0))
+    assert not strides_overlap((0, 5), 8, (0, 0))
     with pytest.raises(fi.FastIndexError, match="the elements of out overlap"):
         check_target(described(np.lib.stride_tricks.as_strided(WHOLE, (3, 3), (4, 4))))
 

@@ -65,6 +65,7 @@ def every_kernel() -> dict[str, Kernel]:
     found["linear, wrapped unsigned"] = kernel_for(programs["linear"], InputForm(64, False, "wrap"))
     found["linear, clipped"] = kernel_for(programs["linear"], InputForm(8, False, "clip"))
     found["linear, counted"] = kernel_for(programs["linear"], InputForm(COUNTED), strided=True)
+    found["linear, window"] = kernel_for(programs["linear"], InputForm(COUNTED, True, "clip"), strided=True)
     for width in WIDTHS:
         found[f"gather {width}"] = kernel_for(
             conversion_program(RAGGED, Shape("f32", RAGGED.dimensions)), gathered=width

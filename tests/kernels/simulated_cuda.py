@@ -6,6 +6,7 @@ call.
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from numba import cuda
 
 import fastindex as fi
 import fastindex.cuda
+from fastindex.arguments.windows import as_window
 from fastindex.cli.commands import main
 from fastindex.cli.demo import Gpu, run_demo
 from fastindex.kernels.cuda.device import SIMULATED
@@ -112,6 +114,44 @@ def test_out() -> None:
     assert to_host(out).tolist() == [[-7, 4, -7], [-7, 8, -7], [-7, 12, -7], [-7, 1, -7]]
 
 
+WINDOWS = [
+    ("f32[]", np.s_[...]),
+    ("f32[7]{0:T(4)}", np.s_[5:0:-2]),
+    ("f32[3,5]{1,0:T(2,2)}", np.s_[:, 1::2]),
+    ("bf16[20,300]{1,0:T(8,128)(2,1)}", np.s_[3:17, 120:141]),
+    ("bf16[20,300]{1,0:T(8,128)(2,1)}", np.s_[::-1, -1]),
+    ("bf16[20,300]{1,0:T(8,128)(2,1)}", np.s_[-1, 5:9]),
+    ("f32[4,5,6,7]{0,2,1,3:T(2,4)}", np.s_[1, :, ::-2, 1:6]),
+    ("f32[4,5,6,7]{3,2,1,0:T(2,*,4)}", np.s_[..., 2]),
+    ("s4[9,33]{1,0:T(8,16)E(4)}", np.s_[2:9:3, 30::-1]),
+    ("f32[3,5]", np.s_[2:2, :]),
+    ("u8[100003,100019]{1,0:T(8,128)(4,1)}", np.s_[100000:, 99990::7]),
+]
+
+
+@pytest.mark.parametrize(("text", "window"), WINDOWS)
+def test_windows(text: str, window: Any) -> None:
+    shape = reference.parse(text)
+    picked = as_window(window, fi.Shape.parse(text))
+    elements = list(itertools.product(*picked.ranges))
+    slots = np.array([reference.linear_index(shape, element) for element in elements], np.int64).reshape(picked.shape)
+    for unit, factor in (("slot", 1), ("bit", fi.Shape.parse(text).element_bits)):
+        # Rows apart, so that what lies between them shows.
+        wide = to_gpu(np.full((*picked.shape, 2), -7))
+        out = wide[..., 0]
+        assert fi.linear_index(text, window, unit=unit, out=out) is out
+        assert np.array_equal(to_host(out), slots * factor)
+        assert np.all(to_host(wide[..., 1]) == -7)
+
+
+def test_tiles_of_a_window() -> None:
+    text, window = "bf16[20,300]{1,0:T(8,128)(2,1)}", np.s_[3:17:2, 120:141]
+    expected = fi.tile_index(text, window, flat=True)
+    out = tuple(to_gpu(np.full(part.shape, -7)) for part in expected)
+    assert [found is given for found, given in zip(fi.tile_index(text, window, flat=True, out=out), out, strict=True)]
+    assert [to_host(part).tolist() for part in out] == [part.tolist() for part in expected]
+
+
 def test_numpy_drop_ins() -> None:
     dims = (7, 6, 5)
     flat = np.random.default_rng(2).integers(math.prod(dims), size=70)
@@ -166,6 +206,9 @@ def test_the_first_offender_is_named() -> None:
         (lambda: fi.linear_index("f32[3,5]", (to_gpu([0]), to_gpu([0])), out=np.zeros(1, int)), "on the host"),
         (lambda: fi.linear_index("f32[3]", (np.array([0]),), stream=0), "stream is for CUDA arrays"),
         (lambda: fi.linear_index("f32[3]", (to_gpu([0]),), mode="roll"), "mode must be"),
+        (lambda: fi.linear_index("f32[3]", np.s_[:], stream=0), "where out= is an array there"),
+        (lambda: fi.linear_index("f32[3]", np.s_[1:], out=to_gpu([0, 1, 2])), "must have the shape"),
+        (lambda: fi.tile_index("f32[3]{0:T(2)}", np.s_[:], flat=True, out=(to_gpu([0] * 3), np.zeros(3, int))), "host"),
         (lambda: fi.linear_index("f32[3]", (to_gpu([0]),), out=to_gpu([0, 1])), "must have the shape"),
         (lambda: fi.linear_index("f32[3]", (to_gpu([0]),), out=to_gpu([0.0])), "must be an int64 array"),
         (lambda: fi.unpack(to_gpu(np.zeros(7, np.uint8)), "u8[8]"), "takes 8 bytes"),
