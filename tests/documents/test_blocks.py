@@ -128,3 +128,10 @@ def test_blocks_of_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```sh\na\n```\n<!-- run by: someone -->\n```console\n$ b\n```\n")
     assert blocks(page) == [Block("sh", "a", 2, None), Block("console", "$ b", 6, "someone")]
+
+
+def test_every_command_is_in_the_reference() -> None:
+    from fastindex.cli.commands import main
+
+    (listed,) = (block for block in blocks(ROOT / "docs/reference/command-line.md") if block.language == "help")
+    assert sorted(listed.text.splitlines()) == ["fastindex", *sorted(f"fastindex {name}" for name in main.commands)]
