@@ -36,6 +36,18 @@ def test_the_buffers_of_tpu_modules(path: Path) -> None:
     assert report.problems == ()
 
 
+#: Bytes of temporaries that the TPU compiler reports and no instruction of the text has: a sort's own memory.
+UNNAMED_BYTES = {"quantised_v6e": 90_048}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_the_peak_is_what_the_tpu_compiler_says(path: Path) -> None:
+    """memory.json is `memory_analysis()` of the same compilations, for the memory of the device, S(0)."""
+    said = json.loads((path.parent / "memory.json").read_text())[path.stem]
+    nbytes = said["argument_size"] + said["output_size"] + said["temp_size"] - said["alias_size"]
+    assert fi.report(path).peak_nbytes == pytest.approx(nbytes - UNNAMED_BYTES.get(path.stem, 0), rel=0.1)
+
+
 def test_a_tpu_module_by_hand() -> None:
     """centred_v5e.txt: an argument and a result of 16384 bytes in memory space 0, and a scalar of 512.
 

@@ -1,12 +1,14 @@
 """Compile the HLO modules of this folder with the TPU compiler; no TPU is needed.
 
 Run ``pip install "jax[tpu]"`` and then ``python generate.py`` in this folder. The modules are what
-``jit(f).lower(...).compile().as_text()`` prints, unedited. ``python generate.py layouts`` writes the layouts
-that the compiler gives parameters when nothing asks for another to ``../tpu_layouts.txt``.
+``jit(f).lower(...).compile().as_text()`` prints, unedited; memory.json is what ``memory_analysis()`` says of them.
+``python generate.py layouts`` writes the layouts that the compiler gives parameters when nothing asks for another to
+``../tpu_layouts.txt``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -84,6 +86,22 @@ def quantised(x: Array, packed: Array, scale: Array, mask: Array) -> Array:
     return jnp.sort(product.astype(jnp.bfloat16), axis=-1)
 
 
+def decode(weights: dict[str, Array], cache: Array, tokens: Array, position: Array) -> tuple[Array, Array, Array]:
+    """Eight steps of a decoder: a loop that writes its cache in place; the carry is donated."""
+
+    def step(_: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        cache, tokens, position = carry
+        x = weights["embedding"][tokens]
+        q, k, v = jnp.split(x @ weights["attention"], 3, axis=-1)
+        cache = jax.lax.dynamic_update_slice(cache, jnp.stack([k, v])[:, :, None], (0, 0, position, 0))
+        scores = jnp.einsum("bd,bsd->bs", q, cache[0]).astype(jnp.float32)
+        scores = jnp.where(jnp.arange(cache.shape[2]) <= position, scores, -1e30)
+        y = jnp.einsum("bs,bsd->bd", jax.nn.softmax(scores).astype(x.dtype), cache[1])
+        return cache, jnp.argmax((x + y) @ weights["embedding"].T, -1).astype(jnp.int32), position + 1
+
+    return jax.lax.fori_loop(0, 8, step, (cache, tokens, position))
+
+
 def centred(points: Array) -> Array:
     """Small enough to count by hand."""
     return points - points.mean(axis=0)
@@ -93,23 +111,30 @@ def shape(dtype: Any, *dimensions: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(dimensions, dtype)
 
 
-def compile_module(name: str, topology: str, devices: int, function: Callable[..., Any], *arguments: Any) -> None:
+def compile_module(
+    name: str, topology: str, devices: int, function: Callable[..., Any], *arguments: Any, donated: tuple[int, ...] = ()
+) -> dict[str, int]:
     description = topologies.get_topology_desc(topology, "tpu")
     mesh = Mesh(np.array(description.devices[:devices]), ("x",))
     replicated = NamedSharding(mesh, PartitionSpec())
     over_batch = NamedSharding(mesh, PartitionSpec("x"))
     shardings = [over_batch if devices > 1 and i == len(arguments) - 1 else replicated for i in range(len(arguments))]
-    jitted = jax.jit(function, in_shardings=tuple(shardings), out_shardings=replicated)
-    text = jitted.lower(*arguments).compile().as_text()
-    Path(f"{name}.txt").write_text(text, encoding="utf-8")
-    print(name, len(text))
+    jitted = jax.jit(function, in_shardings=tuple(shardings), out_shardings=replicated, donate_argnums=donated)
+    compiled = jitted.lower(*arguments).compile()
+    Path(f"{name}.txt").write_text(compiled.as_text(), encoding="utf-8")
+    memory = compiled.memory_analysis()
+    kinds = ("argument_size", "output_size", "temp_size", "alias_size", "peak_memory")
+    return {kind: getattr(memory, f"{kind}_in_bytes") for kind in kinds}
 
 
 def main() -> None:
     f32, bf16 = jnp.float32, jnp.bfloat16
-    compile_module("centred_v5e", "v5e:2x2", 1, centred, shape(f32, 1000, 3))
-    compile_module("nearest_neighbours_v5e", "v5e:2x2", 1, nearest_neighbours, shape(f32, 4000, 3), shape(f32, 100, 3))
-    compile_module(
+    memory: dict[str, dict[str, int]] = {}
+    memory["centred_v5e"] = compile_module("centred_v5e", "v5e:2x2", 1, centred, shape(f32, 1000, 3))
+    memory["nearest_neighbours_v5e"] = compile_module(
+        "nearest_neighbours_v5e", "v5e:2x2", 1, nearest_neighbours, shape(f32, 4000, 3), shape(f32, 100, 3)
+    )
+    memory["convolutions_v4"] = compile_module(
         "convolutions_v4", "v4:2x2x1", 1, convolutions,
         shape(f32, 16, 64, 64, 3), shape(f32, 3, 3, 3, 20), shape(f32, 3, 3, 20, 36), shape(f32, 16, 36),
     )  # fmt: skip
@@ -117,11 +142,19 @@ def main() -> None:
         "embedding": shape(bf16, 1000, 384), "attention": shape(bf16, 4, 384, 1152),
         "up": shape(bf16, 4, 384, 1000), "down": shape(bf16, 4, 1000, 384),
     }  # fmt: skip
-    compile_module("transformer_v5e_4", "v5e:2x2", 4, transformer, weights, shape(jnp.int32, 8, 130))
-    compile_module(
+    memory["transformer_v5e_4"] = compile_module(
+        "transformer_v5e_4", "v5e:2x2", 4, transformer, weights, shape(jnp.int32, 8, 130)
+    )
+    memory["quantised_v6e"] = compile_module(
         "quantised_v6e", "v6e:2x2", 1, quantised,
         shape(jnp.int8, 100, 300), shape(jnp.int4, 300, 257), shape(f32, 257), shape(jnp.bool_, 100),
     )  # fmt: skip
+    memory["decode_v5p"] = compile_module(
+        "decode_v5p", "v5p:2x2x1", 1, decode,
+        {"embedding": shape(bf16, 1000, 200), "attention": shape(bf16, 200, 600)}, shape(bf16, 2, 3, 500, 200),
+        shape(jnp.int32, 3), shape(jnp.int32), donated=(1, 2),
+    )  # fmt: skip
+    Path("memory.json").write_text(json.dumps(memory, indent=1) + "\n", encoding="utf-8")
 
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 16, 20, 32, 33, 64, 100, 128, 130, 200, 256, 300, 512, 1000, 4000)
