@@ -49,5 +49,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.xla.bitcasts": ("reshape_is_bitcast", "transpose_is_bitcast"),
         "fastindex.xla.sizes": ("xla_array_size",),
     },
-    submodules=("cuda", "xla"),
+    submodules=("cuda", "dask", "xla"),
 )

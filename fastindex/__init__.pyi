@@ -1,4 +1,5 @@
 from fastindex import cuda as cuda
+from fastindex import dask as dask
 from fastindex import xla as xla
 from fastindex.advice.format_names import layout_name as layout_name
 from fastindex.advice.format_names import named_layout as named_layout

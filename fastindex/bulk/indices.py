@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.arguments.engines import engine_of, require_lazy
 from fastindex.arguments.index_arguments import (
     as_coordinates,
     as_integers_in_bulk,
@@ -102,6 +103,10 @@ def linear_index(
         inputs = coordinates_on_gpu(multi_index, shape)
         single = None if out is None else (out,)
         return convert(program, inputs, single, stream, shape, out_of_bounds, mode=mode)[0]
+    engine = engine_of(multi_index)
+    if engine is not None:
+        require_lazy(out=out)
+        return engine.linear_index(shape, multi_index, mode, unit=unit, threads=threads)
     coordinates = as_coordinates(multi_index, shape)
     modes = () if mode == "raise" else as_modes(mode, shape.rank)
     size = common_shape_of_coordinates(coordinates, multi_index)
@@ -176,6 +181,11 @@ def multi_index(
 
         inputs = [operand(linear_index, "linear_index")]
         return tuple(convert(program, inputs, out, stream, shape, error_of, mark=padding == "mark"))
+    engine = engine_of(linear_index)
+    if engine is not None:
+        require_lazy(out=out)
+        found: tuple[Any, ...] = engine.multi_index(shape, linear_index, padding, unit=unit, threads=threads)
+        return found
     slots = as_integers_in_bulk(linear_index, "linear_index")
     size = common_shape((slots,))
     if out is None:
@@ -244,6 +254,10 @@ def convert_index(
 
         single = None if out is None else (out,)
         return convert(program, [operand(linear_index, "linear_index")], single, stream, source, error_of)[0]
+    engine = engine_of(linear_index)
+    if engine is not None:
+        require_lazy(out=out)
+        return engine.convert_index(source, destination, linear_index, unit=unit, threads=threads)
     slots = as_integers_in_bulk(linear_index, "linear_index")
     size = common_shape((slots,))
     outputs = new_outputs(1, size) if out is None else [as_output(out, size, "out")]

@@ -23,6 +23,7 @@ from fastindex.arguments.buffers import (
     new_buffer,
     require_movable_pair,
 )
+from fastindex.arguments.engines import engine_of, require_lazy
 from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu.first_answer import MOST_BYTES, may_be_numpy
 from fastindex.cpu.movements import movement, sure_movement
@@ -100,6 +101,10 @@ def pack(
         from fastindex.cuda import relayouts as cuda_relayouts
 
         return cuda_relayouts.pack(array, shape, fill, out, stream)
+    engine = engine_of(array)
+    if engine is not None:
+        require_lazy(out=out)
+        return engine.pack(array, shape, fill, threads=threads)
     return _packed(array, shape, fill, out, threads)
 
 
@@ -157,6 +162,10 @@ def unpack(buffer: Any, shape: Shape | str, *, out: Any = None, threads: int | N
         from fastindex.cuda import relayouts as cuda_relayouts
 
         return cuda_relayouts.unpack(buffer, shape, out, stream)
+    engine = engine_of(buffer)
+    if engine is not None:
+        require_lazy(out=out)
+        return engine.unpack(buffer, shape, threads=threads)
     slots = as_buffer_bytes(buffer, shape)
     result = new_array(shape) if out is None else check_output_array(out, shape)
     if out is not None:
@@ -224,6 +233,10 @@ def relayout(
     >>> fi.relayout(images, "u8[8,3,56,60]", "u8[8,3,56,60]{1,3,2,0}", shape=True).shape
     (8, 56, 60, 3)
     """
+    engine = engine_of(buffer)
+    if engine is not None:
+        require_lazy(out=out, stream=stream)
+        return engine.relayout(buffer, source, destination, fill, threads=threads, shape=shape)
     plan = plan_relayout(source, destination)
     if fill is None:
         return plan(buffer, out, threads, stream, shape)
@@ -327,6 +340,8 @@ class RelayoutPlan:
         FastIndexError, ArgumentTypeError
             As `relayout`.
         """
+        if engine_of(buffer) is not None:
+            return relayout(buffer, self.source, self.destination, out=out, threads=threads, stream=stream, shape=shape)
         if shape:
             return _shaped(self(buffer, out, threads, stream), self.destination)
         host = type(buffer) is np.ndarray and stream is None and not may_be_numpy(self._movement.nbytes, MOST_BYTES)

@@ -1,0 +1,17 @@
+"""Dask arrays in, lazy Dask arrays out, and jobs on stores that a cluster runs. Nothing below this folder knows Dask.
+
+The functions of `fastindex` of the same names come here when they are given a Dask array; ``chunks=`` is only here.
+"""
+
+from __future__ import annotations
+
+from fastindex.lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "fastindex.dask.arrays": ("pack", "relayout", "unpack"),
+        "fastindex.dask.indices": ("convert_index", "linear_index", "multi_index"),
+        "fastindex.dask.warming": ("WarmUp",),
+    },
+)

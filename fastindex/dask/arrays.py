@@ -1,0 +1,364 @@
+"""Whole Dask arrays: into a layout, out of it, and from one layout to another, a segment of the buffer a task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
+from dask.layers import ArrayBlockwiseDep
+from dask.utils import parse_bytes
+
+from fastindex.arguments.arrays import Array, buffer_dtype, check_buffer, check_dimensions
+from fastindex.arguments.buffers import check_movable, memory_dimensions, require_movable_pair
+from fastindex.arguments.fills import fill_pattern
+from fastindex.cpu.threads import check_threads
+from fastindex.dask.segments import Segments, cut, cut_together
+from fastindex.dask.tasks import pack_box, relayout_segment, unpack_segment
+from fastindex.dask.travelling import ADDED
+from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.shapes.shape import Shape, as_shape
+
+#: One task, one processor: the scheduler runs as many tasks as there are.
+_THREADS_OF_A_TASK = 1
+
+
+def pack(
+    array: da.Array, shape: Shape | str, fill: Any = None, *, chunks: Any = None, threads: int | None = None
+) -> da.Array:
+    """Lay a logical Dask array out as a physical buffer.
+
+    Parameters
+    ----------
+    array : dask.array.Array of ``shape.dimensions`` and the shape's element type
+    shape : Shape or str
+    fill : number, optional
+        As for `fastindex.pack`.
+    chunks : chunks of one dimension, optional
+        Of the result, as Dask takes them. Without them they are contiguous segments of whole tiles, as near to the
+        chunks of `array` as the layout allows, and about as large.
+    threads : int, optional
+        The most threads that a task may use; 1 by default.
+
+    Returns
+    -------
+    dask.array.Array of one dimension
+        Nothing has been computed. Its values are those of `fastindex.pack`.
+
+    Raises
+    ------
+    FastIndexError, ArgumentTypeError, UnsupportedError
+        As `fastindex.pack`; or the chunks of `array` are of unknown size.
+
+    Examples
+    --------
+    >>> import dask.array as da, fastindex as fi
+    >>> x = da.arange(20_000, chunks=5_000).reshape(200, 100)
+    >>> packed = fi.pack(x, "s64[200,100]{1,0:T(8,128)}")
+    >>> packed.shape, packed.chunks
+    ((25600,), ((6144, 6144, 7168, 6144),))
+    """
+    shape = as_shape(shape)
+    check_movable(shape)
+    _check_values(array, shape)
+    pattern = fill_pattern(shape, fill)
+    room = _segment_bytes(array)
+    dtype = buffer_dtype(shape)
+    if chunks is not None:
+        wanted = _normal_chunks(chunks, shape, dtype)
+        room = max(wanted[0], default=1) * dtype.itemsize
+        segments = cut(shape, room, _most_bytes(), byte_edges=_edges(wanted[0], dtype.itemsize))
+    else:
+        segments = cut(shape, room, _most_bytes(), [_edges(sizes) for sizes in array.chunks])
+    result = _packed(array, segments, pattern, _checked(threads))
+    return result if chunks is None else _rechunked(result, wanted)
+
+
+def unpack(buffer: da.Array, shape: Shape | str, *, chunks: Any = None, threads: int | None = None) -> da.Array:
+    """Read a logical array from a physical buffer in a Dask array.
+
+    Parameters
+    ----------
+    buffer : dask.array.Array of one dimension
+        As for `fastindex.unpack`.
+    shape : Shape or str
+    chunks : chunks, optional
+        Of the result, as Dask takes them. Without them they are the boxes of contiguous segments, as near to the
+        chunks of `buffer` as the layout allows, and about as large.
+    threads : int, optional
+        The most threads that a task may use; 1 by default.
+
+    Returns
+    -------
+    dask.array.Array of ``shape.dimensions``
+        Nothing has been computed. Its values are those of `fastindex.unpack`.
+
+    Raises
+    ------
+    FastIndexError, ArgumentTypeError, UnsupportedError
+        As `fastindex.unpack`; or the chunks of `buffer` are of unknown size.
+
+    Examples
+    --------
+    >>> import dask.array as da, fastindex as fi
+    >>> fi.unpack(da.arange(8, chunks=4), "s64[2,3]{1,0:T(2,2)}").compute()
+    array([[0, 1, 4],
+           [2, 3, 6]])
+    """
+    shape = as_shape(shape)
+    check_movable(shape)
+    threads = _checked(threads)
+    logical = _in_memory_order(buffer, shape)
+    if logical is None:
+        logical = _unpacked(buffer, _segments_of(buffer, shape), threads)
+    return logical if chunks is None else _rechunked(logical, chunks)
+
+
+def relayout(
+    buffer: da.Array,
+    source: Shape | str,
+    destination: Shape | str,
+    fill: Any = None,
+    *,
+    chunks: Any = None,
+    threads: int | None = None,
+    shape: bool = False,
+) -> da.Array:
+    """Move a physical buffer in a Dask array from one layout to another.
+
+    Where both layouts cut the array along the same dimensions, each segment of the result depends on one place of the
+    source, and nothing travels between workers but what overlaps. Else boxes are unpacked, Dask rechunks them
+    (``array.rechunk.method`` chooses how), and they are packed.
+
+    Parameters
+    ----------
+    buffer : dask.array.Array
+        As for `fastindex.relayout`.
+    source, destination : Shape or str
+    fill : number, optional
+    chunks : chunks of one dimension, optional
+        Of the result, as for `pack`.
+    threads : int, optional
+        The most threads that a task may use; 1 by default.
+    shape : bool
+        Return the dimensions of `destination` in the order of memory, instead of one; `chunks` then are of them.
+
+    Returns
+    -------
+    dask.array.Array
+        Nothing has been computed. Its values are those of `fastindex.relayout`.
+
+    Raises
+    ------
+    FastIndexError, ArgumentTypeError, UnsupportedError
+        As `fastindex.relayout`; or the chunks of `buffer` are of unknown size.
+
+    Examples
+    --------
+    >>> import dask.array as da, fastindex as fi
+    >>> fi.relayout(da.arange(6, chunks=3), "s64[2,3]{1,0}", "s64[2,3]{0,1}").compute()
+    array([0, 3, 1, 4, 2, 5])
+    """
+    source, destination = as_shape(source), as_shape(destination)
+    require_movable_pair(source, destination)
+    pattern, threads = fill_pattern(destination, fill), _checked(threads)
+    logical = _in_memory_order(buffer, source)
+    if shape:
+        if memory_dimensions(destination) is None:
+            raise FastIndexError(
+                f"shape=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} has "
+                "one dimension; unpack gives the array itself"
+            )
+        values = unpack(buffer, source, threads=threads) if logical is None else logical
+        result = values.transpose(destination.layout.minor_to_major[::-1])
+        return result if chunks is None else _rechunked(result, chunks)
+    if logical is not None:
+        return pack(logical, destination, fill, chunks=chunks, threads=threads)
+    segments = _segments_of(buffer, source)
+    both = cut_together(segments, destination)
+    if both is None:
+        return pack(_unpacked(buffer, segments, threads), destination, fill, chunks=chunks, threads=threads)
+    result = _moved(buffer, both, pattern, threads)
+    return result if chunks is None else _rechunked(result, chunks)
+
+
+# The graphs
+
+
+class _OfBoxes(ArrayBlockwiseDep):  # type: ignore[misc]
+    """Tells each task the shape of its box, or the shapes of it in several layouts."""
+
+    def __init__(self, segments: Sequence[Segments], chunks: tuple[tuple[int, ...], ...]) -> None:
+        super().__init__(chunks)
+        self.segments = tuple(segments)
+
+    def __getitem__(self, place: tuple[int, ...]) -> Any:
+        found = tuple(one.box_shape(self._place_of(place)) for one in self.segments)
+        return found[0] if len(found) == 1 else found
+
+    def _place_of(self, place: tuple[int, ...]) -> tuple[int, ...]:
+        counts = self.segments[0].counts
+        if len(place) == len(counts):
+            return place
+        return tuple(int(i) for i in np.unravel_index(place[0], counts)) if counts else ()
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return tuple((str(one.shape), one.edges) for one in self.segments)
+
+
+def _packed(array: da.Array, segments: Segments, pattern: bytes, threads: int) -> da.Array:
+    shape, cut_dimensions = segments.shape, segments.dimensions
+    dtype = buffer_dtype(shape)
+    boxes = _rechunked(array, segments.chunks)
+    along = tuple(segments.chunks[d] for d in cut_dimensions)
+    lengths = segments.lengths(dtype.itemsize)
+    is_flat = len(cut_dimensions) == 1
+    packed = da.blockwise(
+        pack_box,
+        cut_dimensions,
+        boxes,
+        tuple(range(shape.rank)),
+        _OfBoxes([segments], along),
+        cut_dimensions,
+        fill=pattern,
+        threads=threads,
+        align_arrays=False,
+        adjust_chunks={cut_dimensions[0]: lengths} if is_flat else None,
+        dtype=dtype,
+        meta=np.empty((0,) * len(cut_dimensions), dtype),
+        token="fastindex-pack",
+    )
+    if is_flat:
+        return packed
+    name = f"fastindex-segments-{tokenize(packed.name)}"
+    renamed = {(name, i): (packed.name, *place) for i, place in enumerate(segments.places())}
+    return _renamed(packed, name, renamed, (lengths,), dtype)
+
+
+def _unpacked(buffer: da.Array, segments: Segments, threads: int) -> da.Array:
+    shape, cut_dimensions = segments.shape, segments.dimensions
+    pieces = _rechunked(buffer, (segments.lengths(buffer.dtype.itemsize),))
+    along = tuple(segments.chunks[d] for d in cut_dimensions)
+    if len(cut_dimensions) != 1:
+        name = f"fastindex-boxes-{tokenize(pieces.name, str(shape), segments.edges)}"
+        renamed = {(name, *place): (pieces.name, i) for i, place in enumerate(segments.places())}
+        pieces = _renamed(pieces, name, renamed, along, buffer.dtype)
+    dtype = shape.element_type.numpy_dtype
+    return da.blockwise(
+        unpack_segment,
+        tuple(range(shape.rank)),
+        pieces,
+        cut_dimensions,
+        _OfBoxes([segments], along),
+        cut_dimensions,
+        threads=threads,
+        align_arrays=False,
+        new_axes={d: shape.dimensions[d] for d in range(shape.rank) if d not in cut_dimensions},
+        adjust_chunks=dict(zip(cut_dimensions, along, strict=True)),
+        dtype=dtype,
+        meta=np.empty((0,) * shape.rank, dtype),
+        token="fastindex-unpack",
+    )
+
+
+def _moved(buffer: da.Array, both: tuple[Segments, Segments], pattern: bytes, threads: int) -> da.Array:
+    source, destination = both
+    dtype = buffer_dtype(destination.shape)
+    pieces = _rechunked(buffer, (source.lengths(buffer.dtype.itemsize),))
+    return da.blockwise(
+        relayout_segment,
+        (0,),
+        pieces,
+        (0,),
+        _OfBoxes(both, pieces.chunks),
+        (0,),
+        fill=pattern,
+        threads=threads,
+        align_arrays=False,
+        adjust_chunks={0: destination.lengths(dtype.itemsize)},
+        dtype=dtype,
+        meta=np.empty((0,), dtype),
+        token="fastindex-relayout",
+    )
+
+
+def _rechunked(array: da.Array, chunks: Any) -> da.Array:
+    """Rechunk; types that NumPy does not have go as bits, since Dask's shuffle refuses them."""
+    wanted = da.core.normalize_chunks(chunks, array.shape, dtype=array.dtype, previous_chunks=array.chunks)
+    if wanted == array.chunks:
+        return array
+    if array.dtype.isbuiltin != ADDED:
+        return array.rechunk(wanted)
+    return array.view(np.dtype(f"u{array.dtype.itemsize}")).rechunk(wanted).view(array.dtype)
+
+
+def _renamed(
+    array: da.Array, name: str, graph: dict[Any, Any], chunks: tuple[tuple[int, ...], ...], dtype: np.dtype[Any]
+) -> da.Array:
+    """Return the blocks of an array in another order and another number of dimensions."""
+    layers = HighLevelGraph.from_collections(name, graph, dependencies=[array])
+    return da.Array(layers, name, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))
+
+
+# What callers hand in
+
+
+def _segments_of(buffer: da.Array, shape: Shape) -> Segments:
+    """Check a buffer, and cut it near its chunks."""
+    _check_known(buffer)
+    record = Array(0, buffer.shape, (buffer.dtype.itemsize,) * buffer.ndim, buffer.dtype, True, None)
+    check_buffer(record, shape, "a buffer")
+    edges = _edges(buffer.chunks[0], buffer.dtype.itemsize)
+    return cut(shape, _segment_bytes(buffer), _most_bytes(), byte_edges=edges)
+
+
+def _in_memory_order(buffer: da.Array, shape: Shape) -> da.Array | None:
+    """Return the array of a buffer that has its dimensions in the order of memory; None for any other buffer."""
+    dimensions = memory_dimensions(shape) if buffer.ndim > 1 else None
+    if dimensions is None or buffer.shape != dimensions or buffer.dtype != buffer_dtype(shape):
+        return None
+    return buffer.transpose(tuple(int(d) for d in np.argsort(shape.layout.minor_to_major[::-1])))
+
+
+def _check_values(array: da.Array, shape: Shape) -> None:
+    _check_known(array)
+    dtype = shape.element_type.numpy_dtype
+    if array.dtype != dtype and array.dtype.newbyteorder("=") != dtype:
+        raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {array.dtype}")
+    check_dimensions(array, shape, "the array")
+
+
+def _check_known(array: da.Array) -> None:
+    if any(math.isnan(size) for size in array.shape):
+        raise FastIndexError("the Dask array has chunks of unknown size; call its compute_chunk_sizes() first")
+
+
+def _checked(threads: int | None) -> int:
+    check_threads(threads)
+    return _THREADS_OF_A_TASK if threads is None else threads
+
+
+def _normal_chunks(chunks: Any, shape: Shape, dtype: np.dtype[Any]) -> tuple[tuple[int, ...]]:
+    found: tuple[tuple[int, ...]] = da.core.normalize_chunks(chunks, (shape.nbytes // dtype.itemsize,), dtype=dtype)
+    return found
+
+
+def _edges(sizes: Sequence[int], unit: int = 1) -> list[int]:
+    return [unit * edge for edge in accumulate(sizes)]
+
+
+def _segment_bytes(array: da.Array) -> int:
+    """Return the bytes of the largest chunk: about what segments are to have."""
+    largest: int = math.prod(max(sizes, default=1) for sizes in array.chunks) * array.dtype.itemsize
+    return largest
+
+
+def _most_bytes() -> int:
+    most: int = parse_bytes(dask.config.get("array.chunk-size"))
+    return most

@@ -1,0 +1,198 @@
+"""Index conversion of Dask arrays: coordinates to places in the buffer, and back, a block a task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.layers import ArraySliceDep
+
+from fastindex.arguments.index_arguments import as_modes
+from fastindex.arguments.windows import as_window, is_window
+from fastindex.cpu.threads import check_threads
+from fastindex.dask.tasks import convert_block, linear_block, multi_block
+from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.lowering.index_program import conversion_program, linear_program, multi_program
+from fastindex.shapes.shape import Shape, as_shape
+
+
+def linear_index(
+    shape: Shape | str,
+    multi_index: Any,
+    mode: str | Sequence[str] = "raise",
+    *,
+    unit: str = "slot",
+    threads: int | None = None,
+) -> da.Array:
+    """Return where in the buffer elements live, lazily; see `fastindex.linear_index`.
+
+    Parameters
+    ----------
+    shape : Shape or str
+    multi_index : sequence of integer arrays, at least one of them a Dask array; or a Dask array of (rank, ...)
+        They broadcast together.
+    mode, unit
+        As for `fastindex.linear_index`.
+    threads : int, optional
+        The most threads that a task may use; 1 by default.
+
+    Returns
+    -------
+    dask.array.Array of int64
+        Of the common shape. Nothing has been computed, so coordinates out of bounds raise later, by their places in
+        the whole array.
+
+    Raises
+    ------
+    FastIndexError, ArgumentTypeError, UnsupportedError, LayoutError
+        As `fastindex.linear_index`.
+
+    Examples
+    --------
+    >>> import dask.array as da, fastindex as fi
+    >>> rows, columns = da.arange(3, chunks=2), 4
+    >>> fi.linear_index("f32[3,5]{1,0:T(2,2)}", (rows, columns)).compute()
+    array([ 8, 10, 20])
+    """
+    shape = as_shape(shape)
+    linear_program(shape, unit=unit)
+    if is_window(multi_index):
+        as_window(multi_index, shape)
+    values = tuple(multi_index)
+    if len(values) != shape.rank:
+        raise FastIndexError(
+            f"multi_index must hold one coordinate array per dimension, {shape.rank} for {shape}, got {len(values)}"
+        )
+    modes = () if mode == "raise" else as_modes(mode, shape.rank)
+    arrays = [_integers(value, f"multi_index[{d}]") for d, value in enumerate(values)]
+    try:
+        arrays = list(da.broadcast_arrays(*arrays))
+    except ValueError:
+        listed = ", ".join(str(array.shape) for array in arrays)
+        raise FastIndexError(f"the coordinates do not broadcast together: their shapes are {listed}") from None
+    return _by_blocks(linear_block, arrays, "linear-index", threads, shape=shape, modes=modes, unit=unit)
+
+
+def multi_index(
+    shape: Shape | str,
+    linear_index: da.Array,
+    padding: str = "raise",
+    *,
+    unit: str = "slot",
+    threads: int | None = None,
+) -> tuple[da.Array, ...]:
+    """Return the coordinates of the elements that live in slots, lazily; see `fastindex.multi_index`.
+
+    Parameters
+    ----------
+    shape : Shape or str
+    linear_index : dask.array.Array of integers
+    padding, unit
+        As for `fastindex.multi_index`.
+    threads : int, optional
+        The most threads that a task may use; 1 by default.
+
+    Returns
+    -------
+    tuple of dask.array.Array of int64, one per dimension
+        Nothing has been computed. All of them come from one task a block: compute them together.
+
+    Raises
+    ------
+    FastIndexError, ArgumentTypeError, UnsupportedError, LayoutError
+        As `fastindex.multi_index`.
+
+    Examples
+    --------
+    >>> import dask, dask.array as da, fastindex as fi
+    >>> rows, columns = fi.multi_index("f32[3,5]{1,0:T(2,2)}", da.from_array([17, 8, 4], chunks=2))
+    >>> dask.compute(rows, columns)
+    (array([2, 0, 0]), array([3, 4, 2]))
+    """
+    shape = as_shape(shape)
+    if padding not in ("raise", "mark"):
+        raise FastIndexError(f"padding must be 'raise' or 'mark', got {padding!r}")
+    multi_program(shape, unit=unit)
+    places = [_integers(linear_index, "linear_index")]
+    is_marked = padding == "mark"
+    rank = shape.rank
+    found = _by_blocks(multi_block, places, "multi-index", threads, (rank,), shape=shape, mark=is_marked, unit=unit)
+    return tuple(found[d] for d in range(rank))
+
+
+def convert_index(
+    source: Shape | str,
+    destination: Shape | str,
+    linear_index: da.Array,
+    *,
+    unit: str = "slot",
+    threads: int | None = None,
+) -> da.Array:
+    """Return, for places in one layout, where the same elements begin in another, lazily.
+
+    Parameters
+    ----------
+    source, destination : Shape or str
+        Of the same dimensions.
+    linear_index : dask.array.Array of integers
+    unit
+        As for `fastindex.convert_index`.
+    threads : int, optional
+        The most threads that a task may use; 1 by default.
+
+    Returns
+    -------
+    dask.array.Array of int64
+        Nothing has been computed.
+
+    Raises
+    ------
+    FastIndexError, ArgumentTypeError, UnsupportedError, LayoutError
+        As `fastindex.convert_index`.
+
+    Examples
+    --------
+    >>> import dask.array as da, fastindex as fi
+    >>> fi.convert_index("f32[3,5]", "f32[3,5]{1,0:T(2,2)}", da.arange(13, 15, chunks=1)).compute()
+    array([17, 20])
+    """
+    shapes = as_shape(source), as_shape(destination)
+    conversion_program(*shapes, unit=unit)
+    places = [_integers(linear_index, "linear_index")]
+    return _by_blocks(convert_block, places, "convert-index", threads, shapes=shapes, unit=unit)
+
+
+def _integers(value: Any, name: str) -> da.Array:
+    array = value if isinstance(value, da.Array) else da.asarray(np.asarray(value))
+    if array.dtype.kind not in "iu":
+        raise ArgumentTypeError(f"{name} must hold integers, got dtype {array.dtype}")
+    if any(math.isnan(size) for size in array.shape):
+        raise FastIndexError(f"{name} has chunks of unknown size; call its compute_chunk_sizes() first")
+    return array
+
+
+def _by_blocks(
+    task: Any, arrays: Sequence[da.Array], label: str, threads: int | None, first: tuple[int, ...] = (), **fixed: Any
+) -> da.Array:
+    """Run a task on blocks of arrays of one shape; `first` are the dimensions that its results have in front."""
+    check_threads(threads)
+    arrays = list(da.core.unify_chunks(*(part for array in arrays for part in (array, range(array.ndim))))[1])
+    along = tuple(range(arrays[0].ndim))
+    in_front = tuple(range(len(along), len(along) + len(first)))
+    return da.blockwise(
+        task,
+        in_front + along,
+        ArraySliceDep(arrays[0].chunks),
+        along,
+        *(part for array in arrays for part in (array, along)),
+        new_axes=dict(zip(in_front, first, strict=True)),
+        threads=1 if threads is None else threads,
+        align_arrays=False,
+        dtype=np.int64,
+        meta=np.empty((0,) * (len(first) + len(along)), np.int64),
+        token=f"fastindex-{label}",
+        **fixed,
+    )

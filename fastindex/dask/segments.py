@@ -1,0 +1,198 @@
+"""How a physical buffer is cut into contiguous segments, each of which is the packed buffer of a box of the array.
+
+Knows nothing of Dask: sizes in, sizes out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+
+from fastindex.lowering.box_segments import (
+    Box,
+    Grid,
+    box_segments,
+    box_shape,
+    box_steps,
+    common_steps,
+    slab_order,
+)
+from fastindex.shapes.shape import Shape
+
+#: A segment may be so much larger than asked for before it is cut in two: tiles pad.
+_TOLERANCE = 1.5
+
+
+@dataclass(frozen=True)
+class Segments:
+    """A buffer cut into contiguous segments.
+
+    Attributes
+    ----------
+    shape : Shape
+    edges : tuple of tuple of int
+        Where each dimension is cut, from 0 to its size.
+    dimensions : tuple of int
+        The dimensions that are cut, most major first. All but the last are cut into the smallest boxes there are.
+    """
+
+    shape: Shape
+    edges: tuple[tuple[int, ...], ...]
+    dimensions: tuple[int, ...]
+    _known: dict[tuple[tuple[int, bool], ...], Shape] = field(default_factory=dict, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Segments, (self.shape, self.edges, self.dimensions)
+
+    @property
+    def chunks(self) -> tuple[tuple[int, ...], ...]:
+        """The sizes of the boxes along each dimension of the array."""
+        return tuple(tuple(b - a for a, b in pairwise(edges)) for edges in self.edges)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of boxes along each of `dimensions`."""
+        return tuple(len(self.edges[d]) - 1 for d in self.dimensions)
+
+    def places(self) -> Iterator[tuple[int, ...]]:
+        """Yield where in `counts` the segments are, in the order of the buffer."""
+        return product(*map(range, self.counts))
+
+    def box_shape(self, place: Sequence[int]) -> Shape:
+        """Return the shape of a box, whose packed buffer is its segment.
+
+        Examples
+        --------
+        >>> segments = cut(Shape.parse("f32[36,5]{1,0:T(8,128)}"), 8192)
+        >>> [str(segments.box_shape(place)) for place in segments.places()]
+        ['f32[8,5]{1,0:T(8,128)}', 'f32[16,5]{1,0:T(8,128)}', 'f32[12,5]{1,0:T(8,128)}']
+        """
+        at = dict(zip(self.dimensions, place, strict=True))
+        ends = [(edges[at.get(d, 0)], edges[at.get(d, 0) + 1]) for d, edges in enumerate(self.edges)]
+        # Boxes of one size differ only at the far ends, to which padding belongs.
+        key = tuple((b - a, b == size) for (a, b), size in zip(ends, self.shape.dimensions, strict=True))
+        found = self._known.get(key)
+        if found is None:
+            box: Box = tuple(range(a, b) for a, b in ends)
+            found = self._known[key] = box_shape(self.shape, box)
+        return found
+
+    def lengths(self, itemsize: int) -> tuple[int, ...]:
+        """Return the sizes of the segments in items of so many bytes, in the order of the buffer."""
+        return tuple(self.box_shape(place).nbytes // itemsize for place in self.places())
+
+
+def cut(
+    shape: Shape,
+    segment_bytes: float,
+    most_bytes: float = 0,
+    edges: Sequence[Iterable[int]] = (),
+    byte_edges: Iterable[int] = (),
+) -> Segments:
+    """Cut a buffer into segments.
+
+    Parameters
+    ----------
+    shape : Shape
+    segment_bytes : float
+        About how large segments shall be.
+    most_bytes : float
+        How large the smallest segments along one dimension may be before a more minor dimension is cut as well.
+    edges : sequence of iterables of int
+        Where to cut, if possible, along each dimension.
+    byte_edges : iterable of int
+        Where to cut, if possible, in the buffer.
+
+    Examples
+    --------
+    >>> shape = Shape.parse("f32[32,4096]{1,0:T(8,128)}")
+    >>> cut(shape, 1 << 18).counts, cut(shape, 1 << 16).dimensions, cut(shape, 1 << 16).counts
+    ((2,), (0, 1), (4, 2))
+    """
+    whole = tuple(max(size, 1) for size in shape.dimensions)
+    steps, sizes, chosen = box_steps(shape), whole, []
+    nbytes = shape.nbytes
+    for d in slab_order(shape):
+        if whole[d] <= steps[d] or shape.element_count == 0:
+            continue
+        smaller = (*sizes[:d], steps[d], *sizes[d + 1 :])
+        if not _is_contiguous(shape, smaller):
+            break
+        sizes = smaller
+        chosen.append(d)
+        nbytes = box_shape(shape, Grid(shape.dimensions, sizes).box((0,) * shape.rank)).nbytes
+        if nbytes <= max(segment_bytes, most_bytes):
+            break
+    found: list[tuple[int, ...]] = [(0, size) for size in shape.dimensions]
+    for d in chosen[:-1]:
+        found[d] = (*range(0, shape.dimensions[d], steps[d]), shape.dimensions[d])
+    if chosen:
+        d = chosen[-1]
+        wanted = [edge / steps[d] for edge in edges[d]] if edges else []
+        if len(chosen) == 1:
+            wanted += [edge / nbytes for edge in byte_edges]
+        found[d] = _edges_along(shape.dimensions[d], steps[d], wanted, max(segment_bytes / nbytes, 1))
+    return Segments(shape, tuple(found), tuple(chosen))
+
+
+def _is_contiguous(shape: Shape, sizes: Sequence[int]) -> bool:
+    """Whether boxes of these sizes are contiguous: all are where the first and the last are, which own padding."""
+    grid = Grid(shape.dimensions, tuple(sizes))
+    corners = (0,) * shape.rank, tuple(count - 1 for count in grid.counts)
+    return all(box_segments(shape, grid.box(corner))[0].piece_count == 1 for corner in corners)
+
+
+def _edges_along(size: int, step: int, wanted: Iterable[float], most: float) -> tuple[int, ...]:
+    """Cut so many elements at multiples of a step near `wanted`, and what is longer than `most` steps evenly."""
+    count = -(-size // step)
+    marks = sorted({0, count, *(round(at) for at in wanted if 0 < round(at) < count)})
+    cuts = [0]
+    for begin, end in pairwise(marks):
+        steps = end - begin
+        pieces = min(math.ceil(steps / most), steps) if steps > most * _TOLERANCE else 1
+        cuts += [begin + steps * i // pieces for i in range(1, pieces + 1)]
+    return tuple(min(at * step, size) for at in cuts)
+
+
+def cut_together(source: Segments, destination: Shape) -> tuple[Segments, Segments] | None:
+    """Cut two layouts of one array into segments of the same boxes in the same order.
+
+    Parameters
+    ----------
+    source : Segments
+        Its last dimension may be cut elsewhere.
+    destination : Shape
+
+    Returns
+    -------
+    Segments of both, or None where there are none of about that size
+
+    Examples
+    --------
+    >>> plain = cut(Shape.parse("f32[64,128]"), 8192)
+    >>> [one.edges[0] for one in cut_together(plain, Shape.parse("f32[64,128]{1,0:T(8,128)}"))]
+    [(0, 16, 32, 48, 64), (0, 16, 32, 48, 64)]
+    >>> cut_together(plain, Shape.parse("f32[64,128]{0,1}")) is None
+    True
+    """
+    shapes = source.shape, destination
+    cut_dimensions = source.dimensions
+    if not cut_dimensions:
+        return Segments(source.shape, source.edges, ()), Segments(destination, source.edges, ())
+    steps, d = common_steps(*shapes), cut_dimensions[-1]
+    widest = max(b - a for a, b in pairwise(source.edges[d]))
+    if steps[d] > 2 * widest:
+        return None
+    sizes = tuple(steps[k] if k in cut_dimensions else max(size, 1) for k, size in enumerate(destination.dimensions))
+    for shape in shapes:
+        in_order = tuple(k for k in slab_order(shape) if k in cut_dimensions)
+        if in_order != cut_dimensions or not _is_contiguous(shape, sizes):
+            return None
+    edges = list(source.edges)
+    for k in cut_dimensions[:-1]:
+        edges[k] = (*range(0, destination.dimensions[k], steps[k]), destination.dimensions[k])
+    edges[d] = _edges_along(destination.dimensions[d], steps[d], [edge / steps[d] for edge in edges[d]], math.inf)
+    first, second = (Segments(shape, tuple(edges), cut_dimensions) for shape in shapes)
+    return first, second

@@ -1,0 +1,106 @@
+"""What a worker runs: the functions for arrays in memory, on one block."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arguments.fills import fill_pattern
+from fastindex.arguments.index_arguments import as_integers_in_bulk, common_shape
+from fastindex.arguments.offenders import OffenderFoundError
+from fastindex.bulk.index_errors import bad_place, out_of_bounds
+from fastindex.bulk.relayouts import pack, relayout, unpack
+from fastindex.cpu.index_programs import new_outputs, run
+from fastindex.dask.travelling import let_added_types_travel
+from fastindex.lowering.index_program import conversion_program, linear_program, multi_program
+from fastindex.shapes.shape import Shape
+
+# What is loaded on a worker to run here sends its results from there.
+if "distributed" in sys.modules:
+    let_added_types_travel()
+
+
+def pack_box(box: Any, shape: Shape, fill: bytes, threads: int) -> Any:
+    """Return the segment of a box."""
+    return pack(_alone(box), shape, _fill(shape, fill), threads=threads)
+
+
+def unpack_segment(segment: Any, shape: Shape, threads: int) -> Any:
+    """Return the box of a segment."""
+    return unpack(_alone(segment), shape, threads=threads)
+
+
+def relayout_segment(segment: Any, shapes: tuple[Shape, Shape], fill: bytes, threads: int) -> Any:
+    """Return the segment of a box in another layout."""
+    return relayout(segment, *shapes, _fill(shapes[1], fill), threads=threads)
+
+
+def _alone(block: Any) -> Any:
+    """Return the block in the lists that Dask makes of the axes that a result does not have; they have one each."""
+    while isinstance(block, list):
+        (block,) = block
+    return block
+
+
+def _fill(shape: Shape, pattern: bytes) -> Any:
+    """Return a fill as an array of one number; None for the layout's own, so that segments share their plans."""
+    if pattern == fill_pattern(shape):
+        return None
+    return np.frombuffer(pattern, shape.element_type.numpy_dtype).reshape(())
+
+
+# Indices; an element that cannot be converted is named by its place in the whole array.
+
+
+def linear_block(
+    place: tuple[slice, ...], *coordinates: Any, shape: Shape, modes: Sequence[str], unit: str, threads: int
+) -> NDArray[np.int64]:
+    """Return where the elements of a block of coordinates live."""
+    inputs = [as_integers_in_bulk(values, f"multi_index[{d}]") for d, values in enumerate(coordinates)]
+    size = common_shape(inputs)
+    outputs = new_outputs(1, size)
+    try:
+        run(linear_program(shape, unit=unit), inputs, outputs, size, modes=tuple(modes), threads=threads)
+    except OffenderFoundError as found:
+        raise out_of_bounds(_moved(found, place), shape) from None
+    return outputs[0]
+
+
+def multi_block(
+    place: tuple[slice, ...], places: Any, shape: Shape, mark: bool, unit: str, threads: int
+) -> NDArray[np.int64]:
+    """Return the coordinates of the elements in a block of places: an array of (rank, ...)."""
+    inputs = (as_integers_in_bulk(places, "linear_index"),)
+    size = common_shape(inputs)
+    result = np.empty((shape.rank, *size), np.int64)
+    outputs = [result[d, ...] for d in range(shape.rank)]
+    try:
+        run(multi_program(shape, unit=unit), inputs, outputs, size, mark=mark, threads=threads)
+    except OffenderFoundError as found:
+        raise bad_place(_moved(found, place), shape, unit) from None
+    return result
+
+
+def convert_block(
+    place: tuple[slice, ...], places: Any, shapes: tuple[Shape, Shape], unit: str, threads: int
+) -> NDArray[np.int64]:
+    """Return where the elements at a block of places live in another layout."""
+    inputs = (as_integers_in_bulk(places, "linear_index"),)
+    size = common_shape(inputs)
+    outputs = new_outputs(1, size)
+    try:
+        run(conversion_program(*shapes, unit=unit), inputs, outputs, size, threads=threads)
+    except OffenderFoundError as found:
+        raise bad_place(_moved(found, place), shapes[0], unit) from None
+    return outputs[0]
+
+
+def _moved(found: OffenderFoundError, place: tuple[slice, ...]) -> Any:
+    offender = found.offender
+    position = tuple(i + along.start for i, along in zip(offender.position, place, strict=True))
+    return dataclasses.replace(offender, position=position)

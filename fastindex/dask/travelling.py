@@ -1,0 +1,31 @@
+"""How arrays of types that NumPy does not have travel from one worker to another.
+
+Distributed names the type of an array by ``dtype.str`` unless its kind is "V". Of the types of ml_dtypes, float8_e5m2
+is of kind "f", and its name, "<f1", is nobody's: the receiver fails. The sender can say the type as it says the others.
+"""
+
+from __future__ import annotations
+
+import pickle
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+#: What `numpy.dtype.isbuiltin` is for types that another library has added.
+ADDED = 2
+
+
+@lru_cache(maxsize=1)
+def let_added_types_travel() -> None:
+    """Have Distributed, in this process, send the dtype itself where NumPy cannot know its name."""
+    from distributed.protocol import dask_serialize
+    from distributed.protocol.numpy import serialize_numpy_ndarray
+
+    def serialize(array: np.ndarray[Any, Any], context: Any = None) -> Any:
+        header, frames = serialize_numpy_ndarray(array, context)
+        if array.dtype.isbuiltin == ADDED and header.get("dtype") == (0, array.dtype.str):
+            header["dtype"] = (1, pickle.dumps(array.dtype))
+        return header, frames
+
+    dask_serialize.register(np.ndarray)(serialize)
