@@ -30,6 +30,7 @@ from fastindex.cpu.movements import movement, sure_movement
 from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError
+from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lowering.relayout_loops import Strides
 from fastindex.lowering.slot_format import slot_format
 from fastindex.lowering.slot_moves import SlotMove
@@ -273,7 +274,7 @@ contiguous in the destination
     return _plan(as_shape(source), as_shape(destination), _TUNING)
 
 
-class RelayoutPlan:
+class RelayoutPlan(ShownInNotebooks):
     """How to move buffers from one layout to another; made by `plan_relayout`.
 
     Attributes

@@ -14,6 +14,7 @@ from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import as_buffer_bytes, check_movable, new_buffer
 from fastindex.arguments.fills import fill_pattern
 from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
+from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lowering.passes import passes
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.tuning import TUNING
@@ -103,7 +104,7 @@ def plan_reshard(
     return ReshardPlan(*sides)
 
 
-class ReshardPlan:
+class ReshardPlan(ShownInNotebooks):
     """What moves between two divisions of an array; made by `plan_reshard`.
 
     Attributes
@@ -227,6 +228,11 @@ class ReshardPlan:
 
     def __repr__(self) -> str:
         return f"<ReshardPlan {self._source.shape}: {self.source} -> {self.target}, moves {self.moved_nbytes} bytes>"
+
+    def _repr_html_(self) -> str:
+        from fastindex.pictures.reshard_html import reshard_html
+
+        return reshard_html(self.describe(), self.bytes_between)
 
     def __call__(self, buffers: Sequence[Any], *, threads: int | None = None) -> list[Any]:
         """Move the buffers of all devices, on the host; padding gets the padding value of the layout.

@@ -15,13 +15,14 @@ from fastindex.hlo.report_html import fragment, page
 from fastindex.hlo.report_text import print_report, summary
 from fastindex.hlo.sources import HloSource, TextSource, open_sources
 from fastindex.hlo.uses import SortKey, Uses
+from fastindex.interop.notebooks import ShownInNotebooks
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Uses):
+class Report(Uses, ShownInNotebooks):
     """The buffers of an HLO module, or of several, and what they cost.
 
     The attributes are those of its parts: `uses`, a row for each shape of a module; `modules`; `problems`.

@@ -9,6 +9,7 @@ from html import escape
 from typing import Protocol, runtime_checkable
 
 from fastindex.errors import FastIndexError
+from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.pictures.scene import Scene
 from fastindex.pictures.scenes import layout_scene, relayout_scene
 from fastindex.pictures.svg import svg_of
@@ -40,7 +41,7 @@ class DescribedRelayout(RelayoutLike, Protocol):
 _SVG_CHARACTERS = 190
 
 
-class Picture:
+class Picture(ShownInNotebooks):
     """A picture of a layout, or of the move from one layout to another.
 
     Notebooks show it directly; `svg`, `html` and `text` are for files and terminals.
@@ -111,11 +112,16 @@ class Picture:
 
         return page_of(self._source, self._destination)
 
+    def _repr_html_(self) -> str:
+        return self.svg()
+
     def _repr_svg_(self) -> str:
         return self.svg()
 
     def __str__(self) -> str:
         return self.text(colour=False)
+
+    __repr__ = __str__
 
 
 def shape_html(shape: Shape) -> str:

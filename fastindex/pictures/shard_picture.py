@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fastindex.errors import OutOfBoundsError
+from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.pictures.colours import DARK, DARK_TILES, LIGHT, LIGHT_TILES
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shardings.sharding import Sharding, as_sharding
@@ -52,7 +53,7 @@ class Part:
         return f"{self.devices[0]},{self.devices[1]}..{self.devices[-1]}"
 
 
-class ShardPicture:
+class ShardPicture(ShownInNotebooks):
     """Which device holds which part of an array; notebooks show it directly.
 
     Parameters
@@ -264,11 +265,16 @@ class ShardPicture:
                     lines.append(_line(x + width * at / extent, y, x + width * at / extent, y + height))
         return lines
 
+    def _repr_html_(self) -> str:
+        return self.svg()
+
     def _repr_svg_(self) -> str:
         return self.svg()
 
     def __str__(self) -> str:
         return self.text(colour=False)
+
+    __repr__ = __str__
 
 
 def _over(text: str, inside: int, width: int) -> str:

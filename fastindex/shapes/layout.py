@@ -6,14 +6,16 @@ from collections.abc import Collection, Iterable
 from typing import ClassVar, SupportsIndex
 
 from fastindex.errors import LayoutError
+from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.shapes.integers import as_integer, as_integers
 from fastindex.shapes.layout_equality import LAYOUT_PARTS, checked_parts, layouts_equal
 from fastindex.shapes.layout_fields import LayoutFields
+from fastindex.shapes.layout_html import layout_html
 from fastindex.shapes.layout_reading import parse_layout
 from fastindex.tiling.definition import COMBINE
 
 
-class Layout(LayoutFields):
+class Layout(LayoutFields, ShownInNotebooks):
     """How the dimensions of an array are laid out in memory. Immutable, hashable, and always valid.
 
     Source: ``LayoutProto`` in ``xla/xla_data.proto``, ``LayoutUtil::ValidateLayoutForShape``.
@@ -165,6 +167,9 @@ class Layout(LayoutFields):
         """
         layout = Layout.parse(other) if isinstance(other, str) else other
         return layouts_equal(self, layout, checked_parts(ignore, LAYOUT_PARTS))
+
+    def _repr_html_(self) -> str:
+        return layout_html(self)
 
 
 def _rank(rank: SupportsIndex) -> int:

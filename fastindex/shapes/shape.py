@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.integers import UNBOUNDED
 from fastindex.shapes.layout import Layout
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Reduced = tuple[Any, ...]
 
 
-class Shape(SizedShape):
+class Shape(SizedShape, ShownInNotebooks):
     """The element type, dimensions and memory layout of an array. Immutable, hashable, and always valid.
 
     Tuples, tokens, opaque values and buffers are made by `Shape.tuple`, `Shape.token`, `Shape.opaque` and

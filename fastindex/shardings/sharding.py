@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.errors import ArgumentTypeError, LayoutError, ShardingError, UnsupportedError
+from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.shapes.integers import INT64_MAX, as_integer, as_integers, spelled
 from fastindex.shapes.shape import Shape
 from fastindex.shardings.device_order import DeviceOrder
@@ -21,6 +22,7 @@ from fastindex.shardings.mesh import MeshSharding
 from fastindex.shardings.metadata import OpMetadata
 from fastindex.shardings.proto import sharding_from_bytes, sharding_to_bytes
 from fastindex.shardings.reading import parse_sharding
+from fastindex.shardings.sharding_html import sharding_html
 from fastindex.shardings.subgroups import SUBGROUP_TYPES, Assignment, canonical_assignment
 from fastindex.shardings.writing import format_sharding
 
@@ -28,7 +30,7 @@ KINDS = ("replicated", "maximal", "manual", "unknown", "unreduced", "tiled", "tu
 _GROUPS = ("shard_as", "shard_like")
 
 
-class Sharding:
+class Sharding(ShownInNotebooks):
     """How XLA divides an array over devices; frozen, hashable, validated once, in XLA's canonical form.
 
     Most come from `Sharding.parse`, `Sharding.from_jax` or `Sharding.from_proto`. A device is a position in the
@@ -385,6 +387,9 @@ class Sharding:
 
     def __repr__(self) -> str:
         return f"Sharding.parse({str(self)!r})"
+
+    def _repr_html_(self) -> str:
+        return sharding_html(self)
 
     def __hash__(self) -> int:
         return hash((self.kind, self.device, self.dimensions, self.subgroup_types, self.shard_group, self.elements))

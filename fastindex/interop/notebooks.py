@@ -1,0 +1,27 @@
+"""How Jupyter asks an object for what it shows.
+
+Source: https://ipython.readthedocs.io, "Integrating your objects with IPython".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+
+class ShownInNotebooks:
+    """An object that notebooks show as HTML, and terminals as `repr`; a class adds `_repr_html_`."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        raise NotImplementedError
+
+    def _repr_mimebundle_(
+        self, include: Collection[str] | None = None, exclude: Collection[str] | None = None
+    ) -> dict[str, str]:
+        forms = {"text/html": self._repr_html_, "text/plain": self.__repr__}
+        return {
+            kind: form()
+            for kind, form in forms.items()
+            if (include is None or kind in include) and (exclude is None or kind not in exclude)
+        }
