@@ -1,4 +1,4 @@
-"""What MkDocs does not know: pictures drawn by fastindex, figures out of the benchmarks, documents beside ``docs/``.
+"""What MkDocs does not know: pictures drawn by fastindex, figures of the benchmarks, notebooks, and documents outside.
 
 Four kinds of fenced blocks become something else on the site; everywhere else they stay readable text:
 
@@ -19,11 +19,17 @@ from hashlib import sha256
 from html import escape
 from pathlib import Path
 
+from notebook_pages import executed, page_of, with_outputs
+
 import fastindex as fi
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Documents of the repository that are pages of the site, at the same place below its root.
-DOCUMENTS = ("benchmarks/README.md", "ARCHITECTURE.md", "CHANGELOG.md")
+#: Documents of the repository that are pages of the site, and what they are called there.
+DOCUMENTS = {
+    "benchmarks/README.md": "benchmarks.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changes.md",
+}
 FENCE = re.compile(r"^```(layout|sharding|figures|help)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)\s]*)?\)")
 
@@ -118,18 +124,17 @@ def site_links(markdown: str, source: str) -> str:
     """Return a page with links between ``docs/`` and the rest of the repository made links of the site.
 
     `source` is the page's place in the repository, such as ``docs/performance.md``. On the site, what lies in ``docs/``
-    and what lies beside it have one root.
+    and what lies beside it have one root, and notebooks are pages.
     """
 
     def on_site(path: str) -> str:
-        return path.removeprefix("docs/")
+        path = DOCUMENTS.get(path, path.removeprefix("docs/"))
+        return path.removesuffix(".ipynb") + ".md" if path.endswith(".ipynb") else path
 
     def replacement(match: re.Match[str]) -> str:
         if "://" in match[2] or match[2].startswith("mailto:"):
             return match[0]
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[2]))
-        if (ROOT / target).is_dir():
-            target += "/README.md"
         path = posixpath.relpath(on_site(target), posixpath.dirname(on_site(source)) or ".")
         return f"{match[1]}{path}{match[3] or ''})"
 
@@ -138,17 +143,25 @@ def site_links(markdown: str, source: str) -> str:
 
 # What MkDocs calls
 
+#: The outputs of the notebooks, by page and mark.
+OUTPUTS: dict[str, dict[str, str]] = {}
+
 
 def on_files(files, config):  # type: ignore[no-untyped-def]
     """Add the pictures that pages ask for, and the documents that lie outside."""
     from mkdocs.structure.files import File
 
-    for name in DOCUMENTS:
-        if (ROOT / name).exists():
-            files.append(File.generated(config, name, content=(ROOT / name).read_text(encoding="utf-8")))
+    for name, uri in DOCUMENTS.items():
+        files.append(File.generated(config, uri, content=(ROOT / name).read_text(encoding="utf-8")))
     for path in sorted((ROOT / "benchmarks" / "results").glob("*.svg")):
         content = path.read_text(encoding="utf-8")
         files.append(File.generated(config, f"benchmarks/results/{path.name}", content=content))
+    for path in sorted((ROOT / "docs" / "tutorials").glob("*.ipynb")):
+        markdown, outputs = page_of(executed(path))
+        uri = f"tutorials/{path.stem}.md"
+        OUTPUTS[uri] = outputs
+        files.remove(files.get_file_from_path(f"tutorials/{path.name}"))
+        files.append(File.generated(config, uri, content=markdown))
     made = set()
     for page in files.documentation_pages():
         for match in FENCE.finditer(page.content_string if page.src_uri.endswith(".md") else ""):
@@ -167,5 +180,10 @@ def on_files(files, config):  # type: ignore[no-untyped-def]
 def on_page_markdown(markdown, page, config, files):  # type: ignore[no-untyped-def]
     """Replace blocks and links."""
     uri = page.file.src_uri
-    source = uri if uri in DOCUMENTS else f"docs/{uri}"
+    source = {uri: name for name, uri in DOCUMENTS.items()}.get(uri, f"docs/{uri}")
     return expand(site_links(markdown, source), posixpath.dirname(uri))
+
+
+def on_page_content(html, page, config, files):  # type: ignore[no-untyped-def]
+    """Put in what the cells of a notebook show."""
+    return with_outputs(html, OUTPUTS.get(page.file.src_uri, {}))
