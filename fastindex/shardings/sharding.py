@@ -18,7 +18,7 @@ from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.shapes.integers import INT64_MAX, as_integer, as_integers, spelled
 from fastindex.shapes.shape import Shape
 from fastindex.shardings.device_order import DeviceOrder
-from fastindex.shardings.mesh import MeshSharding
+from fastindex.shardings.mesh import Axis, MeshSharding
 from fastindex.shardings.metadata import OpMetadata
 from fastindex.shardings.proto import sharding_from_bytes, sharding_to_bytes
 from fastindex.shardings.reading import parse_sharding
@@ -473,9 +473,18 @@ def _maximal_device(kind: str, devices: Any, mesh: MeshSharding | None) -> int |
 def _same_meshes(a: MeshSharding, b: MeshSharding) -> bool:
     if a.mesh.sizes != b.mesh.sizes or (a.mesh.order is None) != (b.mesh.order is None):
         return False
-    if (a.dimensions, a.unreduced, a.manual) != (b.dimensions, b.unreduced, b.manual):
+    if a.dimensions != b.dimensions:
+        return False
+    if any(
+        _dividing(mine, a) != _dividing(other, b) for mine, other in ((a.unreduced, b.unreduced), (a.manual, b.manual))
+    ):
         return False
     return a.mesh.order is None or b.mesh.order is None or a.mesh.order.same_order(b.mesh.order)
+
+
+def _dividing(axes: tuple[Axis, ...], sharding: MeshSharding) -> tuple[Axis, ...]:
+    """Return the axes of more than one device; XLA's text may leave out the others."""
+    return tuple(axis for axis in axes if sharding.mesh.size_of(axis) > 1)
 
 
 def _cut(text: str) -> str:

@@ -83,6 +83,22 @@ def test_lists_are_seen_as_counters() -> None:
     assert DeviceOrder.listed((0, 2, 1, 3, 4, 6, 7, 5)).counter() is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{mesh['a'=1,'b'=16], [], replicated={'a'}, manual={'b'}}",
+        "{mesh['a'=2,'b'=3,'c'=1], [], unreduced={'a', 'b'}}",
+        "{mesh['a'=1,'b'=1], [], manual={'a'}}",
+    ],
+)
+def test_axes_of_one_device_that_the_text_does_not_name_make_no_difference(text: str) -> None:
+    sharding = Sharding.parse(text)
+    again = Sharding.parse(str(sharding))
+    assert again == sharding
+    assert hash(again) == hash(sharding)
+    assert sharding != Sharding.parse("{mesh['a'=1,'b'=16], [], unreduced={'b'}}")
+
+
 def test_what_cannot_be_built() -> None:
     cases = [
         ("tilde", (), {}),
