@@ -121,7 +121,8 @@ class LayoutReader(TokenReader, Generic[L]):
                 self.fail("a dimension level D, C, S or H")
             level = ""
             for expected in (_LEVELS, "+", "~"):
-                if tokens[self.at] in expected:
+                # The end of the text is an empty token, which every string contains.
+                if tokens[self.at] and tokens[self.at] in expected:
                     level += tokens[self.at]
                     self.at += 1
             levels.append(level)

@@ -58,6 +58,7 @@ SYNTAX = [
     ("f32[2]^{,0}", "a layout"),
     ("f32[2]{^2x3}", "an integer"),
     ("f32[2]{0,^}", "an integer"),
+    ("s4[2]{0:D(D,D^", "',' or '\\)'"),
     ("f32[2]{0^", "',' or ':' or '}'"),
     ("f32[2]{0:^", "one of the attributes"),
     ("f32[2]{0:^X(2)}", "one of the attributes PAD PV D T L E S SC M, in this order, or '}', found 'X'"),
