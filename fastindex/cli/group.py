@@ -18,6 +18,11 @@ from fastindex.errors import FastIndexError
 class CommandLine(click.Group):
     """The group of all commands; any error ends in one line on stderr and an exit status."""
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the command line and run it, with signals handled from the first moment on."""
+        with _signals_handled():
+            return super().main(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command.
 
@@ -26,11 +31,10 @@ class CommandLine(click.Group):
         """
         _replace_unprintable()
         try:
-            with _signals_handled():
-                result = super().invoke(ctx)
-                if sys.stdout is not None:
-                    sys.stdout.flush()
-                return result
+            result = super().invoke(ctx)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            return result
         except click.UsageError as error:
             raise _with_hint(error) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):

@@ -558,6 +558,18 @@ def test_a_signal_leaves_nothing_behind(large: Path, tmp_path: Path, number: int
     assert target.read_bytes() == b"before"
 
 
+def test_ctrl_c_while_the_command_line_is_read() -> None:
+    """click alone would say "Aborted!" and end with 1."""
+    program = """
+import os, signal
+from fastindex.cli.commands import main
+main.make_context = lambda *args, **extra: os.kill(os.getpid(), signal.SIGINT)
+main(["info", "f32[2]"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"fastindex: interrupted\n")
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_has_gone(unbuffered: str) -> None:
     reader, writer = os.pipe()
