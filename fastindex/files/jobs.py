@@ -62,7 +62,7 @@ def pack_file(
     """
     check_movable(shape)
     file = open_input(source_path)
-    with _buffer_output(target_path, shape) as output:
+    with _buffer_output(target_path, shape) as output, file.unchanged():
         room = _Room(memory_bytes, file, output, progress)
         read, plain = stored_array(file, shape, room.scratch)
         room.move(plain, shape, read)
@@ -88,7 +88,7 @@ def unpack_file(
     file = open_input(source_path)
     plain = plain_shape(shape)
     header = header_for(target_path, shape.element_type.numpy_dtype, shape.dimensions)
-    with OutputFile(target_path, plain.nbytes, header) as output:
+    with OutputFile(target_path, plain.nbytes, header) as output, file.unchanged():
         room = _Room(memory_bytes, file, output, progress)
         room.move(shape, plain, stored_buffer(file, shape, room.scratch))
 
@@ -124,7 +124,8 @@ def relayout_file(
     if device == "cuda":
         cuda.device_name()
     file = open_input(source_path)
-    with _buffer_output(target_path, destination, keeps_dimensions=len(file.dimensions) > 1) as output:
+    several = len(file.dimensions) > 1
+    with _buffer_output(target_path, destination, keeps_dimensions=several) as output, file.unchanged():
         room = _Room(memory_bytes, file, output, progress)
         read = stored_buffer(file, source, room.scratch)
         if device == "cuda":
@@ -214,7 +215,7 @@ def linear_index_file(source_path: str, target_path: str, shape: Shape, progress
             f"({shape.rank}, ...), one row per dimension{hint}"
         )
     places = coordinates.shape[1:]
-    with _indices_output(target_path, places) as output:
+    with _indices_output(target_path, places) as output, file.unchanged():
         slots = output.data.view(np.int64).reshape(places)
 
         def convert(begin: int, end: int) -> None:
@@ -268,7 +269,7 @@ def multi_index_file(
     check_placed(shape)
     file = _integers_in(source_path)
     slots = file.array()
-    with _indices_output(target_path, (shape.rank, *slots.shape)) as output:
+    with _indices_output(target_path, (shape.rank, *slots.shape)) as output, file.unchanged():
         coordinates = output.data.view(np.int64).reshape(shape.rank, *slots.shape)
 
         def convert(begin: int, end: int) -> None:

@@ -8,13 +8,14 @@ same width that hold the bits.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import math
 import mmap
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from fastindex.arguments.arrays import buffer_dtype
 from fastindex.arguments.buffers import memory_dimensions
 from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.files.map_faults import faults_raised
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
@@ -34,6 +36,22 @@ Scratch = Callable[[int], Bytes]
 
 _MAGIC = b"\x93NUMPY"
 _AT_ONCE = 1 << 22
+
+
+class Descriptor:
+    """A descriptor of a file, closed when nobody needs it."""
+
+    def __init__(self, file: int) -> None:
+        self._file = os.dup(file)
+        self.first_stamp = self.stamp()
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+    def stamp(self) -> tuple[int, int]:
+        """Return what changes with every write: the size, and the time of the last one in nanoseconds."""
+        status = os.fstat(self._file)
+        return status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +70,8 @@ class InputFile:
         Whether the first dimension is the most minor.
     map : mmap or None
         None for an empty file.
+    descriptor : Descriptor
+        The file itself, whatever happens to its name.
     """
 
     path: str
@@ -60,6 +80,27 @@ class InputFile:
     dimensions: tuple[int, ...]
     fortran_order: bool
     map: mmap.mmap | None
+    descriptor: Descriptor
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Raise an error at the end of the block if the file has changed since it was opened, or could not be read.
+
+        Raises
+        ------
+        FastIndexError
+            It was written to, or cut short. What file systems do not see within a tick of their clocks, mostly four
+            milliseconds, is not seen here either.
+        OSError
+            The system could not read it.
+        """
+        failed = OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+        try:
+            with faults_raised(self.data, failed):
+                yield
+        finally:
+            if self.descriptor.stamp() != self.descriptor.first_stamp:
+                raise FastIndexError(f"{self.path} changed while it was read; nothing was written") from None
 
     def release(self) -> None:
         """Release the pages that hold parts of the file; they are read again when needed."""
@@ -87,10 +128,11 @@ def open_input(path: str) -> InputFile:
     # Before it is opened: a pipe would wait for its other end.
     _check_regular(path, os.stat(path).st_mode)
     with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+        descriptor = Descriptor(file.fileno())
+        size = descriptor.first_stamp[0]
         if not path.endswith(".npy"):
             content, mapped = _mapped(file, size)
-            return InputFile(path, content, None, (size,), False, mapped)
+            return InputFile(path, content, None, (size,), False, mapped, descriptor)
         dimensions, fortran_order, dtype = _read_header(path, file)
         start = file.tell()
         needed = dtype.itemsize * math.prod(dimensions)
@@ -100,7 +142,7 @@ def open_input(path: str) -> InputFile:
                 f"{size - start} are there"
             )
         content, mapped = _mapped(file, size)
-        return InputFile(path, content[start : start + needed], dtype, dimensions, fortran_order, mapped)
+        return InputFile(path, content[start : start + needed], dtype, dimensions, fortran_order, mapped, descriptor)
 
 
 def _check_regular(path: str, mode: int) -> None:

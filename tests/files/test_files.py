@@ -1,6 +1,6 @@
 """Files: what they hold, and that a target appears whole or not at all.
 
-Tests of: files.jobs, files.reading, files.writing.
+Tests of: files.jobs, files.map_faults, files.reading, files.writing.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +21,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.files import jobs, map_faults
 from fastindex.files.reading import Bytes, open_input, stored_array, stored_buffer
 from fastindex.files.writing import OutputFile, header_for, npy_header, write_file
 
@@ -192,6 +196,125 @@ def test_released_pages_come_back(tmp_path: Path) -> None:
         np.testing.assert_array_equal(file.data, data)
         np.testing.assert_array_equal(output.data, data)
     np.testing.assert_array_equal(np.fromfile(tmp_path / "out", np.uint8), data)
+
+
+# Sources that change
+
+
+def in_a_process(program: str, folder: Path) -> str:
+    """What a program prints that works on memory maps whose files go away; without a mend, it would die."""
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@pytest.mark.parametrize("size", [0, 1, 5000, 3 << 12])
+@pytest.mark.parametrize("suffix", [".bin", ".npy"])
+def test_a_source_that_shrinks_is_an_error(tmp_path: Path, size: int, suffix: str) -> None:
+    """By default, whoever reads a map beyond the end of its file dies of SIGBUS."""
+    np.save(tmp_path / "source.npy", np.arange(1 << 17, dtype=np.float64))
+    (tmp_path / "source.npy").rename(tmp_path / f"source{suffix}")
+    program = f"""
+import os, threading
+import fastindex
+from fastindex.files.reading import open_input
+file = open_input("source{suffix}")
+def read():
+    for _ in range(3):
+        assert file.data.sum(dtype="u8") < 2**40
+try:
+    with file.unchanged():
+        threads = [threading.Thread(target=read) for _ in range(3)]
+        os.truncate("source{suffix}", {size})
+        for thread in threads: thread.start()
+        read()
+        for thread in threads: thread.join()
+except fastindex.FastIndexError as error:
+    print(error)
+"""
+    assert in_a_process(program, tmp_path) == f"source{suffix} changed while it was read; nothing was written\n"
+
+
+def test_other_faults_still_end_the_process(tmp_path: Path) -> None:
+    """The handler looks after the maps that are watched; those of others do what they did before."""
+    program = """
+import mmap, os
+import numpy as np
+from fastindex.files.reading import open_input
+for name in ("ours", "other"):
+    open(name, "wb").write(bytes(1 << 20))
+file = open_input("ours")
+with open("other", "rb") as opened:
+    other = np.frombuffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+os.truncate("other", 0)
+with file.unchanged():
+    os.write(1, b"reached ")
+    other.sum()
+os.write(1, b"and survived")
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (-signal.SIGBUS, b"reached ")
+
+
+def test_handlers_are_as_they_were_before(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGBUS)
+    write_file(str(tmp_path / "source"), bytes(5000))
+    files = open_input(str(tmp_path / "source")), open_input(str(tmp_path / "source"))
+    with files[0].unchanged(), files[1].unchanged():
+        assert map_faults._before is not None
+    assert map_faults._before is None
+    assert signal.getsignal(signal.SIGBUS) == before
+
+
+@pytest.mark.parametrize("how", ["a byte", "appended", "the same bytes later"])
+def test_a_source_that_is_written_to_is_an_error(tmp_path: Path, how: str) -> None:
+    source = tmp_path / "source.npy"
+    np.save(source, np.arange(6, dtype=np.float32))
+    os.utime(source, ns=(0, 0))
+    file = open_input(str(source))
+    content = source.read_bytes()
+
+    def change() -> None:
+        with file.unchanged():
+            source.write_bytes({"a byte": content[:-1] + b"x", "appended": content + b"x"}.get(how, content))
+
+    with pytest.raises(fi.FastIndexError, match=r"source.npy changed while it was read"):
+        change()
+
+
+def test_a_source_that_is_replaced_stays_what_it_was(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"before")
+    file = open_input(str(source))
+    with file.unchanged():
+        write_file(str(source), b"afterwards")
+        assert file.data.tobytes() == b"before"
+
+
+def test_a_job_on_a_changing_source_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(bytes(24))
+    os.utime(source, ns=(0, 0))
+    target.write_bytes(b"before")
+
+    class Changes:
+        def start(self, total: int) -> None:
+            source.write_bytes(bytes(16))
+
+        def advance(self, count: int) -> None:
+            pass
+
+    shape = fi.Shape.parse("f32[2,3]{0,1}")
+    for job in (
+        lambda: jobs.pack_file(str(source), str(target), shape, Changes()),
+        lambda: jobs.unpack_file(str(source), str(target), shape, Changes()),
+        lambda: jobs.relayout_file(str(source), str(target), shape, shape, Changes()),
+    ):
+        source.write_bytes(bytes(24))
+        os.utime(source, ns=(0, 0))
+        with pytest.raises(fi.FastIndexError, match="changed while it was read"):
+            job()
+        assert target.read_bytes() == b"before"
+        assert names(tmp_path) == ["source", "target"]
 
 
 # Writing

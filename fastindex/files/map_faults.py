@@ -1,0 +1,132 @@
+"""Memory maps whose file shrinks or cannot be read: an error, where the system would end the process.
+
+Who touches a page of a map that has no page of a file behind it gets SIGBUS. While maps are watched, a handler puts
+empty memory in the place of what is missing, so that whoever reads or writes there can finish; then it is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fastindex.arguments.addresses import address_of
+
+_WITH_DETAILS = 4  # SA_SIGINFO
+_FIXED, _ANONYMOUS, _PRIVATE = 0x10, 0x20, 0x02
+# Where a `siginfo_t` has the address; true of every 64-bit Linux.
+_ADDRESS_AT = 16
+_Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class _Action(ctypes.Structure):
+    """A ``struct sigaction`` of Linux."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ulong * (1024 // (8 * ctypes.sizeof(ctypes.c_ulong)))),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+@dataclass(slots=True)
+class _Watched:
+    begin: int
+    end: int
+    error: OSError
+    has_failed: bool = False
+
+
+_lock = threading.Lock()
+_watched: list[_Watched] = []
+_before: _Action | None = None
+
+
+@contextlib.contextmanager
+def faults_raised(data: NDArray[Any], error: OSError) -> Iterator[None]:
+    """Raise `error` at the end of the block if a part of a memory map was missing when it was touched.
+
+    Parameters
+    ----------
+    data : array
+        The map, or a part of it that ends where the map ends.
+    error : OSError
+
+    Raises
+    ------
+    OSError
+        `error`.
+    """
+    if data.nbytes == 0 or not sys.platform.startswith("linux"):
+        yield
+        return
+    end = address_of(data) + data.nbytes
+    watched = _Watched(address_of(data), end + -end % mmap.PAGESIZE, error)
+    _add(watched)
+    try:
+        yield
+    finally:
+        _remove(watched)
+        if watched.has_failed:
+            raise watched.error from None
+
+
+def _add(watched: _Watched) -> None:
+    global _before
+    with _lock:
+        _watched.append(watched)
+        if _before is None:
+            before = _Action()
+            action = _Action(handler=ctypes.cast(_handler, ctypes.c_void_p).value, flags=_WITH_DETAILS)
+            _library.sigaction(signal.SIGBUS, ctypes.byref(action), ctypes.byref(before))
+            _before = before
+
+
+def _remove(watched: _Watched) -> None:
+    global _before
+    with _lock:
+        _watched.remove(watched)
+        if not _watched and _before is not None:
+            _library.sigaction(signal.SIGBUS, ctypes.byref(_before), None)
+            _before = None
+
+
+def _handle(number: int, details: int, context: int) -> None:
+    """Handle SIGBUS, in the thread that touched the memory, in the middle of a loop over it."""
+    has_memory = False
+    try:
+        has_memory = _put_memory(ctypes.c_void_p.from_address(details + _ADDRESS_AT).value or 0)
+    finally:
+        if not has_memory:
+            # Not of a map that is watched: what would have happened without this handler happens when it returns.
+            before = _before if _before is not None else _Action()
+            _library.sigaction(signal.SIGBUS, ctypes.byref(before), None)
+
+
+def _put_memory(address: int) -> bool:
+    """Put empty memory where a map has none, from a page to the end of the map."""
+    for watched in [*_watched]:
+        if watched.begin <= address < watched.end:
+            begin = address & -mmap.PAGESIZE
+            flags = _PRIVATE | _ANONYMOUS | _FIXED
+            access = mmap.PROT_READ | mmap.PROT_WRITE
+            watched.has_failed = True
+            return bool(_library.mmap(begin, watched.end - begin, access, flags, -1, 0) == begin)
+    return False
+
+
+# Calls keep the interpreter's lock: another thread could otherwise run between the fault and its repair.
+_library = ctypes.PyDLL(None)
+if sys.platform.startswith("linux"):
+    _library.mmap.restype = ctypes.c_void_p
+    _library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+_handler = _Handler(_handle)
