@@ -1,0 +1,67 @@
+"""Damage to texts and bytes, cheap enough for millions."""
+
+from __future__ import annotations
+
+import random
+
+SCRAPS = (
+    *"()[]{},:*#?<=-+~/.0129x_TLESDMPb \n\t\0\"'",
+    "<=", "-1", "-0", "07", "1e3", "SC", "f32", "s4", "tuple", "token[]", "opaque[]", "{0}", "T(8,128)", "E(4)", "L(0)",
+    "S(300)", "2147483648", "4294967296", "9223372036854775807", "9223372036854775808", "18446744073709551616",
+    "-9223372036854775808", "replicated", "maximal", "devices=[", "<=[", "T(1,0)", "last_tile_dim_replicate", "mesh[",
+    "metadata={", "/*", "*/", "//", "é", "\u0663", "\ud800", "\x0b",
+)  # fmt: skip
+_NUMBERS = (0, 1, -1, 2, 3, 7, 8, 127, 128, 255, 256, 1000, 65536, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 10**30)
+
+
+def damaged(source: random.Random, text: str, most: int = 4) -> str:
+    """Return a text with up to `most` pieces cut out, put in, doubled, moved, or a number changed."""
+    pick = source.random
+    for _ in range(1 + int(pick() * most)):
+        size = len(text)
+        at = int(pick() * (size + 1))
+        kind = pick()
+        if kind < 0.25:
+            text = text[:at] + SCRAPS[int(pick() * len(SCRAPS))] + text[at:]
+        elif kind < 0.5:
+            text = text[:at] + text[at + 1 + int(pick() * 3) :]
+        elif kind < 0.7:
+            text = text[:at] + SCRAPS[int(pick() * len(SCRAPS))] + text[at + 1 :]
+        elif kind < 0.8:
+            until = at + int(pick() * 12)
+            text = text[:until] + text[at:]
+        elif kind < 0.9:
+            other = int(pick() * (size + 1))
+            text = text[:at] + text[other : other + int(pick() * 12)] + text[at:]
+        else:
+            text = _with_another_number(source, text, at)
+    return text
+
+
+def _with_another_number(source: random.Random, text: str, at: int) -> str:
+    begin = at
+    while begin < len(text) and not text[begin].isdigit():
+        begin += 1
+    end = begin
+    while end < len(text) and text[end].isdigit():
+        end += 1
+    return text[:begin] + str(source.choice(_NUMBERS)) + text[end:]
+
+
+def damaged_bytes(source: random.Random, content: bytes, most: int = 4) -> bytes:
+    """Return bytes with up to `most` of them changed, cut out, put in or doubled."""
+    changed = bytearray(content)
+    for _ in range(source.randint(1, most)):
+        at = source.randrange(len(changed) + 1)
+        kind = source.randrange(5)
+        if kind == 0:
+            changed[at:at] = source.randbytes(source.randint(1, 4))
+        elif kind == 1:
+            del changed[at : at + source.randint(1, 4)]
+        elif kind == 2:
+            changed[at:at] = changed[at : at + source.randint(1, 30)]
+        elif kind == 3:
+            changed[at : at + 1] = source.choice((b"\0", b"\xff", b"\x7f", b"\x80", b"\xff" * 9 + b"\1"))
+        elif at < len(changed):
+            changed[at] ^= 1 << source.randrange(8)
+    return bytes(changed)

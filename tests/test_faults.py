@@ -1,0 +1,166 @@
+"""The command `tests/faults.py` finds what is planted, and nothing where nothing is.
+
+Its parts run for long in `.ci/run` and by hand; here each kind of check is shown to be one.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import faults
+from tests.cases import strategies
+from tests.fault_parts import file_jobs, hlo_pieces, layouts, texts
+from tests.fault_parts.checked_memory import accesses_of_kernels
+from tests.fault_parts.layout_places import elements_of_slots
+from tests.fault_parts.tally import Tally, read
+from tests.oracles import reference
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("seed", strategies.rotating_seeds(300))
+def test_places_are_those_of_the_reference(seed: int) -> None:
+    shape = strategies.random_shape(seed)
+    numbers = {index: number for number, index in enumerate(reference.every_index(shape.dimensions))}
+    expected = [-1 if cell is None else numbers[cell] for cell in reference.slots(shape)]
+    assert elements_of_slots(shape).tolist() == expected
+
+
+def test_a_short_run(tmp_path: Path) -> None:
+    totals = tmp_path / "totals.json"
+    command = [sys.executable, "tests/faults.py", "--minutes", "0.03", "--only", "texts", "--totals", str(totals)]
+    for times in (1, 2):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "| texts of shapes |" in done.stdout
+        rows = json.loads(totals.read_text())["rows"]
+        assert rows["texts of shapes"]["runs"] >= 500 * times
+        assert rows["texts of shapes"]["findings"] == 0
+
+
+def test_a_part_that_dies_is_a_finding() -> None:
+    rows, findings = faults.Turn("no_such_part", 1, 1).run()
+    assert not rows
+    assert len(findings) == 1
+    assert "ended with 1" in findings[0]
+
+
+def tally_of(tmp_path: Path, part: Any) -> list[str]:
+    tally = Tally(tmp_path / "tally", 2.0, 1)
+    part.run(tally)
+    return read(tmp_path / "tally")[1]
+
+
+def test_a_wrong_text_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts.fi.Layout, "__str__", lambda layout: "{0}")
+    assert any("reads back as" in finding for finding in tally_of(tmp_path, texts))
+
+
+def test_an_error_of_another_kind_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hlo_pieces.fi, "report", lambda *arguments, **options: [][1])
+    assert any("IndexError" in finding for finding in tally_of(tmp_path, hlo_pieces))
+
+
+def test_what_takes_too_long_is_found(tmp_path: Path) -> None:
+    tally = Tally(tmp_path / "tally", 1.0, 1)
+    with tally.in_time("row", "a case", 0.05):
+        while True:
+            pass
+    assert tally.findings == ["row: more than 0.05 s for a case"]
+
+
+def test_wrong_bytes_and_bytes_outside_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong(layouts.RelayoutPlan):
+        def __call__(self, buffer: np.ndarray, out: np.ndarray, threads: int) -> None:
+            super().__call__(buffer, out=out, threads=threads)
+            out.view(np.uint8)[-1] ^= 1
+
+    monkeypatch.setattr(layouts, "RelayoutPlan", Wrong)
+    assert any("1 are wrong" in finding for finding in tally_of(tmp_path, layouts))
+
+
+def test_bytes_beside_an_array_are_found() -> None:
+    memory = layouts.FencedMemory(layouts.Random(1))
+    for _ in range(10):
+        array = memory(100)
+        assert memory.is_intact()
+        inside = memory(100)
+        address = inside.__array_interface__["data"][0]
+        at = address - 1 if address % 4096 else address + 100
+        layouts.ctypes.c_uint8.from_address(at).value ^= 1
+        assert not memory.is_intact()
+        del array
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_pages_beside_arrays_kill(at_end: bool) -> None:
+    program = f"""
+import ctypes
+from random import Random
+from tests.fault_parts.layouts import FencedMemory
+memory = FencedMemory(Random(1))
+while True:
+    address = memory(100).__array_interface__["data"][0]
+    if bool(address % 4096) == {at_end}:
+        ctypes.c_uint8.from_address(address + 100 if {at_end} else address - 1).value
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=60)
+    assert done.returncode < 0
+
+
+def test_each_thing_that_can_be_wrong_with_a_target(tmp_path: Path) -> None:
+    job = file_jobs.Job("a", (), (".bin", ".bin"), b"source", b"expected")
+    folder = tmp_path / "folder"
+
+    def wrong(before: bytes | None, after: bytes | None, status: int, message: str = "", **options: bool) -> str:
+        file_jobs.prepare_files(job, folder, after)
+        return file_jobs.what_is_wrong(job, folder, before, status, message, **options)
+
+    line = "fastindex: no room\n"
+    assert wrong(None, b"expected", 0) == wrong(b"old", b"old", 1, line) == wrong(None, None, 1, line) == ""
+    assert wrong(None, None, -9, killed=True) == wrong(b"old", b"expected", -15, ended=True) == ""
+    assert "neither" in wrong(None, b"expec", 1, line)
+    assert "absent" in wrong(b"old", None, 1, line)
+    assert "without a result" in wrong(b"old", b"old", 0)
+    assert "Traceback" in wrong(None, None, 1, "Traceback\n  line\n")
+    assert "internal error" in wrong(None, None, 1, "fastindex: internal error at x.py:3: KeyError: 1\n")
+    assert "status -7" in wrong(None, None, -7)
+    file_jobs.prepare_files(job, folder, None)
+    for name, killed, expected in ((".t.bin.0123abcd.partial", True, ""), (".t.bin.0123abcd.partial", False, "left")):
+        (folder / name).touch()
+        found = file_jobs.what_is_wrong(job, folder, None, -9 if killed else -15, "", killed, not killed)
+        assert found.startswith(expected)
+        assert bool(found) == bool(expected)
+
+
+def test_accesses_of_kernels_are_told_from_others() -> None:
+    log = """==7== Memcheck, a memory error detector
+==7==
+==7== Invalid read of size 8
+==7==    at 0x4023C6C: strncmp (strcmp-sse2.S:160)
+==7==
+==7== Invalid write of size 1
+==7==    at 0xA10C3B4: ???
+==7==    by 0xA0FF1: ???
+==7==  Address 0x1 is 0 bytes after a block of size 7 alloc'd
+==7==
+"""
+    found = accesses_of_kernels(log)
+    assert len(found) == 1
+    assert found[0].startswith("Invalid write of size 1; at 0xA10C3B4: ???")
+
+
+def test_every_file_job_works(tmp_path: Path) -> None:
+    """The expected files are made without the package; each job has to agree with them."""
+    jobs = file_jobs.file_jobs()
+    for job in jobs:
+        folder = tmp_path / job.name.replace(" ", "_")
+        assert file_jobs.seconds_of(job, folder) > 0
+    assert {job.arguments[0] for job in jobs} == {"pack", "unpack", "relayout", "index"}
