@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.lowering.digit_places import Place
 from fastindex.lowering.relayout_loops import (
     MOST_NESTS,
     Loop,
     Nest,
-    Place,
     Strides,
     coalesced,
     cut_into_boxes,

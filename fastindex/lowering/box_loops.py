@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fastindex.lowering.index_program import linear_program
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
+from fastindex.lowering.strided_runs import progressions
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.shape_sizes import axes_of
 from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis
@@ -170,8 +171,8 @@ def _gathered(pieces: _Pieces) -> _Pieces:
         found: dict[tuple[Loop, ...], list[tuple[int, int]]] = {}
         shorter = False
         for loops, (starts, ends) in pieces.items():
-            for at, count, source_step, target_step in progressions(starts, ends):
-                kind = (*loops, Loop(count, source_step, target_step)) if count > 1 else loops
+            for at, count, steps in progressions(starts, ends):
+                kind = (*loops, Loop(count, *steps)) if count > 1 else loops
                 shorter = shorter or count > 1
                 found.setdefault(kind, []).append((int(starts[at]), int(ends[at])))
         if not shorter:
@@ -180,34 +181,3 @@ def _gathered(pieces: _Pieces) -> _Pieces:
         for kind, places in found.items():
             table = np.array(sorted(places, key=lambda place: place[1]), np.int64)
             pieces[kind] = table[:, 0], table[:, 1]
-
-
-def progressions(starts: Numbers, ends: Numbers) -> Iterable[tuple[int, int, int, int]]:
-    """Cut two sequences into stretches in which both go on in equal steps: (first, count, step, step).
-
-    Of two that are further apart than the second is from the third, the first stands alone.
-
-    Examples
-    --------
-    >>> list(progressions(np.array([0, 10, 11, 20, 21]), np.array([0, 10, 11, 20, 21])))
-    [(0, 1, 0, 0), (1, 2, 1, 1), (3, 2, 1, 1)]
-    """
-    steps = np.diff(starts), np.diff(ends)
-    changes = np.flatnonzero((np.diff(steps[0]) != 0) | (np.diff(steps[1]) != 0)) + 1
-    bounds = [*changes.tolist(), len(starts) - 1]
-    at, segment = 0, 0
-    while at < len(starts):
-        while segment < len(bounds) and bounds[segment] <= at:
-            segment += 1
-        if at == len(starts) - 1:
-            yield at, 1, 0, 0
-            return
-        last = bounds[segment]
-        count = last - at + 1
-        nearer = last < len(starts) - 1 and abs(steps[1][last]) < abs(steps[1][at])
-        if count == 2 and nearer:
-            yield at, 1, 0, 0
-            at += 1
-            continue
-        yield at, count, int(steps[0][at]), int(steps[1][at])
-        at += count

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from fastindex.lowering.digit_places import Place, by_variable, digit_places
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.shape_sizes import axes_of
 from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, physical_axes, tile_axes
@@ -308,16 +309,6 @@ def _grouped_nest(nest: Nest, per_byte: int, source_stride: int) -> Nest | None:
     return coalesced(whole)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A digit in the destination: it takes `used` values, and there is room for `room` of them."""
-
-    stride: int
-    low: int
-    used: int
-    room: int
-
-
 def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -> list[Nest] | None:
     """Return boxes that cover every slot without an element exactly once.
 
@@ -341,15 +332,16 @@ def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -
     nests = [Nest((Loop(tail, 0, 1),), 0, before_tail)] if tail else []
     if before_tail == shape.element_count:
         return nests
-    places = _places(digits, before_tail)
+    places = digit_places(digits, before_tail)
     if places is None:
         return None
-    gap, by_variable = places
+    gap = places[-1][1].stride if places else before_tail
     if gap > 1:
         # Slots before the first digit: what a dimension of size 1 was padded with.
-        rooms = (Loop(p.room, 0, p.stride) for p in itertools.chain(*by_variable.values()))
+        rooms = (Loop(place.room, 0, place.stride) for _, place in places)
         nests.append(Nest((Loop(gap - 1, 0, 1), *rooms), 0, 1))
-    boxes = padding_boxes([v.extent for v in variables], [by_variable.get(v, []) for v in variables])
+    of_one = by_variable(places)
+    boxes = padding_boxes([v.extent for v in variables], [of_one.get(v, []) for v in variables])
     return None if boxes is None else nests + boxes
 
 
@@ -375,28 +367,6 @@ def padding_boxes(extents: Sequence[int], places: Sequence[Sequence[Place]]) -> 
         levels = [(p.low, 0, p.stride) for p in of_one]
         valid.append(list(cut_into_boxes(extent, levels)) if of_one else [Nest(())])
     return nests
-
-
-def _places(digits: Digits, slot_count: int) -> tuple[int, dict[Variable, list[Place]]] | None:
-    """Return the stride of the most minor digit, and the digits of each variable, minor first."""
-    ordered = sorted(digits, key=lambda d: d.weight)
-    weights = [d.weight for d in ordered] + [slot_count]
-    by_variable: dict[Variable, list[Place]] = {}
-    for d, (stride, next_stride) in zip(ordered, itertools.pairwise(weights), strict=True):
-        room, uneven = divmod(next_stride, stride)
-        used = _used(d)
-        if uneven or room < used:
-            return None
-        by_variable.setdefault(d.variable, []).append(Place(stride, d.low, used, room))
-    for places in by_variable.values():
-        places.sort(key=lambda place: place.low)
-        if places[0].low != 1 or any(a.low * a.used != b.low for a, b in itertools.pairwise(places)):
-            return None
-    return (weights[0] if digits else slot_count), by_variable
-
-
-def _used(d: Digit) -> int:
-    return -(-d.variable.extent // d.low) if d.high is None else d.high // d.low
 
 
 def _holes(extent: int, places: Sequence[Place]) -> Iterator[Nest]:

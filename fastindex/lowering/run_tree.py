@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fastindex.lowering.digit_places import by_variable, digit_places
 from fastindex.lowering.relayout_loops import coordinate_systems
 from fastindex.lowering.strided_runs import StridedRun
 from fastindex.shapes.shape import Shape
@@ -278,23 +279,17 @@ def _numbers_of(variable: Variable, shape: Shape, window: Sequence[range]) -> ra
 
 def _places(shape: Shape, variables: Sequence[Variable], digits: Digits) -> tuple[_Place, ...] | None:
     """Return the digits of a slot, the most major first; None where they cannot be read one after the other."""
-    if any(d.variable not in variables for d in digits):
+    found = digit_places(digits, _before_tail(shape))
+    if found is None or any(variable not in variables for variable, _ in found):
         return None
-    unread = {v: [d.low for d in sorted(digits, key=lambda d: d.low) if d.variable == v] for v in variables}
+    unread = {variable: [place.low for place in places] for variable, places in by_variable(found).items()}
     places = []
-    above = _before_tail(shape)
-    for d in sorted(digits, key=lambda d: -d.weight):
-        lows = unread[d.variable]
-        high = d.high if d.high is not None and d.high < d.variable.extent else None
-        used = -(-d.variable.extent // d.low) if high is None else high // d.low
-        if above % d.weight or above // d.weight < used or d.low not in (lows[0], lows[-1]):
+    for variable, place in found:
+        lows = unread[variable]
+        if place.low not in (lows[0], lows[-1]):
             return None
-        lows.remove(d.low)
-        places.append(_Place(d.weight, above // d.weight, variables.index(d.variable), d.low, high))
-        above = d.weight
-    for variable in variables:
-        cuts = sorted((p.low, p.high) for p in places if variables[p.variable] == variable)
-        chained = all(a[1] == b[0] for a, b in itertools.pairwise(cuts))
-        if cuts and (cuts[0][0] != 1 or cuts[-1][1] is not None or not chained):
-            return None
+        lows.remove(place.low)
+        above = place.low * place.used
+        high = above if above < variable.extent else None
+        places.append(_Place(place.stride, place.room, variables.index(variable), place.low, high))
     return tuple(places)

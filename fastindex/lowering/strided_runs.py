@@ -132,19 +132,45 @@ def joined_runs(start: Numbers, length: Numbers) -> tuple[StridedRun, ...]:
     """
     if not len(start):
         return ()
-    steps, same_length = np.diff(start), np.diff(length) == 0
-    # Three in a row that are alike go on; elsewhere a record may end.
-    ends = np.flatnonzero(~(same_length[:-1] & same_length[1:] & (np.diff(steps) == 0)))
     records = []
-    at = 0
-    for end in [*ends.tolist(), len(start) - 2, len(start) - 1]:
-        if end < at:
-            continue
-        count = end + 2 - at if at < len(same_length) and same_length[at] else 1
-        stride = int(steps[at]) if count > 1 else 0
-        records.append(StridedRun(int(start[at]), int(length[at])).repeated(count, stride))
-        at += count
+    for at, count, (longer, stride) in progressions(length, start):
+        if longer:
+            records += [StridedRun(int(start[i]), int(length[i])) for i in range(at, at + count)]
+        else:
+            records.append(StridedRun(int(start[at]), int(length[at])).repeated(count, stride))
     return joined_records(records)
+
+
+def progressions(*columns: Numbers) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """Cut sequences of one length into stretches in which all go on in equal steps: (first, count, step of each).
+
+    Of two that are further apart in the last sequence than the second is from the third, the first stands alone.
+
+    Examples
+    --------
+    >>> list(progressions(np.array([0, 10, 11, 20, 21])))
+    [(0, 1, (0,)), (1, 2, (1,)), (3, 2, (1,))]
+    """
+    count = len(columns[0])
+    steps = [np.diff(column) for column in columns]
+    uneven = np.zeros(max(count - 2, 0), np.bool_)
+    for column in steps:
+        uneven |= np.diff(column) != 0
+    bounds = [*(np.flatnonzero(uneven) + 1).tolist(), count - 1]
+    at, segment = 0, 0
+    while at < count - 1:
+        while bounds[segment] <= at:
+            segment += 1
+        last = bounds[segment]
+        nearer = last < count - 1 and abs(steps[-1][last]) < abs(steps[-1][at])
+        if last == at + 1 and nearer:
+            yield at, 1, (0,) * len(columns)
+        else:
+            yield at, last - at + 1, tuple(int(column[at]) for column in steps)
+            at = last
+        at += 1
+    if at < count:
+        yield at, 1, (0,) * len(columns)
 
 
 def joined_records(records: Iterable[StridedRun]) -> tuple[StridedRun, ...]:

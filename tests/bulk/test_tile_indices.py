@@ -130,6 +130,11 @@ def test_bad_input() -> None:
         fi.from_tile_index(text, 0, 3, flat=True, padding="drop")
     with pytest.raises(fi.FastIndexError, match="unit='byte' is for flat=True"):
         fi.tile_index(text, (0, 0), unit="byte")
+    with pytest.raises(fi.FastIndexError, match="unit='byte' is for flat=True"):
+        fi.from_tile_index(text, (0, 0), (0, 0), unit="byte")
+    one = np.empty(3, np.int64)
+    with pytest.raises(fi.FastIndexError, match="out overlaps"):
+        fi.tile_index(text, np.s_[:, 1], flat=True, out=(one, one))
     with pytest.raises(fi.UnsupportedError, match="ends within a byte"):
         fi.tile_index("s4[7]{0:T(3)E(4)}", ([1],), flat=True, unit="byte")
     with pytest.raises(fi.UnsupportedError, match="several elements"):

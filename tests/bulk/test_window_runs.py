@@ -1,7 +1,7 @@
 """The contiguous pieces of windows against slots that the reference lists and sorts.
 
-Tests of: arguments.windows, lowering.run_tree, lowering.runs, lowering.strided_runs, lowering.units,
-lowering.windows.
+Tests of: arguments.windows, lowering.digit_places, lowering.run_tree, lowering.runs, lowering.strided_runs,
+lowering.units, lowering.windows.
 """
 
 from __future__ import annotations

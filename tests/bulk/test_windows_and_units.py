@@ -157,6 +157,14 @@ def test_bad_windows_and_units() -> None:
         fi.linear_index("f32[3,5]", (1, 2), unit="nibble")
     with pytest.raises(fi.LayoutError, match=r"bits of .* do not fit int64"):
         fi.linear_index("f32[1152921504606846976]", (1,), unit="bit")
+    # 2**63 bits, then the most that fit.
+    with pytest.raises(fi.LayoutError, match=r"bits of .* do not fit int64"):
+        fi.multi_index("u8[1152921504606846976]", (1,), unit="bit")
+    assert fi.linear_index("u8[1152921504606846975]", (1152921504606846974,), unit="bit") == 2**63 - 16
+    with pytest.raises(fi.OutOfBoundsError, match=r"window\[0\] holds 3"):
+        fi.linear_index("f32[3,5]", (range(4), slice(None)))
+    with pytest.raises(fi.OutOfBoundsError, match=r"window\[0\] holds 3"):
+        fi.linear_index("f32[3,5]", np.s_[3, :])
     with pytest.raises(fi.OutOfBoundsError, match="byte 60 is out of bounds for the 60 bytes"):
         fi.multi_index("f32[3,5]", 60, unit="byte")
     with pytest.raises(fi.OutOfBoundsError, match=r"bit 96 at position 1 is padding"):

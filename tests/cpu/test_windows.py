@@ -107,6 +107,19 @@ def test_streamed_windows() -> None:
         assert (memory[shift + wanted.size :] == -7).all()
 
 
+@pytest.mark.parametrize("behind", range(1, 10))
+def test_streamed_windows_end_with_any_part_of_a_line(behind: int) -> None:
+    """Threads take whole lines, but the last has what is left."""
+    count = (1 << 21) + behind
+    memory = np.full(count + 24, -7)
+    shift = -(memory.ctypes.data // 8) % 8
+    found = memory[shift : shift + count]
+    fill_window(linear_program(fi.Shape.parse("f32[3000000]")), (range(5, count + 5),), [found], 1)
+    assert np.array_equal(found, np.arange(5, count + 5))
+    assert (memory[:shift] == -7).all()
+    assert (memory[shift + count :] == -7).all()
+
+
 def test_strided_output() -> None:
     shape = fi.Shape.parse("f32[200,300]{1,0:T(8,128)}")
     ranges = (range(200), range(300))

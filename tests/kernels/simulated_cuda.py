@@ -150,6 +150,10 @@ def test_tiles_of_a_window() -> None:
     out = tuple(to_gpu(np.full(part.shape, -7)) for part in expected)
     assert [found is given for found, given in zip(fi.tile_index(text, window, flat=True, out=out), out, strict=True)]
     assert [to_host(part).tolist() for part in out] == [part.tolist() for part in expected]
+    with pytest.raises(fi.FastIndexError, match="overlaps"):
+        fi.tile_index(text, window, flat=True, out=(out[0], out[0]))
+    with pytest.raises(fi.FastIndexError, match="must hold 4 arrays"):
+        fi.tile_index(text, window, out=((), (out[0],)))
 
 
 def test_numpy_drop_ins() -> None:
