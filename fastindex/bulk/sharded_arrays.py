@@ -65,13 +65,15 @@ def shard(
     shape, sharding = as_shape(shape), as_sharding(sharding)
     count = sharding.checked_device_count(device_count)
     part = _movable_part(shape, sharding)
-    values: Any = array if on_gpu(array, None) else as_logical_array(array, shape)
+    on_device = on_gpu(array, None)
+    values: Any = array if on_device else as_logical_array(array, shape)
     fill_pattern(shape, fill)
     packed: dict[tuple[tuple[int, ...], ...], Any] = {}
     buffers = []
     for piece in shards_of(shape, sharding, count):
         key = piece.start, piece.stop
-        found = packed.get(key)
+        # Libraries differ in how they copy an array on the GPU; packing again costs no more.
+        found = None if on_device else packed.get(key)
         if found is None:
             buffer = packed[key] = pack(values[(*piece.slices, ...)], _held(part, piece), fill, threads=threads)
         else:

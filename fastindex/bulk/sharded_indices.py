@@ -109,7 +109,7 @@ def shard_index(
     OutOfBoundsError
         A coordinate is out of bounds, or there is no such replica.
     ShardingError, UnsupportedError, LayoutError
-        As `shards`; a list of devices that no counter gives, with indices on the GPU.
+        As `shards`.
     ArgumentTypeError, FastIndexError
         As `linear_index`.
 
@@ -131,17 +131,10 @@ def shard_index(
     with_replica = every or number > 0
     found = shard_program(shape, sharding, with_replica)
     if on_gpu(multi_index, stream):
-        if found.table is not None or every:
-            raise UnsupportedError(
-                "on the GPU, shard_index takes one replica at a time, and devices in an order that a counter gives"
-            )
-        from fastindex.cuda.indices import convert, coordinates_on_gpu, operand
+        from fastindex.cuda.sharded_indices import shard_index as shard_on_gpu
 
-        inputs = [*coordinates_on_gpu(multi_index, shape), *([operand(number, "replica")] if with_replica else [])]
-        device, slot = convert(found.program, inputs, out, stream, shape, _out_of_bounds)
-        if sharding.device is not None:
-            device[...] = sharding.device
-        return device, slot
+        replicas_asked = range(replicas or 0) if every else number if with_replica else None
+        return shard_on_gpu(found, shape, sharding, multi_index, replicas_asked, out, stream, _out_of_bounds)
     coordinates = as_coordinates(multi_index, shape)
     size = common_shape_of_coordinates(coordinates, multi_index)
     numbers: list[Integers] = list(coordinates)
@@ -205,7 +198,7 @@ def unshard_index(
     OutOfBoundsError
         No such device, a slot outside its buffer, or padding.
     ShardingError, UnsupportedError, LayoutError, ArgumentTypeError, FastIndexError
-        As `shard_index`.
+        As `shard_index`; on the GPU, a maximal sharding.
 
     Examples
     --------
@@ -222,12 +215,11 @@ def unshard_index(
         return _bad_place(offender, shape, sharding, found.table)
 
     if on_gpu(device, stream) or on_gpu(slot, stream):
-        if found.table is not None or sharding.device is not None:
-            raise UnsupportedError("on the GPU, unshard_index takes devices in an order that a counter gives")
-        from fastindex.cuda.indices import convert, operand
+        if sharding.device is not None:
+            raise UnsupportedError(f"on the GPU, unshard_index takes no maximal sharding such as {sharding}")
+        from fastindex.cuda.sharded_indices import unshard_index as unshard_on_gpu
 
-        inputs = [operand(device, "device"), operand(slot, "slot")]
-        return tuple(convert(found.program, inputs, out, stream, shape, error_of, mark=padding == "mark"))
+        return unshard_on_gpu(found, shape, device, slot, padding == "mark", out, stream, error_of)
     places, slots = as_integers_in_bulk(device, "device"), as_integers_in_bulk(slot, "slot")
     size = common_shape((places, slots))
     outputs = new_outputs(shape.rank, size) if out is None else as_outputs(out, shape.rank, size, "out")

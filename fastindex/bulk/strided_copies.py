@@ -33,25 +33,30 @@ _ndarray = np.ndarray
 _copyto_of_arrays = getattr(np.copyto, "_implementation", np.copyto)
 
 
-def copyto(dst: Any, src: Any, *, threads: int | None = None) -> None:
+def copyto(dst: Any, src: Any, *, threads: int | None = None, stream: Any = None) -> None:
     """Copy values from one array to another, broadcasting as necessary, as `numpy.copyto` does; faster.
 
     Parameters
     ----------
-    dst : ndarray
+    dst : ndarray or CUDA array
         The array to copy into, of any strides.
     src : array_like
         The values, of any strides, which broadcast to the shape of `dst`. Another dtype is cast by NumPy's rule
-        ``casting="same_kind"``. Where both share memory the result is as if `src` had been copied first.
+        ``casting="same_kind"``. Where both share memory the result is as if `src` had been copied first. For a CUDA
+        array, a CUDA array of the same dtype, or a scalar.
     threads : int, optional
         The most threads to use.
+    stream : CUDA stream, optional
+        Where to run if the arrays are on the GPU; see `fastindex.cuda`.
 
     Raises
     ------
     TypeError, ValueError
         As `numpy.copyto`.
-    UnsupportedError
-        An array on a GPU.
+    ArgumentTypeError
+        CUDA arrays of two dtypes, or one array on the host and one on the GPU.
+    FastIndexError
+        The elements of a CUDA array to copy into share memory with each other.
 
     Examples
     --------
@@ -63,38 +68,41 @@ def copyto(dst: Any, src: Any, *, threads: int | None = None) -> None:
     >>> channels_last[0, 0].tolist()
     [[0, 12], [1, 13], [2, 14], [3, 15]]
     """
-    if threads is None and type(dst) is _ndarray and type(src) is _ndarray and dst.size < SMALLEST_COUNT:
+    if (
+        threads is None
+        and stream is None
+        and type(dst) is _ndarray
+        and type(src) is _ndarray
+        and dst.size < SMALLEST_COUNT
+    ):
         _copyto_of_arrays(dst, src)
         return
     if threads is not None:
         thread_count(threads)
-    if type(dst) is not _ndarray or dst.size < SMALLEST_COUNT or not _copied(dst, src, threads):
-        try:
-            np.copyto(dst, src)
-        except TypeError:
-            _refuse_gpu_arrays("copyto", dst, src)
-            raise
+    if on_gpu((dst, src), stream):
+        from fastindex.cuda.strided_copies import copyto as copy_on_gpu
+
+        copy_on_gpu(dst, src, stream)
+    elif type(dst) is not _ndarray or dst.size < SMALLEST_COUNT or not _copied(dst, src, threads):
+        np.copyto(dst, src)
 
 
-def ascontiguousarray(a: Any, *, threads: int | None = None) -> NDArray[Any]:
+def ascontiguousarray(a: Any, *, threads: int | None = None, stream: Any = None) -> Any:
     """Return a contiguous array in memory, C order, as `numpy.ascontiguousarray` does; faster.
 
     Parameters
     ----------
-    a : array_like
+    a : array_like or CUDA array
         An array that is contiguous already is returned as it is.
     threads : int, optional
         The most threads to use.
+    stream : CUDA stream, optional
+        Where to run if the array is on the GPU; see `fastindex.cuda`.
 
     Returns
     -------
-    ndarray
+    ndarray, or a CUDA array of the library of `a`
         Of the dtype of `a`, with at least one dimension.
-
-    Raises
-    ------
-    UnsupportedError
-        An array on a GPU.
 
     Examples
     --------
@@ -103,10 +111,10 @@ def ascontiguousarray(a: Any, *, threads: int | None = None) -> NDArray[Any]:
     >>> fi.ascontiguousarray(np.arange(6).reshape(2, 3).T).strides
     (16, 8)
     """
-    return _contiguous(a, "C", threads)
+    return _contiguous(a, "C", threads, stream)
 
 
-def asfortranarray(a: Any, *, threads: int | None = None) -> NDArray[Any]:
+def asfortranarray(a: Any, *, threads: int | None = None, stream: Any = None) -> Any:
     """Return an array laid out in Fortran order in memory, as `numpy.asfortranarray` does; faster.
 
     Parameters, results and errors are those of `ascontiguousarray`, but for the order: the first dimension is the
@@ -119,22 +127,21 @@ def asfortranarray(a: Any, *, threads: int | None = None) -> NDArray[Any]:
     >>> fi.asfortranarray(np.arange(6).reshape(2, 3)).strides
     (8, 16)
     """
-    return _contiguous(a, "F", threads)
+    return _contiguous(a, "F", threads, stream)
 
 
-def _contiguous(a: Any, order: Literal["C", "F"], threads: int | None) -> NDArray[Any]:
+def _contiguous(a: Any, order: Literal["C", "F"], threads: int | None, stream: Any) -> Any:
     if threads is not None:
         thread_count(threads)
+    if (type(a) is not _ndarray or stream is not None) and on_gpu(a, stream):
+        from fastindex.cuda.strided_copies import contiguous
+
+        return contiguous(a, order, stream)
     if type(a) is _ndarray and a.size >= SMALLEST_COUNT and not a.flags[order]:
         result = np.empty(a.shape, a.dtype, order)
         if _copied(result, a, threads):
             return result
-    numpys = np.ascontiguousarray if order == "C" else np.asfortranarray
-    try:
-        return numpys(a)
-    except TypeError:
-        _refuse_gpu_arrays(numpys.__name__, a)
-        raise
+    return np.ascontiguousarray(a) if order == "C" else np.asfortranarray(a)
 
 
 def _copied(dst: NDArray[Any], src: Any, threads: int | None) -> bool:
@@ -185,8 +192,3 @@ def _steps(
         return None
     nest, width = strided_copy(dimensions, itemsize, source_strides, strides)
     return CompiledPasses(passes(RelayoutLoops((nest,), ()), width))
-
-
-def _refuse_gpu_arrays(name: str, *arrays: Any) -> None:
-    if any(map(on_gpu, arrays)):
-        raise UnsupportedError(f"{name} copies arrays in host memory, and this one is on a GPU; copy it there")

@@ -1,11 +1,11 @@
 """CUDA: what is there, and what is special about it. The public functions themselves take CUDA arrays.
 
-`linear_index`, `multi_index`, `tile_index`, `convert_index`, `ravel_multi_index`, `unravel_index`, `pack`, `unpack`,
-`relayout` and plans take arrays in GPU memory: Numba's, CuPy's, torch's, JAX's, and any other with
-``__cuda_array_interface__`` or DLPack. Results are arrays of the library of the first one, or Numba's where that
-library cannot be asked for one (JAX). Everything stays on the GPU, and on one GPU: an array on the host next to one
-on the GPU is an error. A window (``numpy.s_[100:108, :]``) holds no array: it is computed on the GPU where ``out=`` is
-an array there.
+`linear_index`, `multi_index`, `tile_index`, `convert_index`, `ravel_multi_index`, `unravel_index`, `shard_index`,
+`unshard_index`, `pack`, `unpack`, `relayout`, plans, `copyto`, `ascontiguousarray` and `asfortranarray` take arrays in
+GPU memory: Numba's, CuPy's, torch's, JAX's, and any other with ``__cuda_array_interface__`` or DLPack. Results are
+arrays of the library of the first one, or Numba's where that library cannot be asked for one (JAX). Everything stays
+on the GPU, and on one GPU: an array on the host next to one on the GPU is an error. A window (``numpy.s_[100:108, :]``)
+holds no array: it is computed on the GPU where ``out=`` is an array there.
 
 ``stream=`` takes a stream of any of these libraries, or its handle. Without it, a call runs on the stream that the
 library of the first array works on at that moment. Calls do not wait for the GPU, with two exceptions. The first call

@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from fastindex.cuda.arrays import BY_DLPACK, DeviceArray, as_device_array, library_of
 from fastindex.errors import ArgumentTypeError, DeviceMemoryError, FastIndexError
 
+#: Of new arrays in memory, as NumPy names it: the last dimension fastest, or the first.
+Order = Literal["C", "F"]
 
-def new_device_array(like: DeviceArray, shape: tuple[int, ...], dtype: Any, stream: int) -> tuple[Any, DeviceArray]:
+
+def new_device_array(
+    like: DeviceArray, shape: tuple[int, ...], dtype: Any, stream: int, order: Order = "C"
+) -> tuple[Any, DeviceArray]:
     """Return an uninitialised array of the library of `like`, on its device, and what describes it.
 
     Libraries that lack the dtype get unsigned integers of its width. Libraries that cannot be asked for an array get
@@ -27,11 +32,11 @@ def new_device_array(like: DeviceArray, shape: tuple[int, ...], dtype: Any, stre
     dtype = np.dtype(dtype)
     try:
         if like.library == "torch":
-            array = _new_torch(like.device, shape, dtype, stream)
+            array = _new_torch(like.device, shape, dtype, stream, order)
         elif like.library == "cupy":
-            array = _new_cupy(like.device, shape, dtype, stream)
+            array = _new_cupy(like.device, shape, dtype, stream, order)
         else:
-            array = _new_numba(shape, dtype, stream)
+            array = _new_numba(shape, dtype, stream, order)
     except Exception as error:
         if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
             size = math.prod(shape) * dtype.itemsize
@@ -44,21 +49,21 @@ def new_device_array(like: DeviceArray, shape: tuple[int, ...], dtype: Any, stre
     return array, described
 
 
-def _new_numba(shape: tuple[int, ...], dtype: np.dtype[Any], stream: int) -> Any:
+def _new_numba(shape: tuple[int, ...], dtype: np.dtype[Any], stream: int, order: Order) -> Any:
     from fastindex.kernels.cuda import device as cuda
 
-    return cuda.new_array(shape, dtype, stream)
+    return cuda.new_array(shape, dtype, stream, order)
 
 
-def _new_cupy(device: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int) -> Any:
+def _new_cupy(device: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int, order: Order) -> Any:
     cupy = sys.modules["cupy"]
     with cupy.cuda.Device(device):
         current = cupy.cuda.get_current_stream()
         with current if current.ptr == stream else _cupy_stream(cupy, stream):
             try:
-                return cupy.empty(shape, dtype)
+                return cupy.empty(shape, dtype, order=order)
             except (TypeError, ValueError):
-                return cupy.empty(shape, f"u{dtype.itemsize}")
+                return cupy.empty(shape, f"u{dtype.itemsize}", order=order)
 
 
 class _Stream:
@@ -84,7 +89,7 @@ def _torch_stream(torch: Any, handle: int, device: int) -> Any:
     return torch.cuda.get_stream_from_external(handle, device) if handle else torch.cuda.default_stream(device)
 
 
-def _new_torch(device: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int) -> Any:
+def _new_torch(device: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int, order: Order) -> Any:
     torch = sys.modules["torch"]
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     found = getattr(torch, dtype.name, None)
@@ -93,6 +98,9 @@ def _new_torch(device: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream
     current = torch.cuda.current_stream(device)
     on = current if current.cuda_stream == stream else _torch_stream(torch, stream, device)
     with torch.cuda.device(device), torch.cuda.stream(on):
+        if order == "F":
+            backwards = torch.empty(shape[::-1], dtype=found, device=f"cuda:{device}")
+            return backwards.permute(tuple(reversed(range(len(shape)))))
         return torch.empty(shape, dtype=found, device=f"cuda:{device}")
 
 

@@ -203,11 +203,13 @@ class OnAGpu:
         raise TypeError("Implicit conversion to a NumPy array is not allowed.")
 
 
-def test_arrays_on_a_gpu_are_refused() -> None:
-    with pytest.raises(fi.UnsupportedError, match="copyto copies arrays in host memory"):
+def test_arrays_on_a_gpu_do_not_travel() -> None:
+    with pytest.raises(TypeError, match=r"dst is on the host .*nothing travels by itself"):
         fi.copyto(np.zeros(2), OnAGpu())
-    with pytest.raises(fi.UnsupportedError, match="ascontiguousarray copies arrays in host memory"):
-        fi.ascontiguousarray(OnAGpu())
+    with pytest.raises(fi.FastIndexError, match="stream is for CUDA arrays"):
+        fi.copyto(np.zeros(2), np.zeros(2), stream=0)
+    with pytest.raises(fi.FastIndexError, match="stream is for CUDA arrays"):
+        fi.ascontiguousarray(np.zeros(2), stream=0)
 
 
 WITHOUT_KERNELS = """

@@ -24,10 +24,10 @@ def plain_memory(size: int) -> NDArray[np.uint8]:
     return np.empty(size + 8, np.uint8)[8:]
 
 
-def random_pair(source: random.Random, memory: Memory = plain_memory) -> tuple[Array, Array]:
+def random_pair(source: random.Random, memory: Memory = plain_memory, most: int = MOST_ELEMENTS) -> tuple[Array, Array]:
     """A destination and a source of one shape and dtype, in memory of their own; both hold random bytes."""
     dimensions = [source.choice(SIZES) for _ in range(source.randint(1, 5))]
-    while math.prod(dimensions) > MOST_ELEMENTS:
+    while math.prod(dimensions) > most:
         dimensions[source.randrange(len(dimensions))] = 2
     dtype = np.dtype(source.choice(DTYPES))
     destination = _array(source, dimensions, dtype, memory)

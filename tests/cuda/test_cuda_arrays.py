@@ -324,7 +324,7 @@ def test_cupy_arrays_are_made_on_the_stream_of_the_call(
                 return _Entered(stream.__cuda_stream__()[1])
 
     module = SimpleNamespace(
-        empty=lambda shape, dtype: current[-1],
+        empty=lambda shape, dtype, order: current[-1],
         cuda=SimpleNamespace(
             Device=lambda number: nullcontext(),
             get_current_stream=lambda: _Entered(5),
@@ -333,7 +333,7 @@ def test_cupy_arrays_are_made_on_the_stream_of_the_call(
         ),
     )
     monkeypatch.setitem(sys.modules, "cupy", module)
-    assert libraries._new_cupy(0, (4,), np.dtype(np.float32), handle) == handle
+    assert libraries._new_cupy(0, (4,), np.dtype(np.float32), handle, "C") == handle
 
 
 # Without a GPU
@@ -355,7 +355,7 @@ def test_without_a_gpu_a_call_says_why() -> None:
 
 
 def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(shape: Any, dtype: Any, stream: int) -> Any:
+    def full(shape: Any, dtype: Any, stream: int, order: str) -> Any:
         raise MemoryError
 
     monkeypatch.setattr(libraries, "_new_numba", full)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastindex.cuda.index_programs import forms_of
 from fastindex.kernels.cuda.compilation import Kernel
-from fastindex.kernels.cuda.copies import bits_kernel, copy_kernel, fill_kernel, weave_kernel
+from fastindex.kernels.cuda.copies import bits_kernel, copy_kernel, fill_kernel, look_up_kernel, weave_kernel
 from fastindex.kernels.cuda.index_kernel import COUNTED, InputForm, KernelForm, index_kernel
 from fastindex.kernels.cuda.stages import staged_kernel
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
@@ -47,6 +47,7 @@ def every_kernel() -> dict[str, Kernel]:
             found[name] = staged_kernel(width, apart, False, STAGE_BYTES)
             if width < WORD_BYTES:
                 found[f"{name}, 4 bytes at once"] = staged_kernel(width, apart, True, STAGE_BYTES)
+    found["look up"] = look_up_kernel()
     for bits in (1, 2, 4):
         found[f"expand {bits}"], found[f"compress {bits}"] = bits_kernel(bits, True), bits_kernel(bits, False)
     programs = {

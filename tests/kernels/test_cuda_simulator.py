@@ -1,7 +1,8 @@
-"""Runs `simulated_cuda` in its own process: the simulator is chosen once, before Numba is imported.
+"""Runs the files `simulated_*` in a process of their own: the simulator is chosen once, before Numba is imported.
 
-Tests of: cuda.indices, kernels.cuda.copies, kernels.cuda.index_kernel, kernels.cuda.loops, kernels.cuda.memory,
-kernels.cuda.registers, kernels.cuda.stages, kernels.cuda.tiles, lowering.cuda_chunks.
+Tests of: cuda.indices, cuda.sharded_indices, cuda.strided_copies, kernels.cuda.copies, kernels.cuda.index_kernel,
+kernels.cuda.loops, kernels.cuda.memory, kernels.cuda.registers, kernels.cuda.stages, kernels.cuda.tiles,
+lowering.cuda_chunks.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def run(*choice: str, **environment: str) -> int:
     """Run the simulated tests, or a choice of them; how many passed."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]
     # Sums are modulo 2**64, which NumPy's scalars do and mention.
-    command += ["-W", "ignore:overflow encountered:RuntimeWarning", HERE / "simulated_cuda.py", *choice]
+    command += ["-W", "ignore:overflow encountered:RuntimeWarning", *sorted(HERE.glob("simulated_*.py")), *choice]
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", **environment}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, cwd=ROOT)
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]

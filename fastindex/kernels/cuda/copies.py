@@ -14,7 +14,7 @@ import numpy as np
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.loops import four_places, places
-from fastindex.kernels.cuda.memory import LOAD, STORE
+from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64, store_int64
 from fastindex.kernels.cuda.registers import high_halves, low_halves, pair, turned_bytes, words
 
 _LOW_WORD = np.uint64(0xFFFFFFFF)
@@ -74,6 +74,21 @@ def fill_kernel(width: int) -> Kernel:
             n += THREADS
 
     return Kernel(fill_units, "iuuiii", f"fill {width}")
+
+
+@cache
+def look_up_kernel() -> Kernel:
+    """Make the kernel that replaces int64 numbers by what stands there in a table: numbers, table, how many."""
+
+    def look_up(numbers, table, count):  # type: ignore[no-untyped-def]
+        n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
+        for _ in range(4):
+            if n < count:
+                at = numbers + 8 * n
+                store_int64(at, load_int64(table + 8 * load_int64(at)))
+            n += THREADS
+
+    return Kernel(look_up, "iii", "look up", resident=4)
 
 
 @cache

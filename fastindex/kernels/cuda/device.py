@@ -138,7 +138,7 @@ def address_of(array: Any) -> int:
     return int(array.device_ctypes_pointer.value or 0)
 
 
-def new_array(shape: int | tuple[int, ...], dtype: Any, handle: int = 0) -> Any:
+def new_array(shape: int | tuple[int, ...], dtype: Any, handle: int = 0, order: str = "C") -> Any:
     """Return an uninitialised Numba device array, whose contents will be ready on the stream with this handle.
 
     Raises
@@ -147,7 +147,7 @@ def new_array(shape: int | tuple[int, ...], dtype: Any, handle: int = 0) -> Any:
         It does not fit.
     """
     with out_of_memory_as_memory_error():
-        return cuda.device_array(shape, dtype, stream=stream_of(handle))
+        return cuda.device_array(shape, dtype, order=order, stream=stream_of(handle))
 
 
 def new_pinned_bytes(size: int) -> NDArray[np.uint8]:

@@ -81,6 +81,20 @@ def test_a_second_call_asks_little() -> None:
     assert [line.split(" stream")[0] for line in calls.all()] == ["launch 1 blocks of 256 on device 0"]
 
 
+def test_strided_copies_take_the_kernels_of_relayouts() -> None:
+    """A transpose goes by tiles, rows by runs; the compiler of the processor is not asked."""
+    grid, calls = cuda.to_device(np.zeros((256, 128), np.float32)), Calls()
+    with event.install_recorder("numba:compile") as recorder:
+        found = fi.asfortranarray(grid)
+        fi.copyto(grid, found)
+        fi.copyto(grid[::2], grid[1::2])
+    assert found.strides == (4, 1024)
+    launched = [int(line.split()[1]) for line in calls.all("launch")]
+    # Tiles of 64 by 64; there and back by the scratch memory that overlapping arrays need, 16 bytes to a unit.
+    assert launched == [8, 8, 4, 4]
+    assert recorder.buffer == []
+
+
 def test_the_other_device() -> None:
     with cuda.gpus[1]:
         buffer = given()

@@ -1,0 +1,138 @@
+"""copyto, ascontiguousarray and asfortranarray for arrays in GPU memory, of any strides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fastindex.arguments.arrays import broadcast_strides, check_target, contiguous_strides
+from fastindex.cuda.arrays import DeviceArray, as_device_array, is_cuda_array
+from fastindex.cuda.libraries import Order, new_device_array
+from fastindex.cuda.movements import Movement
+from fastindex.cuda.queues import Queue, queue_for
+from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.kernels.cuda import device as cuda
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops
+from fastindex.lowering.strided_copies import strided_copy
+
+#: Scalars of the host that are written as they are: NumPy casts them to the dtype of the destination.
+_SCALARS = (bool, int, float, complex, np.generic)
+
+
+def copyto(dst: Any, src: Any, stream: Any) -> None:
+    """Do what `fastindex.copyto` does."""
+    target = as_device_array(dst, "dst")
+    if target.size:
+        check_target(target, "dst")
+    elif target.read_only:
+        raise FastIndexError("dst is read-only; give a writable array")
+    if not is_cuda_array(src) and isinstance(src, _SCALARS):
+        _fill(target, src, stream)
+        return
+    source = as_device_array(src, "src")
+    _check_dtypes(source, target)
+    strides = _broadcast(source, target.shape)
+    if target.size == 0 or (source.address, strides) == (target.address, target.strides):
+        return
+    with queue_for(stream, (target, source)) as queue:
+        if _may_overlap(source, target):
+            apart = _apart(source, queue)
+            _move(source, source.strides, apart, queue)
+            source, strides = apart, _broadcast(apart, target.shape)
+        _move(source, strides, target, queue)
+
+
+def contiguous(a: Any, order: Order, stream: Any) -> Any:
+    """Do what `fastindex.ascontiguousarray` and `fastindex.asfortranarray` do."""
+    source = as_device_array(a, "a")
+    if source.shape and _is_contiguous(source, order):
+        return a
+    # NumPy gives at least one dimension.
+    shape = source.shape or (1,)
+    with queue_for(stream, (source,)) as queue:
+        result, target = new_device_array(source, shape, source.dtype, queue.handle, order)
+        if target.size:
+            _move(source, source.strides or (0,), target, queue)
+    return result
+
+
+def _check_dtypes(source: DeviceArray, target: DeviceArray) -> None:
+    if source.dtype != target.dtype:
+        raise ArgumentTypeError(
+            f"dst holds {target.dtype} and src {source.dtype}; on the GPU, copyto does not cast: "
+            "let the library of src do so first"
+        )
+
+
+def _broadcast(source: DeviceArray, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of `source` along `shape`; leading dimensions of size 1 may be too many, as in NumPy.
+
+    Raises
+    ------
+    FastIndexError
+        It does not broadcast.
+    """
+    own, strides = source.shape, source.strides
+    while len(own) > len(shape) and own[0] == 1:
+        own, strides = own[1:], strides[1:]
+    missing = len(shape) - len(own)
+    if missing < 0 or any(size not in (1, wanted) for size, wanted in zip(own, shape[missing:], strict=True)):
+        raise FastIndexError(f"src of shape {source.shape} does not broadcast to the shape {shape} of dst")
+    return broadcast_strides(own, strides, shape)
+
+
+def _may_overlap(a: DeviceArray, b: DeviceArray) -> bool:
+    (first, last), (begin, end) = a.extent, b.extent
+    return first < end and begin < last
+
+
+def _is_contiguous(array: DeviceArray, order: str) -> bool:
+    if order == "F":
+        shape, strides = array.shape[::-1], array.strides[::-1]
+        return DeviceArray(0, shape, strides, array.dtype, True, 0, 0, "", None).is_contiguous
+    return array.is_contiguous
+
+
+def _apart(like: DeviceArray, queue: Queue) -> DeviceArray:
+    """Return memory of its own for the elements of an array, without gaps."""
+    _, memory = new_device_array(like, (like.nbytes,), np.uint8, queue.handle)
+    strides = contiguous_strides(like.shape, like.dtype.itemsize)
+    return replace(memory, shape=like.shape, strides=strides, dtype=like.dtype)
+
+
+def _move(source: DeviceArray, strides: tuple[int, ...], target: DeviceArray, queue: Queue) -> None:
+    _copying(target.shape, target.dtype.itemsize, strides, target.strides).run(source, target, b"", queue)
+
+
+def _fill(target: DeviceArray, value: Any, stream: Any) -> None:
+    """Write one value to all elements; NumPy decides whether it can be cast, and says so if not."""
+    one = np.empty((), target.dtype)
+    np.copyto(one, value)
+    if target.size == 0:
+        return
+    with queue_for(stream, (target,)) as queue:
+        pattern = one.tobytes()
+        movement, width = _filling(target.shape, target.dtype.itemsize, target.strides)
+        if pattern == pattern[:width] * (len(pattern) // width):
+            movement.run(target, target, pattern[:width], queue)
+        else:
+            value_there = as_device_array(cuda.uploaded(np.frombuffer(pattern, np.uint8), queue.handle), "the value")
+            _move(value_there, (0,) * len(target.shape), target, queue)
+
+
+@lru_cache(maxsize=512)
+def _copying(
+    dimensions: tuple[int, ...], itemsize: int, source_strides: tuple[int, ...], strides: tuple[int, ...]
+) -> Movement:
+    nest, width = strided_copy(dimensions, itemsize, source_strides, strides)
+    return Movement(RelayoutLoops((nest,), ()), None, width)
+
+
+@lru_cache(maxsize=512)
+def _filling(dimensions: tuple[int, ...], itemsize: int, strides: tuple[int, ...]) -> tuple[Movement, int]:
+    nest, width = strided_copy(dimensions, itemsize, (0,) * len(dimensions), strides)
+    loops = tuple(Loop(loop.size, 0, loop.destination_stride) for loop in nest.loops)
+    return Movement(RelayoutLoops((), (Nest(loops, 0, nest.destination_start),)), None, width), width
