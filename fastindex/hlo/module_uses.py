@@ -207,8 +207,8 @@ def _at_step(found: ModuleBuffers, step: int) -> tuple[str, str]:
     spans = [(end - begin, computation, begin) for computation, begin, end in found.schedule if begin <= step < end]
     if not spans:
         return "", ""
-    _, computation, begin = min(spans, key=lambda span: span[0])
-    inner = sorted((b, e) for _, b, e in found.schedule if begin <= b and e - b < min(spans, key=lambda s: s[0])[0])
+    length, computation, begin = min(spans, key=lambda span: span[0])
+    inner = sorted((b, e) for _, b, e in found.schedule if begin <= b and e - b < length)
     # Steps of the computations it calls lie in between and are not its own.
     place, last = 0, begin
     for b, e in inner:

@@ -115,10 +115,10 @@ class Computation:
         self.metadata.append(metadata)
         self.lines.append(line)
         if operands and opcode not in _NO_OPERANDS:
-            names = _OPERAND.findall(operands) if b"%" in operands else _BARE_OPERAND.findall(operands)
-            if len(names) == 1:
-                self._operands.append(places.get(names[0], -1))
+            if operands[0] == 0x25 and (known := places.get(operands[1:])) is not None:
+                self._operands.append(known)
             else:
+                names = _OPERAND.findall(operands) if b"%" in operands else _BARE_OPERAND.findall(operands)
                 self._operands.extend([places.get(operand, -1) for operand in names])
         self._ends.append(len(self._operands))
         if name in places:
@@ -282,11 +282,13 @@ class ModuleReader:
         begin = attributes.find(b"metadata={")
         if begin >= 0:
             text = attributes[begin + 10 : attributes.find(b"}", begin)]
-            if text.count(b'"') & 1 or b"\\" in text:
-                # A brace in a string does not end it.
-                whole = _METADATA.search(attributes, begin)
-                text = whole.group(1) if whole else text
-            metadata = module.metadata.setdefault(text, len(module.metadata))
+            metadata = module.metadata.get(text, -1)
+            if metadata < 0:
+                if text.count(b'"') & 1 or b"\\" in text:
+                    # A brace in a string does not end it.
+                    whole = _METADATA.search(attributes, begin)
+                    text = whole.group(1) if whole else text
+                metadata = module.metadata.setdefault(text, len(module.metadata))
         place = computation.add(name, code, number, operands, metadata, line)
         if is_root:
             computation.root = place

@@ -48,6 +48,8 @@ _OUTER_LINE = re.compile(
     rb"[ \t]*(?:(HloModule)\b|(?:(ENTRY)\s+)?%?([A-Za-z_][\w.\-]*)\s*[({]"
     rb'|(\d+[ ]["{]|(?:FileNames|FunctionNames|FileLocations|StackFrames)\s*\n))'
 )
+#: Lines of the tables, as XLA prints them one below the other.
+_TABLE_LINES = re.compile(rb'(?:\d+[ ]["{][^\n]*\n)+')
 _HEADER_END = re.compile(rb"(?<!,)\r?\n|(?<=\s)(?=ENTRY\s[^\n]*\{)")
 
 
@@ -343,8 +345,8 @@ class HloScanner:
 
     def _take_plain_lines(self, begin: int, at_end: bool) -> int:
         """Pass on the lines that hold one instruction each; return where another line begins."""
-        text, sink = self._text, self._sink
-        match, line = _LINE.match, 0
+        text, instruction = self._text, self._sink.instruction
+        match, line, first_line = _LINE.match, 0, 0
         limit = len(text) if at_end else len(text) - _AHEAD
         while begin < limit and (found := match(text, begin)) is not None:
             root, name, shape, opcode, operands, attributes = found.groups()
@@ -352,11 +354,11 @@ class HloScanner:
                 break
             if not line:
                 self._flush(begin)
-                line = self._line_at(begin)
-            sink.instruction(name, shape, opcode, operands, attributes, root is not None, line)
-            self.instruction_count += 1
+                line = first_line = self._line_at(begin)
+            instruction(name, shape, opcode, operands, attributes, root is not None, line)
             line += 1
             begin = found.end()
+        self.instruction_count += line - first_line
         return begin
 
     def _take_outer_line(self, begin: int, at_end: bool) -> int:
@@ -379,6 +381,11 @@ class HloScanner:
             if end_of_header and not end_of_header.group():
                 self._take_outer_line(end, at_end)
             return end
+        lines = _TABLE_LINES.match(text, begin)
+        if lines is not None:
+            for line in lines.group().split(b"\n")[:-1]:
+                self._sink.table_line(line)
+            return lines.end() - 1
         end = text.find(b"\n", begin)
         if end < 0:
             self._ask_for_more(begin, at_end)
