@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fastindex.advice.padding import describe_step, padding_steps
+from fastindex.advice.changes import cheapest_change
+from fastindex.advice.padding import describe_step, main_cause, padding_steps
 from fastindex.advice.sentences import explain
+from fastindex.advice.spelling import times_text
 from fastindex.advice.steps import steps
+from fastindex.shapes.integers import counted
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.shape_sizes import axes_of
 from fastindex.tiling.definition import (
@@ -36,7 +39,8 @@ def layout_data(shape: Shape) -> dict[str, Any]:
     -------
     dict
         ``axes`` holds the tree of the definition, parts before wholes: what each axis is, its size, and the numbers of
-        its parts. ``places`` are the axes of the physical array with their strides. ``causes`` say in words what pads.
+        its parts. ``places`` are the axes of the physical array with their strides. ``causes`` say in words what pads,
+        and ``why`` which of them most and what would avoid it; it is empty without padding.
 
     Raises
     ------
@@ -63,6 +67,7 @@ def layout_data(shape: Shape) -> dict[str, Any]:
         "placed_count": str(math.prod(axis.size for axis in physical)),
         "nbytes": str(shape.nbytes),
         "logical_nbytes": str(shape.logical_nbytes),
+        "why": _why(shape),
         "axes": [_axis_data(axis, known, cause_of.get(axis, -1)) for axis in known],
         "places": [[known[axis], str(stride)] for axis, stride in zip(physical, axis_strides(physical), strict=True)],
         "causes": [describe_step(shape, cause) for cause in causes],
@@ -74,6 +79,20 @@ def layout_data(shape: Shape) -> dict[str, Any]:
         "words": explain(shape).splitlines()[1:],
         "tile": math.prod(size for size in shape.layout.tiles[0] if size > 0) if shape.layout.tiles else 0,
     }
+
+
+def _why(shape: Shape) -> str:
+    cause = main_cause(shape)
+    if cause is None or not shape.logical_nbytes or shape.nbytes == shape.logical_nbytes:
+        return ""
+    because = "because" if len(padding_steps(shape)) == 1 else "mostly because"
+    text = f"{times_text(shape.padding_ratio)} the bytes of the elements, {because} {describe_step(shape, cause)}."
+    change = cheapest_change(shape)
+    if change is None:
+        return text
+    return (
+        f"{text} To avoid it, {change.description}: {change.shape} is {counted(change.saved_nbytes, 'byte')} smaller."
+    )
 
 
 def _physical_axes(shape: Shape) -> tuple[list[Axis], dict[Axis, int]]:

@@ -203,10 +203,29 @@ def test_what_people_ask(show: Any) -> None:
     page.press("#slot", "Enter")
     back = fi.multi_index(TILED, [5000])
     assert f"({back[0][0]}, {back[1][0]})" in page.inner_text("#status")
+    page.fill("#slot", "9,221")
+    page.press("#slot", "Enter")
+    assert "Element (9, 130)" in page.inner_text("#status")
     for typed, answer in (("1,2,3", "has 2 coordinates"), ("x", "whole numbers"), ("1024,0", "out of bounds")):
         page.fill("#element", typed)
         page.press("#element", "Enter")
         assert answer in page.inner_text("#status")
+
+
+@in_browser
+def test_why_an_array_is_so_large_stands_on_top(show: Any) -> None:
+    page = show("f32[100000,3]{1,0:T(8,128)}")
+    assert page.inner_text("#why") == (
+        "It takes 42.7 times the bytes of the elements, because dimension 1 (size 3) is padded to 128 "
+        "by the tile (8,128), "
+        "42.7 times its size. To avoid it, swap the two minor dimensions: f32[100000,3]{0,1:T(8,128)} is "
+        "47,996,928 bytes smaller."
+    )
+    assert page.locator("#why").bounding_box()["y"] < page.locator("#array").bounding_box()["y"]
+    assert not show("f32[8,128]{1,0:T(8,128)}").locator("#why").is_visible()
+    assert "f32[3,5]{1,0:T(2,2)} takes 1.6 times the bytes" in show("f32[3,5]", "f32[3,5]{1,0:T(2,2)}").inner_text(
+        "#why"
+    )
 
 
 @in_browser
