@@ -17,8 +17,10 @@ from fastindex.kernels.cpu import (
     assemble,
     assemble_columns,
     deal,
+    deal_lanes,
     element_moves,
     interleave,
+    interleave_lanes,
     narrow_transpose,
     packed_runs,
     pass_runner,
@@ -28,11 +30,12 @@ from fastindex.kernels.cpu import (
 from fastindex.kernels.cpu.pass_table import SCRATCH_FRONT_BYTES
 from fastindex.lowering.pass_costs import read_bytes
 from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.stream_passes import in_lanes, in_vectors
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.passes import PassCall, PassTable
 from fastindex.tables.plain_arrays import PairCall
-from fastindex.tables.streams import MOST_VECTOR_BYTES, PADDING, VECTOR_WAYS
+from fastindex.tables.streams import PADDING
 
 Bytes = NDArray[np.uint8]
 
@@ -40,7 +43,9 @@ Bytes = NDArray[np.uint8]
 PASS_KERNELS = {
     "copy": stream.copy_chunks,
     "interleave": interleave.interleave_chunks,
+    "interleave in lanes": interleave_lanes.interleave_lane_chunks,
     "deal": deal.deal_chunks,
+    "deal in lanes": deal_lanes.deal_lane_chunks,
     "expand": packed_runs.expand_chunks,
     "compress": packed_runs.compress_chunks,
     "transpose": transpose.transpose_panels,
@@ -51,7 +56,18 @@ PASS_KERNELS = {
     "assemble columns": assemble_columns.assemble_columns,
 }
 
-_KERNEL_MODULES = stream, packed_runs, interleave, deal, transpose, narrow_transpose, assemble, assemble_columns
+_KERNEL_MODULES = (
+    stream,
+    packed_runs,
+    interleave,
+    interleave_lanes,
+    deal,
+    deal_lanes,
+    transpose,
+    narrow_transpose,
+    assemble,
+    assemble_columns,
+)
 
 #: Bytes of scratch memory that any kernel needs, for itself.
 SCRATCH_BYTES = SCRATCH_FRONT_BYTES + max(module.SCRATCH_BYTES for module in _KERNEL_MODULES)
@@ -109,9 +125,10 @@ def kernel_key(one: Pass) -> tuple[str, int, int]:
         return one.kernel, one.width, one.ways
     if one.kernel not in ("interleave", "deal"):
         return one.kernel, one.width, 1
-    vectors = one.ways in VECTOR_WAYS and one.ways * one.width <= MOST_VECTOR_BYTES
-    padded = one.kernel == "interleave" and one.geometry[PADDING]
-    return one.kernel, one.width, one.ways if vectors and not padded else 0
+    if in_lanes(one):
+        return f"{one.kernel} in lanes", 1, 1
+    vectors = in_vectors(one.kernel, one.width, one.ways) and not one.geometry[PADDING]
+    return one.kernel, one.width, one.ways if vectors else 0
 
 
 class _Scratch(threading.local):

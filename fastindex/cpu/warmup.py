@@ -21,6 +21,7 @@ from fastindex.cpu.compiled_passes import dispatcher_of
 from fastindex.cpu.threads import thread_count
 from fastindex.kernels.compilation import is_missing, registered_kernels
 from fastindex.kernels.cpu.permutes import permuted_bytes
+from fastindex.lowering.stream_passes import in_vectors
 from fastindex.tables.streams import MOST_VECTOR_BYTES, VECTOR_WAYS
 
 _ELEMENT_BYTES = (1, 2, 4, 8, 16)
@@ -150,11 +151,12 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
         yield "transpose", width, 1
         yield "narrow transpose", width, 1
     for width in _UNIT_BYTES:
-        for ways in (0, *VECTOR_WAYS):
-            if ways * width <= MOST_VECTOR_BYTES:
-                yield "interleave", width, ways
-                if width in _ELEMENT_BYTES:
-                    yield "deal", width, ways
+        yield "interleave", width, 0
+        for kernel, ways in itertools.product(MOST_VECTOR_BYTES, VECTOR_WAYS):
+            if in_vectors(kernel, width, ways):
+                yield kernel, width, ways
+    yield "interleave in lanes", 1, 1
+    yield "deal in lanes", 1, 1
     for name, bits in itertools.product(("expand", "compress"), _PACKED_BITS):
         yield name, bits, 1
     for halves in (1, 2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.stream_passes import in_lanes, in_vectors
 from fastindex.tables import assemblies, passes, streams, transposes
 from fastindex.tables.cache_lines import LINE_BYTES
 
@@ -23,7 +24,8 @@ _SQUARE_LINE_CYCLES = 10
 _TRANSPOSED_CYCLES, _COLLECTED_CYCLES = {1: 20, 2: 18}, 16
 # A line of the source that a block reads, which may have left L1 since the block before read it.
 _READ_LINE_CYCLES = 6
-_DEALT_CYCLES = 5
+# A line of a row that is dealt out or interleaved in lanes, and the two ends of its run.
+_LANE_LINE_CYCLES, _LANE_ROW_CYCLES = 10, 12
 
 
 def read_bytes(one: Pass) -> int:
@@ -61,17 +63,19 @@ def _cost_of(one: Pass, geometry: list[int]) -> float:
             run = geometry[streams.RUN]
             runs = nbytes / run
             return lines * 6 + runs * (_RUN_CYCLES * 2 if run % LINE_BYTES else _RUN_CYCLES)
+        case "interleave" | "deal" if in_lanes(one):
+            run = geometry[streams.RUN] * one.width
+            rows = nbytes / run
+            return rows * (-(-run // LINE_BYTES) * _LANE_LINE_CYCLES + _LANE_ROW_CYCLES)
         case "interleave":
-            if one.ways in streams.VECTOR_WAYS and one.ways * one.width <= streams.MOST_VECTOR_BYTES:
+            if in_vectors(one.kernel, one.width, one.ways):
                 return lines * 8
             column = one.ways * one.width
             share = column / (-(-column // LINE_BYTES) * LINE_BYTES)
             padded = geometry[streams.PADDING] * one.width / column
             return lines / (1 + padded) * (_SQUARE_LINE_CYCLES / share + 4 * padded)
         case "deal":
-            if one.ways in streams.VECTOR_WAYS and one.ways * one.width <= streams.MOST_VECTOR_BYTES:
-                return lines * 10
-            return nbytes / one.width * _DEALT_CYCLES
+            return lines * 10
         case "transpose" | "narrow transpose":
             row = geometry[transposes.ROW_COUNT] * one.width
             column = geometry[transposes.COLUMN_COUNT] * one.width

@@ -11,8 +11,16 @@ from numpy.typing import NDArray
 from fastindex.lowering.blocks import Blocks, along, blocks, cut, without
 from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table, readable_bytes
 from fastindex.lowering.relayout_loops import Loop, Nest
+from fastindex.tables.assemblies import NOTHING
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tables.streams import MOST_COLUMN_BYTES, MOST_VECTOR_BYTES, VECTOR_WAYS, StreamGeometry
+from fastindex.tables.streams import (
+    LANE_BYTES,
+    MOST_COLUMN_BYTES,
+    MOST_VECTOR_BYTES,
+    PADDING,
+    VECTOR_WAYS,
+    StreamGeometry,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,7 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, why: str) ->
         follower_every=followers[0],
         follower_count=followers[1],
         follower_source_stride=followers[2],
+        **_lanes(kernel, chunk, goal.width),
     )
     return Pass(
         kernel,
@@ -82,6 +91,35 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, why: str) ->
         nest.destination_start,
         why,
     )
+
+
+def in_vectors(kernel: str, width: int, ways: int) -> bool:
+    """Whether vectors interleave or deal out so many rows, an element of each in turn."""
+    return ways in VECTOR_WAYS and ways * width <= MOST_VECTOR_BYTES[kernel]
+
+
+def in_lanes(one: Pass) -> bool:
+    """Whether a pass interleaves or deals out in lanes of 16 bytes."""
+    if one.kernel not in MOST_VECTOR_BYTES or in_vectors(one.kernel, one.width, one.ways):
+        return False
+    return one.width <= LANE_BYTES and not one.geometry[PADDING]
+
+
+def _lanes(kernel: str, chunk: Chunk, width: int) -> dict[str, int]:
+    """Return how elements move within lanes of 16 bytes: what a column has of a lane, and the permutation to that."""
+    if kernel not in MOST_VECTOR_BYTES or width > LANE_BYTES:
+        return {"element_bytes": width, "unit_bytes": 0, "mask_low": 0, "mask_high": 0}
+    together = 1 << max(LANE_BYTES // (chunk.ways * width), 1).bit_length() - 1
+    unit = together * width
+    at = np.arange(LANE_BYTES)
+    if kernel == "deal":
+        column, place, byte = at // unit, at % unit // width, at % width
+        mask = np.where(column < chunk.ways, (place * chunk.ways + column) * width + byte, NOTHING)
+    else:
+        place, column, byte = at // (chunk.ways * width), at // width % chunk.ways, at % width
+        mask = np.where(place < together, column * unit + place * width + byte, NOTHING)
+    low, high = mask.astype(np.uint8).view(np.int64).tolist()
+    return {"element_bytes": width, "unit_bytes": unit, "mask_low": low, "mask_high": high}
 
 
 def _followers(ordered: Sequence[Loop], found: Blocks, run_bytes: int) -> tuple[int, int, int]:
@@ -142,7 +180,7 @@ def interleave_passes(nest: Nest, rows: Sequence[Loop], column: Loop, goal: Goal
     width = goal.width
     offsets = blocks(rows, MOST_COLUMN_BYTES).offsets[:, 0].copy()
     ways = len(offsets)
-    if padding or ways not in VECTOR_WAYS or ways * width > MOST_VECTOR_BYTES:
+    if padding or not in_vectors("interleave", width, ways):
         whole_squares = -(-ways * width // LINE_BYTES) * (LINE_BYTES // width)
         offsets = np.append(offsets, np.repeat(offsets[-1:], whole_squares - ways))
     why = f"{ways} rows next to each other in the destination" + (f", and {padding} of padding" if padding else "")

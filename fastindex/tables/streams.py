@@ -6,10 +6,14 @@ from typing import NamedTuple
 
 #: What vectors interleave or deal out: as many rows as this, of elements of at most so many bytes together.
 VECTOR_WAYS = (2, 4, 8, 16, 32)
-MOST_VECTOR_BYTES = 32
+MOST_VECTOR_BYTES = {"interleave": 16, "deal": 32}
 
 #: The most bytes of a column that an interleave collects: its scratch memory holds 64 of these.
 MOST_COLUMN_BYTES = 512
+
+#: The most rows that are dealt out or interleaved in lanes, whose elements have at most `LANE_BYTES` each.
+MOST_LANE_ROWS = 128
+LANE_BYTES = 16
 
 
 class StreamGeometry(NamedTuple):
@@ -36,6 +40,10 @@ class StreamGeometry(NamedTuple):
     follower_every, follower_count, follower_source_stride : int
         Of every `follower_count` chunks, `follower_every` apart, each continues the one before in the destination; it
         is `follower_source_stride` bytes on in the source.
+    element_bytes, unit_bytes : int
+        Bytes of an element, and of what vectors move of a column at once, of a deal or an interleave in lanes.
+    mask_low, mask_high : int
+        The 16 bytes of the permutation within lanes.
     """
 
     chunk_block: int
@@ -51,6 +59,10 @@ class StreamGeometry(NamedTuple):
     follower_every: int
     follower_count: int
     follower_source_stride: int
+    element_bytes: int
+    unit_bytes: int
+    mask_low: int
+    mask_high: int
 
 
 (
@@ -67,4 +79,7 @@ class StreamGeometry(NamedTuple):
     FOLLOWER_EVERY,
     FOLLOWER_COUNT,
     FOLLOWER_SOURCE_STRIDE,
-) = range(13)
+    ELEMENT_BYTES,
+    UNIT_BYTES,
+    MASK,
+) = range(16)

@@ -30,19 +30,19 @@ WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 BITS = (1, 2, 4)
 
 #: (width, ways): every vector kernel of bytes, and for each width a small and the largest number of ways that vectors
-#: take, and numbers that they do not take.
+#: take. Of the numbers that go by lanes: every unit of every width, one block of columns, and blocks that overlap.
 INTERLEAVES = [
-    *((1, ways) for ways in (2, 4, 8, 16, 32, 3, 5, 33, 64, 200, 500)),
-    *((2, ways) for ways in (2, 16, 7, 32, 100)),
-    *((4, ways) for ways in (2, 4, 8, 3, 16, 99)),
-    *((8, ways) for ways in (2, 4, 5, 9)),
+    *((1, ways) for ways in (2, 4, 8, 16, 32, 3, 5, 9, 12, 17, 33, 64, 200, 500)),
+    *((2, ways) for ways in (2, 8, 16, 3, 7, 9, 32, 100)),
+    *((4, ways) for ways in (2, 4, 8, 3, 5, 16, 99)),
+    *((8, ways) for ways in (2, 3, 4, 5, 9)),
     *((16, ways) for ways in (2, 3, 31)),
     *((32, ways) for ways in (2, 5)),
 ]
 DEALS = [
-    *((1, ways) for ways in (2, 4, 8, 16, 32, 3, 5, 33, 63)),
-    *((2, ways) for ways in (2, 16, 7, 31)),
-    *((4, ways) for ways in (2, 4, 8, 3, 15)),
+    *((1, ways) for ways in (2, 4, 8, 16, 32, 3, 5, 9, 12, 17, 33, 63)),
+    *((2, ways) for ways in (2, 16, 3, 7, 9, 31)),
+    *((4, ways) for ways in (2, 4, 8, 3, 5, 15)),
     *((8, ways) for ways in (2, 4, 3, 7)),
     *((16, ways) for ways in (2, 3)),
 ]

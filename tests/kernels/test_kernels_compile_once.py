@@ -16,7 +16,7 @@ from fastindex.cpu.compiled_passes import pass_kernel
 from fastindex.cpu.warmup import relayout_kernels
 from fastindex.kernels.compilation import kernel_signatures, registered_kernels
 from fastindex.kernels.cpu import deal as deal_cpu
-from fastindex.kernels.cpu import element_moves, interleave, packed_runs
+from fastindex.kernels.cpu import deal_lanes, element_moves, interleave, interleave_lanes, packed_runs
 from fastindex.kernels.cpu import narrow_transpose as narrow_transpose_cpu
 from fastindex.kernels.cpu import stream as stream_cpu
 from fastindex.kernels.cpu import transpose as transpose_cpu
@@ -25,7 +25,9 @@ from tests.cases import strategies
 DISPATCHERS = {
     "copy": stream_cpu.copy_chunks,
     "interleave": interleave.interleave_chunks,
+    "interleave in lanes": interleave_lanes.interleave_lane_chunks,
     "deal": deal_cpu.deal_chunks,
+    "deal in lanes": deal_lanes.deal_lane_chunks,
     "transpose": transpose_cpu.transpose_panels,
     "narrow transpose": narrow_transpose_cpu.narrow_panels,
     "strided": element_moves.copy_elements,

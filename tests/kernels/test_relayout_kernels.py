@@ -1,6 +1,7 @@
 """Every kernel that moves data, on all remainders of its blocks, at every alignment, between guarded memory.
 
-Tests of: kernels.cpu.deal, kernels.cpu.element_moves, kernels.cpu.interleave, kernels.cpu.lines,
+Tests of: kernels.cpu.deal, kernels.cpu.deal_lanes, kernels.cpu.element_moves, kernels.cpu.interleave,
+kernels.cpu.interleave_lanes, kernels.cpu.lanes, kernels.cpu.lines,
 kernels.cpu.narrow_transpose, kernels.cpu.packed_runs, kernels.cpu.pass_runner, kernels.cpu.pass_table,
 kernels.cpu.pending, kernels.cpu.stream, kernels.cpu.transpose, kernels.cpu.vectors.
 """
@@ -28,6 +29,7 @@ from fastindex.cpu import compiled_passes
 from fastindex.lowering.passes import passes
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.tuning import TUNING, Tuning
+from fastindex.tables.streams import StreamGeometry
 from tests.cases import strategies
 from tests.cases.relayout_cases import (
     BITS,
@@ -143,6 +145,22 @@ def test_interleaves(width: int, ways: int, tuning: Tuning) -> None:
 @pytest.mark.parametrize(("width", "ways"), DEALS)
 def test_deals(width: int, ways: int, tuning: Tuning) -> None:
     sweep(deals(width, ways, 5), tuning)
+
+
+@pytest.mark.parametrize("kernel", ["interleave", "deal"])
+@pytest.mark.parametrize("field", ["mask_low", "mask_high", "unit_bytes", "ways"])
+def test_wrong_numbers_of_lanes_are_noticed(kernel: str, field: str) -> None:
+    """Five rows of bytes: two elements of each in a lane, and six bytes that nobody needs."""
+    made = interleaves(1, 5, 17) if kernel == "interleave" else deals(1, 5, 17)
+    case = max(made, key=lambda candidate: candidate.nest.element_count)
+    rng = np.random.default_rng(17)
+    (step,) = steps_of(case, SMALL_TASKS)
+    assert move(case, (step,), GuardedMemory(), 1, (0, 0), rng) == ""
+    numbers = step.geometry.copy()
+    place = StreamGeometry._fields.index(field)
+    numbers[place] = {"unit_bytes": 4, "ways": 4}.get(field, numbers[place] ^ 1)
+    wrong = replace(step, geometry=numbers)
+    assert move(case, (wrong,), GuardedMemory(), 1, (0, 0), rng) != ""
 
 
 def test_rows_of_several_loops(tuning: Tuning) -> None:

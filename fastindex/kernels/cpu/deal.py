@@ -1,5 +1,6 @@
 """Relayouts in which the source is one sequential stream that is dealt out to a few rows, an element to each in turn.
 
+The number of rows is a power of two, so that vectors deal out; any other number goes by lanes.
 Rows that all begin equally far from a line boundary are written by whole lines straight from registers. Others are
 staged in scratch memory first, a piece of each.
 """
@@ -64,7 +65,7 @@ def _deal_pieces(width, ways, target, rows, source, counts, streamed, scratch): 
     for first in range(0, run, 1024 // w):
         piece = min(run - first, 1024 // w)
         start = source + first * count * w
-        whole = piece - piece % per_line if literal(ways) else 0
+        whole = piece - piece % per_line
         for column in range(0, whole, per_line):
             deinterleave_line(width, ways, 0, column * w, places, start + column * count * w)
         for column in range(whole, piece):
@@ -83,7 +84,7 @@ def deal_chunks(width, ways, target, source, table, scratch, first, last):  # ty
     width : literal int
         Bytes of an element.
     ways : literal int
-        How many rows, a power of two of at most 32 bytes; 0 for any other number up to 64.
+        How many rows, a power of two of at most 32 bytes.
     target, source, table, scratch
         As for `copy_chunks`; `RUN` is in elements of one row. The second table holds the byte offsets in the
         destination of the rows.
@@ -102,10 +103,7 @@ def deal_chunks(width, ways, target, source, table, scratch, first, last):  # ty
             if x + ahead < chunk_count:
                 for i in range(count):
                     prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1) + entry(rows, i), run * w)
-            direct = (
-                literal(ways) and run * w >= 64 and (not streamed or (aligned and (place + entry(rows, 0)) % w == 0))
-            )
-            if direct:
+            if run * w >= 64 and (not streamed or (aligned and (place + entry(rows, 0)) % w == 0)):
                 _deal_direct(width, ways, place, rows, read, run, streamed, scratch)
             else:
                 _deal_pieces(width, ways, place, rows, read, (count, run), streamed, scratch)

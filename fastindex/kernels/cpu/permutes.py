@@ -49,12 +49,45 @@ def _permuted(builder: Any, value: Any, pattern: Any) -> Any:
         return builder.select(builder.icmp_signed("<", pattern, zero), zero, taken)
     if vector.count == 16 and "ssse3" in _features():
         return builder.call(_declared(builder, "llvm.x86.ssse3.pshuf.b.128", vector), [value, pattern])
+    if vector.count == 16 and "neon" in _features():
+        # It gives 0 for a place beyond the vector.
+        places = builder.and_(pattern, ir.Constant(vector, [0x8F] * vector.count))
+        return builder.call(_declared(builder, "llvm.aarch64.neon.tbl1.v16i8", vector), [value, places])
     low = builder.and_(pattern, ir.Constant(vector, [vector.count - 1] * vector.count))
     taken = zero
     for i in range(vector.count):
         byte = builder.extract_element(value, builder.zext(builder.extract_element(low, _INT32(i)), _INT32))
         taken = builder.insert_element(taken, byte, _INT32(i))
     return builder.select(builder.icmp_signed("<", pattern, zero), zero, taken)
+
+
+def permuted_in_lanes(builder: Any, line: Any, mask: Any) -> Any:
+    """Permute a line of bytes within each lane of 16, by the pattern at the address `mask`; 0 where it is negative."""
+    lane = builder.load(builder.inttoptr(mask, ir.VectorType(_INT8, 16).as_pointer()), align=1)
+    size, name = 16, "llvm.x86.ssse3.pshuf.b.128"
+    if "avx512bw" in _features():
+        size, name = 64, "llvm.x86.avx512.pshuf.b.512"
+    elif "avx2" in _features():
+        size, name = 32, "llvm.x86.avx2.pshuf.b"
+
+    def bytes_of(value: Any, places: Any) -> Any:
+        return builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(_INT32, len(places)), list(places)))
+
+    vector = ir.VectorType(_INT8, size)
+    pattern = bytes_of(lane, [k % 16 for k in range(size)])
+    parts = [bytes_of(line, range(at, at + size)) for at in range(0, line.type.count, size)]
+    if size > 16:
+        parts = [builder.call(_declared(builder, name, vector), [part, pattern]) for part in parts]
+    else:
+        parts = [_permuted(builder, part, pattern) for part in parts]
+    while len(parts) > 1:
+        together = range(2 * parts[0].type.count)
+        mask_type = ir.VectorType(_INT32, len(together))
+        parts = [
+            builder.shuffle_vector(first, second, ir.Constant(mask_type, list(together)))
+            for first, second in zip(parts[0::2], parts[1::2], strict=True)
+        ]
+    return parts[0]
 
 
 def _halves(builder: Any, value: Any, patterns: tuple[Any, Any]) -> Any:

@@ -21,13 +21,14 @@ _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _ADDRESS = types.int64
 
 
-def _from_table(builder: Any, address: Any, table: Any, position: int) -> Any:
+def from_table(builder: Any, address: Any, table: Any, position: int) -> Any:
     """Add the int64 at ``table[position]`` to an address."""
     place = builder.inttoptr(offset_by(builder, table, 8 * position), _INT64.as_pointer())
     return builder.add(address, builder.load(place))
 
 
-def _shuffle(builder: Any, first: Any, second: Any, mask: Sequence[int]) -> Any:
+def shuffle(builder: Any, first: Any, second: Any, mask: Sequence[int]) -> Any:
+    """Take the elements of two vectors that a mask says, those of the second numbered on."""
     return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(_INT32, len(mask)), list(mask)))
 
 
@@ -44,7 +45,7 @@ class _Lines:
 
     def shuffle(self, builder: Any, first: Any, second: Any, elements: Sequence[int]) -> Any:
         mask = [element * self.atoms + atom for element in elements for atom in range(self.atoms)]
-        return _shuffle(builder, first, second, mask)
+        return shuffle(builder, first, second, mask)
 
     def transpose(self, builder: Any, rows: Sequence[Any]) -> list[Any]:
         """Transpose a square of lines by swapping off-diagonal blocks of 1, 2, 4 ... elements."""
@@ -90,14 +91,14 @@ class _Lines:
         return [row for pair in zip(even, odd, strict=True) for row in pair]
 
 
-def _lane_transpose(builder: Any, quads: Sequence[Any], width: int) -> list[Any]:
+def lane_transpose(builder: Any, quads: Sequence[Any], width: int) -> list[Any]:
     """Transpose within each of the four 16-byte lanes by ``log2`` perfect shuffles of equal width."""
     count, lane = LINE_BYTES // width, 16 // width
     low = [e for start in range(0, count, lane) for k in range(lane // 2) for e in (start + k, count + start + k)]
     high = [e + lane // 2 for e in low]
     lines, half = list(quads), len(quads) // 2
     for _ in range(len(quads).bit_length() - 1):
-        lines = [_shuffle(builder, lines[i], lines[i + half], mask) for i in range(half) for mask in (low, high)]
+        lines = [shuffle(builder, lines[i], lines[i + half], mask) for i in range(half) for mask in (low, high)]
     return lines
 
 
@@ -110,8 +111,8 @@ def _gather_lanes(builder: Any, stage: Any, first_row: int, width: int) -> list[
             load_at(builder, offset_by(builder, stage, (first_row + i + lane * quarter) * LINE_BYTES), lane, width)
             for quarter in range(4)
         ]
-        low, high = (_shuffle(builder, parts[k], parts[k + 1], range(2 * lane)) for k in (0, 2))
-        lines.append(_shuffle(builder, low, high, range(4 * lane)))
+        low, high = (shuffle(builder, parts[k], parts[k + 1], range(2 * lane)) for k in (0, 2))
+        lines.append(shuffle(builder, low, high, range(4 * lane)))
     return lines
 
 
@@ -143,12 +144,12 @@ def transpose_rows(
             return context.get_dummy_value()
         transposed = []
         for square in range(count):
-            starts = [_from_table(builder, source, rows, square * lines.count + i) for i in range(lines.count)]
+            starts = [from_table(builder, source, rows, square * lines.count + i) for i in range(lines.count)]
             for start in starts if ahead else ():
                 prefetch_at(builder, offset_by(builder, start, ahead))
             transposed.append(lines.transpose(builder, [lines.load(builder, start) for start in starts]))
         for j in range(lines.count):
-            start = _from_table(builder, target, columns, j)
+            start = from_table(builder, target, columns, j)
             for square in range(count):
                 store_at(builder, transposed[square][j], offset_by(builder, start, LINE_BYTES * square), past_cache)
         return context.get_dummy_value()
@@ -168,7 +169,7 @@ def transpose_stage(typingctx: Any, width: Any, target: Any, pitch_bytes: Any, s
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, target, pitch, stage = arguments
         if size <= 2:
-            columns = _lane_transpose(builder, _gather_lanes(builder, stage, 0, size), size)
+            columns = lane_transpose(builder, _gather_lanes(builder, stage, 0, size), size)
         else:
             rows = [lines.load(builder, offset_by(builder, stage, LINE_BYTES * i)) for i in range(lines.count)]
             columns = lines.transpose(builder, rows)
@@ -194,11 +195,11 @@ def transpose_stage_lanes(typingctx: Any, width: Any, streamed: Any, target: Any
             # Never reached: `transpose_rows` serves these widths.
             return context.get_dummy_value()
         pair = [
-            _lane_transpose(builder, _gather_lanes(builder, stage, first_row, size), size)
+            lane_transpose(builder, _gather_lanes(builder, stage, first_row, size), size)
             for first_row in (0, LINE_BYTES // size)
         ]
         for j in range(16 // size):
-            start = _from_table(builder, target, columns, j)
+            start = from_table(builder, target, columns, j)
             for line in (0, 1):
                 store_at(builder, pair[line][j], offset_by(builder, start, LINE_BYTES * line), past_cache)
         return context.get_dummy_value()
@@ -219,7 +220,7 @@ def interleave_rows(typingctx: Any, width: Any, ways: Any, streamed: Any, target
         _, _, _, target, source, rows = arguments
         if not count:
             return context.get_dummy_value()
-        loaded = [lines.load(builder, _from_table(builder, source, rows, i)) for i in range(count)]
+        loaded = [lines.load(builder, from_table(builder, source, rows, i)) for i in range(count)]
         for i, line in enumerate(lines.interleave(builder, loaded)):
             store_at(builder, line, offset_by(builder, target, LINE_BYTES * i), past_cache)
         return context.get_dummy_value()
@@ -231,20 +232,15 @@ def interleave_rows(typingctx: Any, width: Any, ways: Any, streamed: Any, target
 def deinterleave_line(
     typingctx: Any, width: Any, ways: Any, streamed: Any, target: Any, columns: Any, source: Any
 ) -> Any:
-    """Read `ways` lines at `source`, write every `ways`-th element to a line at ``target + columns[i]``.
-
-    With 0 ways, which no call reaches, nothing happens.
-    """
+    """Read `ways` lines at `source`, write every `ways`-th element to a line at ``target + columns[i]``."""
     lines, count = _Lines(width.literal_value), ways.literal_value
     past_cache = bool(streamed.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, _, _, target, columns, source = arguments
-        if not count:
-            return context.get_dummy_value()
         loaded = [lines.load(builder, offset_by(builder, source, LINE_BYTES * i)) for i in range(count)]
         for i, line in enumerate(lines.deinterleave(builder, loaded)):
-            store_at(builder, line, _from_table(builder, target, columns, i), past_cache)
+            store_at(builder, line, from_table(builder, target, columns, i), past_cache)
         return context.get_dummy_value()
 
     return types.void(width, ways, streamed, _ADDRESS, _ADDRESS, _ADDRESS), generate
@@ -274,7 +270,7 @@ def _interleave_bytes(builder: Any, rows: Sequence[Any]) -> Any:
         return rows[0]
     even, odd = _interleave_bytes(builder, rows[0::2]), _interleave_bytes(builder, rows[1::2])
     count = even.type.count
-    return _shuffle(builder, even, odd, [e for k in range(count) for e in (k, count + k)])
+    return shuffle(builder, even, odd, [e for k in range(count) for e in (k, count + k)])
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
@@ -290,7 +286,7 @@ def compress_line(typingctx: Any, bits: Any, target: Any, source: Any) -> Any:
         mask = ir.Constant(vector, [(1 << size) - 1] * count)
         packed = ir.Constant(vector, [0] * count)
         for k in range(ways):
-            part = builder.and_(_shuffle(builder, values, values, range(k, LINE_BYTES, ways)), mask)
+            part = builder.and_(shuffle(builder, values, values, range(k, LINE_BYTES, ways)), mask)
             packed = builder.or_(packed, builder.shl(part, ir.Constant(vector, [size * k] * count)))
         store_at(builder, packed, arguments[1], False)
         return context.get_dummy_value()

@@ -1,0 +1,119 @@
+"""Few columns and many rows, transposed in lanes of 16 bytes: which element goes where is data, so widths share code.
+
+Columns that lie side by side in at most 16 bytes are read a lane at a time, with as many neighbouring rows as the lane
+holds. A byte permutation within lanes, `mask`, puts the elements of each column next to each other: a unit, of 1, 2, 4,
+8 or 16 bytes. Units are then transposed between vectors of four lanes. The other way round, the same in reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from fastindex.kernels.cpu.memory import load_at, store_at
+from fastindex.kernels.cpu.permutes import permuted_in_lanes
+from fastindex.kernels.cpu.vectors import from_table, lane_transpose, shuffle
+from fastindex.tables.cache_lines import LINE_BYTES
+
+_INT8, _INT64 = ir.IntType(8), ir.IntType(64)
+_ADDRESS = types.int64
+_LANE_BYTES = 16
+_LANES = LINE_BYTES // _LANE_BYTES
+
+
+def _joined(builder: Any, parts: Sequence[Any]) -> Any:
+    """Join four lanes to a line of bytes."""
+    low, high = (shuffle(builder, parts[k], parts[k + 1], range(2 * _LANE_BYTES)) for k in (0, 2))
+    return shuffle(builder, low, high, range(LINE_BYTES))
+
+
+def _advanced(builder: Any, address: Any, stride: Any) -> Any:
+    """Add a stride to an address, so that LLVM keeps no register for each of its multiples."""
+    kind = ir.FunctionType(_INT64, [_INT64])
+    return builder.asm(kind, "", "=r,0", [builder.add(address, stride)], False)
+
+
+def _as_units(builder: Any, line: Any, unit: int) -> Any:
+    size = min(unit, 8)
+    return builder.bitcast(line, ir.VectorType(ir.IntType(8 * size), LINE_BYTES // size))
+
+
+def _transposed(builder: Any, lines: Sequence[Any], unit: int) -> list[Any]:
+    """Transpose within lanes; where a lane is one unit, there is nothing to do."""
+    if unit == _LANE_BYTES:
+        return list(lines)
+    typed = [_as_units(builder, line, unit) for line in lines]
+    return [_as_units(builder, line, 1) for line in lane_transpose(builder, typed, unit)]
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def deal_lanes(typingctx: Any, unit: Any, target: Any, pitch: Any, source: Any, stride: Any, mask: Any) -> Any:
+    """Read 16 bytes at `source` and every `stride` bytes on, a line's worth; write a line of each of their columns.
+
+    Parameters
+    ----------
+    unit : literal int
+        Bytes of each column in a lane after `mask`: 1, 2, 4, 8 or 16. There are ``16/unit`` columns.
+    target, pitch : int64
+        Where the line of the first column goes, and how many bytes on that of the next.
+    source, stride : int64
+        ``4 * 16/unit`` lanes are read.
+    mask : int64
+        Address of 16 bytes: from where in its lane each byte comes. Not used where `unit` is 1.
+    """
+    size = unit.literal_value
+    count = _LANE_BYTES // size
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, target, pitch, source, stride, mask = arguments
+        apart = [builder.mul(stride, _INT64(lane * count)) for lane in range(_LANES)]
+        lines = []
+        for _ in range(count):
+            parts = [load_at(builder, builder.add(source, lane), _LANE_BYTES, 1) for lane in apart]
+            line = _joined(builder, parts)
+            lines.append(line if size == 1 else permuted_in_lanes(builder, line, mask))
+            source = _advanced(builder, source, stride)
+        for line in _transposed(builder, lines, size):
+            store_at(builder, line, target, False)
+            target = _advanced(builder, target, pitch)
+        return context.get_dummy_value()
+
+    return types.void(unit, *(_ADDRESS,) * 5), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def interleave_lanes(typingctx: Any, unit: Any, target: Any, stride: Any, source: Any, rows: Any, mask: Any) -> Any:
+    """Read a line of each of ``16/unit`` rows; write their elements in turn, 16 bytes at `target` every `stride` on.
+
+    Parameters
+    ----------
+    unit : literal int
+        Bytes of each row in a lane that is written, before `mask`: 1, 2, 4, 8 or 16.
+    target, stride : int64
+        ``4 * 16/unit`` lanes are written, in this order: each over what the one before has too much.
+    source, rows : int64
+        Row ``i`` is read at ``source + rows[i]``; `rows` is the address of a table.
+    mask : int64
+        Address of 16 bytes: from where in its lane each byte comes. Not used where `unit` is 1.
+    """
+    size = unit.literal_value
+    count = _LANE_BYTES // size
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, target, stride, source, rows, mask = arguments
+        loaded = [load_at(builder, from_table(builder, source, rows, i), LINE_BYTES, 1) for i in range(count)]
+        lines = _transposed(builder, loaded, size)
+        if size > 1:
+            lines = [permuted_in_lanes(builder, line, mask) for line in lines]
+        for lane in range(_LANES):
+            for line in lines:
+                part = shuffle(builder, line, line, range(_LANE_BYTES * lane, _LANE_BYTES * (lane + 1)))
+                store_at(builder, part, target, False)
+                target = _advanced(builder, target, stride)
+        return context.get_dummy_value()
+
+    return types.void(unit, *(_ADDRESS,) * 5), generate
