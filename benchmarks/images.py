@@ -2,10 +2,12 @@
 
     python benchmarks/images.py                          1 to 17, 24 and 40 channels, bytes, bf16 and f32, both ways
     python benchmarks/images.py --channels 3 --types u8
-    python benchmarks/images.py --update-readme          put the table into benchmarks/README.md
+    python benchmarks/images.py --update-readme          put the tables into benchmarks/README.md
 
-64 MiB each way. The rivals: `np.copyto` between transposed views, a loop of strided assignments (one channel after the
-other), torch's `copy_`, oneDNN's reorder. Best of five, in turn; the copy is measured in the same rounds.
+What is measured is added to the results of earlier runs, so that it can be done in parts; `--channels` without a
+number measures nothing. 64 MiB each way. The rivals: `np.copyto` between transposed views, a loop of strided
+assignments (one channel after the other), torch's `copy_`, oneDNN's reorder. Best of five, in turn; the copy is
+measured in the same rounds.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _ROUNDS = 5
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--channels", type=int, nargs="+", default=list(CHANNELS))
+    parser.add_argument("--channels", type=int, nargs="*", default=list(CHANNELS))
     parser.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "images.json")
@@ -102,6 +104,10 @@ def row(element_type: str, channels: int, direction: str, threads: int, copies: 
     best = max((name for name in speeds if name != "fastindex"), key=speeds.__getitem__)
     return {
         "case": f"{direction}, {channels} x {element_type}",
+        "direction": direction,
+        "channels": channels,
+        "type": element_type,
+        "threads": threads,
         "gigabytes_per_second": {name: round(speed, 2) for name, speed in speeds.items()},
         "copy": round(copy_speed, 2),
         "fraction_of_copy": round(speeds["fastindex"] / copy_speed, 3),
@@ -111,24 +117,36 @@ def row(element_type: str, channels: int, direction: str, threads: int, copies: 
 
 
 def markdown(results: dict[str, Any]) -> str:
-    machine, rows = results["machine"], results["rows"]
-    names = report.peer_names(rows)
-    lines = [
-        [
-            entry["case"],
-            *report.speeds(entry, names),
-            f"{entry['copy']:.1f}",
-            f"{entry['fraction_of_copy']:.2f} {report.verdict(entry['fraction_of_copy'] >= LEAST)}",
-            f"{entry['ratio_to_best_peer']:.2f} {report.verdict(entry['ratio_to_best_peer'] >= WANTED_RATIO)}",
-        ]
-        for entry in rows
+    """A table for each direction and number of threads, and what is missed."""
+    rows = results["rows"]
+    parts = [
+        f"{results['date']}, {results['machine']['processor']}, {results['machine']['processors']} processors, "
+        f"best of {_ROUNDS}: GB/s of bytes read and written, of copy, times the best rival "
+        "(N: NumPy, A: assignments, T: torch, O: oneDNN)."
     ]
-    header = ["channels", *names, "copy", f"of copy ({LEAST})", f"x best rival ({WANTED_RATIO})"]
-    where = (
-        f"{results['date']}, {machine['processor']}, {machine['processors']} processors, {results['threads']} threads, "
-        f"best of {_ROUNDS}, GB/s of bytes read and written:"
-    )
-    return f"{where}\n\n{report.table(header, lines)}\n"
+    for threads in sorted({entry["threads"] for entry in rows}):
+        for direction in LAYOUTS:
+            of = {(e["channels"], e["type"]): e for e in rows if (e["threads"], e["direction"]) == (threads, direction)}
+            channels = sorted({key[0] for key in of})
+            lines = [[str(count), *(_cell(of.get((count, kind))) for kind in TYPES)] for count in channels]
+            parts.append(f"{direction}, {threads} thread{'s' * (threads > 1)}:")
+            parts.append(report.table(["channels", *TYPES], lines).rstrip())
+    for wanted, field, what in (
+        (LEAST, "fraction_of_copy", "of copy"),
+        (WANTED_RATIO, "ratio_to_best_peer", "x the best rival"),
+    ):
+        missed = [
+            f"{entry['case']}, {entry['threads']} ({entry[field]:.2f})" for entry in rows if entry[field] < wanted
+        ]
+        parts.append(f"Below {wanted} {what}, {len(missed)} of {len(rows)}: {'; '.join(missed) or 'none'}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _cell(entry: dict[str, Any] | None) -> str:
+    if entry is None:
+        return ""
+    speed, ratio = entry["gigabytes_per_second"]["fastindex"], entry["ratio_to_best_peer"]
+    return f"{speed:.1f}, {entry['fraction_of_copy']:.2f}, {ratio:.1f} {entry['best_peer'][0].upper()}"
 
 
 def main() -> None:
@@ -136,18 +154,21 @@ def main() -> None:
     measure.use_processors(options.threads)
     from benchmarks import copy_ceiling
 
-    copies = copy_ceiling.copies(IMAGE_BYTES, options.threads)
-    rows = []
+    copies = copy_ceiling.copies(IMAGE_BYTES, options.threads) if options.channels else {}
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    if options.output.exists():
+        earlier = json.loads(options.output.read_text())["rows"]
+        found = {(entry["case"], entry["threads"]): entry for entry in earlier}
     for direction in LAYOUTS:
         for element_type in options.types:
             for channels in options.channels:
-                rows.append(row(element_type, channels, direction, options.threads, copies))
-                print(f"  {report.one_line({**rows[-1], 'size': ''})}", flush=True)
+                one = row(element_type, channels, direction, options.threads, copies)
+                found[one["case"], options.threads] = one
+                print(f"  {report.one_line({**one, 'size': ''})}", flush=True)
     results = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": measure.machine(),
-        "threads": options.threads,
-        "rows": rows,
+        "rows": list(found.values()),
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(results, indent=1) + "\n")
