@@ -5,4 +5,4 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 #: Part of the extra `dask`.
-collect_ignore = [] if find_spec("dask") and find_spec("distributed") else ["fastindex/dask"]
+collect_ignore = [] if find_spec("dask") and find_spec("distributed") else ["fastindex/dask", "docs/how-to/dask.md"]
