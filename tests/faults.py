@@ -80,7 +80,7 @@ class Turn:
                 _end_group(process)
             rows, findings, case = read(state)
             if status:
-                ending = errors.read_text(errors="replace")[-3000:]
+                ending = errors.read_text("ascii", "backslashreplace")[-3000:]
                 findings.append(f"{self.part}, seed {self.seed}: ended with {status} in {case}\n{ending}")
             return rows, findings
 

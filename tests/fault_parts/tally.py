@@ -66,7 +66,7 @@ class Tally:
 
     def begin(self, case: str) -> None:
         """Note what is tried now, for the case that it kills the process."""
-        content = case.encode("utf-8", "replace")[: _STATE_BYTES // 2 - 4]
+        content = case.encode("ascii", "backslashreplace")[: _STATE_BYTES // 2 - 4]
         self._map[self._case_at : self._case_at + 4 + len(content)] = len(content).to_bytes(4, "little") + content
 
     def count(self, row: str, runs: int = 1, refused: int = 0) -> None:
@@ -80,7 +80,8 @@ class Tally:
     def find(self, row: str, what: str) -> None:
         """Note a fault."""
         self.count(row, 0)
-        self.findings.append(f"{row}: {what}"[:_LONGEST_FINDING])
+        found = f"{row}: {what}"[:_LONGEST_FINDING]
+        self.findings.append(found.encode("ascii", "backslashreplace").decode())
         self.save()
 
     def save(self) -> None:
@@ -132,5 +133,5 @@ def read(path: Path) -> tuple[dict[str, Row], list[str], str]:
     saved = json.loads(content[4 : 4 + size]) if size else {"rows": {}, "findings": []}
     half = _STATE_BYTES // 2
     size = int.from_bytes(content[half : half + 4], "little")
-    case = content[half + 4 : half + 4 + size].decode("utf-8", "replace")
+    case = content[half + 4 : half + 4 + size].decode("ascii", "backslashreplace")
     return {name: Row(*counts) for name, counts in saved["rows"].items()}, saved["findings"], case
