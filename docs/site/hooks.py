@@ -108,10 +108,11 @@ def expand(markdown: str, folder: str) -> str:
         if kind == "help":
             return help_texts(body.splitlines())
         name = posixpath.relpath(picture_name(kind, body), folder or ".")
-        caption = " to ".join(f"`{line}`" for line in body.split("\n"))
+        between = " to " if kind == "layout" else ", "
+        caption = between.join(f"`{line}`" for line in body.split("\n"))
         if kind == "layout":
             caption += f" · [point at it]({name}.html)"
-        alt = escape(body.replace("\n", " to "), quote=True).replace("[", "\\[").replace("]", "\\]")
+        alt = escape(body.replace("\n", between), quote=True).replace("[", "\\[").replace("]", "\\]")
         return (
             f'<figure class="layout-picture" markdown>\n![Picture of {alt}]({name}.svg)\n'
             f"<figcaption markdown>{caption}</figcaption>\n</figure>"

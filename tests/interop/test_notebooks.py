@@ -89,10 +89,11 @@ def test_tables_of_many_devices_are_cut(text: str) -> None:
 
 
 def test_reshard_plan_shows_who_sends_what() -> None:
-    plan = fi.plan_reshard("f32[64,64]", "{devices=[8,1]<=[8]}", "{devices=[2,4]<=[8]}")
+    plan = fi.plan_reshard("f32[10,6]", "{devices=[4,1]<=[4]}", "{devices=[1,3]<=[3]}")
     html = plan._repr_html_()
     table = cells(html)
-    assert table[0] == ["bytes", *(f"to {device}" for device in range(8))]
+    assert table[0] == ["bytes", *(f"to {device}" for device in range(3))]
+    assert [row[0] for row in table[1:]] == [f"from {device}" for device in range(4)]
     numbers = [[int(cell.replace(",", "") or 0) for cell in row[1:]] for row in table[1:]]
     assert numbers == plan.bytes_between.tolist()
     assert plan.describe().splitlines()[-1] in html
