@@ -28,7 +28,6 @@ from fastindex.kernels.cpu import (
     transpose,
 )
 from fastindex.kernels.cpu.pass_table import SCRATCH_FRONT_BYTES
-from fastindex.lowering.pass_costs import read_bytes
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.stream_passes import in_lanes, in_vectors
 from fastindex.lowering.tuning import TUNING, Tuning
@@ -166,8 +165,7 @@ class CompiledPasses:
         calls = [_call_of(one, table, tuning) for one, (table, _) in zip(passes, self._tables, strict=True)]
         self._calls = np.array(calls, np.int64).reshape(len(calls), len(PassCall._fields))
         self.address, self.count = address_of(self._calls), len(calls)
-        moved = sum(max(one.tasks * one.task_bytes, read_bytes(one)) for one in passes)
-        self.is_small = moved <= tuning.small_call_bytes
+        self.is_small = sum(one.tasks * one.task_bytes for one in passes) <= tuning.small_call_bytes
         self._shares = sum(-(-call.tasks // call.tasks_at_once) for call in calls)
 
     def run(self, source: int, destination: int, padding: bytes, threads: int | None) -> None:

@@ -16,6 +16,7 @@ from fastindex.cpu.numpy_moves import look_up_by_numpy, loops_by_numpy, move_by_
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.lowering.chosen_passes import chosen_passes
 from fastindex.lowering.index_program import conversion_program
+from fastindex.lowering.line_counts import for_scattered_lines, read_lines
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.passes import passes, whole_buffer_passes
 from fastindex.lowering.relayout_loops import RelayoutLoops, Strides
@@ -23,6 +24,7 @@ from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.slot_moves import SlotMove, packed_byte, packing_loops, slot_move, unpacking_loops
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.shapes.shape import Shape
+from fastindex.tables.cache_lines import LINE_BYTES
 
 if TYPE_CHECKING:
     from fastindex.cpu.compiled_passes import CompiledPasses
@@ -216,6 +218,10 @@ def movement(source: Shape | Strides, destination: Shape | Strides, tuning: Tuni
         None where strides share no loops with a shape.
     """
     slots = slot_move(source, destination)
+    if slots.loops is not None:
+        count = sum(nest.element_count for nest in (*slots.loops.copies, *slots.loops.fills))
+        read = LINE_BYTES * read_lines(slots.loops, slots.width)
+        tuning = for_scattered_lines(tuning, read, count * slots.width)
     found = Movement(source, destination, slots, tuning)
     if slots.loops is None and not (isinstance(source, Shape) and isinstance(destination, Shape)):
         # Without loops, NumPy looks slots up, and strides have none.

@@ -42,10 +42,10 @@ def assembly_passes(found: Assembly, slot_bits: tuple[int, int], vector_bytes: i
     """
     made: list[Pass] = []
     for block in found.blocks:
-        for phase, nests in _phases(block, slot_bits):
+        for phase, nests, starts in _phases(block, slot_bits):
             direct = VectorTable(block, phase, slot_bits, vector_bytes)
             for nest in nests:
-                straight = list(_passes_of(nest, _starts(block, slot_bits), direct, goal))
+                straight = list(_passes_of(nest, starts, direct, goal))
                 by_columns = column_passes(block, nest, slot_bits, direct, goal)
                 made += straight if by_columns is None or cost(straight) <= cost(by_columns) else by_columns
     for nest in found.fills:
@@ -58,27 +58,27 @@ def assembly_passes(found: Assembly, slot_bits: tuple[int, int], vector_bytes: i
     return tuple(made)
 
 
-def _starts(block: Block, slot_bits: tuple[int, int]) -> Offsets:
-    """Return the starts of nests in bytes."""
-    starts: Offsets = block.starts * np.array(slot_bits) // 8
-    return starts
-
-
-def _phases(block: Block, slot_bits: tuple[int, int]) -> Iterator[tuple[int, list[Nest]]]:
-    """Yield nests in bytes by the half of a byte that their elements begin with in the source."""
-    phases: tuple[list[Nest], list[Nest]] = [], []
-    for nest in block.nests:
-        for even in _even_steps(nest) if slot_bits[0] == _HALF_BITS else (nest,):
-            bits = even.source_start * slot_bits[0]
-            loops = (
-                Loop(k.size, k.source_stride * slot_bits[0] // 8, k.destination_stride * slot_bits[1] // 8)
-                for k in even.loops
-            )
-            start = even.destination_start * slot_bits[1] // 8
-            phases[bits % 8 // _HALF_BITS].append(Nest(tuple(loops), bits // 8, start))
-    for phase, found in enumerate(phases):
-        if found:
-            yield phase, found
+def _phases(block: Block, slot_bits: tuple[int, int]) -> Iterator[tuple[int, list[Nest], Offsets]]:
+    """Yield nests and their starts, in bytes, by the half of a byte that their elements begin with in the source."""
+    halves = slot_bits[0] == _HALF_BITS
+    for odd in range(2 if halves else 1):
+        chosen = block.starts[block.starts[:, 0] % 2 == odd] if halves else block.starts
+        if not len(chosen):
+            continue
+        starts: Offsets = (chosen - [odd, 0]) * np.array(slot_bits) // 8
+        phases: tuple[list[Nest], list[Nest]] = [], []
+        for nest in block.nests:
+            for even in _even_steps(nest) if halves else (nest,):
+                bits = (even.source_start + odd) * slot_bits[0]
+                loops = (
+                    Loop(k.size, k.source_stride * slot_bits[0] // 8, k.destination_stride * slot_bits[1] // 8)
+                    for k in even.loops
+                )
+                start = even.destination_start * slot_bits[1] // 8
+                phases[bits % 8 // _HALF_BITS].append(Nest(tuple(loops), bits // 8, start))
+        for phase, found in enumerate(phases):
+            if found:
+                yield phase, found, starts
 
 
 def _even_steps(nest: Nest) -> Iterator[Nest]:

@@ -14,6 +14,10 @@ from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES
 from fastindex.tables.cache_lines import LINE_BYTES
 
+_HALF_BITS = 4
+# Slots that become values first, and values that become slots last, take so many cycles each.
+_APART_CYCLES = 1
+
 
 def chosen_passes(
     source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, vector_bytes: int, tuning: Tuning
@@ -39,15 +43,21 @@ def chosen_passes(
         # There is padding to write, and not one element to read.
         return by_loops, converts
     slot_bits = slots.source.bits, slots.destination.bits
-    # Blocks of packed slots are wrong for some layouts, such as s4[20011]{0:T(16,7,5)E(4)}: those go by loops.
-    if any(bits % 8 or bits > 128 for bits in slot_bits):
+    if any(bits != _HALF_BITS and (bits % 8 or bits > 128) for bits in slot_bits):
         return by_loops, converts
-    if slots.unit == "value" and not converts and slot_bits != (8 * slots.width,) * 2:
+    steps_apart = slots.unit == "value" and not converts and slot_bits != (8 * slots.width,) * 2
+    if steps_apart and _HALF_BITS not in slot_bits:
         return by_loops, converts
     nbytes = _written_bytes(destination, slots)
     enough = nbytes / LINE_BYTES * LINE_CYCLES
     by_loops_cost = float("inf") if by_loops is None else cost(by_loops)
-    if by_loops_cost <= enough:
+    if steps_apart:
+        by_loops_cost += _APART_CYCLES * sum(
+            side.slot_count
+            for side, form in ((source, slots.source), (destination, slots.destination))
+            if isinstance(side, Shape) and not form.is_plain
+        )
+    if by_loops_cost <= enough and not steps_apart:
         return by_loops, converts
     goal = Goal(1, nbytes >= tuning.streamed_bytes, tuning)
     for variables, left, right in shared_digits(source, destination):
@@ -55,7 +65,7 @@ def chosen_passes(
         if found is not None and _fits(found, slot_bits[1]):
             made = assembly_passes(found, slot_bits, vector_bytes, goal)
             if cost(made) < by_loops_cost:
-                return made, False
+                return made, _HALF_BITS in slot_bits
     return by_loops, converts
 
 

@@ -28,24 +28,6 @@ _READ_LINE_CYCLES = 6
 _LANE_LINE_CYCLES, _LANE_ROW_CYCLES = 10, 12
 
 
-def read_bytes(one: Pass) -> int:
-    """Return about how many bytes of the source's lines a pass reads: short runs take a line each."""
-    written = one.tasks * one.task_bytes
-    match one.kernel:
-        case "fill":
-            return 0
-        case "copy":
-            run = int(one.geometry[streams.RUN])
-            return written // run * max(run, LINE_BYTES)
-        case "assemble":
-            blocks = written // int(one.geometry[assemblies.BLOCK_BYTES])
-            return (
-                blocks * int(one.geometry[assemblies.LINES]) * LINE_BYTES // int(one.geometry[assemblies.LINES_EVERY])
-            )
-        case _:
-            return written
-
-
 def cost(found: Iterable[Pass]) -> float:
     """Return the cycles that passes take, all tasks together."""
     return sum(_cost_of(one, one.geometry.tolist()) for one in found)
