@@ -53,6 +53,7 @@ PASS_KERNELS = {
     "fill": element_moves.fill_runs,
     "assemble": assemble.assemble_chunks,
     "assemble columns": assemble_columns.assemble_columns,
+    "assemble half columns": assemble_columns.assemble_half_columns,
 }
 
 _KERNEL_MODULES = (
@@ -120,7 +121,7 @@ def kernel_key(one: Pass) -> tuple[str, int, int]:
         return one.kernel, 1, 1
     if one.kernel in ("expand", "compress"):
         return one.kernel, 8 // one.ways, 1
-    if one.kernel in ("assemble", "assemble columns"):
+    if one.kernel.startswith("assemble"):
         return one.kernel, one.width, one.ways
     if one.kernel not in ("interleave", "deal"):
         return one.kernel, one.width, 1

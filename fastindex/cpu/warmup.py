@@ -163,6 +163,7 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
         yield "assemble", permuted_bytes(), halves
     for width in _ELEMENT_BYTES:
         yield "assemble columns", width, permuted_bytes()
+        yield "assemble half columns", width, permuted_bytes()
     yield "copy", 1, 1
     for width in _UNIT_BYTES:
         yield "strided", width, 1

@@ -214,8 +214,10 @@ def _cut_of(step: _Step, left: Digits, size: int, bits: int) -> int:
     """Return how many values of a digit belong to a block, 0 where none do."""
     is_top = step.low * step.used >= step.variable.extent
     lines, whole_bytes = (unit // math.gcd(unit, size * bits) for unit in (_LINE_BITS, 8))
-    for unit, most in ((lines, 4 * _CUT_BITS), (whole_bytes, 8 * _CUT_BITS)):
-        wanted = max(1, _CUT_BITS // (size * bits * unit))
+    # Whose elements are gathered column by column has at most so many.
+    cut_bits = min(_CUT_BITS, MOST_ROWS * bits)
+    for unit, most in ((lines, 4 * cut_bits), (whole_bytes, 8 * cut_bits)):
+        wanted = max(1, cut_bits // (size * bits * unit))
         largest = max(1, most // (size * bits * unit))
         for count in (*range(wanted, largest + 1), *range(wanted - 1, 0, -1)):
             values: int = count * unit

@@ -7,18 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.assembly import Assembly, Block
-from fastindex.lowering.blocks import Blocks, along, blocks, cut, without
+from fastindex.lowering.assembly import Assembly
+from fastindex.lowering.blocks import Blocks, along, blocks, cut, even_steps, without
 from fastindex.lowering.column_passes import column_passes
 from fastindex.lowering.pass_costs import cost
 from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table
 from fastindex.lowering.passes import fill_pass
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
 from fastindex.lowering.vector_tables import VectorTable
-from fastindex.tables.assemblies import AssemblyGeometry
+from fastindex.tables.assemblies import HALF_BITS, AssemblyGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
 
-_HALF_BITS = 4
 # Blocks that share lines of the source follow each other until they have used so many bytes of each line.
 _SHARED_BYTES = 128
 # So many lines of the source are asked for before they are read.
@@ -28,7 +27,9 @@ Offsets = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-def assembly_passes(found: Assembly, slot_bits: tuple[int, int], vector_bytes: int, goal: Goal) -> tuple[Pass, ...]:
+def assembly_passes(
+    found: Assembly, slot_bits: tuple[int, int], vector_bytes: int, goal: Goal, source_slots: int = 0
+) -> tuple[Pass, ...]:
     """Return the passes that write the blocks, and those that fill what lies between them.
 
     Parameters
@@ -39,15 +40,20 @@ def assembly_passes(found: Assembly, slot_bits: tuple[int, int], vector_bytes: i
     vector_bytes : int
         What the machine permutes with one instruction.
     goal : Goal
+    source_slots : int
+        How many slots of the source may be read, 0 where that is not known.
     """
     made: list[Pass] = []
     for block in found.blocks:
-        for phase, nests, starts in _phases(block, slot_bits):
-            direct = VectorTable(block, phase, slot_bits, vector_bytes)
-            for nest in nests:
-                straight = list(_passes_of(nest, starts, direct, goal))
-                by_columns = column_passes(block, nest, slot_bits, direct, goal)
-                made += straight if by_columns is None or cost(straight) <= cost(by_columns) else by_columns
+        tables = {0: VectorTable(block, 0, slot_bits, vector_bytes)}
+        for nest in block.nests:
+            straight: list[Pass] = []
+            for phase, part, starts in _phases(nest, block.starts, slot_bits):
+                if phase not in tables:
+                    tables[phase] = VectorTable(block, phase, slot_bits, vector_bytes)
+                straight += _passes_of(part, starts, tables[phase], goal)
+            by_columns = column_passes(block, nest, slot_bits, tables[0], goal, source_slots)
+            made += straight if by_columns is None or cost(straight) <= cost(by_columns) else by_columns
     for nest in found.fills:
         # A hole of one slot has no loop along it.
         run = next((k for k in nest.loops if k.destination_stride == 1), Loop(1, 0, 1))
@@ -58,43 +64,25 @@ def assembly_passes(found: Assembly, slot_bits: tuple[int, int], vector_bytes: i
     return tuple(made)
 
 
-def _phases(block: Block, slot_bits: tuple[int, int]) -> Iterator[tuple[int, list[Nest], Offsets]]:
-    """Yield nests and their starts, in bytes, by the half of a byte that their elements begin with in the source."""
-    halves = slot_bits[0] == _HALF_BITS
-    for odd in range(2 if halves else 1):
-        chosen = block.starts[block.starts[:, 0] % 2 == odd] if halves else block.starts
-        if not len(chosen):
-            continue
-        starts: Offsets = (chosen - [odd, 0]) * np.array(slot_bits) // 8
-        phases: tuple[list[Nest], list[Nest]] = [], []
-        for nest in block.nests:
-            for even in _even_steps(nest) if halves else (nest,):
-                bits = (even.source_start + odd) * slot_bits[0]
-                loops = (
-                    Loop(k.size, k.source_stride * slot_bits[0] // 8, k.destination_stride * slot_bits[1] // 8)
-                    for k in even.loops
-                )
-                start = even.destination_start * slot_bits[1] // 8
-                phases[bits % 8 // _HALF_BITS].append(Nest(tuple(loops), bits // 8, start))
-        for phase, found in enumerate(phases):
-            if found:
-                yield phase, found, starts
+def _phase_count(slot_bits: tuple[int, int]) -> int:
+    return 2 if slot_bits[0] == HALF_BITS else 1
 
 
-def _even_steps(nest: Nest) -> Iterator[Nest]:
-    """Cut every loop of odd steps in the source in two: steps of twice the length from its first and second place."""
-    odd = next((k for k in nest.loops if k.source_stride % 2), None)
-    if odd is None:
-        yield nest
-        return
-    others = tuple(k for k in nest.loops if k is not odd)
-    for first in range(min(2, odd.size)):
-        loop = Loop((odd.size - first + 1) // 2, 2 * odd.source_stride, 2 * odd.destination_stride)
-        starts = (
-            nest.source_start + first * odd.source_stride,
-            nest.destination_start + first * odd.destination_stride,
+def _phases(nest: Nest, starts: Offsets, slot_bits: tuple[int, int]) -> Iterator[tuple[int, Nest, Offsets]]:
+    """Yield the parts of a nest and its starts, in bytes, by the half of a byte that begins a block in the source."""
+    count = _phase_count(slot_bits)
+    units = np.array(slot_bits)
+    for even in even_steps(nest) if count > 1 else (nest,):
+        loops = tuple(
+            Loop(k.size, k.source_stride * slot_bits[0] // 8, k.destination_stride * slot_bits[1] // 8)
+            for k in even.loops
         )
-        yield from _even_steps(Nest((loop, *others), *starts))
+        for odd in range(count):
+            chosen = starts[starts[:, 0] % count == odd]
+            if len(chosen):
+                begin, phase = divmod((even.source_start + odd) * slot_bits[0], 8)
+                part = Nest(loops, begin, even.destination_start * slot_bits[1] // 8)
+                yield phase // HALF_BITS, part, (chosen - [odd, 0]) * units // 8
 
 
 def _passes_of(nest: Nest, starts: Offsets, table: VectorTable, goal: Goal) -> Iterator[Pass]:

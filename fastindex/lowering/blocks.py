@@ -87,3 +87,19 @@ def along(nest: Nest, whole: Loop) -> Loop:
     """Return the loop of a nest that is what `cut` has left of a whole one."""
     strides = whole.source_stride, whole.destination_stride
     return next(k for k in nest.loops if (k.source_stride, k.destination_stride) == strides)
+
+
+def even_steps(nest: Nest) -> Iterator[Nest]:
+    """Cut every loop of odd steps in the source in two: steps of twice the length from its first and second place."""
+    odd = next((k for k in nest.loops if k.source_stride % 2), None)
+    if odd is None:
+        yield nest
+        return
+    others = tuple(k for k in nest.loops if k is not odd)
+    for first in range(min(2, odd.size)):
+        loop = Loop((odd.size - first + 1) // 2, 2 * odd.source_stride, 2 * odd.destination_stride)
+        starts = (
+            nest.source_start + first * odd.source_stride,
+            nest.destination_start + first * odd.destination_stride,
+        )
+        yield from even_steps(Nest((loop, *others), *starts))

@@ -11,10 +11,9 @@ from fastindex.lowering.relayout_loops import Strides, shared_digits
 from fastindex.lowering.slot_moves import SlotMove
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape
-from fastindex.tables.assemblies import MOST_BLOCK_BYTES
+from fastindex.tables.assemblies import HALF_BITS, MOST_BLOCK_BYTES
 from fastindex.tables.cache_lines import LINE_BYTES
 
-_HALF_BITS = 4
 # Slots that become values first, and values that become slots last, take so many cycles each.
 _APART_CYCLES = 1
 
@@ -43,10 +42,10 @@ def chosen_passes(
         # There is padding to write, and not one element to read.
         return by_loops, converts
     slot_bits = slots.source.bits, slots.destination.bits
-    if any(bits != _HALF_BITS and (bits % 8 or bits > 128) for bits in slot_bits):
+    if any(bits != HALF_BITS and (bits % 8 or bits > 128) for bits in slot_bits):
         return by_loops, converts
     steps_apart = slots.unit == "value" and not converts and slot_bits != (8 * slots.width,) * 2
-    if steps_apart and _HALF_BITS not in slot_bits:
+    if steps_apart and HALF_BITS not in slot_bits:
         return by_loops, converts
     nbytes = _written_bytes(destination, slots)
     enough = nbytes / LINE_BYTES * LINE_CYCLES
@@ -63,9 +62,10 @@ def chosen_passes(
     for variables, left, right in shared_digits(source, destination):
         found = assembly(variables, left, right, destination, slot_bits[1])
         if found is not None and _fits(found, slot_bits[1]):
-            made = assembly_passes(found, slot_bits, vector_bytes, goal)
+            readable = source.slot_count if isinstance(source, Shape) else 0
+            made = assembly_passes(found, slot_bits, vector_bytes, goal, readable)
             if cost(made) < by_loops_cost:
-                return made, _HALF_BITS in slot_bits
+                return made, HALF_BITS in slot_bits
     return by_loops, converts
 
 

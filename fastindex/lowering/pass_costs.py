@@ -26,6 +26,8 @@ _TRANSPOSED_CYCLES, _COLLECTED_CYCLES = {1: 20, 2: 18}, 16
 _READ_LINE_CYCLES = 6
 # A line of a row that is dealt out or interleaved in lanes, and the two ends of its run.
 _LANE_LINE_CYCLES, _LANE_ROW_CYCLES = 10, 12
+# A column of few rows that goes on with padding.
+_PADDED_COLUMN_CYCLES = 120
 
 
 def cost(found: Iterable[Pass]) -> float:
@@ -55,7 +57,8 @@ def _cost_of(one: Pass, geometry: list[int]) -> float:
             column = one.ways * one.width
             share = column / (-(-column // LINE_BYTES) * LINE_BYTES)
             padded = geometry[streams.PADDING] * one.width / column
-            return lines / (1 + padded) * (_SQUARE_LINE_CYCLES / share + 4 * padded)
+            padding = nbytes / (column * (1 + padded)) * _PADDED_COLUMN_CYCLES if padded else 0
+            return lines / (1 + padded) * (_SQUARE_LINE_CYCLES / share + 4 * padded) + padding
         case "deal":
             return lines * 10
         case "transpose" | "narrow transpose":
@@ -69,12 +72,13 @@ def _cost_of(one: Pass, geometry: list[int]) -> float:
             vectors, pieces = geometry[assemblies.VECTORS], geometry[assemblies.PIECES]
             read = geometry[assemblies.LINES] * _READ_LINE_CYCLES
             return blocks * (20 + vectors * _VECTOR_CYCLES + pieces * piece + read)
-        case "assemble columns":
-            blocks = nbytes / geometry[assemblies.COLUMNS_BLOCK_BYTES]
-            vectors, pieces = geometry[assemblies.COLUMNS_VECTORS], geometry[assemblies.COLUMNS_PIECES]
-            squares = geometry[assemblies.COLUMNS_ROWS] * one.width / LINE_BYTES
-            share = min(geometry[assemblies.COLUMNS_COLUMNS] * one.width, LINE_BYTES) / LINE_BYTES
-            collected = squares * _COLLECTED_CYCLES / share
-            return blocks * (10 + vectors * _VECTOR_CYCLES + pieces * _PIECE_CYCLES + collected)
+        case "assemble columns" | "assemble half columns":
+            blocks, columns = nbytes / geometry[assemblies.COLUMNS_BLOCK_BYTES], geometry[assemblies.COLUMNS_COLUMNS]
+            rows, groups = geometry[assemblies.COLUMNS_ROWS], geometry[assemblies.COLUMNS_GROUPS]
+            first = rows + assemblies.BLOCK_PIECES
+            piece = _PIECE_CYCLES + (_HALVES_CYCLES if one.kernel == "assemble half columns" else 0)
+            squares = max(-(-columns * one.width // LINE_BYTES), groups) * rows * one.width / LINE_BYTES
+            put = geometry[assemblies.COLUMNS_VECTORS] * _VECTOR_CYCLES + int(one.tables[1][first]) * piece
+            return blocks * (10 + put) + one.tasks * squares * LINE_BYTES / one.width * _COLLECTED_CYCLES
         case _:
             return lines * 10

@@ -46,7 +46,7 @@ class Pass:
     Attributes
     ----------
     kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "strided", "fill", "expand", "compress",
-            "assemble", "assemble columns"}
+            "assemble", "assemble columns", "assemble half columns"}
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.
     ways : int

@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.assembly import Block
-from fastindex.tables.assemblies import HIGH_HALF, NOTHING
+from fastindex.tables.assemblies import HALF_BITS, HIGH_HALF, NOTHING
 from fastindex.tables.cache_lines import LINE_BYTES
-
-_HALF_BITS = 4
 
 Offsets = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -37,7 +35,7 @@ class VectorTable:
 
     def __init__(self, block: Block, phase: int, slot_bits: tuple[int, int], vector_bytes: int) -> None:
         self.vector_bytes = vector_bytes
-        self.halves = 2 if _HALF_BITS in slot_bits else 1
+        self.halves = 2 if HALF_BITS in slot_bits else 1
         # A unit is what permutations move: a byte, or half of one.
         units = [bits * self.halves // 8 for bits in slot_bits]
         moved = min(units)

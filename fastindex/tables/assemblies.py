@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+#: Bits of packed elements that permutations know.
+HALF_BITS = 4
 #: Of a byte of a permutation: nothing comes from the piece; the high half of a byte of packed elements is taken.
 NOTHING, HIGH_HALF = 0x80, 0x40
 
@@ -74,36 +76,52 @@ class ColumnsGeometry(NamedTuple):
 
     Attributes
     ----------
-    block_bytes, streamed, vectors, pieces : int
+    block_bytes, streamed, vectors : int
         As of an `AssemblyGeometry`.
     rows : int
-        Elements of a block; in the table, up to whole squares.
+        Units of a block; in the table, up to whole squares.
     row_pitch : int
         Bytes from one collected column to the next.
     groups, columns : int
         Groups of columns that are read together, and all columns of a task.
+    blocks : int
+        The most blocks of a column: each takes another part of a unit.
     """
 
     block_bytes: int
     streamed: int
     vectors: int
-    pieces: int
     rows: int
     row_pitch: int
     groups: int
     columns: int
+    blocks: int
 
 
 (
     COLUMNS_BLOCK_BYTES,
     COLUMNS_STREAMED,
     COLUMNS_VECTORS,
-    COLUMNS_PIECES,
     COLUMNS_ROWS,
     COLUMNS_ROW_PITCH,
     COLUMNS_GROUPS,
     COLUMNS_COLUMNS,
+    COLUMNS_BLOCKS,
 ) = range(8)
+
+#: The place of a block that a column does not have.
+NOWHERE = -(1 << 62)
+
+
+class ColumnBlock(NamedTuple):
+    """Where the table of a block begins, in bytes, and how many pieces all vectors of the block have together."""
+
+    begin: int
+    pieces: int
+
+
+BLOCK_BEGIN, BLOCK_PIECES = range(2)
+COLUMN_BLOCK_BYTES = 8 * 2
 
 
 class ColumnGroup(NamedTuple):
@@ -116,3 +134,5 @@ class ColumnGroup(NamedTuple):
 
 GROUP_SOURCE, GROUP_FIRST, GROUP_COLUMNS = range(3)
 COLUMN_GROUP_BYTES = 8 * 3
+#: The most bytes of collected columns: what the kernel's scratch memory holds, and a good part of L2.
+MOST_COLLECTED_BYTES = 384 << 10

@@ -16,10 +16,13 @@ from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, pre
 from fastindex.kernels.cpu.pass_table import outer_place, padding_of
 from fastindex.kernels.cpu.pending import PENDING_BYTES, drain, restart
 from fastindex.tables.assemblies import (
+    BLOCK_BEGIN,
+    BLOCK_PIECES,
+    COLUMN_BLOCK_BYTES,
     COLUMN_GROUP_BYTES,
     COLUMNS_BLOCK_BYTES,
+    COLUMNS_BLOCKS,
     COLUMNS_GROUPS,
-    COLUMNS_PIECES,
     COLUMNS_ROW_PITCH,
     COLUMNS_ROWS,
     COLUMNS_STREAMED,
@@ -28,7 +31,8 @@ from fastindex.tables.assemblies import (
     GROUP_FIRST,
     GROUP_SOURCE,
     MOST_BLOCK_BYTES,
-    MOST_ROWS,
+    MOST_COLLECTED_BYTES,
+    NOWHERE,
 )
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
@@ -36,29 +40,81 @@ from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 # Scratch memory: what is pending and a block more, a staged square, collected columns.
 _STAGE = PENDING_BYTES + MOST_BLOCK_BYTES + 2 * LINE_BYTES
 _COLLECTED = _STAGE + 64 * LINE_BYTES
-
 #: Bytes of scratch memory that this kernel needs.
-SCRATCH_BYTES = _COLLECTED + 64 * (MOST_ROWS + 128) + 2 * LINE_BYTES
+SCRATCH_BYTES = _COLLECTED + MOST_COLLECTED_BYTES + 2 * LINE_BYTES
 
 
 @njit(nogil=True, inline="always")
 def _collect(width, source, rows, counts, pitch, scratch):  # type: ignore[no-untyped-def]
-    """Transpose up to a line of each row; `counts` is how many rows and columns there are."""
+    """Transpose the columns of a group, some lines of each row; `counts` is how many rows and columns there are."""
     w = literal(width)
     per_line = 64 // w
     row_count, count = counts
     stage, collected = scratch + _STAGE, scratch + _COLLECTED
     for first in range(0, row_count, per_line):
         table = rows + 8 * first
-        if count == per_line:
+        upcoming = table + 8 * per_line if first + per_line < row_count else table
+        if count < per_line:
             for i in range(per_line):
-                row = source + entry(table, i)
-                prefetch(row + 64)
-                copy_vector(stage + 64 * i, row, 64)
-        else:
-            for i in range(per_line):
+                prefetch(source + entry(upcoming, i))
                 copy_short(stage + 64 * i, source + entry(table, i), count * w)
-        transpose_square(width, collected + first * w, pitch, stage)
+            transpose_square(width, collected + first * w, pitch, stage)
+        else:
+            for begin in range(0, count, per_line):
+                # The last line overlaps the one before, so that it is whole.
+                column = min(begin, count - per_line)
+                if begin + per_line < count:
+                    for i in range(per_line):
+                        row = source + entry(table, i) + column * w
+                        prefetch(row + 64)
+                        copy_vector(stage + 64 * i, row, 64)
+                else:
+                    for i in range(per_line):
+                        prefetch(source + entry(upcoming, i))
+                        copy_vector(stage + 64 * i, source + entry(table, i) + column * w, 64)
+                transpose_square(width, collected + column * pitch + first * w, pitch, stage)
+
+
+@njit(nogil=True, inline="always")
+def _run(width, size, halves, target, source, table, scratch, tasks):  # type: ignore[no-untyped-def]
+    geometry, groups, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    run, streamed = entry(geometry, COLUMNS_BLOCK_BYTES), entry(geometry, COLUMNS_STREAMED) != 0
+    vectors, pitch = entry(geometry, COLUMNS_VECTORS), entry(geometry, COLUMNS_ROW_PITCH)
+    row_count, group_count = entry(geometry, COLUMNS_ROWS), entry(geometry, COLUMNS_GROUPS)
+    block_count = entry(geometry, COLUMNS_BLOCKS)
+    places, tables = groups + COLUMN_GROUP_BYTES * group_count, rows + 8 * row_count
+    padding, whole_lines = padding_of(scratch), streamed and run & 63 == 0 and literal(size) == 64
+    line, fill, skip, position = 0, 0, 0, -1
+    for task in range(tasks[0], tasks[1]):
+        at_source, at_target = outer_place(table, task, source, target)
+        for g in range(group_count):
+            group = groups + COLUMN_GROUP_BYTES * g
+            begin, count = entry(group, GROUP_FIRST), entry(group, GROUP_COLUMNS)
+            _collect(width, at_source + entry(group, GROUP_SOURCE), rows, (row_count, count), pitch, scratch)
+            for j in range(count * block_count):
+                place = entry(places, begin * block_count + j)
+                if place == NOWHERE:
+                    continue
+                place += at_target
+                block = tables + COLUMN_BLOCK_BYTES * (j % block_count)
+                heads = rows + entry(block, BLOCK_BEGIN)
+                offsets = heads + 8 * vectors
+                numbers = heads, offsets, offsets + 8 * entry(block, BLOCK_PIECES)
+                column = scratch + _COLLECTED + j // block_count * pitch
+                if place != position:
+                    position = place
+                    line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
+                position += run
+                if whole_lines and fill == 0:
+                    stream_block(halves, line, column, vectors, numbers, padding)
+                    line += run
+                    continue
+                assemble_block(size, halves, scratch + fill, column, vectors, numbers, padding)
+                fill += run
+                if fill >= PENDING_BYTES:
+                    line, fill, skip = drain(line, scratch, fill, skip, streamed)
+    restart(line, scratch, fill, skip, streamed, 0)
+    fence()
 
 
 @kernel()
@@ -68,44 +124,19 @@ def assemble_columns(width, size, target, source, table, scratch, first, last): 
     Parameters
     ----------
     width : literal int
-        Bytes of an element.
+        Bytes of a unit: what every row has of a column.
     size : literal int
         Bytes of a vector.
     target, source, table, scratch
-        As for `copy_chunks`. The first table has a `ColumnGroup` for each group, then the offset of each column's block
-        in the destination. The second has, as for `assemble_chunks`, the number of pieces of each vector and the offset
-        of each piece in a column; the offset of each row in the source; then the patterns.
+        As for `copy_chunks`. The first table has a `ColumnGroup` for each group, then for each column the offsets of
+        its blocks in the destination, or `NOWHERE`. The second has the offset of each row in the source; a
+        `ColumnBlock` for each block of a column; then for each of these, as for `assemble_chunks`, the number of pieces
+        of each vector, the offset of each piece in a column, and the patterns.
     """
-    geometry, groups, heads = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    run, streamed = entry(geometry, COLUMNS_BLOCK_BYTES), entry(geometry, COLUMNS_STREAMED) != 0
-    vectors, pitch = entry(geometry, COLUMNS_VECTORS), entry(geometry, COLUMNS_ROW_PITCH)
-    row_count, group_count = entry(geometry, COLUMNS_ROWS), entry(geometry, COLUMNS_GROUPS)
-    columns = groups + COLUMN_GROUP_BYTES * group_count
-    offsets = heads + 8 * vectors
-    rows = offsets + 8 * entry(geometry, COLUMNS_PIECES)
-    numbers = heads, offsets, rows + 8 * row_count
-    padding, whole_lines = padding_of(scratch), streamed and run & 63 == 0 and literal(size) == 64
-    line, fill, skip, position = 0, 0, 0, -1
-    for task in range(first, last):
-        at_source, at_target = outer_place(table, task, source, target)
-        for g in range(group_count):
-            group = groups + COLUMN_GROUP_BYTES * g
-            begin, count = entry(group, GROUP_FIRST), entry(group, GROUP_COLUMNS)
-            _collect(width, at_source + entry(group, GROUP_SOURCE), rows, (row_count, count), pitch, scratch)
-            for j in range(count):
-                column = scratch + _COLLECTED + j * pitch
-                place = at_target + entry(columns, begin + j)
-                if place != position:
-                    position = place
-                    line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
-                position += run
-                if whole_lines and fill == 0:
-                    stream_block(1, line, column, vectors, numbers, padding)
-                    line += run
-                    continue
-                assemble_block(size, 1, scratch + fill, column, vectors, numbers, padding)
-                fill += run
-                if fill >= PENDING_BYTES:
-                    line, fill, skip = drain(line, scratch, fill, skip, streamed)
-    restart(line, scratch, fill, skip, streamed, 0)
-    fence()
+    _run(width, size, 1, target, source, table, scratch, (first, last))
+
+
+@kernel()
+def assemble_half_columns(width, size, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Do the same where halves of bytes move."""
+    _run(width, size, 2, target, source, table, scratch, (first, last))
