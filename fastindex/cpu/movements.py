@@ -17,6 +17,7 @@ from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.lowering.chosen_passes import chosen_passes
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.line_counts import for_scattered_lines, read_lines
+from fastindex.lowering.partial_lines import partial_writes
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.passes import passes, whole_buffer_passes
 from fastindex.lowering.relayout_loops import RelayoutLoops, Strides
@@ -28,6 +29,10 @@ from fastindex.tables.cache_lines import LINE_BYTES
 
 if TYPE_CHECKING:
     from fastindex.cpu.compiled_passes import CompiledPasses
+
+
+# Fewer parts of lines than one for so many lines are not worth a word.
+_MANY_PARTS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +88,7 @@ class Movement:
             )
         else:
             lines.append("\n".join(one.describe() for one in self.passes) or "nothing to move")
+            lines += _parts_of_lines(self.passes)
         if self.packs:
             lines.append(f"last every value of {destination.value_bytes} bytes to {destination.bits} bits")
         return "\n".join(lines)
@@ -139,6 +145,16 @@ class Movement:
     def alone(self) -> CompiledPasses | None:
         """The passes, where they are all there is to do; None otherwise."""
         return None if self.passes is None or self.unpacks or self.packs else self.compiled
+
+
+def _parts_of_lines(found: tuple[Pass, ...]) -> list[str]:
+    """Say that a plan writes many lines of the destination in parts, more than once: every line should be whole."""
+    count, written = partial_writes(found), sum(one.tasks * one.task_bytes for one in found) // LINE_BYTES
+    if count <= written // _MANY_PARTS:
+        return []
+    return [
+        f"{count:,} writes of parts of cache lines, beside about {written:,} lines: those are written more than once"
+    ]
 
 
 def look_up_slots(

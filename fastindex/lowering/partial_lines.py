@@ -1,0 +1,145 @@
+"""How many writes of a plan cover a part of a cache line only, counted from the tables of its passes.
+
+A line that is written whole costs one transfer. One that several pieces share is read before each of them, so a plan
+is good where every piece begins and ends with a line, and says so where many do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.lowering.pass_form import Pass
+from fastindex.tables import assemblies, passes, streams, transposes
+from fastindex.tables.cache_lines import LINE_BYTES
+
+Offsets = NDArray[np.int64]
+#: Pieces: where each begins, in bytes, how long all of them are, and the sizes and strides of the loops around them.
+Pieces = tuple[Offsets, int, list[tuple[int, int]]]
+
+
+def partial_writes(found: Iterable[Pass]) -> int:
+    """Return how many writes cover a part of a line, in a destination that begins with a line.
+
+    Examples
+    --------
+    >>> from fastindex import plan_relayout
+    >>> from fastindex.cpu.movements import sure_movement
+    >>> plan = plan_relayout("f32[512,3]{1,0}", "f32[512,3]{1,0:T(8,128)}")
+    >>> partial_writes(sure_movement(plan.source, plan.destination).passes)
+    0
+    """
+    return sum(_partial(*pieces) for one in found for pieces in _pieces_of(one))
+
+
+def _partial(starts: Offsets, size: int, loops: list[tuple[int, int]]) -> int:
+    """Count the ends within a line; both ends of a piece within one line count once."""
+    if not size:
+        return 0
+    begins = np.bincount(starts % LINE_BYTES, minlength=LINE_BYTES)
+    places = np.arange(LINE_BYTES)
+    for count, stride in loops:
+        # How often each place within a line is reached by the steps of a loop.
+        whole, rest = divmod(count, LINE_BYTES)
+        reached = np.zeros(LINE_BYTES, np.int64)
+        for steps, weight in ((LINE_BYTES, whole), (rest, 1)):
+            for step in range(steps if weight else 0):
+                reached += weight * np.roll(begins, step * stride % LINE_BYTES)
+        begins = reached
+    head = places != 0
+    tail = ((places + size) % LINE_BYTES != 0) & ~(head & (places + size < LINE_BYTES))
+    return int((begins * (head.astype(np.int64) + tail)).sum())
+
+
+def _pieces_of(one: Pass) -> Iterator[Pieces]:
+    """Yield what a pass writes, piece by piece."""
+    geometry = one.geometry.tolist()
+    loops = [(size, stride) for size, _, stride in one.outer.tolist()]
+    start = np.array([one.destination_start], np.int64)
+    match one.kernel:
+        case "strided":
+            yield start, one.width, [*loops, (geometry[passes.ELEMENTS], geometry[passes.TARGET_STRIDE])]
+        case "fill":
+            yield start, geometry[passes.FILL_RUN_BYTES], loops
+        case "transpose" | "narrow transpose":
+            yield from _columns_of(one, geometry, loops)
+        case "assemble columns" | "assemble half columns":
+            first = geometry[assemblies.COLUMNS_GROUPS] * len(assemblies.ColumnGroup._fields)
+            places = one.tables[0][first:]
+            places = places[places != assemblies.NOWHERE]
+            for begins, size in _joined(places, geometry[assemblies.COLUMNS_BLOCK_BYTES]):
+                yield start + begins, size, loops
+        case _:
+            yield from _chunks_of(one, geometry, loops)
+
+
+def _joined(places: Offsets, size: int) -> Iterator[tuple[Offsets, int]]:
+    """Join pieces that continue each other, and yield them by their length."""
+    if not len(places):
+        return
+    breaks = np.flatnonzero(np.diff(places) != size) + 1
+    begins = np.concatenate([[0], breaks])
+    lengths = np.diff(np.concatenate([begins, [len(places)]]))
+    for length in np.unique(lengths).tolist():
+        yield places[begins[lengths == length]], length * size
+
+
+def _chunks_of(one: Pass, geometry: list[int], loops: list[tuple[int, int]]) -> Iterator[Pieces]:
+    """Yield the runs of consecutive chunks of each task; the last task of a row may have fewer."""
+    block, count, step = (
+        geometry[place] for place in (streams.CHUNK_BLOCK, streams.CHUNK_COUNT, streams.CHUNK_TARGET_STRIDE)
+    )
+    per_byte = one.ways if one.kernel == "compress" else 1
+    offsets = one.tables[0].reshape(-1, 2)[:, 1]
+    chunk, columns = _chunk_bytes(one, geometry)
+    followers = geometry[streams.FOLLOWER_COUNT] if one.kernel == "copy" else 1
+    if followers > 1:
+        # Runs that continue each other are joined wherever they are, and the lines between them written once.
+        number = np.arange(count)
+        places = offsets[number % block] + number // block * step
+        firsts = number // geometry[streams.FOLLOWER_EVERY] % followers == 0
+        yield one.destination_start + places[firsts], chunk * followers, loops
+        return
+    whole, rest = divmod(count, block)
+    for tasks, taken, first in ((whole, block, 0), (1 if rest else 0, rest, whole * step)):
+        if not tasks:
+            continue
+        for column in columns:
+            begins = (one.destination_start + first + column + offsets[:taken]) // per_byte
+            for starts, size in _joined(begins, chunk):
+                yield starts, size, [*((n, stride // per_byte) for n, stride in loops), (tasks, step // per_byte)]
+
+
+def _chunk_bytes(one: Pass, geometry: list[int]) -> tuple[int, list[int]]:
+    """Return how long the pieces of a chunk are, and where they begin within it."""
+    if one.kernel == "assemble":
+        return geometry[assemblies.BLOCK_BYTES], [0]
+    run = geometry[streams.RUN]
+    match one.kernel:
+        case "copy":
+            return run * len(one.tables[1]), [0]
+        case "interleave":
+            return run * (one.ways + geometry[streams.PADDING]) * one.width, [0]
+        case "deal":
+            return run * one.width, one.tables[1].tolist()
+        case "compress":
+            return run // one.ways, [0]
+        case _:
+            return run, [0]
+
+
+def _columns_of(one: Pass, geometry: list[int], loops: list[tuple[int, int]]) -> Iterator[Pieces]:
+    """Yield the columns of a transpose; those that continue each other are one."""
+    rows = geometry[transposes.ROW_COUNT] * one.width
+    block, count = geometry[transposes.COLUMN_BLOCK], geometry[transposes.COLUMN_COUNT]
+    whole, rest = divmod(count, block)
+    step = geometry[transposes.COLUMN_TARGET_STRIDE]
+    for tasks, taken, first in ((whole, block, 0), (1 if rest else 0, rest, whole * step)):
+        if not tasks:
+            continue
+        places = one.destination_start + first + one.tables[1][:taken]
+        joined = _joined(places, rows) if geometry[transposes.COLUMNS_JOINED] else [(places, rows)]
+        for starts, size in joined:
+            yield starts, size, [*loops, (tasks, step)]

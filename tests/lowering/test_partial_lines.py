@@ -1,0 +1,75 @@
+"""How many lines of the destination plans write in parts, and that those of tiled layouts write them whole.
+
+Tests of: lowering.partial_lines.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+import fastindex as fi
+from fastindex.cpu.movements import sure_movement
+from fastindex.lowering.partial_lines import partial_writes
+from fastindex.lowering.pass_form import Goal
+from fastindex.lowering.passes import fill_pass, passes
+from fastindex.lowering.relayout_loops import Loop, Nest, relayout_loops
+from fastindex.lowering.tuning import TUNING
+from tests.cases import strategies
+
+#: Values and padding of each line together, though rows of the array end within lines.
+WHOLE = [
+    ("f32[98304,10]", "f32[98304,10]{1,0:T(8,128)}"),
+    ("bf16[1964,3,5]{1,2,0}", "bf16[1964,3,5]{2,1,0:T(2,128)}"),
+    ("u8[980,8,127]{0,1,2}", "u8[980,8,127]{2,1,0:T(8,128)(4,1)}"),
+    ("s4[98,8,127]{2,1,0:E(4)}", "s4[98,8,127]{2,1,0:T(2,128)E(4)}"),
+    ("bf16[204,1,24,128]", "bf16[204,1,24,128]{0,1,3,2:T(4,128)(2,1)}"),
+    ("f64[702,8,100]{0,1,2}", "f64[702,8,100]{2,1,0:T(2,*,128)}"),
+    ("f32[8192,896]", "f32[8192,896]{1,0:T(8,128)}"),
+    ("f32[4096,4096]", "f32[4096,4096]{0,1}"),
+    ("u8[4480,3,224]{1,2,0}", "u8[4480,3,224]"),
+]
+
+
+@pytest.mark.parametrize(("source", "destination"), WHOLE)
+def test_lines_are_written_whole(source: str, destination: str) -> None:
+    """But for one at either end of a task."""
+    moved = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination))
+    assert moved.passes is not None
+    assert partial_writes(moved.passes) <= 2 * sum(one.tasks for one in moved.passes)
+    assert "parts of cache lines" not in moved.describe()
+
+
+def test_runs_and_fills_within_lines_are_counted() -> None:
+    """By loops, 40 bytes of each row of 512 are copied and the rest is filled: two parts of one line."""
+    loops = relayout_loops(fi.Shape.parse("f32[1228,3,10]"), fi.Shape.parse("f32[1228,3,10]{2,1,0:T(8,128)}"))
+    assert loops is not None
+    assert partial_writes(passes(loops, 4)) == 2 * 3 * 1228
+
+
+def test_what_writes_lines_in_parts_says_so() -> None:
+    strided = sure_movement(fi.Shape.parse("u8[65536,3,1]{2,1,0:T(256)}"), fi.Shape.parse("u8[65536,3,1]"))
+    assert strided.passes is not None
+    assert partial_writes(strided.passes) >= 3 * 65536 * 63 // 64
+    assert "parts of cache lines" in strided.describe()
+
+
+@pytest.mark.parametrize("seed", strategies.seeds(40))
+def test_every_run_is_counted_where_it_is(seed: int) -> None:
+    rng = random.Random(seed)
+    sizes = [rng.choice((1, 2, 3, 5, 64, 70)) for _ in range(rng.randint(1, 3))]
+    size, start = rng.choice((1, 3, 40, 64, 100, 128)), rng.randrange(130)
+    loops, stride = [Loop(size, 0, 1)], size
+    for count in sizes:
+        stride += rng.choice((0, 1, 7, 24, 64 - stride % 64))
+        loops.append(Loop(count, 0, stride))
+        stride *= count
+    expected = 0
+    steps = (range(0, k.size * k.destination_stride, k.destination_stride) for k in loops[1:])
+    for begin in itertools.product(*steps):
+        first, last = start + sum(begin), start + sum(begin) + size
+        parts = {at // 64 for at in (first, last) if at % 64}
+        expected += len(parts)
+    assert partial_writes([fill_pass(Nest(tuple(loops), 0, start), Goal(1, True, TUNING))]) == expected
