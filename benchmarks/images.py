@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import math
 import sys
@@ -159,19 +160,18 @@ def main() -> None:
     if options.output.exists():
         earlier = json.loads(options.output.read_text())["rows"]
         found = {(entry["case"], entry["threads"]): entry for entry in earlier}
-    for direction in LAYOUTS:
-        for element_type in options.types:
-            for channels in options.channels:
-                one = row(element_type, channels, direction, options.threads, copies)
-                found[one["case"], options.threads] = one
-                print(f"  {report.one_line({**one, 'size': ''})}", flush=True)
     results = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": measure.machine(),
         "rows": list(found.values()),
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results, indent=1) + "\n")
+    for element_type, channels, direction in itertools.product(options.types, options.channels, LAYOUTS):
+        one = row(element_type, channels, direction, options.threads, copies)
+        found[one["case"], options.threads] = one
+        results["rows"] = list(found.values())
+        options.output.write_text(json.dumps(results, indent=1) + "\n")
+        print(f"  {report.one_line({**one, 'size': ''})}", flush=True)
     text = markdown(results)
     if options.update_readme:
         report.update(ROOT / "benchmarks" / "README.md", text, BEGIN, END)

@@ -7,6 +7,7 @@ instruction: a line with AVX-512 VBMI, 16 bytes elsewhere.
 
 from __future__ import annotations
 
+import platform
 from functools import cache
 from typing import Any
 
@@ -26,7 +27,10 @@ _PIECES = types.UniTuple(types.int64, 3)
 @cache
 def _features() -> frozenset[str]:
     features = get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
-    return frozenset(name[1:] for name in features.split(",") if name.startswith("+"))
+    found = {name[1:] for name in features.split(",") if name.startswith("+")}
+    # Every AArch64 processor has it, and not every system says so.
+    always = {"neon"} if config.CPU_FEATURES is None and platform.machine() in ("aarch64", "arm64") else set()
+    return frozenset(found | always)
 
 
 @cache
