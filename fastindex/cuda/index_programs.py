@@ -104,7 +104,7 @@ class _Launches:
     def __init__(self, program: IndexProgram) -> None:
         self._program = program
         self._forms = forms_of(program)
-        self._numbers = _numbers(program)
+        self._numbers = numbers_of(program)
         self._made: dict[Any, _Launch] = {}
 
     def of(
@@ -122,32 +122,6 @@ class _Launches:
                 self._made.pop(next(iter(self._made)), None)
             found = self._made[key] = _Launch(index_kernel(form), numbers, can_fail, Tables())
         return found
-
-
-def gather(
-    program: IndexProgram, width: int, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue
-) -> None:
-    """Copy to each slot of `target` the element of `source` whose slot `program` gives, or `pattern` for padding."""
-    (count,) = program.input_bounds
-    if count == 0:
-        return
-    quotients, outputs, checks = forms_of(program)
-    form = KernelForm((InputForm(64),), quotients, outputs, checks, gathered=width)
-    table = program.derived(_tables).place(form, np.array(_numbers(program), np.int64), queue)
-    low, high = unit_of(pattern, 16)
-    with watched((table.address, table.nbytes), source, target):
-        sides = target.address, source.address
-        queue.launch(index_kernel(form), blocks(count), table.address, count, 0, *sides, low, high)
-
-
-def unit_of(pattern: bytes, size: int) -> tuple[int, int]:
-    """Return a pattern, repeated to `size` bytes, as the low and the high 8 bytes of a unit."""
-    unit = (pattern * -(-size // len(pattern)))[:size]
-    return int.from_bytes(unit[:8], "little"), int.from_bytes(unit[8:], "little")
-
-
-def _tables(program: IndexProgram) -> Tables:
-    return Tables()
 
 
 def _input_form(kind: np.dtype[Any] | None, mode: str) -> InputForm:
@@ -171,7 +145,7 @@ def forms_of(program: IndexProgram) -> tuple[Any, Any, Any]:
     )
 
 
-def _numbers(program: IndexProgram) -> list[int]:
+def numbers_of(program: IndexProgram) -> list[int]:
     """Return the numbers of a program in the order that the kernel reads them."""
 
     def coefficients(form: Form) -> list[int]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.cuda.arrays import DeviceArray
-from fastindex.cuda.index_programs import gather, unit_of
+from fastindex.cuda.gathers import gather, unit_of
 from fastindex.cuda.queues import Queue, Tables, watched
 from fastindex.errors import FastIndexError
 from fastindex.kernels.cuda.compilation import Kernel

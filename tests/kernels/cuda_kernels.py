@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastindex.cuda.index_programs import forms_of
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.copies import bits_kernel, copy_kernel, fill_kernel, look_up_kernel, weave_kernel
+from fastindex.kernels.cuda.gather_kernel import QUOTIENTS, gather_kernel
 from fastindex.kernels.cuda.index_kernel import COUNTED, InputForm, KernelForm, index_kernel
 from fastindex.kernels.cuda.stages import staged_kernel
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
@@ -67,8 +68,10 @@ def every_kernel() -> dict[str, Kernel]:
     found["linear, clipped"] = kernel_for(programs["linear"], InputForm(8, False, "clip"))
     found["linear, counted"] = kernel_for(programs["linear"], InputForm(COUNTED), strided=True)
     found["linear, window"] = kernel_for(programs["linear"], InputForm(COUNTED, True, "clip"), strided=True)
+    for quotients in QUOTIENTS:
+        found[f"gather, {quotients} quotients"] = gather_kernel(quotients)
     for width in WIDTHS:
-        found[f"gather {width}"] = kernel_for(
+        found[f"gather {width}, written"] = kernel_for(
             conversion_program(RAGGED, Shape("f32", RAGGED.dimensions)), gathered=width
         )
     return found

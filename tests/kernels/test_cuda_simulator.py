@@ -7,6 +7,7 @@ lowering.cuda_chunks.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -42,3 +43,14 @@ def test_kernels_in_the_simulator() -> None:
 def test_kernels_with_the_threads_of_a_gpu() -> None:
     """The simulator has one warp to a block elsewhere; here as many as a GPU."""
     assert run("-k", "test_relayouts", FASTINDEX_SIMULATED_THREADS="256") > 50
+
+
+def test_layouts_share_kernels() -> None:
+    """Numbers come from tables, so that another layout seldom needs another kernel; a GPU compiles each in a second."""
+    command = [sys.executable, "-m", "tests.kernels.cuda_kernel_count", "60"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    assert result.returncode == 0, result.stderr[-2000:]
+    names = json.loads(result.stdout.splitlines()[-1])
+    assert 60 < len(names) <= 100, names
+    # Of slots that are looked up one by one: three, and one for what 32 bits do not count.
+    assert len([name for name in names if name.startswith("gather") or "gathered=0" not in name and "gathered" in name]) <= 4

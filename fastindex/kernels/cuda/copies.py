@@ -15,9 +15,7 @@ from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.loops import four_places, places
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64, store_int64
-from fastindex.kernels.cuda.registers import high_halves, low_halves, pair, turned_bytes, words
-
-_LOW_WORD = np.uint64(0xFFFFFFFF)
+from fastindex.kernels.cuda.registers import high_halves, low_halves, pair, turned_bytes, unit_of_numbers, words
 
 
 @cache
@@ -50,19 +48,7 @@ def fill_kernel(width: int) -> Kernel:
     """Make the kernel that writes one unit along loops: destination, its low and high 8 bytes, table, units, loops."""
     store = STORE[width]
 
-    @device_function
-    def both(low: Any, high: Any) -> Any:
-        return low, high
-
-    @device_function
-    def low_half(low: Any, high: Any) -> Any:
-        return low
-
-    @device_function
-    def word(low: Any, high: Any) -> Any:
-        return np.uint32(low & _LOW_WORD)
-
-    unit = {16: both, 8: low_half}.get(width, word)
+    unit = unit_of_numbers(width)
 
     def fill_units(destination, low, high, table, count, loops):  # type: ignore[no-untyped-def]
         n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x

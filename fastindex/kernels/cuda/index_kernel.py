@@ -18,6 +18,7 @@ from fastindex.kernels import element
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64, load_integer, lower_to, store_int64
+from fastindex.kernels.cuda.registers import unit_of_numbers
 
 #: Elements that a thread converts, a block apart.
 ELEMENTS = 4
@@ -210,21 +211,6 @@ class _Writer:
             self._body.append(f"store_int64(b{i} + {place}, y{i})")
 
 
-@device_function
-def _both(low: Any, high: Any) -> Any:
-    return low, high
-
-
-@device_function
-def _eight(low: Any, high: Any) -> Any:
-    return low
-
-
-@device_function
-def _word(low: Any, high: Any) -> Any:
-    return np.uint32(low & np.uint64(0xFFFFFFFF))
-
-
 @lru_cache(maxsize=1024)
 def index_kernel(form: KernelForm) -> Kernel:
     """Make the kernel of a form.
@@ -252,7 +238,7 @@ def index_kernel(form: KernelForm) -> Kernel:
     arguments = "i" * (3 + len(form.inputs) + len(form.outputs))
     if form.gathered:
         names["get"], names["put"] = LOAD[form.gathered], STORE[form.gathered]
-        names["padding"] = {16: _both, 8: _eight}.get(form.gathered, _word)
+        names["padding"] = unit_of_numbers(form.gathered)
         arguments = "iiiiiuu"
     source = _Writer(form).source()
     exec(compile(source, "<fastindex index kernel>", "exec"), names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,27 @@ from fastindex.kernels.cuda.device import device_function
 _LOW_BYTES = np.uint32(0x00FF00FF)
 _LOW_HALF = np.uint32(0x0000FFFF)
 _HIGH_HALF = np.uint32(0xFFFF0000)
+_LOW_WORD = np.uint64(0xFFFFFFFF)
+
+
+@device_function
+def _pair(low: Any, high: Any) -> Any:
+    return low, high
+
+
+@device_function
+def _eight(low: Any, high: Any) -> Any:
+    return low
+
+
+@device_function
+def _word(low: Any, high: Any) -> Any:
+    return np.uint32(low & _LOW_WORD)
+
+
+def unit_of_numbers(width: int) -> Callable[[Any, Any], Any]:
+    """Return the function from the low and high 8 bytes of a pattern to a unit of `width` bytes of it."""
+    return {16: _pair, 8: _eight}.get(width, _word)
 
 
 @device_function
