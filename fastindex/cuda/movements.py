@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +17,17 @@ from fastindex.errors import FastIndexError
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.copies import copy_kernel, fill_kernel, weave_kernel
 from fastindex.kernels.cuda.device import THREADS
+from fastindex.kernels.cuda.shifts import compress_kernel, shift_kernel
 from fastindex.kernels.cuda.stages import staged_kernel
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
-from fastindex.lowering.cuda_launches import MOST_LAUNCHES, STAGE_BYTES, VECTOR_BYTES, Launch, launches
+from fastindex.lowering.cuda_launches import (
+    MOST_LAUNCHES,
+    STAGE_BYTES,
+    VECTOR_BYTES,
+    converting_launches,
+    launches,
+)
+from fastindex.lowering.cuda_records import Launch
 from fastindex.lowering.division import division
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.relayout_loops import RelayoutLoops
@@ -39,53 +49,62 @@ class _Started:
 class Movement:
     """How values of `width` bytes get from one side to the other on the GPU.
 
-    Without loops that both sides share, every slot is looked up.
+    Without loops that both sides share, every slot is looked up. With `packed`, one side has elements of so many bits,
+    the source or else the destination, and the other has a byte for each.
     """
 
-    def __init__(self, loops: RelayoutLoops | None, sides: tuple[Shape, Shape] | None, width: int) -> None:
+    def __init__(
+        self,
+        loops: RelayoutLoops | None,
+        sides: tuple[Shape, Shape] | None,
+        width: int,
+        packed: tuple[int, Literal["expand", "compress"]] | None = None,
+    ) -> None:
         self._loops = loops
         self._sides = sides
         self._width = width
+        self._packed = packed
         self._plans: dict[int, tuple[tuple[_Started, ...], NDArray[np.int64]] | None] = {}
         self._tables = Tables()
 
-    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        """Move, and write `pattern`, `width` bytes long, to all padding. Nothing waits for the GPU."""
+    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> bool:
+        """Move, and write `pattern`, `width` bytes long, to all padding. Nothing waits for the GPU.
+
+        Returns
+        -------
+        bool
+            Whether it has: what is `packed` cannot always be converted on its way.
+        """
         alignment = math.gcd(VECTOR_BYTES, source.address, target.address)
         if alignment not in self._plans:
             self._plans[alignment] = self._planned(alignment)
         plan = self._plans[alignment]
         if plan is None:
+            if self._packed is not None:
+                return False
             self._gather(source, target, pattern, queue)
-            return
+            return True
         started, numbers = plan
         if not started:
-            return
+            return True
         table = self._tables.place(alignment, numbers, queue)
         with watched((table.address, table.nbytes), source, target):
             for one in started:
-                _start(one, source.address, target.address, table.address, pattern, queue)
+                _start(one, source, target.address, table.address, pattern, queue)
+        return True
 
     def _planned(self, alignment: int) -> tuple[tuple[_Started, ...], NDArray[np.int64]] | None:
-        """Return the launches and their tables, or None where every slot is looked up."""
+        """Return the launches and their tables, or None where every slot is looked up, or packed ones cannot move."""
         if self._loops is None:
             return None
+        if self._packed is not None:
+            bits, direction = self._packed
+            converting = converting_launches(self._loops, bits, direction == "expand", alignment)
+            return None if converting is None else _started(converting)
         found = launches(self._loops, self._width, alignment)
         if self._sides is not None and len(found) > MOST_LAUNCHES:
             return None
-        started: list[_Started] = []
-        tables = [np.empty(0, np.int64)]
-        for launch in found:
-            others: tuple[int, ...] = (len(launch.loops),)
-            if launch.tile is None:
-                others = (launch.units, *others)
-            if launch.kernel in ("weave", "part"):
-                others = (*others, launch.step)
-            blocks = cuda_tables.blocks(launch.kernel, launch.units, THREADS)
-            start = sum(table.nbytes for table in tables)
-            started.append(_Started(launch, _kernel_of(launch), blocks, start, others))
-            tables.append(_table(launch))
-        return tuple(started), np.concatenate(tables)
+        return _started(found)
 
     def _gather(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
         sides = self._sides
@@ -96,6 +115,23 @@ class Movement:
                 "slot by slot; copy it to memory of its own"
             )
         gather(conversion_program(sides[1], sides[0]), self._width, source, target, pattern, queue)
+
+
+def _started(found: Sequence[Launch]) -> tuple[tuple[_Started, ...], NDArray[np.int64]]:
+    """Return launches with their kernels, and their tables one behind the other."""
+    started: list[_Started] = []
+    tables = [np.empty(0, np.int64)]
+    for launch in found:
+        others: tuple[int, ...] = (len(launch.loops),)
+        if launch.tile is None:
+            others = (launch.units, *others)
+        if launch.kernel in ("weave", "part", "shift"):
+            others = (*others, launch.step)
+        blocks = cuda_tables.blocks(launch.kernel, launch.units, THREADS)
+        start = sum(table.nbytes for table in tables)
+        started.append(_Started(launch, _kernel_of(launch), blocks, start, others))
+        tables.append(_table(launch))
+    return tuple(started), np.concatenate(tables)
 
 
 def _table(launch: Launch) -> NDArray[np.int64]:
@@ -117,6 +153,10 @@ def _kernel_of(launch: Launch) -> Kernel:
             return copy_kernel(width)
         case "fill":
             return fill_kernel(width)
+        case "shift":
+            return shift_kernel(width)
+        case "compress":
+            return compress_kernel(width)
         case "weave" | "part":
             return weave_kernel(width, launch.kernel == "part")
         case "transpose" if tile is not None:
@@ -127,12 +167,16 @@ def _kernel_of(launch: Launch) -> Kernel:
             return staged_kernel(width, launch.kernel == "unstage", launch.words, STAGE_BYTES)
 
 
-def _start(started: _Started, source: int, target: int, table: int, pattern: bytes, queue: Queue) -> None:
+def _start(started: _Started, source: DeviceArray, target: int, table: int, pattern: bytes, queue: Queue) -> None:
     launch, table = started.launch, table + started.table_start
     target += launch.destination_start
     if launch.kernel == "fill":
         low, high = unit_of(pattern[launch.step :] + pattern[: launch.step], VECTOR_BYTES)
         queue.launch(started.kernel, started.blocks, target, low, high, table, *started.others)
+    elif launch.kernel == "shift":
+        # The first bit goes by the table's side: addresses are of bytes.
+        start, others = launch.source_start, started.others
+        queue.launch(started.kernel, started.blocks, target, source.address, start, table, *others, *source.extent)
     else:
-        source += launch.source_start
-        queue.launch(started.kernel, started.blocks, target, source, table, *started.others)
+        place = source.address + launch.source_start
+        queue.launch(started.kernel, started.blocks, target, place, table, *started.others)

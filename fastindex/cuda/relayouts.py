@@ -22,11 +22,11 @@ from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue, queue_for, watched
 from fastindex.errors import FastIndexError
-from fastindex.kernels.cuda.copies import bits_kernel
+from fastindex.kernels.cuda.copies import pack_bits_kernel
 from fastindex.kernels.cuda.device import THREADS
-from fastindex.lowering.relayout_loops import Strides
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, Strides
 from fastindex.lowering.slot_format import SlotFormat
-from fastindex.lowering.slot_moves import packing_loops, slot_move, unpacking_loops
+from fastindex.lowering.slot_moves import packed_byte, packing_loops, slot_move, unpacking_loops
 from fastindex.shapes.shape import Shape
 
 
@@ -149,11 +149,22 @@ class Transfer:
         self._slots = slot_move(source, destination)
         self._counts = _count(source), _count(destination)
         self._movement = movement
+        # Packed elements are unpacked, or packed, while they move, if their runs can be.
+        move = self._slots
+        self._fused: Movement | None = None
+        if move.conversion is not None and move.loops is not None:
+            bits = (move.source if move.conversion == "expand" else move.destination).bits
+            self._fused = Movement(move.loops, None, 1, (bits, move.conversion))
 
     def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
         """Move; nothing waits for the GPU."""
         move = self._slots
         values = pattern if move.unit == "value" else move.padding(pattern)
+        if self._fused is not None:
+            packed = move.destination.is_packed
+            padding = packed_byte(pattern, move.destination.bits) if packed else pattern
+            if self._fused.run(source, target, padding, queue):
+                return
         if move.unit == "value":
             source = _to_values(source, move.source, self._counts[0], queue)
         if move.unit != "value" or move.destination.is_plain or self._counts[1] == 0:
@@ -196,28 +207,23 @@ def _to_values(slots: DeviceArray, form: SlotFormat, count: int, queue: Queue) -
     if form.is_plain or count == 0:
         return slots
     values = _scratch(slots, count * form.value_bytes, queue)
-    if form.is_packed:
-        _run_bits(form.bits, True, slots, values, count, queue)
-    else:
-        _unpacking(count, form).run(slots, values, bytes(1), queue)
+    _unpacking(count, form).run(slots, values, bytes(1), queue)
     return values
 
 
 def _to_slots(values: DeviceArray, target: DeviceArray, form: SlotFormat, count: int, queue: Queue) -> None:
-    if form.is_packed:
-        _run_bits(form.bits, False, values, target, count, queue)
-    else:
+    if not form.is_packed:
         _packing(count, form).run(values, target, bytes(1), queue)
-
-
-def _run_bits(bits: int, expand: bool, source: DeviceArray, target: DeviceArray, count: int, queue: Queue) -> None:
-    with watched(source, target):
+        return
+    with watched(values, target):
         blocks = -(-count // (8 * THREADS))
-        queue.launch(bits_kernel(bits, expand), blocks, target.address, source.address, count)
+        queue.launch(pack_bits_kernel(form.bits), blocks, target.address, values.address, count)
 
 
 @lru_cache(maxsize=64)
 def _unpacking(count: int, form: SlotFormat) -> Movement:
+    if form.is_packed:
+        return Movement(RelayoutLoops((Nest((Loop(count, 1, 1),)),), ()), None, 1, (form.bits, "expand"))
     return Movement(unpacking_loops(form, count), None, 1)
 
 

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fastindex.lowering.cuda_banks import stage_skew
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, in_bytes, rows_and_columns
+from fastindex.lowering.cuda_records import Launch, Tile
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes, rows_and_columns
 
 #: More steps than this do not fit the divisions of a kernel: such a nest is cut.
 MOST_UNITS = 1 << 30
@@ -25,6 +26,13 @@ VECTOR_BYTES = 16
 
 #: What moves at once where elements are smaller and 16 bytes have no common alignment.
 WORD_BYTES = 4
+
+#: Units of at most so many bytes are shifted instead, where runs have at least so many.
+SHIFTED_BYTES = 4
+LEAST_SHIFTED_RUN = 64
+
+#: Packed runs of fewer elements are unpacked before they move.
+LEAST_PACKED_RUN = 16
 
 #: Rows of fewer bytes are woven, not transposed.
 FEW_BYTES = 64
@@ -44,82 +52,6 @@ NARROW_TILES = {1: (256, 64), 2: (256, 32), 4: (256, 16), 8: (256, 8), 16: (256,
 
 #: Rows and columns of a tile that moves element by element, by width.
 SCALAR_TILES = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32), 16: (16, 16)}
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """The tiles of a launch; each block moves one.
-
-    Attributes
-    ----------
-    rows, columns : int
-        How many there are in all.
-    tile_rows, tile_columns : int
-        Of one tile; the last tiles may have fewer.
-    room : pair of int
-        The most rows and columns that the kernel's tiles hold.
-    row_places : tuple of int
-        Where each row of a tile starts, in bytes: in the source, or where rows part, in the destination.
-    column_places : tuple of int
-        Where each column of a tile starts in the destination, in bytes; empty where columns are contiguous there.
-    skew : int
-        As `stage_skew` says, where rows are woven in shared memory.
-    """
-
-    rows: int
-    columns: int
-    tile_rows: int
-    tile_columns: int
-    room: tuple[int, int]
-    row_places: tuple[int, ...]
-    column_places: tuple[int, ...] = ()
-    skew: int = 31
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """One kernel launch.
-
-    Attributes
-    ----------
-    kernel : {"copy", "fill", "weave", "part", "transpose", "transpose elements", "stage", "unstage"}
-    width : int
-        Bytes of a unit: an element, or what moves as one.
-    loops : tuple of Loop
-        The fastest first; of tiles, the first two go over tiles along the columns and along the rows.
-    source_start, destination_start : int
-        Bytes.
-    why : str
-    vectors : bool
-        Whether 16 bytes move at once in a kernel that has a choice.
-    words : bool
-        Whether 4 bytes of smaller elements move at once in a kernel that has a choice.
-    step : int
-        Bytes between the rows of "weave" and "part"; of "fill", the byte of the padding value that a unit starts with.
-    tile : Tile, optional
-    """
-
-    kernel: str
-    width: int
-    loops: tuple[Loop, ...]
-    source_start: int
-    destination_start: int
-    why: str
-    vectors: bool = False
-    step: int = 0
-    tile: Tile | None = None
-    words: bool = False
-
-    @property
-    def units(self) -> int:
-        """How many steps the loops have: units to move, or tiles."""
-        return math.prod(loop.size for loop in self.loops)
-
-    def describe(self) -> str:
-        """Return the launch in one line."""
-        vectors = ", 16 bytes at once" if self.vectors else ", 4 bytes at once" if self.words else ""
-        what = "tiles" if self.tile else "units"
-        return f"{self.kernel}, {self.width}-byte units{vectors}, {self.units} {what}: {self.why}"
 
 
 def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) -> tuple[Launch, ...]:
@@ -148,6 +80,58 @@ def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) ->
     return tuple(found)
 
 
+def converting_launches(loops: RelayoutLoops, bits: int, expand: bool, alignment: int) -> tuple[Launch, ...] | None:
+    """Choose the kernels that copy and fill where one side is packed below a byte and the other has bytes.
+
+    Parameters
+    ----------
+    loops : RelayoutLoops
+        In elements.
+    bits : int
+        Of a packed element: 1, 2 or 4.
+    expand : bool
+        Whether the source is packed, and not the destination.
+    alignment : int
+        As for `launches`.
+
+    Returns
+    -------
+    tuple of Launch, or None
+        None where elements are better unpacked before they move, or packed after.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> from fastindex.lowering.relayout_loops import relayout_loops
+    >>> a, b = Shape.parse("s4[64,256]{1,0:E(4)}"), Shape.parse("s4[64,256]{1,0:T(8,128)}")
+    >>> for launch in converting_launches(relayout_loops(a, b), 4, True, 16):
+    ...     print(launch.describe())
+    shift, 4 bits, 16 bytes at once, 1024 units: runs that both sides keep contiguous
+    """
+    found: list[Launch] = []
+    fills: RelayoutLoops | None = RelayoutLoops((), loops.fills)
+    if expand:
+        # What a tile leaves over may be short.
+        short = sum(n.element_count for n in loops.copies if len(n.loops) > 1 and _packed_run(n) < LEAST_PACKED_RUN)
+        if 4 * short > sum(nest.element_count for nest in loops.copies):
+            return None
+        for nest in loops.copies:
+            found += _shifting(nest, alignment, bits)
+    else:
+        fills = grouped(RelayoutLoops((), loops.fills), 8 // bits)
+        for nest in loops.copies:
+            run = _run_of(nest, 1)
+            if run is None or math.gcd(alignment, run.size, *_numbers(nest, run)) < VECTOR_BYTES:
+                return None
+            found += _compressing(nest, bits)
+    return None if fills is None else (*found, *launches(fills, 1, alignment))
+
+
+def _packed_run(nest: Nest) -> int:
+    run = _run_of(nest, 1)
+    return 1 if run is None else run.size
+
+
 def _numbers(nest: Nest, besides: Loop | None = None) -> list[int]:
     """Return all that has to be a multiple of a unit: starts, and the strides of the other loops."""
     others = [loop for loop in nest.loops if loop is not besides]
@@ -160,9 +144,9 @@ def _largest_unit(run_bytes: int, numbers: Iterable[int], alignment: int) -> int
     return math.gcd(run_bytes, alignment, *numbers)
 
 
-def _cut(nest: Nest) -> Iterator[Nest]:
-    """Cut a nest of too many steps into several."""
-    if nest.element_count <= MOST_UNITS:
+def _cut(nest: Nest, most: int = MOST_UNITS) -> Iterator[Nest]:
+    """Cut a nest of more than `most` steps into several."""
+    if nest.element_count <= most:
         yield nest
         return
     loop = max(nest.loops, key=lambda k: k.size)
@@ -173,7 +157,7 @@ def _cut(nest: Nest) -> Iterator[Nest]:
             nest.source_start + begin * loop.source_stride,
             nest.destination_start + begin * loop.destination_stride,
         )
-        yield from _cut(Nest((Loop(size, loop.source_stride, loop.destination_stride), *others), *starts))
+        yield from _cut(Nest((Loop(size, loop.source_stride, loop.destination_stride), *others), *starts), most)
 
 
 def _ordered(loops: Iterable[Loop]) -> list[Loop]:
@@ -198,7 +182,29 @@ def _in_larger_units(nest: Nest, width: int, run: Loop, unit: int) -> Nest:
 
 
 def _in_smaller_units(nest: Nest, width: int, unit: int) -> Nest:
-    return Nest((Loop(width // unit, unit, unit), *nest.loops), nest.source_start, nest.destination_start)
+    return coalesced(Nest((Loop(width // unit, unit, unit), *nest.loops), nest.source_start, nest.destination_start))
+
+
+def _shifting(nest: Nest, alignment: int, bits: int) -> Iterator[Launch]:
+    """Choose for runs of bytes, or of packed elements, that may start anywhere on either side."""
+    for piece in _cut(nest, 4 * MOST_UNITS):
+        run = _run_of(piece, 1) or Loop(1, 1, 1)
+        others = _ordered(k for k in piece.loops if k is not run)
+        aligned = math.gcd(alignment, piece.destination_start, *(k.destination_stride for k in others))
+        granules = -(-(run.size + VECTOR_BYTES - aligned) // VECTOR_BYTES)
+        loops = [Loop(granules, VECTOR_BYTES, VECTOR_BYTES), *others]
+        in_bits = tuple(Loop(k.size, bits * k.source_stride, k.destination_stride) for k in loops)
+        starts = bits * piece.source_start, piece.destination_start
+        yield Launch("shift", bits, in_bits, *starts, "runs that both sides keep contiguous", step=run.size)
+
+
+def _compressing(nest: Nest, bits: int) -> Iterator[Launch]:
+    """Choose for runs of bytes to pack, of which all numbers are multiples of 16."""
+    run = _run_of(nest, 1)
+    loops = (Loop(k.size // VECTOR_BYTES, VECTOR_BYTES, VECTOR_BYTES) if k is run else k for k in nest.loops)
+    packed = [Loop(k.size, k.source_stride, k.destination_stride * bits // 8) for k in loops if k.size > 1]
+    whole = Nest(tuple(packed), nest.source_start, nest.destination_start * bits // 8)
+    yield from _flat("compress", bits, whole, "runs that both sides keep contiguous")
 
 
 def _copying(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
@@ -207,6 +213,9 @@ def _copying(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
     run = _run_of(nest, width)
     if run is not None:
         unit = _largest_unit(run.size * width, _numbers(nest, run), alignment)
+        if unit <= SHIFTED_BYTES and run.size * width >= LEAST_SHIFTED_RUN:
+            yield from _shifting(_in_larger_units(nest, width, run, 1), alignment, 8)
+            return
         nest, width = _in_larger_units(nest, width, run, unit), unit
     loops = nest.loops
     column = next((k for k in loops if k.source_stride == width), None)

@@ -40,5 +40,5 @@ def table(loops: Sequence[Sequence[int]], header: Sequence[int] = (), places: Se
 
 def blocks(kernel: str, units: int, threads: int) -> int:
     """Return how many blocks of `threads` threads a launch takes."""
-    per_block = 4 * threads if kernel in ("copy", "fill", "weave", "part", "look up", "gather") else 1
+    per_block = 1 if kernel in ("transpose", "transpose elements", "stage", "unstage") else 4 * threads
     return -(-units // per_block)

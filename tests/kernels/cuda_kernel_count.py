@@ -57,7 +57,7 @@ def main() -> None:
         source, destination = strategies.random_pair(seed)
         differences_in_packing(source, seed, package=gpu_package)
         differences_in_relayout(source, destination, seed, package=gpu_package)
-    print(json.dumps(sorted(names)))
+    sys.stdout.write(json.dumps(sorted(names)))
 
 
 if __name__ == "__main__":

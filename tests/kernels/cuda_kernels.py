@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fastindex.cuda.index_programs import forms_of
 from fastindex.kernels.cuda.compilation import Kernel
-from fastindex.kernels.cuda.copies import bits_kernel, copy_kernel, fill_kernel, look_up_kernel, weave_kernel
+from fastindex.kernels.cuda.copies import copy_kernel, fill_kernel, look_up_kernel, pack_bits_kernel, weave_kernel
 from fastindex.kernels.cuda.gather_kernel import QUOTIENTS, gather_kernel
 from fastindex.kernels.cuda.index_kernel import COUNTED, InputForm, KernelForm, index_kernel
+from fastindex.kernels.cuda.shifts import compress_kernel, shift_kernel
 from fastindex.kernels.cuda.stages import staged_kernel
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
 from fastindex.lowering.cuda_launches import (
@@ -50,7 +51,10 @@ def every_kernel() -> dict[str, Kernel]:
                 found[f"{name}, 4 bytes at once"] = staged_kernel(width, apart, True, STAGE_BYTES)
     found["look up"] = look_up_kernel()
     for bits in (1, 2, 4):
-        found[f"expand {bits}"], found[f"compress {bits}"] = bits_kernel(bits, True), bits_kernel(bits, False)
+        found[f"pack bits {bits}"] = pack_bits_kernel(bits)
+        found[f"compress {bits}"] = compress_kernel(bits)
+    for bits in (1, 2, 4, 8):
+        found[f"shift {bits}"] = shift_kernel(bits)
     programs = {
         "linear": linear_program(TILED),
         "linear, rank 6": linear_program(PLAIN),

@@ -77,7 +77,11 @@ def faults(name: str, text: str) -> list[str]:
 
 
 def moves_vectors(name: str) -> bool:
-    return name.endswith(("16 bytes at once", "quotients")) or name in ("copy 16", "transpose elements 16", "gather 16, written")
+    return name.endswith(("16 bytes at once", "quotients")) or name in (
+        "copy 16",
+        "transpose elements 16",
+        "gather 16, written",
+    )
 
 
 @pytest.mark.parametrize("capability", ARCHITECTURES)

@@ -53,4 +53,7 @@ def test_layouts_share_kernels() -> None:
     names = json.loads(result.stdout.splitlines()[-1])
     assert 60 < len(names) <= 100, names
     # Of slots that are looked up one by one: three, and one for what 32 bits do not count.
-    assert len([name for name in names if name.startswith("gather") or "gathered=0" not in name and "gathered" in name]) <= 4
+    assert (
+        len([name for name in names if name.startswith("gather") or ("gathered=0" not in name and "gathered" in name)])
+        <= 4
+    )

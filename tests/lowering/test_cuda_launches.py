@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 import fastindex as fi
 from fastindex.lowering import cuda_launches as cuda_plan
 from fastindex.lowering.cuda_chunks import chunks
-from fastindex.lowering.cuda_launches import Launch, launches
+from fastindex.lowering.cuda_launches import converting_launches, launches
+from fastindex.lowering.cuda_records import Launch
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, relayout_loops
 from fastindex.tables import cuda_launches as cuda_tables
 from tests.cases import strategies
@@ -38,8 +39,20 @@ def places_of(loops: Sequence[Loop], source: int, destination: int) -> list[tupl
     return places
 
 
-def moves(launch: Launch) -> Iterator[tuple[int, int, int]]:
+def granules(launch: Launch, address: int) -> Iterator[tuple[int, int]]:
+    """What a launch of shifts moves, as (bit of the source, byte of the destination), where that is at `address`."""
+    for number, (s, d) in enumerate(places_of(launch.loops, launch.source_start, launch.destination_start)):
+        before = 16 * (number % launch.loops[0].size)
+        behind = (address + d) % 16
+        for place in range(max(0, behind - before), min(16, launch.step + behind - before)):
+            yield s + (place - behind) * launch.width, d + place - behind
+
+
+def moves(launch: Launch, address: int = 0) -> Iterator[tuple[int, int, int]]:
     """What a launch moves, as (source, destination, bytes), by what its kernel's documentation says."""
+    if launch.kernel == "shift":
+        yield from ((s // 8, d, 1) for s, d in granules(launch, address))
+        return
     width, tile = launch.width, launch.tile
     for number, (s, d) in enumerate(places_of(launch.loops, launch.source_start, launch.destination_start)):
         if launch.kernel in ("copy", "fill"):
@@ -67,6 +80,11 @@ def moves(launch: Launch) -> Iterator[tuple[int, int, int]]:
 
 def check_shape(launch: Launch, alignment: int) -> None:
     """What a kernel takes for granted."""
+    if launch.kernel == "shift":
+        assert 0 < launch.units < 2**31
+        assert (launch.loops[0].source_stride, launch.loops[0].destination_stride) == (16 * launch.width, 16)
+        assert len({k.size for k in launch.loops[1:]} & {0, 1}) == 0
+        return
     assert launch.width in WIDTHS
     assert launch.width <= alignment
     assert 0 < launch.units <= cuda_plan.MOST_UNITS
@@ -118,7 +136,8 @@ def differences(source: ReferenceShape, destination: ReferenceShape, width: int,
     wrong = []
     for launch in launches(loops, width, alignment):
         check_shape(launch, alignment)
-        for s, d, nbytes in moves(launch):
+        # The address that leaves the most of a granule before a run.
+        for s, d, nbytes in moves(launch, 16 - alignment):
             for k in range(nbytes):
                 if found[d + k] != -1:
                     wrong.append(f"byte {d + k} written twice, by {launch.describe()}")
@@ -174,7 +193,7 @@ def test_the_cases_run_every_kernel() -> None:
     expected: set[tuple[Any, ...]] = {("copy", width, False) for width in WIDTHS} | {
         ("fill", width, False) for width in WIDTHS
     }
-    expected |= {("transpose", width, True) for width in WIDTHS}
+    expected |= {("shift", 8, False)} | {("transpose", width, True) for width in WIDTHS}
     for tiles in (cuda_plan.VECTOR_TILES, cuda_plan.SHORT_TILES, cuda_plan.NARROW_TILES):
         expected |= set(tiles.items())
     expected |= {("transpose elements", width, False) for width in (1, 2, 4, 8)}
@@ -229,7 +248,8 @@ def test_a_misaligned_address_takes_smaller_units() -> None:
     pair = "f32[8192,8192]{1,0}", "f32[8192,8192]{1,0:T(8,128)}"
     for alignment in (8, 4, 2, 1):
         (found,) = chosen(*pair, alignment)
-        assert found.startswith(f"copy, {alignment}-byte units")
+        wanted = "copy, 8-byte units" if alignment == 8 else "shift, 8 bits, 16 bytes at once, 17301504 units"
+        assert found.startswith(wanted), found
 
 
 @pytest.mark.parametrize(
@@ -280,6 +300,59 @@ def test_table() -> None:
     first = cuda_tables.HEADER
     assert table[first + cuda_tables.SOURCE_STRIDE] == 16
     assert table[first + cuda_tables.COLUMNS + cuda_tables.SIZE] == 3
+
+
+def differences_in_packing(source: str, destination: str, bits: int, expand: bool, alignment: int) -> str | None:
+    """What is wrong with the launches that convert packed elements, bit by bit; None where there are none."""
+    loops = relayout_loops(fi.Shape.parse(source), fi.Shape.parse(destination))
+    assert loops is not None
+    found = converting_launches(loops, bits, expand, alignment)
+    if found is None:
+        return None
+    first, second = reference.parse(source), reference.parse(destination)
+    expected = dict(enumerate(mapping(first, second)))
+    for launch in found:
+        if launch.kernel == "shift":
+            check_shape(launch, alignment)
+            pairs = [(s // bits, d) for s, d in granules(launch, 16 - alignment) if s % bits == 0]
+        elif launch.kernel == "compress":
+            numbers = [n for k in launch.loops for n in (k.source_stride, k.destination_stride * 8 // bits)]
+            assert all(number % 16 == 0 for number in (launch.source_start, *numbers))
+            places = places_of(launch.loops, launch.source_start, launch.destination_start)
+            pairs = [(s + k, d * 8 // bits + k) for s, d in places for k in range(16)]
+        else:
+            slots = 1 if expand else 8 // bits
+            pairs = [(None, d * slots + k) for _, d, n in moves(launch) for k in range(n * slots)]
+        for s, d in pairs:
+            if expected.pop(d, "twice") != s:
+                return f"slot {d}: {s}"
+    return f"left: {list(expected)[:5]}" if expected else ""
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+@pytest.mark.parametrize("alignment", [16, 4, 1])
+@pytest.mark.parametrize(
+    ("dimensions", "layout", "compressed"),
+    [
+        ("9,128", "{1,0:T(4,32)}", True),
+        ("9,40", "{1,0:T(4,32)}", False),
+        ("13,67", "{1,0:T(8,128)}", False),
+        ("7,33", "{1,0:T(4,16)}", False),
+        ("37", "{0}", False),
+        ("48", "{0:T(64)}", True),
+    ],
+)
+def test_packed_elements_are_converted_on_their_way(
+    dimensions: str, layout: str, compressed: bool, alignment: int, bits: int
+) -> None:
+    element_type = {1: "pred", 2: "u2", 4: "s4"}[bits]
+    plain = f"{element_type}[{dimensions}]{layout}"
+    order = layout[: layout.index("0") + 1]
+    packed = f"{element_type}[{dimensions}]{order}:E({bits})}}"
+    assert differences_in_packing(packed, plain, bits, True, alignment) == ""
+    backwards = f"{plain[:-1]}{'' if ':' in layout else ':'}E({bits})}}"
+    answer = differences_in_packing(f"{element_type}[{dimensions}]", backwards, bits, False, alignment)
+    assert answer == ("" if compressed and alignment == 16 else None)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,15 @@ from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.loops import four_places, places
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64, store_int64
-from fastindex.kernels.cuda.registers import high_halves, low_halves, pair, turned_bytes, unit_of_numbers, words
+from fastindex.kernels.cuda.registers import (
+    high_halves,
+    low_halves,
+    packed_word,
+    pair,
+    turned_bytes,
+    unit_of_numbers,
+    words,
+)
 
 
 @cache
@@ -166,46 +174,29 @@ def weave_kernel(width: int, apart: bool) -> Kernel:
 
 
 @cache
-def bits_kernel(bits: int, expand: bool) -> Kernel:
-    """Make the kernel that gives packed elements a byte each, or packs them: destination, source, values.
+def pack_bits_kernel(bits: int) -> Kernel:
+    """Make the kernel that packs bytes side by side: destination, source, how many.
 
-    The first value is in the low bits of a byte. A thread takes 8 values; the bits behind the last value become 0.
+    The first value is in the low bits of a byte. A thread takes 8 values, at a multiple of 8, and writes the bytes that
+    they make as one; the bits behind the last value become 0.
     """
     mask = np.uint32((1 << bits) - 1)
-    load_byte, store_byte, store_eight, load_eight = LOAD[1], STORE[1], STORE[8], LOAD[8]
-    per_byte = 8 // bits
+    load_byte, store_byte, store_packed, load_eight = LOAD[1], STORE[1], STORE[bits], LOAD[8]
+    packed = packed_word(bits)
+    per_byte, half = 8 // bits, np.uint64(32)
 
-    def expand_bits(destination, source, count):  # type: ignore[no-untyped-def]
+    def pack_bits(destination, source, count):  # type: ignore[no-untyped-def]
         n = (np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * 8
-        if n + 8 <= count:
-            values = np.uint64(0)
-            for k in range(bits):
-                byte = load_byte(source + n // per_byte + k)
-                for i in range(per_byte):
-                    value = np.uint64((byte >> np.uint32(bits * i)) & mask)
-                    values |= value << np.uint64(8 * (k * per_byte + i))
-            store_eight(destination + n, values)
-        else:
-            for i in range(n, count):
-                byte = load_byte(source + i // per_byte)
-                store_byte(destination + i, np.uint32((byte >> np.uint32(i % per_byte * bits)) & mask))
-
-    def compress_bits(destination, source, count):  # type: ignore[no-untyped-def]
-        n = (np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * 8
-        if n + 8 <= count:
+        if n + 8 <= count and destination % bits == 0:
             values = load_eight(source + n)
-            for k in range(bits):
-                byte = np.uint32(0)
-                for i in range(per_byte):
-                    value = np.uint32(values >> np.uint64(8 * (k * per_byte + i)) & np.uint64(mask))
-                    byte = np.uint32(byte | (value << np.uint32(bits * i)))
-                store_byte(destination + n // per_byte + k, byte)
+            high = np.uint32(packed(np.uint32(values >> half)) << np.uint32(4 * bits))
+            store_packed(destination + n // per_byte, np.uint32(packed(np.uint32(values)) | high))
         else:
-            for first in range(n, count, per_byte):
+            for first in range(n, min(n + 8, count), per_byte):
                 byte = np.uint32(0)
                 for i in range(first, min(first + per_byte, count)):
                     value = np.uint32(load_byte(source + i) & mask)
                     byte = np.uint32(byte | (value << np.uint32((i - first) * bits)))
                 store_byte(destination + first // per_byte, byte)
 
-    return Kernel(expand_bits if expand else compress_bits, "iii", f"{'expand' if expand else 'compress'} {bits}")
+    return Kernel(pack_bits, "iii", f"pack bits {bits}")

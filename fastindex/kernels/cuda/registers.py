@@ -13,6 +13,12 @@ _LOW_BYTES = np.uint32(0x00FF00FF)
 _LOW_HALF = np.uint32(0x0000FFFF)
 _HIGH_HALF = np.uint32(0xFFFF0000)
 _LOW_WORD = np.uint64(0xFFFFFFFF)
+_LOW_BYTE = np.uint32(0x000000FF)
+_NIBBLE = np.uint32(0x0000000F)
+_LOW_NIBBLES = np.uint32(0x000F000F)
+_NIBBLES = np.uint32(0x0F0F0F0F)
+_CRUMBS = np.uint32(0x03030303)
+_ONES = np.uint32(0x01010101)
 
 
 @device_function
@@ -71,3 +77,73 @@ def turned_bytes(a: Any, b: Any, c: Any, d: Any) -> Any:
         high_halves(ab_even, cd_even),
         high_halves(ab_odd, cd_odd),
     )
+
+
+# Packed elements: four of them and the four bytes of a word
+
+
+def packed_word(bits: int) -> Callable[[Any], Any]:
+    """Return the function that packs the four bytes of a word, the first into the low bits."""
+
+    @device_function
+    def nibbles(word: Any) -> Any:
+        word = np.uint32(word & _NIBBLES)
+        word = np.uint32((word | (word >> np.uint32(4))) & _LOW_BYTES)
+        return np.uint32((word | (word >> np.uint32(8))) & _LOW_HALF)
+
+    @device_function
+    def crumbs(word: Any) -> Any:
+        word = np.uint32(word & _CRUMBS)
+        word = np.uint32((word | (word >> np.uint32(6))) & _LOW_NIBBLES)
+        return np.uint32((word | (word >> np.uint32(12))) & _LOW_BYTE)
+
+    @device_function
+    def single(word: Any) -> Any:
+        # The product puts the four bits side by side in its high byte.
+        return np.uint32(np.uint32(np.uint32(word & _ONES) * np.uint32(0x01020408)) >> np.uint32(24)) & _NIBBLE
+
+    return {4: nibbles, 2: crumbs, 1: single}[bits]
+
+
+def spread_word(bits: int) -> Callable[[Any, Any], Any]:
+    """Return the function that gives 16 packed elements, in the low bits of one or two words, a byte each: 4 words."""
+
+    @device_function
+    def nibbles(half: Any) -> Any:
+        half = np.uint32((half | (half << np.uint32(8))) & _LOW_BYTES)
+        return np.uint32((half | (half << np.uint32(4))) & _NIBBLES)
+
+    @device_function
+    def crumbs(byte: Any) -> Any:
+        byte = np.uint32((byte | (byte << np.uint32(12))) & _LOW_NIBBLES)
+        return np.uint32((byte | (byte << np.uint32(6))) & _CRUMBS)
+
+    @device_function
+    def single(nibble: Any) -> Any:
+        # Each bit is copied to the low bit of a byte of its own.
+        return np.uint32(np.uint32(nibble * np.uint32(0x00204081)) & _ONES)
+
+    @device_function
+    def two_words(low: Any, high: Any) -> Any:
+        return (
+            nibbles(np.uint32(low & _LOW_HALF)),
+            nibbles(np.uint32(low >> np.uint32(16))),
+            nibbles(np.uint32(high & _LOW_HALF)),
+            nibbles(np.uint32(high >> np.uint32(16))),
+        )
+
+    one = crumbs if bits == 2 else single
+    step, mask = np.uint32(4 * bits), np.uint32((1 << 4 * bits) - 1)
+
+    @device_function
+    def one_word(low: Any, high: Any) -> Any:
+        second, third = np.uint32(low >> step), np.uint32(low >> np.uint32(step + step))
+        fourth = np.uint32(third >> step)
+        return (
+            one(np.uint32(low & mask)),
+            one(np.uint32(second & mask)),
+            one(np.uint32(third & mask)),
+            one(np.uint32(fourth & mask)),
+        )
+
+    return two_words if bits == 4 else one_word
