@@ -20,6 +20,7 @@ from fastindex.kernels.cuda.device import THREADS
 from fastindex.kernels.cuda.shifts import compress_kernel, shift_kernel
 from fastindex.kernels.cuda.stages import staged_kernel
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
+from fastindex.kernels.cuda.word_tiles import word_transpose_kernel
 from fastindex.lowering.cuda_launches import (
     MOST_LAUNCHES,
     STAGE_BYTES,
@@ -161,6 +162,8 @@ def _kernel_of(launch: Launch) -> Kernel:
             return weave_kernel(width, launch.kernel == "part")
         case "transpose" if tile is not None:
             return transpose_kernel(width, *tile.room)
+        case "transpose words" if tile is not None:
+            return word_transpose_kernel(width, *tile.room)
         case "transpose elements" if tile is not None:
             return scalar_transpose_kernel(width, *tile.room)
         case _:
@@ -174,9 +177,9 @@ def _start(started: _Started, source: DeviceArray, target: int, table: int, patt
         low, high = unit_of(pattern[launch.step :] + pattern[: launch.step], VECTOR_BYTES)
         queue.launch(started.kernel, started.blocks, target, low, high, table, *started.others)
     elif launch.kernel == "shift":
-        # The first bit goes by the table's side: addresses are of bytes.
         start, others = launch.source_start, started.others
         queue.launch(started.kernel, started.blocks, target, source.address, start, table, *others, *source.extent)
     else:
         place = source.address + launch.source_start
-        queue.launch(started.kernel, started.blocks, target, place, table, *started.others)
+        ends = source.extent if launch.kernel == "transpose words" else ()
+        queue.launch(started.kernel, started.blocks, target, place, table, *started.others, *ends)

@@ -51,7 +51,10 @@ SHORT_TILES = {1: (64, 256), 2: (32, 256), 4: (16, 256), 8: (8, 256), 16: (4, 25
 NARROW_TILES = {1: (256, 64), 2: (256, 32), 4: (256, 16), 8: (256, 8), 16: (256, 4)}
 
 #: Rows and columns of a tile that moves element by element, by width.
-SCALAR_TILES = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32), 16: (16, 16)}
+SCALAR_TILES = {4: (64, 64), 8: (32, 32), 16: (16, 16)}
+
+#: The same for smaller elements, of which words move.
+WORD_TILES = {1: (124, 128), 2: (62, 128)}
 
 
 def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) -> tuple[Launch, ...]:
@@ -347,7 +350,8 @@ def _transposing(nest: Nest, width: int, alignment: int) -> Launch:
     why = f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination"
     short, narrow = row_bytes <= FEW_BYTES, column_bytes <= FEW_BYTES
     vector_tiles = VECTOR_TILES if short == narrow else SHORT_TILES if short else NARROW_TILES
-    for vectors, tiles in ((True, vector_tiles), (False, SCALAR_TILES)):
+    by_words = width in WORD_TILES
+    for vectors, tiles in ((True, vector_tiles), (False, WORD_TILES if by_words else SCALAR_TILES)):
         room = tiles[width]
         row_block, column_block = _block(rows, room[0]), _block(columns, room[1])
         outer = (column_block.steps, row_block.steps, *_ordered((*others, *row_block.outer, *column_block.outer)))
@@ -362,8 +366,9 @@ def _transposing(nest: Nest, width: int, alignment: int) -> Launch:
         )
         if not vectors or _in_vectors(nest, tile, outer, width, alignment):
             break
-    kernel = "transpose" if vectors else "transpose elements"
-    return Launch(kernel, width, outer, nest.source_start, nest.destination_start, why, vectors, 0, tile)
+    kernel = "transpose" if vectors else "transpose words" if by_words else "transpose elements"
+    starts = nest.source_start, nest.destination_start
+    return Launch(kernel, width, outer, *starts, why, vectors, 0, tile, by_words and not vectors)
 
 
 def _in_vectors(nest: Nest, tile: Tile, outer: Sequence[Loop], width: int, alignment: int) -> bool:

@@ -45,7 +45,8 @@ class Launch:
     Attributes
     ----------
     kernel : str
-        "copy", "fill", "shift", "compress", "weave", "part", "transpose", "transpose elements", "stage" or "unstage".
+        "copy", "fill", "shift", "compress", "weave", "part", "transpose", "transpose words", "transpose elements",
+        "stage" or "unstage".
     width : int
         Bytes of a unit: an element, or what moves as one. Of "shift" and "compress", bits of a packed element.
     loops : tuple of Loop

@@ -40,5 +40,7 @@ def table(loops: Sequence[Sequence[int]], header: Sequence[int] = (), places: Se
 
 def blocks(kernel: str, units: int, threads: int) -> int:
     """Return how many blocks of `threads` threads a launch takes."""
-    per_block = 1 if kernel in ("transpose", "transpose elements", "stage", "unstage") else 4 * threads
+    per_block = (
+        1 if kernel in ("transpose", "transpose words", "transpose elements", "stage", "unstage") else 4 * threads
+    )
     return -(-units // per_block)

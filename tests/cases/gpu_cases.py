@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Source and destination. What each is for: the kernels that `test_cuda_plan` finds for it.
+#: Source and destination. What each is for: the kernels that `test_cuda_launches` finds for it.
 RELAYOUTS = (
     # Transposes 16 bytes at a time, more than one tile, the last ones partial.
     ("u8[144,160]{1,0}", "u8[144,160]{0,1}"),
@@ -23,7 +23,10 @@ RELAYOUTS = (
     ("f64[258,8]{1,0}", "f64[258,8]{0,1}"),
     ("c128[4,257]{1,0}", "c128[4,257]{0,1}"),
     ("c128[257,3]{1,0}", "c128[257,3]{0,1}"),
-    # Transposes element by element.
+    # Transposes by words of elements that start anywhere, and element by element.
+    ("u8[131,150]{1,0}", "u8[131,150]{0,1}"),
+    ("bf16[67,133]{1,0}", "bf16[67,133]{0,1}"),
+    ("u8[5,37,67]{2,1,0}", "u8[5,37,67]{1,2,0}"),
     ("u8[67,45]{1,0}", "u8[67,45]{0,1}"),
     ("bf16[37,67]{1,0}", "bf16[37,67]{0,1}"),
     ("f32[67,45]{1,0}", "f32[67,45]{0,1}"),

@@ -10,6 +10,7 @@ from fastindex.kernels.cuda.index_kernel import COUNTED, InputForm, KernelForm, 
 from fastindex.kernels.cuda.shifts import compress_kernel, shift_kernel
 from fastindex.kernels.cuda.stages import staged_kernel
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
+from fastindex.kernels.cuda.word_tiles import word_transpose_kernel
 from fastindex.lowering.cuda_launches import (
     NARROW_TILES,
     SCALAR_TILES,
@@ -17,6 +18,7 @@ from fastindex.lowering.cuda_launches import (
     STAGE_BYTES,
     VECTOR_TILES,
     WORD_BYTES,
+    WORD_TILES,
 )
 from fastindex.lowering.index_form import IndexProgram
 from fastindex.lowering.index_program import conversion_program, linear_program, multi_program
@@ -40,7 +42,10 @@ def every_kernel() -> dict[str, Kernel]:
         found[f"transpose {width}{VECTORS}"] = transpose_kernel(width, *VECTOR_TILES[width])
         found[f"transpose {width}, few rows{VECTORS}"] = transpose_kernel(width, *SHORT_TILES[width])
         found[f"transpose {width}, few columns{VECTORS}"] = transpose_kernel(width, *NARROW_TILES[width])
-        found[f"transpose elements {width}"] = scalar_transpose_kernel(width, *SCALAR_TILES[width])
+        if width in WORD_TILES:
+            found[f"transpose words {width}"] = word_transpose_kernel(width, *WORD_TILES[width])
+        else:
+            found[f"transpose elements {width}"] = scalar_transpose_kernel(width, *SCALAR_TILES[width])
     for apart in (False, True):
         for width in (1, 2):
             found[f"{'part' if apart else 'weave'} {width}{VECTORS}"] = weave_kernel(width, apart)
@@ -87,7 +92,8 @@ def common_paths() -> dict[str, Kernel]:
     for width in WIDTHS:
         for words, tiles in (("", VECTOR_TILES), (", few rows", SHORT_TILES), (", few columns", NARROW_TILES)):
             found[f"transpose {width}{words}{VECTORS}"] = transpose_kernel(width, *tiles[width], True)
-        found[f"transpose elements {width}"] = scalar_transpose_kernel(width, *SCALAR_TILES[width], True)
+        if width in SCALAR_TILES:
+            found[f"transpose elements {width}"] = scalar_transpose_kernel(width, *SCALAR_TILES[width], True)
     return found
 
 

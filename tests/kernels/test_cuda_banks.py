@@ -15,9 +15,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastindex.kernels.cuda.geometry import TileGeometry, padded_bytes, skewed_place
+import fastindex as fi
+from fastindex.kernels.cuda.geometry import TileGeometry, WordGeometry, padded_bytes, skewed_place
 from fastindex.lowering.cuda_banks import stage_skew
-from fastindex.lowering.cuda_launches import FEW_BYTES, NARROW_TILES, SHORT_TILES, STAGE_BYTES, VECTOR_TILES
+from fastindex.lowering.cuda_launches import (
+    FEW_BYTES,
+    NARROW_TILES,
+    SHORT_TILES,
+    STAGE_BYTES,
+    VECTOR_TILES,
+    WORD_TILES,
+    converting_launches,
+    launches,
+)
+from fastindex.lowering.cuda_records import Launch
+from fastindex.lowering.relayout_loops import relayout_loops
 
 THREADS, WARP = 256, 32
 TILES = [(width, *tiles[width]) for tiles in (VECTOR_TILES, SHORT_TILES, NARROW_TILES) for width in tiles]
@@ -99,6 +111,87 @@ def test_woven_rows_meet_in_no_bank_more_than_twice(width: int, words: bool) -> 
         for first in range(0, 64 * unit, unit):
             offsets = [first * WARP + lane * unit for lane in range(WARP)]
             assert ways((int(place(np.uint32(offset), skew)) for offset in offsets), unit) <= 2
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_blocks_of_words_cover_a_tile_once_and_meet_in_no_bank(width: int) -> None:
+    rows, columns = WORD_TILES[width]
+    geometry = WordGeometry(width, rows, columns, THREADS)
+    per = geometry.per_word
+    covered = set()
+    for step in range(geometry.steps):
+        for warp in range(THREADS // WARP):
+            blocks = [tuple(map(int, geometry.block_of(np.uint32(warp * WARP + k), step))) for k in range(WARP)]
+            for j in range(per):
+                assert ways((int(geometry.place_of(*block)) + j * geometry.pitch for block in blocks), 4) == 1
+            # A read of one row fills whole sectors, where that is at a multiple of 32.
+            for k in {group for group, _ in blocks}:
+                assert filled_sectors([4 * number for group, number in blocks if group == k], 4) == 1
+            covered |= set(blocks)
+    # A warp's lanes less one are the words of the rows; the blocks go on to a power of two.
+    assert rows * width == 4 * (WARP - 1)
+    assert covered == {(group, number) for group in range(WARP) for number in range(columns // per)}
+    places = {int(geometry.place_of(*block)) + j * geometry.pitch for block in covered for j in range(per)}
+    assert len(places) == WARP * columns
+    assert max(places) + 4 <= geometry.pitch * columns
+
+
+# Global memory moves in sectors of 32 bytes
+
+
+def filled_sectors(places: Iterable[int], size: int) -> float:
+    """The part that the bytes of an access take of the sectors that it touches."""
+    touched = {byte for place in places for byte in range(place, place + size)}
+    return len(touched) / (32 * len({byte // 32 for byte in touched}))
+
+
+def accesses(launch: Launch) -> Iterator[tuple[list[int], int]]:
+    """What the lanes of the first warps access at once, as (places, bytes), by what a kernel's documentation says."""
+    for warp in range(4):
+        sides: list[tuple[int, int]] = []
+        for number in range(warp * WARP, (warp + 1) * WARP):
+            source, destination = launch.source_start, launch.destination_start
+            for loop in launch.loops:
+                number, digit = divmod(number, loop.size)
+                source, destination = source + digit * loop.source_stride, destination + digit * loop.destination_stride
+            sides.append((source, destination))
+        sources, destinations = ([side[i] for side in sides] for i in range(2))
+        if launch.kernel in ("weave", "part"):
+            woven, apart = (destinations, sources) if launch.kernel == "weave" else (sources, destinations)
+            yield woven, 16
+            for row in range(4 // launch.width):
+                yield [place + row * launch.step for place in apart], 4 * launch.width
+        else:
+            yield sources, 16
+            yield destinations, 2 * launch.width if launch.kernel == "compress" else 16
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "kernel"),
+    [
+        ("bf16[64,1024]{1,0}", "bf16[64,1024]{1,0:T(8,128)(2,1)}", "weave"),
+        ("bf16[64,1024]{1,0:T(8,128)(2,1)}", "bf16[64,1024]{1,0}", "part"),
+        ("s8[64,1024]{1,0}", "s8[64,1024]{1,0:T(8,128)(4,1)}", "weave"),
+        ("s8[64,1024]{1,0:T(8,128)(4,1)}", "s8[64,1024]{1,0}", "part"),
+        ("f32[64,1024]{1,0}", "f32[64,1024]{1,0:T(8,128)}", "copy"),
+        ("s4[64,1024]{1,0}", "s4[64,1024]{1,0:T(8,128)E(4)}", "compress"),
+        ("u2[64,2048]{1,0}", "u2[64,2048]{1,0:T(8,256)E(2)}", "compress"),
+    ],
+)
+def test_every_access_of_a_warp_fills_whole_sectors(source: str, destination: str, kernel: str) -> None:
+    first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
+    loops = relayout_loops(first, second)
+    assert loops is not None
+    bits = second.element_bits
+    found = converting_launches(loops, bits, False, 16) if bits < 8 else launches(loops, first.element_type.nbytes)
+    assert found is not None
+    assert [launch.kernel for launch in found] == [kernel]
+    assert {filled_sectors(*access) for access in accesses(found[0])} == {1.0}
+
+
+def test_half_filled_sectors_show() -> None:
+    assert filled_sectors([lane * 32 for lane in range(WARP)], 16) == 0.5
+    assert filled_sectors([lane * 16 for lane in range(WARP)], 16) == 1
 
 
 @pytest.mark.parametrize("unit", [4, 8])

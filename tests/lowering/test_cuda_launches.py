@@ -88,7 +88,8 @@ def check_shape(launch: Launch, alignment: int) -> None:
     assert launch.width in WIDTHS
     assert launch.width <= alignment
     assert 0 < launch.units <= cuda_plan.MOST_UNITS
-    unit = 16 if launch.vectors else max(launch.width, 4 if launch.words else 1)
+    words = launch.words and launch.kernel != "transpose words"
+    unit = 16 if launch.vectors else max(launch.width, 4 if words else 1)
     if launch.kernel in ("weave", "part"):
         # 4 columns of each row make the 16 bytes of a unit.
         unit = 4 * launch.width
@@ -105,13 +106,14 @@ def check_shape(launch: Launch, alignment: int) -> None:
         if launch.kernel.startswith("transpose"):
             assert len(tile.column_places) == tile.tile_columns
             kinds = (cuda_plan.VECTOR_TILES, cuda_plan.SHORT_TILES, cuda_plan.NARROW_TILES)
-            rooms = [kind[launch.width] for kind in (kinds if launch.vectors else (cuda_plan.SCALAR_TILES,))]
+            others = cuda_plan.SCALAR_TILES | cuda_plan.WORD_TILES
+            rooms = [kind[launch.width] for kind in (kinds if launch.vectors else (others,))]
             assert tile.room in rooms
             assert (tile.tile_rows <= tile.room[0], tile.tile_columns <= tile.room[1]) == (True, True)
             assert launch.vectors == (launch.kernel == "transpose")
         else:
             assert tile.rows * tile.tile_columns * launch.width <= cuda_plan.STAGE_BYTES
-        if launch.words:
+        if launch.words and launch.kernel in ("stage", "unstage"):
             assert tile.columns * launch.width % 4 == tile.tile_columns * launch.width % 4 == 0
         if launch.vectors:
             columns = (tile.columns * launch.width, tile.tile_columns * launch.width)
@@ -196,7 +198,8 @@ def test_the_cases_run_every_kernel() -> None:
     expected |= {("shift", 8, False)} | {("transpose", width, True) for width in WIDTHS}
     for tiles in (cuda_plan.VECTOR_TILES, cuda_plan.SHORT_TILES, cuda_plan.NARROW_TILES):
         expected |= set(tiles.items())
-    expected |= {("transpose elements", width, False) for width in (1, 2, 4, 8)}
+    expected |= {("transpose elements", width, False) for width in (4, 8)}
+    expected |= {("transpose words", width, True) for width in (1, 2)}
     expected |= {(name, width, True) for name in ("weave", "part") for width in (1, 2)}
     expected |= {
         (name, width, words) for name in ("stage", "unstage") for width in (1, 2, 4, 8) for words in {False, width < 4}

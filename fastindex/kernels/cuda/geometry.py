@@ -169,3 +169,51 @@ class TileGeometry:
         warps = threads // _WARP
         self.reading = Walk(tile_columns // vector, tile_rows, self.packed, warps, cell_of_row)
         self.writing = Walk(pitch // 16, tile_columns, 1, warps, cell_of_column)
+
+
+class WordGeometry:
+    """The tile of a transpose that moves words of small elements, wherever these start.
+
+    A block of as many rows and columns as a word has elements is transposed at once. The tile stands in shared memory
+    column by column, with a word of room behind each, so that the lanes of a warp, a few blocks along by a few groups
+    of rows, write to 32 banks.
+
+    Attributes
+    ----------
+    per_word : int
+        Elements of a word.
+    pitch : int
+        Bytes from column to column in shared memory.
+    steps : int
+        Blocks of a thread.
+    block_of : callable
+        From the number of a thread, uint32, and of a step to a block: its group of rows, and its number along; int64.
+    place_of : callable
+        From a block to where its first column stands in shared memory.
+    """
+
+    def __init__(self, width: int, tile_rows: int, tile_columns: int, threads: int) -> None:
+        self.per_word = per = 4 // width
+        groups = 1 << _log(-(-tile_rows // per) * 2 - 1)
+        self.pitch = pitch = 4 * groups + 4
+        along = tile_columns // per
+        self.steps = max(along * groups // threads, 1)
+        lanes_along = _WARP // per
+        along_mask, along_shift = np.uint32(lanes_along - 1), np.uint32(_log(lanes_along))
+        group_mask = np.uint32(per - 1)
+        across_mask, across_shift = along // lanes_along - 1, _log(along // lanes_along)
+        five, warps = np.uint32(5), threads // _WARP
+        column_pitch = per * pitch
+
+        @device_function
+        def block_of(thread: Any, step: Any) -> Any:
+            lane_along = np.int64(np.uint32(thread & along_mask))
+            lane_group = np.int64(np.uint32(np.uint32(thread >> along_shift) & group_mask))
+            patch = np.int64(np.uint32(thread >> five)) + step * warps
+            return (patch >> across_shift) * per + lane_group, (patch & across_mask) * lanes_along + lane_along
+
+        @device_function
+        def place_of(group: Any, number: Any) -> Any:
+            return number * column_pitch + 4 * group
+
+        self.block_of, self.place_of = block_of, place_of

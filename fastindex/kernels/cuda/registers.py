@@ -54,6 +54,12 @@ def pair(w0: Any, w1: Any, w2: Any, w3: Any) -> Any:
 
 
 @device_function
+def funnelled(low: Any, high: Any, by: Any) -> Any:
+    """Return the word that begins `by` bits into two, a uint64 up to 32."""
+    return np.uint32(((np.uint64(high) << np.uint64(32)) | np.uint64(low)) >> by)
+
+
+@device_function
 def low_halves(a: Any, b: Any) -> Any:
     return np.uint32((a & _LOW_HALF) | (b << np.uint32(16)))
 

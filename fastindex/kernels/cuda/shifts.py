@@ -15,10 +15,26 @@ from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.loops import MAGIC, SHIFT, SIZE, four_places, quotient
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64
-from fastindex.kernels.cuda.registers import packed_word, pair, spread_word, words
+from fastindex.kernels.cuda.registers import funnelled, packed_word, pair, spread_word, words
 
 #: A buffer of fewer bytes need not hold an aligned word.
 _FEWEST_BYTES = 8
+
+_LOW_BYTE = np.uint32(0xFF)
+
+
+_store_word, _store_byte = STORE[4], STORE[1]
+
+
+@device_function
+def put_word(at: Any, word: Any, low: Any, high: Any) -> None:
+    """Write the bytes of an aligned word from `low` to `high`; these may lie outside it."""
+    if low <= 0 and high >= 4:
+        _store_word(at, word)
+    else:
+        for j in range(4):
+            if low <= j and j < high:
+                _store_byte(at + j, np.uint32((word >> np.uint32(8 * j)) & _LOW_BYTE))
 
 
 @cache
@@ -30,11 +46,10 @@ def shift_kernel(bits: int) -> Kernel:
     16 bytes of the destination at a multiple of 16. The first loop goes over those that a run touches, or might: what
     it has too many of lies behind the end.
     """
-    load, store, store_word = LOAD[4], STORE[16], STORE[4]
+    load, store = LOAD[4], STORE[16]
     load_byte, store_byte = LOAD[1], STORE[1]
     mask, whole = np.uint32((1 << bits) - 1), bits == 8
     spread = spread_word(bits)
-    low_byte, word_bits = np.uint32(0xFF), np.uint64(32)
     granule_bits = 16 * bits
     words_in_granule = max(granule_bits // 32, 1)
 
@@ -61,10 +76,6 @@ def shift_kernel(bits: int) -> Kernel:
         return w0, w1, w2, load(min(max(at + 12, first), last)), load(min(max(at + 16, first), last))
 
     @device_function
-    def funnelled(low: Any, high: Any, by: Any) -> Any:
-        return np.uint32(((np.uint64(high) << word_bits) | np.uint64(low)) >> by)
-
-    @device_function
     def aligned(p: Any, fetched: Any) -> Any:
         """Return the 16 bytes that begin at a bit."""
         w0, w1, w2, w3, w4 = fetched
@@ -75,15 +86,6 @@ def shift_kernel(bits: int) -> Kernel:
         if words_in_granule == 2:
             return spread(v0, funnelled(w1, w2, by))
         return v0, funnelled(w1, w2, by), funnelled(w2, w3, by), funnelled(w3, w4, by)
-
-    @device_function
-    def put_word(at: Any, word: Any, low: Any, high: Any) -> None:
-        if low <= 0 and high >= 4:
-            store_word(at, word)
-        else:
-            for j in range(4):
-                if low <= j and j < high:
-                    store_byte(at + j, np.uint32((word >> np.uint32(8 * j)) & low_byte))
 
     @device_function
     def put(at: Any, low: Any, high: Any, values: Any) -> None:
