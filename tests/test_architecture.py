@@ -119,9 +119,12 @@ LARGER = {
     **dict.fromkeys(
         (
             "kernels.cuda.copies.weave_kernel",
+            "kernels.cuda.gather_kernel.gather_kernel",
+            "kernels.cuda.shifts.shift_kernel",
             "kernels.cuda.stages.staged_kernel",
             "kernels.cuda.tiles.scalar_transpose_kernel",
             "kernels.cuda.tiles.transpose_kernel",
+            "kernels.cuda.word_tiles.word_transpose_kernel",
         ),
         "a factory of CUDA kernels: the kernel is a closure over what is decided when it is made",
     ),

@@ -1,6 +1,6 @@
 """Plans for the GPU without a GPU: every launch, followed unit by unit, does what the definition says.
 
-Tests of: tables.cuda_launches.
+Tests of: lowering.cuda_records, tables.cuda_launches.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
     load_shared, store_shared = LOAD_SHARED[4], STORE_SHARED[4]
     block_of, place_of = geometry.block_of, geometry.place_of
     steps, warps = geometry.steps, THREADS // 32
-    last_word = tile_rows * width // 4 - 1
+    last_place = tile_rows * width - 4
     low_byte = np.uint32(0xFF)
 
     @device_function
@@ -105,9 +105,10 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
                 at = memory + place_of(group, number)
                 put_block(at, s + column * width, row_places + 8 * row, rows - row - 1, begin, end)
         cuda.syncthreads()
-        lane, column = np.int64(np.uint32(thread & _LANE)), np.int64(np.uint32(thread >> _WARP_SHIFT))
+        lane: Any = np.int64(np.uint32(thread & _LANE))
+        column = np.int64(np.uint32(thread >> _WARP_SHIFT))
         # A lane writes a word of each column, from the words of shared memory that it stands across.
-        low, high = memory + 4 * max(lane - 1, 0), memory + 4 * min(lane, last_word)
+        low, high = memory + max(4 * lane - 4, 0), memory + min(4 * lane, last_place)
         d += destination
         nbytes = rows * width
         while column < columns:
