@@ -102,14 +102,20 @@ def look_up_by_numpy(
 
 def unpack_by_numpy(layout: SlotFormat, count: int, source: int, target: int) -> None:
     """Unpack `count` slots into values."""
-    slots = _memory(source, -(-count * layout.bits // 8))
-    _memory(target, count * layout.value_bytes)[:] = unpacked_by_numpy(slots, layout, count)
+    for begin in range(0, count, AT_ONCE):
+        part = min(AT_ONCE, count - begin)
+        slots = _memory(source + begin * layout.bits // 8, layout.nbytes(part))
+        values = _memory(target + begin * layout.value_bytes, part * layout.value_bytes)
+        values[:] = unpacked_by_numpy(slots, layout, part)
 
 
 def pack_by_numpy(layout: SlotFormat, count: int, source: int, target: int) -> None:
     """Pack `count` values into slots."""
-    values = _memory(source, count * layout.value_bytes)
-    _memory(target, -(-count * layout.bits // 8))[:] = packed_by_numpy(values, layout, count)
+    for begin in range(0, count, AT_ONCE):
+        part = min(AT_ONCE, count - begin)
+        values = _memory(source + begin * layout.value_bytes, part * layout.value_bytes)
+        slots = _memory(target + begin * layout.bits // 8, layout.nbytes(part))
+        slots[:] = packed_by_numpy(values, layout, part)
 
 
 def unpacked_by_numpy(slots: Bytes, layout: SlotFormat, count: int) -> Bytes:

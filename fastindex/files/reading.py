@@ -1,4 +1,4 @@
-"""Arrays in files, read through a memory map; `fastindex.files.writing` writes them.
+"""Arrays in files, read box by box; `fastindex.files.writing` writes them.
 
 A name that ends in ``.npy`` is a NumPy file. Any other is raw bytes, without a header: a buffer as it lies in memory,
 or a logical array, its last dimension the most minor. NumPy files do not know the types of ml_dtypes: `numpy.save`
@@ -15,7 +15,8 @@ import math
 import mmap
 import os
 import stat
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,61 +27,51 @@ from fastindex.arguments.arrays import buffer_dtype
 from fastindex.arguments.buffers import memory_dimensions
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.files.map_faults import faults_raised
+from fastindex.lowering.box_segments import Box, byte_segments
+from fastindex.lowering.box_sizes import segment_costs
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 
 Bytes = NDArray[np.uint8]
-#: Allocates that many bytes.
-Scratch = Callable[[int], Bytes]
 
 _MAGIC = b"\x93NUMPY"
-_AT_ONCE = 1 << 22
+_AT_ONCE = 1 << 18
 
 
-class Descriptor:
-    """A descriptor of a file, closed when nobody needs it."""
-
-    def __init__(self, file: int) -> None:
-        self._file = os.dup(file)
-        self.first_stamp = self.stamp()
-
-    def __del__(self) -> None:
-        os.close(self._file)
-
-    def stamp(self) -> tuple[int, int]:
-        """Return what changes with every write: the size, and the time of the last one in nanoseconds."""
-        status = os.fstat(self._file)
-        return status.st_size, status.st_mtime_ns
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class InputFile:
-    """An open input file.
+    """An open file with the bytes of an array.
 
     Attributes
     ----------
     path : str
-    data : uint8 array
-        The bytes, mapped: those of the array, without the header.
+    start, nbytes : int
+        Where in the file the array begins, and its size.
     dtype : dtype or None
         None for raw bytes.
     dimensions : tuple of int
     fortran_order : bool
         Whether the first dimension is the most minor.
-    map : mmap or None
-        None for an empty file.
-    descriptor : Descriptor
-        The file itself, whatever happens to its name.
+    data : uint8 array
+        The bytes of the array, mapped into memory.
     """
 
-    path: str
-    data: Bytes
-    dtype: np.dtype[Any] | None
-    dimensions: tuple[int, ...]
-    fortran_order: bool
-    map: mmap.mmap | None
-    descriptor: Descriptor
+    def __init__(self, path: str, file: io.FileIO, dtype: np.dtype[Any] | None = None) -> None:
+        self.path = path
+        self.dtype = dtype
+        self.start, self.nbytes = 0, os.fstat(file.fileno()).st_size
+        self.dimensions: tuple[int, ...] = (self.nbytes,)
+        self.fortran_order = False
+        self.data = np.empty(0, np.uint8)
+        self._map: mmap.mmap | None = None
+        self._file = os.dup(file.fileno())
+        self._first_stamp = self._stamp()
+        weakref.finalize(self, os.close, self._file)
+
+    def _stamp(self) -> tuple[int, int]:
+        """Return what changes with every write: the size, and the time of the last one in nanoseconds."""
+        status = os.fstat(self._file)
+        return status.st_size, status.st_mtime_ns
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -99,12 +90,34 @@ class InputFile:
             with faults_raised(self.data, failed):
                 yield
         finally:
-            if self.descriptor.stamp() != self.descriptor.first_stamp:
+            if self._stamp() != self._first_stamp:
                 raise FastIndexError(f"{self.path} changed while it was read; nothing was written") from None
+
+    def read(self, start: int, into: Bytes) -> None:
+        """Fill an array with the bytes from a place in the array on.
+
+        Raises
+        ------
+        FastIndexError
+            The file has become shorter.
+        """
+        rest, at = memoryview(into.data), self.start + start
+        while rest:
+            count = os.preadv(self._file, [rest], at)
+            if count == 0:
+                raise FastIndexError(f"{self.path} has become shorter while it was read")
+            rest, at = rest[count:], at + count
+
+    def mapped(self) -> InputFile:
+        """Map the bytes of the array into memory: `data`, which takes none until it is read."""
+        if self.nbytes:
+            self._map = mmap.mmap(self._file, self.start + self.nbytes, access=mmap.ACCESS_READ)
+            self.data = np.frombuffer(self._map, np.uint8)[self.start :]
+        return self
 
     def release(self) -> None:
         """Release the pages that hold parts of the file; they are read again when needed."""
-        release_map(self.map)
+        release_map(self._map)
 
     def array(self) -> NDArray[Any]:
         """Return the array of a NumPy file, read-only."""
@@ -113,7 +126,7 @@ class InputFile:
 
 
 def open_input(path: str) -> InputFile:
-    """Map a file.
+    """Open a file.
 
     Raises
     ------
@@ -127,39 +140,31 @@ def open_input(path: str) -> InputFile:
         raise FastIndexError(f"{path} holds several arrays; save the one you need as .npy, with numpy.save")
     # Before it is opened: a pipe would wait for its other end.
     _check_regular(path, os.stat(path).st_mode)
-    with open(path, "rb") as file:
-        descriptor = Descriptor(file.fileno())
-        size = descriptor.first_stamp[0]
+    with open(path, "rb", buffering=0) as file:
+        found = InputFile(path, file)
         if not path.endswith(".npy"):
-            content, mapped = _mapped(file, size)
-            return InputFile(path, content, None, (size,), False, mapped, descriptor)
-        dimensions, fortran_order, dtype = _read_header(path, file)
-        start = file.tell()
-        needed = dtype.itemsize * math.prod(dimensions)
-        if size - start < needed:
-            raise FastIndexError(
-                f"{path} is cut short: {dtype} of {_spelled(dimensions)} takes {needed} bytes after the header, "
-                f"{size - start} are there"
-            )
-        content, mapped = _mapped(file, size)
-        return InputFile(path, content[start : start + needed], dtype, dimensions, fortran_order, mapped, descriptor)
+            return found.mapped()
+        with io.BufferedReader(file) as buffered:
+            found.dimensions, found.fortran_order, dtype = _read_header(path, buffered)
+            found.start = buffered.tell()
+        found.dtype = dtype
+        there, found.nbytes = found.nbytes - found.start, dtype.itemsize * math.prod(found.dimensions)
+    if there < found.nbytes:
+        raise FastIndexError(
+            f"{path} is cut short: {dtype} of {_spelled(found.dimensions)} takes {found.nbytes} bytes after the "
+            f"header, {there} are there"
+        )
+    return found.mapped()
 
 
 def _check_regular(path: str, mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(mode):
-        raise FastIndexError(f"{path} is not a regular file and cannot be mapped into memory; copy it to one")
+        raise FastIndexError(f"{path} is not a regular file and cannot be read in any order; copy it to one")
 
 
-def _mapped(file: io.BufferedReader, size: int) -> tuple[Bytes, mmap.mmap | None]:
-    if size == 0:
-        return np.empty(0, np.uint8), None
-    mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-    return np.frombuffer(mapped, np.uint8), mapped
-
-
-def _read_header(path: str, file: io.BufferedReader) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _read_header(path: str, file: io.BufferedIOBase) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
         reader = readers.get(np.lib.format.read_magic(file))
@@ -174,7 +179,7 @@ def _read_header(path: str, file: io.BufferedReader) -> tuple[tuple[int, ...], b
 class _Header:
     """A file whose header NumPy can read even if `numpy.save` wrote float8_e5m2, which it spells ``<f1``."""
 
-    def __init__(self, file: io.BufferedReader) -> None:
+    def __init__(self, file: io.BufferedIOBase) -> None:
         self._file = file
 
     def read(self, size: int = -1, /) -> bytes:
@@ -189,8 +194,61 @@ def release_map(mapped: mmap.mmap | None) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def stored_buffer(file: InputFile, shape: Shape, scratch: Scratch) -> Bytes:
-    """Return the bytes of a physical buffer of `shape` from a file.
+@dataclass(frozen=True, slots=True)
+class StoredArray:
+    """An array in a file, in a layout.
+
+    Attributes
+    ----------
+    file : InputFile
+    shape : Shape
+        The layout in which the file has it.
+    is_narrowed : bool
+        Whether the file has integers of a byte, which become values of fewer bits.
+    """
+
+    file: InputFile
+    shape: Shape
+    is_narrowed: bool = False
+
+    def costs(self, sizes: tuple[int, ...]) -> tuple[int, int]:
+        """Return the memory and the cost of a box of some sizes."""
+        return segment_costs(self.shape, sizes)
+
+    def read(self, box: Box, into: Bytes) -> None:
+        """Read a box as `box_shape` packs it.
+
+        Raises
+        ------
+        FastIndexError
+            The file has become shorter, or holds values that the element type does not have.
+        """
+        at = 0
+        for start, nbytes in byte_segments(self.shape, box):
+            self.file.read(start, into[at : at + nbytes])
+            at += nbytes
+        self._convert(into)
+
+    def whole(self) -> Bytes:
+        """Return all bytes: mapped into memory where they are as in the file."""
+        dtype = self.file.dtype
+        if (dtype is None or dtype.isnative) and not self.is_narrowed:
+            return self.file.data
+        content = np.empty(self.file.nbytes, np.uint8)
+        self.file.read(0, content)
+        self._convert(content)
+        return content
+
+    def _convert(self, content: Bytes) -> None:
+        dtype = self.file.dtype
+        if self.is_narrowed:
+            _narrow(self.file, self.shape.element_type, content)
+        elif dtype is not None and not dtype.isnative:
+            content.view(dtype).byteswap(inplace=True)
+
+
+def stored_buffer(file: InputFile, shape: Shape) -> StoredArray:
+    """Return the physical buffer of `shape` that a file holds.
 
     A NumPy file may hold the array itself where the layout is that of the file, ``{1,0}`` for C order; or, where the
     layout only orders the dimensions, these in the order of memory.
@@ -199,8 +257,6 @@ def stored_buffer(file: InputFile, shape: Shape, scratch: Scratch) -> Bytes:
     ----------
     file : InputFile
     shape : Shape
-    scratch : callable
-        Allocates memory; used for bytes in foreign order.
 
     Raises
     ------
@@ -219,7 +275,7 @@ def stored_buffer(file: InputFile, shape: Shape, scratch: Scratch) -> Bytes:
         if not raw:
             _check_dtype(file, shape, buffer_dtype(shape))
     _check_size(file, shape.nbytes, f"a buffer of {shape.cut_text()}", f"{shape.slot_count} slots")
-    return _native(file, scratch)
+    return StoredArray(file, shape)
 
 
 def _is_array_of(file: InputFile, shape: Shape) -> bool:
@@ -235,21 +291,19 @@ def _is_array_of(file: InputFile, shape: Shape) -> bool:
     return True
 
 
-def stored_array(file: InputFile, shape: Shape, scratch: Scratch) -> tuple[Bytes, Shape]:
-    """Return the bytes of a logical array from a file, and the shape that describes their layout.
+def stored_array(file: InputFile, shape: Shape) -> StoredArray:
+    """Return the logical array of `shape` that a file holds.
 
     Parameters
     ----------
     file : InputFile
     shape : Shape
         Its element type and dimensions.
-    scratch : callable
-        As for `stored_buffer`.
 
     Raises
     ------
     FastIndexError
-        Other dimensions, another size, or values that the element type does not have.
+        Other dimensions, or another size.
     ArgumentTypeError
         Another dtype.
     """
@@ -262,10 +316,8 @@ def stored_array(file: InputFile, shape: Shape, scratch: Scratch) -> tuple[Bytes
         _check_dtype(file, shape, shape.element_type.numpy_dtype)
     plain = plain_shape(shape, file.fortran_order)
     _check_size(file, plain.nbytes, f"the array of {shape.cut_text()}", f"{plain.element_count} elements")
-    element_type = shape.element_type
-    if element_type.is_sub_byte and file.dtype is not None and file.dtype.kind in "ui":
-        return _narrowed(file, element_type, scratch), plain
-    return _native(file, scratch), plain
+    is_narrowed = shape.element_type.is_sub_byte and file.dtype is not None and file.dtype.kind in "ui"
+    return StoredArray(file, plain, is_narrowed)
 
 
 def plain_shape(shape: Shape, fortran_order: bool = False) -> Shape:
@@ -275,11 +327,13 @@ def plain_shape(shape: Shape, fortran_order: bool = False) -> Shape:
 
 
 def _check_size(file: InputFile, needed: int, what: str, count: str) -> None:
-    size = len(file.data)
+    size = file.nbytes
     if size == needed:
         return
     hint = ""
-    if file.dtype is None and bytes(file.data[: len(_MAGIC)]) == _MAGIC:
+    first = np.zeros(min(len(_MAGIC), size), np.uint8)
+    file.read(0, first)
+    if file.dtype is None and first.tobytes() == _MAGIC:
         hint = "; it is a NumPy file, whose name has to end in .npy"
     raise FastIndexError(f"{what} takes {needed} bytes ({count}), {file.path} has {size}{hint}")
 
@@ -304,32 +358,19 @@ def has_name(dtype: np.dtype[Any]) -> bool:
     return dtype.isbuiltin == 1
 
 
-def _narrowed(file: InputFile, element_type: ElementType, scratch: Scratch) -> Bytes:
-    """Return one-byte integers as ml_dtypes stores values narrower than a byte: in the low bits."""
+def _narrow(file: InputFile, element_type: ElementType, content: Bytes) -> None:
+    """Make one-byte integers what ml_dtypes stores for values narrower than a byte: their low bits."""
     bits = element_type.bits
     signed = element_type.kind == "signed"
     low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
-    values = file.data.view(file.dtype or np.uint8)
-    narrowed = scratch(len(values))
+    values = content.view(file.dtype or np.uint8)
     for begin in range(0, len(values), _AT_ONCE):
         part = values[begin : begin + _AT_ONCE]
         outside = (part < low) | (part >= high)
         if outside.any():
             value = part[int(outside.argmax())]
             raise FastIndexError(f"{file.path} holds {value}; {element_type} goes from {low} to {high - 1}")
-        narrowed[begin : begin + _AT_ONCE] = part.view(np.uint8) & ((1 << bits) - 1)
-    return narrowed
-
-
-def _native(file: InputFile, scratch: Scratch) -> Bytes:
-    dtype = file.dtype
-    if dtype is None or dtype.isnative:
-        return file.data
-    swapped = scratch(len(file.data))
-    source, target = file.data.view(dtype), swapped.view(dtype.newbyteorder("="))
-    for begin in range(0, len(source), _AT_ONCE):
-        target[begin : begin + _AT_ONCE] = source[begin : begin + _AT_ONCE]
-    return swapped
+        content[begin : begin + _AT_ONCE] &= (1 << bits) - 1
 
 
 def _spelled(dimensions: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: written next to their target, then renamed."""
+"""Files that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import mmap
 import os
 import secrets
 import stat
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -43,11 +44,15 @@ def header_for(path: str, dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> 
 
 
 class OutputFile:
-    """A file that is filled through a memory map and appears under its name only when complete.
+    """A file that is filled in any order and appears under its name only when complete.
 
-    The bytes go to a temporary file in the same folder. Its space is reserved at the start, so a full disk is reported
-    before the work and not in the middle of it. Leaving the ``with`` block flushes and renames the file; an exception
-    removes it.
+    The bytes go to a file in the same folder that has no name, where the system has such files; not even a killed
+    process leaves it behind. Elsewhere it has a temporary name. Its space is reserved at the start, so a full disk is
+    reported before the work and not in the middle of it. Leaving the ``with`` block flushes the file and gives it its
+    name; an exception removes it.
+
+    To replace a file that exists, the new one needs a temporary name for the moment between two system calls; a process
+    that is killed just then leaves a complete file of that name beside the old one.
 
     Parameters
     ----------
@@ -66,8 +71,6 @@ class OutputFile:
         `path` exists and is not a regular file.
     """
 
-    data: Bytes
-
     def __init__(self, path: str, nbytes: int, header: bytes = b"") -> None:
         self.path = path
         self._size = len(header) + nbytes
@@ -76,8 +79,7 @@ class OutputFile:
         name = f".{self._target.name[:_LONGEST_NAME]}.{secrets.token_hex(4)}.partial"
         self._temporary = self._target.with_name(name)
         self._file: int | None = None
-        self._map: mmap.mmap | None = None
-        self._scratch_maps: list[mmap.mmap] = []
+        self._is_unnamed = False
 
     def __enter__(self) -> OutputFile:
         mode = self._mode_of_target()
@@ -86,10 +88,37 @@ class OutputFile:
         except BaseException as error:
             self._discard()
             raise self._explained(error) if isinstance(error, OSError) else error from None
-        whole = np.frombuffer(self._map, np.uint8) if self._map is not None else np.empty(0, np.uint8)
-        whole[: len(self._header)] = np.frombuffer(self._header, np.uint8)
-        self.data = whole[len(self._header) :]
         return self
+
+    def write(self, start: int, content: Bytes) -> None:
+        """Write bytes from a place in the array on; several threads write different places at the same time.
+
+        Raises
+        ------
+        OSError
+        """
+        file = self._file
+        assert file is not None
+        rest, at = memoryview(content.data), len(self._header) + start
+        try:
+            while rest:
+                count = os.pwritev(file, [rest], at)
+                rest, at = rest[count:], at + count
+        except OSError as error:
+            raise self._explained(error) from None
+
+    @cached_property
+    def _map(self) -> mmap.mmap:
+        file = self._file
+        assert file is not None
+        return _writable_map(file, self._size)
+
+    @cached_property
+    def data(self) -> Bytes:
+        """The bytes of the array, mapped into memory."""
+        if self._size == 0:
+            return np.empty(0, np.uint8)
+        return np.frombuffer(self._map, np.uint8)[len(self._header) :]
 
     def _mode_of_target(self) -> int | None:
         with contextlib.suppress(FileNotFoundError):
@@ -99,13 +128,17 @@ class OutputFile:
         return None
 
     def _create(self, mode: int | None) -> None:
-        _unfinished.add(self._temporary)
-        self._file = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._file = _unnamed_file(self._target.parent)
+        self._is_unnamed = self._file is not None
+        if self._file is None:
+            _unfinished.add(self._temporary)
+            self._file = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         if mode is not None:
             os.fchmod(self._file, mode)
         if self._size:
             _reserve(self._file, self._size)
-            self._map = _writable_map(self._file, self._size)
+        if self._header:
+            os.pwrite(self._file, self._header, 0)
 
     def _explained(self, error: OSError) -> OSError:
         reason = error.strerror or str(error)
@@ -118,33 +151,9 @@ class OutputFile:
         return OSError(error.errno, reason, self.path)
 
     def release(self) -> None:
-        """Release the pages that hold written data, scratch files included; the system writes them to disk."""
-        for mapped in (self._map, *self._scratch_maps):
-            release_map(mapped)
-
-    def scratch(self, nbytes: int) -> Bytes:
-        """Return `nbytes` bytes of memory backed by an unnamed file on the same disk.
-
-        Raises
-        ------
-        OSError
-            The disk has no room for it.
-        """
-        if nbytes == 0:
-            return np.empty(0, np.uint8)
-        name = self._target.with_name(f".{secrets.token_hex(8)}.scratch")
-        _unfinished.add(name)
-        try:
-            file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                _remove(name)
-                _reserve(file, nbytes)
-                self._scratch_maps.append(_writable_map(file, nbytes))
-                return np.frombuffer(self._scratch_maps[-1], np.uint8)
-            finally:
-                os.close(file)
-        except OSError as error:
-            raise OSError(error.errno, f"{error.strerror}, for {nbytes} bytes of work space", self.path) from None
+        """Release the pages that hold written data; the system writes them to disk."""
+        if "_map" in vars(self):
+            release_map(self._map)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -155,20 +164,51 @@ class OutputFile:
         file = self._file
         assert file is not None
         try:
-            if self._map is not None:
+            if "_map" in vars(self):
                 self._map.flush()
             os.fsync(file)
-            os.replace(self._temporary, self._target)
-            _unfinished.discard(self._temporary)
+            self._appear(file)
         except BaseException as failed:
             self._discard()
             raise self._explained(failed) if isinstance(failed, OSError) else failed from None
         os.close(file)
 
+    def _appear(self, file: int) -> None:
+        if self._is_unnamed:
+            try:
+                _link(file, self._target)
+                return
+            except FileExistsError:
+                _unfinished.add(self._temporary)
+                _link(file, self._temporary)
+        os.replace(self._temporary, self._target)
+        _unfinished.discard(self._temporary)
+
     def _discard(self) -> None:
         if self._file is not None:
             os.close(self._file)
         _remove(self._temporary)
+
+
+def _unnamed_file(folder: Path) -> int | None:
+    """Open a file without a name, or return None where the system, or the file system, has none that can get one."""
+    if not hasattr(os, "O_TMPFILE") or not os.path.isdir("/proc/self/fd"):
+        return None
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+            return None
+        raise
+
+
+def _link(file: int, target: Path) -> None:
+    # With a folder, Python calls linkat, which follows the link in /proc to the file itself.
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.link(f"/proc/self/fd/{file}", target, src_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)
 
 
 _unfinished: set[Path] = set()
@@ -195,7 +235,7 @@ def write_file(path: str, content: bytes) -> None:
         As `OutputFile`.
     """
     with OutputFile(path, len(content)) as output:
-        output.data[:] = np.frombuffer(content, np.uint8)
+        output.write(0, np.frombuffer(content, np.uint8))
 
 
 def _check_replaceable(path: str, mode: int) -> None:

@@ -251,6 +251,21 @@ def box_segments(shape: Shape, box: Box) -> tuple[StridedRun, ...]:
     return run, StridedRun(whole.size, tail)
 
 
+def byte_segments(shape: Shape, box: Box) -> Iterator[tuple[int, int]]:
+    """Yield the first byte and the bytes of each segment of a box, as `box_segments` orders them.
+
+    Examples
+    --------
+    >>> list(byte_segments(Shape.parse("s4[4,6]{1,0:E(4)}"), (range(1, 4), range(2, 6))))
+    [(4, 2), (7, 2), (10, 2)]
+    """
+    bits = shape.element_bits
+    for run in box_segments(shape, box):
+        nbytes = -(-run.length * bits // 8)
+        for start in run.starts().tolist():
+            yield start * bits // 8, nbytes
+
+
 def _selected(axis: Axis, box: Box, known: dict[Axis, StridedRun]) -> StridedRun:
     """Return the indices of an axis at which a box has elements or owns padding."""
     match axis:

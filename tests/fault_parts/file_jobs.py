@@ -25,7 +25,7 @@ from tests.oracles import reference
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Names of files that SIGKILL may leave, which nothing can clean up.
-_LEFT_BY_KILL = re.compile(r"\.(.+\.[0-9a-f]{8}\.partial|[0-9a-f]{16}\.scratch)")
+_LEFT_BY_KILL = re.compile(r"\..+\.[0-9a-f]{8}\.partial")
 _HELD_BACK = (signal.SIGINT, signal.SIGTERM)
 #: One line, with the command's name in front and no traceback.
 _ONE_LINE = re.compile(r"fastindex: [^\n]+\n?")
@@ -141,7 +141,7 @@ def _relayout(name: str, left: str, right: str, read: str, written: str, times: 
     for shape, suffix in zip(shapes, (read, written), strict=True):
         order = [shape.dimensions[d] for d in reversed(shape.minor_to_major)]
         files.append(_file(suffix, shape.element_type, order, _buffer(shape, values)))
-    arguments = ("relayout", "{in}", "{out}", "--from", left, "--to", right, "--max-memory", "128MiB")
+    arguments = ("relayout", "{in}", "{out}", "--from", left, "--to", right, "--max-memory", "4GiB")
     return Job(name, arguments, (read, written), files[0], files[1])
 
 

@@ -1,6 +1,6 @@
 """Files: what they hold, and that a target appears whole or not at all.
 
-Tests of: files.jobs, files.map_faults, files.reading, files.writing.
+Tests of: files.index_jobs, files.layout_jobs, files.map_faults, files.reading, files.writing.
 """
 
 from __future__ import annotations
@@ -21,21 +21,25 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.files import jobs, map_faults
-from fastindex.files.reading import Bytes, open_input, stored_array, stored_buffer
+from fastindex.files import layout_jobs, map_faults
+from fastindex.files.reading import Bytes, StoredArray, open_input, stored_array, stored_buffer
 from fastindex.files.writing import OutputFile, header_for, npy_header, write_file
 
 
-def scratch(nbytes: int) -> Bytes:
-    return np.empty(nbytes, np.uint8)
+def content_of(stored: StoredArray) -> Bytes:
+    """All bytes of an array: as one box, which has to be what `whole` returns."""
+    content = np.full(stored.shape.nbytes, 0x55, np.uint8)
+    stored.read(tuple(range(size) for size in stored.shape.dimensions), content)
+    np.testing.assert_array_equal(content, stored.whole())
+    return content
 
 
 def array_in(path: Path, text: str) -> np.ndarray:
     """The logical array that a file holds for a shape, in the order of its dimensions."""
     shape = fi.Shape.parse(text)
-    data, plain = stored_array(open_input(str(path)), shape, scratch)
-    values = data.view(shape.element_type.numpy_dtype)
-    order = plain.layout.minor_to_major
+    stored = stored_array(open_input(str(path)), shape)
+    values = content_of(stored).view(shape.element_type.numpy_dtype)
+    order = stored.shape.layout.minor_to_major
     if order == tuple(range(shape.rank)):
         return values.reshape(shape.dimensions, order="F")
     return values.reshape(shape.dimensions)
@@ -94,7 +98,7 @@ def test_raw_bytes(tmp_path: Path) -> None:
     np.arange(6, dtype=np.float32).tofile(path)
     np.testing.assert_array_equal(array_in(path, "f32[2,3]"), np.arange(6).reshape(2, 3))
     shape = fi.Shape.parse("f32[5]{0:T(2)}")
-    assert stored_buffer(open_input(str(path)), shape, scratch).tobytes() == path.read_bytes()
+    assert content_of(stored_buffer(open_input(str(path)), shape)).tobytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<u1", "<i1", "V1"])
@@ -102,7 +106,7 @@ def test_buffers_in_numpy_files(tmp_path: Path, dtype: str) -> None:
     values = np.arange(6, dtype=np.float32)
     stored = values.astype(dtype) if dtype[1:] == "f4" else values.view(np.uint8).view(dtype)
     np.save(tmp_path / "a.npy", stored)
-    found = stored_buffer(open_input(str(tmp_path / "a.npy")), fi.Shape.parse("f32[5]{0:T(2)}"), scratch)
+    found = content_of(stored_buffer(open_input(str(tmp_path / "a.npy")), fi.Shape.parse("f32[5]{0:T(2)}")))
     assert found.tobytes() == values.tobytes()
 
 
@@ -163,7 +167,7 @@ def test_sizes_of_raw_files(tmp_path: Path) -> None:
     with pytest.raises(fi.FastIndexError, match=r"takes 24 bytes .6 elements., .* has 23"):
         array_in(path, "f32[2,3]")
     with pytest.raises(fi.FastIndexError, match=r"takes 32 bytes .8 slots., .* has 23"):
-        stored_buffer(open_input(str(path)), fi.Shape.parse("f32[2,3]{1,0:T(2,2)}"), scratch)
+        stored_buffer(open_input(str(path)), fi.Shape.parse("f32[2,3]{1,0:T(2,2)}"))
     path.write_bytes(npy_header(np.dtype("f4"), (2, 3)) + bytes(24))
     with pytest.raises(fi.FastIndexError, match=r"whose name has to end in \.npy"):
         array_in(path, "f32[2,3]")
@@ -172,7 +176,7 @@ def test_sizes_of_raw_files(tmp_path: Path) -> None:
 def test_a_buffer_has_one_dimension(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((2, 3), np.float32))
     with pytest.raises(fi.FastIndexError, match="pack takes the array itself"):
-        stored_buffer(open_input(str(tmp_path / "a.npy")), fi.Shape.parse("f32[2,3]{1,0:T(2,2)}"), scratch)
+        stored_buffer(open_input(str(tmp_path / "a.npy")), fi.Shape.parse("f32[2,3]{1,0:T(2,2)}"))
 
 
 def test_what_is_no_regular_file(tmp_path: Path) -> None:
@@ -305,9 +309,9 @@ def test_a_job_on_a_changing_source_leaves_what_was_there(tmp_path: Path, monkey
 
     shape = fi.Shape.parse("f32[2,3]{0,1}")
     for job in (
-        lambda: jobs.pack_file(str(source), str(target), shape, Changes()),
-        lambda: jobs.unpack_file(str(source), str(target), shape, Changes()),
-        lambda: jobs.relayout_file(str(source), str(target), shape, shape, Changes()),
+        lambda: layout_jobs.pack_file(str(source), str(target), shape, Changes()),
+        lambda: layout_jobs.unpack_file(str(source), str(target), shape, Changes()),
+        lambda: layout_jobs.relayout_file(str(source), str(target), shape, shape, Changes()),
     ):
         source.write_bytes(bytes(24))
         os.utime(source, ns=(0, 0))
@@ -358,7 +362,6 @@ def test_an_error_leaves_what_was_there(tmp_path: Path, error: type[BaseExceptio
     def fail() -> None:
         with OutputFile(str(target), 3) as output:
             output.data[:] = 1
-            output.scratch(100)[:] = 2
             raise error
 
     with pytest.raises(error):
@@ -415,11 +418,7 @@ def test_no_room_shows_at_the_start(tmp_path: Path) -> None:
     target.write_bytes(b"before")
     with most_bytes_of_a_file(1 << 20), pytest.raises(OSError, match="takes 2097152 bytes"):
         OutputFile(str(target), 2 << 20).__enter__()
-    with most_bytes_of_a_file(1 << 20), OutputFile(str(target), 4) as output:
-        with pytest.raises(OSError, match="2097152 bytes of work space"):
-            output.scratch(2 << 20)
-        output.data[:] = 5
-    assert target.read_bytes() == b"\5\5\5\5"
+    assert target.read_bytes() == b"before"
     assert names(tmp_path) == ["out.bin"]
 
 
