@@ -26,6 +26,8 @@ from tests.documents.pages import PAGES, ROOT, Block, blocks, name_of
 LANGUAGES = {"pycon", "console", "sh", "layout", "sharding", "figures", "help", "text"}
 #: Who runs what does not run here.
 RUNNERS = {".ci/run", "a machine with a GPU"}
+#: Libraries that the commands of a page need; without them they do not run.
+NEEDS = {"docs/how-to/dask.md": ("dask", "distributed", "zarr")}
 CONSOLE_PAGES = [page for page in PAGES if any(block.language == "console" for block in blocks(page))]
 
 
@@ -85,6 +87,8 @@ def serve(command: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("page", CONSOLE_PAGES, ids=name_of)
 def test_commands_print_what_the_page_says(page: Path, folder: Path) -> None:
+    for library in NEEDS.get(name_of(page), ()):
+        pytest.importorskip(library, reason=f"{library} is not installed; pip install '.[dask,docs]'")
     for block in blocks(page):
         if block.language != "console" or block.run_by:
             continue
