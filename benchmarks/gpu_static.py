@@ -1,4 +1,4 @@
-"""What can be told of the GPU kernels without a GPU: instructions, registers, loads in flight, banks, host cost.
+"""What can be told of the GPU kernels without a GPU: instructions, registers, loads in flight, banks, sectors, host.
 
     python benchmarks/gpu_static.py             every kernel, for sm_90: two minutes
     python benchmarks/gpu_static.py transpose   only kernels with this in their name
@@ -9,6 +9,8 @@ None of these numbers is a speed.
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -76,6 +78,42 @@ def banks() -> None:
             print(f"  {width}-byte elements, {unit} bytes at once: {worst}")
 
 
+def sectors() -> None:
+    from fastindex import Shape
+    from fastindex.lowering.cuda_launches import converting_launches, launches
+    from fastindex.lowering.relayout_loops import relayout_loops
+    from tests.kernels.test_cuda_banks import SECTOR_CASES, accesses, filled_sectors
+
+    print("\nThe least part that a warp's accesses fill of the 32-byte sectors of memory that they touch:")
+    for source, destination, kernel in SECTOR_CASES:
+        first, second = Shape.parse(source), Shape.parse(destination)
+        loops, bits = relayout_loops(first, second), second.element_bits
+        found = converting_launches(loops, bits, False, 16) if bits < 8 else launches(loops, first.element_type.nbytes)
+        least = min(filled_sectors(*access) for launch in found for access in accesses(launch))
+        print(f"  {kernel:10}{source} to {destination}: {least:.2f}")
+
+
+def packed() -> None:
+    from fastindex import Shape
+    from fastindex.lowering.cuda_launches import converting_launches
+    from fastindex.lowering.relayout_loops import relayout_loops
+
+    print("\nBytes moved for each element where one side is packed:")
+    for bits, name in ((4, "s4"), (2, "u2"), (1, "pred")):
+        for sizes in ("4096,4096", "4093,4099"):
+            whole = Shape.parse(f"{name}[{sizes}]{{1,0:E({bits})}}"), Shape.parse(f"{name}[{sizes}]{{1,0:T(8,128)}}")
+            on_the_way = converting_launches(relayout_loops(*whole), bits, True, 16) is not None
+            moved = bits / 8 + 1 + (0 if on_the_way else 2)
+            print(f"  {name}[{sizes}], packed, to T(8,128): {moved}")
+
+
+def count() -> None:
+    command = [sys.executable, "-m", "tests.kernels.cuda_kernel_count", "400"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, env=environment)
+    print(f"\nKernels that the cases of tests/test_gpu.py take: {len(json.loads(result.stdout.splitlines()[-1]))}")
+
+
 def host() -> None:
     from tests.cuda.stand_in import driver
 
@@ -93,6 +131,9 @@ def host() -> None:
 def main() -> None:
     kernels(sys.argv[1] if len(sys.argv) > 1 else "")
     banks()
+    sectors()
+    packed()
+    count()
     host()
 
 

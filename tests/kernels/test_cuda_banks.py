@@ -138,6 +138,16 @@ def test_blocks_of_words_cover_a_tile_once_and_meet_in_no_bank(width: int) -> No
 
 # Global memory moves in sectors of 32 bytes
 
+SECTOR_CASES = (
+    ("bf16[64,1024]{1,0}", "bf16[64,1024]{1,0:T(8,128)(2,1)}", "weave"),
+    ("bf16[64,1024]{1,0:T(8,128)(2,1)}", "bf16[64,1024]{1,0}", "part"),
+    ("s8[64,1024]{1,0}", "s8[64,1024]{1,0:T(8,128)(4,1)}", "weave"),
+    ("s8[64,1024]{1,0:T(8,128)(4,1)}", "s8[64,1024]{1,0}", "part"),
+    ("f32[64,1024]{1,0}", "f32[64,1024]{1,0:T(8,128)}", "copy"),
+    ("s4[64,1024]{1,0}", "s4[64,1024]{1,0:T(8,128)E(4)}", "compress"),
+    ("u2[64,2048]{1,0}", "u2[64,2048]{1,0:T(8,256)E(2)}", "compress"),
+)
+
 
 def filled_sectors(places: Iterable[int], size: int) -> float:
     """The part that the bytes of an access take of the sectors that it touches."""
@@ -166,18 +176,7 @@ def accesses(launch: Launch) -> Iterator[tuple[list[int], int]]:
             yield destinations, 2 * launch.width if launch.kernel == "compress" else 16
 
 
-@pytest.mark.parametrize(
-    ("source", "destination", "kernel"),
-    [
-        ("bf16[64,1024]{1,0}", "bf16[64,1024]{1,0:T(8,128)(2,1)}", "weave"),
-        ("bf16[64,1024]{1,0:T(8,128)(2,1)}", "bf16[64,1024]{1,0}", "part"),
-        ("s8[64,1024]{1,0}", "s8[64,1024]{1,0:T(8,128)(4,1)}", "weave"),
-        ("s8[64,1024]{1,0:T(8,128)(4,1)}", "s8[64,1024]{1,0}", "part"),
-        ("f32[64,1024]{1,0}", "f32[64,1024]{1,0:T(8,128)}", "copy"),
-        ("s4[64,1024]{1,0}", "s4[64,1024]{1,0:T(8,128)E(4)}", "compress"),
-        ("u2[64,2048]{1,0}", "u2[64,2048]{1,0:T(8,256)E(2)}", "compress"),
-    ],
-)
+@pytest.mark.parametrize(("source", "destination", "kernel"), SECTOR_CASES)
 def test_every_access_of_a_warp_fills_whole_sectors(source: str, destination: str, kernel: str) -> None:
     first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
     loops = relayout_loops(first, second)
