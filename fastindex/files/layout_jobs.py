@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,9 +11,20 @@ from fastindex import cuda
 from fastindex.arguments.arrays import buffer_dtype
 from fastindex.arguments.buffers import check_movable, memory_dimensions, require_movable_pair
 from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.box_jobs import BoxSource, plan_boxes
-from fastindex.files.reading import Bytes, open_input, plain_shape, stored_array, stored_buffer
+from fastindex.cpu.box_jobs import BoxSource, BoxTarget, plan_boxes
+from fastindex.errors import UnsupportedError
+from fastindex.files.reading import Bytes, StoredArray, open_input, plain_shape, stored_array, stored_buffer
 from fastindex.files.writing import OutputFile, header_for
+from fastindex.files.zarr_arrays import (
+    ZarrArray,
+    ZarrBuffer,
+    array_chunks,
+    is_zarr,
+    new_zarr_array,
+    new_zarr_buffer,
+    stored_zarr_array,
+    stored_zarr_buffer,
+)
 from fastindex.lowering.box_segments import Box, byte_segments
 from fastindex.lowering.box_sizes import segment_costs
 from fastindex.shapes.shape import Shape
@@ -55,10 +68,9 @@ def pack_file(
         A file cannot be read or written.
     """
     check_movable(shape)
-    file = open_input(source_path)
-    source = stored_array(file, shape)
-    with _buffer_output(target_path, shape) as output, file.unchanged():
-        _move(source, WrittenArray(output, shape), progress, memory_bytes)
+    source = _array_source(source_path, shape)
+    with _buffer_target(target_path, shape) as target, source.reading():
+        _move(source, target, progress, memory_bytes)
 
 
 def unpack_file(
@@ -73,12 +85,9 @@ def unpack_file(
     Parameters and errors as for `pack_file`.
     """
     check_movable(shape)
-    file = open_input(source_path)
-    source = stored_buffer(file, shape)
-    plain = plain_shape(shape)
-    header = header_for(target_path, shape.element_type.numpy_dtype, shape.dimensions)
-    with OutputFile(target_path, plain.nbytes, header) as output, file.unchanged():
-        _move(source, WrittenArray(output, plain), progress, memory_bytes)
+    source = _buffer_source(source_path, shape)
+    with _array_target(target_path, shape) as target, source.reading():
+        _move(source, target, progress, memory_bytes)
 
 
 def relayout_file(
@@ -110,16 +119,54 @@ def relayout_file(
     """
     require_movable_pair(source, destination)
     if device == "cuda":
-        cuda.device_name()
+        _relayout_on_gpu(source_path, target_path, source, destination, memory_bytes)
+        return
+    stored = _buffer_source(source_path, source)
+    several = isinstance(stored, StoredArray) and len(stored.file.dimensions) > 1
+    with _buffer_target(target_path, destination, several) as target, stored.reading():
+        _move(stored, target, progress, memory_bytes)
+
+
+def _relayout_on_gpu(source_path: str, target_path: str, source: Shape, destination: Shape, memory_bytes: int) -> None:
+    cuda.device_name()
+    if is_zarr(source_path) or is_zarr(target_path):
+        raise UnsupportedError("arrays in .zarr are moved by the CPU; leave --device out")
     file = open_input(source_path)
-    stored, several = stored_buffer(file, source), len(file.dimensions) > 1
-    # The GPU reads from a map, which has to be there before it is watched.
-    whole = stored.whole() if device == "cuda" else None
-    with _buffer_output(target_path, destination, keeps_dimensions=several) as output, file.unchanged():
-        if whole is not None:
-            cuda.relayout_through_device(whole, source, destination, output.data, max_memory=memory_bytes)
-        else:
-            _move(stored, WrittenArray(output, destination), progress, memory_bytes)
+    stored = stored_buffer(file, source)
+    # The GPU reads from memory, which is the map of the file where that has what is needed.
+    whole = stored.whole()
+    with _buffer_output(target_path, destination, len(file.dimensions) > 1) as output, file.unchanged():
+        cuda.relayout_through_device(whole, source, destination, output.data, max_memory=memory_bytes)
+
+
+def _array_source(path: str, shape: Shape) -> StoredArray | ZarrArray:
+    return stored_zarr_array(path, shape) if is_zarr(path) else stored_array(open_input(path), shape)
+
+
+def _buffer_source(path: str, shape: Shape) -> StoredArray | ZarrBuffer:
+    return stored_zarr_buffer(path, shape) if is_zarr(path) else stored_buffer(open_input(path), shape)
+
+
+@contextlib.contextmanager
+def _array_target(path: str, shape: Shape) -> Iterator[BoxTarget]:
+    if is_zarr(path):
+        with new_zarr_array(path, shape, array_chunks(shape)) as made:
+            yield made
+        return
+    plain = plain_shape(shape)
+    header = header_for(path, shape.element_type.numpy_dtype, shape.dimensions)
+    with OutputFile(path, plain.nbytes, header) as output:
+        yield WrittenArray(output, plain)
+
+
+@contextlib.contextmanager
+def _buffer_target(path: str, shape: Shape, keeps_dimensions: bool = False) -> Iterator[BoxTarget]:
+    if is_zarr(path):
+        with new_zarr_buffer(path, shape) as made:
+            yield made
+        return
+    with _buffer_output(path, shape, keeps_dimensions) as output:
+        yield WrittenArray(output, shape)
 
 
 def _buffer_output(path: str, shape: Shape, keeps_dimensions: bool = False) -> OutputFile:
@@ -158,7 +205,7 @@ class WrittenArray:
             at += nbytes
 
 
-def _move(source: BoxSource, target: WrittenArray, progress: Progress, memory_bytes: int) -> None:
+def _move(source: BoxSource, target: BoxTarget, progress: Progress, memory_bytes: int) -> None:
     pattern = fill_pattern(target.shape)
     progress.start(target.shape.nbytes)
     plan_boxes(source, target, memory_bytes).run(pattern, progress.advance)

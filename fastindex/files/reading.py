@@ -215,6 +215,10 @@ class StoredArray:
         """Return the memory and the cost of a box of some sizes."""
         return segment_costs(self.shape, sizes)
 
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Return the surroundings in which boxes are read: at their end, the file has to be as it was."""
+        return self.file.unchanged()
+
     def read(self, box: Box, into: Bytes) -> None:
         """Read a box as `box_shape` packs it.
 

@@ -8,7 +8,9 @@ import io
 import mmap
 import os
 import secrets
+import shutil
 import stat
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -220,9 +222,21 @@ def remove_unfinished() -> None:
         _remove(path)
 
 
+@contextlib.contextmanager
+def removed_unless_finished(folder: Path) -> Iterator[None]:
+    """Have `remove_unfinished` remove a folder while the block runs."""
+    _unfinished.add(folder)
+    try:
+        yield
+    finally:
+        _unfinished.discard(folder)
+
+
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
         os.unlink(path)
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
     _unfinished.discard(path)
 
 

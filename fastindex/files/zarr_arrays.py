@@ -1,0 +1,279 @@
+"""Arrays in Zarr stores as sources and targets of jobs; the extra ``zarr``.
+
+A logical array is stored as such. A packed buffer is stored as bytes, in chunks that are boxes of the array, with an
+attribute that holds the shape's text. Boxes are made of whole chunks, so that no chunk is written twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.files.reading import Bytes, plain_shape
+from fastindex.files.writing import removed_unless_finished
+from fastindex.files.zarr_stores import bits_dtype, chunk_bytes, open_stored, rename_type, zarr_module
+from fastindex.lowering.box_segments import Box, Grid, box_segments, box_shape, byte_segments, slab_grid
+from fastindex.lowering.box_sizes import SEGMENT_COST_BYTES
+from fastindex.shapes.shape import Shape
+
+#: The attribute of a packed buffer: its shape in XLA's text.
+ATTRIBUTE = "fastindex_shape"
+
+#: About how large chunks are made.
+_CHUNK_BYTES = 4 << 20
+#: Chunks in memory beside a box: encoded, decoded, and what a codec needs.
+_CHUNKS_IN_MEMORY = 3
+
+Sizes = tuple[int, ...]
+
+
+def is_zarr(path: str) -> bool:
+    """Whether a path is that of an array in a Zarr store: a folder in its name ends in ``.zarr``.
+
+    Examples
+    --------
+    >>> is_zarr("weights.zarr"), is_zarr("weights.zarr/layer0/w"), is_zarr("weights.npy")
+    (True, True, False)
+    """
+    return any(part.endswith(".zarr") for part in Path(path).parts)
+
+
+@contextlib.contextmanager
+def one_chunk_at_a_time() -> Iterator[None]:
+    """Keep zarr-python from decoding more chunks at the same time than memory is counted for."""
+    with zarr_module().config.set({"async.concurrency": 1, "threading.max_workers": 1}):
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class ZarrArray:
+    """A logical array in a store, as source or target.
+
+    Attributes
+    ----------
+    array
+        zarr-python's array.
+    shape : Shape
+        Its elements in the order of the dimensions.
+    """
+
+    array: Any
+    shape: Shape
+
+    @property
+    def steps(self) -> Sizes:
+        """Boxes of the target are made of whole chunks, or of whole shards."""
+        return tuple(self.array.shards or self.array.chunks)
+
+    def costs(self, sizes: Sizes) -> tuple[int, int]:
+        """Return the memory and the cost of a box of some sizes."""
+        width = self.shape.element_type.nbytes
+        touched = math.prod(-(-size // step) * step for size, step in zip(sizes, self.steps, strict=True)) * width
+        chunks = touched // max(chunk_bytes(self.array), 1)
+        memory = 2 * math.prod(sizes) * width + _CHUNKS_IN_MEMORY * chunk_bytes(self.array)
+        return memory, touched + SEGMENT_COST_BYTES * 8 * chunks
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Return the surroundings in which boxes are read."""
+        return one_chunk_at_a_time()
+
+    def read(self, box: Box, into: Bytes) -> None:
+        """Read a box."""
+        into[:] = np.ascontiguousarray(_read(self.array, _slices(box))).reshape(-1).view(np.uint8)
+
+    def write(self, box: Box, data: Bytes) -> None:
+        """Write a box of whole chunks."""
+        if data.size:
+            values = data.view(self.array.dtype).reshape([len(along) for along in box])
+            self.array[_slices(box) or ...] = values
+
+
+@dataclass(frozen=True, slots=True)
+class ZarrBuffer:
+    """A packed buffer in a store: bytes, in chunks of one dimension.
+
+    Attributes
+    ----------
+    array
+        zarr-python's array.
+    shape : Shape
+    steps : tuple of int
+        Boxes of a target are multiples of these: whole chunks.
+    """
+
+    array: Any
+    shape: Shape
+    steps: Sizes
+
+    def costs(self, sizes: Sizes) -> tuple[int, int]:
+        """Return the memory and the cost of a box of some sizes."""
+        box = Grid(self.shape.dimensions, sizes).box((0,) * self.shape.rank)
+        nbytes, chunk = box_shape(self.shape, box).nbytes, chunk_bytes(self.array)
+        pieces = sum(run.piece_count for run in box_segments(self.shape, box))
+        touched = sum((-(-size // chunk) + (size % chunk > 0)) * chunk for size in [nbytes // pieces]) * pieces
+        return 2 * nbytes + _CHUNKS_IN_MEMORY * chunk, touched + SEGMENT_COST_BYTES * 8 * pieces
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Return the surroundings in which boxes are read."""
+        return one_chunk_at_a_time()
+
+    def read(self, box: Box, into: Bytes) -> None:
+        """Read a box as `box_shape` packs it."""
+        at, width = 0, int(self.array.dtype.itemsize)
+        for start, nbytes in byte_segments(self.shape, box):
+            first, last = start // width, -(-(start + nbytes) // width)
+            part = np.ascontiguousarray(_read(self.array, (slice(first, last),))).view(np.uint8)
+            into[at : at + nbytes] = part[start - first * width :][:nbytes]
+            at += nbytes
+
+    def write(self, box: Box, data: Bytes) -> None:
+        """Write a box of whole chunks as `box_shape` packs it."""
+        at = 0
+        for start, nbytes in byte_segments(self.shape, box):
+            if nbytes:
+                self.array[start : start + nbytes] = data[at : at + nbytes]
+            at += nbytes
+
+
+def _slices(box: Box) -> tuple[slice, ...]:
+    return tuple(slice(along.start, along.stop) for along in box)
+
+
+def _read(array: Any, place: tuple[slice, ...]) -> Any:
+    try:
+        return np.asarray(array[place or ...])
+    except (FastIndexError, OSError):
+        raise
+    except Exception as error:  # whatever a codec raises for damaged chunks
+        raise FastIndexError(f"a chunk of {array.store_path} cannot be read: {error}") from None
+
+
+def stored_zarr_array(path: str, shape: Shape) -> ZarrArray:
+    """Open a logical array for reading.
+
+    Raises
+    ------
+    FastIndexError
+        Not a store of Zarr 3, or other dimensions.
+    ArgumentTypeError
+        Another element type.
+    """
+    array, real_type = open_stored(path)
+    if tuple(array.shape) != shape.dimensions:
+        raise FastIndexError(
+            f"{path} has the dimensions {tuple(array.shape)}, {shape.cut_text()} has {shape.dimensions}"
+        )
+    name, dtype = bits_dtype(shape.element_type)
+    if array.dtype != dtype or real_type not in (None, name):
+        wanted = f"{name}, or its bits as {dtype}" if name else str(dtype)
+        raise ArgumentTypeError(
+            f"{path} holds {real_type or array.dtype}, {shape.cut_text()} needs {wanted}; convert it first"
+        )
+    return ZarrArray(array, plain_shape(shape))
+
+
+def stored_zarr_buffer(path: str, shape: Shape) -> ZarrBuffer:
+    """Open a packed buffer for reading.
+
+    Raises
+    ------
+    FastIndexError
+        Not a store of Zarr 3, another size, or the buffer of another shape.
+    """
+    array, _ = open_stored(path)
+    written = array.attrs.get(ATTRIBUTE)
+    if written is not None and written != str(shape):
+        raise FastIndexError(f"{path} is a buffer of {written}, not of {shape.cut_text()}")
+    nbytes = math.prod(array.shape) * int(array.dtype.itemsize)
+    if array.ndim != 1 or nbytes != shape.nbytes:
+        raise FastIndexError(
+            f"a buffer of {shape.cut_text()} has one dimension and {shape.nbytes} bytes, {path} has the "
+            f"dimensions {tuple(array.shape)} and {nbytes} bytes; pack takes the array itself"
+        )
+    return ZarrBuffer(array, shape, (1,) * shape.rank)
+
+
+@contextlib.contextmanager
+def new_zarr_array(path: str, shape: Shape, chunks: Sizes) -> Iterator[ZarrArray]:
+    """Create a logical array that appears under its name when the block ends without an error.
+
+    Parameters
+    ----------
+    path : str
+        Nothing may be there yet.
+    shape : Shape
+        Its element type and dimensions.
+    chunks : tuple of int
+    """
+    name, dtype = bits_dtype(shape.element_type)
+    with one_chunk_at_a_time(), _new_folder(path) as folder:
+        array = zarr_module().create_array(folder, shape=shape.dimensions, chunks=chunks, dtype=dtype, zarr_format=3)
+        yield ZarrArray(array, plain_shape(shape))
+        if name is not None:
+            rename_type(folder, name)
+
+
+@contextlib.contextmanager
+def new_zarr_buffer(path: str, shape: Shape) -> Iterator[ZarrBuffer]:
+    """Create a packed buffer that appears under its name when the block ends without an error.
+
+    Its chunks are boxes of the array.
+    """
+    grid, nbytes = _even_slabs(shape)
+    with one_chunk_at_a_time(), _new_folder(path) as folder:
+        array = zarr_module().create_array(
+            folder,
+            shape=(shape.nbytes,),
+            chunks=(max(nbytes, 1),),
+            dtype=np.uint8,
+            zarr_format=3,
+            attributes={ATTRIBUTE: str(shape)},
+        )
+        yield ZarrBuffer(array, shape, grid.sizes)
+
+
+def array_chunks(shape: Shape) -> Sizes:
+    """Return chunks for a logical array that a buffer is unpacked to: one segment of the buffer each."""
+    return slab_grid(shape, _CHUNK_BYTES).sizes
+
+
+def _even_slabs(shape: Shape) -> tuple[Grid, int]:
+    """Return slabs that all take the same bytes, but for the last one, and how many bytes."""
+    most = _CHUNK_BYTES
+    tried = [most >> k for k in range(7)]
+    while True:
+        for nbytes in tried:
+            grid = slab_grid(shape, nbytes)
+            first, last = grid.box((0,) * shape.rank), grid.box([n - 1 for n in grid.counts])
+            size = next(byte_segments(shape, first))[1]
+            if next(byte_segments(shape, last))[0] == size * (math.prod(grid.counts) - 1):
+                return grid, size
+        most *= 2
+        tried = [most]
+
+
+@contextlib.contextmanager
+def _new_folder(path: str) -> Iterator[str]:
+    """Make a folder beside a path that gets its name when the block ends, and is removed after an error."""
+    target = Path(os.path.realpath(path))
+    if os.path.lexists(path) or target.exists():
+        raise FastIndexError(f"{path} exists; a store is not replaced, remove it first")
+    folder = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.partial")
+    with removed_unless_finished(folder):
+        os.mkdir(folder)
+        try:
+            yield str(folder)
+            os.rename(folder, target)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise

@@ -1,0 +1,167 @@
+"""Stores of Zarr 3 as zarr-python reads and writes them: element types it has no name for, and keys that stay inside.
+
+zarr-python 3.1 neither opens nor creates arrays of bfloat16 and the other types of ml_dtypes. Their bytes are those of
+unsigned integers of the same width, so a store is shown to it with these in the metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.shapes.element_types import ElementType
+
+METADATA = "zarr.json"
+
+#: XLA's names of the types that are stored as unsigned integers, by their names in Zarr's metadata.
+_UNNAMED = {
+    "bfloat16": "bf16",
+    "float8_e3m4": "f8e3m4",
+    "float8_e4m3": "f8e4m3",
+    "float8_e4m3b11fnuz": "f8e4m3b11fnuz",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float8_e5m2": "f8e5m2",
+    "float8_e5m2fnuz": "f8e5m2fnuz",
+    "float8_e8m0fnu": "f8e8m0fnu",
+    "float4_e2m1fn": "f4e2m1fn",
+    "int2": "s2",
+    "int4": "s4",
+    "uint2": "u2",
+    "uint4": "u4",
+}
+
+
+def zarr_module() -> Any:
+    """Return zarr-python.
+
+    Raises
+    ------
+    UnsupportedError
+        It is not installed, or too old for Zarr 3.
+    """
+    try:
+        import zarr
+        import zarr.storage
+    except ImportError:
+        raise UnsupportedError("files in .zarr need zarr-python 3: pip install 'fastindex[zarr]'") from None
+    if not hasattr(zarr.storage, "WrapperStore"):
+        raise UnsupportedError(f"files in .zarr need zarr-python 3.1 or later, this is {zarr.__version__}")
+    return zarr
+
+
+def bits_dtype(element_type: ElementType) -> tuple[str | None, np.dtype[Any]]:
+    """Return the name that Zarr's metadata has for a type that zarr-python lacks, or None, and the dtype to store.
+
+    Examples
+    --------
+    >>> bits_dtype(ElementType.of("bf16")), bits_dtype(ElementType.of("f32"))
+    (('bfloat16', dtype('uint16')), (None, dtype('float32')))
+    """
+    dtype = element_type.numpy_dtype
+    if dtype.isbuiltin == 1:
+        return None, dtype
+    names = [name for name, ours in _UNNAMED.items() if ours == element_type.name]
+    if not names:
+        raise UnsupportedError(f"Zarr has no name for {element_type}; store its bits as another type")
+    return names[0], np.dtype(f"u{dtype.itemsize}")
+
+
+def as_bits(metadata: bytes) -> tuple[bytes, str | None]:
+    """Return metadata of an array with a type that zarr-python knows, and the name of the real one if it has another.
+
+    Examples
+    --------
+    >>> as_bits(b'{"data_type": "bfloat16", "fill_value": 1.0}')
+    (b'{"data_type": "uint16", "fill_value": 16256}', 'bfloat16')
+    """
+    fields = json.loads(metadata)
+    name = fields.get("data_type") if isinstance(fields, dict) else None
+    if not isinstance(name, str) or name not in _UNNAMED:
+        return metadata, None
+    dtype = ElementType.of(_UNNAMED[name]).numpy_dtype
+    fields["data_type"] = f"uint{8 * dtype.itemsize}"
+    fields["fill_value"] = _bits_of(fields.get("fill_value", 0), dtype)
+    return json.dumps(fields).encode(), name
+
+
+def _bits_of(value: Any, dtype: np.dtype[Any]) -> int:
+    if isinstance(value, str) and value.startswith("0x"):
+        return int(value, 16) & (1 << 8 * dtype.itemsize) - 1
+    return int(np.array(float(value)).astype(dtype).view(f"u{dtype.itemsize}"))
+
+
+@cache
+def _store_class() -> Any:
+    zarr = zarr_module()
+
+    class InsideStore(zarr.storage.WrapperStore):  # type: ignore[misc, name-defined]
+        """A folder whose keys stay inside it, with metadata that zarr-python understands."""
+
+        def __init__(self, root: str) -> None:
+            super().__init__(zarr.storage.LocalStore(root, read_only=True))
+            self.folder = os.path.realpath(root)
+            self.real_type: str | None = None
+
+        async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+            place = os.path.realpath(os.path.join(self.folder, key))
+            if os.path.commonpath([place, self.folder]) != self.folder:
+                raise FastIndexError(f"{key} in {self.folder} leads outside the store, to {place}; nothing was read")
+            found = await super().get(key, prototype, byte_range)
+            if found is None or key != METADATA:
+                return found
+            content, real_type = as_bits(found.to_bytes())
+            self.real_type = real_type or self.real_type
+            return prototype.buffer.from_bytes(content)
+
+    return InsideStore
+
+
+def open_stored(path: str) -> tuple[Any, str | None]:
+    """Open an array for reading.
+
+    Returns
+    -------
+    (array, name)
+        zarr-python's array; the name of its type where zarr-python has none and it has unsigned integers instead.
+
+    Raises
+    ------
+    OSError
+        There is no such folder.
+    FastIndexError
+        It holds no array of Zarr 3.
+    """
+    zarr = zarr_module()
+    os.stat(path)
+    if not os.path.isfile(os.path.join(path, METADATA)):
+        raise FastIndexError(f"{path} holds no {METADATA}: it is not an array of Zarr 3; name the array in its group")
+    store = _store_class()(path)
+    try:
+        return zarr.open_array(store, mode="r", zarr_format=3), store.real_type
+    except FastIndexError:
+        raise
+    except Exception as error:  # whatever a codec, or metadata of a stranger, raises
+        raise FastIndexError(f"{path} is not an array of Zarr 3 that can be read: {error}") from None
+
+
+def rename_type(folder: str, name: str) -> None:
+    """Write the real name of a type into the metadata of an array that has its bits."""
+    path = os.path.join(folder, METADATA)
+    with open(path, "rb") as file:
+        fields = json.loads(file.read())
+    fields["data_type"], fields["fill_value"] = name, 0 if "int" in name else 0.0
+    with open(path, "wb") as file:
+        file.write(json.dumps(fields, indent=2).encode())
+
+
+def chunk_bytes(array: Any) -> int:
+    """Return the bytes of what is read and decoded at a time, and written as one: a shard, or a chunk."""
+    nbytes: int = math.prod(array.shards or array.chunks) * array.dtype.itemsize
+    return nbytes
