@@ -76,6 +76,28 @@ def test_random_windows(first: int) -> None:
         assert sorted(r.start for r in records) == [r.start for r in records]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        # The second tile splits how many tiles there are, so a low digit lies above one that is higher.
+        "f32[9,61]{1,0:T(3,7)(3,2,1)}",
+        "f32[13,50]{1,0:T(2,8)(2,2,1)}",
+        "f32[5,90]{1,0:T(2,15)(3,2,1)}",
+        "f32[4,6]{1,0:T(*,8)}",
+        "f32[5,4,7]{2,1,0:T(*,*,4)}",
+        "f32[6,5,9]{2,1,0:T(2,*,5)(2,1)}",
+        "bf16[6,35]{0,1:T(*,4)(2,1)}",
+    ],
+)
+def test_windows_of_unusual_tiles(text: str) -> None:
+    shape = reference.parse(text)
+    for seed in range(60):
+        window = strategies.draw_window(strategies.RandomSource(seed), shape.dimensions)
+        wanted = expected_pieces(shape, window, "slot", False)
+        assert listed(*fi.runs(text, window)) == wanted, (seed, window)
+        assert listed_records(fi.strided_runs(text, window)) == wanted, (seed, window)
+
+
 def test_hand_derived_records() -> None:
     """As few records as there can be, by hand."""
     part = np.s_[100:108, 1000:1020]

@@ -62,6 +62,31 @@ def evaluated(shape: fi.Shape, ranges: Sequence[range]) -> np.ndarray:
     return np.broadcast_to(slots, [len(r) for r in ranges])
 
 
+#: Tiles that divide neither each other nor the dimensions, so that quotients depend on quotients.
+UNEVEN = (
+    "f32[31,77]{1,0:T(7,13)(3,2)}",
+    "f32[901]{0:T(6)(4)}",
+    "s4[20,101]{1,0:T(6,10)(4,3)E(4)}",
+    "s4[5,7,40]{2,1,0:T(2,*,5)(3,2)E(4)}",
+    "f32[6,7,5,30]{3,2,1,0:T(*,*,9)(2,4)}",
+    "bf16[10,30,12]{2,1,0:T(4,*,5)(3,2)(2,1)}",
+)
+
+
+@pytest.mark.parametrize("text", UNEVEN)
+def test_uneven_tiles(text: str) -> None:
+    shape, case = fi.Shape.parse(text), reference.parse(text)
+    for seed in range(24):
+        source = strategies.RandomSource(seed)
+        ranges = as_window(strategies.draw_window(source, shape.dimensions), shape).ranges
+        tuning = source.pick(TUNINGS)
+        slots = np.array([reference.linear_index(case, at) for at in itertools.product(*ranges)], np.int64)
+        for unit, bits in (("slot", shape.element_bits), ("byte", 8)):
+            found = np.full([len(along) for along in ranges], -7)
+            fill_window(linear_program(shape, unit=unit), ranges, [found], 1, tuning)
+            assert np.array_equal(found.reshape(-1), slots * shape.element_bits // bits), (seed, unit, ranges, tuning)
+
+
 #: Each is a way to go: one axis, tables that repeat, short last axes, remainders that rows begin with, segments.
 LARGE = (
     ("f32[300000]", (slice(7, None, 3),), "1 rows"),
