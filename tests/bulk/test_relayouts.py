@@ -5,6 +5,7 @@ Tests of: cpu.compiled_passes, cpu.movements.
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import random
 import threading
@@ -290,3 +291,32 @@ def test_plans_of_random_pairs_write_to_out(first: int) -> None:
         assert memory[begin : begin + len(expected)].tobytes() == expected, f"seed {seed}"
         memory[begin : begin + len(expected)] = 0xA5
         assert (memory == 0xA5).all(), f"seed {seed}"
+
+
+def test_later_calls_of_a_plan_look_at_their_arrays_too() -> None:
+    """A plan that has moved plain arrays in a single native call begins with that; other arrays go the long way."""
+    # From here on, kernels answer, not NumPy.
+    importlib.import_module("fastindex.kernels.compilation")
+    plan = fi.plan_relayout("f32[40,50]", "f32[40,50]{0,1}")
+    source, out = np.arange(2000, dtype=np.float32), np.zeros(2000, np.float32)
+    wanted = source.reshape(40, 50).T.reshape(-1)
+    for _ in range(2):
+        assert plan(source, out=out) is out
+        assert np.array_equal(out, wanted)
+    assert plan._single is not None
+    frozen = np.zeros(2000, np.float32)
+    frozen.flags.writeable = False
+    spread = np.zeros(4000, np.float32)[::2]
+    for bad in (frozen, spread, source, np.zeros(2000), np.zeros(1999, np.float32), [0.0] * 2000):
+        with pytest.raises(fi.FastIndexError):
+            plan(source, out=bad)
+    with pytest.raises(fi.FastIndexError):
+        plan(np.arange(2000), out=out)
+    assert np.array_equal(plan(source.tobytes(), out=out), wanted)
+    assert np.array_equal(plan(source[::-1][::-1], out=out), wanted)
+    assert np.array_equal(plan(source, out=np.zeros((50, 40), np.float32)).reshape(-1), wanted)
+    assert plan(source, out=out, shape=True).shape == (50, 40)
+    assert np.array_equal(plan(source, out=out, threads=2), wanted)
+    with pytest.raises(fi.FastIndexError, match="threads"):
+        plan(source, out=out, threads=0)
+    assert np.array_equal(plan(source), wanted)
