@@ -19,6 +19,7 @@ import pytest
 import fastindex as fi
 from benchmarks import (
     bench_first_call,
+    bench_history,
     bench_import,
     bench_index,
     bench_plan,
@@ -34,6 +35,7 @@ from benchmarks import (
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits, differences_in_packing, differences_in_relayout
 
+MODULES = (bench_relayout, bench_index, bench_plan, bench_import, bench_first_call, bench_history, bench_windows)
 RELAYOUTS = pytest.mark.parametrize("case", cases.RELAYOUT_CASES, ids=lambda case: case.name)
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -154,7 +156,7 @@ def benchmarks_of(module: Any) -> list[Any]:
 
 def small(benchmark: Any) -> Any:
     """The benchmark with everything that makes it long cut down."""
-    for name, value in {"rounds": 1, "count": 1000, "longest": 150, "ceiling_nbytes": 1 << 16}.items():
+    for name, value in {"rounds": 1, "count": 1000, "longest": 150, "seconds": 0, "ceiling_nbytes": 1 << 16}.items():
         if hasattr(benchmark, name):
             setattr(benchmark, name, value)
     return benchmark
@@ -162,11 +164,7 @@ def small(benchmark: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("benchmark", "method", "parameters"),
-    [
-        parameters
-        for module in (bench_relayout, bench_index, bench_plan, bench_import, bench_first_call, bench_windows)
-        for parameters in benchmarks_of(module)
-    ],
+    [parameters for module in MODULES for parameters in benchmarks_of(module)],
 )
 def test_every_benchmark_runs(benchmark: Any, method: str, parameters: tuple[Any, ...]) -> None:
     if "size" in getattr(benchmark, "param_names", ()):
