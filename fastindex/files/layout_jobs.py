@@ -13,6 +13,7 @@ from fastindex.arguments.buffers import check_movable, memory_dimensions, requir
 from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu.box_jobs import BoxSource, BoxTarget, plan_boxes
 from fastindex.errors import UnsupportedError
+from fastindex.files.checkpoints import CheckpointArray, checkpoint_of, stored_checkpoint_array
 from fastindex.files.reading import Bytes, StoredArray, open_input, plain_shape, stored_array, stored_buffer
 from fastindex.files.writing import OutputFile, header_for
 from fastindex.files.zarr_arrays import (
@@ -139,7 +140,9 @@ def _relayout_on_gpu(source_path: str, target_path: str, source: Shape, destinat
         cuda.relayout_through_device(whole, source, destination, output.data, max_memory=memory_bytes)
 
 
-def _array_source(path: str, shape: Shape) -> StoredArray | ZarrArray:
+def _array_source(path: str, shape: Shape) -> StoredArray | ZarrArray | CheckpointArray:
+    if checkpoint_of(path) is not None:
+        return stored_checkpoint_array(path, shape)
     return stored_zarr_array(path, shape) if is_zarr(path) else stored_array(open_input(path), shape)
 
 
