@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
@@ -19,8 +20,11 @@ from numpy.typing import NDArray
 # numba-cuda up to 0.30.4 overloads a function that NumPy 2.5 removed; nobody calls it.
 vars(np).setdefault("row_stack", np.vstack)
 
-from numba import cuda, types  # noqa: E402
-from numba.core import config  # noqa: E402
+with warnings.catch_warnings():
+    # It also asks for a timedelta without a unit, which NumPy 2.5 warns of.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from numba import cuda, types
+    from numba.core import config
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

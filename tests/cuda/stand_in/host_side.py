@@ -18,7 +18,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from numba import cuda
 from numba.core import event
 
 import fastindex as fi
@@ -30,6 +29,7 @@ from fastindex.cuda.queues import Queue, Tables
 from fastindex.kernels.cuda import device
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.copies import copy_kernel
+from fastindex.kernels.cuda.device import cuda
 
 LOG = Path(os.environ["STAND_IN_LOG"])
 DRIVER = ctypes.CDLL("libcuda.so.1")
@@ -262,6 +262,7 @@ def test_kernels_compile_with_a_numpy_that_lacks_row_stack() -> None:
 import numpy, numba.np.arrayobj
 vars(numpy).pop("row_stack", None)
 from fastindex.kernels.cuda.copies import copy_kernel
+from fastindex.kernels.cuda.device import cuda
 from fastindex.kernels.cuda.device import absent_device
 with absent_device((9, 0)):
     assert ".entry" in copy_kernel(4).ptx((9, 0))
