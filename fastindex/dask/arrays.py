@@ -19,9 +19,9 @@ from fastindex.arguments.arrays import Array, buffer_dtype, check_buffer, check_
 from fastindex.arguments.buffers import check_movable, memory_dimensions, require_movable_pair
 from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu.threads import check_threads
+from fastindex.dask.rechunking import rechunked
 from fastindex.dask.segments import Segments, cut, cut_together
 from fastindex.dask.tasks import pack_box, relayout_segment, unpack_segment
-from fastindex.dask.travelling import ADDED
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.shapes.shape import Shape, as_shape
 
@@ -77,7 +77,7 @@ def pack(
     else:
         segments = cut(shape, room, _most_bytes(), [_edges(sizes) for sizes in array.chunks])
     result = _packed(array, segments, pattern, _checked(threads))
-    return result if chunks is None else _rechunked(result, wanted)
+    return result if chunks is None else rechunked(result, wanted)
 
 
 def unpack(buffer: da.Array, shape: Shape | str, *, chunks: Any = None, threads: int | None = None) -> da.Array:
@@ -117,7 +117,7 @@ def unpack(buffer: da.Array, shape: Shape | str, *, chunks: Any = None, threads:
     logical = _in_memory_order(buffer, shape)
     if logical is None:
         logical = _unpacked(buffer, _segments_of(buffer, shape), threads)
-    return logical if chunks is None else _rechunked(logical, chunks)
+    return logical if chunks is None else rechunked(logical, chunks)
 
 
 def relayout(
@@ -177,7 +177,7 @@ def relayout(
             )
         values = unpack(buffer, source, threads=threads) if logical is None else logical
         result = values.transpose(destination.layout.minor_to_major[::-1])
-        return result if chunks is None else _rechunked(result, chunks)
+        return result if chunks is None else rechunked(result, chunks)
     if logical is not None:
         return pack(logical, destination, fill, chunks=chunks, threads=threads)
     segments = _segments_of(buffer, source)
@@ -185,7 +185,7 @@ def relayout(
     if both is None:
         return pack(_unpacked(buffer, segments, threads), destination, fill, chunks=chunks, threads=threads)
     result = _moved(buffer, both, pattern, threads)
-    return result if chunks is None else _rechunked(result, chunks)
+    return result if chunks is None else rechunked(result, chunks)
 
 
 # The graphs
@@ -215,7 +215,7 @@ class _OfBoxes(ArrayBlockwiseDep):  # type: ignore[misc]
 def _packed(array: da.Array, segments: Segments, pattern: bytes, threads: int) -> da.Array:
     shape, cut_dimensions = segments.shape, segments.dimensions
     dtype = buffer_dtype(shape)
-    boxes = _rechunked(array, segments.chunks)
+    boxes = rechunked(array, segments.chunks)
     along = tuple(segments.chunks[d] for d in cut_dimensions)
     lengths = segments.lengths(dtype.itemsize)
     is_flat = len(cut_dimensions) == 1
@@ -243,7 +243,7 @@ def _packed(array: da.Array, segments: Segments, pattern: bytes, threads: int) -
 
 def _unpacked(buffer: da.Array, segments: Segments, threads: int) -> da.Array:
     shape, cut_dimensions = segments.shape, segments.dimensions
-    pieces = _rechunked(buffer, (segments.lengths(buffer.dtype.itemsize),))
+    pieces = rechunked(buffer, (segments.lengths(buffer.dtype.itemsize),))
     along = tuple(segments.chunks[d] for d in cut_dimensions)
     if len(cut_dimensions) != 1:
         name = f"fastindex-boxes-{tokenize(pieces.name, str(shape), segments.edges)}"
@@ -270,7 +270,7 @@ def _unpacked(buffer: da.Array, segments: Segments, threads: int) -> da.Array:
 def _moved(buffer: da.Array, both: tuple[Segments, Segments], pattern: bytes, threads: int) -> da.Array:
     source, destination = both
     dtype = buffer_dtype(destination.shape)
-    pieces = _rechunked(buffer, (source.lengths(buffer.dtype.itemsize),))
+    pieces = rechunked(buffer, (source.lengths(buffer.dtype.itemsize),))
     return da.blockwise(
         relayout_segment,
         (0,),
@@ -286,16 +286,6 @@ def _moved(buffer: da.Array, both: tuple[Segments, Segments], pattern: bytes, th
         meta=np.empty((0,), dtype),
         token="fastindex-relayout",
     )
-
-
-def _rechunked(array: da.Array, chunks: Any) -> da.Array:
-    """Rechunk; types that NumPy does not have go as bits, since Dask's shuffle refuses them."""
-    wanted = da.core.normalize_chunks(chunks, array.shape, dtype=array.dtype, previous_chunks=array.chunks)
-    if wanted == array.chunks:
-        return array
-    if array.dtype.isbuiltin != ADDED:
-        return array.rechunk(wanted)
-    return array.view(np.dtype(f"u{array.dtype.itemsize}")).rechunk(wanted).view(array.dtype)
 
 
 def _renamed(

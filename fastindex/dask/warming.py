@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
+import os
+import tempfile
 from typing import Any
 
 from distributed import WorkerPlugin
@@ -10,8 +14,8 @@ from distributed import WorkerPlugin
 class WarmUp(WorkerPlugin):  # type: ignore[misc]
     """Has each worker compile the kernels, or load them from the cache on disk, when it starts.
 
-    Workers on one machine share the cache: the first one compiles, the others load. Without the plugin, the first
-    tasks of a worker wait for what they need.
+    Workers on one machine share the cache and take turns: the first one compiles, the others load. Without the plugin,
+    the first tasks of a worker wait for what they need.
 
     Examples
     --------
@@ -23,8 +27,18 @@ class WarmUp(WorkerPlugin):  # type: ignore[misc]
 
     name = "fastindex-warm-up"
 
-    def setup(self, worker: Any) -> None:
-        """Compile or load the kernels."""
-        from fastindex.cpu.warmup import warm_up
+    async def setup(self, worker: Any) -> None:
+        """Compile or load the kernels, while the worker goes on telling the scheduler that it is there."""
+        await asyncio.to_thread(_warm_up_in_turn)
 
+
+def _warm_up_in_turn() -> None:
+    from fastindex.cpu.warmup import warm_up
+
+    path = os.path.join(tempfile.gettempdir(), f"fastindex-warm-up-{os.getuid()}.lock")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         warm_up()
+    finally:
+        os.close(descriptor)

@@ -34,7 +34,7 @@ def client() -> Iterator[Any]:
     with (
         dask.config.set({"distributed.admin.tick.interval": "1h"}),
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit="1GiB"
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", memory_limit="1GiB"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
