@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import fastindex
+from fastindex.cli.clusters import cluster_options, done_by_workers
 from fastindex.cli.options import DEVICE, PATH, byte_size
 from fastindex.cli.progress import ProgressBar
 
@@ -33,13 +34,16 @@ def _check_memory(max_memory: int) -> None:
 @click.argument("target", metavar="OUT", type=PATH)
 @click.option("--shape", required=True, help="The array and its layout.")
 @_MAX_MEMORY
-def pack(source: str, target: str, shape: str, max_memory: int) -> None:
+@cluster_options
+def pack(source: str, target: str, shape: str, max_memory: int, workers: int | None, scheduler: str | None) -> None:
     """Lay the array in IN out as SHAPE says, and write the physical buffer to OUT.
 
     Files may be larger than memory.
     """
     _check_memory(max_memory)
     parsed = fastindex.Shape.parse(shape)
+    if done_by_workers("pack", (source, target), (parsed,), max_memory, (workers, scheduler)):
+        return
     from fastindex.files.layout_jobs import pack_file
 
     with ProgressBar("packing") as progress:
@@ -51,13 +55,16 @@ def pack(source: str, target: str, shape: str, max_memory: int) -> None:
 @click.argument("target", metavar="OUT", type=PATH)
 @click.option("--shape", required=True, help="The array and its layout.")
 @_MAX_MEMORY
-def unpack(source: str, target: str, shape: str, max_memory: int) -> None:
+@cluster_options
+def unpack(source: str, target: str, shape: str, max_memory: int, workers: int | None, scheduler: str | None) -> None:
     """Read the physical buffer in IN, laid out as SHAPE says, and write the array to OUT.
 
     Files may be larger than memory.
     """
     _check_memory(max_memory)
     parsed = fastindex.Shape.parse(shape)
+    if done_by_workers("unpack", (source, target), (parsed,), max_memory, (workers, scheduler)):
+        return
     from fastindex.files.layout_jobs import unpack_file
 
     with ProgressBar("unpacking") as progress:
@@ -71,7 +78,17 @@ def unpack(source: str, target: str, shape: str, max_memory: int) -> None:
 @click.option("--to", "target_shape", metavar="SHAPE", required=True, help="How to lay it out in OUT.")
 @_MAX_MEMORY
 @DEVICE
-def relayout(source: str, target: str, source_shape: str, target_shape: str, max_memory: int, device: str) -> None:
+@cluster_options
+def relayout(
+    source: str,
+    target: str,
+    source_shape: str,
+    target_shape: str,
+    max_memory: int,
+    device: str,
+    workers: int | None,
+    scheduler: str | None,
+) -> None:
     """Move the physical buffer in IN from one layout to another, and write it to OUT.
 
     Files may be larger than memory.
@@ -79,6 +96,8 @@ def relayout(source: str, target: str, source_shape: str, target_shape: str, max
     if device == "cpu":
         _check_memory(max_memory)
     parsed = fastindex.Shape.parse(source_shape), fastindex.Shape.parse(target_shape)
+    if done_by_workers("relayout", (source, target), parsed, max_memory, (workers, scheduler)):
+        return
     from fastindex.files.layout_jobs import relayout_file
 
     with ProgressBar("relayout") as progress:

@@ -1,0 +1,176 @@
+"""Zarr stores through two worker processes, by the command line and by its functions, against the slow reference.
+
+Tests of: dask.stores, cli.clusters.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastindex as fi
+from tests.oracles import reference
+
+pytest.importorskip("dask", reason="dask is not installed; pip install 'fastindex[dask]'")
+distributed = pytest.importorskip("distributed", reason="distributed is not installed; pip install 'fastindex[dask]'")
+zarr = pytest.importorskip("zarr", reason="zarr is not installed; pip install 'fastindex[zarr]'")
+
+from click.testing import CliRunner  # noqa: E402
+
+from fastindex.cli.commands import main  # noqa: E402
+from fastindex.dask import stores  # noqa: E402
+
+pytestmark = pytest.mark.long
+
+VALUES = np.random.default_rng(3).integers(0, 1000, (70, 90)).astype(np.float32)
+PLAIN, TILED = "f32[70,90]", "f32[70,90]{0,1:T(8,128)}"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a few rows, so that there are many."""
+    monkeypatch.setattr(stores, "_LEAST_TASK_BYTES", 4096)
+    monkeypatch.setattr(stores, "_MOST_TASK_BYTES", 4096)
+
+
+class Written:
+    total = done = 0
+
+    def start(self, total: int) -> None:
+        self.total = total
+
+    def advance(self, count: int) -> None:
+        self.done += count
+
+
+def expected(text: str, values: Any = VALUES) -> bytes:
+    cells = reference.slots(reference.parse(text))
+    return np.array([0 if cell is None else values[cell] for cell in cells], values.dtype).tobytes()
+
+
+def stored(path: Path, values: Any, chunks: Any, **options: Any) -> str:
+    array = zarr.create_array(str(path), shape=values.shape, chunks=chunks, dtype=values.dtype, **options)
+    array[...] = values
+    return str(path)
+
+
+@pytest.mark.parametrize("options", [{}, {"compressors": None}, {"shards": (32, 90)}], ids=["zstd", "plain", "shards"])
+def test_pack_relayout_unpack(client: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    source = stored(tmp_path / "a.zarr", VALUES, (16, 45), **options)
+    paths = [str(tmp_path / name) for name in ("b.zarr", "c.zarr", "d.zarr")]
+    plain, tiled = fi.Shape.parse(PLAIN), fi.Shape.parse(TILED)
+    progress = Written()
+    stores.pack_store(source, paths[0], plain, progress, client)
+    assert progress.done == progress.total == plain.nbytes
+    stores.relayout_store(paths[0], paths[1], plain, tiled, Written(), client)
+    stores.unpack_store(paths[1], paths[2], tiled, Written(), client)
+    for path, text in zip(paths, (PLAIN, TILED), strict=False):
+        buffer = zarr.open_array(path, mode="r")
+        assert (buffer[:].tobytes(), buffer.attrs["fastindex_shape"]) == (expected(text), str(fi.Shape.parse(text)))
+        assert len(list((Path(path) / "c").iterdir())) > 3
+        assert bool(buffer.compressors) == (options != {"compressors": None})
+    np.testing.assert_array_equal(zarr.open_array(paths[2], mode="r")[:], VALUES)
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.zarr", "c.zarr", "d.zarr"]
+
+
+@pytest.mark.parametrize("text", ["bf16[70,90]{1,0:T(8,128)(2,1)}", "s4[70,90]{0,1:T(4,3)E(4)}", "f32[0,4]", "u8[]"])
+def test_any_buffer(client: Any, tmp_path: Path, text: str) -> None:
+    """Buffers of types that Zarr does not have, of packed ones, and of none."""
+    shape = fi.Shape.parse(text)
+    turned = shape.with_layout(fi.Layout(shape.layout.minor_to_major[::-1]))
+    noise = np.random.default_rng(1).integers(0, 256, shape.nbytes).astype(np.uint8)
+    source = stored(tmp_path / "a.zarr", noise, (max(min(1000, shape.nbytes), 1),))
+    target = str(tmp_path / "b.zarr")
+    stores.relayout_store(source, target, shape, turned, Written(), client)
+    assert zarr.open_array(target, mode="r")[:].tobytes() == fi.relayout(noise, shape, turned).tobytes()
+
+
+def test_what_a_store_has_to_hold(client: Any, tmp_path: Path) -> None:
+    source = stored(tmp_path / "a.zarr", VALUES, (16, 45))
+    buffer = stored(tmp_path / "b.zarr", np.zeros(70 * 90 * 4, np.uint8), 999, attributes={"fastindex_shape": PLAIN})
+    target = str(tmp_path / "c.zarr")
+    tiled = fi.Shape.parse(TILED)
+    for call, text in [
+        (lambda: stores.pack_store(source, target, fi.Shape.parse("f64[70,90]"), Written(), client), "holds float32"),
+        (lambda: stores.pack_store(source, target, fi.Shape.parse("f32[90,70]"), Written(), client), "dimensions"),
+        (
+            lambda: stores.pack_store(source, target, fi.Shape.parse("bf16[70,90]"), Written(), client),
+            "no element type",
+        ),
+        (lambda: stores.relayout_store(buffer, target, tiled, tiled, Written(), client), "holds a buffer of f32"),
+        (lambda: stores.unpack_store(source, target, tiled, Written(), client), "one dimension"),
+    ]:
+        with pytest.raises(fi.FastIndexError, match=text):
+            call()
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.zarr"]
+
+
+def fail(*arguments: Any, **options: Any) -> Any:
+    raise OSError("disk full")
+
+
+def test_a_failure_leaves_what_was_there(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = stored(tmp_path / "a.zarr", VALUES, (16, 45))
+    target = stored(tmp_path / "b.zarr", np.arange(3), 3)
+    monkeypatch.setattr(stores, "write_block", fail)
+    with pytest.raises(OSError, match="disk full"):
+        stores.pack_store(source, target, fi.Shape.parse(TILED), Written(), client)
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.zarr"]
+    assert zarr.open_array(target, mode="r")[:].tolist() == [0, 1, 2]
+    monkeypatch.undo()
+    stores.pack_store(source, target, fi.Shape.parse(TILED), Written(), client)
+    assert zarr.open_array(target, mode="r")[:].tobytes() == expected(TILED)
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(main, arguments)
+
+
+def test_the_command_line(client: Any, tmp_path: Path) -> None:
+    source = stored(tmp_path / "a.zarr", VALUES.reshape(-1).view(np.uint8), 4000)
+    target = str(tmp_path / "b.zarr")
+    job = ("relayout", source, target, "--from", PLAIN, "--to", TILED)
+    for options in (("--workers", "2"), ("--scheduler", client.scheduler.address)):
+        found = run(*job, *options)
+        assert (found.exit_code, found.output) == (0, "")
+        assert zarr.open_array(target, mode="r")[:].tobytes() == expected(TILED)
+        assert sorted(name for name in os.listdir(tmp_path) if "zarr" in name) == ["a.zarr", "b.zarr"]
+
+
+def test_pack_and_unpack_on_the_command_line(client: Any, tmp_path: Path) -> None:
+    source = stored(tmp_path / "a.zarr", VALUES, (16, 45))
+    paths = [str(tmp_path / name) for name in ("b.zarr", "c.zarr")]
+    there = ("--shape", TILED, "--scheduler", client.scheduler.address)
+    assert run("pack", source, paths[0], *there).exit_code == 0
+    assert run("unpack", *paths, *there).exit_code == 0
+    assert zarr.open_array(paths[0], mode="r")[:].tobytes() == expected(TILED)
+    np.testing.assert_array_equal(zarr.open_array(paths[1], mode="r")[:], VALUES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("a.zarr", "b.bin", "--workers", "2"), "b.bin does not end in .zarr"),
+        (("a.zarr", "b.zarr", "--workers", "2", "--scheduler", "tcp://x:1"), "give one of them"),
+        (("a.zarr", "b.zarr", "--workers", "9", "--max-memory", "1GiB"), "too little for 9 workers"),
+        (("a.zarr", "b.zarr", "--workers", "0"), "--workers"),
+    ],
+)
+def test_wrong_usage(arguments: tuple[str, ...], text: str) -> None:
+    found = run("relayout", *arguments, "--from", PLAIN, "--to", TILED)
+    assert found.exit_code == 2
+    assert text in found.output
