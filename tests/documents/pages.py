@@ -8,18 +8,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-#: A comment on the line before a block, which says who runs it if not the tests of this folder.
-_RUN_BY = re.compile(r"<!-- run by: (.*) -->")
+#: A comment on the line before a block: who runs it if not the tests of this folder, or which libraries it needs.
+_COMMENT = re.compile(r"<!-- (run by|needs): (.*) -->")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its text, the number of its first line, and who runs it if not these tests."""
+    """A fenced block: its language, text and first line, who runs it if not these tests, and the libraries it needs."""
 
     language: str
     text: str
     line: int
-    run_by: str | None
+    run_by: str | None = None
+    needs: tuple[str, ...] = ()
 
 
 def name_of(page: Path) -> str:
@@ -32,15 +33,16 @@ def blocks(page: Path) -> list[Block]:
     found = []
     language: str | None = None
     text: list[str] = []
-    first, run_by, before = 0, None, ""
+    first, before = 0, ""
+    said: dict[str, str] = {}
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         if line.startswith("```"):
             if language is None:
                 language, text, first = line[3:].strip(), [], number + 1
-                match = _RUN_BY.fullmatch(before.strip())
-                run_by = match[1] if match else None
+                said = dict(_COMMENT.findall(before))
             else:
-                found.append(Block(language, "\n".join(text), first, run_by))
+                needs = tuple(said.get("needs", "").split())
+                found.append(Block(language, "\n".join(text), first, said.get("run by"), needs))
                 language = None
         elif language is not None:
             text.append(line)

@@ -26,25 +26,36 @@ from tests.documents.pages import PAGES, ROOT, Block, blocks, name_of
 LANGUAGES = {"pycon", "console", "sh", "layout", "sharding", "figures", "help", "text"}
 #: Who runs what does not run here.
 RUNNERS = {".ci/run", "a machine with a GPU"}
-#: Libraries that the commands of a page need; without them they do not run.
-NEEDS = {"docs/how-to/dask.md": ("dask", "distributed", "zarr")}
 CONSOLE_PAGES = [page for page in PAGES if any(block.language == "console" for block in blocks(page))]
 
 
 def commands(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Return the commands of a block, each with the lines that it shall print."""
+    """Return the commands of a block, with the input that follows ``<<'END'``, and the lines that each shall print."""
     command: str | None = None
     expected: list[str] = []
+    end: str | None = None
     for line in text.splitlines():
-        if line.startswith("$ "):
+        if end is not None:
+            command = f"{command}\n{line}"
+            end = None if line == end else end
+        elif line.startswith("$ "):
             if command is not None:
                 yield command, expected
             command, expected = line[2:], []
+            word = re.search(r"<<'(\w+)'", command)
+            end = word[1] if word else None
         else:
             assert command is not None, f"a console block begins with a command, not {line!r}"
             expected.append(line)
     if command is not None:
         yield command, expected
+
+
+def has_what_it_needs(block: Block) -> bool:
+    """Whether the libraries that a block needs are installed; where the documentation is checked they must be."""
+    missing = [library for library in block.needs if find_spec(library) is None]
+    assert not missing or "documentation" not in os.environ.get("FASTINDEX_REQUIRE", ""), missing
+    return not missing
 
 
 def matches(printed: list[str], expected: list[str]) -> bool:
@@ -87,10 +98,8 @@ def serve(command: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("page", CONSOLE_PAGES, ids=name_of)
 def test_commands_print_what_the_page_says(page: Path, folder: Path) -> None:
-    for library in NEEDS.get(name_of(page), ()):
-        pytest.importorskip(library, reason=f"{library} is not installed; pip install '.[dask,docs]'")
     for block in blocks(page):
-        if block.language != "console" or block.run_by:
+        if block.language != "console" or block.run_by or not has_what_it_needs(block):
             continue
         for command, expected in commands(block.text):
             where = f"{name_of(page)}, line {block.line}: {command}"
@@ -126,12 +135,19 @@ def test_lines_that_are_left_out_match_any() -> None:
     assert not matches(["a", "b"], ["a"])
     assert not matches(["a"], ["a", "b"])
     assert list(commands("$ a\nb\n$ c")) == [("a", ["b"]), ("c", [])]
+    assert list(commands("$ a <<'END'\n$ b\nEND\nc")) == [("a <<'END'\n$ b\nEND", ["c"])]
 
 
 def test_blocks_of_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("```sh\na\n```\n<!-- run by: someone -->\n```console\n$ b\n```\n")
-    assert blocks(page) == [Block("sh", "a", 2, None), Block("console", "$ b", 6, "someone")]
+    page.write_text(
+        "```sh\na\n```\n<!-- run by: someone -->\n```console\n$ b\n```\n\n<!-- needs: c d -->\n```text\n```\n"
+    )
+    assert blocks(page) == [
+        Block("sh", "a", 2),
+        Block("console", "$ b", 6, "someone"),
+        Block("text", "", 11, None, ("c", "d")),
+    ]
 
 
 def test_every_command_is_in_the_reference() -> None:
