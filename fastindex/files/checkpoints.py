@@ -27,11 +27,15 @@ Sizes = tuple[int, ...]
 def checkpoint_of(path: str) -> tuple[str, str] | None:
     """Return the folder of the checkpoint that a path leads into, and the name of the array there; None elsewhere.
 
+    What is a file is read as such, in whatever folder it is.
+
     Examples
     --------
     >>> checkpoint_of("weights.npy") is None
     True
     """
+    if os.path.isfile(path):
+        return None
     for folder in Path(path).parents:
         if (folder / _MANIFEST).is_file():
             return str(folder), str(Path(path).relative_to(folder))

@@ -35,6 +35,13 @@ def test_without_tensorstore_the_error_names_the_extra(tmp_path: Path, monkeypat
         pack_file(str(tmp_path / "w"), str(tmp_path / "b"), fi.Shape.parse("f32[3]"), NoProgress(), MEMORY)
 
 
+def test_a_file_beside_the_arrays_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "manifest.ocdbt").touch()
+    np.save(tmp_path / "a.npy", np.arange(3, dtype=np.float32))
+    pack_file(str(tmp_path / "a.npy"), str(tmp_path / "b"), fi.Shape.parse("f32[3]"), NoProgress(), MEMORY)
+    assert (tmp_path / "b").read_bytes() == np.arange(3, dtype=np.float32).tobytes()
+
+
 def checkpoint(tensorstore: Any, folder: Path, driver: str, name: str, array: np.ndarray) -> str:
     base = {"driver": "file", "path": f"{folder}/"}
     spec = {"driver": driver, "kvstore": {"driver": "ocdbt", "base": base, "path": f"{name}/"}}
