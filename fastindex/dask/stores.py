@@ -183,11 +183,13 @@ def _write_buffer(
 def _new_array(
     path: str, like: str, dimensions: tuple[int, ...], chunks: tuple[int, ...], dtype: Any, attributes: dict[str, str]
 ) -> Iterator[str]:
-    """Create an array beside its path, to be put there when it is complete; it replaces what was there.
+    """Create an array beside its path, to be put there when it is complete. Nothing may be there yet.
 
     It is compressed as the array at the path `like`.
     """
-    final = os.path.abspath(path)
+    final = os.path.realpath(path)
+    if os.path.lexists(path) or os.path.lexists(final):
+        raise FastIndexError(f"{path} exists; a store is not replaced, remove it first")
     unfinished = f"{final}.{uuid.uuid4().hex[:8]}.partial"
     try:
         zarr.create_array(
@@ -200,13 +202,7 @@ def _new_array(
             fill_value=0,
         )
         yield unfinished
-        if os.path.lexists(final):
-            old = f"{unfinished}.old"
-            os.rename(final, old)
-            os.rename(unfinished, final)
-            shutil.rmtree(old) if os.path.isdir(old) else os.unlink(old)
-        else:
-            os.rename(unfinished, final)
+        os.rename(unfinished, final)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
