@@ -39,6 +39,8 @@ _NZ_ROWS = 16
 #: Elements of a row of a fractal, by the bytes of an element: 32 bytes.
 _NZ_COLUMNS = {1: 32, 2: 16}
 _PARTS = re.compile(r"([A-Za-z]+)((?:[0-9]+[a-z])*)")
+#: Of a number that fits int64.
+_MOST_DIGITS = 18
 _BLOCK = re.compile(r"([0-9]+)([a-z])")
 
 Block = tuple[int, int]
@@ -160,7 +162,10 @@ def _parse(name: str) -> tuple[str, list[tuple[int, str]]]:
     for letter in outer:
         if outer.count(letter) > 1:
             raise FastIndexError(f"{name!r} names the dimension {letter!r} twice")
-    blocks = [(int(size), letter) for size, letter in _BLOCK.findall(parts.group(2))]
+    found = _BLOCK.findall(parts.group(2))
+    if any(len(size) > _MOST_DIGITS for size, _ in found):
+        raise FastIndexError(f"a block holds at most int64 elements: {name[:80]!r}")
+    blocks = [(int(size), letter) for size, letter in found]
     for size, letter in blocks:
         if letter not in outer:
             raise FastIndexError(f"{name!r} has blocks of {letter!r}, which is not among its dimensions")

@@ -22,6 +22,9 @@ _SUBGROUPS = {
     "unreduced": "hold parts of a sum",
 }
 
+#: For more parts than that, numbers that divide a dimension evenly are not looked for one by one.
+_MOST_TRIED = 1 << 16
+
 
 def sharding_sentences(shape: Shape, sharding: Sharding) -> list[str]:
     """Return what a sharding does to an array: the parts, the bytes of a device, the padding, and what avoids it.
@@ -81,13 +84,15 @@ def _padding_of(dimension: int, size: int, parts: int) -> list[str]:
         return []
     padded = -(-size // parts) * parts
     share = 100 * (padded - size) / padded
+    sentence = (
+        f"Dimension {dimension}: {size:,} over {parts:,} devices pads to {padded:,}: {share:.0f}% of the buffers."
+    )
+    if parts > _MOST_TRIED:
+        return [sentence]
     below = next(n for n in range(parts, 0, -1) if size % n == 0)
     above = next((n for n in range(parts, min(size, 8 * parts) + 1) if size % n == 0), size)
     even = f"{above:,} or {below:,}" if above != below else f"{below:,}"
-    return [
-        f"Dimension {dimension}: {size:,} over {parts:,} devices pads to {padded:,}: {share:.0f}% of the buffers."
-        f" Over {even} nothing."
-    ]
+    return [f"{sentence} Over {even} nothing."]
 
 
 def _idle_devices(shape: Shape, sharding: Sharding) -> list[str]:
@@ -122,8 +127,11 @@ def cheapest_division(shape: Shape, sharding: Sharding) -> Sharding | None:
     if sharding.kind != "tiled" or 0 in shape.dimensions:
         return None
     total, rank = math.prod(sharding.parts), len(sharding.parts)
+    if total > _MOST_TRIED:
+        return None
+    divisors = [n for n in range(1, total + 1) if total % n == 0]
     best, least = None, sharding.shard_shape(shape).nbytes
-    for parts in itertools.islice(_divisions(total, rank), 5000):
+    for parts in itertools.islice(_divisions(total, rank, divisors), 5000):
         sizes = [-(-size // n) for size, n in zip(shape.dimensions, parts, strict=True)]
         if parts == sharding.parts or any(n > size for n, size in zip(parts, shape.dimensions, strict=True)):
             continue
@@ -136,11 +144,11 @@ def cheapest_division(shape: Shape, sharding: Sharding) -> Sharding | None:
     return Sharding("tiled", (*best, *subgroups), sharding.order, sharding.subgroup_types)
 
 
-def _divisions(total: int, rank: int) -> Iterator[tuple[int, ...]]:
+def _divisions(total: int, rank: int, divisors: list[int]) -> Iterator[tuple[int, ...]]:
     if rank == 1:
         yield (total,)
         return
-    for first in range(1, total + 1):
+    for first in divisors:
         if total % first == 0:
-            for rest in _divisions(total // first, rank - 1):
+            for rest in _divisions(total // first, rank - 1, divisors):
                 yield (first, *rest)

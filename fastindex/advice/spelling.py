@@ -68,3 +68,18 @@ def listed(parts: Iterable[str]) -> str:
     """
     *first, last = list(parts) or [""]
     return f"{', '.join(first)} and {last}" if first else last
+
+
+# All but the ends of lines and tabs.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+def visible(text: str) -> str:
+    r"""Return a text of unknown origin with control characters spelled out: a terminal would obey them.
+
+    Examples
+    --------
+    >>> visible("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    return text.translate(_CONTROLS)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
+from fastindex.advice.spelling import visible
 from fastindex.errors import FastIndexError
 
 
@@ -71,9 +72,10 @@ def _signals_handled() -> Iterator[None]:
     """
 
     def leave(number: int, frame: object) -> None:
-        files = sys.modules.get("fastindex.files.writing")
-        if files is not None:
-            files.remove_unfinished()
+        # While it is being imported there is nothing to remove, and nothing to remove it with.
+        remove_unfinished = getattr(sys.modules.get("fastindex.files.writing"), "remove_unfinished", None)
+        if remove_unfinished is not None:
+            remove_unfinished()
         if sys.stderr is not None and sys.stderr.isatty():
             # A progress bar hides the cursor.
             os.write(2, b"\r\x1b[K\x1b[?25h")
@@ -103,7 +105,7 @@ def _close_stdout() -> None:
 
 def fail(message: str, status: int) -> NoReturn:
     """Print a line to stderr and end the process."""
-    click.echo(f"fastindex: {message}", err=True)
+    click.echo(visible(f"fastindex: {message}"), err=True)
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

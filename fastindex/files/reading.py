@@ -15,6 +15,7 @@ import math
 import mmap
 import os
 import stat
+import tokenize
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,13 +31,17 @@ from fastindex.files.map_faults import faults_raised
 from fastindex.lowering.box_segments import Box, byte_segments
 from fastindex.lowering.box_sizes import segment_costs
 from fastindex.shapes.element_types import ElementType
+from fastindex.shapes.integers import INT64_MAX
 from fastindex.shapes.layout import Layout
+from fastindex.shapes.layout_rules import MOST_DIMENSIONS
 from fastindex.shapes.shape import Shape
 
 Bytes = NDArray[np.uint8]
 
 _MAGIC = b"\x93NUMPY"
 _AT_ONCE = 1 << 18
+#: NumPy refuses longer ones, but reads them first.
+_LONGEST_HEADER = 1 << 16
 
 
 class InputFile:
@@ -111,7 +116,11 @@ class InputFile:
     def mapped(self) -> InputFile:
         """Map the bytes of the array into memory: `data`, which takes none until it is read."""
         if self.nbytes:
-            self._map = mmap.mmap(self._file, self.start + self.nbytes, access=mmap.ACCESS_READ)
+            try:
+                self._map = mmap.mmap(self._file, self.start + self.nbytes, access=mmap.ACCESS_READ)
+            except ValueError:
+                # mmap has looked at the size, which is not what it was a moment ago.
+                raise FastIndexError(f"{self.path} has become shorter while it was read") from None
             self.data = np.frombuffer(self._map, np.uint8)[self.start :]
         return self
 
@@ -169,11 +178,24 @@ def _read_header(path: str, file: io.BufferedIOBase) -> tuple[tuple[int, ...], b
     try:
         reader = readers.get(np.lib.format.read_magic(file))
         header = reader(_Header(file)) if reader is not None else None
-    except (ValueError, SyntaxError) as error:
-        raise FastIndexError(f"{path} is not a .npy file: {error}") from None
+    except (ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError) as error:
+        # The last three: what Python's own reader of literals makes of brackets thousands deep.
+        raise FastIndexError(f"{path} is not a .npy file: {str(error) or 'its header nests too deep'}") from None
     if header is None or header[2].hasobject or header[2].names is not None:
         raise FastIndexError(f"{path} holds Python objects or records; an array of numbers is needed")
+    dimensions, _, dtype = header
+    if dtype.itemsize == 0 or len(dimensions) > MOST_DIMENSIONS or not all(map(_is_size, dimensions)):
+        raise FastIndexError(f"{path} is not a .npy file: no array is {dtype} of the shape {_cut(dimensions)}")
     return header
+
+
+def _is_size(size: object) -> bool:
+    return type(size) is int and 0 <= size <= INT64_MAX
+
+
+def _cut(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:80] + "..."
 
 
 class _Header:
@@ -184,6 +206,8 @@ class _Header:
 
     def read(self, size: int = -1, /) -> bytes:
         """Read bytes."""
+        if size > _LONGEST_HEADER:
+            raise ValueError(f"its header takes {size} bytes; the most is {_LONGEST_HEADER}")
         return self._file.read(size).replace(b"'<f1'", b"'|V1'")
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastindex.errors import FastIndexError
+from fastindex.hlo.numbers import integer, rounded
 from fastindex.hlo.uses import AssignedMemory, Place, ShapeUse
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.wire import Fields
@@ -26,7 +27,7 @@ _COLOR = re.compile(r", color (\d+)")
 _SPACE = re.compile(r"Memory Space: (.*) \(color=(\d+)\)")
 #: Older versions say "used" and have no memory spaces.
 _TOTAL = re.compile(r"Total bytes(?: used)?: (\d+)")
-_SLOT = re.compile(r"\s*[\d.]+\w*\(\s*\d+%\);\s*([\d.]+)(\w+);\s*(\d+);\s*(\d+); (.*)$")
+_SLOT = re.compile(r"\s*[\d.]+\w*\(\s*\d+%\);\s*(\d+(?:\.\d*)?)([A-Za-z]+);\s*(\d+);\s*(\d+); (.*)$")
 #: How often a shape occurs comes before it, with a multiplication sign.
 _REPEATED = re.compile("(?:\\d+\u00d7)?(.+)$")
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -116,12 +117,12 @@ def read_buffer_assignment(text: str) -> list[Allocation]:
     for line in text.splitlines():
         allocation = _ALLOCATION.match(line)
         if allocation:
-            found.append((int(allocation.group(2)), allocation.group(3), []))
+            found.append((integer(allocation.group(2)), allocation.group(3), []))
             continue
         value = _VALUE.match(line)
         if value and found:
             name = _NAME.match(value.group(2))
-            slot = Slot(name.group(1) if name else "", int(value.group(3)), int(value.group(4)), value.group(5))
+            slot = Slot(name.group(1) if name else "", integer(value.group(3)), integer(value.group(4)), value.group(5))
             found[-1][2].append(slot)
         elif found and not line.strip():
             # The list of the values that are in use comes after, in some versions.
@@ -133,7 +134,7 @@ def read_buffer_assignment(text: str) -> list[Allocation]:
 
 def _color(rest: str) -> int:
     color = _COLOR.search(rest)
-    return int(color.group(1)) if color else 0
+    return integer(color.group(1)) if color else 0
 
 
 def _kinds(rest: str) -> frozenset[str]:
@@ -157,13 +158,13 @@ def read_memory_usage_report(text: str) -> tuple[int, list[Slot]]:
     color, total, slots = 0, -1, []
     for line in text.splitlines():
         if space := _SPACE.match(line):
-            color = int(space.group(2))
+            color = integer(space.group(2))
         elif (sum_of_space := _TOTAL.match(line)) and color == 0:
-            total = int(sum_of_space.group(1))
+            total = integer(sum_of_space.group(1))
         elif (slot := _SLOT.match(line)) and color == 0:
-            nbytes = round(float(slot.group(1)) * _UNITS.get(slot.group(2), 1))
+            nbytes = rounded(slot.group(1), _UNITS.get(slot.group(2), 1))
             shapes = [shape for shape in _split_shapes(slot.group(5)) if not shape.startswith("(")]
-            slots += [Slot("", nbytes, int(slot.group(3)), shape) for shape in shapes[:1]]
+            slots += [Slot("", nbytes, integer(slot.group(3)), shape) for shape in shapes[:1]]
     if total < 0:
         raise FastIndexError("no 'Total bytes' of memory space 0 in the memory usage report")
     return total, slots

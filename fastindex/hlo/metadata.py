@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from fastindex.hlo.numbers import integer
+
 _FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\d+))')
 _ESCAPE = re.compile(r"\\(.)")
 _NAMED = re.compile(rb'(\d+)\s+"((?:[^"\\]|\\.)*)"')
@@ -52,8 +54,8 @@ class MetadataReader:
         file, line = fields.get("source_file", ""), fields.get("source_line", "0")
         frame = fields.get("stack_frame_id", "")
         if not file and frame.isdigit():
-            return Origin(fields.get("op_name", ""), *self._place_of(int(frame)))
-        return Origin(fields.get("op_name", ""), file, int(line) if line.isdigit() else 0)
+            return Origin(fields.get("op_name", ""), *self._place_of(integer(frame)))
+        return Origin(fields.get("op_name", ""), file, integer(line) if line.isdigit() else 0)
 
     def _place_of(self, frame: int) -> tuple[str, int]:
         """Return the file and line of the innermost frame outside libraries, or of the innermost."""
@@ -78,10 +80,10 @@ class MetadataReader:
             if line[:1].isalpha():
                 table = line.strip()
             elif table == b"FileNames" and (named := _NAMED.match(line)):
-                self._files[int(named.group(1))] = named.group(2).decode("utf-8", "replace")
+                self._files[integer(named.group(1))] = named.group(2).decode("utf-8", "replace")
             elif table in (b"FileLocations", b"StackFrames") and (entry := _NUMBERED.match(line)):
-                number = int(entry.group(1))
-                fields = {name: int(value) for name, value in _NUMBER.findall(entry.group(2))}
+                number = integer(entry.group(1))
+                fields = {name: integer(value) for name, value in _NUMBER.findall(entry.group(2))}
                 if table == b"FileLocations":
                     self._locations[number] = fields.get(b"file_name_id", 0), fields.get(b"line", 0)
                 else:

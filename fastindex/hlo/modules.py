@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from fastindex.hlo.numbers import integer
+
 Path = tuple[int, ...]
 #: (path in the output, operand number, path in that operand)
 Alias = tuple[Path, int, Path]
@@ -203,7 +205,7 @@ class Module:
     def partition_count(self) -> int:
         """``num_partitions``: how many devices share the arrays; the module is the program of one."""
         found = re.search(r"\bnum_partitions=(\d+)", self.header)
-        return int(found.group(1)) if found else 1
+        return integer(found.group(1)) if found else 1
 
     def input_output_aliases(self) -> tuple[Alias, ...]:
         """Return which outputs take the memory of which parameters."""
@@ -300,12 +302,12 @@ class ModuleReader:
 
 def _aliases(text: bytes) -> tuple[Alias, ...]:
     return tuple(
-        (_path(output), int(operand), _path(path)) for output, operand, path in _ALIAS.findall(text)
+        (_path(output), integer(operand), _path(path)) for output, operand, path in _ALIAS.findall(text)
     )  # fmt: skip
 
 
 def _path(text: bytes) -> Path:
-    return tuple(int(part) for part in text.split(b",")) if text.strip() else ()
+    return tuple(integer(part) for part in text.split(b",")) if text.strip() else ()
 
 
 def _output_aliases(attributes: bytes) -> tuple[Alias, ...]:
@@ -323,7 +325,7 @@ def _read_parameter(operands: bytes, attributes: bytes) -> Details:
     if b"sharding=" in attributes:
         sharding = _SHARDING.search(attributes) or _SDY_SHARDING.search(attributes)
     return Details(
-        number=int(number) if number.isdigit() else -1,
+        number=integer(number) if number.isdigit() else -1,
         sharding=sharding.group(1).decode("utf-8", "replace").replace('\\"', '"') if sharding else "",
     )
 
@@ -333,7 +335,7 @@ _ELEMENTS = [Details(number=number) for number in range(256)]
 
 def _read_element(operands: bytes, attributes: bytes) -> Details:
     found = _INDEX.search(attributes)
-    number = int(found.group(1)) if found else -1
+    number = integer(found.group(1)) if found else -1
     return _ELEMENTS[number] if 0 <= number < len(_ELEMENTS) else Details(number=number)
 
 

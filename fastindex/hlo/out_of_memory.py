@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from fastindex.advice.spelling import bytes_text
 from fastindex.errors import FastIndexError
 from fastindex.hlo.metadata import MetadataReader, Origin
+from fastindex.hlo.numbers import integer, rounded
 from fastindex.hlo.scanner import Problem
 from fastindex.hlo.uses import ModuleUse, Peak, Place, ShapeUse
 from fastindex.shapes.shape import Shape
@@ -89,7 +90,7 @@ def size_of(text: str) -> int:
     found = re.match(_SIZE, text)
     if not found:
         return 0
-    return round(float(found.group(1).replace(",", "")) * _FACTORS[found.group(2)])
+    return rounded(found.group(1).replace(",", ""), _FACTORS[found.group(2)])
 
 
 @dataclass(slots=True)
@@ -173,7 +174,7 @@ class MessageReader:
         elif found := _SINGLE.search(line):
             size, capacity, shape, space, tag = found.groups()
             fields = {"Size": size, "Shape": shape, "XLA label": tag.removeprefix("output of ").split("@")[0]}
-            self._begin(_Message(space, int(size), int(capacity), [_Listed(self._line, fields)]))
+            self._begin(_Message(space, integer(size), integer(capacity), [_Listed(self._line, fields)]))
         elif found := _HBM.search(line):
             core, sparse, available = (size_of(line[found.start(i) :]) for i in (1, 3, 5))
             note = f"TensorCore {bytes_text(core)}, SparseCore {bytes_text(sparse)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastindex.advice.spelling import bytes_text
+from fastindex.advice.spelling import bytes_text, visible
 from fastindex.hlo.uses import ModuleUse, Peak, Place, ShapeUse, SortKey, Uses
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def shapes_table(uses: Uses, sort: SortKey, top: int | None, all_names: bool) ->
 
 def print_report(uses: Uses, console: Console, sort: SortKey, top: int | None, all_names: bool) -> None:
     """Print the sums and the table of shapes."""
-    console.print(summary(uses), highlight=False, markup=False)
+    console.print(visible(summary(uses)), highlight=False, markup=False)
     console.print(shapes_table(uses, sort, top, all_names))
     if top is not None and top < len(uses.uses):
         console.print(count_text(len(uses.uses) - top, "more shape"), highlight=False)
@@ -151,7 +151,7 @@ def _details(use: ShapeUse, several: bool, all_names: bool) -> str:
     lines += [escape(line) for line in place_lines(shown)]
     if len(use.places) > len(shown):
         lines.append(count_text(len(use.places) - len(shown), "more instruction"))
-    return "\n".join(lines)
+    return visible("\n".join(lines))
 
 
 def place_lines(places: Sequence[Place]) -> list[str]:

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from fastindex.advice.spelling import visible
+
 #: A token of one piece, a shape of a tuple among them, may be this long.
 _LONGEST_TOKEN = 64 << 20
 #: Text that must lie ahead of a token for it to be judged, unless the input ends.
@@ -79,7 +81,7 @@ class Problem:
         if self.line:
             where = f"{self.source}:{self.line}" if self.source else f"line {self.line}"
         parts = (where, self.message, self.text)
-        return ": ".join(part for part in parts if part)
+        return visible(": ".join(part for part in parts if part))
 
 
 class HloSink(Protocol):

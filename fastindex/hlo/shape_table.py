@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from fastindex.errors import FastIndexError
+from fastindex.hlo.numbers import integer
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 
@@ -130,7 +131,7 @@ def _parse_quickly(text: str) -> Shape | None:
     if parts is None:
         return None
     try:
-        sizes = [int(size) for size in parts.group(2).split(",")] if parts.group(2) else []
+        sizes = [integer(size) for size in parts.group(2).split(",")] if parts.group(2) else []
         return Shape(parts.group(1), sizes, _layout(parts.group(3)))
     except FastIndexError:
         # The parser knows better what is wrong, and where.

@@ -13,6 +13,10 @@ from fastindex.shapes.integers import INT64_MAX, INT64_MIN, as_integers, counted
 from fastindex.shapes.split_config import SplitConfig
 from fastindex.tiling.definition import COMBINE
 
+#: Limits, so that no text or proto of a stranger takes more time or memory than its length is worth: dimensions of an
+#: array and entries of a tile, as many as NumPy's arrays have dimensions; and tiles of a layout.
+MOST_DIMENSIONS, MOST_TILES = 64, 32
+
 #: Values of legacy padding; "lowest" and "highest" are infinities if the element type has them.
 PADDING_VALUES = ("zero", "one", "lowest", "highest")
 
@@ -27,8 +31,14 @@ BOUNDS = (
 _LEVEL_FLAGS = ("", "+", "~", "+~")
 
 
+def check_dimension_count(count: int, field: str) -> None:
+    if count > MOST_DIMENSIONS:
+        raise LayoutError(f"an array has at most {MOST_DIMENSIONS} dimensions here, not {count}", field=field)
+
+
 def checked_order(values: Iterable[SupportsIndex]) -> tuple[int, ...]:
     order = as_integers(values, "minor_to_major")
+    check_dimension_count(len(order), "minor_to_major")
     seen = set()
     for i, dimension in enumerate(order):
         if not 0 <= dimension < len(order):
@@ -49,12 +59,18 @@ def checked_order(values: Iterable[SupportsIndex]) -> tuple[int, ...]:
 
 
 def checked_tiles(tiles: Sequence[Iterable[SupportsIndex]]) -> Iterable[tuple[int, ...]]:
+    if len(tiles) > MOST_TILES:
+        raise LayoutError(f"a layout has at most {MOST_TILES} tiles here, not {len(tiles)}", field="tiles")
     for i, values in enumerate(tiles):
         if isinstance(values, int | str):
             raise ArgumentTypeError(f"tiles must be a sequence of tiles, such as ((8, 128), (2, 1)), got {tiles!r}")
         tile = as_integers(values, "tiles")
         if not tile:
             raise LayoutError("a tile must have at least one entry: T()", field="tiles", index=i)
+        if len(tile) > MOST_DIMENSIONS:
+            raise LayoutError(
+                f"a tile has at most {MOST_DIMENSIONS} entries here, not {len(tile)}", field="tiles", index=i
+            )
         if min(tile) < 1:
             tile = tuple([COMBINE if size == -1 else size for size in tile])
             text = ",".join("*" if size == COMBINE else str(size) for size in tile)

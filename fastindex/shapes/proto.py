@@ -5,6 +5,7 @@ Source: ``ShapeProto`` in ``xla/xla_data.proto``; ``Shape::FromProto`` in ``xla/
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TypeVar
 
 from fastindex.errors import LayoutError
@@ -31,10 +32,19 @@ def shape_to_bytes(shape: ShapeFields) -> bytes:
     '100b1a01032a060a0100800101320100'
     """
     written: dict[int, bytes] = {}
+    # How often what is written is still needed, by what is being written; then it goes, or each level would stay.
+    uses: Counter[int] = Counter()
+    being_written: set[int] = set()
     # No recursion: tuples can nest thousands of levels deep.
     pending = [shape]
     while pending:
         current = pending[-1]
+        if id(current) in written:
+            pending.pop()
+            continue
+        if id(current) not in being_written:
+            being_written.add(id(current))
+            uses.update(map(id, current.tuple_shapes))
         missing = [element for element in current.tuple_shapes if id(element) not in written]
         if missing:
             pending.extend(missing)
@@ -49,6 +59,11 @@ def shape_to_bytes(shape: ShapeFields) -> bytes:
             ]
         parts += [bytes_field(_TUPLE_SHAPES, written[id(element)]) for element in current.tuple_shapes]
         written[id(current)] = b"".join(parts)
+        being_written.remove(id(current))
+        for element in current.tuple_shapes:
+            uses[id(element)] -= 1
+            if not uses[id(element)]:
+                del written[id(element)]
     return written[id(shape)]
 
 

@@ -12,6 +12,7 @@ from fastindex.errors import LayoutError
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.integers import INT64_MAX, UNBOUNDED, counted, spelled
 from fastindex.shapes.layout_fields import LayoutFields
+from fastindex.shapes.layout_rules import check_dimension_count
 
 Ints = tuple[int, ...]
 Bools = tuple[bool, ...]
@@ -33,6 +34,7 @@ def checked_dynamic(sizes: Ints, dynamic: Iterable[bool] | None) -> Bools:
 
 
 def check_dimensions(element_type: ElementType, sizes: Ints) -> None:
+    check_dimension_count(len(sizes), "dimensions")
     count = 1
     for i, size in enumerate(sizes):
         if size < 0:

@@ -16,10 +16,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.errors import ShardingError
+from fastindex.errors import ShardingError, UnsupportedError
 from fastindex.shapes.integers import INT64_MAX, spelled
 
 Ints = tuple[int, ...]
+
+#: Twice what the largest machines have, and more; a list of them takes a moment.
+MOST_COUNTED = 1 << 21
 
 #: ``(size, stride)`` of each digit, the most major first.
 Digits = tuple[tuple[int, int], ...]
@@ -123,9 +126,17 @@ class DeviceOrder:
         return tuple(by_stride.index(digit) for digit in digits) or (0,)
 
     def array(self) -> NDArray[np.int64]:
-        """Return the devices in order."""
+        """Return the devices in order.
+
+        Raises
+        ------
+        UnsupportedError
+            A counter of more devices than any machine has: a short text would take all memory.
+        """
         if self.ids is not None:
             return np.array(self.ids, np.int64)
+        if self.count > MOST_COUNTED:
+            raise UnsupportedError(f"{self.count} devices are too many to list; the most is {MOST_COUNTED}")
         return counted(self.digits or ())
 
     def counter(self) -> Digits | None:

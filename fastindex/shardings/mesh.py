@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from fastindex.errors import ShardingError
 from fastindex.shardings.device_order import DeviceOrder
 
+#: More than any mesh has; what is done for pairs of axes takes no time with so many.
+MOST_AXES = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -58,6 +61,8 @@ class Mesh:
     device: int | None = None
 
     def __post_init__(self) -> None:
+        if len(self.names) > MOST_AXES:
+            raise ShardingError(f"a mesh has at most {MOST_AXES} axes here, not {len(self.names)}", field="names")
         for i, name in enumerate(self.names):
             if name in self.names[:i]:
                 raise ShardingError(f"a mesh must name each axis once: {name!r} is twice", field="names", index=i)

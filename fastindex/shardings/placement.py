@@ -50,8 +50,9 @@ def placement(shape: Shape, sharding: Sharding, device_count: int) -> Placement:
         if sharding.device is not None:
             whole[np.arange(device_count) != sharding.device] = 0
         return Placement(shard, np.zeros((device_count, 0), np.int64), nothing, whole)
+    devices = sharding.order.array()
     place = np.empty(device_count, np.int64)
-    place[sharding.order.array()] = np.arange(device_count)
+    place[devices] = np.arange(device_count)
     parts = np.unravel_index(place, sharding.dimensions)[: shape.rank]
     index = np.stack(parts, axis=1).astype(np.int64) if parts else np.zeros((device_count, 0), np.int64)
     held = np.array(shard.dimensions, np.int64)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fastindex.errors import ArgumentTypeError, LayoutError, ShardingError, UnsupportedError
 from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.shapes.integers import INT64_MAX, as_integer, as_integers, spelled
+from fastindex.shapes.layout_rules import MOST_DIMENSIONS
 from fastindex.shapes.shape import Shape
 from fastindex.shardings.device_order import DeviceOrder
 from fastindex.shardings.mesh import Axis, MeshSharding
@@ -252,6 +253,10 @@ class Sharding(ShownInNotebooks):
         """
         if self.order is None:
             return None
+        if len(self.dimensions) > MOST_DIMENSIONS:
+            raise UnsupportedError(
+                f"an array has at most {MOST_DIMENSIONS} dimensions, the tile assignment has {len(self.dimensions)}"
+            )
         array = self.order.array().reshape(self.dimensions)
         array.flags.writeable = False
         return array

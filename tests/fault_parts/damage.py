@@ -11,7 +11,14 @@ SCRAPS = (
     "-9223372036854775808", "replicated", "maximal", "devices=[", "<=[", "T(1,0)", "last_tile_dim_replicate", "mesh[",
     "metadata={", "/*", "*/", "//", "é", "\u0663", "\ud800", "\x0b",
 )  # fmt: skip
-_NUMBERS = (0, 1, -1, 2, 3, 7, 8, 127, 128, 255, 256, 1000, 65536, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 10**30)
+_NUMBERS = (
+    *map(
+        str, (0, 1, -1, 2, 3, 7, 8, 127, 128, 255, 256, 1000, 65536, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 10**30)
+    ),
+    "9" * 400,
+    # More digits than Python turns into a number.
+    "9" * 4400,
+)
 
 
 def damaged(source: random.Random, text: str, most: int = 4) -> str:
@@ -45,7 +52,7 @@ def _with_another_number(source: random.Random, text: str, at: int) -> str:
     end = begin
     while end < len(text) and text[end].isdigit():
         end += 1
-    return text[:begin] + str(source.choice(_NUMBERS)) + text[end:]
+    return text[:begin] + source.choice(_NUMBERS) + text[end:]
 
 
 def damaged_bytes(source: random.Random, content: bytes, most: int = 4) -> bytes:

@@ -22,7 +22,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.files import layout_jobs, map_faults
-from fastindex.files.reading import Bytes, StoredArray, open_input, stored_array, stored_buffer
+from fastindex.files.reading import Bytes, InputFile, StoredArray, open_input, stored_array, stored_buffer
 from fastindex.files.writing import OutputFile, header_for, npy_header, write_file
 
 
@@ -283,6 +283,16 @@ def test_a_source_that_is_written_to_is_an_error(tmp_path: Path, how: str) -> No
 
     with pytest.raises(fi.FastIndexError, match=r"source.npy changed while it was read"):
         change()
+
+
+def test_a_source_that_shrinks_while_it_is_opened(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(bytes(100))
+    with open(source, "rb", buffering=0) as file:
+        found = InputFile(str(source), file)
+        os.truncate(source, 50)
+        with pytest.raises(fi.FastIndexError, match="has become shorter while it was read"):
+            found.mapped()
 
 
 def test_a_source_that_is_replaced_stays_what_it_was(tmp_path: Path) -> None:
