@@ -1,6 +1,8 @@
 """Texts, protos and files of a stranger: they run nothing, and take time and memory by their length alone.
 
 What `SECURITY.md` promises.
+
+Tests of: hlo.numbers.
 """
 
 from __future__ import annotations

@@ -582,6 +582,18 @@ main(["info", "f32[2]"])
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"fastindex: interrupted\n")
 
 
+def test_a_signal_while_the_writer_of_files_is_imported() -> None:
+    program = """
+import os, signal, sys, types
+from fastindex.cli.commands import main
+sys.modules["fastindex.files.writing"] = types.ModuleType("fastindex.files.writing")
+main.make_context = lambda *args, **extra: os.kill(os.getpid(), signal.SIGTERM)
+main(["info", "f32[2]"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (143, b"", b"")
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_has_gone(unbuffered: str) -> None:
     reader, writer = os.pipe()
