@@ -55,6 +55,11 @@ class Bench:
         self._threads = threads
         self._source, self._output = measure.random_bytes(room), measure.touched_bytes(room)
         self._copies = copy_ceiling.copies(sweep_cells.CELL_BYTES, threads)
+        # The first plan of a process loads the planner and the compiler.
+        import fastindex as fi
+
+        for destination in ("u8[64,64]{0,1}", "u8[64,64]{0,1:T(8,128)(4,1)}"):
+            fi.relayout(self._source[:4096], "u8[64,64]", destination)
 
     def row(self, cell: sweep_cells.Cell) -> dict[str, Any]:
         """Measure one cell, after a check of its result."""
