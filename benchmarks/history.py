@@ -28,10 +28,10 @@ COMMITS = {
     "d8b0900": "lines past the cache",
     "304aecd": "larger chunks",
     "af78ebd": "a whole relayout as one native call",
-    "24d92d6": "short runs gathered",
     "acdd172": "ahead of every rival from 64 MiB on",
     "85a6390": "the tree of folders",
     "775839d": "columns and blocks put together",
+    "186b2a6": "packed slots by loops again",
     "e0eb783": "windows measured",
 }
 
