@@ -346,3 +346,10 @@ def test_targets_beside_what_is_named_stay(tmp_path: Path) -> None:
     with pytest.raises(OSError):  # noqa: PT011
         write_file(str(inside / "loop"), b"x")
     assert np.fromfile(outside / "kept", np.uint8).tobytes() == b"kept"
+
+
+def test_halves_of_characters() -> None:
+    """A text of Python may have them; UTF-8, and so a proto, may not."""
+    for text in ('{replicated metadata={op_name="a\ud800"}}', "{mesh['\ud800'=2], [{'\ud800'}]}"):
+        sharding = fi.Sharding.parse(text)
+        assert fi.Sharding.from_proto(sharding.to_proto()) == sharding

@@ -42,7 +42,7 @@ class OpMetadata:
         for name, value in self.attributes:
             number, _ = ATTRIBUTES[name]
             if isinstance(value, str):
-                written.append(bytes_field(number, value.encode()) if value else b"")
+                written.append(bytes_field(number, value.encode(errors="replace")) if value else b"")
             elif isinstance(value, int):
                 written.append(int_field(number, value))
             else:

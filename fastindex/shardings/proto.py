@@ -72,7 +72,7 @@ def _mesh_to_bytes(mesh: Mesh) -> bytes:
     if mesh.device is not None:
         return packed_field(2, (mesh.device,))
     written = b"".join(
-        bytes_field(1, (bytes_field(1, name.encode()) if name else b"") + int_field(2, size))
+        bytes_field(1, (bytes_field(1, name.encode(errors="replace")) if name else b"") + int_field(2, size))
         for name, size in zip(mesh.names, mesh.sizes, strict=True)
     )
     order = mesh.order
