@@ -163,7 +163,8 @@ def main() -> int:
     if arguments.table:
         print(totals.table())  # noqa: T201
         return 0
-    here = Totals(Path(tempfile.mkdtemp(prefix="fastindex-faults-")) / "totals")
+    scratch = tempfile.TemporaryDirectory(prefix="fastindex-faults-")
+    here = Totals(Path(scratch.name) / "totals")
     found = 0
     for turn in turns(arguments.minutes, arguments.only, arguments.seed):
         began = time.monotonic()
@@ -178,6 +179,7 @@ def main() -> int:
         for counts in (totals, here):
             counts.add(rows, names, seconds)
     print(here.table())  # noqa: T201
+    scratch.cleanup()
     return int(found > 0)
 
 
