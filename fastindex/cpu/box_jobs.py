@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import mmap
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -268,6 +267,6 @@ def resident_bytes() -> int | None:
     """
     try:
         with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+            return int(file.read().split()[1]) * mmap.PAGESIZE
     except (OSError, ValueError, IndexError):
         return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
+import sys
 import tempfile
 from typing import Any
 
@@ -34,6 +34,12 @@ class WarmUp(WorkerPlugin):  # type: ignore[misc]
 
 def _warm_up_in_turn() -> None:
     from fastindex.cpu.warmup import warm_up
+
+    if sys.platform == "win32":
+        # It has no such locks: workers that begin at the same time compile at the same time.
+        warm_up()
+        return
+    import fcntl
 
     path = os.path.join(tempfile.gettempdir(), f"fastindex-warm-up-{os.getuid()}.lock")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -125,8 +125,9 @@ def _put_memory(address: int) -> bool:
 
 
 # Calls keep the interpreter's lock: another thread could otherwise run between the fault and its repair.
-_library = ctypes.PyDLL(None)
+_library: Any = None
 if sys.platform.startswith("linux"):
+    _library = ctypes.PyDLL(None)
     _library.mmap.restype = ctypes.c_void_p
     _library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
 _handler = _Handler(_handle)

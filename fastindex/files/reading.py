@@ -28,6 +28,7 @@ from fastindex.arguments.arrays import buffer_dtype
 from fastindex.arguments.buffers import memory_dimensions
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.files.map_faults import faults_raised
+from fastindex.files.positions import read_at
 from fastindex.lowering.box_segments import Box, byte_segments
 from fastindex.lowering.box_sizes import segment_costs
 from fastindex.shapes.element_types import ElementType
@@ -108,7 +109,7 @@ class InputFile:
         """
         rest, at = memoryview(into.data), self.start + start
         while rest:
-            count = os.preadv(self._file, [rest], at)
+            count = read_at(self._file, rest, at)
             if count == 0:
                 raise FastIndexError(f"{self.path} has become shorter while it was read")
             rest, at = rest[count:], at + count

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.errors import FastIndexError
+from fastindex.files.positions import OPEN_FLAGS, free_bytes, write_at
 from fastindex.files.reading import Bytes, has_name, release_map
 
 _LONGEST_NAME = 200
@@ -104,7 +105,7 @@ class OutputFile:
         rest, at = memoryview(content.data), len(self._header) + start
         try:
             while rest:
-                count = os.pwritev(file, [rest], at)
+                count = write_at(file, rest, at)
                 rest, at = rest[count:], at + count
         except OSError as error:
             raise self._explained(error) from None
@@ -134,22 +135,21 @@ class OutputFile:
         self._is_unnamed = self._file is not None
         if self._file is None:
             _unfinished.add(self._temporary)
-            self._file = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        if mode is not None:
+            self._file = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o666)
+        if mode is not None and hasattr(os, "fchmod"):
             os.fchmod(self._file, mode)
         if self._size:
             _reserve(self._file, self._size)
         if self._header:
-            os.pwrite(self._file, self._header, 0)
+            write_at(self._file, memoryview(self._header), 0)
 
     def _explained(self, error: OSError) -> OSError:
         reason = error.strerror or str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             reason += f"; it takes {self._size} bytes"
         if error.errno == errno.ENOSPC:
-            with contextlib.suppress(OSError):
-                status = os.statvfs(self._target.parent)
-                reason += f", {status.f_bavail * status.f_frsize} are free"
+            free = free_bytes(str(self._target.parent))
+            reason += f", {free} are free" if free is not None else ""
         return OSError(error.errno, reason, self.path)
 
     def release(self) -> None:
@@ -173,17 +173,21 @@ class OutputFile:
         except BaseException as failed:
             self._discard()
             raise self._explained(failed) if isinstance(failed, OSError) else failed from None
-        os.close(file)
 
     def _appear(self, file: int) -> None:
+        is_linked = False
         if self._is_unnamed:
             try:
                 _link(file, self._target)
-                return
+                is_linked = True
             except FileExistsError:
                 _unfinished.add(self._temporary)
                 _link(file, self._temporary)
-        os.replace(self._temporary, self._target)
+        self._file = None
+        # Windows gives no other name to a file that is open.
+        os.close(file)
+        if not is_linked:
+            os.replace(self._temporary, self._target)
         _unfinished.discard(self._temporary)
 
     def _discard(self) -> None:
@@ -269,11 +273,13 @@ def _writable_map(file: int, size: int) -> mmap.mmap:
 
 def _reserve(file: int, size: int) -> None:
     """Make a file of `size` bytes that the disk has room for."""
-    try:
-        os.posix_fallocate(file, 0, size)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-            raise
-        zeros = bytes(_ZEROS)
-        for begin in range(0, size, _ZEROS):
-            os.pwrite(file, zeros[: size - begin], begin)
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file, 0, size)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+    zeros, begin = memoryview(bytes(_ZEROS)), 0
+    while begin < size:
+        begin += write_at(file, zeros[: size - begin], begin)
