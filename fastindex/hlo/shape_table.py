@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from fastindex.errors import FastIndexError
-from fastindex.hlo.numbers import integer
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 
@@ -131,10 +130,10 @@ def _parse_quickly(text: str) -> Shape | None:
     if parts is None:
         return None
     try:
-        sizes = [integer(size) for size in parts.group(2).split(",")] if parts.group(2) else []
+        sizes = [int(size) for size in parts.group(2).split(",")] if parts.group(2) else []
         return Shape(parts.group(1), sizes, _layout(parts.group(3)))
-    except FastIndexError:
-        # The parser knows better what is wrong, and where.
+    except (FastIndexError, ValueError):
+        # The parser knows better what is wrong, and where. A ValueError is of thousands of digits.
         return None
 
 

@@ -45,7 +45,9 @@ def chosen_passes(
     if any(bits != HALF_BITS and (bits % 8 or bits > 128) for bits in slot_bits):
         return by_loops, converts
     steps_apart = slots.unit == "value" and not converts and slot_bits != (8 * slots.width,) * 2
-    if steps_apart and HALF_BITS not in slot_bits:
+    forms = slots.source, slots.destination
+    if steps_apart and (HALF_BITS not in slot_bits or not all(form.is_plain or form.is_packed for form in forms)):
+        # Slots wider than their values are packed last: their padding is not a value repeated.
         return by_loops, converts
     nbytes = _written_bytes(destination, slots)
     enough = nbytes / LINE_BYTES * LINE_CYCLES

@@ -81,5 +81,6 @@ class StreamGeometry(NamedTuple):
     FOLLOWER_SOURCE_STRIDE,
     ELEMENT_BYTES,
     UNIT_BYTES,
-    MASK,
-) = range(16)
+    MASK_LOW,
+    MASK_HIGH,
+) = range(17)

@@ -16,7 +16,7 @@ from fastindex.kernels.cpu.pass_table import start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 from fastindex.tables.streams import (
     ELEMENT_BYTES,
-    MASK,
+    MASK_LOW,
     MOST_COLUMN_BYTES,
     MOST_LANE_ROWS,
     READABLE_BYTES,
@@ -133,7 +133,7 @@ def deal_lane_chunks(width, ways, target, source, table, scratch, first, last): 
     """
     geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     run, streamed, count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
-    element, unit, mask = entry(geometry, ELEMENT_BYTES), entry(geometry, UNIT_BYTES), geometry + 8 * MASK
+    element, unit, mask = entry(geometry, ELEMENT_BYTES), entry(geometry, UNIT_BYTES), geometry + 8 * MASK_LOW
     end = source + entry(geometry, READABLE_BYTES)
     ahead = 1024 // (run * count * element) + 1
     for task in range(first, last):

@@ -11,7 +11,7 @@ from fastindex.kernels.cpu.memory import entry, fence, prefetch, set_entry
 from fastindex.kernels.cpu.pass_table import start_of_block
 from fastindex.kernels.cpu.pending import PENDING_BYTES, PENDING_ROOM, drain, restart
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
-from fastindex.tables.streams import ELEMENT_BYTES, MASK, RUN, STREAMED, UNIT_BYTES, WAYS
+from fastindex.tables.streams import ELEMENT_BYTES, MASK_LOW, RUN, STREAMED, UNIT_BYTES, WAYS
 
 # Scratch memory: what is pending, a line of each of a few rows, and where these are.
 _STAGE = PENDING_ROOM
@@ -93,7 +93,7 @@ def interleave_lane_chunks(width, ways, target, source, table, scratch, first, l
     """
     geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     run, streamed, count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
-    element, unit, mask = entry(geometry, ELEMENT_BYTES), entry(geometry, UNIT_BYTES), geometry + 8 * MASK
+    element, unit, mask = entry(geometry, ELEMENT_BYTES), entry(geometry, UNIT_BYTES), geometry + 8 * MASK_LOW
     for i in range(16):
         set_entry(scratch + _PLACES, i, 64 * i)
     line, fill, skip, position = 0, 0, 0, -1
