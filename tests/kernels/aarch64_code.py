@@ -1,16 +1,13 @@
 """Compile every kernel for AArch64, which need not be this machine, and print what its code calls as JSON.
 
-A program of its own, ``python -m tests.kernels.aarch64_code``: it turns Numba's optimisations off before Numba is
-imported, and leaves them to LLVM's AArch64 pipeline.
+A program of its own, which `test_aarch64_code` runs with Numba's optimisations off: they are left to LLVM's AArch64
+pipeline.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-
-os.environ |= {"NUMBA_OPT": "0", "NUMBA_LOOP_VECTORIZE": "0", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
 
 import llvmlite.binding as llvm
 
