@@ -46,7 +46,12 @@ MOST_PROCESSES = 8
 SHARES_OUT = pytest.StashKey[bool]()
 
 #: Run by `test_interop`, `test_cuda_simulator` and `test_stand_in`, each in a process of its own.
-collect_ignore_glob = ["interop/interop_with_*.py", "kernels/simulated_cuda.py", "cuda/stand_in/*.py"]
+collect_ignore_glob = [
+    "interop/interop_with_*.py",
+    "kernels/simulated_cuda.py",
+    "kernels/cuda_kernel_count.py",
+    "cuda/stand_in/*.py",
+]
 
 try:
     from hypothesis import HealthCheck, settings
