@@ -171,3 +171,22 @@ for job in file_jobs.file_jobs():
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], check=False)
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.split()) == {"pack", "unpack", "relayout", "index"}
+
+
+def test_no_row_is_read_beyond_the_source() -> None:
+    """The last columns of halves of bytes read a row that only their neighbours need: it lies behind the source."""
+    source = """
+from random import Random
+import fastindex as fi
+import fastindex.cpu.compiled_passes
+from tests.fault_parts.layouts import FencedMemory
+left, right = (fi.Shape.parse("s4[256,64]" + layout) for layout in ("{1,0:E(4)}", "{0,1:T(7,5)L(64)E(4)}"))
+plan, memory = fi.plan_relayout(left, right), FencedMemory(Random(1))
+for _ in range(20):
+    read, written = memory(left.nbytes), memory(right.nbytes)
+    read[:] = 0x77
+    plan(read, out=written)
+    assert memory.is_intact()
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr

@@ -170,7 +170,9 @@ def _best_unit(
             continue
         shift = nest.source_start % unit
         columns = _Columns(blocks[0] + shift, blocks[1], unit)
-        end = (last - shift + int(columns.sources[-1])) // unit * unit + unit
+        # The last unit reads all rows, also those that only other parts of a unit need.
+        rows_end = (int(elements.max()) + int((columns.sources % unit).max())) // unit * unit
+        end = last - int(elements.max()) - shift + rows_end + int(columns.sources[-1]) // unit * unit + unit
         is_divided = not any(stride % unit for stride in strides)
         if not is_divided or end > readable or len(set((columns.sources % unit).tolist())) > _MOST_TABLES:
             break
