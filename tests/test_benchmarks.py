@@ -178,13 +178,8 @@ def test_every_benchmark_runs(benchmark: Any, method: str, parameters: tuple[Any
 
 
 def test_every_module_of_the_suite_imports() -> None:
-    """Those that need an extra are told by what they do not find."""
     for path in sorted((ROOT / "benchmarks").glob("*.py")):
-        try:
-            importlib.import_module(f"benchmarks.{path.stem}")
-        except ModuleNotFoundError as error:
-            if error.name not in ("dask", "distributed", "zarr"):
-                raise
+        importlib.import_module(f"benchmarks.{path.stem}")
     assert json.loads((ROOT / "asv.conf.json").read_text())["benchmark_dir"] == "benchmarks"
 
 
