@@ -6,11 +6,13 @@ Tests of: cpu.compiled_passes, cpu.movements.
 from __future__ import annotations
 
 import importlib
+import itertools
 import pickle
 import random
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,16 +37,22 @@ def streamed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(relayouts, "_TUNING", replace(TUNING, streamed_bytes=least, small_call_bytes=small))
 
 
+@cache
 def expected_buffer(text: str) -> bytes:
     """Where the reference puts `VALUES`."""
     cells = reference.slots(reference.parse(text))
     return np.array([0 if cell is None else VALUES[cell] for cell in cells], np.float32).tobytes()
 
 
-@pytest.mark.parametrize("element_type", ["u8", "s16", "f32", "f64", "c128"])
-@pytest.mark.parametrize(("block", "channels"), [(2, 5), (3, 5), (4, 6), (8, 11), (16, 19), (16, 31), (32, 35)])
-def test_channels_in_blocks_the_last_not_full(element_type: str, block: int, channels: int) -> None:
+BLOCKS = ((2, 5), (3, 5), (4, 6), (8, 11), (16, 19), (16, 31), (32, 35))
+
+
+@pytest.mark.parametrize(
+    ("element_type", "blocks"), [*strategies.rotating(itertools.product(["u8", "s16", "f32", "f64", "c128"], BLOCKS))]
+)
+def test_channels_in_blocks_the_last_not_full(element_type: str, blocks: tuple[int, int]) -> None:
     """Values and padding of a column are written as one."""
+    block, channels = blocks
     text = f"{element_type}[2,{channels},9,23]"
     tiled = f"{text}{{3,2,1,0:T({block},1,1)}}"
     shape = fi.Shape.parse(text)

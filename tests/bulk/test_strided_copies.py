@@ -20,7 +20,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.bulk import strided_copies
-from tests.cases.strategies import seeds
+from tests.cases.strategies import rotating_seeds, seeds
 from tests.cases.strided_arrays import random_pair
 
 numpys_own = pytest.importorskip("numpy._core.tests.test_api", reason="this NumPy was installed without its tests")
@@ -70,7 +70,8 @@ def offset_in(array: np.ndarray[Any, Any], memory: np.ndarray[Any, Any]) -> int:
 
 @pytest.mark.parametrize("end", ["first", "last"])
 def test_nothing_outside_is_touched(end: str) -> None:
-    command = [sys.executable, "-W", "error", "-m", "tests.bulk.fenced_copies", end, "60", str(seeds(1)[0])]
+    drawn = rotating_seeds(60)
+    command = [sys.executable, "-W", "error", "-m", "tests.bulk.fenced_copies", end, str(len(drawn)), str(drawn[0])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
 

@@ -518,7 +518,7 @@ main()
 
 
 @pytest.mark.parametrize("job", ["relayout", "pack", "unpack"])
-@pytest.mark.parametrize("limit", [160, 512])
+@pytest.mark.parametrize("limit", [160, pytest.param(512, marks=pytest.mark.sweep)])
 def test_memory_stays_below_its_limit(large: Path, tmp_path: Path, job: str, limit: int) -> None:
     """Both files together are 768 MiB, to and from tiles with the dimensions exchanged; the program counts too."""
     target, tiled = tmp_path / "out.bin", LARGE + "{0,1:T(8,128)}"

@@ -224,7 +224,7 @@ def paeth(left: int, above: int, corner: int) -> int:
 RENDERED = [text for text in CASES if "*" not in text]
 
 
-@pytest.mark.parametrize("text", RENDERED)
+@pytest.mark.parametrize("text", [*strategies.rotating(RENDERED)])
 def test_rendered_colours_tell_the_tiles(text: str) -> None:
     """Pixels of one tile have one colour, neighbours in another tile another, padding is grey."""
     picture, slow = fi.draw(text), reference.parse(text)
