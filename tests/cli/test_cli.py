@@ -539,8 +539,15 @@ def test_memory_stays_below_its_limit(large: Path, tmp_path: Path, job: str, lim
 
 def _has_unnamed_file(process: int, folder: Path) -> bool:
     """Whether a process has a file in a folder that is not there by its name."""
-    opened = Path(f"/proc/{process}/fd").glob("*")
-    return any(os.path.islink(one) and os.readlink(one).startswith(f"{folder}/#") for one in opened)
+
+    def target(opened: Path) -> str:
+        # It may be closed meanwhile.
+        try:
+            return os.readlink(opened)
+        except FileNotFoundError:
+            return ""
+
+    return any(target(opened).startswith(f"{folder}/#") for opened in Path(f"/proc/{process}/fd").glob("*"))
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
