@@ -74,9 +74,23 @@ def as_buffer_bytes(buffer: Any, shape: Shape) -> Bytes:
     ArgumentTypeError
         Another dtype.
     """
+    return np.ascontiguousarray(_checked_buffer(buffer, shape)).view(np.uint8)
+
+
+def buffer_bytes_in_place(buffer: Any, shape: Shape) -> Bytes:
+    """Return the bytes of a physical buffer, without a copy.
+
+    Parameters and errors as for `as_buffer_bytes`, and an error where the buffer has gaps.
+    """
+    array = _checked_buffer(buffer, shape)
+    require_contiguous(described(array), "a buffer")
+    return array.view(np.uint8)
+
+
+def _checked_buffer(buffer: Any, shape: Shape) -> NDArray[Any]:
     array = flat_buffer(buffer if type(buffer) is np.ndarray else _from_object(buffer), shape)
     check_buffer(described(array), shape, "a buffer")
-    return np.ascontiguousarray(array).view(np.uint8)
+    return array
 
 
 def memory_dimensions(shape: Shape) -> tuple[int, ...] | None:
@@ -142,18 +156,25 @@ def as_logical_array(array: Any, shape: Shape) -> NDArray[Any]:
     ArgumentTypeError
         Another dtype.
     """
+    values = logical_array(array, shape)
+    return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
+
+
+def logical_array(array: Any, shape: Shape) -> NDArray[Any]:
+    """Return an array of the dimensions and the element type of `shape`, in the byte order that it has.
+
+    Errors as for `as_logical_array`.
+    """
     dtype = shape.element_type.numpy_dtype
     if isinstance(array, list | tuple):
         values = array_of_numbers(array, shape.element_type)
     else:
         values = array if type(array) is np.ndarray else host_array(array)
-    if values.dtype != dtype:
-        if values.dtype.newbyteorder("=") != dtype:
-            # numpy.save keeps types that are not its own as so many bytes.
-            lost = dtype.isbuiltin == 2 and values.dtype == f"V{dtype.itemsize}"
-            hint = f"; numpy.load has lost its type: pass array.view(ml_dtypes.{dtype})" if lost else ""
-            raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {values.dtype}{hint}")
-        values = values.astype(dtype)
+    if values.dtype != dtype and values.dtype.newbyteorder("=") != dtype:
+        # numpy.save keeps types that are not its own as so many bytes.
+        lost = dtype.isbuiltin == 2 and values.dtype == f"V{dtype.itemsize}"
+        hint = f"; numpy.load has lost its type: pass array.view(ml_dtypes.{dtype})" if lost else ""
+        raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {values.dtype}{hint}")
     check_dimensions(values, shape, "the array")
     return values
 

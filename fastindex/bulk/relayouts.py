@@ -25,6 +25,8 @@ from fastindex.arguments.buffers import (
 )
 from fastindex.arguments.engines import engine_of, require_lazy
 from fastindex.arguments.fills import fill_pattern
+from fastindex.bulk import bounded_relayouts
+from fastindex.bulk.bounded_relayouts import require_unbounded
 from fastindex.cpu.first_answer import MOST_BYTES, may_be_numpy
 from fastindex.cpu.movements import movement, sure_movement
 from fastindex.cpu.threads import check_threads
@@ -52,6 +54,7 @@ def pack(
     out: Any = None,
     threads: int | None = None,
     stream: Any = None,
+    max_memory: int | None = None,
 ) -> Any:
     """Lay a logical array out as a physical buffer.
 
@@ -69,6 +72,11 @@ def pack(
         The most threads to use; see `fastindex.cpu.threads.thread_count`.
     stream : CUDA stream, optional
         Where to run if the data is on the GPU; see `fastindex.cuda`.
+    max_memory : int, optional
+        The most bytes that this process may have in memory while it runs, everything else of it included; at least
+        160 MiB. For memory maps of files, such as `numpy.memmap` and ``numpy.load(..., mmap_mode="r")``: boxes of
+        them are copied, and their pages do not stay. What lies elsewhere counts whole: new results, plain arrays, and
+        on systems other than Linux all arrays.
 
     Returns
     -------
@@ -79,11 +87,15 @@ def pack(
     Raises
     ------
     FastIndexError
-        Other dimensions, another size of `out`, or a `fill` that the element type cannot hold.
+        Other dimensions, another size of `out`, a `fill` that the element type cannot hold, or a `max_memory` that
+        does not hold the program and a box of the array; the message names one that does.
     ArgumentTypeError
         Another dtype.
     UnsupportedError
         The shape has no slots, or its ``E`` is no size that data can move in.
+    OSError
+        With `max_memory`, a part of a memory map could not be read or written: its file is too short, or the disk is
+        full.
 
     Notes
     -----
@@ -101,11 +113,14 @@ def pack(
     if on_gpu(array, stream):
         from fastindex.cuda import relayouts as cuda_relayouts
 
+        require_unbounded(max_memory)
         return cuda_relayouts.pack(array, shape, fill, out, stream)
     engine = engine_of(array)
     if engine is not None:
-        require_lazy(out=out)
+        require_lazy(out=out, max_memory=max_memory)
         return engine.pack(array, shape, fill, threads=threads)
+    if max_memory is not None:
+        return bounded_relayouts.pack(array, shape, fill, out, threads, max_memory)
     return _packed(array, shape, fill, out, threads)
 
 
@@ -122,7 +137,15 @@ def _packed(array: Any, shape: Shape, fill: Any, out: Any, threads: int | None) 
     return result
 
 
-def unpack(buffer: Any, shape: Shape | str, *, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
+def unpack(
+    buffer: Any,
+    shape: Shape | str,
+    *,
+    out: Any = None,
+    threads: int | None = None,
+    stream: Any = None,
+    max_memory: int | None = None,
+) -> Any:
     """Read a logical array from a physical buffer; what padding slots hold does not matter.
 
     Parameters
@@ -137,6 +160,8 @@ def unpack(buffer: Any, shape: Shape | str, *, out: Any = None, threads: int | N
         The most threads to use.
     stream : CUDA stream, optional
         Where to run if the data is on the GPU; see `fastindex.cuda`.
+    max_memory : int, optional
+        The most bytes that this process may have in memory, as for `pack`.
 
     Returns
     -------
@@ -145,8 +170,8 @@ def unpack(buffer: Any, shape: Shape | str, *, out: Any = None, threads: int | N
     Raises
     ------
     FastIndexError
-        Another size of `buffer`, other dimensions of `out`.
-    ArgumentTypeError, UnsupportedError
+        Another size of `buffer`, other dimensions of `out`, too little memory.
+    ArgumentTypeError, UnsupportedError, OSError
         As `pack`.
 
     Examples
@@ -162,11 +187,14 @@ def unpack(buffer: Any, shape: Shape | str, *, out: Any = None, threads: int | N
     if on_gpu(buffer, stream):
         from fastindex.cuda import relayouts as cuda_relayouts
 
+        require_unbounded(max_memory)
         return cuda_relayouts.unpack(buffer, shape, out, stream)
     engine = engine_of(buffer)
     if engine is not None:
-        require_lazy(out=out)
+        require_lazy(out=out, max_memory=max_memory)
         return engine.unpack(buffer, shape, threads=threads)
+    if max_memory is not None:
+        return bounded_relayouts.unpack(buffer, shape, out, threads, max_memory)
     slots = as_buffer_bytes(buffer, shape)
     result = new_array(shape) if out is None else check_output_array(out, shape)
     if out is not None:
@@ -192,6 +220,7 @@ def relayout(
     threads: int | None = None,
     stream: Any = None,
     shape: bool = False,
+    max_memory: int | None = None,
 ) -> Any:
     """Move a physical buffer from one layout to another, without a logical array in between.
 
@@ -210,9 +239,10 @@ def relayout(
         The most threads to use.
     stream : CUDA stream, optional
         Where to run if the data is on the GPU; see `fastindex.cuda`.
-
     shape : bool
         Return the dimensions of `destination` in the order of memory, instead of one.
+    max_memory : int, optional
+        The most bytes that this process may have in memory, as for `pack`.
 
     Returns
     -------
@@ -221,8 +251,9 @@ def relayout(
     Raises
     ------
     FastIndexError
-        Shapes of different arrays, or buffers of another size; ``shape=True``, and `destination` has tiles or padding.
-    ArgumentTypeError, UnsupportedError
+        Shapes of different arrays, or buffers of another size; ``shape=True``, and `destination` has tiles or padding;
+        too little memory.
+    ArgumentTypeError, UnsupportedError, OSError
         As `pack`.
 
     Examples
@@ -236,8 +267,14 @@ def relayout(
     """
     engine = engine_of(buffer)
     if engine is not None:
-        require_lazy(out=out, stream=stream)
+        require_lazy(out=out, stream=stream, max_memory=max_memory)
         return engine.relayout(buffer, source, destination, fill, threads=threads, shape=shape)
+    if max_memory is not None:
+        pair = as_shape(source), as_shape(destination)
+        if on_gpu(buffer, stream):
+            require_unbounded(max_memory)
+        result = bounded_relayouts.relayout(buffer, *pair, fill, out, threads, max_memory)
+        return _shaped(result, pair[1]) if shape else result
     plan = plan_relayout(source, destination)
     if fill is None:
         return plan(buffer, out, threads, stream, shape)

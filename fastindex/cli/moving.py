@@ -9,9 +9,6 @@ from fastindex.cli.clusters import cluster_options, done_by_workers
 from fastindex.cli.options import DEVICE, PATH, byte_size
 from fastindex.cli.progress import ProgressBar
 
-#: The interpreter and NumPy take about 50 MiB; the rest is for boxes of data.
-_LEAST_MEMORY = 160 << 20
-
 _MAX_MEMORY = click.option(
     "--max-memory",
     type=byte_size,
@@ -23,9 +20,12 @@ _MAX_MEMORY = click.option(
 
 
 def _check_memory(max_memory: int) -> None:
-    if max_memory < _LEAST_MEMORY:
+    from fastindex.cpu.box_jobs import LEAST_MEMORY_BYTES
+
+    if max_memory < LEAST_MEMORY_BYTES:
         raise click.UsageError(
-            f"--max-memory: {max_memory} bytes do not hold the program itself; give at least {_LEAST_MEMORY >> 20}MiB"
+            f"--max-memory: {max_memory} bytes do not hold the program itself; give at least "
+            f"{LEAST_MEMORY_BYTES >> 20}MiB"
         )
 
 

@@ -33,6 +33,8 @@ from fastindex.shapes.shape import Shape
 Bytes = NDArray[np.uint8]
 Sizes = tuple[int, ...]
 
+#: No limit may be lower: the interpreter and NumPy take about 50 MiB, and boxes are to be large enough to be quick.
+LEAST_MEMORY_BYTES = 160 << 20
 #: Larger boxes are not faster.
 _MOST_BOX_BYTES = 256 << 20
 #: So many boxes for a worker at least: the last ones end at about the same time.
@@ -131,8 +133,20 @@ class BoxJob:
         run_chunks(move, math.prod(counts), self.workers, 1)
 
 
-def plan_boxes(source: BoxSource, target: BoxTarget, max_memory: int, threads: int | None = None) -> BoxJob:
+def plan_boxes(
+    source: BoxSource, target: BoxTarget, max_memory: int, threads: int | None = None, held: int = 0
+) -> BoxJob:
     """Cut a job so that the process never has more than `max_memory` bytes in memory.
+
+    Parameters
+    ----------
+    source : BoxSource
+    target : BoxTarget
+    max_memory : int
+    threads : int, optional
+        The most boxes under way at a time.
+    held : int
+        What the arrays themselves will add to what the process has now.
 
     Raises
     ------
@@ -141,7 +155,7 @@ def plan_boxes(source: BoxSource, target: BoxTarget, max_memory: int, threads: i
     """
     loaded = "fastindex.kernels.compilation" in sys.modules
     by_numpy = is_disabled() or (max_memory < _LEAST_FOR_KERNELS and not loaded)
-    taken = (resident_bytes() or 0) + _MARGIN_BYTES + (0 if by_numpy or loaded else _KERNEL_BYTES)
+    taken = (resident_bytes() or 0) + _MARGIN_BYTES + (0 if by_numpy or loaded else _KERNEL_BYTES) + held
     dimensions = target.shape.dimensions
     # Boxes of both sides are read once; those of the target alone may be smaller, but what is around them is read too.
     steps = _joint(dimensions, box_steps(target.shape), target.steps)
@@ -155,9 +169,10 @@ def plan_boxes(source: BoxSource, target: BoxTarget, max_memory: int, threads: i
             if sizes is not None:
                 return BoxJob(source, target, Grid(dimensions, sizes), workers, by_numpy)
     least = taken + min(costs(cut)[0] for cut in choices)
+    arrays = f", {_mebibytes(held)} of arrays that are no shared memory maps," if held else ""
     raise FastIndexError(
-        f"{_mebibytes(max_memory)} do not hold this program and one box of {target.shape.cut_text()}; allow at least "
-        f"{_mebibytes(least)}"
+        f"{_mebibytes(max_memory)} do not hold this program{arrays} and one box of {target.shape.cut_text()}; allow at "
+        f"least {_mebibytes(least)}"
     )
 
 

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.arrays import buffer_dtype
 from fastindex.arguments.buffers import memory_dimensions
+from fastindex.cpu.map_faults import faults_raised
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.files.map_faults import faults_raised
 from fastindex.files.positions import read_at
 from fastindex.lowering.box_segments import Box, byte_segments
 from fastindex.lowering.box_sizes import segment_costs

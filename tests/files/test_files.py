@@ -1,6 +1,6 @@
 """Files: what they hold, and that a target appears whole or not at all.
 
-Tests of: files.index_jobs, files.layout_jobs, files.map_faults, files.reading, files.writing.
+Tests of: files.index_jobs, files.layout_jobs, cpu.map_faults, files.reading, files.writing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.files import layout_jobs, map_faults
+from fastindex.cpu import map_faults
+from fastindex.files import layout_jobs
 from fastindex.files.reading import Bytes, InputFile, StoredArray, open_input, stored_array, stored_buffer
 from fastindex.files.writing import OutputFile, header_for, npy_header, write_file
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fastindex.arguments.addresses import address_of
+from fastindex.arguments.arrays import described
 
 _WITH_DETAILS = 4  # SA_SIGINFO
 _FIXED, _ANONYMOUS, _PRIVATE = 0x10, 0x20, 0x02
@@ -39,48 +39,70 @@ class _Action(ctypes.Structure):
 
 
 @dataclass(slots=True)
-class _Watched:
+class Watched:
+    """A map that is watched.
+
+    Attributes
+    ----------
+    begin, end : int
+        Its addresses.
+    error : OSError
+        What is raised where a part of it is missing.
+    has_failed : bool
+        Whether a missing part has been touched.
+    """
+
     begin: int
     end: int
     error: OSError
     has_failed: bool = False
 
+    def check(self) -> None:
+        """Raise the error if a missing part has been touched: there is no use in going on."""
+        if self.has_failed:
+            raise self.error
+
 
 _lock = threading.Lock()
-_watched: list[_Watched] = []
+_watched: list[Watched] = []
 _before: _Action | None = None
 
 
 @contextlib.contextmanager
-def faults_raised(data: NDArray[Any], error: OSError) -> Iterator[None]:
+def faults_raised(data: NDArray[Any], error: OSError) -> Iterator[Watched]:
     """Raise `error` at the end of the block if a part of a memory map was missing when it was touched.
 
     Parameters
     ----------
     data : array
-        The map, or a part of it that ends where the map ends.
+        The map, or a part of it; what is behind the part is not watched.
     error : OSError
+
+    Yields
+    ------
+    Watched
+        To ask in between.
 
     Raises
     ------
     OSError
         `error`.
     """
+    begin, end = described(data).extent
+    watched = Watched(begin, end + -end % mmap.PAGESIZE, error)
     if data.nbytes == 0 or not sys.platform.startswith("linux"):
-        yield
+        yield watched
         return
-    end = address_of(data) + data.nbytes
-    watched = _Watched(address_of(data), end + -end % mmap.PAGESIZE, error)
     _add(watched)
     try:
-        yield
+        yield watched
     finally:
         _remove(watched)
         if watched.has_failed:
             raise watched.error from None
 
 
-def _add(watched: _Watched) -> None:
+def _add(watched: Watched) -> None:
     global _before
     with _lock:
         _watched.append(watched)
@@ -91,7 +113,7 @@ def _add(watched: _Watched) -> None:
             _before = before
 
 
-def _remove(watched: _Watched) -> None:
+def _remove(watched: Watched) -> None:
     global _before
     with _lock:
         _watched.remove(watched)
