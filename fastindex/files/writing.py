@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -218,12 +219,39 @@ def _link(file: int, target: Path) -> None:
 
 
 _unfinished: set[Path] = set()
+# Who is writing into folders now; kept without a lock, which a signal handler might wait for in vain.
+_writers: list[None] = []
+_ends = False
+_PATIENCE_SECONDS = 5.0
 
 
 def remove_unfinished() -> None:
-    """Remove the files that are not complete: the process is about to end without leaving their ``with`` blocks."""
+    """Remove what is not complete: the process is about to end without leaving its ``with`` blocks."""
+    global _ends
+    _ends = True
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while _writers and time.monotonic() < deadline:
+        time.sleep(0.001)
     for path in [*_unfinished]:
         _remove(path)
+
+
+@contextlib.contextmanager
+def writes_into_folder() -> Iterator[None]:
+    """Have `remove_unfinished` wait for the block: what is written into a folder meanwhile would make it anew.
+
+    Raises
+    ------
+    OSError
+        The process ends.
+    """
+    _writers.append(None)
+    try:
+        if _ends:
+            raise OSError("the process ends")
+        yield
+    finally:
+        _writers.pop()
 
 
 @contextlib.contextmanager

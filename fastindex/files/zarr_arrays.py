@@ -21,7 +21,16 @@ import numpy as np
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.files.reading import Bytes, plain_shape
 from fastindex.files.writing import removed_unless_finished
-from fastindex.files.zarr_stores import bits_dtype, chunk_bytes, open_stored, rename_type, zarr_module
+from fastindex.files.zarr_stores import (
+    bits_dtype,
+    chunk_bytes,
+    inner_chunks,
+    open_stored,
+    reason_of,
+    rename_type,
+    target_store,
+    zarr_module,
+)
 from fastindex.lowering.box_segments import Box, Grid, box_segments, box_shape, byte_segments, slab_grid
 from fastindex.lowering.box_sizes import SEGMENT_COST_BYTES
 from fastindex.shapes.shape import Shape
@@ -33,6 +42,10 @@ ATTRIBUTE = "fastindex_shape"
 _CHUNK_BYTES = 4 << 20
 #: Chunks in memory beside a box: encoded, decoded, and what a codec needs.
 _CHUNKS_IN_MEMORY = 3
+#: What zarr-python keeps of each chunk that a box touches, however small the chunk is.
+_RECORD_BYTES = 4 << 10
+#: What it keeps of each place of a shard's index.
+_INDEX_BYTES = 64
 
 Sizes = tuple[int, ...]
 
@@ -80,7 +93,8 @@ class ZarrArray:
         width = self.shape.element_type.nbytes
         touched = math.prod(-(-size // step) * step for size, step in zip(sizes, self.steps, strict=True)) * width
         chunks = touched // max(chunk_bytes(self.array), 1)
-        memory = 2 * math.prod(sizes) * width + _CHUNKS_IN_MEMORY * chunk_bytes(self.array)
+        records = math.prod(size // step + 2 for size, step in zip(sizes, self.array.chunks, strict=True))
+        memory = 2 * math.prod(sizes) * width + _memory_of_chunks(self.array, records)
         return memory, touched + SEGMENT_COST_BYTES * 8 * chunks
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
@@ -89,7 +103,7 @@ class ZarrArray:
 
     def read(self, box: Box, into: Bytes) -> None:
         """Read a box."""
-        into[:] = np.ascontiguousarray(_read(self.array, _slices(box))).reshape(-1).view(np.uint8)
+        into[:] = np.ascontiguousarray(read_place(self.array, _slices(box))).reshape(-1).view(np.uint8)
 
     def write(self, box: Box, data: Bytes) -> None:
         """Write a box of whole chunks."""
@@ -121,7 +135,9 @@ class ZarrBuffer:
         nbytes, chunk = box_shape(self.shape, box).nbytes, chunk_bytes(self.array)
         pieces = sum(run.piece_count for run in box_segments(self.shape, box))
         touched = sum((-(-size // chunk) + (size % chunk > 0)) * chunk for size in [nbytes // pieces]) * pieces
-        return 2 * nbytes + _CHUNKS_IN_MEMORY * chunk, touched + SEGMENT_COST_BYTES * 8 * pieces
+        records = -(-touched // max(math.prod(self.array.chunks) * self.array.dtype.itemsize, 1))
+        memory = 2 * nbytes + _memory_of_chunks(self.array, records)
+        return memory, touched + SEGMENT_COST_BYTES * 8 * pieces
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         """Return the surroundings in which boxes are read."""
@@ -132,7 +148,7 @@ class ZarrBuffer:
         at, width = 0, int(self.array.dtype.itemsize)
         for start, nbytes in byte_segments(self.shape, box):
             first, last = start // width, -(-(start + nbytes) // width)
-            part = np.ascontiguousarray(_read(self.array, (slice(first, last),))).view(np.uint8)
+            part = np.ascontiguousarray(read_place(self.array, (slice(first, last),))).view(np.uint8)
             into[at : at + nbytes] = part[start - first * width :][:nbytes]
             at += nbytes
 
@@ -145,17 +161,29 @@ class ZarrBuffer:
             at += nbytes
 
 
+def _memory_of_chunks(array: Any, records: int) -> int:
+    """Return the memory beside a box that touches so many chunks, those in shards counted one by one."""
+    return _CHUNKS_IN_MEMORY * chunk_bytes(array) + _RECORD_BYTES * records + _INDEX_BYTES * inner_chunks(array)
+
+
 def _slices(box: Box) -> tuple[slice, ...]:
     return tuple(slice(along.start, along.stop) for along in box)
 
 
-def _read(array: Any, place: tuple[slice, ...]) -> Any:
+def read_place(array: Any, place: tuple[slice, ...]) -> Any:
+    """Return a part of a stored array.
+
+    Raises
+    ------
+    FastIndexError
+        A chunk is damaged.
+    """
     try:
         return np.asarray(array[place or ...])
     except (FastIndexError, OSError):
         raise
     except Exception as error:  # whatever a codec raises for damaged chunks
-        raise FastIndexError(f"a chunk of {array.store_path} cannot be read: {error}") from None
+        raise FastIndexError(f"a chunk of {array.store_path} cannot be read: {reason_of(error)}") from None
 
 
 def stored_zarr_array(path: str, shape: Shape) -> ZarrArray:
@@ -192,8 +220,8 @@ def stored_zarr_buffer(path: str, shape: Shape) -> ZarrBuffer:
     """
     array, _ = open_stored(path)
     written = array.attrs.get(ATTRIBUTE)
-    if written is not None and written != str(shape):
-        raise FastIndexError(f"{path} is a buffer of {written}, not of {shape.cut_text()}")
+    if written is not None and not _is_text_of(written, shape):
+        raise FastIndexError(f"{path} is a buffer of {str(written)[:200]}, not of {shape.cut_text()}")
     nbytes = math.prod(array.shape) * int(array.dtype.itemsize)
     if array.ndim != 1 or nbytes != shape.nbytes:
         raise FastIndexError(
@@ -201,6 +229,13 @@ def stored_zarr_buffer(path: str, shape: Shape) -> ZarrBuffer:
             f"dimensions {tuple(array.shape)} and {nbytes} bytes; pack takes the array itself"
         )
     return ZarrBuffer(array, shape, (1,) * shape.rank)
+
+
+def _is_text_of(text: Any, shape: Shape) -> bool:
+    try:
+        return isinstance(text, str) and Shape.parse(text) == shape
+    except FastIndexError:
+        return False
 
 
 @contextlib.contextmanager
@@ -216,8 +251,9 @@ def new_zarr_array(path: str, shape: Shape, chunks: Sizes) -> Iterator[ZarrArray
     chunks : tuple of int
     """
     name, dtype = bits_dtype(shape.element_type)
-    with one_chunk_at_a_time(), _new_folder(path) as folder:
-        array = zarr_module().create_array(folder, shape=shape.dimensions, chunks=chunks, dtype=dtype, zarr_format=3)
+    with one_chunk_at_a_time(), new_folder(path) as folder:
+        store = target_store(folder)
+        array = zarr_module().create_array(store, shape=shape.dimensions, chunks=chunks, dtype=dtype, zarr_format=3)
         yield ZarrArray(array, plain_shape(shape))
         if name is not None:
             rename_type(folder, name)
@@ -230,9 +266,9 @@ def new_zarr_buffer(path: str, shape: Shape) -> Iterator[ZarrBuffer]:
     Its chunks are boxes of the array.
     """
     grid, nbytes = _even_slabs(shape)
-    with one_chunk_at_a_time(), _new_folder(path) as folder:
+    with one_chunk_at_a_time(), new_folder(path) as folder:
         array = zarr_module().create_array(
-            folder,
+            target_store(folder),
             shape=(shape.nbytes,),
             chunks=(max(nbytes, 1),),
             dtype=np.uint8,
@@ -263,7 +299,7 @@ def _even_slabs(shape: Shape) -> tuple[Grid, int]:
 
 
 @contextlib.contextmanager
-def _new_folder(path: str) -> Iterator[str]:
+def new_folder(path: str) -> Iterator[str]:
     """Make a folder beside a path that gets its name when the block ends, and is removed after an error."""
     target = Path(os.path.realpath(path))
     if os.path.lexists(path) or target.exists():
@@ -275,5 +311,9 @@ def _new_folder(path: str) -> Iterator[str]:
             yield str(folder)
             os.rename(folder, target)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            # Workers of a cluster may still write, and would find the name while the folder is being emptied.
+            gone = folder.with_name(f"{folder.name}.removed.partial")
+            with contextlib.suppress(OSError):
+                os.rename(folder, gone)
+            shutil.rmtree(gone, ignore_errors=True)
             raise

@@ -1,4 +1,4 @@
-"""Stores of Zarr 3 as zarr-python reads and writes them: element types it has no name for, and keys that stay inside.
+"""Stores of Zarr 3 as zarr-python reads and writes them: element types it has no name for, and files of strangers.
 
 zarr-python 3.1 neither opens nor creates arrays of bfloat16 and the other types of ml_dtypes. Their bytes are those of
 unsigned integers of the same width, so a store is shown to it with these in the metadata.
@@ -6,18 +6,29 @@ unsigned integers of the same width, so a store is shown to it with these in the
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import stat
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.files.writing import writes_into_folder
 from fastindex.shapes.element_types import ElementType
 
 METADATA = "zarr.json"
+
+#: JSON takes some twenty times its size while it is read.
+_MOST_METADATA_BYTES = 4 << 20
+#: What a codec may add to a chunk that it cannot compress, and to each chunk of a shard.
+_BESIDE_A_CHUNK_BYTES = 1 << 16
+_BESIDE_INNER_CHUNK_BYTES = 256
+#: What is kept of a sentence that has names of strangers in it.
+_LONGEST_REASON = 500
 
 #: XLA's names of the types that are stored as unsigned integers, by their names in Zarr's metadata.
 _UNNAMED = {
@@ -108,11 +119,10 @@ def _store_class() -> Any:
             super().__init__(zarr.storage.LocalStore(root, read_only=True))
             self.folder = os.path.realpath(root)
             self.real_type: str | None = None
+            self.most_bytes = _MOST_METADATA_BYTES
 
         async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
-            place = os.path.realpath(os.path.join(self.folder, key))
-            if os.path.commonpath([place, self.folder]) != self.folder:
-                raise FastIndexError(f"{key} in {self.folder} leads outside the store, to {place}; nothing was read")
+            _check_file(self.folder, key, byte_range, self.most_bytes)
             found = await super().get(key, prototype, byte_range)
             if found is None or key != METADATA:
                 return found
@@ -120,7 +130,63 @@ def _store_class() -> Any:
             self.real_type = real_type or self.real_type
             return prototype.buffer.from_bytes(content)
 
+        async def get_partial_values(self, prototype: Any, key_ranges: Any) -> Any:
+            return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
+
     return InsideStore
+
+
+@cache
+def _target_class() -> Any:
+    zarr = zarr_module()
+
+    class TargetStore(zarr.storage.WrapperStore):  # type: ignore[misc, name-defined]
+        """A folder to fill that, once it has been removed, does not come back."""
+
+        def __init__(self, root: str) -> None:
+            super().__init__(zarr.storage.LocalStore(root))
+            self._metadata = os.path.join(root, METADATA)
+
+        async def set(self, key: str, value: Any) -> None:
+            with writes_into_folder():
+                if key != METADATA and not os.path.exists(self._metadata):
+                    raise OSError(errno.ENOENT, "the unfinished store has been removed", self._metadata)
+                await super().set(key, value)
+
+        async def _set_many(self, values: Any) -> None:
+            for key, value in values:
+                await self.set(key, value)
+
+    return TargetStore
+
+
+def target_store(folder: str) -> Any:
+    """Return a store for a target that is not complete."""
+    return _target_class()(folder)
+
+
+def _check_file(folder: str, key: str, byte_range: Any, most_bytes: int) -> None:
+    """Raise unless a key is that of a file of the store, of a size that can be; one that is not there is not read.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    place = os.path.realpath(os.path.join(folder, key))
+    if os.path.commonpath([place, folder]) != folder:
+        raise FastIndexError(f"{key} in {folder} leads outside the store, to {place}; nothing was read")
+    try:
+        found = os.stat(place)
+    except OSError:
+        return
+    if not stat.S_ISREG(found.st_mode):
+        raise FastIndexError(f"{key} in {folder} is not a regular file; nothing was read")
+    size = found.st_size
+    if byte_range is not None:
+        size = min(size, getattr(byte_range, "end", size)) - getattr(byte_range, "start", 0)
+        size = min(size, getattr(byte_range, "suffix", size))
+    if size > most_bytes:
+        raise FastIndexError(f"{size} bytes of {key} in {folder} are too many: at most {most_bytes} can be right")
 
 
 def open_stored(path: str) -> tuple[Any, str | None]:
@@ -144,11 +210,24 @@ def open_stored(path: str) -> tuple[Any, str | None]:
         raise FastIndexError(f"{path} holds no {METADATA}: it is not an array of Zarr 3; name the array in its group")
     store = _store_class()(path)
     try:
-        return zarr.open_array(store, mode="r", zarr_format=3), store.real_type
+        array = zarr.open_array(store, mode="r", zarr_format=3)
+        sizes = (*array.chunks, *(array.shards or ()))
     except FastIndexError:
         raise
     except Exception as error:  # whatever a codec, or metadata of a stranger, raises
-        raise FastIndexError(f"{path} is not an array of Zarr 3 that can be read: {error}") from None
+        raise FastIndexError(f"{path} is not an array of Zarr 3 that can be read: {reason_of(error)}") from None
+    if not isinstance(array.metadata.attributes, dict):
+        raise FastIndexError(f"{path} has attributes that are no object: {reason_of(array.metadata.attributes)}")
+    if 0 in sizes:
+        raise FastIndexError(f"{path} has chunks of size 0 ({array.chunks}, shards {array.shards})")
+    store.most_bytes = 2 * chunk_bytes(array) + _BESIDE_A_CHUNK_BYTES + _BESIDE_INNER_CHUNK_BYTES * inner_chunks(array)
+    return array, store.real_type
+
+
+def reason_of(error: object) -> str:
+    """Return what an error says, or a value is; its beginning, where it repeats a long text of a stranger."""
+    reason = f"{type(error).__name__}: {error}"
+    return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
 
 
 def rename_type(folder: str, name: str) -> None:
@@ -165,3 +244,10 @@ def chunk_bytes(array: Any) -> int:
     """Return the bytes of what is read and decoded at a time, and written as one: a shard, or a chunk."""
     nbytes: int = math.prod(array.shards or array.chunks) * array.dtype.itemsize
     return nbytes
+
+
+def inner_chunks(array: Any) -> int:
+    """Return how many chunks a shard has; 1 where there are no shards."""
+    return math.prod(
+        -(-shard // chunk) for shard, chunk in zip(array.shards or array.chunks, array.chunks, strict=True)
+    )
