@@ -60,9 +60,9 @@ def done_by_workers(
     with _connected(workers, scheduler, paths, max_memory) as client, ProgressBar(job) as progress:
         from distributed.scheduler import KilledWorker
 
-        from fastindex.dask import stores
+        from fastindex.files import cluster_jobs
 
-        run: Callable[..., None] = getattr(stores, f"{job}_store")
+        run: Callable[..., None] = getattr(cluster_jobs, f"{job}_store")
         try:
             run(*paths, *shapes, progress, client)
         except KilledWorker as error:

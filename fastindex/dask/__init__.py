@@ -1,4 +1,4 @@
-"""Dask arrays in, lazy Dask arrays out, and jobs on stores that a cluster runs. Nothing below this folder knows Dask.
+"""Dask arrays in, lazy Dask arrays out. Nothing below this folder knows Dask.
 
 The functions of `fastindex` of the same names come here when they are given a Dask array; ``chunks=`` is only here.
 """

@@ -1,7 +1,7 @@
 """Jobs on Zarr stores that the workers of a cluster do together: pack, unpack and relayout.
 
-A buffer is stored as bytes, an array of one dimension, with the text of its shape as an attribute. No chunk of a target
-is written by two tasks; the target appears when all of it is there.
+Stores are what they are to jobs of one process (`fastindex.files.zarr_arrays`). No chunk of a target is written by two
+tasks; the target appears when all of it is there.
 """
 
 from __future__ import annotations
@@ -9,34 +9,33 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Protocol
 
 import dask
 import dask.array as da
 import numpy as np
-import zarr
 from dask.layers import ArraySliceDep
 from distributed import Client, as_completed, futures_of
 
 from fastindex.arguments.arrays import buffer_dtype
 from fastindex.arguments.buffers import check_movable, require_movable_pair
 from fastindex.dask.arrays import pack, relayout, unpack
-from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.errors import ArgumentTypeError
+from fastindex.files.zarr_arrays import ATTRIBUTE, new_folder, read_place, stored_zarr_array, stored_zarr_buffer
+from fastindex.files.zarr_stores import METADATA, bits_dtype, open_stored, rename_type, target_store, zarr_module
 from fastindex.lowering.box_segments import box_shape, slab_grid, slab_order
 from fastindex.shapes.shape import Shape
-
-#: The attribute of a buffer that says what is in it.
-SHAPE_ATTRIBUTE = "fastindex_shape"
 
 #: A task has what it reads, what it writes, and what is on its way to others, each more than once.
 _TASKS_IN_MEMORY = 32
 _MOST_TASK_BYTES = 128 << 20
 _LEAST_TASK_BYTES = 1 << 20
+
+Sizes = tuple[int, ...]
 
 
 class Progress(Protocol):
@@ -64,17 +63,17 @@ def pack_store(source_path: str, target_path: str, shape: Shape, progress: Progr
     ------
     FastIndexError
         The store does not hold such an array.
+    ArgumentTypeError
+        It holds another element type.
     UnsupportedError
-        Zarr has no such element type.
+        Zarr has no name for the element type.
     OSError
         A store cannot be read or written.
     """
     check_movable(shape)
-    dtype = _stored_dtype(shape)
     room = task_bytes(client)
-    array = _read(source_path, room)
-    if array.dtype != dtype:
-        raise FastIndexError(f"{source_path} holds {array.dtype}; {shape.cut_text()} needs {dtype}")
+    stored = stored_zarr_array(source_path, shape).array
+    array = _lazy(StoredValues(source_path, shape.element_type.numpy_dtype), stored, room)
     paths = source_path, target_path
     _write_buffer(lambda chunks: pack(array, shape, chunks=chunks), paths, shape, room, progress, client)
 
@@ -85,14 +84,16 @@ def unpack_store(source_path: str, target_path: str, shape: Shape, progress: Pro
     Parameters and errors as for `pack_store`.
     """
     check_movable(shape)
-    dtype = _stored_dtype(shape)
+    name, dtype = bits_dtype(shape.element_type)
     room = task_bytes(client)
-    buffer = _read_buffer(source_path, shape, room)
+    buffer = _lazy_buffer(source_path, shape, room)
     sizes = slab_grid(Shape(shape.element_type, shape.dimensions), room).sizes
     with dask.config.set({"array.chunk-size": room}):
         array = unpack(buffer, shape, chunks=sizes)
-    with _new_array(target_path, source_path, array.shape, sizes, dtype, {}) as path:
-        _write(array, path, progress, client)
+    with _new_array((target_path, source_path), array.shape, sizes, dtype, {}) as folder:
+        _write(array, folder, progress, client)
+        if name is not None:
+            rename_type(folder, name)
 
 
 def relayout_store(
@@ -104,7 +105,7 @@ def relayout_store(
     """
     require_movable_pair(source, destination)
     room = task_bytes(client)
-    buffer = _read_buffer(source_path, source, room)
+    buffer = _lazy_buffer(source_path, source, room)
     paths = source_path, target_path
     moved = partial(relayout, buffer, source, destination)
     _write_buffer(lambda chunks: moved(chunks=chunks), paths, destination, room, progress, client)
@@ -120,20 +121,45 @@ def task_bytes(client: Client) -> int:
 # Reading
 
 
-def _open(path: str) -> Any:
-    return zarr.open_array(os.path.abspath(path), mode="r")
+class StoredValues:
+    """An array in a store as `dask.array.from_array` takes it; each process opens the store itself, once.
+
+    Parameters
+    ----------
+    path : str
+    dtype : dtype
+        What the bits of the elements are.
+    """
+
+    def __init__(self, path: str, dtype: np.dtype[Any]) -> None:
+        self.path, self.dtype = os.path.abspath(path), dtype
+        array = _opened(self.path, os.stat(os.path.join(self.path, METADATA)).st_mtime_ns)
+        self.shape: tuple[int, ...] = tuple(array.shape)
+        self.ndim = len(self.shape)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredValues, (self.path, self.dtype)
+
+    def __getitem__(self, place: tuple[slice, ...]) -> Any:
+        array = _opened(self.path, os.stat(os.path.join(self.path, METADATA)).st_mtime_ns)
+        return np.ascontiguousarray(read_place(array, place)).view(self.dtype)
 
 
-def _read(path: str, room: int) -> da.Array:
-    """Return an array whose chunks are whole chunks of the store, or shards where it has them."""
-    stored = _open(path)
+@lru_cache(maxsize=8)
+def _opened(path: str, changed: int) -> Any:
+    return open_stored(path)[0]
+
+
+def _lazy(values: StoredValues, stored: Any, room: int) -> da.Array:
+    """Return a lazy array whose chunks are whole chunks of the store, or shards where it has them."""
     # Dask refuses chunks of size 0, which an empty dimension has.
     grid = tuple(max(size, 1) for size in stored.shards or stored.chunks)
-    chunks = da.core.normalize_chunks("auto", stored.shape, limit=room, dtype=stored.dtype, previous_chunks=grid)
+    chunks = da.core.normalize_chunks("auto", values.shape, limit=room, dtype=stored.dtype, previous_chunks=grid)
     # Where `limit` is below a chunk of the store, Dask cuts it: several tasks would decompress the same one.
     whole = tuple(_at_multiples(sizes, step) for sizes, step in zip(chunks, grid, strict=True))
-    name = f"fastindex-read-{dask.base.tokenize(path, stored.shape, whole, os.stat(path).st_mtime_ns)}"
-    return da.from_array(stored, chunks=whole, name=name, inline_array=True)
+    changed = os.stat(values.path).st_mtime_ns
+    name = f"fastindex-read-{dask.base.tokenize(values.path, str(values.dtype), values.shape, whole, changed)}"
+    return da.from_array(values, chunks=whole, name=name, inline_array=True)
 
 
 def _at_multiples(sizes: Sequence[int], step: int) -> tuple[int, ...]:
@@ -142,21 +168,13 @@ def _at_multiples(sizes: Sequence[int], step: int) -> tuple[int, ...]:
     return tuple(b - a for a, b in pairwise(edges)) or (size,)
 
 
-def _read_buffer(path: str, shape: Shape, room: int) -> da.Array:
-    buffer = _read(path, room)
-    text = _open(path).attrs.get(SHAPE_ATTRIBUTE)
-    if text is not None and Shape.parse(str(text)) != shape:
-        raise FastIndexError(f"{path} holds a buffer of {text}, not of {shape}")
-    return buffer
-
-
-def _stored_dtype(shape: Shape) -> np.dtype[Any]:
-    dtype = shape.element_type.numpy_dtype
-    if dtype.isbuiltin != 1:
-        raise UnsupportedError(
-            f"Zarr has no element type {shape.element_type}; only buffers, which are stored as bytes, may have it"
-        )
-    return dtype
+def _lazy_buffer(path: str, shape: Shape, room: int) -> da.Array:
+    stored = stored_zarr_buffer(path, shape).array
+    dtype = buffer_dtype(shape)
+    if stored.dtype.itemsize not in (1, dtype.itemsize):
+        raise ArgumentTypeError(f"{path} holds {stored.dtype}, a buffer of {shape.cut_text()} {dtype} or bytes")
+    raw = np.dtype(np.uint8) if stored.dtype.itemsize == 1 else dtype
+    return _lazy(StoredValues(path, raw), stored, room)
 
 
 # Writing
@@ -173,38 +191,28 @@ def _write_buffer(
         buffer = lazy(max(step // buffer_dtype(shape).itemsize, 1))
     if buffer.dtype != np.uint8:
         buffer = buffer.view(np.uint8)
-    with _new_array(
-        paths[1], paths[0], buffer.shape, (step,), np.dtype(np.uint8), {SHAPE_ATTRIBUTE: str(shape)}
-    ) as path:
-        _write(buffer, path, progress, client)
+    with _new_array(paths[::-1], buffer.shape, (step,), np.dtype(np.uint8), {ATTRIBUTE: str(shape)}) as folder:
+        _write(buffer, folder, progress, client)
 
 
 @contextmanager
 def _new_array(
-    path: str, like: str, dimensions: tuple[int, ...], chunks: tuple[int, ...], dtype: Any, attributes: dict[str, str]
+    paths: tuple[str, str], dimensions: Sizes, chunks: Sizes, dtype: np.dtype[Any], attributes: dict[str, str]
 ) -> Iterator[str]:
-    """Create an array beside its path, to be put there when it is complete. Nothing may be there yet.
-
-    It is compressed as the array at the path `like`.
-    """
-    final = os.path.realpath(path)
-    if os.path.lexists(path) or os.path.lexists(final):
-        raise FastIndexError(f"{path} exists; a store is not replaced, remove it first")
-    unfinished = f"{final}.{uuid.uuid4().hex[:8]}.partial"
-    try:
-        zarr.create_array(
-            unfinished,
+    """Create an array that appears under the first of the paths, compressed as that under the second one is."""
+    path, like = paths
+    with new_folder(path) as folder:
+        zarr_module().create_array(
+            folder,
             shape=dimensions,
             chunks=chunks,
             dtype=dtype,
-            compressors=_open(like).compressors or None,
+            zarr_format=3,
+            compressors=open_stored(like)[0].compressors or None,
             attributes=attributes,
             fill_value=0,
         )
-        yield unfinished
-        os.rename(unfinished, final)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        yield folder
 
 
 def _write(array: da.Array, path: str, progress: Progress, client: Client) -> None:
@@ -225,15 +233,24 @@ def _write(array: da.Array, path: str, progress: Progress, client: Client) -> No
         token="fastindex-write",
     )
     progress.start(array.nbytes)
-    for future in as_completed(futures_of(client.persist(written))):
-        if future.status != "finished":
-            future.result()
-        sizes = (array.chunks[d][i] for d, i in enumerate(future.key[1:]))
-        progress.advance(math.prod(sizes) * array.dtype.itemsize)
-        future.release()
+    futures = futures_of(client.persist(written))
+    try:
+        for future in as_completed(futures):
+            if future.status != "finished":
+                future.result()
+            sizes = (array.chunks[d][i] for d, i in enumerate(future.key[1:]))
+            progress.advance(math.prod(sizes) * array.dtype.itemsize)
+            future.release()
+    except BaseException:
+        client.cancel(futures)
+        raise
 
 
 def write_block(block: Any, place: tuple[slice, ...], path: str) -> Any:
-    """Write a block to its place in the array at a path."""
-    zarr.open_array(path, mode="r+")[place] = block
+    """Write a block to its place in the array at a path, as the bits that it has there."""
+    array = zarr_module().open_array(target_store(path), mode="r+")
+    array[place] = np.ascontiguousarray(block).view(array.dtype)
+    if not os.path.exists(os.path.join(path, METADATA)):
+        # The job has failed elsewhere and the array is gone; zarr-python has made the folder anew.
+        shutil.rmtree(path, ignore_errors=True)
     return np.full((1,) * block.ndim, block.nbytes)

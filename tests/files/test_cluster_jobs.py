@@ -1,15 +1,18 @@
 """Zarr stores through two worker processes, by the command line and by its functions, against the slow reference.
 
-Tests of: dask.stores, cli.clusters.
+Tests of: files.cluster_jobs, cli.clusters.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -23,7 +26,7 @@ zarr = pytest.importorskip("zarr", reason="zarr is not installed; pip install 'f
 from click.testing import CliRunner  # noqa: E402
 
 from fastindex.cli.commands import main  # noqa: E402
-from fastindex.dask import stores  # noqa: E402
+from fastindex.files import cluster_jobs  # noqa: E402
 
 pytestmark = pytest.mark.long
 
@@ -43,8 +46,8 @@ def client() -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few rows, so that there are many."""
-    monkeypatch.setattr(stores, "_LEAST_TASK_BYTES", 4096)
-    monkeypatch.setattr(stores, "_MOST_TASK_BYTES", 4096)
+    monkeypatch.setattr(cluster_jobs, "_LEAST_TASK_BYTES", 4096)
+    monkeypatch.setattr(cluster_jobs, "_MOST_TASK_BYTES", 4096)
 
 
 class Written:
@@ -74,10 +77,10 @@ def test_pack_relayout_unpack(client: Any, tmp_path: Path, options: dict[str, An
     paths = [str(tmp_path / name) for name in ("b.zarr", "c.zarr", "d.zarr")]
     plain, tiled = fi.Shape.parse(PLAIN), fi.Shape.parse(TILED)
     progress = Written()
-    stores.pack_store(source, paths[0], plain, progress, client)
+    cluster_jobs.pack_store(source, paths[0], plain, progress, client)
     assert progress.done == progress.total == plain.nbytes
-    stores.relayout_store(paths[0], paths[1], plain, tiled, Written(), client)
-    stores.unpack_store(paths[1], paths[2], tiled, Written(), client)
+    cluster_jobs.relayout_store(paths[0], paths[1], plain, tiled, Written(), client)
+    cluster_jobs.unpack_store(paths[1], paths[2], tiled, Written(), client)
     for path, text in zip(paths, (PLAIN, TILED), strict=False):
         buffer = zarr.open_array(path, mode="r")
         assert (buffer[:].tobytes(), buffer.attrs["fastindex_shape"]) == (expected(text), str(fi.Shape.parse(text)))
@@ -95,7 +98,7 @@ def test_any_buffer(client: Any, tmp_path: Path, text: str) -> None:
     noise = np.random.default_rng(1).integers(0, 256, shape.nbytes).astype(np.uint8)
     source = stored(tmp_path / "a.zarr", noise, (max(min(1000, shape.nbytes), 1),))
     target = str(tmp_path / "b.zarr")
-    stores.relayout_store(source, target, shape, turned, Written(), client)
+    cluster_jobs.relayout_store(source, target, shape, turned, Written(), client)
     assert zarr.open_array(target, mode="r")[:].tobytes() == fi.relayout(noise, shape, turned).tobytes()
 
 
@@ -103,20 +106,59 @@ def test_what_a_store_has_to_hold(client: Any, tmp_path: Path) -> None:
     source = stored(tmp_path / "a.zarr", VALUES, (16, 45))
     buffer = stored(tmp_path / "b.zarr", np.zeros(70 * 90 * 4, np.uint8), 999, attributes={"fastindex_shape": PLAIN})
     target = str(tmp_path / "c.zarr")
-    tiled = fi.Shape.parse(TILED)
+    tiled, pack = fi.Shape.parse(TILED), cluster_jobs.pack_store
     for call, text in [
-        (lambda: stores.pack_store(source, target, fi.Shape.parse("f64[70,90]"), Written(), client), "holds float32"),
-        (lambda: stores.pack_store(source, target, fi.Shape.parse("f32[90,70]"), Written(), client), "dimensions"),
         (
-            lambda: stores.pack_store(source, target, fi.Shape.parse("bf16[70,90]"), Written(), client),
-            "no element type",
+            lambda: cluster_jobs.pack_store(source, target, fi.Shape.parse("f64[70,90]"), Written(), client),
+            "holds float32",
         ),
-        (lambda: stores.relayout_store(buffer, target, tiled, tiled, Written(), client), "holds a buffer of f32"),
-        (lambda: stores.unpack_store(source, target, tiled, Written(), client), "one dimension"),
+        (
+            lambda: cluster_jobs.pack_store(source, target, fi.Shape.parse("f32[90,70]"), Written(), client),
+            "dimensions",
+        ),
+        (
+            lambda: pack(source, target, fi.Shape.parse("bf16[70,90]"), Written(), client),
+            "needs bfloat16, or its bits as uint16",
+        ),
+        (lambda: cluster_jobs.relayout_store(buffer, target, tiled, tiled, Written(), client), "is a buffer of f32"),
+        (lambda: cluster_jobs.unpack_store(source, target, tiled, Written(), client), "one dimension"),
     ]:
         with pytest.raises(fi.FastIndexError, match=text):
             call()
     assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.zarr"]
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4"])
+def test_types_that_zarr_python_lacks(client: Any, tmp_path: Path, name: str) -> None:
+    """Their bits travel as they are, and the store says what they are."""
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    values = np.random.default_rng(5).integers(-8, 8, (70, 90)).astype(dtype)
+    kind = fi.ElementType.from_numpy_dtype(dtype)
+    tiled = fi.Shape.parse(f"{kind}[70,90]{{0,1:T(8,128)}}")
+    paths = [str(tmp_path / name) for name in ("a.zarr", "b.zarr", "c.zarr", "d.zarr")]
+    stored(tmp_path / "a.zarr", fi.pack(values, tiled).view(np.uint8), 1000)
+    cluster_jobs.unpack_store(paths[0], paths[1], tiled, Written(), client)
+    assert json.loads((tmp_path / "b.zarr" / "zarr.json").read_text())["data_type"] == name
+    cluster_jobs.pack_store(paths[1], paths[2], tiled, Written(), client)
+    assert zarr.open_array(paths[2], mode="r")[:].tobytes() == expected(str(tiled), values)
+    stored(tmp_path / "d.zarr", values.view(f"u{dtype.itemsize}"), (20, 33))
+    cluster_jobs.pack_store(paths[3], str(tmp_path / "e.zarr"), tiled, Written(), client)
+    assert zarr.open_array(str(tmp_path / "e.zarr"), mode="r")[:].tobytes() == expected(str(tiled), values)
+    if tensorstore := sys.modules.get("tensorstore"):
+        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": paths[1]}}
+        found = tensorstore.open(spec).result()
+        assert (found.dtype.name, found.read().result().tobytes()) == (name, values.tobytes())
+
+
+def test_links_do_not_lead_outside(client: Any, tmp_path: Path) -> None:
+    """Whoever reads: the store's metadata is read here, its chunks by workers."""
+    source = stored(tmp_path / "a.zarr", np.ones((70, 90), np.float32), (70, 90), compressors=None)
+    chunk = tmp_path / "a.zarr" / "c" / "0" / "0"
+    chunk.rename(tmp_path / "secret")
+    chunk.symlink_to(tmp_path / "secret")
+    with pytest.raises(fi.FastIndexError, match="leads outside the store"):
+        cluster_jobs.pack_store(source, str(tmp_path / "b.zarr"), fi.Shape.parse(TILED), Written(), client)
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr", "secret"]
 
 
 def fail(*arguments: Any, **options: Any) -> Any:
@@ -127,13 +169,13 @@ def test_a_failure_leaves_nothing(client: Any, tmp_path: Path, monkeypatch: pyte
     source = stored(tmp_path / "a.zarr", VALUES, (16, 45))
     target = str(tmp_path / "b.zarr")
     with monkeypatch.context() as patched:
-        patched.setattr(stores, "write_block", fail)
+        patched.setattr(cluster_jobs, "write_block", fail)
         with pytest.raises(OSError, match="disk full"):
-            stores.pack_store(source, target, fi.Shape.parse(TILED), Written(), client)
+            cluster_jobs.pack_store(source, target, fi.Shape.parse(TILED), Written(), client)
     assert os.listdir(tmp_path) == ["a.zarr"]
-    stores.pack_store(source, target, fi.Shape.parse(TILED), Written(), client)
+    cluster_jobs.pack_store(source, target, fi.Shape.parse(TILED), Written(), client)
     with pytest.raises(fi.FastIndexError, match="is not replaced"):
-        stores.pack_store(source, target, fi.Shape.parse(TILED), Written(), client)
+        cluster_jobs.pack_store(source, target, fi.Shape.parse(TILED), Written(), client)
     assert zarr.open_array(target, mode="r")[:].tobytes() == expected(TILED)
 
 
