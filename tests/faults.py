@@ -2,14 +2,16 @@
 
 Usage::
 
-    python tests/faults.py --minutes 60
-    python tests/faults.py --minutes 1 --only signals
-    python tests/faults.py --table
+    python tests/faults.py --minutes 30 --processes 2
+    python tests/faults.py --minutes 1 --only signals disks
+    python tests/faults.py --table          the totals of all runs so far
+    python tests/faults.py --update-readme  put them into README.md
 
-Each part of `tests/fault_parts` takes its turn, in a process of its own: some make it die. A finding is an answer that
+Each part of `tests/fault_parts` takes its turn, in a process of its own: some make it die. Parts whose tools or
+libraries are missing say so: Valgrind, a C compiler, and the extras dask and zarr. A finding is an answer that
 the definition does not have, a process that dies, bytes written outside an array, a half-written or forgotten file, an
 error that is not one of fastindex's, or work that never ends. Errors that are due are counted as refusals. Counts add
-up over runs in a file of totals; exit status 1 says that something was found.
+up over runs, also such at the same time, in a file of totals; exit status 1 says that something was found.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import fcntl
 import json
 import os
 import platform
@@ -24,7 +27,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,19 +37,23 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.fault_parts.tally import Row, read  # noqa: E402
+from tests.fault_parts.table import markdown, with_table  # noqa: E402
+from tests.fault_parts.tally import Row, Saved, read  # noqa: E402
 
 #: Parts, and the share of the time that each takes: millions of texts need more than thousands of signals.
 PARTS = {
     "texts": 3,
-    "hlo_pieces": 2,
+    "hlo_pieces": 3,
     "layouts": 6,
     "signals": 2,
     "disks": 1,
     "sources": 1,
+    "stores": 1,
+    "workers": 1,
     "threads": 1,
     "forks": 1,
     "checked_memory": 2,
+    "valgrind": 2,
 }
 #: A turn of a part of share 1, at most.
 _LONGEST_TURN_SECONDS = 90.0
@@ -60,8 +69,8 @@ class Turn:
     seconds: float
     seed: int
 
-    def run(self) -> tuple[dict[str, Row], list[str]]:
-        """Run it in a process of its own; return its rows and findings."""
+    def run(self) -> Saved:
+        """Run it in a process of its own; return what it has saved."""
         with tempfile.TemporaryDirectory(prefix="fastindex-faults-") as folder:
             state = Path(folder) / "tally"
             arguments = ["-m", "tests.fault_parts", self.part, str(self.seconds), str(self.seed), str(state)]
@@ -78,11 +87,11 @@ class Turn:
                 status = "no end"
             finally:
                 _end_group(process)
-            rows, findings, case = read(state)
+            saved = read(state)
             if status:
                 ending = errors.read_text("ascii", "backslashreplace")[-3000:]
-                findings.append(f"{self.part}, seed {self.seed}: ended with {status} in {case}\n{ending}")
-            return rows, findings
+                saved.findings.append(f"{self.part}, seed {self.seed}: ended with {status} in {saved.case}\n{ending}")
+            return saved
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
@@ -92,11 +101,11 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def turns(minutes: float, only: str | None, seed: int) -> Any:
+def turns(minutes: float, only: list[str] | None, seed: int, processes: int) -> Iterator[Turn]:
     """Yield turns until the time is over."""
-    parts = {only: 1} if only else PARTS
+    parts = {part: PARTS[part] for part in only or PARTS}
     end = time.monotonic() + 60 * minutes
-    unit = min(60 * minutes / sum(parts.values()), _LONGEST_TURN_SECONDS)
+    unit = min(60 * minutes * processes / sum(parts.values()), _LONGEST_TURN_SECONDS)
     number = 0
     while True:
         for part, share in parts.items():
@@ -108,35 +117,69 @@ def turns(minutes: float, only: str | None, seed: int) -> Any:
 
 
 class Totals:
-    """Counts of all runs so far, in a file."""
+    """Counts of all runs so far, in a file to which several processes add."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.content: dict[str, Any] = {"rows": {}, "minutes": 0.0, "machine": machine(), "last": ""}
-        if path.exists():
-            self.content = json.loads(path.read_text())
+        self.content = self._read()
+
+    def _read(self) -> dict[str, Any]:
+        if self._path.exists():
+            found: dict[str, Any] = json.loads(self._path.read_text())
+            return found
+        return {"rows": {}, "minutes": 0.0, "machine": machine(), "last": ""}
 
     def add(self, rows: dict[str, Row], findings: dict[str, int], seconds: float) -> None:
         """Add the counts of a turn."""
-        for name in {*rows, *findings}:
-            row = rows.get(name, Row())
-            total = self.content["rows"].setdefault(name, {"runs": 0, "refused": 0, "findings": 0})
-            total["runs"] += row.runs
-            total["refused"] += row.refused
-            total["findings"] += findings.get(name, 0)
-        self.content["minutes"] += seconds / 60
-        self.content["last"] = datetime.date.today().isoformat()
-        temporary = self._path.with_suffix(".new")
-        temporary.write_text(json.dumps(self.content, indent=1))
-        temporary.replace(self._path)
+        with open(self._path.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.content = self._read()
+            for name in {*rows, *findings}:
+                row = rows.get(name, Row())
+                total = self.content["rows"].setdefault(name, {"runs": 0, "refused": 0, "findings": 0})
+                total["runs"] += row.runs
+                total["refused"] += row.refused
+                total["findings"] += findings.get(name, 0)
+            self.content["minutes"] += seconds / 60
+            self.content["last"] = datetime.date.today().isoformat()
+            temporary = self._path.with_suffix(".new")
+            temporary.write_text(json.dumps(self.content, indent=1))
+            temporary.replace(self._path)
 
-    def table(self) -> str:
-        """Return the totals as a table in Markdown."""
-        lines = ["| what | runs | refused, as it should be | findings |", "|---|--:|--:|--:|"]
-        for name, row in sorted(self.content["rows"].items()):
-            lines.append(f"| {name} | {row['runs']:,} | {row['refused']:,} | {row['findings']:,} |")
-        minutes, last = self.content["minutes"], self.content["last"]
-        return "\n".join([*lines, "", f"{minutes:.0f} minutes in all until {last}, on {self.content['machine']}."])
+
+class Run:
+    """Turns that several threads take, each with a process of its own."""
+
+    def __init__(self, turns: Iterator[Turn], totals: tuple[Totals, ...]) -> None:
+        self._turns, self._totals = turns, totals
+        self._lock = threading.Lock()
+        self._skipped: set[str] = set()
+        self.found = 0
+
+    def take_turns(self) -> None:
+        """Take turns until there are none."""
+        while True:
+            with self._lock:
+                turn = next(self._turns, None)
+            if turn is None:
+                return
+            began = time.monotonic()
+            saved = turn.run()
+            with self._lock:
+                self._note(turn, saved, time.monotonic() - began)
+
+    def _note(self, turn: Turn, saved: Saved, seconds: float) -> None:
+        names: dict[str, int] = {}
+        for finding in saved.findings:
+            name = finding.split(": ")[0] if finding.split(": ")[0] in saved.rows else turn.part
+            names[name] = names.get(name, 0) + 1
+            print(f"FOUND by {turn.part}: {finding}", flush=True)  # noqa: T201
+        if saved.skipped and turn.part not in self._skipped:
+            self._skipped.add(turn.part)
+            print(f"{turn.part} is left out: {saved.skipped}", flush=True)  # noqa: T201
+        self.found += len(saved.findings)
+        for counts in self._totals:
+            counts.add(saved.rows, names, seconds)
 
 
 def machine() -> str:
@@ -154,33 +197,33 @@ def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=1.0, help="how long (1)")
-    parser.add_argument("--only", choices=[*PARTS], help="one part alone")
+    parser.add_argument("--processes", type=int, default=1, help="how many parts at the same time (1)")
+    parser.add_argument("--only", choices=[*PARTS], nargs="+", help="these parts alone")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="where random numbers begin (the time)")
     parser.add_argument("--totals", type=Path, default=ROOT / ".faults.json", help="the file of totals (.faults.json)")
     parser.add_argument("--table", action="store_true", help="print the totals of all runs so far, in Markdown")
+    parser.add_argument("--update-readme", action="store_true", help="put that table into README.md")
     arguments = parser.parse_args()
     totals = Totals(arguments.totals)
-    if arguments.table:
-        print(totals.table())  # noqa: T201
+    if arguments.table or arguments.update_readme:
+        print(markdown(totals.content))  # noqa: T201
+        if arguments.update_readme:
+            page = ROOT / "README.md"
+            page.write_text(with_table(page.read_text(), totals.content))
         return 0
-    scratch = tempfile.TemporaryDirectory(prefix="fastindex-faults-")
-    here = Totals(Path(scratch.name) / "totals")
-    found = 0
-    for turn in turns(arguments.minutes, arguments.only, arguments.seed):
-        began = time.monotonic()
-        rows, findings = turn.run()
-        seconds = time.monotonic() - began
-        names: dict[str, int] = {}
-        for finding in findings:
-            name = finding.split(": ")[0] if finding.split(": ")[0] in rows else turn.part
-            names[name] = names.get(name, 0) + 1
-            print(f"FOUND by {turn.part}: {finding}", flush=True)  # noqa: T201
-        found += len(findings)
-        for counts in (totals, here):
-            counts.add(rows, names, seconds)
-    print(here.table())  # noqa: T201
-    scratch.cleanup()
-    return int(found > 0)
+    with tempfile.TemporaryDirectory(prefix="fastindex-faults-") as scratch:
+        here = Totals(Path(scratch) / "totals")
+        run = Run(
+            turns(arguments.minutes, arguments.only, arguments.seed, arguments.processes),
+            (totals, here),
+        )
+        threads = [threading.Thread(target=run.take_turns) for _ in range(arguments.processes)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(markdown(here.content))  # noqa: T201
+    return int(run.found > 0)
 
 
 if __name__ == "__main__":

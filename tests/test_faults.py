@@ -5,9 +5,13 @@ Its parts run for long in `.ci/run` and by hand; here each kind of check is show
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import subprocess
 import sys
+import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +20,10 @@ import pytest
 
 from tests import faults
 from tests.cases import strategies
-from tests.fault_parts import file_jobs, hlo_pieces, layouts, texts
-from tests.fault_parts.checked_memory import accesses_of_kernels
+from tests.fault_parts import file_jobs, hlo_pieces, layouts, stores, table, texts
 from tests.fault_parts.layout_places import elements_of_slots
-from tests.fault_parts.tally import Tally, read
+from tests.fault_parts.tally import Row, Tally, read
+from tests.fault_parts.valgrind import accesses_of_kernels
 from tests.oracles import reference
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,23 +43,92 @@ def test_a_short_run(tmp_path: Path) -> None:
     for times in (1, 2):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "| texts of shapes |" in done.stdout
+        assert "| texts of shapes, layouts and shardings, damaged |" in done.stdout
         rows = json.loads(totals.read_text())["rows"]
         assert rows["texts of shapes"]["runs"] >= 500 * times
         assert rows["texts of shapes"]["findings"] == 0
 
 
+def test_runs_at_the_same_time_add_up(tmp_path: Path) -> None:
+    totals = [faults.Totals(tmp_path / "totals.json") for _ in range(4)]
+
+    def add(one: faults.Totals) -> None:
+        for _ in range(20):
+            one.add({"row": Row(3, 1)}, {"row": 2}, 30.0)
+
+    threads = [threading.Thread(target=add, args=(one,)) for one in totals]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    content = json.loads((tmp_path / "totals.json").read_text())
+    assert content["rows"] == {"row": {"runs": 240, "refused": 80, "findings": 160}}
+    assert content["minutes"] == pytest.approx(40)
+    assert "| row | 240 | 80 | 160 |" in table.markdown(content)
+
+
+def test_the_table_has_a_line_for_every_row() -> None:
+    """Rows are named in the parts; a name that no line knows would stand in the README as it is."""
+    source = "".join(path.read_text() for path in (ROOT / "tests" / "fault_parts").glob("*.py"))
+    for line, beginnings in table.LINES.items():
+        for beginning in beginnings:
+            assert table.line_of(beginning) == line
+            assert beginning.removeprefix("SIGKILL").removeprefix("SIGTERM").removeprefix("SIGINT") in source
+    counts = {name: {"runs": 1000, "refused": 1, "findings": 2} for name in ("texts of a", "texts of b", "others")}
+    content = {"rows": counts, "minutes": 59.7, "last": "2026-01-02", "machine": "a machine"}
+    page = f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n"
+    found = table.with_table(page, content)
+    assert table.with_table(found, content) == found
+    assert found.startswith(f"before\n{table.BEGIN}\n\nIn 60 minutes of one process, until 2026-01-02, on a machine:\n")
+    assert (
+        "\n| texts of shapes, layouts and shardings, damaged | 2,000 | 2 | 4 |\n| others | 1,000 | 1 | 2 |\n" in found
+    )
+    assert table.BEGIN in (ROOT / "README.md").read_text()
+
+
+def test_turns_share_the_time() -> None:
+    for processes in (1, 2):
+        seconds: dict[str, float] = {}
+        for turn in itertools.islice(faults.turns(1, None, 0, processes), len(faults.PARTS)):
+            seconds[turn.part] = turn.seconds
+        assert sum(seconds.values()) == pytest.approx(60 * processes, 0.05)
+        assert seconds["layouts"] == pytest.approx(seconds["disks"] * faults.PARTS["layouts"], 0.05)
+    assert {turn.part for turn in itertools.islice(faults.turns(1, ["texts", "disks"], 0, 1), 9)} == {"texts", "disks"}
+
+
+@pytest.mark.parametrize("part", ["stores", "workers", "valgrind"])
+def test_what_is_missing_is_said(part: str) -> None:
+    """Without their libraries, tools or time these parts say so, and that is no finding."""
+    program = f"""
+import sys
+from pathlib import Path
+sys.modules["zarr"] = sys.modules["dask"] = None
+import importlib.util, shutil
+importlib.util.find_spec = lambda name: None
+shutil.which = lambda name: None
+from tests.fault_parts import {part}
+from tests.fault_parts.tally import Row, Tally, read
+{part}.run(Tally(Path("tally"), 1000.0, 1))
+print(read(Path("tally")).skipped, read(Path("tally")).findings)
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    assert "not installed []" in done.stdout, done.stderr
+
+
 def test_a_part_that_dies_is_a_finding() -> None:
-    rows, findings = faults.Turn("no_such_part", 1, 1).run()
-    assert not rows
-    assert len(findings) == 1
-    assert "ended with 1" in findings[0]
+    saved = faults.Turn("no_such_part", 1, 1).run()
+    assert not saved.rows
+    assert len(saved.findings) == 1
+    assert "ended with 1" in saved.findings[0]
 
 
 def tally_of(tmp_path: Path, part: Any) -> list[str]:
     tally = Tally(tmp_path / "tally", 2.0, 1)
     part.run(tally)
-    return read(tmp_path / "tally")[1]
+    return read(tmp_path / "tally").findings
 
 
 def test_a_wrong_text_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,3 +263,62 @@ for _ in range(20):
 """
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(name="zarr")
+def zarr_python() -> Any:
+    return pytest.importorskip("zarr", reason="zarr is not installed; pip install 'fastindex[zarr]'")
+
+
+def test_each_thing_that_can_be_wrong_with_a_store(zarr: Any, tmp_path: Path) -> None:
+    job = stores.store_jobs()[0]
+    expected = np.frombuffer(job.expected, np.uint8)
+
+    def wrong(target: bytes | None, status: int, ended_by: Any = None, message: str = "", litter: str = "") -> str:
+        (tmp_path / "source.zarr").mkdir(exist_ok=True)
+        if target is not None:
+            path = str(tmp_path / "target.zarr")
+            zarr.create_array(path, shape=(len(target),), dtype=np.uint8)[...] = np.frombuffer(target, np.uint8)
+        if litter:
+            (tmp_path / litter).mkdir()
+        found = stores.what_is_wrong(job, tmp_path, status, message, ended_by)
+        assert [path.name for path in tmp_path.iterdir()] == ["source.zarr"]
+        return found
+
+    kill, end = stores.signal.SIGKILL, stores.signal.SIGTERM
+    assert wrong(expected.tobytes(), 0) == wrong(None, 1, message="fastindex: no room\n") == wrong(None, -9, kill) == ""
+    assert wrong(None, -9, kill, litter=".target.zarr.01234567.partial") == wrong(expected.tobytes(), 143, end) == ""
+    assert "left" in wrong(None, 143, end, litter=".target.zarr.01234567.partial")
+    assert "left" in wrong(None, -9, kill, litter="other")
+    assert "something else" in wrong(expected[:-1].tobytes(), -9, kill)
+    assert "without a result" in wrong(None, 0)
+    assert "status 1" in wrong(None, 1, end)
+    assert "Traceback" in wrong(None, 1, message="Traceback\n  line\n")
+    (tmp_path / "target.zarr").mkdir()
+    assert "FileNotFoundError" in stores.what_is_wrong(job, tmp_path, -9, "", kill)
+
+
+def test_every_job_on_stores_works(zarr: Any, tmp_path: Path) -> None:
+    """The expected bytes are made without the package; each job has to agree with them."""
+    program = f"""
+from pathlib import Path
+from tests.fault_parts import stores
+for number, job in enumerate(stores.store_jobs()):
+    folder = Path({str(tmp_path)!r}) / str(number)
+    stores._make_source(job, folder)
+    stores._seconds_of(job, folder)
+    print(job.job.arguments[0])
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["pack", "unpack", "pack", "unpack", "relayout"]
+
+
+def test_damaged_metadata_that_is_another_error_is_found(
+    zarr: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastindex.files.zarr_arrays.open_stored", lambda path: [][1])
+    tally = Tally(tmp_path / "tally", 2.0, 1)
+    stores._damage(tally, tmp_path, {"shape": [3]})
+    assert "IndexError" in tally.findings[0]

@@ -25,10 +25,10 @@ from tests.oracles import reference
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Names of files that SIGKILL may leave, which nothing can clean up.
-_LEFT_BY_KILL = re.compile(r"\..+\.[0-9a-f]{8}\.partial")
+LEFT_BY_KILL = re.compile(r"\..+\.[0-9a-f]{8}\.partial")
 _HELD_BACK = (signal.SIGINT, signal.SIGTERM)
 #: One line, with the command's name in front and no traceback.
-_ONE_LINE = re.compile(r"fastindex: [^\n]+\n?")
+ONE_LINE = re.compile(r"fastindex: [^\n]+\n?")
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,15 @@ def file_jobs() -> list[Job]:
     ]
 
 
-def _values(shape: reference.ReferenceShape, repeat: int = 1) -> NDArray[np.uint8]:
+def values_of(shape: reference.ReferenceShape) -> NDArray[np.uint8]:
+    """Return random bit patterns of all elements, (elements, bytes)."""
     width = -(-reference.VALUE_BITS[shape.element_type] // 8)
     found = np.random.default_rng(7).integers(0, 256, (reference.element_count(shape), width), np.uint8)
     return found & 15 if shape.element_type == "s4" else found
 
 
-def _buffer(shape: reference.ReferenceShape, values: NDArray[np.uint8]) -> bytes:
+def buffer_of(shape: reference.ReferenceShape, values: NDArray[np.uint8]) -> bytes:
+    """Return the buffer that holds values in a layout, zero in its padding."""
     places = elements_of_slots(shape)
     slots = np.where((places >= 0)[:, None], values[places], 0).astype(np.uint8)
     return bytes(slots[::2, 0] | slots[1::2, 0] << 4) if shape.element_size_in_bits == 4 else slots.tobytes()
@@ -112,17 +114,17 @@ def _file(suffix: str, element_type: str, dimensions: Sequence[int], content: by
 
 def _pack(name: str, text: str, read: str, written: str) -> Job:
     shape = reference.parse(text)
-    values = _values(shape)
+    values = values_of(shape)
     stored = values.view(np.int8) << 4 >> 4 if shape.element_type == "s4" else values
     source = _file(read, shape.element_type, shape.dimensions, stored.tobytes())
-    target = _file(written, shape.element_type, (reference.slot_count(shape),), _buffer(shape, values))
+    target = _file(written, shape.element_type, (reference.slot_count(shape),), buffer_of(shape, values))
     return Job(name, ("pack", "{in}", "{out}", "--shape", text), (read, written), source, target)
 
 
 def _unpack(name: str, text: str, read: str, written: str) -> Job:
     shape = reference.parse(text)
-    values = _values(shape)
-    source = _file(read, shape.element_type, (reference.slot_count(shape),), _buffer(shape, values))
+    values = values_of(shape)
+    source = _file(read, shape.element_type, (reference.slot_count(shape),), buffer_of(shape, values))
     target = _file(written, shape.element_type, shape.dimensions, values.tobytes())
     return Job(name, ("unpack", "{in}", "{out}", "--shape", text), (read, written), source, target)
 
@@ -136,11 +138,11 @@ def _relayout(name: str, left: str, right: str, read: str, written: str, times: 
         )
         right = right.replace("{0,1,2", "{1,2,0")
     shapes = reference.parse(left), reference.parse(right)
-    values = _values(shapes[0])
+    values = values_of(shapes[0])
     files = []
     for shape, suffix in zip(shapes, (read, written), strict=True):
         order = [shape.dimensions[d] for d in reversed(shape.minor_to_major)]
-        files.append(_file(suffix, shape.element_type, order, _buffer(shape, values)))
+        files.append(_file(suffix, shape.element_type, order, buffer_of(shape, values)))
     arguments = ("relayout", "{in}", "{out}", "--from", left, "--to", right, "--max-memory", "4GiB")
     return Job(name, arguments, (read, written), files[0], files[1])
 
@@ -277,11 +279,11 @@ def what_is_wrong(
         wrong.append("the source was written")
     others = {path.name for path in folder.iterdir()} - {source.name, target.name}
     if killed:
-        others = {name for name in others if not _LEFT_BY_KILL.fullmatch(name)}
+        others = {name for name in others if not LEFT_BY_KILL.fullmatch(name)}
     if others:
         wrong.append(f"left {sorted(others)}")
     if not killed and not ended and status != 0:
-        if status != 1 or not _ONE_LINE.fullmatch(message):
+        if status != 1 or not ONE_LINE.fullmatch(message):
             wrong.append(f"status {status} and {message[:500]!r}")
         elif "internal error" in message:
             wrong.append(message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
+import itertools
 import math
 import mmap
 from random import Random
@@ -121,17 +122,18 @@ def run_in(tally: Tally, memory: Memory, where: str, few: int = _FEW) -> None:
         if len(shapes) < 2:
             continue
         values = _values(source, shapes[0])
-        places = [elements_of_slots(shape) for shape in shapes]
-        for first in range(len(shapes)):
-            second = (first + 1) % len(shapes)
-            tally.begin(f"seed {seed}: relayout {shapes[first]} -> {shapes[second]}")
-            pair, pair_places = (shapes[first], shapes[second]), (places[first], places[second])
-            wrong = _relayout(source, memory, pair, pair_places, values)
-            _note(tally, f"relayouts {where}", wrong, memory, f"{pair[0]} -> {pair[1]}, seed {seed}")
-        if number % 3 == 0:
-            tally.begin(f"seed {seed}: indices of {shapes[0]}, {shapes[1]}")
-            wrong = _indices(source, memory, shapes, places) or _arrays(source, memory, shapes[0], places[0], values)
-            _note(tally, f"indices, pack and unpack {where}", wrong, memory, f"{shapes[0]}, {shapes[1]}, seed {seed}")
+        noise = source.getrandbits(reference.VALUE_BITS[shapes[0].element_type])
+        laid = [LaidOut.of(shape, values, noise) for shape in shapes]
+        # Drawing and laying out cost more than moving: every pair.
+        for left, right in itertools.permutations(laid, 2):
+            case = f"{left.shape} -> {right.shape}, seed {seed}"
+            tally.begin(case)
+            wrong = _relayout(source, memory, left, right)
+            _note(tally, f"relayouts {where}", wrong, memory, case)
+        case = f"{shapes[0]}, {shapes[1]}, seed {seed}"
+        tally.begin(f"indices of {case}")
+        wrong = _indices(source, memory, laid[0], laid[1]) or _arrays(source, memory, laid[0], values)
+        _note(tally, f"indices, pack and unpack {where}", wrong, memory, case)
         if number % 20 == 0:
             tally.save()
 
@@ -217,30 +219,47 @@ def _buffer(shape: ReferenceShape, places: NDArray[np.int64], values: Bytes, fil
     return functools.reduce(np.bitwise_or, (parts[:, k] << np.uint8(k * bits) for k in range(ways))).astype(np.uint8)
 
 
-def _relayout(
-    source: Random,
-    memory: Memory,
-    shapes: tuple[ReferenceShape, ReferenceShape],
-    places: tuple[NDArray[np.int64], NDArray[np.int64]],
-    values: Bytes,
-) -> str:
+@dataclasses.dataclass(frozen=True)
+class LaidOut:
+    """An array in a layout.
+
+    Attributes
+    ----------
+    shape : ReferenceShape
+    parsed : Shape
+    places : array of int64
+        The element in each slot, -1 for padding.
+    noisy, expected : array of uint8
+        Its buffer with anything in the padding, and with what the layout pads with.
+    """
+
+    shape: ReferenceShape
+    parsed: fi.Shape
+    places: NDArray[np.int64]
+    noisy: Bytes
+    expected: Bytes
+
+    @classmethod
+    def of(cls, shape: ReferenceShape, values: Bytes, noise: int) -> LaidOut:
+        """Lay values out by the definition."""
+        places = elements_of_slots(shape)
+        padding = reference.padding_pattern(shape.element_type, shape.padding_value)
+        buffers = (_buffer(shape, places, values, fill) for fill in (noise, padding))
+        return cls(shape, fi.Shape.parse(str(shape)), places, *buffers)
+
+
+def _relayout(source: Random, memory: Memory, left: LaidOut, right: LaidOut) -> str:
     """Move a buffer; return what is wrong."""
-    bits = reference.VALUE_BITS[shapes[0].element_type]
-    noise = source.getrandbits(bits)
-    padding = reference.padding_pattern(shapes[1].element_type, shapes[1].padding_value)
-    given = _buffer(shapes[0], places[0], values, noise)
-    expected = _buffer(shapes[1], places[1], values, padding)
-    read, written = memory(len(given)), memory(len(expected))
-    read[:], written[:] = given, 0xA5
-    left, right = fi.Shape.parse(str(shapes[0])), fi.Shape.parse(str(shapes[1]))
+    read, written = memory(len(left.noisy)), memory(len(right.expected))
+    read[:], written[:] = left.noisy, 0xA5
     try:
-        plan = RelayoutPlan(left, right, source.choice(_TUNINGS))
-        plan(read, out=_typed(written, right), threads=source.choice((1, 2)))
+        plan = RelayoutPlan(left.parsed, right.parsed, source.choice(_TUNINGS))
+        plan(read, out=_typed(written, right.parsed), threads=source.choice((1, 2)))
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    if not np.array_equal(read, given):
+    if not np.array_equal(read, left.noisy):
         return "the source was written"
-    return _difference(written, expected)
+    return _difference(written, right.expected)
 
 
 def _typed(buffer: Bytes, shape: fi.Shape) -> NDArray[Any]:
@@ -260,52 +279,49 @@ def _difference(found: NDArray[Any], expected: NDArray[Any]) -> str:
     return f"byte or slot {at} is {found[at]}, expected {expected[at]}, {int((found != expected).sum())} are wrong"
 
 
-def _indices(source: Random, memory: Memory, shapes: list[ReferenceShape], places: list[NDArray[np.int64]]) -> str:
+def _indices(source: Random, memory: Memory, left: LaidOut, right: LaidOut) -> str:
     """Convert all indices of the first layout, there, back, and to the second; return what is wrong."""
-    dimensions, threads = shapes[0].dimensions, source.choice((1, 2))
-    shape, other = (fi.Shape.parse(str(one)) for one in shapes[:2])
-    inside = np.flatnonzero(places[0] >= 0)
+    dimensions, threads = left.shape.dimensions, source.choice((1, 2))
+    inside = np.flatnonzero(left.places >= 0)
     expected = np.empty(math.prod(dimensions), np.int64)
-    expected[places[0][inside]] = inside
+    expected[left.places[inside]] = inside
     coordinates = []
     for column in np.indices(dimensions, np.int64).reshape(len(dimensions), len(expected)):
         coordinates.append(memory(column.nbytes).view(np.int64))
         coordinates[-1][:] = column
     slots = memory(expected.nbytes).view(np.int64)
-    fi.linear_index(shape, coordinates, out=slots, threads=threads)
+    fi.linear_index(left.parsed, coordinates, out=slots, threads=threads)
     wrong = _difference(slots, expected)
-    every = memory(8 * len(places[0])).view(np.int64)
-    every[:] = np.arange(len(places[0]))
+    every = memory(8 * len(left.places)).view(np.int64)
+    every[:] = np.arange(len(left.places))
     back = [memory(every.nbytes).view(np.int64) for _ in dimensions]
     if dimensions and len(every):
-        fi.multi_index(shape, every, padding="mark", out=back, threads=threads)
+        fi.multi_index(left.parsed, every, padding="mark", out=back, threads=threads)
         for column, found in zip(coordinates, back, strict=True):
-            wanted = np.where(places[0] >= 0, column[np.maximum(places[0], 0)] if len(column) else -1, -1)
+            wanted = np.where(left.places >= 0, column[np.maximum(left.places, 0)] if len(column) else -1, -1)
             wrong = wrong or _difference(found, wanted)
     if len(expected):
         there = memory(expected.nbytes).view(np.int64)
-        fi.convert_index(shape, other, slots, out=there, threads=threads)
+        fi.convert_index(left.parsed, right.parsed, slots, out=there, threads=threads)
         wanted = np.empty(len(expected), np.int64)
-        inside = np.flatnonzero(places[1] >= 0)
-        wanted[places[1][inside]] = inside
+        inside = np.flatnonzero(right.places >= 0)
+        wanted[right.places[inside]] = inside
         wrong = wrong or _difference(there, wanted)
     return f"indices: {wrong}" if wrong else ""
 
 
-def _arrays(source: Random, memory: Memory, shape: ReferenceShape, places: NDArray[np.int64], values: Bytes) -> str:
+def _arrays(source: Random, memory: Memory, laid: LaidOut, values: Bytes) -> str:
     """Pack an array and unpack it; return what is wrong."""
-    parsed, threads = fi.Shape.parse(str(shape)), source.choice((1, 2))
-    padding = reference.padding_pattern(shape.element_type, shape.padding_value)
-    expected = _buffer(shape, places, values, padding)
+    threads = source.choice((1, 2))
     plain = memory(values.size)
     plain[:] = values.reshape(-1)
-    array = _viewed(plain, parsed).reshape(shape.dimensions)
-    written = memory(len(expected))
+    array = _viewed(plain, laid.parsed).reshape(laid.shape.dimensions)
+    written = memory(len(laid.expected))
     written[:] = 0xA5
-    fi.pack(array, parsed, out=_typed(written, parsed), threads=threads)
-    wrong = _difference(written, expected)
+    fi.pack(array, laid.parsed, out=_typed(written, laid.parsed), threads=threads)
+    wrong = _difference(written, laid.expected)
     again = memory(values.size)
     again[:] = 0xA5
-    fi.unpack(written, parsed, out=_viewed(again, parsed).reshape(shape.dimensions), threads=threads)
+    fi.unpack(written, laid.parsed, out=_viewed(again, laid.parsed).reshape(laid.shape.dimensions), threads=threads)
     wrong = wrong or _difference(again, plain)
     return f"pack or unpack: {wrong}" if wrong else ""

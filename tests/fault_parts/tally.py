@@ -9,6 +9,7 @@ import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 #: A part stops at so many findings: the same one over and over says nothing new.
 MOST_FINDINGS = 20
@@ -47,6 +48,7 @@ class Tally:
     seed: int
     rows: dict[str, Row] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
+    skipped: str = ""
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -77,6 +79,11 @@ class Tally:
         found.runs += runs
         found.refused += refused
 
+    def skip(self, reason: str) -> None:
+        """Note why this part does nothing here."""
+        self.skipped = reason
+        self.save()
+
     def find(self, row: str, what: str) -> None:
         """Note a fault."""
         self.count(row, 0)
@@ -89,7 +96,7 @@ class Tally:
         rows = {name: [row.runs, row.refused] for name, row in self.rows.items()}
         findings = self.findings
         while True:
-            content = json.dumps({"rows": rows, "findings": findings}).encode()
+            content = json.dumps({"rows": rows, "findings": findings, "skipped": self.skipped}).encode()
             if len(content) + 4 <= self._case_at:
                 break
             findings = findings[:-1]
@@ -124,14 +131,34 @@ def _leave(number: int, frame: object) -> None:
 signal.signal(signal.SIGVTALRM, _leave)
 
 
-def read(path: Path) -> tuple[dict[str, Row], list[str], str]:
-    """Return the rows and findings that a part has saved, and the case that it had begun."""
+class Saved(NamedTuple):
+    """What a part has saved.
+
+    Attributes
+    ----------
+    rows : dict of str to Row
+    findings : list of str
+    case : str
+        What it had begun.
+    skipped : str
+        Why it did nothing, if so.
+    """
+
+    rows: dict[str, Row]
+    findings: list[str]
+    case: str
+    skipped: str
+
+
+def read(path: Path) -> Saved:
+    """Return what a part has saved."""
     content = path.read_bytes() if path.exists() else b""
     if not content:
-        return {}, [], ""
+        return Saved({}, [], "", "")
     size = int.from_bytes(content[:4], "little")
-    saved = json.loads(content[4 : 4 + size]) if size else {"rows": {}, "findings": []}
+    saved = json.loads(content[4 : 4 + size]) if size else {"rows": {}, "findings": [], "skipped": ""}
     half = _STATE_BYTES // 2
     size = int.from_bytes(content[half : half + 4], "little")
     case = content[half + 4 : half + 4 + size].decode("ascii", "backslashreplace")
-    return {name: Row(*counts) for name, counts in saved["rows"].items()}, saved["findings"], case
+    rows = {name: Row(*counts) for name, counts in saved["rows"].items()}
+    return Saved(rows, saved["findings"], case, saved["skipped"])

@@ -1,0 +1,137 @@
+"""A worker of a Dask cluster killed at a random moment of a job on Zarr stores: the right target, or an error and none.
+
+Its work is done again by the other worker, and by the one that takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tests.fault_parts.stores import bytes_of, store_jobs
+from tests.fault_parts.tally import Tally
+
+#: Two processes take some seconds to start.
+_LEAST_SECONDS = 20
+_LONGEST_JOB_SECONDS = 120
+_ROW = "Dask workers killed in the middle of a job"
+
+
+class _Nobody:
+    def start(self, total: int) -> None:
+        pass
+
+    def advance(self, count: int) -> None:
+        pass
+
+
+def run(tally: Tally) -> None:
+    """Kill workers until the time is over."""
+    missing = [name for name in ("dask", "distributed", "zarr") if find_spec(name) is None]
+    if missing:
+        tally.skip(f"{', '.join(missing)} not installed")
+        return
+    if tally.seconds < _LEAST_SECONDS:
+        tally.skip(f"it needs {_LEAST_SECONDS} seconds, and has {tally.seconds:.0f}")
+        return
+    from distributed import Client, LocalCluster
+
+    with (
+        tempfile.TemporaryDirectory(prefix="fastindex-faults-") as name,
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            memory_limit="1GiB",
+            dashboard_address="127.0.0.1:0",
+            local_directory=name,
+            silence_logs="CRITICAL",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        _kill_until_over(tally, client, Path(name))
+
+
+def _kill_until_over(tally: Tally, client: Any, folder: Path) -> None:
+    import zarr
+
+    from fastindex import Shape
+    from fastindex.files import cluster_jobs
+
+    # Blocks of some rows, so that there are many tasks.
+    cluster_jobs._LEAST_TASK_BYTES = cluster_jobs._MOST_TASK_BYTES = 100_000
+    jobs = store_jobs()
+    for number, job in enumerate(jobs):
+        path = str(folder / f"{number}.zarr")
+        zarr.create_array(path, shape=job.source.shape, chunks=job.chunks, dtype=job.source.dtype)[...] = job.source
+    longest = 1.0
+    first = True
+    while tally.going():
+        number = tally.random.randrange(len(jobs))
+        command = jobs[number].job.arguments
+        shapes = [Shape.parse(text) for text in command[3:] if "[" in text]
+        target = folder / "target.zarr"
+        arguments = (str(folder / f"{number}.zarr"), str(target), *shapes, _Nobody(), client)
+        call = getattr(cluster_jobs, f"{command[0]}_store")
+        delay = tally.random.random() * longest
+        case = f"{jobs[number].name}, a worker killed after {1000 * delay:.0f} ms"
+        tally.begin(case)
+        began = time.monotonic()
+        error = _with_a_kill(client, None if first else delay, lambda call=call, given=arguments: call(*given))
+        if first:
+            longest, first = max(time.monotonic() - began, 0.2), False
+        tally.count(_ROW, 1, int(error is not None))
+        wrong = _what_is_wrong(target, jobs[number].expected, error)
+        if wrong:
+            tally.find(_ROW, f"{wrong}; {case}")
+        tally.save()
+
+
+def _with_a_kill(client: Any, delay: float | None, call: Any) -> BaseException | None:
+    """Call, and kill one of the workers meanwhile; return the error if there is one."""
+    found: list[BaseException] = []
+
+    def caller() -> None:
+        try:
+            call()
+        except BaseException as error:
+            found.append(error)
+
+    client.wait_for_workers(2, timeout=60)
+    workers = sorted(client.run(os.getpid).values())
+    thread = threading.Thread(target=caller, daemon=True)
+    thread.start()
+    if delay is not None:
+        time.sleep(delay)
+        os.kill(workers[int(1e6 * delay) % len(workers)], signal.SIGKILL)
+    thread.join(_LONGEST_JOB_SECONDS)
+    if thread.is_alive():
+        raise AssertionError(f"no end after {_LONGEST_JOB_SECONDS} s")
+    return found[0] if found else None
+
+
+def _what_is_wrong(target: Path, expected: bytes, error: BaseException | None) -> str:
+    wrong = []
+    if error is not None:
+        from distributed.scheduler import KilledWorker
+
+        if not isinstance(error, KilledWorker):
+            wrong.append(f"{type(error).__name__}: {error}")
+        if target.exists():
+            wrong.append("an error, and a target")
+    else:
+        found = bytes_of(target)
+        if found != expected:
+            wrong.append(f"the target holds {found if isinstance(found, str) else 'something else'}")
+    litter = sorted(path.name for path in target.parent.glob(".*partial*"))
+    if litter:
+        wrong.append(f"left {litter}")
+    for path in (target, *target.parent.glob(".*partial*")):
+        shutil.rmtree(path, ignore_errors=True)
+    return "; ".join(wrong)
