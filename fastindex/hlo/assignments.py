@@ -1,6 +1,6 @@
-"""What XLA itself says of a module's memory: the files that it dumps beside the module, and compiled objects.
+"""What XLA itself reports about a module's memory: the files that it dumps beside the module, and compiled objects.
 
-Read are ``*-buffer-assignment.txt`` (allocations, and the values in them by offset), ``*-memory-usage-report.txt``
+Supported are ``*-buffer-assignment.txt`` (allocations, and the values in them by offset), ``*-memory-usage-report.txt``
 (sums and slots, without layouts) and the serialized assignment of ``compiled.memory_analysis()``.
 
 Sources: ``BufferAllocation::ToString`` and ``BufferAssignment::MemoryUsageReport`` of
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastindex.errors import FastIndexError
+from fastindex.hlo.module_sums import AssignedMemory
 from fastindex.hlo.numbers import integer, rounded
-from fastindex.hlo.uses import AssignedMemory, Place, ShapeUse
+from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.wire import Fields
 
@@ -44,7 +45,7 @@ class Allocation:
     kinds : frozenset of str
         Of "parameter", "constant", "thread-local", "maybe-live-out".
     slots : tuple of Slot
-        What lies in it.
+        The values in it.
     """
 
     nbytes: int
@@ -125,7 +126,7 @@ def read_buffer_assignment(text: str) -> list[Allocation]:
             slot = Slot(name.group(1) if name else "", integer(value.group(3)), integer(value.group(4)), value.group(5))
             found[-1][2].append(slot)
         elif found and not line.strip():
-            # The list of the values that are in use comes after, in some versions.
+            # In some versions, a list of the values in use follows.
             break
     if not found:
         raise FastIndexError("no allocation in the buffer assignment")
@@ -138,7 +139,7 @@ def _color(rest: str) -> int:
 
 
 def _kinds(rest: str) -> frozenset[str]:
-    # Shapes stand between bars; none of the words is part of one.
+    # Shapes are printed between bars and contain none of the words.
     words = re.sub(r"\|.*?\|", "", rest)
     return frozenset(
         kind for kind in ("parameter", "constant", "thread-local", "maybe-live-out") if re.search(rf", {kind}\b", words)
@@ -186,9 +187,9 @@ def _split_shapes(text: str) -> Iterator[str]:
 
 
 def slot_rows(slots: list[tuple[int, Slot]], label: str) -> tuple[list[ShapeUse], list[str]]:
-    """Make rows of the distinct slots of allocations, and name the shapes that cannot be read.
+    """Make rows of the distinct slots of allocations; also return the shapes that cannot be read.
 
-    A slot that several values use, one after the other, counts once: with its first array.
+    A slot that several values use in turn counts once, with its first array.
     """
     seen: dict[tuple[int, int, int], tuple[Shape, list[Place]]] = {}
     unread: list[str] = []
@@ -215,9 +216,9 @@ def slot_rows(slots: list[tuple[int, Slot]], label: str) -> tuple[list[ShapeUse]
 
 
 def memory_of_compiled(analysis: Any) -> AssignedMemory | None:
-    """Read what ``compiled.memory_analysis()`` knows; None where it knows nothing.
+    """Read the sizes in ``compiled.memory_analysis()``; None if it has none.
 
-    The serialized assignment in it has the constants too; where it lacks that, the sums have to do.
+    Its serialized assignment includes constants; without one, its sums are used.
     """
     serialized = getattr(analysis, "serialized_buffer_assignment_proto", b"")
     if isinstance(serialized, bytes) and serialized:

@@ -1,4 +1,4 @@
-"""Reads texts of all kinds one after the other and adds up what they say."""
+"""Reads texts of all kinds one after the other and adds up their contents."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from fastindex.errors import FastIndexError
 from fastindex.hlo.assignments import Slot, assigned_memory, read_buffer_assignment, read_memory_usage_report, slot_rows
 from fastindex.hlo.dumps import KnownMemory, memory_beside
 from fastindex.hlo.kinds import HEAD_NBYTES, kind_of
+from fastindex.hlo.module_sums import ModuleUse, Peak
 from fastindex.hlo.module_uses import module_uses
 from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.out_of_memory import MessageReader, message_lines
-from fastindex.hlo.scanner import Problem
+from fastindex.hlo.problems import Problem
+from fastindex.hlo.rows import ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.sources import TextSource, refuse, scan_source
-from fastindex.hlo.uses import Counted, ModuleUse, Peak, ShapeUse, Uses
+from fastindex.hlo.uses import Counted, Uses
 
 Advance = Callable[[int], None]
 _SLOTS_NOTE = "slots of memory that values use one after the other; without the module, no padding can be explained"
@@ -37,12 +39,12 @@ class Collector:
         self._errors: list[Exception] = []
 
     def read(self, source: TextSource, advance: Advance) -> None:
-        """Read one text and add what it says.
+        """Read one text and add its contents.
 
         Raises
         ------
         FastIndexError
-            It is nothing that can be reported.
+            It is not something that can be reported.
         OSError
             It cannot be read.
         """
@@ -67,18 +69,18 @@ class Collector:
                 self._read_usage_report(whole, advance)
 
     def failed(self, source: TextSource, error: Exception) -> None:
-        """Note a file that cannot be read, among others that can."""
+        """Record that a file could not be read; the others still count."""
         self._errors.append(error)
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         self._problems.append(Problem(0, reason.removeprefix(f"{source.name}: "), "", source.name))
 
     def total(self, sources: tuple[str, ...]) -> Uses:
-        """Return the sums of all that was read.
+        """Return the sums over everything that was read.
 
         Raises
         ------
         FastIndexError, OSError
-            Nothing was read.
+            Nothing could be read.
         """
         if not self._modules and self._errors:
             raise self._errors[0]
@@ -98,7 +100,7 @@ class Collector:
         scanner = scan_source(source, reader, advance)
         reader.finish()
         self._problems += scanner.problems
-        # What XLA says of the memory is of one module.
+        # XLA's numbers are for a single module.
         if len(self._modules) == before + 1 and self._counted == "buffers":
             known = source.memory or (memory_beside(Path(source.name)) if source.name else None)
             if known is not None:
@@ -166,7 +168,7 @@ class Collector:
 
 
 def _with_known_memory(use: ModuleUse, known: KnownMemory) -> ModuleUse:
-    """Put XLA's number in place of the estimate; what of it is padding stays estimated."""
+    """Replace the estimate by XLA's number; its share of padding stays an estimate."""
     estimate = use.peak or Peak(0, 0)
     logical = max(known.nbytes - estimate.wasted_nbytes, 0)
     peak = replace(

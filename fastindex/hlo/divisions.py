@@ -1,7 +1,7 @@
-"""Shardings in HLO text: what each device holds of the arguments of a program.
+"""Shardings in HLO text: each device's part of the arguments of a program.
 
-After SPMD partitioning, arguments keep the shardings of the whole arrays while their shapes are those of one device
-already. Nothing in the text says so outright, so the signs that decide are named.
+After SPMD partitioning, arguments keep the shardings of the whole arrays, but their shapes are already those of one
+device. The text does not say this outright, so the report lists the signs it went by.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class DividedArray:
     ----------
     instruction : str
     shape : Shape
-        As the text has it: of the whole array, or of one device in a partitioned module.
+        As written: of the whole array, or, in a partitioned module, of one device.
     sharding : Sharding
     part : Shape
-        What each device holds.
+        The part on each device.
     shard_padding_nbytes : int or None
-        Bytes of `part` that uneven division adds, over all devices the mean of one; None in a partitioned module, where
-        the size of the whole array is not known any more.
+        Bytes of `part` that uneven division adds, as a mean over the devices; None in a partitioned module, where the
+        size of the whole array is no longer known.
     """
 
     instruction: str
@@ -43,7 +43,7 @@ class DividedArray:
     shard_padding_nbytes: int | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON takes them."""
+        """Return the fields for JSON."""
         return {
             "instruction": self.instruction,
             "shape": str(self.shape),
@@ -63,7 +63,7 @@ class Division:
     is_partitioned : bool
         Whether the shapes in the text are those of one device.
     signs : tuple of str
-        Why.
+        What says so.
     arrays : tuple of DividedArray
     problems : tuple of str
         Shardings that could not be read, or do not fit.
@@ -76,18 +76,18 @@ class Division:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that each device holds of the arguments with a sharding."""
+        """Bytes on each device of the arguments that have a sharding."""
         return sum(array.part.nbytes for array in self.arrays)
 
     @property
     def shard_padding_nbytes(self) -> int | None:
-        """Bytes of that which uneven division adds; None in a partitioned module."""
+        """How many of these bytes uneven division adds; None in a partitioned module."""
         if self.is_partitioned:
             return None
         return sum(array.shard_padding_nbytes or 0 for array in self.arrays)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON takes them."""
+        """Return the fields for JSON."""
         return {
             "is_partitioned": self.is_partitioned,
             "signs": list(self.signs),
@@ -101,7 +101,7 @@ class Division:
 def partitioned_signs(module: Module, stage: str) -> tuple[str, ...]:
     """Return the signs that a module has been partitioned: its shapes are those of one device.
 
-    ``num_partitions`` is none: it stands in the header before and after.
+    ``num_partitions`` is not a sign: the header has it before and after.
     """
     signs = []
     if module.entry is not None and module.entry.name.endswith("_spmd"):
@@ -114,18 +114,18 @@ def partitioned_signs(module: Module, stage: str) -> tuple[str, ...]:
 
 
 def division_of(module: Module, stage: str) -> Division | None:
-    """Return how the arguments of a module are divided; None where none has a sharding.
+    """Return how the arguments of a module are divided; None if none has a sharding.
 
     Parameters
     ----------
     module : Module
     stage : str
-        The name of the file or the stage in it, or "".
+        The name of the file, or the stage in it; or "".
     """
     entry = module.entry
     if entry is None or not any(details.sharding for details in entry.details):
         return None
-    # Shardings load NumPy, which most reports do not need.
+    # Importing shardings imports NumPy, which most reports do not need.
     from fastindex.shardings.sdy import meshes_of
 
     shapes, names, meshes = list(module.shapes), entry.names(), tuple(meshes_of(module.header).items())
@@ -136,7 +136,7 @@ def division_of(module: Module, stage: str) -> Division | None:
         if not details.sharding:
             continue
         try:
-            arrays += _divided(names[place], shapes[entry.shapes[place]], details.sharding, meshes, bool(signs))
+            arrays += _divided(names[place], shapes[entry.shape(place)], details.sharding, meshes, bool(signs))
         except FastIndexError as error:
             problems.append(f"the sharding of {names[place]}: {str(error).splitlines()[0]}")
     return Division(bool(signs), signs, tuple(arrays), tuple(problems))
@@ -172,7 +172,7 @@ def _divided_array(name: str, shape: Shape, sharding: Sharding, is_partitioned: 
 
 
 def division_notes(division: Division) -> list[str]:
-    """Return what a reader has to know: which of the two the module was taken for, and what each device holds."""
+    """Return notes for the reader: whether the module was taken for partitioned, and what each device holds."""
     count = len(division.arrays)
     arguments = f"{count} argument{'s' * (count != 1)} with a sharding"
     if division.is_partitioned:

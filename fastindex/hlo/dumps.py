@@ -1,4 +1,4 @@
-"""The files that XLA dumps: which stage of which module they are, and what lies beside a module."""
+"""The files that XLA dumps: the module and stage of each, and the files about memory beside a module."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fastindex.errors import FastIndexError
 from fastindex.hlo.assignments import assigned_memory, read_buffer_assignment, read_memory_usage_report
-from fastindex.hlo.uses import AssignedMemory, Basis
+from fastindex.hlo.module_sums import AssignedMemory, Basis
 
 SUFFIXES = (".txt", ".hlo")
 #: ``module_0001.jit_f.cpu_after_optimizations.txt``, ``module_0001.jit_f.0003.pass.after_x.before_y.txt``
@@ -33,16 +33,16 @@ _BESIDE: tuple[tuple[str, Basis], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class KnownMemory:
-    """What XLA says of a module's memory.
+    """The memory of a module according to XLA.
 
     Attributes
     ----------
     nbytes : int
         All of memory space 0.
     basis : str
-        Where it says so.
+        The source of the number.
     assigned : AssignedMemory or None
-        By what it is for, where that is known.
+        The parts by purpose, if known.
     """
 
     nbytes: int
@@ -51,7 +51,7 @@ class KnownMemory:
 
 
 def stage_of(file: Path) -> str:
-    """Return the stage of compilation that the name of a file tells, or "".
+    """Return the stage of compilation in the name of a file, or "".
 
     Examples
     --------
@@ -102,12 +102,12 @@ def _begins_module(file: Path) -> bool:
         with file.open("rb") as stream:
             return _MODULE_START.match(stream.read(4096)) is not None
     except OSError:
-        # It will be a problem when it is read.
+        # Reading it later reports the problem.
         return stage_of(file) != ""
 
 
 def module_of(file: Path) -> Path | None:
-    """Return the module beside which XLA dumps a file about its memory; None for other files."""
+    """Return the module that a dumped file about memory belongs to; None for other files."""
     for ending, _ in _BESIDE:
         if file.name.endswith(ending):
             return file.with_name(file.name.removesuffix(ending) + ".txt")
@@ -115,7 +115,7 @@ def module_of(file: Path) -> Path | None:
 
 
 def memory_beside(file: Path) -> KnownMemory | None:
-    """Read what XLA dumped beside a module about its memory; None where there is nothing that can be read."""
+    """Read what XLA dumped about a module's memory beside it; None if there is nothing readable."""
     for ending, basis in _BESIDE:
         beside = file.with_name(file.stem + ending)
         try:

@@ -1,7 +1,7 @@
-"""Which results get memory of their own: the one table of what each opcode does with the values of its operands.
+"""Which results get memory of their own: a table of what each opcode does with the values of its operands.
 
 An opcode that is not in the table defines every array of its result. Instructions inside fusions, reducers,
-comparators and other computations that are applied element by element get no memory and are not asked.
+comparators and other computations applied element by element get no memory and are not looked up.
 
 Sources, in ``xla/``: ``hlo/analysis/hlo_dataflow_analysis.cc`` (InitializeInstructionValueSets and the
 Update...ValueSet functions), ``hlo/analysis/hlo_alias_analysis.cc`` (which values must share a buffer),
@@ -13,7 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fastindex.hlo.modules import Computation, Details, Module, Path
+from fastindex.hlo.attributes import Details, Path
+from fastindex.hlo.computations import Computation
+from fastindex.hlo.modules import Module
 
 Flow = Literal["operand", "element", "tuple", "part", "start", "while", "call", "conditional", "parameter"]
 
@@ -26,10 +28,10 @@ class Rule:
     ----------
     flow : str
         "operand": the values of operand 0. "element": one element of them. "tuple": the values of all operands.
-        "part": element `part` of operand 0; further elements of the result are new. "start": a tuple whose
+        "part": element `part` of operand 0; any further elements of the result are new. "start": a tuple whose
         element `part` is the operands and whose other elements are new. The rest are calls.
     source : str
-        The function of XLA that says so.
+        The function of XLA that implements it.
     part : int
     """
 
@@ -67,7 +69,7 @@ RULES: dict[str, Rule] = {
 #: Opcodes whose result i is written over operand i: ``AliasInfo::GetInPlaceInputOutputPairs``.
 IN_PLACE = frozenset(("dynamic-update-slice", "scatter", "all-reduce-start", "set-dimension-size"))
 
-#: ``HloInstruction::IsElementwise``: the result may take the memory of an operand that is not needed any more.
+#: ``HloInstruction::IsElementwise``: the result may reuse the memory of an operand that is no longer needed.
 ELEMENTWISE = frozenset(
     (
         "abs", "acos", "acosh", "add", "and", "asin", "asinh", "atan2", "atanh", "bitcast-convert", "cbrt", "ceil",
@@ -85,9 +87,9 @@ _NO_OPS = frozenset(("bitcast", "opt-barrier"))
 
 
 def rule_of(opcode: str) -> Rule | None:
-    """Return the rule of an opcode; None where it defines its whole result.
+    """Return the rule of an opcode; None if it defines its whole result.
 
-    ``X-start``, ``X-update`` and ``X-done`` of any other X are asynchronous forms written short.
+    ``X-start``, ``X-update`` and ``X-done`` of any other X are shorthands for asynchronous calls.
     """
     rule = RULES.get(opcode)
     if rule is not None or "-" not in opcode:
@@ -110,7 +112,7 @@ class FusionFlow:
     in_place : tuple of (path, int)
         Paths in the result that are written over an operand, and its number.
     elementwise : frozenset of int
-        The operands that are only used element by element, so that the result may take their memory.
+        The operands that are only used element by element, so that the result may reuse their memory.
     """
 
     in_place: tuple[tuple[Path, int], ...]
@@ -118,7 +120,7 @@ class FusionFlow:
 
 
 def fusion_flow(fused: Computation, details: Details) -> FusionFlow:
-    """Read off a fused computation which results are written over which operands, and which may be.
+    """Determine which results of a fused computation are written over operands, and which may be.
 
     Sources: ``AliasInfo::GetFusionInstructionInPlaceInputOutputPairs``;
     ``HloDataflowAnalysis::CanShareOperandBufferWithUser``.
@@ -133,7 +135,7 @@ def fusion_flow(fused: Computation, details: Details) -> FusionFlow:
         if source >= 0 and fused.opcodes[source] in IN_PLACE and len(fused.operands(source)):
             target = _through_no_ops(fused, fused.operands(source)[0])
             if target >= 0 and fused.opcodes[target] == "parameter":
-                in_place.append((path, fused.details_of(target).number))
+                in_place.append((path, fused.details[target].number))
     elementwise = _elementwise_parameters(fused) if details.kind in ("Loop", "Input") else frozenset()
     return FusionFlow(tuple(in_place), elementwise)
 
@@ -149,21 +151,21 @@ def _elementwise_parameters(fused: Computation) -> frozenset[int]:
     whole = [True] * len(fused)
     for place in range(len(fused) - 1, -1, -1):
         opcode = fused.opcodes[place]
-        # Whether what this instruction reads stays in place up to the root.
+        # Whether the operands of this instruction stay in place up to the root.
         keeps = (opcode in ELEMENTWISE or opcode == "tuple" or opcode == "copy") and whole[place]
         if not keeps:
             for operand in fused.operands(place):
                 if operand >= 0:
                     whole[operand] = False
     return frozenset(
-        fused.details_of(place).number
+        fused.details[place].number
         for place, opcode in enumerate(fused.opcodes)
         if opcode == "parameter" and whole[place]
     )
 
 
 def may_reuse(opcode: str, number: int) -> bool:
-    """Whether a result of an opcode other than a fusion may take the memory of operand `number`.
+    """Whether the result of an opcode, other than a fusion, may reuse the memory of operand `number`.
 
     A sort sorts each operand into the result with its number. Copies never reuse: ``HeapSimulator``.
     Source: ``HloDataflowAnalysis::CanShareOperandBufferWithUser``.

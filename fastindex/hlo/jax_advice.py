@@ -1,7 +1,7 @@
-"""A change of a layout as a line of JAX, and what it costs elsewhere.
+"""A layout change as a line of JAX, and what it costs elsewhere.
 
-JAX takes layouts of arguments and results (`jax.experimental.layout.Format`, with tiles) and of values inside a
-program (`with_layout_constraint`, without); XLA chooses the tiles of those.
+JAX accepts layouts of arguments and results with tiles (`jax.experimental.layout.Format`), and of values inside a
+program without (`with_layout_constraint`); there XLA chooses the tiles.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CALLERS = frozenset(("argument", "output"))
 
 
 def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, ...]:
-    """Return lines of JAX that make a change, for an array `x` of a program or an argument of `f`.
+    """Return lines of JAX that apply a change to an array `x` in a program, or to an argument of `f`.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, 
     change : Change
         Of that shape.
     roles : iterable of str
-        What the buffers are: arguments and outputs can have a layout that the caller chooses.
+        The roles of the buffers; the caller can choose the layouts of arguments and outputs.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, 
         lines.append(f"jax.jit(f, {where}=Format({_layout_text(after.layout, tiles=True)}, sharding))")
     if order != before_order and roles - _CALLERS:
         moved = [d for d, other in zip(order, before_order, strict=True) if d != other]
-        # Where the array lies as its dimensions say, exchanging two of them does the same.
+        # If the array lies in the order of its dimensions, exchanging two of them does the same.
         if len(moved) == 2 and before_order == tuple(range(shape.rank))[::-1]:
             lines.append(f"x = jax.numpy.swapaxes(x, {min(moved)}, {max(moved)})")
         else:
@@ -66,9 +66,9 @@ def _tuple_text(items: Iterable[object]) -> str:
 
 
 def cost_text(shape: Shape, change: Change, nbytes: int, copies: Iterable[tuple[str, Shape]]) -> str:
-    """Say what a change costs where a consumer wants the old order.
+    """Say what a change costs if a consumer needs the old order.
 
-    Copies between layouts in the module are known; what fusions and other consumers want is not in the text.
+    The module shows its copies between layouts; what fusions and other consumers need is not in the text.
 
     Parameters
     ----------
@@ -76,18 +76,18 @@ def cost_text(shape: Shape, change: Change, nbytes: int, copies: Iterable[tuple[
     change : Change
         Of that shape.
     nbytes : int
-        Of one buffer of it.
+        Of one such buffer.
     copies : iterable of (str, Shape)
-        Copies of it into other layouts: the instruction, and the shape it makes.
+        Copies of it into other layouts: the instruction and its shape.
     """
     gone = [name for name, copy in copies if copy.equals(change.shape, ignore=("memory_space",))]
     if gone:
-        return f"not needed then: {', '.join(gone[:3])}, which copies it into this layout now"
+        return f"no longer needed: {', '.join(gone[:3])}, which now copies it into this layout"
     if (
         change.shape.dimensions == shape.dimensions
         and change.shape.layout.minor_to_major == shape.layout.minor_to_major
     ):
-        return "the order stays, so consumers read it as before"
+        return "the order stays the same, so consumers read it as before"
     return (
-        f"a consumer that wants the old order copies it back, {bytes_text(nbytes)} each; whether one does is not known"
+        f"a consumer that wants the old order copies it back, {bytes_text(nbytes)} each; whether any does is not known"
     )

@@ -1,4 +1,4 @@
-"""What a text is, by how it begins: HLO, a dump about memory, a log with an out-of-memory message."""
+"""The kind of a text, by its beginning: HLO, a dump about memory, or a log with an out-of-memory message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastindex.hlo.out_of_memory import MARKERS
 
 Kind = Literal["module", "buffer assignment", "memory usage report", "log"]
 
-#: How much of a text is looked at.
+#: How much of a text is examined.
 HEAD_NBYTES = 1 << 20
 _MODULE = re.compile(rb"\bHloModule\s+[\w.%\-]")
 _INSTRUCTION = re.compile(rb"(?:^|\n)[^\n]{0,200}?%?[A-Za-z_][\w.\-]* = [a-z(][^\n]*?\(")
@@ -18,7 +18,7 @@ _VALUES = re.compile(rb"\s*Total bytes used: \d+[^\n]*\n\s*Used values:")
 
 
 def kind_of(head: bytes) -> Kind:
-    """Return what a text is.
+    """Return the kind of a text.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def kind_of(head: bytes) -> Kind:
     Raises
     ------
     FastIndexError
-        A dump that lacks what a report needs.
+        A dump without the information that a report needs.
 
     Examples
     --------
@@ -53,6 +53,6 @@ def kind_of(head: bytes) -> Kind:
         return "module"
     if marker >= 0:
         return "log"
-    # A log may be long before something goes wrong; HLO without a header begins with instructions.
+    # A log can be long before anything goes wrong; HLO without a header begins with instructions.
     may_be_log = b"\n" in head and len(head) >= HEAD_NBYTES and b"\0" not in head
     return "log" if may_be_log and not _INSTRUCTION.search(head) else "module"

@@ -1,9 +1,8 @@
 """How much memory is in use at each step of a schedule, and at its peak: an estimate of what XLA will assign.
 
-Arguments and outputs belong to the caller and constants to the program; they are there throughout, as XLA
-counts them. Temporary buffers are there while a value lives in them. One that fits into an output that has not
-been written yet lives there, and costs nothing. What the estimate leaves out: holes between buffers, and
-alignment.
+Arguments and outputs belong to the caller and constants to the program; like XLA, this counts them throughout.
+Temporary buffers count while a value lives in them. One that fits into an output that has not been written yet is
+placed there and costs nothing. The estimate ignores holes between buffers, and alignment.
 
 Sources: ``xla/service/buffer_assignment.cc`` (AssignSingleHloBuffer: reuse of larger allocations, the smallest
 first), ``xla/service/heap_simulator/heap_simulator.cc``.
@@ -21,20 +20,8 @@ _TRIED_BUFFERS, _TRIED_OUTPUTS = 2000, 100
 _TIMELINE_STEPS = 400
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineStep:
-    """The most memory in use in a stretch of the schedule.
-
-    Attributes
-    ----------
-    step : int
-        The step of the stretch where it is in use.
-    nbytes, logical_nbytes : int
-    """
-
-    step: int
-    nbytes: int
-    logical_nbytes: int
+#: The most memory in use in a stretch of the schedule: at which step, the bytes, and those of elements.
+Moment = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +30,23 @@ class Liveness:
 
     Attributes
     ----------
-    peak : TimelineStep
+    peak : (int, int, int)
+        The step, the bytes in use, and those of elements.
     alive : frozenset of int
-        The places of the buffers that are there at the peak, in `ModuleBuffers.buffers`.
-    timeline : tuple of TimelineStep
-        In order; at most a few hundred.
+        The buffers that are live at the peak, as positions in `ModuleBuffers.buffers`.
+    timeline : tuple of (int, int, int)
+        The same of each stretch of the schedule, in order; at most a few hundred.
     steps : int
     """
 
-    peak: TimelineStep
+    peak: Moment
     alive: frozenset[int]
-    timeline: tuple[TimelineStep, ...]
+    timeline: tuple[Moment, ...]
     steps: int
 
 
 def liveness(found: ModuleBuffers, table: ShapeTable, space: int = 0) -> Liveness:
-    """Follow the memory in use over the schedule of a module."""
+    """Compute the memory in use over the schedule of a module."""
     here = [number for number, buffer in enumerate(found.buffers) if table.spaces[buffer.leaf] == space]
     in_outputs = _placed_in_outputs(found.buffers, here, table)
     steps = max(found.steps, 1)
@@ -81,18 +69,18 @@ def liveness(found: ModuleBuffers, table: ShapeTable, space: int = 0) -> Livenes
         number
         for number in here
         if found.buffers[number].role != "temporary"
-        or (number not in in_outputs and any(a <= peak.step <= b for a, b in found.buffers[number].intervals))
+        or (number not in in_outputs and any(a <= peak[0] <= b for a, b in found.buffers[number].intervals))
     )
     return Liveness(peak, alive, timeline, found.steps)
 
 
 def _sweep(
     change: list[int], logical_change: list[int], base: int, logical_base: int, steps: int
-) -> tuple[TimelineStep, tuple[TimelineStep, ...]]:
+) -> tuple[Moment, tuple[Moment, ...]]:
     width = -(-steps // _TIMELINE_STEPS)
     timeline = []
     nbytes, logical = base, logical_base
-    # The most in the stretch: where, and how much.
+    # Where in the stretch most is in use, and how much.
     step_of_most, most, most_logical = 0, -1, 0
     for step in range(steps):
         if change[step] or most < 0:
@@ -101,9 +89,9 @@ def _sweep(
             if nbytes > most:
                 step_of_most, most, most_logical = step, nbytes, logical
         if (step + 1) % width == 0 or step + 1 == steps:
-            timeline.append(TimelineStep(step_of_most, most, most_logical))
+            timeline.append((step_of_most, most, most_logical))
             step_of_most, most, most_logical = step + 1, -1, 0
-    return max(timeline, key=lambda item: item.nbytes), tuple(timeline)
+    return max(timeline, key=lambda moment: moment[1]), tuple(timeline)
 
 
 def _placed_in_outputs(buffers: list[Buffer], here: list[int], table: ShapeTable) -> set[int]:

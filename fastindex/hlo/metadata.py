@@ -1,7 +1,7 @@
 """From the metadata of an instruction to the operation and the line of the program it comes from.
 
-Newer modules have tables of files, locations and frames, and the metadata names a frame; older ones name the
-file and the line themselves. Source: ``xla/hlo/ir/hlo_module_metadata``, ``stack_frame_index`` of ``hlo.proto``.
+Newer modules have tables of files, locations and stack frames, and the metadata names a frame; in older ones it names
+the file and the line. Source: ``xla/hlo/ir/hlo_module_metadata``, ``stack_frame_index`` of ``hlo.proto``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from fastindex.hlo.numbers import integer
 
 _FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\d+))')
 _ESCAPE = re.compile(r"\\(.)")
-_NAMED = re.compile(rb'(\d+)\s+"((?:[^"\\]|\\.)*)"')
-_NUMBERED = re.compile(rb"(\d+)\s*\{([^}]*)\}")
+_NAME = re.compile(rb'\s*"((?:[^"\\]|\\.)*)"')
 _NUMBER = re.compile(rb"(\w+)=(\d+)")
-#: Frames of files under these folders belong to libraries, not to the program.
+#: Frames in these folders belong to libraries, not to the program.
 _LIBRARIES = ("site-packages", "dist-packages")
 
 
@@ -40,10 +39,9 @@ class MetadataReader:
     """
 
     def __init__(self, tables: list[bytes]) -> None:
-        self._files: dict[int, str] = {}
-        self._locations: dict[int, tuple[int, int]] = {}
-        self._frames: dict[int, tuple[int, int]] = {}
-        self._read(tables)
+        self._entries: dict[bytes, dict[int, bytes]] = {}
+        self._places: dict[int, tuple[str, int]] = {}
+        self._split(tables)
 
     def origin(self, metadata: bytes) -> Origin:
         """Return where an instruction comes from, by the text between the braces of its metadata."""
@@ -59,32 +57,47 @@ class MetadataReader:
 
     def _place_of(self, frame: int) -> tuple[str, int]:
         """Return the file and line of the innermost frame outside libraries, or of the innermost."""
+        place = self._places.get(frame)
+        if place is None:
+            place = self._places[frame] = self._find_place(frame)
+        return place
+
+    def _find_place(self, frame: int) -> tuple[str, int]:
         innermost = ("", 0)
-        seen = 0
-        while frame in self._frames and seen <= len(self._frames):
-            location, parent = self._frames[frame]
-            number, line = self._locations.get(location, (0, 0))
-            file = self._files.get(number, "")
+        frames = self._entries.get(b"StackFrames", {})
+        for _ in range(len(frames) + 1):
+            if frame not in frames:
+                break
+            fields = _numbers(frames[frame])
+            location = self._fields(b"FileLocations", fields.get(b"file_location_id", 0))
+            line = location.get(b"line", 0)
+            file = self._file(location.get(b"file_name_id", 0))
             if file and not any(folder in file for folder in _LIBRARIES):
                 return file, line
             if file and not innermost[0]:
                 innermost = file, line
             # Parents are printed one too high, so that 1 stands for none.
-            frame = parent - 1
-            seen += 1
+            frame = fields.get(b"parent_frame_id", 0) - 1
         return innermost
 
-    def _read(self, tables: list[bytes]) -> None:
-        table = b""
+    def _fields(self, table: bytes, number: int) -> dict[bytes, int]:
+        return _numbers(self._entries.get(table, {}).get(number, b""))
+
+    def _file(self, number: int) -> str:
+        name = _NAME.match(self._entries.get(b"FileNames", {}).get(number, b""))
+        return name.group(1).decode("utf-8", "replace") if name else ""
+
+    def _split(self, tables: list[bytes]) -> None:
+        """Sort the lines by table and number; they are read when they are asked for, and few are."""
+        entries: dict[int, bytes] = {}
         for line in tables:
             if line[:1].isalpha():
-                table = line.strip()
-            elif table == b"FileNames" and (named := _NAMED.match(line)):
-                self._files[integer(named.group(1))] = named.group(2).decode("utf-8", "replace")
-            elif table in (b"FileLocations", b"StackFrames") and (entry := _NUMBERED.match(line)):
-                number = integer(entry.group(1))
-                fields = {name: integer(value) for name, value in _NUMBER.findall(entry.group(2))}
-                if table == b"FileLocations":
-                    self._locations[number] = fields.get(b"file_name_id", 0), fields.get(b"line", 0)
-                else:
-                    self._frames[number] = fields.get(b"file_location_id", 0), fields.get(b"parent_frame_id", 0)
+                entries = self._entries.setdefault(line.strip(), {})
+            else:
+                number, _, text = line.partition(b" ")
+                entries[integer(number)] = text
+
+
+def _numbers(entry: bytes) -> dict[bytes, int]:
+    """Read an entry such as ``{file_location_id=1 parent_frame_id=2}``."""
+    return {name: integer(value) for name, value in _NUMBER.findall(entry.partition(b"}")[0])}

@@ -1,18 +1,21 @@
-"""From a module that was read to the rows and sums of a report."""
+"""From a module to the rows and sums of a report."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from fastindex.hlo.buffers import ModuleBuffers, module_buffers
+from fastindex.hlo.computations import Computation
 from fastindex.hlo.divisions import division_notes, division_of
 from fastindex.hlo.liveness import Liveness, liveness
 from fastindex.hlo.metadata import MetadataReader, Origin
-from fastindex.hlo.modules import Computation, Module
-from fastindex.hlo.scanner import Problem
+from fastindex.hlo.module_sums import ModuleUse, Peak
+from fastindex.hlo.modules import Module
+from fastindex.hlo.problems import Problem
+from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.sources import TextSource
-from fastindex.hlo.uses import Counted, ModuleUse, Peak, Place, ShapeUse
+from fastindex.hlo.uses import Counted
 from fastindex.shapes.shape import Shape
 
 _BEFORE_LAYOUTS = (
@@ -23,7 +26,7 @@ _NO_TILES = (
     "no tiled layout here: compiled for CPU or GPU, where arrays are not padded; compile for a TPU to see its padding "
     "(jax.experimental.topologies.get_topology_desc needs no TPU)"
 )
-#: A memory space with less in it holds flags and scalars.
+#: With less in it, a memory space has only flags and scalars.
 _FLAGS_NBYTES = 1 << 16
 _NOT_SCHEDULED = "not scheduled (no is_scheduled=true), so no peak is known"
 
@@ -42,14 +45,14 @@ class _Places:
         names = self._names.get(computation.name)
         if names is None:
             names = self._names[computation.name] = computation.names()
-        number = computation.metadata[place]
+        number = computation.metadata(place)
         origin = self._origins.get(number)
         if origin is None:
             origin = self._reader.origin(self._metadata[number]) if number >= 0 else Origin()
             self._origins[number] = origin
         return Place(
             names[place], computation.name, role, origin.op_name, origin.source_file, origin.source_line,
-            computation.lines[place], at_peak, computation.details_of(place).sharding,
+            computation.line(place), at_peak, computation.details[place].sharding,
         )  # fmt: skip
 
 
@@ -99,7 +102,7 @@ def _notes(module: Module, uses: list[ShapeUse], counted: Counted) -> list[str]:
 
 
 def _add_problems(module: Module, table: ShapeTable, source: str, problems: list[Problem]) -> int:
-    """Note the shapes without a size; return how many instructions the short asynchronous starts stand for."""
+    """Report shapes without a size; return how many instructions the asynchronous shorthands stand for."""
     hidden = 0
     for (text, number), count in zip(module.shapes.items(), module.counts, strict=True):
         entry = table.entry(text)
@@ -115,7 +118,7 @@ def _add_problems(module: Module, table: ShapeTable, source: str, problems: list
 
 
 def _wrapped_leaves(spans: tuple[tuple[int, int], ...], leaves: tuple[int, ...], table: ShapeTable) -> list[int]:
-    """The parameters and the root of the computation that a short asynchronous start stands for."""
+    """Return the parameters and the root of the computation behind an asynchronous shorthand."""
     return list(leaves[: spans[1][1]]) if len(spans) > 1 else []
 
 
@@ -141,7 +144,7 @@ def _buffer_rows(
 
 
 def _readers(module: Module, table: ShapeTable) -> dict[Shape, tuple[tuple[str, Shape], ...]]:
-    """Copies between layouts, by the shape that they read."""
+    """Return the copies between layouts, by the shape that they read."""
     found: dict[Shape, dict[str, Shape]] = {}
     texts = list(module.shapes)
     for computation in module.computations.values():
@@ -152,8 +155,8 @@ def _readers(module: Module, table: ShapeTable) -> dict[Shape, tuple[tuple[str, 
             operands = computation.operands(place)
             if opcode != "copy" or not len(operands) or operands[0] < 0:
                 continue
-            source = table.entry(texts[computation.shapes[operands[0]]]).leaves
-            target = table.entry(texts[computation.shapes[place]]).leaves
+            source = table.entry(texts[computation.shape(operands[0])]).leaves
+            target = table.entry(texts[computation.shape(place)]).leaves
             if len(source) == len(target) == 1 and source != target:
                 found.setdefault(table.shapes[source[0]], {})[names[place]] = table.shapes[target[0]]
     return {shape: tuple(copies.items()) for shape, copies in found.items()}
@@ -165,7 +168,7 @@ def _result_rows(module: Module, table: ShapeTable, label: str) -> list[ShapeUse
     texts = list(module.shapes)
     for computation in module.computations.values():
         for place, opcode in enumerate(computation.opcodes):
-            number = computation.shapes[place]
+            number = computation.shape(place)
             entry = table.entry(texts[number])
             leaves = list(entry.leaves)
             if number in module.async_counts and opcode.endswith("-start"):
@@ -177,7 +180,7 @@ def _result_rows(module: Module, table: ShapeTable, label: str) -> list[ShapeUse
 
 
 def _lives(found: ModuleBuffers, table: ShapeTable) -> dict[int, Liveness]:
-    """Follow memory space 0, and those of the others that hold more than flags."""
+    """Compute the liveness in memory space 0, and in those of the others with more than flags in them."""
     sizes: dict[int, int] = {}
     for buffer in found.buffers:
         space = table.spaces[buffer.leaf]
@@ -188,17 +191,18 @@ def _lives(found: ModuleBuffers, table: ShapeTable) -> dict[int, Liveness]:
 
 def _peak(found: ModuleBuffers, live: Liveness) -> Peak:
     instruction, name = "", ""
-    # Where nothing but arguments, outputs and constants is there, one step is as good as another.
+    step, nbytes, logical_nbytes = live.peak
+    # If only arguments, outputs and constants are live, no step is special.
     if any(found.buffers[number].role == "temporary" for number in live.alive):
-        instruction, name = _at_step(found, live.peak.step)
+        instruction, name = _at_step(found, step)
     return Peak(
-        live.peak.nbytes,
-        live.peak.logical_nbytes,
+        nbytes,
+        logical_nbytes,
         instruction=instruction,
         computation=name,
-        step=live.peak.step,
+        step=step,
         steps=live.steps,
-        timeline=tuple((item.step, item.nbytes, item.logical_nbytes) for item in live.timeline),
+        timeline=live.timeline,
     )
 
 
@@ -209,7 +213,7 @@ def _at_step(found: ModuleBuffers, step: int) -> tuple[str, str]:
         return "", ""
     length, computation, begin = min(spans, key=lambda span: span[0])
     inner = sorted((b, e) for _, b, e in found.schedule if begin <= b and e - b < length)
-    # Steps of the computations it calls lie in between and are not its own.
+    # The steps of the computations it calls lie in between; skip them.
     place, last = 0, begin
     for b, e in inner:
         if b < last or b >= step:

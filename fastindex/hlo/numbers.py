@@ -1,4 +1,4 @@
-"""Numbers in text that a stranger may have written."""
+"""Numbers in text that cannot be trusted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fastindex.shapes.integers import INT64_MAX
 
 
 def integer(text: str | bytes) -> int:
-    """Return a number of at least 0, or 0 for one that no program has: beyond int64, or too long for Python to read.
+    """Return a number of at least 0, or 0 if no program has it: beyond int64, or too long for Python to read.
 
     Examples
     --------

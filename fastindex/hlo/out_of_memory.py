@@ -1,6 +1,6 @@
-"""Out-of-memory messages of XLA and TensorFlow: the allocations that they list, cut out of logs of any length.
+"""Out-of-memory messages of XLA and TensorFlow: the allocations that they list, found in logs of any length.
 
-Read are the lists of the TPU compiler ("Ran out of memory in memory space hbm", "Largest program allocations"),
+Supported are the lists of the TPU compiler ("Ran out of memory in memory space hbm", "Largest program allocations"),
 of buffer assignment on GPU and CPU ("Peak buffers"), single allocations that exceed the memory, and the tensors
 that TensorFlow's BFC allocator could not place.
 
@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from fastindex.advice.spelling import bytes_text
 from fastindex.errors import FastIndexError
 from fastindex.hlo.metadata import MetadataReader, Origin
+from fastindex.hlo.module_sums import ModuleUse, Peak
 from fastindex.hlo.numbers import integer, rounded
-from fastindex.hlo.scanner import Problem
-from fastindex.hlo.uses import ModuleUse, Peak, Place, ShapeUse
+from fastindex.hlo.problems import Problem
+from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.shapes.shape import Shape
 
-#: What a log has to hold somewhere for a message to be in it.
+#: A log without any of these contains no message.
 MARKERS = (
     b"Ran out of memory in memory space",
     b"Largest program allocations in",
@@ -47,7 +48,7 @@ _FIELD = re.compile(
     r"(?:^|\s)(?:\d+\.\s+)?(Size|Operator|Shape|Unpadded size|Extra memory due to padding|XLA [Ll]abel|Allocation type|"
     r"Entry Parameter Subshape): ?(.*)$"
 )
-#: Lines outside an allocation that are worth a second look.
+#: Lines outside an allocation that may matter.
 _WORDS = re.compile(
     "out of memory|Out of memory|Largest program|Peak buffers|would exceed|Hbm usage|OOM when|Size: |Buffer |"
     "reserved|program|arguments|HLO temp|scoped|global|overlays|allocation:"
@@ -70,7 +71,7 @@ _TENSORFLOW_TYPES = {
     "int64": "s64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "pred",
     "complex64": "c64", "complex128": "c128",
 }  # fmt: skip
-#: Printed sizes are rounded to two digits after the point, or one; a shape that agrees is taken as exact.
+#: Sizes are printed with one or two decimals; if the shape's size agrees, it is used as the exact one.
 _ROUNDING = 0.06
 _READER = MetadataReader([])
 _NOTHING_LISTED = (
@@ -95,7 +96,7 @@ def size_of(text: str) -> int:
 
 @dataclass(slots=True)
 class _Listed:
-    """One allocation of a list, as its fields say."""
+    """One allocation of a list: its fields as printed."""
 
     line: int
     fields: dict[str, str] = field(default_factory=dict)
@@ -103,7 +104,7 @@ class _Listed:
 
 @dataclass(slots=True)
 class _Message:
-    """One message: a memory space that is too small, and what is in it."""
+    """One message: a memory space that is too small, and its allocations."""
 
     space: str
     used: int = 0
@@ -113,7 +114,7 @@ class _Message:
     notes: list[str] = field(default_factory=list)
 
     def key(self) -> tuple[object, ...]:
-        """Return what two printings of one message have in common."""
+        """Return what identifies a message that is printed twice."""
         return (
             self.space,
             self.used,
@@ -131,12 +132,12 @@ class MessageReader:
         self._line = 0
 
     def feed(self, line: str) -> None:
-        """Read one line; prefixes of loggers do not matter."""
+        """Read one line, with or without a logger's prefix."""
         self._line += 1
         if self._current is None and not _WORDS.search(line):
             return
         if "\\n" in line and "Size: " in line:
-            # The representation of an exception has its line breaks escaped.
+            # The repr of an exception, with escaped line breaks.
             self._line -= 1
             for part in line.split("\\n"):
                 self.feed(part)
@@ -200,7 +201,7 @@ class MessageReader:
         self._messages.append(message)
 
     def _section(self, space: str) -> None:
-        """Begin the list of a memory space: of the message before, where that has none yet."""
+        """Begin the list of a memory space; it belongs to the message before, if that has none yet."""
         last = self._messages[-1] if self._messages else None
         if last is None or last.listed or (last.space != space and last.used):
             self._begin(_Message(space))
@@ -242,7 +243,7 @@ def _rows(message: _Message, label: str, source: str, problems: list[Problem]) -
 
 
 def _exact(shape: Shape, printed: str) -> int:
-    """Return the bytes of a shape, or the printed size where they disagree."""
+    """Return the bytes of a shape, or the printed size if they disagree."""
     size = size_of(printed)
     return shape.nbytes if not size or abs(shape.nbytes - size) <= _ROUNDING * max(size, 1024) else size
 
@@ -256,7 +257,7 @@ def _place(item: _Listed) -> Place:
     name = _LABEL.match(label)
     metadata = _METADATA.search(label)
     texts = item.fields.get("Operator", ""), metadata.group(1) if metadata else ""
-    # The one that names a file, or else an operation.
+    # Prefer the one that names a file, then one that names an operation.
     best = min(map(_origin, texts), key=lambda origin: (not origin.source_file, not origin.op_name))
     role = item.fields.get("Allocation type") or ("argument" if "Entry Parameter Subshape" in item.fields else "")
     return Place(
@@ -277,10 +278,10 @@ def _sums(message: _Message, label: str, source: str, rows: list[ShapeUse]) -> M
     notes = list(message.notes)
     if message.capacity:
         missing = max(used - message.capacity, 0)
-        notes.append(f"{bytes_text(message.capacity)} are available, {bytes_text(missing)} too few")
+        notes.append(f"{bytes_text(message.capacity)} available, {bytes_text(missing)} short")
     if message.parts:
         notes.append(", ".join(f"{name} {bytes_text(size)}" for name, size in message.parts.items()))
-    notes.append("the message lists the largest allocations only" if rows else _NOTHING_LISTED)
+    notes.append("the message lists only the largest allocations" if rows else _NOTHING_LISTED)
     peak = Peak(used, max(used - (nbytes - logical), 0), "out-of-memory message") if used else None
     return ModuleUse(
         label, source, buffer_count=sum(row.count for row in rows), nbytes=nbytes, logical_nbytes=logical,
@@ -289,7 +290,7 @@ def _sums(message: _Message, label: str, source: str, rows: list[ShapeUse]) -> M
 
 
 def message_lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Split a log into lines; stretches without a message are passed over unsplit, their lines counted as empty."""
+    """Split a log into lines; stretches without a message are skipped, with an empty string for each of their lines."""
     rest, inside = b"", False
     for chunk in chunks:
         text = rest + chunk

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Report(Uses, ShownInNotebooks):
-    """The buffers of an HLO module, or of several, and what they cost.
+    """The buffers of one or several HLO modules, and what they cost.
 
-    The attributes are those of its parts: `uses`, a row for each shape of a module; `modules`; `problems`.
+    See `uses`, with a row for each shape of a module, `modules` and `problems`.
     """
 
     def summary(self) -> str:
@@ -47,7 +47,7 @@ class Report(Uses, ShownInNotebooks):
         width : int
             Of a line, in characters.
         all_names : bool
-            Name all instructions of a row, not only the first.
+            List all instructions of a row, not only the first few.
         """
         from rich.console import Console
 
@@ -58,7 +58,7 @@ class Report(Uses, ShownInNotebooks):
         return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
     def html(self, sort: SortKey = "waste", top: int | None = 500) -> str:
-        """Return a page with the sums, the memory over the schedule, and a table to sort; it needs no network."""
+        """Return a page with the sums, the memory over the schedule, and a sortable table; it works offline."""
         return page(self, sort, top)
 
     def __str__(self) -> str:
@@ -74,20 +74,20 @@ class Report(Uses, ShownInNotebooks):
 def report(source: HloSource, *, instruction_results: bool = False, show_progress: bool = False) -> Report:
     """Report the buffers of HLO modules: how much of them is padding, why, where from, and what would avoid it.
 
-    Results that get memory count, each once: none inside fusions and reducers, no other names of a buffer
-    (bitcasts, tuples, loop carries, updates in place, donated arguments). For a scheduled module,
-    `Report.peak_nbytes` estimates the most memory in use at one time.
+    Each buffer counts once: not results inside fusions and reducers, and not other names of a buffer (bitcasts,
+    tuples, loop carries, updates in place, donated arguments). For a scheduled module, `Report.peak_nbytes`
+    estimates the most memory in use at one time.
 
     Parameters
     ----------
     source : str, bytes, path, binary file, iterable of paths, or jax.stages.Compiled or Lowered
         HLO text as ``--xla_dump_to`` and JAX print it, a ``*-buffer-assignment.txt``, a
         ``*-memory-usage-report.txt``, or a log with an out-of-memory message. A path is a file or a folder of
-        dumps, of each module the last stage. XLA's own numbers are used where it has written or knows them.
+        dumps, of which the last stage of each module is read. XLA's own numbers are used where there are any.
     instruction_results : bool
-        Count the result of every instruction, tuples split into their leaves; that is not the memory in use.
+        Count the result of every instruction, with tuples split into their leaves. This is not the memory in use.
     show_progress : bool
-        Show a progress bar on stderr where that is a terminal.
+        Show a progress bar on stderr if that is a terminal.
 
     Returns
     -------
@@ -96,13 +96,13 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
     Raises
     ------
     FastIndexError
-        No HLO text. Broken lines do not raise, nor does one file of many; they are in `Report.problems`.
+        No HLO text. Broken lines, and unreadable files among others, do not raise; see `Report.problems`.
     OSError
         A file that cannot be read.
 
     Notes
     -----
-    The rules and their sources in XLA are the table of ``fastindex/hlo/flow_rules.py``.
+    The rules and their sources in XLA are listed in ``fastindex/hlo/flow_rules.py``.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""A report as HTML: one page, or a piece for a notebook; everything is in it, nothing is loaded.
+"""A report as HTML: a page, or a fragment for a notebook. It is self-contained and loads nothing.
 
-Colours are Okabe and Ito's, told apart by the colour-blind too, and padding is also hatched. Text and marks follow
-the light or dark scheme of the reader.
+The colours are Okabe and Ito's, which colour-blind readers can tell apart, and padding is also hatched. The page
+follows the reader's light or dark scheme.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import itertools
 from html import escape
 
 from fastindex.advice.spelling import bytes_text
+from fastindex.hlo.module_sums import Peak
 from fastindex.hlo.report_text import place_lines, summary
-from fastindex.hlo.uses import Peak, ShapeUse, SortKey, Uses
+from fastindex.hlo.rows import ShapeUse
+from fastindex.hlo.uses import SortKey, Uses
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 900, 220, 78, 24, 18
 _MOST_PLACES, _MOST_TIMELINES = 50, 20
@@ -68,7 +70,7 @@ _SCRIPT = """
 
 
 def page(uses: Uses, sort: SortKey = "waste", top: int | None = 500) -> str:
-    """Make a page of a report."""
+    """Return a report as a page."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -80,7 +82,7 @@ def page(uses: Uses, sort: SortKey = "waste", top: int | None = 500) -> str:
 
 
 def fragment(uses: Uses, sort: SortKey = "waste", top: int | None = 50) -> str:
-    """Make a piece of HTML of a report, with its own style and script."""
+    """Return a report as a piece of HTML with its own style and script."""
     number = f"fi-report-{next(_NUMBERS)}"
     peaks = [
         (module, space, peak)
@@ -207,7 +209,7 @@ def _y(nbytes: float, highest: int) -> float:
 
 
 def _area(bands: list[tuple[int, int]], peak: Peak, highest: int) -> str:
-    """Return the path of a band between two levels, a stretch of the schedule wide for each entry."""
+    """Return the SVG path of a band; each entry covers an equal stretch of the schedule."""
     edges = [_x(peak.steps * place / len(bands), peak) for place in range(len(bands) + 1)]
     upper, lower = [], []
     for place, (low, high) in enumerate(bands):

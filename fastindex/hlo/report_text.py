@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastindex.advice.spelling import bytes_text, visible
-from fastindex.hlo.uses import ModuleUse, Peak, Place, ShapeUse, SortKey, Uses
+from fastindex.hlo.module_sums import ModuleUse, Peak
+from fastindex.hlo.rows import Place, ShapeUse
+from fastindex.hlo.uses import SortKey, Uses
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,12 +16,12 @@ if TYPE_CHECKING:
 
 #: Names of ``xla/layout.h``; the others belong to the device.
 _MEMORY_SPACES = {0: "default", 1: "fast", 5: "host"}
-#: How many instructions of a row, and modules of a report, are named unless all are wanted.
+#: How many instructions of a row, and modules of a report, are listed by default.
 _NAMED_INSTRUCTIONS, _NAMED_MODULES = 2, 10
 
 
 def count_text(number: int, noun: str) -> str:
-    """Spell a number of things.
+    """Return a count with its noun.
 
     Examples
     --------
@@ -30,7 +32,7 @@ def count_text(number: int, noun: str) -> str:
 
 
 def summary(uses: Uses) -> str:
-    """Spell the sums in a few lines."""
+    """Return the sums in a few lines."""
     lines: list[str] = []
     for module in uses.modules[:_NAMED_MODULES]:
         lines += _module_lines(module, several=len(uses.modules) > 1)
@@ -61,7 +63,7 @@ def summary(uses: Uses) -> str:
 
 
 def _padding_text(nbytes: int, logical_nbytes: int) -> str:
-    """Spell how much of some bytes is padding; nothing where there is none to speak of."""
+    """Return how many of the bytes are padding, or "" for none."""
     wasted = nbytes - logical_nbytes
     return f", {bytes_text(wasted)} of it padding ({wasted / nbytes:.0%})" if wasted else ""
 
@@ -73,7 +75,7 @@ def _module_lines(module: ModuleUse, several: bool) -> list[str]:
     details = [module.stage] if module.stage else []
     if module.partition_count > 1:
         whole = module.division is not None and not module.division.is_partitioned
-        sizes = "sizes are of whole arrays" if whole else "sizes are of one device"
+        sizes = "sizes are those of whole arrays" if whole else "sizes are those of one device"
         details.append(f"one of {module.partition_count} partitions: {sizes}")
     lines = [": ".join((name, ", ".join(details)))] if details else [name]
     if several:
@@ -85,7 +87,7 @@ def _module_lines(module: ModuleUse, several: bool) -> list[str]:
 
 
 def peak_lines(peak: Peak) -> list[str]:
-    """Spell the peak of a module, and what XLA assigned."""
+    """Return the peak of a module, and what XLA assigned, in lines."""
     basis = "estimated" if peak.basis == "estimate" else f"XLA's {peak.basis}"
     where = f", at {peak.instruction} in {peak.computation}" if peak.instruction else ""
     padding = _padding_text(peak.nbytes, peak.logical_nbytes)
@@ -105,7 +107,7 @@ def peak_lines(peak: Peak) -> list[str]:
 
 
 def shapes_table(uses: Uses, sort: SortKey, top: int | None, all_names: bool) -> Table:
-    """Make a table of the shapes for a terminal."""
+    """Return a table of the shapes for a terminal."""
     from rich import box
     from rich.table import Table
 
@@ -155,7 +157,7 @@ def _details(use: ShapeUse, several: bool, all_names: bool) -> str:
 
 
 def place_lines(places: Sequence[Place]) -> list[str]:
-    """Spell where buffers come from, a line each."""
+    """Return where buffers come from, one line each."""
     lines = []
     for place in places:
         where = f"{place.instruction} in {place.computation}" if place.computation else place.instruction

@@ -1,4 +1,4 @@
-"""The shapes of a module, parsed once each and taken apart into the arrays that they hold."""
+"""The shapes of a module, each parsed once and split into its arrays."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 
 _PLAIN_ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([0-9]+(?:,[0-9]+)*|)\](\{[0-9:][^{}]*\})")
-#: The most shapes that are kept; a report of many modules sees the same ones again and again.
+#: The most shapes to keep; the modules of a report have many in common.
 _MOST_ENTRIES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """A shape taken apart.
+    """A shape split into its leaves.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Leaves:
     spans : tuple of (int, int)
         Of a tuple: where the leaves of each element begin and end.
     problem : str
-        Why the shape, or a leaf of it, has no size; else "".
+        Why the shape, or one of its leaves, has no size; or "".
     """
 
     leaves: tuple[int, ...]
@@ -40,7 +40,7 @@ class Leaves:
         if path[0] >= len(self.spans):
             return 0, 0
         begin, end = self.spans[path[0]]
-        # Only the top level is kept apart; deeper paths are rare and name single leaves.
+        # Only the top level is split; deeper paths are rare and name single leaves.
         return (begin, end) if len(path) == 1 else (min(begin + path[1], end - 1), min(begin + path[1] + 1, end))
 
 
@@ -52,7 +52,7 @@ class ShapeTable:
     shapes : list of Shape
         The leaf shapes by number.
     nbytes, logical_nbytes, spaces : list of int
-        Of each leaf: the bytes of its buffer, -1 where they are unknown; of its elements; its memory space.
+        Of each leaf: the bytes of its buffer, -1 if unknown; of its elements; its memory space.
 
     Examples
     --------
@@ -110,7 +110,7 @@ class ShapeTable:
                 begin = end
         problem = ""
         try:
-            # A shape of unknown size, or a tuple with such a leaf, is a problem, but its other leaves count.
+            # A shape of unknown size, or a tuple with such a leaf, is a problem, but its other leaves still count.
             shape.nbytes  # noqa: B018
         except FastIndexError as error:
             problem = str(error).splitlines()[0]
@@ -118,14 +118,14 @@ class ShapeTable:
 
 
 def array_of(shape: Shape) -> Shape | None:
-    """Return the array of a leaf: itself, or what a buffer holds; None for tokens and opaque values."""
+    """Return the array of a leaf: the leaf, or the contents of a buffer; None for tokens and opaque values."""
     if shape.is_buffer:
         return shape.tuple_shapes[0]
     return shape if shape.is_array else None
 
 
 def _parse_quickly(text: str) -> Shape | None:
-    """Read an array whose layout was seen before; a module has few layouts, and shapes then share them."""
+    """Read an array with a cached layout: a module has few layouts, and its shapes can share them."""
     parts = _PLAIN_ARRAY.fullmatch(text)
     if parts is None:
         return None
@@ -133,7 +133,7 @@ def _parse_quickly(text: str) -> Shape | None:
         sizes = [int(size) for size in parts.group(2).split(",")] if parts.group(2) else []
         return Shape(parts.group(1), sizes, _layout(parts.group(3)))
     except (FastIndexError, ValueError):
-        # The parser knows better what is wrong, and where. A ValueError is of thousands of digits.
+        # The parser says better what is wrong, and where. ValueError: a number of thousands of digits.
         return None
 
 

@@ -1,4 +1,4 @@
-"""Where text comes from: strings, files, open streams, folders that ``--xla_dump_to`` fills, JAX's objects."""
+"""Where text comes from: strings, files, open streams, ``--xla_dump_to`` folders, JAX's objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from fastindex.advice.spelling import bytes_text
 from fastindex.errors import FastIndexError
 from fastindex.hlo.assignments import memory_of_compiled
 from fastindex.hlo.dumps import SUFFIXES, KnownMemory, dumped_modules, module_of, stage_of
-from fastindex.hlo.scanner import HloScanner, HloSink
+from fastindex.hlo.scanner import HloScanner
+from fastindex.hlo.sink import HloSink
 
 _CHUNK = 1 << 20
 _LOOKED_AT = 1 << 20
@@ -38,14 +39,14 @@ class TextSource:
     Attributes
     ----------
     name : str
-        The file, or "" for text that has no name.
+        The file, or "" for text without one.
     chunks : iterator of bytes
     nbytes : int or None
-        None where it is not known beforehand.
+        None if not known in advance.
     stage : str
         The stage of compilation, from the name of the file; or "".
     memory : KnownMemory or None
-        What XLA says of the memory, where a compiled object does.
+        XLA's own numbers, from a compiled object.
     """
 
     name: str
@@ -56,18 +57,18 @@ class TextSource:
 
 
 def open_sources(source: HloSource) -> list[TextSource]:
-    """Return the texts that `source` means.
+    """Return the texts that `source` stands for.
 
     Parameters
     ----------
     source : str, bytes, path, binary file, iterable of paths, or an object of JAX
-        Text or bytes are HLO, or what XLA dumps or says of memory; a path is a file or a folder of dumps. Of a
-        folder, the files that begin with ``HloModule`` are taken, and of each module the last stage.
+        Text or bytes are HLO, or XLA's dumps or messages about memory; a path is a file or a folder of dumps. Of a
+        folder, the files that begin with ``HloModule`` are read, and of each module only the last stage.
 
     Raises
     ------
     FastIndexError
-        A folder without HLO, a path where text was expected.
+        A folder without HLO, or a path where text was expected.
     OSError
         A file that cannot be read.
     """
@@ -95,7 +96,7 @@ def open_sources(source: HloSource) -> list[TextSource]:
 
 
 def _jax_source(stage: Any) -> TextSource:
-    """Ask a compiled or lowered program of JAX for its text, and a compiled one for what XLA says of its memory."""
+    """Get the text of a compiled or lowered JAX program, and the memory that XLA assigned to a compiled one."""
     if hasattr(stage, "compile"):
         text, memory = stage.as_text(dialect="hlo"), None
     else:
@@ -116,7 +117,7 @@ def _path_sources(paths: list[Path]) -> list[TextSource]:
                 files.setdefault(file, stage)
         else:
             files.setdefault(path, stage_of(path))
-    # What XLA says of the memory of a module is read with the module.
+    # XLA's files about the memory of a module are read with the module.
     kept = [file for file in files if module_of(file) not in files]
     return [
         TextSource(str(file), _file_chunks(file), file.stat().st_size if file.is_file() else None, files[file])
@@ -153,7 +154,7 @@ def _stream_chunks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def scan_source(source: TextSource, sink: HloSink, advance: Callable[[int], None]) -> HloScanner:
-    """Scan one HLO text into a sink, and call `advance` with the bytes read.
+    """Scan one HLO text into a sink, calling `advance` with the number of bytes read.
 
     Raises
     ------

@@ -44,7 +44,7 @@ def test_before_partitioning() -> None:
     assert division.nbytes == 3 * 64 * 4
     assert division.shard_padding_nbytes == 3 * 64 * 4 * 7 // 24
     assert any("before partitioning" in note for note in module.notes)
-    assert "sizes are of whole arrays" in str(fi.report(BEFORE))
+    assert "sizes are those of whole arrays" in str(fi.report(BEFORE))
 
 
 def test_after_partitioning_nothing_is_divided_again() -> None:
@@ -55,7 +55,7 @@ def test_after_partitioning_nothing_is_divided_again() -> None:
     assert division.signs == ("the entry is called main_spmd", "is_scheduled=true")
     assert division.nbytes == 3 * 64 * 4
     assert division.shard_padding_nbytes is None
-    assert "sizes are of one device" in str(fi.report(AFTER))
+    assert "sizes are those of one device" in str(fi.report(AFTER))
 
 
 def test_shardy() -> None:

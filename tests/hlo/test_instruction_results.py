@@ -1,7 +1,7 @@
 """The scanner, and the view of all instruction results: against XLA's reading, by hand, and on damaged text.
 
-Tests of: hlo.modules, hlo.module_uses, hlo.report, hlo.report_text, hlo.scanner, hlo.shape_table, hlo.sources,
-hlo.uses.
+Tests of: hlo.attributes, hlo.computations, hlo.grammar, hlo.modules, hlo.module_sums, hlo.module_uses, hlo.plain_text,
+hlo.problems, hlo.report, hlo.report_text, hlo.rows, hlo.scanner, hlo.shape_table, hlo.sink, hlo.sources, hlo.uses.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 
 import fastindex as fi
+import fastindex.hlo.scanner as scanner_module
 from fastindex.advice.padding import padding_steps
-from fastindex.hlo.modules import Computation, Module, ModuleReader
+from fastindex.hlo.computations import Computation
+from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.scanner import HloScanner
 from tests.oracles import reference
 
@@ -54,14 +56,15 @@ def scan(text: bytes, chunk: int) -> Module:
     return module
 
 
-def operands_of(computation: Computation) -> list[list[int]]:
-    return [list(computation.operands(place)) for place in range(len(computation))]
+def of_instruction(computation: Computation, place: int) -> tuple[int, int, int, list[int]]:
+    numbers = computation.shape(place), computation.metadata(place), computation.line(place)
+    return *numbers, list(computation.operands(place))
 
 
 def contents(module: Module) -> Any:
     """All that was read, for comparisons."""
     computations = [
-        (c.name, c.root, c.opcodes, c.names(), c.shapes, c.metadata, c.lines, c.details, operands_of(c))
+        (c.name, c.root, c.opcodes, c.names(), c.details, [of_instruction(c, place) for place in range(len(c))])
         for c in module.computations.values()
     ]
     tables = module.shapes, module.counts, module.first_lines, module.async_counts, module.metadata, module.tables
@@ -128,6 +131,44 @@ def test_by_hand() -> None:
 def test_chunks_do_not_matter(chunk: int) -> None:
     text = (TESTS / "data" / "hlo" / "quantised_v6e.txt").read_bytes()[: 3000 if chunk < 7 else None]
     assert contents(scan(text, chunk)) == contents(scan(text, len(text)))
+
+
+@pytest.mark.parametrize("name", ["centred_v5e", "quantised_v6e", "nearest_neighbours_v5e"])
+def test_lines_are_read_as_tokens_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text laid out as XLA prints it is matched by lines, other text by tokens; both say the same."""
+    whole = (TESTS / "data" / "hlo" / f"{name}.txt").read_bytes()
+    texts = [whole.replace(old, new) for old, new in RESTYLED]
+    by_lines = [read_all(text) for text in texts]
+    monkeypatch.setattr(scanner_module, "match_heading", lambda text, begin: None)
+    monkeypatch.setattr(scanner_module, "match_rows", lambda text, begin, limit: ([], begin))
+    monkeypatch.setattr(scanner_module, "match_closing", lambda text, begin: -1)
+    assert by_lines == [read_all(text) for text in texts]
+
+
+#: What other printers do, some of it in every line.
+RESTYLED = (
+    (b"", b""),
+    (b"%", b""),
+    (b"\n  ", b"\n"),
+    (b"\n}\n", b"\n  }\n"),
+    (b"\n", b"\r\n"),
+    (b", metadata", b",\n      metadata"),
+    (b", metadata", b"\n      , metadata"),
+    (b", metadata", b', note="a } // b", metadata'),
+    (b", metadata", b', note={"\\"}", /*c = d*/ }, metadata'),
+    (b" -> ", b" /*index=5*/ -> "),
+    (b'op_name="', b'op_name="a}b/'),
+)
+
+
+def read_all(text: bytes) -> Any:
+    modules: list[Module] = []
+    reader = ModuleReader(modules.append)
+    scanner = HloScanner(reader)
+    scanner.feed(text)
+    scanner.close()
+    reader.finish()
+    return [contents(module) for module in modules], scanner.problems, scanner.instruction_count
 
 
 def test_what_does_not_count() -> None:

@@ -90,7 +90,7 @@ def test_what_a_change_costs() -> None:
     assert "500.0 KiB" in alone.change_cost
     copied = fi.report(entry(f"%p = {TILED} parameter(0)", f"ROOT %turned = {back} copy(%p)"))
     (use,) = [use for use in copied.uses if str(use.shape) == TILED]
-    assert use.change_cost == "not needed then: turned, which copies it into this layout now"
+    assert use.change_cost == "no longer needed: turned, which now copies it into this layout"
     row = copied.to_json()["shapes"][0]
     assert row["change"]["jax"]
     assert row["change"]["cost"] == use.change_cost

@@ -14,7 +14,7 @@ import pytest
 import fastindex as fi
 from fastindex.hlo.buffers import ModuleBuffers, module_buffers, union
 from fastindex.hlo.modules import Module, ModuleReader
-from fastindex.hlo.scanner import scan_chunks
+from fastindex.hlo.scanner import HloScanner
 from fastindex.hlo.shape_table import ShapeTable
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -59,7 +59,9 @@ def xla_peak(sizes: dict[str, int]) -> int:
 def read(folder: Path) -> tuple[Module, ModuleBuffers, ShapeTable]:
     modules: list[Module] = []
     reader = ModuleReader(modules.append)
-    scan_chunks(iter([main_dump(folder).read_bytes()]), reader)
+    scanner = HloScanner(reader)
+    scanner.feed(main_dump(folder).read_bytes())
+    scanner.close()
     reader.finish()
     table = ShapeTable()
     return modules[0], module_buffers(modules[0], table), table

@@ -1,0 +1,173 @@
+"""The attributes of an instruction: the computations it calls, what it aliases, its metadata."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastindex.hlo.numbers import integer
+
+Path = tuple[int, ...]
+#: (path in the output, operand number, path in that operand)
+Alias = tuple[Path, int, Path]
+
+_METADATA = re.compile(rb'metadata=\{([^"}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"}]*+)*+)\}', re.DOTALL)
+_INDEX = re.compile(rb"index=(\d+)")
+_CALLS = re.compile(rb"\bcalls=%?([\w.\-]+)")
+_TO_APPLY = re.compile(rb"\bto_apply=%?([\w.\-]+)")
+_WHILE = re.compile(rb"\bcondition=%?([\w.\-]+), body=%?([\w.\-]+)|\bbody=%?([\w.\-]+), condition=%?([\w.\-]+)")
+_BRANCHES = re.compile(rb"\bbranch_computations=\{([^{}]*)\}")
+_TRUE_FALSE = re.compile(rb"\btrue_computation=%?([\w.\-]+), false_computation=%?([\w.\-]+)")
+_ALIASING = re.compile(rb"output_to_operand_aliasing=\{((?:[^{}]|\{[^{}]*\})*)\}")
+_ALIAS = re.compile(rb"\{([\d,\s]*)\}:\s*\((\d+),\s*\{([\d,\s]*)\}")
+_KIND = re.compile(rb"\bkind=k(\w+)")
+#: How XLA begins the attributes of a fusion.
+_KIND_AND_CALLS = re.compile(rb", kind=k(\w+), calls=%?([\w.\-]+)")
+_SHARDING = re.compile(rb"\bsharding=(\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})")
+_SDY_SHARDING = re.compile(rb'\bxla\.sdy\.sharding="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """The attributes of an instruction that affect the flow of values.
+
+    Attributes
+    ----------
+    callees : tuple of str
+        Computations that run as part of the instruction: of a while, the condition and the body.
+    aliases : tuple of Alias
+        ``output_to_operand_aliasing``.
+    kind : str
+        Of a fusion: "Loop", "Input", "Output", "Custom".
+    number : int
+        Of a parameter, its number; of a get-tuple-element, its index.
+    sharding : str
+        Of an entry parameter: its sharding as written.
+    """
+
+    callees: tuple[str, ...] = ()
+    aliases: tuple[Alias, ...] = ()
+    kind: str = ""
+    number: int = -1
+    sharding: str = ""
+
+
+NO_DETAILS = Details()
+#: One object for each small number: a module has very many parameters and elements.
+_NUMBERED = tuple(Details(number=number) for number in range(256))
+_PARAMETERS = {b"%d" % number: details for number, details in enumerate(_NUMBERED)}
+
+
+def metadata_of(attributes: bytes) -> bytes:
+    r"""Return the text between the braces of the metadata, or b"".
+
+    Examples
+    --------
+    >>> metadata_of(b', index=0, metadata={op_name="add" source_line=3}, sharding={replicated}')
+    b'op_name="add" source_line=3'
+    """
+    begin = attributes.find(b"metadata={")
+    if begin < 0:
+        return b""
+    text = attributes[begin + 10 : attributes.find(b"}", begin)]
+    if text.count(b'"') & 1 or b"\\" in text:
+        # A brace in a string does not end it.
+        whole = _METADATA.search(attributes, begin)
+        return whole.group(1) if whole else text
+    return text
+
+
+def aliases_in(text: bytes) -> tuple[Alias, ...]:
+    """Read a list such as ``{0}: (1, {})``."""
+    return tuple((_path(output), integer(operand), _path(path)) for output, operand, path in _ALIAS.findall(text))
+
+
+def _path(text: bytes) -> Path:
+    return tuple(integer(part) for part in text.split(b",")) if text.strip() else ()
+
+
+def _output_aliases(attributes: bytes) -> tuple[Alias, ...]:
+    found = _ALIASING.search(attributes) if b"aliasing" in attributes else None
+    return aliases_in(found.group(1)) if found else ()
+
+
+def _names(found: re.Match[bytes] | None) -> tuple[str, ...]:
+    # The computation has the same string as its name.
+    return tuple(sys.intern(name.decode()) for name in found.groups() if name is not None) if found else ()
+
+
+def _read_parameter(operands: bytes, attributes: bytes) -> Details:
+    if b"sharding=" not in attributes:
+        details = _PARAMETERS.get(operands)
+        if details is not None:
+            return details
+    sharding = _SHARDING.search(attributes) or _SDY_SHARDING.search(attributes)
+    number = operands.strip()
+    return Details(
+        number=integer(number) if number.isdigit() else -1,
+        sharding=sharding.group(1).decode("utf-8", "replace").replace('\\"', '"') if sharding else "",
+    )
+
+
+def _read_element(operands: bytes, attributes: bytes) -> Details:
+    found = _INDEX.search(attributes)
+    number = integer(found.group(1)) if found else -1
+    return _NUMBERED[number] if 0 <= number < len(_NUMBERED) else Details(number=number)
+
+
+def _read_fusion(operands: bytes, attributes: bytes) -> Details:
+    aliases = _output_aliases(attributes)
+    usual = _KIND_AND_CALLS.match(attributes)
+    if usual is not None:
+        return Details((sys.intern(usual.group(2).decode()),), aliases, sys.intern(usual.group(1).decode()))
+    kind = _KIND.search(attributes)
+    return Details(_names(_CALLS.search(attributes)), aliases, sys.intern(kind.group(1).decode()) if kind else "")
+
+
+def _read_call(operands: bytes, attributes: bytes) -> Details:
+    return Details(_names(_TO_APPLY.search(attributes)))
+
+
+def _read_async_start(operands: bytes, attributes: bytes) -> Details:
+    return Details(_names(_CALLS.search(attributes)), _output_aliases(attributes))
+
+
+def _read_custom_call(operands: bytes, attributes: bytes) -> Details:
+    aliases = _output_aliases(attributes)
+    return Details(aliases=aliases) if aliases else NO_DETAILS
+
+
+def _read_while(operands: bytes, attributes: bytes) -> Details:
+    found = _WHILE.search(attributes)
+    if found is None:
+        return NO_DETAILS
+    condition, body, body_first, condition_last = found.groups()
+    names = (condition, body) if body is not None else (condition_last, body_first)
+    return Details(tuple(sys.intern(name.decode()) for name in names))
+
+
+def _read_conditional(operands: bytes, attributes: bytes) -> Details:
+    found = _BRANCHES.search(attributes)
+    if found is None:
+        return Details(_names(_TRUE_FALSE.search(attributes)))
+    return Details(tuple(_branch(name) for name in found.group(1).split(b",")))
+
+
+def _branch(name: bytes) -> str:
+    # A list may contain any bytes, unlike a name.
+    return sys.intern(name.strip().lstrip(b"%").decode("utf-8", "replace"))
+
+
+#: Of the opcodes whose attributes say something: a function of the operands and the attributes.
+DETAIL_READERS: dict[bytes, Callable[[bytes, bytes], Details]] = {
+    b"parameter": _read_parameter,
+    b"get-tuple-element": _read_element,
+    b"fusion": _read_fusion,
+    b"call": _read_call,
+    b"async-start": _read_async_start,
+    b"custom-call": _read_custom_call,
+    b"while": _read_while,
+    b"conditional": _read_conditional,
+}

@@ -1,0 +1,61 @@
+"""The parts of HLO's grammar by which text is taken apart, as patterns of bytes.
+
+Source: ``xla/hlo/parser/hlo_lexer.cc`` and ``hlo_parser.cc``.
+"""
+
+from __future__ import annotations
+
+import re
+
+_QUOTED = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
+TOKEN = re.compile(_QUOTED + rb'|["={}()\n]|/\*|//[^\n]*', re.DOTALL)
+#: What matters in an attribute that holds free text or JSON.
+OPAQUE_TOKEN = re.compile(_QUOTED + rb'|["{}\n]', re.DOTALL)
+OPAQUE_ATTRIBUTES = (b"metadata", b"backend_config", b"frontend_attributes", b"statistics", b"origin")
+#: Braces without braces in them, other than in strings.
+FLAT_BRACES = re.compile(rb'\{[^{}"\n]*+(?:' + _QUOTED + rb'[^{}"\n]*+)*+\}', re.DOTALL)
+#: ``SHAPE opcode(`` where the shape is an array or a buffer; a tuple may be too long for a pattern.
+ARRAY_HEAD = re.compile(
+    rb"\s*((?:b\s*\(\s*)?[a-z][a-z0-9]*\s*\[(?:[^\]=<]|<=)*+\](?:\s*\{[^{}=]*\})?(?:\s*\))?)\s+([a-z][a-z0-9\-]*)\("
+)
+TUPLE_TOKEN = re.compile(rb"[()\n]|/\*.*?\*/|//[^\n]*", re.DOTALL)
+OPCODE = re.compile(rb"\s*([a-z][a-z0-9\-]*)\(")
+#: The beginning of a line that can only be an instruction.
+STATEMENT = re.compile(rb"[ \t\r]*(?:ROOT\s+)?%?[A-Za-z_][\w.\-]*\s+=\s*[a-z(]")
+#: What stands before an ``=`` that should belong to an instruction.
+NAME_BEFORE = re.compile(rb"(?:^|([\n\r{};)]))[ \t]*(ROOT\s+)?(%?)[A-Za-z_][\w.\-]*\s+$")
+NAME = re.compile(rb"(ROOT\s+)?%?([\w.\-]+)\s*$")
+#: What a line inside a computation may begin with.
+BODY_LINE = re.compile(rb"\s*(?:\}|\{|ENTRY\s|HloModule\b|(?:ROOT\s+)?%?[\w.\-]+(?:\s+=|\s*\()|/[/*]|[,)]|$)")
+#: After these, an instruction goes on in the next line.
+CONTINUES = b",({=:>"
+#: A line outside computations: a module, a heading (entry, name), a line of the tables of files and frames.
+OUTER_LINE = re.compile(
+    rb"[ \t]*(?:(HloModule)\b|(?:(ENTRY)\s+)?%?([A-Za-z_][\w.\-]*)\s*[({]"
+    rb'|(\d+[ ]["{]|(?:FileNames|FunctionNames|FileLocations|StackFrames)\s*\n))'
+)
+#: Lines of the tables, as XLA prints them one below the other.
+TABLE_LINES = re.compile(rb'(?:\d+[ ]["{][^\n]*\n)+')
+#: XLA ends the header with its line; other printers go on after a comma, or leave out the newline.
+HEADER_END = re.compile(rb"(?<!,)\r?\n|(?<=\s)(?=ENTRY\s[^\n]*\{)")
+_PARENTHESIS = re.compile(_QUOTED + rb"|[()]")
+
+
+def split_operands(text: bytes) -> tuple[bytes, bytes]:
+    """Split the text after ``opcode(`` into the operands and the attributes.
+
+    Examples
+    --------
+    >>> split_operands(b"f32[2]{0:T(4)} %a, %b), index=0")
+    (b'f32[2]{0:T(4)} %a, %b', b', index=0')
+    """
+    depth = 1
+    for token in _PARENTHESIS.finditer(text):
+        character = token.group()
+        if character == b"(":
+            depth += 1
+        elif character == b")":
+            depth -= 1
+            if depth == 0:
+                return text[: token.start()], text[token.end() :]
+    return text, b""

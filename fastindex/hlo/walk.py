@@ -1,0 +1,299 @@
+"""The values of a module: which instruction defines each, which share memory, and how long they live.
+
+Computations that run (the entry, bodies of loops, branches, calls) are walked in the order in which they run.
+Each result is a list of values, one for each array in it; values that must share memory are joined. A value lives
+from the instruction that defines it to the last that uses it, both included.
+
+Sources: ``xla/hlo/analysis/hlo_alias_analysis.cc``, ``xla/hlo/utils/hlo_live_range.cc``; the opcodes are in
+`flow_rules`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from fastindex.hlo.attributes import Details
+from fastindex.hlo.computations import Computation
+from fastindex.hlo.flow_rules import IN_PLACE, FusionFlow, Rule, control_flow_callees, fusion_flow, may_reuse, rule_of
+from fastindex.hlo.modules import Module
+from fastindex.hlo.shape_table import ShapeTable
+
+Values = tuple[int, ...]
+#: The deepest nesting of computations; a cycle of calls would never end.
+_DEEPEST = 200
+
+
+class TooDeep(Exception):  # noqa: N818 - a signal, not an error
+    """Computations call each other deeper than any program does."""
+
+
+class Walk:
+    """Walks the computations of a module that run, and keeps the values in parallel lists."""
+
+    def __init__(self, module: Module, table: ShapeTable) -> None:
+        self.module = module
+        entries = [table.entry(text) for text in module.shapes]
+        self.leaves = [entry.leaves for entry in entries]
+        self.entries = entries
+        self.table = table
+        self.clock = 0
+        self.leaf = array("i")
+        self.start = array("i")
+        self.end = array("i")
+        self.parent = array("i")
+        self.places = array("i")
+        self.owners: list[Computation] = []
+        self.reuses: list[tuple[int, int]] = []
+        self.schedule: list[tuple[Computation, int, int]] = []
+        self._fusions: dict[str, FusionFlow] = {}
+        self._walked: set[str] = set()
+        self._depth = 0
+
+    def new_values(self, leaves: Sequence[int], computation: Computation, place: int, time: int) -> Values:
+        """Add a value for each leaf."""
+        first = len(self.leaf)
+        for number, leaf in enumerate(leaves, first):
+            self.leaf.append(leaf)
+            self.start.append(time)
+            self.end.append(time)
+            self.parent.append(number)
+            self.places.append(place)
+            self.owners.append(computation)
+        return tuple(range(first, len(self.leaf)))
+
+    def find(self, value: int) -> int:
+        """Return the representative of all values that share the buffer."""
+        parent = self.parent
+        while parent[value] != value:
+            parent[value] = parent[parent[value]]
+            value = parent[value]
+        return value
+
+    def join(self, first: Values, second: Values) -> None:
+        """Join values with their counterparts: each pair shares a buffer."""
+        for a, b in zip(first, second, strict=False):
+            x, y = self.find(a), self.find(b)
+            if x != y:
+                # The earlier one represents both.
+                self.parent[max(x, y)] = min(x, y)
+
+    def see(self, values: Sequence[int], time: int) -> None:
+        """Extend the lives of values to a step; steps only grow."""
+        end = self.end
+        for value in values:
+            end[value] = time
+
+    def run(self, computation: Computation, arguments: list[Values] | None) -> list[Values]:
+        """Walk a computation; return the values of its instructions."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise TooDeep
+        self._walked.add(computation.name)
+        begin = self.clock
+        results: list[Values] = []
+        leaves = self.leaves
+        end = self.end
+        for place, opcode in enumerate(computation.opcodes):
+            operands = computation.operands(place)
+            rule = rule_of(opcode)
+            if rule is None:
+                time = self.clock
+                for operand in operands:
+                    if operand >= 0:
+                        for value in results[operand]:
+                            end[value] = time
+                values = self.new_values(leaves[computation.shape(place)], computation, place, time)
+                self._share(computation, place, opcode, operands, results, values)
+            else:
+                if rule.flow in ("while", "call", "conditional", "start"):
+                    values = self._control_flow(rule, computation, place, operands, results)
+                else:
+                    given = arguments if rule.flow == "parameter" else None
+                    values = self._pass_on(rule, computation, place, operands, results, given, begin)
+                for value in values:
+                    end[value] = self.clock
+            results.append(values)
+            self.clock += 1
+        self.schedule.append((computation, begin, self.clock))
+        if computation.root >= 0:
+            self.see(results[computation.root], self.clock)
+        self._depth -= 1
+        return results
+
+    def _pass_on(
+        self,
+        rule: Rule,
+        computation: Computation,
+        place: int,
+        operands: Sequence[int],
+        results: list[Values],
+        arguments: list[Values] | None,
+        begin: int,
+    ) -> Values:
+        """Return the values of an instruction that passes its operands on."""
+        leaves = self.leaves[computation.shape(place)]
+        if rule.flow == "parameter":
+            number = computation.details[place].number
+            if arguments is not None and 0 <= number < len(arguments):
+                return arguments[number]
+            # A parameter lives from before the first instruction.
+            return self.new_values(leaves, computation, place, begin)
+        if rule.flow == "tuple":
+            return tuple(value for operand in operands if operand >= 0 for value in results[operand])
+        first = operands[0] if len(operands) and operands[0] >= 0 else -1
+        if first < 0:
+            return self.new_values(leaves, computation, place, self.clock)
+        values = results[first]
+        if rule.flow == "operand":
+            return values
+        spans = self.entries[computation.shape(first)].spans
+        part = computation.details[place].number if rule.flow == "element" else rule.part
+        if not 0 <= part < len(spans):
+            return self.new_values(leaves, computation, place, self.clock)
+        taken = values[spans[part][0] : spans[part][1]]
+        if rule.flow == "part":
+            self.see(values, self.clock)
+            # The rest of the result, a token, is new.
+            taken += self.new_values(leaves[len(taken) :], computation, place, self.clock)
+        return taken
+
+    def _control_flow(
+        self, rule: Rule, computation: Computation, place: int, operands: Sequence[int], results: list[Values]
+    ) -> Values:
+        """Walk the computations that an instruction calls; return its values."""
+        given = [results[operand] if operand >= 0 else () for operand in operands]
+        details = computation.details[place]
+        callees = [c for c in control_flow_callees(self.module, details) if c.name not in self._walked]
+        if rule.flow == "start":
+            return self._start(rule, computation, place, given, callees)
+        if rule.flow == "while" and len(callees) == 2 and given:
+            return self._loop(computation, place, given[0], callees)
+        if rule.flow == "call" and callees:
+            return self.run(callees[0], given)[callees[0].root]
+        roots = []
+        if rule.flow == "conditional":
+            for callee, argument in zip(callees, given[1:], strict=False):
+                roots.append(self.run(callee, [argument])[callee.root])
+        for values in given:
+            self.see(values, self.clock)
+        values = self.new_values(self.leaves[computation.shape(place)], computation, place, self.clock)
+        for root in roots:
+            self.join(values, root)
+        if rule.flow == "while" and given:
+            self.join(values, given[0])
+        return values
+
+    def _loop(self, computation: Computation, place: int, init: Values, callees: list[Computation]) -> Values:
+        """Walk a loop: its operand, the parameters, the root of the body and its result share buffers."""
+        condition, body = callees
+        leaves = self.leaves[computation.shape(place)]
+        carried = self.new_values(leaves, condition, _parameter(condition), self.clock)
+        self.join(init, carried)
+        self.run(condition, [carried])
+        # The initial values are needed up to the parameter of the body, its first instruction.
+        self.see(init, self.clock)
+        carried = self.new_values(leaves, body, _parameter(body), self.clock)
+        self.join(init, carried)
+        root = self.run(body, [carried])[body.root]
+        self.join(init, root)
+        values = self.new_values(leaves, computation, place, self.clock)
+        self.join(init, values)
+        return values
+
+    def _start(
+        self, rule: Rule, computation: Computation, place: int, given: list[Values], callees: list[Computation]
+    ) -> Values:
+        """Walk an asynchronous start: its result is a tuple of its operands and new results."""
+        root: Values = ()
+        if callees:
+            root = self.run(callees[0], given)[callees[0].root]
+        for values in given:
+            self.see(values, self.clock)
+        number = computation.shape(place)
+        leaves, spans = self.leaves[number], self.entries[number].spans
+        begin, end = spans[rule.part] if rule.part < len(spans) else (0, 0)
+        held = tuple(value for item in given for value in item)[: end - begin]
+        values = (
+            self.new_values(leaves[:begin], computation, place, self.clock)
+            + held
+            + self.new_values(leaves[begin + len(held) :], computation, place, self.clock)
+        )
+        if root and len(spans) > 1:
+            self.join(root, values[spans[1][0] : spans[1][1]])
+        return values
+
+    def _share(
+        self,
+        computation: Computation,
+        place: int,
+        opcode: str,
+        operands: Sequence[int],
+        results: list[Values],
+        values: Values,
+    ) -> None:
+        """Join what is written in place, and record what may reuse the memory of an operand."""
+        if opcode == "fusion":
+            self._share_fusion(computation, place, operands, results, values)
+        elif opcode in IN_PLACE:
+            written = (len(operands) - 1) // 2 if opcode == "scatter" else len(values)
+            for number, operand in enumerate(operands[:written]):
+                if operand >= 0 and number < len(values):
+                    self.join(results[operand], values[number : number + 1])
+        elif opcode == "custom-call":
+            self._share_listed(computation, place, computation.details[place], operands, results, values)
+        else:
+            for number, operand in enumerate(operands):
+                if operand >= 0 and may_reuse(opcode, number):
+                    result = values[number : number + 1] if opcode == "sort" else values
+                    self._note_reuse(computation, operand, results[operand], result)
+
+    def _share_fusion(
+        self, computation: Computation, place: int, operands: Sequence[int], results: list[Values], values: Values
+    ) -> None:
+        details = computation.details[place]
+        if details.aliases:
+            self._share_listed(computation, place, details, operands, results, values)
+        name = details.callees[0] if details.callees else ""
+        fused = self.module.computations.get(name)
+        if fused is None:
+            return
+        flow = self._fusions.get(name)
+        if flow is None:
+            flow = self._fusions[name] = fusion_flow(fused, details)
+        for path, number in flow.in_place:
+            if 0 <= number < len(operands) and operands[number] >= 0:
+                begin, end = self.entries[computation.shape(place)].at(path, self.table)
+                self.join(results[operands[number]], values[begin:end])
+        if flow.elementwise and not flow.in_place:
+            for number in flow.elementwise:
+                if 0 <= number < len(operands) and operands[number] >= 0:
+                    self._note_reuse(computation, operands[number], results[operands[number]], values)
+
+    def _share_listed(
+        self,
+        computation: Computation,
+        place: int,
+        details: Details,
+        operands: Sequence[int],
+        results: list[Values],
+        values: Values,
+    ) -> None:
+        """Join the values that ``output_to_operand_aliasing`` lists."""
+        for output, number, path in details.aliases:
+            if number < len(operands) and operands[number] >= 0:
+                begin, end = self.entries[computation.shape(place)].at(output, self.table)
+                operand = operands[number]
+                first, last = self.entries[computation.shape(operand)].at(path, self.table)
+                self.join(results[operand][first:last], values[begin:end])
+
+    def _note_reuse(self, computation: Computation, operand: int, given: Values, values: Values) -> None:
+        """Record that new values may reuse the memory of an operand that ends here."""
+        if len(given) == 1 and self.places[given[0]] == operand and self.owners[given[0]] is computation:
+            for value in values:
+                if self.leaf[value] == self.leaf[given[0]]:
+                    self.reuses.append((value, given[0]))
+
+
+def _parameter(computation: Computation) -> int:
+    return computation.opcodes.index("parameter") if "parameter" in computation.opcodes else 0
