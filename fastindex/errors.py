@@ -144,7 +144,7 @@ class ShardingError(_FieldError):
     ...     fi.Sharding("tiled", (2, 2), (0, 1, 2, 2))
     ... except fi.ShardingError as error:
     ...     print(error)
-    each device may be named once: 2 is twice in (0, 1, 2, 2)
+    each device may be named once: 2 appears twice in (0, 1, 2, 2)
     """
 
 

@@ -21,7 +21,7 @@ from fastindex.shapes.integers import INT64_MAX, spelled
 
 Ints = tuple[int, ...]
 
-#: Twice what the largest machines have, and more; a list of them takes a moment.
+#: More than twice what the largest machines have; listing that many takes a moment.
 MOST_COUNTED = 1 << 21
 
 #: ``(size, stride)`` of each digit, the most major first.
@@ -36,7 +36,7 @@ class DeviceOrder:
     ----------
     count : int
     digits : Digits or None
-        The order as a counter, as short as possible; None where `ids` lists it.
+        The order as a counter, as short as possible; None if `ids` lists it.
     ids : tuple of int or None
 
     Examples
@@ -82,7 +82,7 @@ class DeviceOrder:
 
     @staticmethod
     def listed(ids: Sequence[int]) -> DeviceOrder:
-        """Return the order of a list.
+        """Return the order that a list spells out.
 
         Raises
         ------
@@ -96,7 +96,7 @@ class DeviceOrder:
                 raise ShardingError(f"devices count from 0: {device} in {spelled(ids)}", field="devices", index=i)
             if device in seen:
                 raise ShardingError(
-                    f"each device may be named once: {device} is twice in {spelled(ids)}", field="devices", index=i
+                    f"each device may be named once: {device} appears twice in {spelled(ids)}", field="devices", index=i
                 )
             if device >= len(ids):
                 raise ShardingError(
@@ -114,13 +114,13 @@ class DeviceOrder:
 
     @property
     def reshape_dimensions(self) -> Ints:
-        """The dimensions that a counter has before it is transposed."""
+        """The dimensions of the counter before it is transposed."""
         by_stride = sorted(self.digits or (), key=lambda digit: -digit[1])
         return tuple(size for size, _ in by_stride) or (self.count,)
 
     @property
     def permutation(self) -> Ints:
-        """Which of `reshape_dimensions` each digit is."""
+        """The dimension of `reshape_dimensions` that each digit counts."""
         digits = self.digits or ()
         by_stride = sorted(digits, key=lambda digit: -digit[1])
         return tuple(by_stride.index(digit) for digit in digits) or (0,)
@@ -140,11 +140,11 @@ class DeviceOrder:
         return counted(self.digits or ())
 
     def counter(self) -> Digits | None:
-        """Return the order as a counter, also where it is a list that one gives; None where none does."""
+        """Return the order as a counter, recovered from the list if need be; None if no counter has this order."""
         return self.digits if self.ids is None else _recovered(self.ids)
 
     def transposed(self, sizes: Sequence[int], permutation: Sequence[int]) -> DeviceOrder:
-        """Return the order after seeing it as an array of `sizes` and transposing that."""
+        """Return the order after reshaping it to `sizes` and transposing."""
         kept = [d for d in permutation if sizes[d] > 1]
         if kept == sorted(kept):
             return self
@@ -155,7 +155,7 @@ class DeviceOrder:
         return DeviceOrder(self.count, None, tuple(moved.tolist()))
 
     def sorted_within(self, length: int) -> DeviceOrder:
-        """Return the order with each `length` devices that follow each other sorted."""
+        """Return the order with every `length` consecutive devices sorted."""
         groups = None if self.digits is None else _split(self.digits, (self.count // length, length))
         if groups is not None:
             ordered = [*groups[0], *sorted(groups[1], key=lambda digit: -digit[1])]
@@ -173,7 +173,7 @@ class DeviceOrder:
 
 
 def counted(digits: Digits) -> NDArray[np.int64]:
-    """Return what a counter counts.
+    """Return the numbers that a counter runs through.
 
     Examples
     --------
@@ -187,7 +187,7 @@ def counted(digits: Digits) -> NDArray[np.int64]:
 
 
 def inverse(digits: Digits) -> Digits:
-    """Return the counter that says at which place each device stands.
+    """Return the counter that maps each device to its place.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def _shortest(digits: Sequence[tuple[int, int]]) -> Digits:
 
 
 def _split(digits: Digits, sizes: Sequence[int]) -> list[list[tuple[int, int]]] | None:
-    """Cut the digits so that some of them make up each of `sizes`; None where they cannot be cut so."""
+    """Split the digits into one group for each of `sizes`; None if the sizes cut a digit unevenly."""
     groups: list[list[tuple[int, int]]] = [[] for _ in sizes]
     left = list(digits)
     for d in range(len(sizes) - 1, -1, -1):

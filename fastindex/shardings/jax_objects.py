@@ -1,4 +1,4 @@
-"""Shardings of JAX, taken and made; JAX is loaded only to make one."""
+"""Conversion from and to JAX's shardings; JAX is imported only to make one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from fastindex.errors import ArgumentTypeError, FastIndexError, ShardingError
 
 
 def proto_of_jax(sharding: Any, rank: int | None) -> bytes:
-    """Return the bytes of the ``OpSharding`` that a JAX sharding, array, or XLA's own object is.
+    """Return the ``OpSharding`` of a JAX sharding, an array, or XLA's own object, as bytes.
 
     Raises
     ------
     FastIndexError
         `rank` is missing, or the sharding does not fit it.
     ArgumentTypeError
-        None of these.
+        `sharding` is none of these.
     """
     if hasattr(sharding, "sharding") and hasattr(sharding, "ndim"):
         rank, sharding = sharding.ndim, sharding.sharding
@@ -42,7 +42,7 @@ def sharding_to_jax(sharding: Any, devices: list[Any]) -> Any:
     Raises
     ------
     ShardingError
-        Another number of devices, or a sharding of a tuple.
+        The number of devices differs, or this is the sharding of a tuple.
     """
     if sharding.kind == "tuple":
         raise ShardingError("JAX has no sharding of a tuple; take one of its elements")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fastindex.errors import ShardingError
 from fastindex.shardings.device_order import DeviceOrder
 
-#: More than any mesh has; what is done for pairs of axes takes no time with so many.
+#: More than any mesh has, and few enough to compare all pairs.
 MOST_AXES = 256
 
 
@@ -35,7 +35,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class DimensionAxes:
-    """The axes that divide one dimension, from major to minor; `is_open` where the compiler may add more."""
+    """The axes that divide one dimension, from major to minor; `is_open` if the compiler may add more."""
 
     axes: tuple[Axis, ...] = ()
     is_open: bool = False
@@ -65,7 +65,7 @@ class Mesh:
             raise ShardingError(f"a mesh has at most {MOST_AXES} axes here, not {len(self.names)}", field="names")
         for i, name in enumerate(self.names):
             if name in self.names[:i]:
-                raise ShardingError(f"a mesh must name each axis once: {name!r} is twice", field="names", index=i)
+                raise ShardingError(f"a mesh must name each axis once: {name!r} appears twice", field="names", index=i)
         for i, size in enumerate(self.sizes):
             if size < 1:
                 raise ShardingError(f"mesh axes must have at least 1 device: {size}", field="sizes", index=i)
@@ -93,7 +93,7 @@ class MeshSharding:
     mesh : Mesh
     dimensions : tuple of DimensionAxes
     replicated, unreduced, manual : tuple of Axis
-        Axes that divide nothing. Those that are named nowhere replicate.
+        Axes that divide nothing. Axes that are not named replicate.
     """
 
     mesh: Mesh
@@ -115,7 +115,7 @@ class MeshSharding:
                 if first.number == second.number and _end(first) == _begin(second):
                     name = self.mesh.names[first.number]
                     raise ShardingError(
-                        f"two parts of axis {name!r} that follow each other must be written as one",
+                        f"adjacent parts of axis {name!r} must be written as one",
                         field=field,
                         index=index,
                     )
@@ -136,7 +136,9 @@ class MeshSharding:
         for other in used:
             if other.number == axis.number and not _apart(axis, other):
                 raise ShardingError(
-                    f"axis {name!r} is used twice, or in parts that do not fit together", field=field, index=index
+                    f"axis {name!r} is used twice, or in incompatible parts",
+                    field=field,
+                    index=index,
                 )
 
     @property
@@ -205,8 +207,26 @@ def _end(axis: Axis) -> int | None:
 
 
 def _apart(a: Axis, b: Axis) -> bool:
-    """Whether two parts of one axis share nothing and can both be parts of it."""
+    """Whether two parts of one axis are disjoint and compatible."""
     if a.part is None or b.part is None:
         return False
     low, high = sorted((a.part, b.part))
     return high[0] % (low[0] * low[1]) == 0
+
+
+def same_division(a: MeshSharding, b: MeshSharding) -> bool:
+    """Whether two meshes divide an array alike, whatever their axes are called."""
+    if a.mesh.sizes != b.mesh.sizes or (a.mesh.order is None) != (b.mesh.order is None):
+        return False
+    if a.dimensions != b.dimensions:
+        return False
+    if any(
+        _dividing(mine, a) != _dividing(other, b) for mine, other in ((a.unreduced, b.unreduced), (a.manual, b.manual))
+    ):
+        return False
+    return a.mesh.order is None or b.mesh.order is None or a.mesh.order.same_order(b.mesh.order)
+
+
+def _dividing(axes: tuple[Axis, ...], sharding: MeshSharding) -> tuple[Axis, ...]:
+    """Return the axes of more than one device; XLA's text may leave out the others."""
+    return tuple(axis for axis in axes if sharding.mesh.size_of(axis) > 1)

@@ -1,4 +1,4 @@
-"""What a sharding remembers of the operation it came from: ``OpMetadata`` in ``xla/xla_data.proto``."""
+"""The operation that a sharding came from: ``OpMetadata`` in ``xla/xla_data.proto``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastindex.shapes.wire import Fields, bytes_field, int_field, packed_field
 
 Value = str | int | tuple[int, ...]
 
-#: Field number and kind of value of each attribute that XLA's text has.
+#: The field number and type of each attribute that XLA prints.
 ATTRIBUTES: dict[str, tuple[int, type]] = {
     "op_type": (1, str),
     "op_name": (2, str),
@@ -37,7 +37,7 @@ class OpMetadata:
     attributes: tuple[tuple[str, Value], ...] = ()
 
     def to_proto(self) -> bytes:
-        """Serialise as an ``OpMetadata``; zeros and empty texts are not written."""
+        """Serialise as an ``OpMetadata``; zeros and empty strings are left out."""
         written = []
         for name, value in self.attributes:
             number, _ = ATTRIBUTES[name]
@@ -51,7 +51,7 @@ class OpMetadata:
 
 
 def metadata_from_proto(data: bytes) -> OpMetadata:
-    """Read a serialised ``OpMetadata``; fields that text does not have are skipped.
+    """Read a serialised ``OpMetadata``; fields that XLA does not print are skipped.
 
     Raises
     ------

@@ -21,11 +21,11 @@ class Placement:
     Attributes
     ----------
     shard : Shape
-        What each device has room for.
+        The shape of each device's buffer.
     tile_index : int64 array of (devices, rank)
-        Which of the parts along each dimension a device holds; (devices, 0) where nothing is divided.
+        Which part along each dimension a device holds; (devices, 0) if nothing is divided.
     start, stop : int64 arrays of (devices, rank)
-        The elements that it holds, empty where it has padding alone.
+        The elements that it holds; an empty range if it holds only padding.
     """
 
     shard: Shape
@@ -68,13 +68,13 @@ class Shard:
     device : int
         Its position in the device assignment.
     tile_index : tuple of int
-        Which of the parts along each dimension it holds; () where nothing is divided.
+        Which part along each dimension it holds; () if nothing is divided.
     start, stop : tuple of int
-        The elements that it holds, per dimension; equal in some dimension where it holds padding alone.
+        The elements that it holds, per dimension; equal in some dimension if it holds only padding.
     nbytes : int
-        Bytes of its buffer, every kind of padding included.
+        Bytes of its buffer, with all padding.
     logical_nbytes : int
-        Bytes of its elements alone.
+        Bytes of its elements.
     """
 
     device: int
@@ -86,7 +86,7 @@ class Shard:
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """What it holds as an index into the array.
+        """The elements that it holds, as an index into the array.
 
         Examples
         --------

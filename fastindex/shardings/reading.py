@@ -22,7 +22,7 @@ _TOKEN = rf"({_QUOTED}|-?[0-9][0-9A-Za-z_.]*|[A-Za-z_][A-Za-z0-9_.\-]*=?|<=|(?s:
 _ESCAPES = re.compile(r"\\(x[0-9A-Fa-f]+|[0-7]{1,3}|(?s:.))")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
-#: Where several kinds are named, the first of these counts.
+#: If several kinds are named, the first in this order wins.
 _KINDS = ("replicated", "maximal", "manual", "unknown", "unreduced")
 _TYPES = ("manual", "replicated", "unreduced")
 _ITEMS = "replicated, maximal, manual, unknown, unreduced, devices=, device=, last_tile_dims= or metadata="
@@ -58,7 +58,7 @@ class _Parser(TokenReader, Generic[Built]):
         return self.tokens[self.at]
 
     def checked(self, default: int, make: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Return what `make` makes; where it refuses, name the place in the text."""
+        """Call `make`; if it raises, say where in the text."""
         try:
             return make(*arguments, **named)
         except ShardingError as error:
@@ -68,14 +68,14 @@ class _Parser(TokenReader, Generic[Built]):
             ) from None
 
     def taken(self, token: str) -> bool:
-        """Whether the next token is this one, which is then read."""
+        """Read the next token if it is this one; return whether it was."""
         if self.token != token:
             return False
         self.at += 1
         return True
 
     def listed(self, field: str, end: str | None = None) -> list[int]:
-        """Read integers separated by commas; up to `end`, which is read too, where there is one."""
+        """Read integers separated by commas, and the closing `end` if there is one."""
         self.begins[field, None] = self.at
         values: list[int] = []
         while True:
@@ -160,7 +160,7 @@ class _Parser(TokenReader, Generic[Built]):
             self.at += 1
             found["metadata"] += self.metadata()
         else:
-            self.fail(f"'}}', or {_ITEMS}" if token != "," else "a space: commas separate nothing here")
+            self.fail(f"'}}', or {_ITEMS}" if token != "," else "a space: items are not separated by commas")
 
     def once(self, name: str, found: dict[str, Any], rule: str | None = None) -> None:
         if name in found:
@@ -168,7 +168,7 @@ class _Parser(TokenReader, Generic[Built]):
             raise ShardingSyntaxError(rule, self.text, self.offset(self.at))
 
     def group(self, name: str, before: tuple[str, int] | None) -> tuple[str, int]:
-        """Read the number of a shard group; of several the last number counts, and shard_as before shard_like."""
+        """Read the number of a shard group; of several the last number wins, and shard_as beats shard_like."""
         number = self.integer()
         kind = "shard_as" if before is not None and before[0] == "shard_as" else name
         return kind, number
@@ -255,7 +255,7 @@ class _Parser(TokenReader, Generic[Built]):
         while self.token == "," and self.tokens[self.at + 1] in ("replicated=", "unreduced=", "manual="):
             name = self.tokens[self.at + 1][:-1]
             if name in kept:
-                self.fail(f"{name}= once only", self.at + 1)
+                self.fail(f"{name}= only once", self.at + 1)
             self.at += 2
             self.begins[name, None] = self.at
             self.expect("{")
@@ -293,7 +293,7 @@ class _Parser(TokenReader, Generic[Built]):
         return mesh
 
     def axes(self, mesh: Mesh) -> tuple[Axis, ...]:
-        """Read axes up to '?' or '}', which is left."""
+        """Read axes up to '?' or '}', which stays unread."""
         axes: list[Axis] = []
         while self.token not in ("}", "?"):
             axes.append(self.axis(mesh))

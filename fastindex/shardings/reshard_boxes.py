@@ -1,7 +1,7 @@
-"""What must move between two divisions of one array: boxes of elements, each from one device to another.
+"""What moves when an array is divided anew: boxes of elements, each from one device to another.
 
 Along each dimension, the edges of the parts on both sides cut the array into segments; a box is one segment of each
-dimension. Boxes are numbered with the last dimension fastest, and held as columns, not as objects.
+dimension. Boxes are numbered with the last dimension fastest, and kept as columns, not as objects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Side:
     Attributes
     ----------
     shape, part : Shape
-        The array and what each device has room for.
+        The array, and each device's buffer.
     sharding : Sharding
     device_count : int
     holders : int64 array of (parts, replicas)
@@ -70,7 +70,7 @@ class Segments:
     ----------
     size : int64 array
     source_part, target_part : int64 arrays
-        Which of the parts along the dimension a segment is in.
+        Which part along the dimension the segment is in.
     source_start, target_start : int64 arrays
         Where in the part it begins.
     """
@@ -99,7 +99,7 @@ def segments_of(size: int, source: int, target: int) -> Segments:
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """Boxes by what they are, one entry for each receiver of each box.
+    """The boxes, with one entry for each device that receives one.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Boxes:
 
 
 def combined(columns: Sequence[Numbers], operation: np.ufunc, start: int) -> Numbers:
-    """Return one number for each box from one for each segment, by a sum or product over the dimensions."""
+    """Combine a number for each segment into one for each box, by a sum or product over the dimensions."""
     total = np.full(1, start, np.int64)
     for column in columns:
         total = operation(total[:, None], column[None]).reshape(-1)
@@ -135,7 +135,7 @@ def combined(columns: Sequence[Numbers], operation: np.ufunc, start: int) -> Num
 def boxes_between(source: Side, target: Side) -> Boxes:
     """Return which device sends each box to which device.
 
-    A device that holds the box itself keeps it. Others get it from the devices that hold it, in turn.
+    A device that already holds the box keeps it. The others get it from its holders in turn.
     """
     segments = [
         segments_of(size, a, b)

@@ -16,7 +16,7 @@ _PRIORITY = re.compile(r"\}\s*p\d+")
 
 
 def meshes_of(text: str) -> dict[str, str]:
-    """Return the meshes that a header names, each as the beginning of a mesh form of XLA.
+    """Return the meshes in a module's header by name, each as XLA begins a mesh form.
 
     Examples
     --------
@@ -35,14 +35,14 @@ def _mesh_text(axes: str, device_ids: str | None) -> str:
 
 
 def sharding_of_sdy(text: str, meshes: dict[str, str]) -> Sharding:
-    """Return the sharding that a text of Shardy is, with the meshes of its module.
+    """Read Shardy's text of a sharding, given the meshes of the module.
 
-    Priorities, which only guide the propagation of shardings, are left out.
+    Priorities, which only guide propagation, are ignored.
 
     Raises
     ------
     ShardingError
-        Not such a text, or a mesh that is not there.
+        Not a Shardy sharding, or of an unknown mesh.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def sharding_of_sdy(text: str, meshes: dict[str, str]) -> Sharding:
     plain = text.replace('\\"', '"').strip()
     found = _SHARDING.match(plain)
     if found is None or not plain.endswith(">"):
-        raise ShardingError(f"not a sharding of Shardy: {plain[:80]!r}")
+        raise ShardingError(f"not a Shardy sharding: {plain[:80]!r}")
     mesh = meshes.get(found[1]) if found[1] else _mesh_text(found[2], found[3])
     if mesh is None:
         raise ShardingError(f"the mesh @{found[1]} is not among {', '.join(meshes) or 'the meshes: there are none'}")

@@ -1,7 +1,7 @@
 """Index programs for divided arrays: coordinates to device and slot, and back.
 
-A device is one more output: the number of the tile that an element is in, through the digits of the device order.
-Where no counter gives the order, the program gives the place in it, and `ShardProgram.table` the device at each place.
+The device is one more output: the number of the element's tile, put through the digits of the device order. If the
+order is not a counter, the program returns the place in the order, and `ShardProgram.table` has the device there.
 
 Source of the rule: ``HloSharding::TileOffsetForDevice`` and ``TileShape`` in ``xla/hlo/ir/hlo_sharding.cc``.
 """
@@ -27,13 +27,13 @@ from fastindex.shardings.sharding import Sharding
 
 @dataclass(frozen=True, eq=False)
 class ShardProgram:
-    """An index program, and what its places stand for.
+    """An index program, and the devices at its places.
 
     Attributes
     ----------
     program : IndexProgram
     table : int64 array or None
-        From places to devices, or from devices to places, where no counter does it.
+        From places to devices, or from devices to places; None if a counter does it.
     """
 
     program: IndexProgram
@@ -42,9 +42,9 @@ class ShardProgram:
 
 @lru_cache(maxsize=512)
 def shard_program(shape: Shape, sharding: Sharding, with_replica: bool) -> ShardProgram:
-    """Return the program from coordinates, and a number of the replica if `with_replica`, to (device, slot).
+    """Return the program from coordinates, and the replica if `with_replica`, to (device, slot).
 
-    Where the sharding divides nothing, the device is the replica.
+    If the sharding divides nothing, the device is the replica.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def unshard_program(shape: Shape, sharding: Sharding) -> ShardProgram:
 
 
 def _known(count: int | None) -> int:
-    """Return a bound for numbers that have none."""
+    """Return the count, or a bound in place of an unknown one."""
     return 2**31 if count is None else count
 
 
@@ -135,7 +135,7 @@ def _place_strides(dimensions: Sequence[int]) -> list[int]:
 
 
 def _counted(builder: ProgramBuilder, place: Form, digits: Digits, last: int) -> Form:
-    """Return the number that a counter shows at a place."""
+    """Return the device that a counter has at a place."""
     below = last + 1
     parts: list[tuple[int, Form]] = []
     for size, stride in digits:
@@ -145,6 +145,6 @@ def _counted(builder: ProgramBuilder, place: Form, digits: Digits, last: int) ->
 
 
 def _digit(builder: ProgramBuilder, place: Form, size: int, below: int, last: int) -> Form:
-    """Return the digit of `size` values of a number up to `last`, `below` being the values of those less major."""
+    """Return a digit of `size` values of a number up to `last`; the digits below it have `below` values."""
     above = builder.quotient(place, below * size, last)
     return scaled_sum((1, builder.quotient(place, below, last)), (-size, above))

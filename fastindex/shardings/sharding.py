@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from fastindex.errors import ArgumentTypeError, LayoutError, ShardingError, UnsupportedError
 from fastindex.interop.notebooks import ShownInNotebooks
-from fastindex.shapes.integers import INT64_MAX, as_integer, as_integers, spelled
+from fastindex.shapes.integers import as_integer, as_integers
 from fastindex.shapes.layout_rules import MOST_DIMENSIONS
 from fastindex.shapes.shape import Shape
 from fastindex.shardings.device_order import DeviceOrder
-from fastindex.shardings.mesh import Axis, MeshSharding
+from fastindex.shardings.mesh import MeshSharding, same_division
 from fastindex.shardings.metadata import OpMetadata
 from fastindex.shardings.proto import sharding_from_bytes, sharding_to_bytes
 from fastindex.shardings.reading import parse_sharding
 from fastindex.shardings.sharding_html import sharding_html
-from fastindex.shardings.subgroups import SUBGROUP_TYPES, Assignment, canonical_assignment
+from fastindex.shardings.tile_assignment import assignment_of_mesh, checked_assignment, maximal_device
 from fastindex.shardings.writing import format_sharding
 
 KINDS = ("replicated", "maximal", "manual", "unknown", "unreduced", "tiled", "tuple")
@@ -45,24 +45,24 @@ class Sharding(ShownInNotebooks):
         "tiled"; or "replicated", "maximal", "manual", "unknown", "unreduced", where every buffer has the whole
         shape; or "tuple".
     dimensions : sequence of int
-        Of a tiled one: into how many parts each dimension is divided, then the sizes of the subgroups.
+        Of a tiled sharding: into how many parts each dimension is divided, then the sizes of the subgroups.
     devices : sequence of int, DeviceOrder, or None
-        The devices, the last dimension the most minor; None for 0, 1, 2 and so on. Of a maximal one, its one device.
+        The devices, last dimension most minor; None for 0, 1, 2 and so on. Of a maximal sharding, its one device.
     subgroup_types : sequence of str
         "manual", "replicated" or "unreduced" for each of the last dimensions: the devices along it have the same part.
     mesh : MeshSharding, optional
-        Named axes, in place of all of the above but `kind`, which is then found from them and may be "tiled".
+        Named axes, in place of all of the above; `kind` then follows from them, so pass "tiled".
     elements : sequence of Sharding
         Of a tuple.
     shard_group : (str, int), optional
         ``("shard_as", number)`` or ``("shard_like", number)``.
     metadata : sequence of OpMetadata
-        Where it came from; neither printed nor compared.
+        The operations it came from; neither printed nor compared.
 
     Attributes
     ----------
     kind : str
-        One of the seven above; mesh forms have one too.
+        One of the seven above, for mesh forms too.
     dimensions, subgroup_types, mesh, elements, shard_group, metadata
         As above, in canonical form; mesh forms have dimensions too.
     order : DeviceOrder or None
@@ -77,8 +77,8 @@ class Sharding(ShownInNotebooks):
 
     Notes
     -----
-    Lists, counters and meshes compare equal where dimensions and devices are the same, as in XLA. Names of axes and
-    metadata do not count. Between two meshes, open dimensions and the sizes of the axes do.
+    Lists, counters and meshes compare equal if dimensions and devices are the same, as in XLA. Axis names and
+    metadata are ignored. Between two meshes, open dimensions and the sizes of the axes matter.
 
     Examples
     --------
@@ -122,15 +122,15 @@ class Sharding(ShownInNotebooks):
         if shard_group is not None and (shard_group[0] not in _GROUPS or kind == "tuple" or mesh is not None):
             raise ShardingError(f"a shard group must be shard_as or shard_like of one array: {shard_group}")
         if mesh is not None:
-            found = _assignment_of_mesh(mesh)
+            found = assignment_of_mesh(mesh)
         elif kind == "tiled":
-            found = _checked_assignment(as_integers(dimensions, "dimensions"), devices, tuple(subgroup_types))
+            found = checked_assignment(as_integers(dimensions, "dimensions"), devices, tuple(subgroup_types))
         else:
             found = kind, (), None, ()
         put = object.__setattr__
         for name, value in zip(("kind", "dimensions", "order", "subgroup_types"), found, strict=True):
             put(self, name, value)
-        put(self, "_device", _maximal_device(kind, devices, mesh))
+        put(self, "_device", maximal_device(kind, devices, mesh))
         put(self, "mesh", mesh)
         put(self, "elements", members)
         put(self, "shard_group", shard_group)
@@ -185,20 +185,20 @@ class Sharding(ShownInNotebooks):
 
     @staticmethod
     def from_jax(sharding: Any, rank: int | None = None) -> Sharding:
-        """Return the sharding that a JAX sharding is for an array of `rank` dimensions.
+        """Convert a JAX sharding, for an array of `rank` dimensions.
 
         Parameters
         ----------
         sharding : jax.sharding.Sharding, a jax.Array, or XLA's HloSharding or OpSharding
         rank : int, optional
-            The dimensions of the array; not needed with an array, nor with XLA's own.
+            The rank of the array; not needed for a ``jax.Array`` or for XLA's own objects.
 
         Raises
         ------
         FastIndexError
             `rank` is missing, or too small for the sharding.
         TypeError
-            None of these.
+            `sharding` is none of these.
         """
         from fastindex.shardings.jax_objects import proto_of_jax
 
@@ -212,7 +212,7 @@ class Sharding(ShownInNotebooks):
         Raises
         ------
         ShardingError
-            Another number of devices than the sharding has, or it is of a tuple.
+            The number of devices differs, or this is the sharding of a tuple.
         """
         from fastindex.shardings.jax_objects import sharding_to_jax
 
@@ -220,7 +220,7 @@ class Sharding(ShownInNotebooks):
 
     @property
     def rank(self) -> int | None:
-        """Number of dimensions of the arrays that this is for; None where any will do.
+        """Number of dimensions of the arrays that this is for; None if any will do.
 
         Examples
         --------
@@ -233,7 +233,7 @@ class Sharding(ShownInNotebooks):
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Into how many parts each dimension of the array is divided; () where nothing is.
+        """Into how many parts each dimension of the array is divided; () if none is.
 
         Examples
         --------
@@ -244,7 +244,7 @@ class Sharding(ShownInNotebooks):
 
     @cached_property
     def devices(self) -> NDArray[np.int64] | None:
-        """The tile assignment: the device of each part, subgroup dimensions last, read-only; None where there is none.
+        """The tile assignment: the device of each part, subgroup dimensions last, read-only; None if there is none.
 
         Examples
         --------
@@ -274,7 +274,7 @@ class Sharding(ShownInNotebooks):
 
     @property
     def device_count(self) -> int | None:
-        """Number of devices; None where the sharding does not say, as ``{replicated}``.
+        """Number of devices; None if the sharding does not say, like ``{replicated}``.
 
         Examples
         --------
@@ -292,7 +292,7 @@ class Sharding(ShownInNotebooks):
 
     @property
     def replica_count(self) -> int | None:
-        """How many devices hold each element; None where that is all of them and the sharding does not say how many.
+        """How many devices hold each element; None if all do and the sharding does not say how many there are.
 
         Examples
         --------
@@ -304,17 +304,17 @@ class Sharding(ShownInNotebooks):
         return 1 if self.kind == "maximal" else self.device_count
 
     def shard_dimensions(self, shape: Shape) -> tuple[int, ...]:
-        """Return the dimensions of what each device holds: those of `shape`, divided and rounded up.
+        """Return the dimensions of each device's part: those of `shape`, divided and rounded up.
 
         Raises
         ------
         ShardingError
-            Another rank, or a sharding of a tuple.
+            The rank differs, or this is the sharding of a tuple.
         UnsupportedError
             `shape` is not an array, or has an unbounded dimension.
         """
         if self.kind == "tuple":
-            raise ShardingError(f"{_cut(str(self))} is of a tuple; take one of its elements for the array {shape}")
+            raise ShardingError(f"{_cut(str(self))} is for a tuple; use one of its elements for the array {shape}")
         if not shape.is_array:
             raise UnsupportedError(f"a sharding of one array divides arrays only, not {shape.cut_text()}")
         if self.rank is not None and self.rank != shape.rank:
@@ -331,7 +331,7 @@ class Sharding(ShownInNotebooks):
         Raises
         ------
         ShardingError
-            Another rank, or a sharding of a tuple.
+            The rank differs, or this is the sharding of a tuple.
         UnsupportedError
             `shape` is not an array or has an unbounded dimension; or a divided dimension has legacy padding.
         LayoutError
@@ -339,7 +339,7 @@ class Sharding(ShownInNotebooks):
 
         Notes
         -----
-        ``HloSharding::TileShape``. Every device holds a shard of the same shape; the padding of uneven ones comes last.
+        ``HloSharding::TileShape``. All devices hold shards of the same shape; uneven ones are padded at the end.
 
         Examples
         --------
@@ -352,7 +352,7 @@ class Sharding(ShownInNotebooks):
         if sizes == shape.dimensions:
             return shape
         if shape.layout.padded_dimensions is not None:
-            raise UnsupportedError(f"the padded dimensions of {shape} are of the whole array, not of a part of it")
+            raise UnsupportedError(f"the padded dimensions of {shape} belong to the whole array, not to a part of it")
         try:
             return Shape(shape.element_type, sizes, shape.layout, shape.dynamic_dimensions)
         except LayoutError as error:
@@ -364,7 +364,7 @@ class Sharding(ShownInNotebooks):
         Raises
         ------
         ShardingError
-            `device_count` is not the number that the sharding has, is missing where it has none, or is too small.
+            `device_count` contradicts the sharding, is missing where the sharding does not say, or is too small.
         """
         known = self.device_count
         if device_count is None:
@@ -412,84 +412,8 @@ class Sharding(ShownInNotebooks):
         ):
             return False
         if self.mesh is not None and other.mesh is not None:
-            return self.kind in ("replicated", "maximal") or _same_meshes(self.mesh, other.mesh)
+            return self.kind in ("replicated", "maximal") or same_division(self.mesh, other.mesh)
         return self.order is None or other.order is None or self.order.same_order(other.order)
-
-
-def _assignment_of_mesh(mesh: MeshSharding) -> Assignment:
-    if mesh.mesh.device is not None:
-        return "maximal", (), None, ()
-    if mesh.divides_nothing and not mesh.unreduced and not mesh.manual:
-        return "replicated", (), None, ()
-    return canonical_assignment(*mesh.assignment())
-
-
-def _checked_assignment(
-    dimensions: tuple[int, ...], devices: Iterable[SupportsIndex] | DeviceOrder | None, types: tuple[str, ...]
-) -> Assignment:
-    if not dimensions:
-        raise ShardingError("a tiled sharding must have at least one dimension", field="dimensions")
-    for i, size in enumerate(dimensions):
-        if size < 1:
-            raise ShardingError(
-                f"every dimension must be at least 1: {size} in {spelled(dimensions)}", field="dimensions", index=i
-            )
-    count = math.prod(dimensions)
-    if count > INT64_MAX:
-        raise ShardingError(f"the devices must fit int64: {spelled(dimensions)} are {count}", field="dimensions")
-    for i, name in enumerate(types):
-        if name not in SUBGROUP_TYPES:
-            raise ShardingError(
-                f"a subgroup must be manual, replicated or unreduced, got {name!r}", field="subgroup_types", index=i
-            )
-    if len(types) > len(dimensions):
-        raise ShardingError(
-            f"{len(types)} subgroups need as many dimensions, there are {len(dimensions)}", field="subgroup_types"
-        )
-    if isinstance(devices, DeviceOrder):
-        order = devices
-    elif devices is None:
-        order = DeviceOrder.iota(count)
-    else:
-        order = DeviceOrder.listed(as_integers(devices, "devices"))
-    if order.count != count:
-        raise ShardingError(
-            f"the dimensions {spelled(dimensions)} have {count} places, but there are {order.count} devices",
-            field="devices",
-        )
-    return canonical_assignment(dimensions, order, types)
-
-
-def _maximal_device(kind: str, devices: Any, mesh: MeshSharding | None) -> int | None:
-    if mesh is not None:
-        return mesh.mesh.device
-    if kind != "maximal":
-        if devices is not None and kind != "tiled":
-            raise ShardingError(f"a {kind} sharding names no devices", field="devices")
-        return None
-    ids = as_integers(devices if devices is not None else (), "devices")
-    if len(ids) != 1:
-        raise ShardingError(f"a maximal sharding must have exactly one device, got {spelled(ids)}", field="devices")
-    if ids[0] < 0:
-        raise ShardingError(f"devices count from 0, got {ids[0]}", field="devices")
-    return ids[0]
-
-
-def _same_meshes(a: MeshSharding, b: MeshSharding) -> bool:
-    if a.mesh.sizes != b.mesh.sizes or (a.mesh.order is None) != (b.mesh.order is None):
-        return False
-    if a.dimensions != b.dimensions:
-        return False
-    if any(
-        _dividing(mine, a) != _dividing(other, b) for mine, other in ((a.unreduced, b.unreduced), (a.manual, b.manual))
-    ):
-        return False
-    return a.mesh.order is None or b.mesh.order is None or a.mesh.order.same_order(b.mesh.order)
-
-
-def _dividing(axes: tuple[Axis, ...], sharding: MeshSharding) -> tuple[Axis, ...]:
-    """Return the axes of more than one device; XLA's text may leave out the others."""
-    return tuple(axis for axis in axes if sharding.mesh.size_of(axis) > 1)
 
 
 def _cut(text: str) -> str:

@@ -14,7 +14,7 @@ _MOST = 32
 
 
 class ShardingLike(Protocol):
-    """What is shown of a sharding."""
+    """The attributes of a sharding that are shown."""
 
     @property
     def kind(self) -> str:
@@ -22,7 +22,7 @@ class ShardingLike(Protocol):
 
     @property
     def device_count(self) -> int | None:
-        """Number of devices, where it is known."""
+        """Number of devices, if known."""
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -34,7 +34,7 @@ class ShardingLike(Protocol):
 
 
 def sharding_html(sharding: ShardingLike) -> str:
-    """Return what a notebook shows for a sharding: parts as rows and columns, in each cell its devices.
+    """Return the HTML for a notebook: a table of the parts, with the devices of each.
 
     Rows are the parts of the first divided dimension, columns those of all others.
     """

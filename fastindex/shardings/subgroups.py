@@ -19,10 +19,10 @@ Assignment = tuple[str, tuple[int, ...], DeviceOrder | None, tuple[str, ...]]
 def canonical_assignment(dimensions: Sequence[int], order: DeviceOrder, types: Sequence[str]) -> Assignment:
     """Return kind, dimensions, order and subgroup types as XLA writes them.
 
-    Dimensions of one type become one, in the order manual, unreduced, replicated; those of size 1 go. Where nothing
-    divides the array and all subgroups that are left are of one type, the whole sharding is of that kind. XLA asks
-    that before it drops those of size 1, so there ``{devices=[1,2,1]<=[2] last_tile_dims={manual, replicated}}`` is
-    written as a text that it reads as ``{manual}``; here it is ``{manual}`` at once.
+    Subgroups of the same type are merged, in the order manual, unreduced, replicated, and those of size 1 are dropped.
+    If the array is not divided and all remaining subgroups have the same type, that is the kind of the sharding. XLA
+    checks this before it drops size 1, so it prints ``{devices=[1,2,1]<=[2] last_tile_dims={manual, replicated}}`` as
+    a text that it reads back as ``{manual}``; here it is ``{manual}`` at once.
     """
     rank = len(dimensions) - len(types)
     sizes = list(dimensions[:rank])

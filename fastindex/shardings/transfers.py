@@ -1,7 +1,7 @@
 """Boxes that move between devices as strided runs of bytes.
 
-Boxes that begin alike in the tiles of both layouts and have the same sizes share their loops; only where they begin in
-the two buffers differs. So the loops of a few boxes serve a hundred thousand.
+Boxes of the same sizes that begin at the same place within the tiles of both layouts share their loops and differ only
+in their offsets. So the loops of a few boxes serve a hundred thousand.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _Axes = list[tuple[int, int, int]]
 
 
 def transfer_table(boxes: Boxes, source: Side, target: Side) -> NDArray[np.void]:
-    """Return all runs, local ones too: a structured array, see `fastindex.plan_reshard`.
+    """Return all runs, including local ones, as the structured array of `fastindex.plan_reshard`.
 
     Raises
     ------
     UnsupportedError
-        Packed elements that do not move by whole bytes.
+        Packed elements that do not stay together in whole bytes.
     """
     bits = source.part.element_bits
     kinds = _kinds(boxes.segments, source.part, target.part)
@@ -74,21 +74,21 @@ def row_type(depth: int) -> np.dtype[Any]:
 
 def _not_whole_bytes(source: Shape, target: Shape) -> UnsupportedError:
     return UnsupportedError(
-        f"elements packed below a byte move between devices only where they stay together in whole bytes: {source} and"
-        f" {target} do not let them; use a layout without E()"
+        f"elements packed below a byte can only move between devices in whole bytes, and {source} and {target} split"
+        " bytes; use a layout without E()"
     )
 
 
 def _run(nest: Nest, bits: int) -> tuple[int, int, int, _Axes]:
-    """Return a nest as a run: where it begins on both sides in bits, the bytes of a piece, and the loops around it."""
+    """Return a nest as a run: its offsets on both sides in bits, the bytes of a piece, and the loops around it."""
     loops = list(nest.loops)
     inner = next((loop for loop in loops if (loop.source_stride, loop.destination_stride) == (1, 1)), Loop(1, 1, 1))
     outer = sorted((loop for loop in loops if loop is not inner), key=lambda loop: -loop.destination_stride)
     numbers = [inner.size, *(stride for loop in outer for stride in (loop.source_stride, loop.destination_stride))]
     if any(number * bits % 8 for number in numbers):
         raise UnsupportedError(
-            "elements packed below a byte move between devices only where they stay together in whole bytes, which the"
-            " two layouts or shardings do not let them; use a layout without E()"
+            "elements packed below a byte can only move between devices in whole bytes, and the two layouts or"
+            " shardings split bytes; use a layout without E()"
         )
     axes = [(loop.size, loop.source_stride * bits // 8, loop.destination_stride * bits // 8) for loop in outer]
     return nest.source_start * bits, nest.destination_start * bits, inner.size * bits // 8, axes

@@ -1,4 +1,4 @@
-"""Writing shardings as XLA prints them; takes the values, imports none."""
+"""Writing shardings as XLA prints them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def format_mesh_sharding(sharding: MeshSharding) -> str:
     if not sharding.dimensions and not named:
         return "{" + text + ", replicated}"
     for name in ("unreduced", "manual"):
-        # Axes of size 1 may be missing, or do something else.
+        # Axes of size 1 may be left out, or listed elsewhere.
         covered = math.prod(mesh.size_of(axis) for axis in named.get(name, ()))
         if not sharding.dimensions and name in named and covered == math.prod(mesh.sizes):
             return "{" + text + f", {name}}}"

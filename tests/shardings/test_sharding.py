@@ -1,6 +1,6 @@
 """Shardings as values: what is refused and where, what is kept, and what they say of themselves.
 
-Tests of: shardings.device_order, shardings.mesh, shardings.metadata, shardings.subgroups.
+Tests of: shardings.device_order, shardings.mesh, shardings.metadata, shardings.subgroups, shardings.tile_assignment.
 """
 
 from __future__ import annotations
