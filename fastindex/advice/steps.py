@@ -84,7 +84,7 @@ def steps(shape: Shape | str) -> Steps:
 
     Notes
     -----
-    Source of the rule: XLA "Tiled layout", https://openxla.org/xla/tiled_layout.
+    Source of the rule: XLA "Tiled layout", https://openxla.org/xla/tiled_layout
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Layouts in CuTe's notation.
 
-Source: https://docs.nvidia.com/cutlass, "CuTe layouts".
+Source: "CuTe Layouts", https://docs.nvidia.com/cutlass/media/docs/cpp/cute/01_layout.html
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How Jupyter asks an object for what it shows.
 
-Source: https://ipython.readthedocs.io, "Integrating your objects with IPython".
+Source: "Integrating your objects with IPython", https://ipython.readthedocs.io/en/latest/config/integrating.html
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The wire format of protocol buffers, as far as shapes need it.
 
-Source: "Encoding", https://protobuf.dev/programming-guides/encoding.
+Source: "Encoding", https://protobuf.dev/programming-guides/encoding/
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ pads and splits axes, and moves the tile-size axes to the end. The meaning of an
 dimension, a merge of two axes, or one of the two parts of a split. Sizes, index programs and relayout plans are derived
 from these trees.
 
-Source of the rule: XLA "Tiled layout", https://openxla.org/xla/tiled_layout, and ``xla/layout.h``.
+Source of the rule: ``xla/layout.h``, and XLA "Tiled layout", https://openxla.org/xla/tiled_layout
 """
 
 from __future__ import annotations
