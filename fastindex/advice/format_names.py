@@ -9,8 +9,8 @@ Three names depend on the array: ``TPU``, the default of XLA's TPU compiler; ``T
 in faces of 16 by 16; and ``NZ``, also ``FRACTAL_NZ``, Ascend's fractals of 16 rows by 32 bytes, which follow each other
 down the columns.
 
-Sources: for the spelling, oneDNN's ``dnnl_format_tag_t`` in ``dnnl_types.h`` and TVM's ``tir/data_layout.h``; for TILE and
-NZ, "Tiles" and "TransdataOperation":
+Sources: for the spelling, oneDNN's ``dnnl_format_tag_t`` in ``dnnl_types.h`` and TVM's ``tir/data_layout.h``; for TILE
+and NZ, "Tiles" and "TransdataOperation":
 https://docs.tenstorrent.com/tt-metal/latest/tt-metalium/tt_metal/advanced_topics/tiles.html
 https://www.hiascend.com/document/detail/en/CANNCommunityEdition/900/API/ascendtb/ascendtb_01_0083.html
 """

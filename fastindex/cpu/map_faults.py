@@ -1,7 +1,7 @@
-"""Memory maps whose file shrinks or cannot be read: an error, where the system would end the process.
+"""Memory maps whose file shrinks or cannot be read: an error instead of the end of the process.
 
-Who touches a page of a map that has no page of a file behind it gets SIGBUS. While maps are watched, a handler puts
-empty memory in the place of what is missing, so that whoever reads or writes there can finish; then it is an error.
+An access to a page of a map without a page of a file behind it raises SIGBUS. While maps are watched, a handler puts
+empty memory in the place of missing pages, so that loops over them can finish; then an error is raised.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _before: _Action | None = None
 
 @contextlib.contextmanager
 def faults_raised(data: NDArray[Any], error: OSError) -> Iterator[Watched]:
-    """Raise `error` at the end of the block if a part of a memory map was missing when it was touched.
+    """Raise `error` at the end of the block if a part of a memory map was missing when accessed.
 
     Parameters
     ----------
@@ -123,19 +123,19 @@ def _remove(watched: Watched) -> None:
 
 
 def _handle(number: int, details: int, context: int) -> None:
-    """Handle SIGBUS, in the thread that touched the memory, in the middle of a loop over it."""
+    """Handle SIGBUS, in the thread that accessed the memory, in the middle of a loop over it."""
     has_memory = False
     try:
         has_memory = _put_memory(ctypes.c_void_p.from_address(details + _ADDRESS_AT).value or 0)
     finally:
         if not has_memory:
-            # Not of a map that is watched: what would have happened without this handler happens when it returns.
+            # Not in a watched map: on return the access faults again, without this handler.
             before = _before if _before is not None else _Action()
             _library.sigaction(signal.SIGBUS, ctypes.byref(before), None)
 
 
 def _put_memory(address: int) -> bool:
-    """Put empty memory where a map has none, from a page to the end of the map."""
+    """Map empty memory from the page at an address to the end of its map."""
     for watched in [*_watched]:
         if watched.begin <= address < watched.end:
             begin = address & -mmap.PAGESIZE
@@ -146,7 +146,7 @@ def _put_memory(address: int) -> bool:
     return False
 
 
-# Calls keep the interpreter's lock: another thread could otherwise run between the fault and its repair.
+# PyDLL keeps the interpreter's lock: otherwise another thread could run between the fault and its repair.
 _library: Any = None
 if sys.platform.startswith("linux"):
     _library = ctypes.PyDLL(None)

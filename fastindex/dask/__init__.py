@@ -1,6 +1,6 @@
 """Dask arrays in, lazy Dask arrays out. Nothing below this folder knows Dask.
 
-The functions of `fastindex` of the same names come here when they are given a Dask array; ``chunks=`` is only here.
+The functions of `fastindex` with the same names call these for Dask arrays; only these take ``chunks=``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whole Dask arrays: into a layout, out of it, and from one layout to another, a segment of the buffer a task."""
+"""Whole Dask arrays: into a layout, out of it, and from one layout to another, one task per segment of the buffer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fastindex.dask.tasks import pack_box, relayout_segment, unpack_segment
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.shapes.shape import Shape, as_shape
 
-#: One task, one processor: the scheduler runs as many tasks as there are.
+#: One processor per task: the scheduler runs as many tasks as there are processors.
 _THREADS_OF_A_TASK = 1
 
 
@@ -41,7 +41,7 @@ def pack(
     fill : number, optional
         As for `fastindex.pack`.
     chunks : chunks of one dimension, optional
-        Of the result, as Dask takes them. Without them they are contiguous segments of whole tiles, as near to the
+        Of the result, in any form that Dask accepts. By default, contiguous segments of whole tiles, as close to the
         chunks of `array` as the layout allows, and about as large.
     threads : int, optional
         The most threads that a task may use; 1 by default.
@@ -89,7 +89,7 @@ def unpack(buffer: da.Array, shape: Shape | str, *, chunks: Any = None, threads:
         As for `fastindex.unpack`.
     shape : Shape or str
     chunks : chunks, optional
-        Of the result, as Dask takes them. Without them they are the boxes of contiguous segments, as near to the
+        Of the result, in any form that Dask accepts. By default, the boxes of contiguous segments, as close to the
         chunks of `buffer` as the layout allows, and about as large.
     threads : int, optional
         The most threads that a task may use; 1 by default.
@@ -132,9 +132,9 @@ def relayout(
 ) -> da.Array:
     """Move a physical buffer in a Dask array from one layout to another.
 
-    Where both layouts cut the array along the same dimensions, each segment of the result depends on one place of the
-    source, and nothing travels between workers but what overlaps. Else boxes are unpacked, Dask rechunks them
-    (``array.rechunk.method`` chooses how), and they are packed.
+    If both layouts cut the array along the same dimensions, each segment of the result depends on one region of the
+    source, and workers exchange only what overlaps. Otherwise boxes are unpacked, rechunked by Dask
+    (``array.rechunk.method`` chooses how), and packed.
 
     Parameters
     ----------
@@ -147,7 +147,8 @@ def relayout(
     threads : int, optional
         The most threads that a task may use; 1 by default.
     shape : bool
-        Return the dimensions of `destination` in the order of memory, instead of one; `chunks` then are of them.
+        Return an array with the dimensions of `destination` in memory order, not one dimension; `chunks` then are for
+        those.
 
     Returns
     -------
@@ -173,7 +174,7 @@ def relayout(
         if memory_dimensions(destination) is None:
             raise FastIndexError(
                 f"shape=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} has "
-                "one dimension; unpack gives the array itself"
+                "one dimension; unpack returns the array itself"
             )
         values = unpack(buffer, source, threads=threads) if logical is None else logical
         result = values.transpose(destination.layout.minor_to_major[::-1])
@@ -192,7 +193,7 @@ def relayout(
 
 
 class _OfBoxes(ArrayBlockwiseDep):  # type: ignore[misc]
-    """Tells each task the shape of its box, or the shapes of it in several layouts."""
+    """Gives each task the shape of its box, or its shapes in several layouts."""
 
     def __init__(self, segments: Sequence[Segments], chunks: tuple[tuple[int, ...], ...]) -> None:
         super().__init__(chunks)
@@ -291,16 +292,16 @@ def _moved(buffer: da.Array, both: tuple[Segments, Segments], pattern: bytes, th
 def _renamed(
     array: da.Array, name: str, graph: dict[Any, Any], chunks: tuple[tuple[int, ...], ...], dtype: np.dtype[Any]
 ) -> da.Array:
-    """Return the blocks of an array in another order and another number of dimensions."""
+    """Return the blocks of an array in another order, with another number of dimensions."""
     layers = HighLevelGraph.from_collections(name, graph, dependencies=[array])
     return da.Array(layers, name, chunks, dtype=dtype, meta=np.empty((0,) * len(chunks), dtype))
 
 
-# What callers hand in
+# Arguments
 
 
 def _segments_of(buffer: da.Array, shape: Shape) -> Segments:
-    """Check a buffer, and cut it near its chunks."""
+    """Check a buffer, and cut it near the edges of its chunks."""
     _check_known(buffer)
     record = Array(0, buffer.shape, (buffer.dtype.itemsize,) * buffer.ndim, buffer.dtype, True, None)
     check_buffer(record, shape, "a buffer")
@@ -309,7 +310,7 @@ def _segments_of(buffer: da.Array, shape: Shape) -> Segments:
 
 
 def _in_memory_order(buffer: da.Array, shape: Shape) -> da.Array | None:
-    """Return the array of a buffer that has its dimensions in the order of memory; None for any other buffer."""
+    """Return the array of a buffer whose dimensions are in memory order; None for any other buffer."""
     dimensions = memory_dimensions(shape) if buffer.ndim > 1 else None
     if dimensions is None or buffer.shape != dimensions or buffer.dtype != buffer_dtype(shape):
         return None
@@ -344,7 +345,7 @@ def _edges(sizes: Sequence[int], unit: int = 1) -> list[int]:
 
 
 def _segment_bytes(array: da.Array) -> int:
-    """Return the bytes of the largest chunk: about what segments are to have."""
+    """Return the bytes of the largest chunk; segments become about as large."""
     largest: int = math.prod(max(sizes, default=1) for sizes in array.chunks) * array.dtype.itemsize
     return largest
 

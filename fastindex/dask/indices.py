@@ -1,4 +1,4 @@
-"""Index conversion of Dask arrays: coordinates to places in the buffer, and back, a block a task."""
+"""Index conversion of Dask arrays: coordinates to places in the buffer, and back, one task per block."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def linear_index(
     Returns
     -------
     dask.array.Array of int64
-        Of the common shape. Nothing has been computed, so coordinates out of bounds raise later, by their places in
-        the whole array.
+        Of the common shape. Nothing has been computed, so coordinates out of bounds raise later; the error names their
+        place in the whole array.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def multi_index(
     Returns
     -------
     tuple of dask.array.Array of int64, one per dimension
-        Nothing has been computed. All of them come from one task a block: compute them together.
+        Nothing has been computed. A single task per block makes all of them, so compute them together.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def convert_index(
     unit: str = "slot",
     threads: int | None = None,
 ) -> da.Array:
-    """Return, for places in one layout, where the same elements begin in another, lazily.
+    """Return where the elements at places in one layout begin in another, lazily.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def _integers(value: Any, name: str) -> da.Array:
 def _by_blocks(
     task: Any, arrays: Sequence[da.Array], label: str, threads: int | None, first: tuple[int, ...] = (), **fixed: Any
 ) -> da.Array:
-    """Run a task on blocks of arrays of one shape; `first` are the dimensions that its results have in front."""
+    """Run a task on the blocks of arrays of equal shape; its results have the dimensions `first` in front."""
     check_threads(threads)
     arrays = list(da.core.unify_chunks(*(part for array in arrays for part in (array, range(array.ndim))))[1])
     along = tuple(range(arrays[0].ndim))

@@ -1,4 +1,4 @@
-"""Other chunks of a Dask array, so that what travels between workers travels in pieces of a sensible size."""
+"""Rechunking of Dask arrays in pieces large enough to be worth sending between workers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from fastindex.dask.travelling import ADDED
 
 Chunks = tuple[tuple[int, ...], ...]
 
-#: Where chunks become rows of another array's columns, each is cut for each of the new ones. Pieces below this many
-#: bytes cost more as pieces than their bytes do: a copy, a message's part, and a read and a write on disk.
+#: From row chunks to column chunks, each old chunk is cut by all new ones. Below this many bytes, a piece costs more
+#: than its bytes do: a copy, a part of a message, and a read and a write on disk.
 _LEAST_PIECE_BYTES = 16 << 10
 
 
 def rechunked(array: da.Array, chunks: Any) -> da.Array:
-    """Rechunk; types that NumPy does not have go as bits, since Dask's shuffle refuses them.
+    """Rechunk; types that NumPy does not have are sent as bits, since Dask's shuffle refuses them.
 
-    Where pieces would be too small, chunks half-way come in between: the bytes travel twice, in far fewer pieces.
+    If the pieces would be too small, this goes through chunks half-way between: the bytes are sent twice, in far fewer
+    pieces.
     """
     wanted: Chunks = da.core.normalize_chunks(chunks, array.shape, dtype=array.dtype, previous_chunks=array.chunks)
     if wanted == array.chunks:
@@ -35,7 +36,7 @@ def rechunked(array: da.Array, chunks: Any) -> da.Array:
 
 
 def is_in_small_pieces(old: Chunks, new: Chunks, itemsize: int) -> bool:
-    """Whether chunks are cut into so many pieces that these are small; edges near each other do not count.
+    """Whether rechunking cuts chunks into many small pieces; small shifts of their edges do not count.
 
     Examples
     --------
@@ -49,7 +50,7 @@ def is_in_small_pieces(old: Chunks, new: Chunks, itemsize: int) -> bool:
 
 
 def between(old: Chunks, new: Chunks) -> Chunks:
-    """Return chunks half-way: as long, along each dimension, as the geometric mean of both.
+    """Return chunks half-way between: along each dimension, as long as the geometric mean of both.
 
     Examples
     --------

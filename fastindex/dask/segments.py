@@ -1,6 +1,6 @@
 """How a physical buffer is cut into contiguous segments, each of which is the packed buffer of a box of the array.
 
-Knows nothing of Dask: sizes in, sizes out.
+Independent of Dask: sizes in, sizes out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastindex.lowering.box_segments import (
 )
 from fastindex.shapes.shape import Shape
 
-#: A segment may be so much larger than asked for before it is cut in two: tiles pad.
+#: A segment may exceed the requested size by this factor before it is cut in two, because tiles pad.
 _TOLERANCE = 1.5
 
 
@@ -35,7 +35,7 @@ class Segments:
     edges : tuple of tuple of int
         Where each dimension is cut, from 0 to its size.
     dimensions : tuple of int
-        The dimensions that are cut, most major first. All but the last are cut into the smallest boxes there are.
+        The dimensions that are cut, most major first. All but the last are cut into the smallest possible boxes.
     """
 
     shape: Shape
@@ -57,7 +57,7 @@ class Segments:
         return tuple(len(self.edges[d]) - 1 for d in self.dimensions)
 
     def places(self) -> Iterator[tuple[int, ...]]:
-        """Yield where in `counts` the segments are, in the order of the buffer."""
+        """Yield the position of each segment in `counts`, in the order of the buffer."""
         return product(*map(range, self.counts))
 
     def box_shape(self, place: Sequence[int]) -> Shape:
@@ -71,7 +71,7 @@ class Segments:
         """
         at = dict(zip(self.dimensions, place, strict=True))
         ends = [(edges[at.get(d, 0)], edges[at.get(d, 0) + 1]) for d, edges in enumerate(self.edges)]
-        # Boxes of one size differ only at the far ends, to which padding belongs.
+        # Boxes of equal size differ only at the far ends, where the padding is.
         key = tuple((b - a, b == size) for (a, b), size in zip(ends, self.shape.dimensions, strict=True))
         found = self._known.get(key)
         if found is None:
@@ -80,7 +80,7 @@ class Segments:
         return found
 
     def lengths(self, itemsize: int) -> tuple[int, ...]:
-        """Return the sizes of the segments in items of so many bytes, in the order of the buffer."""
+        """Return the sizes of the segments in items of `itemsize` bytes, in the order of the buffer."""
         return tuple(self.box_shape(place).nbytes // itemsize for place in self.places())
 
 
@@ -97,13 +97,13 @@ def cut(
     ----------
     shape : Shape
     segment_bytes : float
-        About how large segments shall be.
+        The approximate size of a segment.
     most_bytes : float
-        How large the smallest segments along one dimension may be before a more minor dimension is cut as well.
+        If the smallest segments along one dimension exceed this, a more minor dimension is cut as well.
     edges : sequence of iterables of int
-        Where to cut, if possible, along each dimension.
+        Preferred cuts along each dimension.
     byte_edges : iterable of int
-        Where to cut, if possible, in the buffer.
+        Preferred cuts in the buffer.
 
     Examples
     --------
@@ -138,14 +138,14 @@ def cut(
 
 
 def _is_contiguous(shape: Shape, sizes: Sequence[int]) -> bool:
-    """Whether boxes of these sizes are contiguous: all are where the first and the last are, which own padding."""
+    """Whether boxes of these sizes are contiguous: all are if the first and the last are, which have the padding."""
     grid = Grid(shape.dimensions, tuple(sizes))
     corners = (0,) * shape.rank, tuple(count - 1 for count in grid.counts)
     return all(box_segments(shape, grid.box(corner))[0].piece_count == 1 for corner in corners)
 
 
 def _edges_along(size: int, step: int, wanted: Iterable[float], most: float) -> tuple[int, ...]:
-    """Cut so many elements at multiples of a step near `wanted`, and what is longer than `most` steps evenly."""
+    """Cut `size` elements at multiples of `step` near `wanted`; divide pieces of more than `most` steps evenly."""
     count = -(-size // step)
     marks = sorted({0, count, *(round(at) for at in wanted if 0 < round(at) < count)})
     cuts = [0]
@@ -157,17 +157,17 @@ def _edges_along(size: int, step: int, wanted: Iterable[float], most: float) -> 
 
 
 def cut_together(source: Segments, destination: Shape) -> tuple[Segments, Segments] | None:
-    """Cut two layouts of one array into segments of the same boxes in the same order.
+    """Cut two layouts of an array into segments of the same boxes in the same order.
 
     Parameters
     ----------
     source : Segments
-        Its last dimension may be cut elsewhere.
+        Its last dimension may get other cuts.
     destination : Shape
 
     Returns
     -------
-    Segments of both, or None where there are none of about that size
+    Segments of both, or None if there are none of about that size
 
     Examples
     --------

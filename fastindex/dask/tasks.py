@@ -1,4 +1,4 @@
-"""What a worker runs: the functions for arrays in memory, on one block."""
+"""The tasks that a worker runs: the functions for arrays in memory, on one block."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fastindex.dask.travelling import let_added_types_travel
 from fastindex.lowering.index_program import conversion_program, linear_program, multi_program
 from fastindex.shapes.shape import Shape
 
-# What is loaded on a worker to run here sends its results from there.
+# A worker that imports this module to run a task also sends the results.
 if "distributed" in sys.modules:
     let_added_types_travel()
 
@@ -41,20 +41,20 @@ def relayout_segment(segment: Any, shapes: tuple[Shape, Shape], fill: bytes, thr
 
 
 def _alone(block: Any) -> Any:
-    """Return the block in the lists that Dask makes of the axes that a result does not have; they have one each."""
+    """Unwrap a block: for axes that the result lacks, Dask passes lists, here of one block each."""
     while isinstance(block, list):
         (block,) = block
     return block
 
 
 def _fill(shape: Shape, pattern: bytes) -> Any:
-    """Return a fill as an array of one number; None for the layout's own, so that segments share their plans."""
+    """Return a fill as a scalar array; None for the layout's own, so that segments share their plans."""
     if pattern == fill_pattern(shape):
         return None
     return np.frombuffer(pattern, shape.element_type.numpy_dtype).reshape(())
 
 
-# Indices; an element that cannot be converted is named by its place in the whole array.
+# Indices; errors name an element by its place in the whole array.
 
 
 def linear_block(

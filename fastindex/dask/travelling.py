@@ -1,7 +1,7 @@
-"""How arrays of types that NumPy does not have travel from one worker to another.
+"""Sending arrays of types that NumPy does not have from one worker to another.
 
-Distributed names the type of an array by ``dtype.str`` unless its kind is "V". Of the types of ml_dtypes, float8_e5m2
-is of kind "f", and its name, "<f1", is nobody's: the receiver fails. The sender can say the type as it says the others.
+Distributed sends the type of an array as ``dtype.str`` unless its kind is "V". Of the types of ml_dtypes, float8_e5m2
+has the kind "f", and nobody knows its name "<f1": the receiver fails. So it is sent like those of kind "V".
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-#: What `numpy.dtype.isbuiltin` is for types that another library has added.
+#: The value of `numpy.dtype.isbuiltin` for types that another library has added.
 ADDED = 2
 
 
 @lru_cache(maxsize=1)
 def let_added_types_travel() -> None:
-    """Have Distributed, in this process, send the dtype itself where NumPy cannot know its name."""
+    """Make Distributed, in this process, send the dtype itself if NumPy does not know its name."""
     from distributed.protocol import dask_serialize
     from distributed.protocol.numpy import serialize_numpy_ndarray
 

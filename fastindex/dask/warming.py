@@ -12,10 +12,10 @@ from distributed import WorkerPlugin
 
 
 class WarmUp(WorkerPlugin):  # type: ignore[misc]
-    """Has each worker compile the kernels, or load them from the cache on disk, when it starts.
+    """Makes each worker compile the kernels, or load them from the cache on disk, when it starts.
 
     Workers on one machine share the cache and take turns: the first one compiles, the others load. Without the plugin,
-    the first tasks of a worker wait for what they need.
+    the first tasks of a worker wait for their kernels.
 
     Examples
     --------
@@ -28,7 +28,7 @@ class WarmUp(WorkerPlugin):  # type: ignore[misc]
     name = "fastindex-warm-up"
 
     async def setup(self, worker: Any) -> None:
-        """Compile or load the kernels, while the worker goes on telling the scheduler that it is there."""
+        """Compile or load the kernels in a thread, so that the worker keeps answering the scheduler."""
         await asyncio.to_thread(_warm_up_in_turn)
 
 
@@ -36,7 +36,7 @@ def _warm_up_in_turn() -> None:
     from fastindex.cpu.warmup import warm_up
 
     if sys.platform == "win32":
-        # It has no such locks: workers that begin at the same time compile at the same time.
+        # Windows has no such locks: workers that start at the same time all compile.
         warm_up()
         return
     import fcntl

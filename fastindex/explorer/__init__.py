@@ -1,1 +1,1 @@
-"""The live page on the loopback address. What it shows is made in the folders below; nothing of the disk is served."""
+"""The live page on the loopback address. What it shows is made in the folders below; no files are served."""

@@ -1,4 +1,4 @@
-"""What the live page says about a typed shape: sizes, advice, or what is wrong; bounded work for each request."""
+"""What the live page says about a typed shape: sizes, advice, or the error. The work for a request is bounded."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fastindex.errors import FastIndexError, ShapeSyntaxError
 from fastindex.pictures.page import page_of
 from fastindex.shapes.shape import Shape
 
-#: A longer text is refused: no shape that a person types is longer.
+#: Nobody types a longer shape.
 MOST_CHARACTERS = 2000
 #: Advice tries the orders of the dimensions, and pictures nest a box for each.
 MOST_DIMENSIONS = 12
-#: Each tile makes the array of the definition longer.
+#: The work grows with each tile.
 MOST_TILES = 8
 
 
@@ -26,7 +26,7 @@ def read_shape(text: str) -> Shape:
     Raises
     ------
     FastIndexError
-        Not the text of an array, or more than a request may cost.
+        Not the text of an array, or too large for a request.
 
     Examples
     --------
@@ -48,20 +48,20 @@ def read_shape(text: str) -> Shape:
 
 @lru_cache(maxsize=64)
 def description(source: str, destination: str) -> dict[str, Any]:
-    """Return what stands around the picture, ready for JSON.
+    """Return the text around the picture, ready for JSON.
 
     Parameters
     ----------
     source : str
-        What was typed as a shape.
+        The typed shape.
     destination : str
-        What was typed as the layout to move to; empty for none.
+        The typed layout to move to; empty for none.
 
     Returns
     -------
     dict
         ``text`` and ``numbers`` of the shape, its ``change`` and ``suggestion``; or the ``error``, the ``field`` it is
-        in and, where there is one, its ``position``.
+        in and, for a syntax error, its ``position``.
 
     Examples
     --------

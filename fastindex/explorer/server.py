@@ -1,7 +1,7 @@
-"""The web application: three pages, for this machine alone.
+"""The web application: three pages, only for this machine.
 
-A page of another site may make a browser send requests here, or resolve its own name to the loopback address. So the
-``Host`` of every request must be the loopback address, and its ``Origin``, where it has one, this server.
+A page of another site can make a browser send requests here, or resolve its own name to the loopback address. So the
+``Host`` of every request must be the loopback address, and its ``Origin``, if any, this server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: The addresses that a browser on this machine may have typed.
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
-#: The page of a layout runs its own script and loads nothing; no other site may frame either page.
+#: The pages run their own scripts and load nothing; no other site may frame them.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "connect-src 'self'; frame-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
@@ -29,12 +29,12 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-#: Both texts, each byte of them escaped.
+#: Both texts, with every byte escaped.
 _MOST_QUERY_BYTES = 6 * MOST_CHARACTERS + 100
 
 
 class LocalOnly:
-    """Refuses requests that do not come from a page of this server, or ask for another one."""
+    """Refuses requests that come from the page of another server, or were meant for one."""
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self._app = app
@@ -116,7 +116,7 @@ def serve(port: int, announce: Callable[[str], Any]) -> None:
     Parameters
     ----------
     port : int
-        0 for any that is free.
+        0 for any free port.
     announce : callable
         Receives the address once the port is taken.
 

@@ -1,1 +1,1 @@
-"""The same jobs on files. Nothing here knows the command line."""
+"""Jobs on files: index conversion, pack, unpack and relayout. Nothing here knows the command line."""

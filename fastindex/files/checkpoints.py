@@ -25,9 +25,9 @@ Sizes = tuple[int, ...]
 
 
 def checkpoint_of(path: str) -> tuple[str, str] | None:
-    """Return the folder of the checkpoint that a path leads into, and the name of the array there; None elsewhere.
+    """Split a path into the folder of a checkpoint and the name of an array in it; None if there is no checkpoint.
 
-    What is a file is read as such, in whatever folder it is.
+    A file is read as a file, even in the folder of a checkpoint.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class CheckpointArray:
     shape: Shape
 
     def costs(self, sizes: Sizes) -> tuple[int, int]:
-        """Return the memory and the cost of a box of some sizes."""
+        """Return the memory that a box of these sizes takes, and its cost."""
         chunks: Sizes = self.array.chunk_layout.read_chunk.shape
         width = self.shape.element_type.nbytes
         counts = [-(-size // max(step, 1)) for size, step in zip(sizes, chunks, strict=True)]
@@ -67,7 +67,7 @@ class CheckpointArray:
         return memory, math.prod(counts) * (chunk + 8 * SEGMENT_COST_BYTES)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
-        """Return the surroundings in which boxes are read."""
+        """Return a context for reading boxes."""
         return contextlib.nullcontext()
 
     def read(self, box: Box, into: Bytes) -> None:
@@ -92,7 +92,7 @@ def stored_checkpoint_array(path: str, shape: Shape) -> CheckpointArray:
     Parameters
     ----------
     path : str
-        The folder of the checkpoint, and in it the name of the array.
+        The folder of the checkpoint, and the name of the array in it.
     shape : Shape
         Its element type and dimensions.
 
@@ -101,9 +101,9 @@ def stored_checkpoint_array(path: str, shape: Shape) -> CheckpointArray:
     UnsupportedError
         TensorStore is not installed.
     FastIndexError
-        There is no such array, or it has other dimensions.
+        There is no such array, or its dimensions differ.
     ArgumentTypeError
-        Another element type.
+        The element type differs.
     """
     try:
         import tensorstore

@@ -1,7 +1,7 @@
 """Jobs on Zarr stores that the workers of a cluster do together: pack, unpack and relayout.
 
-Stores are what they are to jobs of one process (`fastindex.files.zarr_arrays`). No chunk of a target is written by two
-tasks; the target appears when all of it is there.
+The stores are those of jobs of one process (`fastindex.files.zarr_arrays`). No two tasks write to the same chunk of a
+target, which appears under its name when it is complete.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fastindex.files.zarr_stores import METADATA, bits_dtype, open_stored, renam
 from fastindex.lowering.box_segments import box_shape, slab_grid, slab_order
 from fastindex.shapes.shape import Shape
 
-#: A task has what it reads, what it writes, and what is on its way to others, each more than once.
+#: A task holds what it reads, what it writes, and what is on its way to others, each more than once.
 _TASKS_IN_MEMORY = 32
 _MOST_TASK_BYTES = 128 << 20
 _LEAST_TASK_BYTES = 1 << 20
@@ -112,7 +112,7 @@ def relayout_store(
 
 
 def task_bytes(client: Client) -> int:
-    """Return how large the blocks of a task should be for the memory that a thread of a worker has."""
+    """Return the size of a task's blocks that fits the memory per worker thread."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     memory = min((w["memory_limit"] // w["nthreads"] for w in workers if w["memory_limit"]), default=1 << 62)
     return max(min(memory // _TASKS_IN_MEMORY, _MOST_TASK_BYTES), _LEAST_TASK_BYTES)
@@ -155,7 +155,7 @@ def _lazy(values: StoredValues, stored: Any, room: int) -> da.Array:
     # Dask refuses chunks of size 0, which an empty dimension has.
     grid = tuple(max(size, 1) for size in stored.shards or stored.chunks)
     chunks = da.core.normalize_chunks("auto", values.shape, limit=room, dtype=stored.dtype, previous_chunks=grid)
-    # Where `limit` is below a chunk of the store, Dask cuts it: several tasks would decompress the same one.
+    # If `limit` is below a chunk of the store, Dask cuts it, and several tasks would decompress the same chunk.
     whole = tuple(_at_multiples(sizes, step) for sizes, step in zip(chunks, grid, strict=True))
     changed = os.stat(values.path).st_mtime_ns
     name = f"fastindex-read-{dask.base.tokenize(values.path, str(values.dtype), values.shape, whole, changed)}"
@@ -186,7 +186,7 @@ def _write_buffer(
     grid = slab_grid(shape, room)
     first = next(grid.boxes(slab_order(shape)))
     step = max(min(box_shape(shape, first).nbytes, shape.nbytes), 1)
-    # Dask puts chunks together up to its own limit before it shuffles them.
+    # Before it shuffles chunks, Dask merges them up to its own limit.
     with dask.config.set({"array.chunk-size": room}):
         buffer = lazy(max(step // buffer_dtype(shape).itemsize, 1))
     if buffer.dtype != np.uint8:
@@ -216,7 +216,7 @@ def _new_array(
 
 
 def _write(array: da.Array, path: str, progress: Progress, client: Client) -> None:
-    """Have every block written to its place, and wait for all of them."""
+    """Write every block to its place, and wait for all of them."""
     along = tuple(range(array.ndim))
     written = da.blockwise(
         write_block,

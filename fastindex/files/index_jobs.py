@@ -34,7 +34,7 @@ def linear_index_file(source_path: str, target_path: str, shape: Shape, progress
     Raises
     ------
     FastIndexError
-        The file does not hold integers, one row per dimension.
+        The file does not contain integers, one row per dimension.
     OutOfBoundsError
         A coordinate is out of bounds.
     OSError
@@ -68,7 +68,7 @@ def linear_index_file(source_path: str, target_path: str, shape: Shape, progress
 
 
 def window_file(target_path: str, shape: Shape, window: Any, unit: str = "slot") -> None:
-    """Write the places of the elements of a window to a file, in the window's own dimensions.
+    """Write the places of a window's elements to a file, as an array with the window's dimensions.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def multi_index_file(
     Raises
     ------
     FastIndexError
-        The file does not hold integers.
+        The file does not contain integers.
     OutOfBoundsError
         A slot is outside the buffer, or is padding.
     OSError
@@ -142,7 +142,7 @@ def _convert_in_parts(
     convert_all: Callable[[], None],
     advance: Callable[[int], None],
 ) -> None:
-    """Convert parts along the first axis; an error names its place in the whole."""
+    """Convert in parts along the first axis; errors name places in the whole array."""
     if not places or 0 in places:
         convert_all()
         return

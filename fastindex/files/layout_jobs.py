@@ -30,7 +30,7 @@ from fastindex.lowering.box_segments import Box, byte_segments
 from fastindex.lowering.box_sizes import segment_costs
 from fastindex.shapes.shape import Shape
 
-#: What a job may have in memory at a time, the program itself included.
+#: The memory that a job may use, the program itself included.
 DEFAULT_MEMORY_BYTES = 1 << 30
 
 
@@ -59,12 +59,12 @@ def pack_file(
     shape : Shape
     progress : Progress
     memory_bytes : int
-        What the process may have in memory, the program included.
+        The memory that the process may use, the program included.
 
     Raises
     ------
     FastIndexError
-        The file does not hold such an array, or the memory is too little.
+        The file does not contain such an array, or the memory does not suffice.
     OSError
         A file cannot be read or written.
     """
@@ -108,13 +108,14 @@ def relayout_file(
     source, destination : Shape
     progress : Progress
     memory_bytes : int
-        On the CPU what the process may have in memory; with CUDA what is pinned, and on the GPU, at a time.
+        On the CPU, the memory that the process may use; with CUDA, the pinned memory, and the memory on the GPU.
     device : {"cpu", "cuda"}
 
     Raises
     ------
     FastIndexError
-        Shapes of different arrays, the file does not hold such a buffer, the memory is too little, or there is no GPU.
+        The shapes are of different arrays, the file does not contain such a buffer, the memory does not suffice, or
+        there is no GPU.
     OSError
         A file cannot be read or written.
     """
@@ -134,7 +135,7 @@ def _relayout_on_gpu(source_path: str, target_path: str, source: Shape, destinat
         raise UnsupportedError("arrays in .zarr are moved by the CPU; leave --device out")
     file = open_input(source_path)
     stored = stored_buffer(file, source)
-    # The GPU reads from memory, which is the map of the file where that has what is needed.
+    # The GPU reads from memory: from the map of the file, unless the bytes have to be converted.
     whole = stored.whole()
     with _buffer_output(target_path, destination, len(file.dimensions) > 1) as output, file.unchanged():
         cuda.relayout_through_device(whole, source, destination, output.data, max_memory=memory_bytes)
@@ -180,7 +181,7 @@ def _buffer_output(path: str, shape: Shape, keeps_dimensions: bool = False) -> O
 
 @dataclass(frozen=True, slots=True)
 class WrittenArray:
-    """An array that is written to a file, in a layout.
+    """An array that is being written to a file, in a layout.
 
     Attributes
     ----------
@@ -193,15 +194,15 @@ class WrittenArray:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Boxes may have any edges that the layout allows."""
+        """The granularity of boxes: any edges that the layout allows."""
         return (1,) * self.shape.rank
 
     def costs(self, sizes: tuple[int, ...]) -> tuple[int, int]:
-        """Return the memory and the cost of a box of some sizes."""
+        """Return the memory that a box of these sizes takes, and its cost."""
         return segment_costs(self.shape, sizes)
 
     def write(self, box: Box, data: Bytes) -> None:
-        """Write a box as `box_shape` packs it."""
+        """Write a box, packed as by `box_shape`."""
         at = 0
         for start, nbytes in byte_segments(self.shape, box):
             self.file.write(start, data[at : at + nbytes])

@@ -1,11 +1,11 @@
-"""An open file by positions, from several threads at once: what Linux has, and what serves elsewhere."""
+"""Reading and writing an open file at positions, from several threads: as on Linux, with fallbacks elsewhere."""
 
 from __future__ import annotations
 
 import os
 import threading
 
-#: Windows changes line ends without the first, and has not the second.
+#: Without the first, Windows converts line ends; it does not have the second.
 OPEN_FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 _MOST_AT_ONCE = 1 << 24
@@ -13,7 +13,7 @@ _lock = threading.Lock()
 
 
 def read_at(file: int, into: memoryview, position: int) -> int:
-    """Read bytes from a position on; return how many, 0 at the end of the file.
+    """Read bytes from a position on; return how many: 0 at the end of the file.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def write_at(file: int, content: memoryview, position: int) -> int:
 
 
 def free_bytes(folder: str) -> int | None:
-    """Return how many bytes the disk of a folder has room for, or None if that is unknown."""
+    """Return how many bytes are free on the disk of a folder, or None if unknown."""
     if not hasattr(os, "statvfs"):
         return None
     try:

@@ -1,9 +1,9 @@
 """Arrays in files, read box by box; `fastindex.files.writing` writes them.
 
-A name that ends in ``.npy`` is a NumPy file. Any other is raw bytes, without a header: a buffer as it lies in memory,
-or a logical array, its last dimension the most minor. NumPy files do not know the types of ml_dtypes: `numpy.save`
-stores bfloat16 as ``V2`` and the narrower types as ``V1``. That is read here too, and so are unsigned integers of the
-same width that hold the bits.
+A file named ``.npy`` is a NumPy file. Any other contains raw bytes without a header: a buffer as it lies in memory, or
+a logical array, last dimension most minor. The format has no names for the types of ml_dtypes: `numpy.save` writes
+bfloat16 as ``V2`` and the narrower types as ``V1``. Both can be read, and so can unsigned integers of the same width
+that hold the bits.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ Bytes = NDArray[np.uint8]
 
 _MAGIC = b"\x93NUMPY"
 _AT_ONCE = 1 << 18
-#: NumPy refuses longer ones, but reads them first.
+#: NumPy refuses longer headers, but only after reading them.
 _LONGEST_HEADER = 1 << 16
 
 
 class InputFile:
-    """An open file with the bytes of an array.
+    """An open file that contains an array.
 
     Attributes
     ----------
@@ -75,21 +75,21 @@ class InputFile:
         weakref.finalize(self, os.close, self._file)
 
     def _stamp(self) -> tuple[int, int]:
-        """Return what changes with every write: the size, and the time of the last one in nanoseconds."""
+        """Return what changes with every write: the size, and the time of the last write in nanoseconds."""
         status = os.fstat(self._file)
         return status.st_size, status.st_mtime_ns
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Raise an error at the end of the block if the file has changed since it was opened, or could not be read.
+        """Raise an error at the end of the block if the file changed since it was opened, or could not be read.
 
         Raises
         ------
         FastIndexError
-            It was written to, or cut short. What file systems do not see within a tick of their clocks, mostly four
-            milliseconds, is not seen here either.
+            It was written to, or truncated. Changes within a tick of the file system's clock, usually four
+            milliseconds, go unnoticed.
         OSError
-            The system could not read it.
+            The operating system could not read it.
         """
         failed = OSError(errno.EIO, os.strerror(errno.EIO), self.path)
         try:
@@ -100,12 +100,12 @@ class InputFile:
                 raise FastIndexError(f"{self.path} changed while it was read; nothing was written") from None
 
     def read(self, start: int, into: Bytes) -> None:
-        """Fill an array with the bytes from a place in the array on.
+        """Fill an array with the file's bytes from `start` on, counted from the beginning of its array.
 
         Raises
         ------
         FastIndexError
-            The file has become shorter.
+            The file was truncated.
         """
         rest, at = memoryview(into.data), self.start + start
         while rest:
@@ -115,18 +115,18 @@ class InputFile:
             rest, at = rest[count:], at + count
 
     def mapped(self) -> InputFile:
-        """Map the bytes of the array into memory: `data`, which takes none until it is read."""
+        """Map the bytes of the array as `data`, which takes no memory until it is read."""
         if self.nbytes:
             try:
                 self._map = mmap.mmap(self._file, self.start + self.nbytes, access=mmap.ACCESS_READ)
             except ValueError:
-                # mmap has looked at the size, which is not what it was a moment ago.
+                # mmap checks the size, which has just changed.
                 raise FastIndexError(f"{self.path} has become shorter while it was read") from None
             self.data = np.frombuffer(self._map, np.uint8)[self.start :]
         return self
 
     def release(self) -> None:
-        """Release the pages that hold parts of the file; they are read again when needed."""
+        """Release the memory of the map; pages are read again when needed."""
         release_map(self._map)
 
     def array(self) -> NDArray[Any]:
@@ -143,12 +143,12 @@ def open_input(path: str) -> InputFile:
     OSError
         It cannot be read.
     FastIndexError
-        It is not a regular file, holds several arrays (``.npz``), is named ``.npy`` but is not one, or is shorter than
-        its header says.
+        It is not a regular file, contains several arrays (``.npz``), is named ``.npy`` but is not a NumPy file, or is
+        shorter than its header says.
     """
     if path.endswith(".npz"):
         raise FastIndexError(f"{path} holds several arrays; save the one you need as .npy, with numpy.save")
-    # Before it is opened: a pipe would wait for its other end.
+    # Check before opening: opening a pipe would wait for its other end.
     _check_regular(path, os.stat(path).st_mode)
     with open(path, "rb", buffering=0) as file:
         found = InputFile(path, file)
@@ -180,7 +180,7 @@ def _read_header(path: str, file: io.BufferedIOBase) -> tuple[tuple[int, ...], b
         reader = readers.get(np.lib.format.read_magic(file))
         header = reader(_Header(file)) if reader is not None else None
     except (ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError) as error:
-        # The last three: what Python's own reader of literals makes of brackets thousands deep.
+        # The last three come from Python's parser of literals, for brackets nested thousands deep.
         raise FastIndexError(f"{path} is not a .npy file: {str(error) or 'its header nests too deep'}") from None
     if header is None or header[2].hasobject or header[2].names is not None:
         raise FastIndexError(f"{path} holds Python objects or records; an array of numbers is needed")
@@ -200,7 +200,7 @@ def _cut(value: object) -> str:
 
 
 class _Header:
-    """A file whose header NumPy can read even if `numpy.save` wrote float8_e5m2, which it spells ``<f1``."""
+    """Wraps a file so that NumPy can read the header of float8_e5m2, which `numpy.save` writes as ``<f1``."""
 
     def __init__(self, file: io.BufferedIOBase) -> None:
         self._file = file
@@ -213,9 +213,9 @@ class _Header:
 
 
 def release_map(mapped: mmap.mmap | None) -> None:
-    """Release the pages that hold parts of a file."""
+    """Release the memory of a mapped file."""
     if mapped is not None and hasattr(mapped, "madvise"):
-        # The pages of a shared map stay in the system's cache, and what was written to them is not lost.
+        # The pages stay in the system's cache, so nothing that was written to them is lost.
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
@@ -227,9 +227,9 @@ class StoredArray:
     ----------
     file : InputFile
     shape : Shape
-        The layout in which the file has it.
+        Its layout in the file.
     is_narrowed : bool
-        Whether the file has integers of a byte, which become values of fewer bits.
+        Whether the file stores integers of one byte that become values of fewer bits.
     """
 
     file: InputFile
@@ -237,20 +237,20 @@ class StoredArray:
     is_narrowed: bool = False
 
     def costs(self, sizes: tuple[int, ...]) -> tuple[int, int]:
-        """Return the memory and the cost of a box of some sizes."""
+        """Return the memory that a box of these sizes takes, and its cost."""
         return segment_costs(self.shape, sizes)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
-        """Return the surroundings in which boxes are read: at their end, the file has to be as it was."""
+        """Return a context for reading boxes; at its end, the file must be unchanged."""
         return self.file.unchanged()
 
     def read(self, box: Box, into: Bytes) -> None:
-        """Read a box as `box_shape` packs it.
+        """Read a box, packed as by `box_shape`.
 
         Raises
         ------
         FastIndexError
-            The file has become shorter, or holds values that the element type does not have.
+            The file was truncated, or contains values that the element type does not have.
         """
         at = 0
         for start, nbytes in byte_segments(self.shape, box):
@@ -259,7 +259,7 @@ class StoredArray:
         self._convert(into)
 
     def whole(self) -> Bytes:
-        """Return all bytes: mapped into memory where they are as in the file."""
+        """Return all bytes; mapped, unless they have to be converted."""
         dtype = self.file.dtype
         if (dtype is None or dtype.isnative) and not self.is_narrowed:
             return self.file.data
@@ -277,10 +277,10 @@ class StoredArray:
 
 
 def stored_buffer(file: InputFile, shape: Shape) -> StoredArray:
-    """Return the physical buffer of `shape` that a file holds.
+    """Return a file as the physical buffer of `shape`.
 
-    A NumPy file may hold the array itself where the layout is that of the file, ``{1,0}`` for C order; or, where the
-    layout only orders the dimensions, these in the order of memory.
+    A NumPy file may instead contain the array itself, if its layout is that of the file (``{1,0}`` for C order), or its
+    dimensions in memory order, if the layout only orders them.
 
     Parameters
     ----------
@@ -290,9 +290,9 @@ def stored_buffer(file: InputFile, shape: Shape) -> StoredArray:
     Raises
     ------
     FastIndexError
-        Another size, or more than one dimension.
+        The size differs, or it has more than one dimension.
     ArgumentTypeError
-        Another dtype.
+        The dtype differs.
     """
     if file.dtype is not None and not _is_array_of(file, shape):
         if len(file.dimensions) != 1:
@@ -308,7 +308,7 @@ def stored_buffer(file: InputFile, shape: Shape) -> StoredArray:
 
 
 def _is_array_of(file: InputFile, shape: Shape) -> bool:
-    """Whether a file holds the array itself, and its layout is the one that NumPy's files have: the same bytes."""
+    """Whether a file contains the array itself in the layout of NumPy's files: the same bytes."""
     if len(file.dimensions) < 2:
         return False
     in_order_of_memory = not file.fortran_order and file.dimensions == memory_dimensions(shape) != shape.dimensions
@@ -321,7 +321,7 @@ def _is_array_of(file: InputFile, shape: Shape) -> bool:
 
 
 def stored_array(file: InputFile, shape: Shape) -> StoredArray:
-    """Return the logical array of `shape` that a file holds.
+    """Return a file as the logical array of `shape`.
 
     Parameters
     ----------
@@ -332,9 +332,9 @@ def stored_array(file: InputFile, shape: Shape) -> StoredArray:
     Raises
     ------
     FastIndexError
-        Other dimensions, or another size.
+        The dimensions or the size differ.
     ArgumentTypeError
-        Another dtype.
+        The dtype differs.
     """
     if file.dtype is not None:
         if file.dimensions != shape.dimensions:
@@ -350,7 +350,7 @@ def stored_array(file: InputFile, shape: Shape) -> StoredArray:
 
 
 def plain_shape(shape: Shape, fortran_order: bool = False) -> Shape:
-    """Return the array of a shape as NumPy's files store it: unpacked, without tiles."""
+    """Return the shape of an array in a NumPy file: unpacked, without tiles."""
     layout = Layout.ascending(shape.rank) if fortran_order else None
     return Shape(shape.element_type, shape.dimensions, layout)
 
@@ -383,12 +383,12 @@ def _check_dtype(file: InputFile, shape: Shape, wanted: np.dtype[Any]) -> None:
 
 
 def has_name(dtype: np.dtype[Any]) -> bool:
-    """Whether NumPy's files have a name for a type; they have none for those of ml_dtypes."""
+    """Whether the NumPy format has a name for a type; it has none for those of ml_dtypes."""
     return dtype.isbuiltin == 1
 
 
 def _narrow(file: InputFile, element_type: ElementType, content: Bytes) -> None:
-    """Make one-byte integers what ml_dtypes stores for values narrower than a byte: their low bits."""
+    """Turn one-byte integers into what ml_dtypes stores for narrower values: their low bits."""
     bits = element_type.bits
     signed = element_type.kind == "signed"
     low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)

@@ -43,20 +43,20 @@ def npy_header(dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> bytes:
 
 
 def header_for(path: str, dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> bytes:
-    """Return the header for a file of this name: empty unless it ends in ``.npy``."""
+    """Return the header for a file of this name; empty unless the name ends in ``.npy``."""
     return npy_header(dtype, dimensions) if path.endswith(".npy") else b""
 
 
 class OutputFile:
     """A file that is filled in any order and appears under its name only when complete.
 
-    The bytes go to a file in the same folder that has no name, where the system has such files; not even a killed
-    process leaves it behind. Elsewhere it has a temporary name. Its space is reserved at the start, so a full disk is
-    reported before the work and not in the middle of it. Leaving the ``with`` block flushes the file and gives it its
-    name; an exception removes it.
+    Where the system supports it, the bytes go to an unnamed file in the same folder, so that not even a killed process
+    leaves anything behind; elsewhere the file has a temporary name. Its space is reserved at the start, so a full disk
+    is reported before the work, not halfway through. Leaving the ``with`` block flushes the file and gives it its name;
+    an exception removes it.
 
-    To replace a file that exists, the new one needs a temporary name for the moment between two system calls; a process
-    that is killed just then leaves a complete file of that name beside the old one.
+    To replace an existing file, the new one needs a temporary name between two system calls; a process killed at that
+    moment leaves a complete file of that name beside the old one.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class OutputFile:
     nbytes : int
         Bytes of the array.
     header : bytes
-        What goes in front of it.
+        Written in front of it.
 
     Raises
     ------
@@ -95,7 +95,7 @@ class OutputFile:
         return self
 
     def write(self, start: int, content: Bytes) -> None:
-        """Write bytes from a place in the array on; several threads write different places at the same time.
+        """Write bytes from `start` on, counted from the beginning of the array; several threads may write at once.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class OutputFile:
 
     @cached_property
     def data(self) -> Bytes:
-        """The bytes of the array, mapped into memory."""
+        """The bytes of the array, as a memory map."""
         if self._size == 0:
             return np.empty(0, np.uint8)
         return np.frombuffer(self._map, np.uint8)[len(self._header) :]
@@ -154,7 +154,7 @@ class OutputFile:
         return OSError(error.errno, reason, self.path)
 
     def release(self) -> None:
-        """Release the pages that hold written data; the system writes them to disk."""
+        """Release the memory of the map; the system writes what it holds to disk."""
         if "_map" in vars(self):
             release_map(self._map)
 
@@ -185,7 +185,7 @@ class OutputFile:
                 _unfinished.add(self._temporary)
                 _link(file, self._temporary)
         self._file = None
-        # Windows gives no other name to a file that is open.
+        # Windows does not rename open files.
         os.close(file)
         if not is_linked:
             os.replace(self._temporary, self._target)
@@ -198,7 +198,7 @@ class OutputFile:
 
 
 def _unnamed_file(folder: Path) -> int | None:
-    """Open a file without a name, or return None where the system, or the file system, has none that can get one."""
+    """Open an unnamed file that can be named later; None if the system or the file system does not support it."""
     if not hasattr(os, "O_TMPFILE") or not os.path.isdir("/proc/self/fd"):
         return None
     try:
@@ -210,7 +210,7 @@ def _unnamed_file(folder: Path) -> int | None:
 
 
 def _link(file: int, target: Path) -> None:
-    # With a folder, Python calls linkat, which follows the link in /proc to the file itself.
+    # With src_dir_fd, Python calls linkat, which follows the link in /proc to the file itself.
     folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.link(f"/proc/self/fd/{file}", target, src_dir_fd=folder, follow_symlinks=True)
@@ -256,7 +256,7 @@ def writes_into_folder() -> Iterator[None]:
 
 @contextlib.contextmanager
 def removed_unless_finished(folder: Path) -> Iterator[None]:
-    """Have `remove_unfinished` remove a folder while the block runs."""
+    """While the block runs, let `remove_unfinished` remove a folder."""
     _unfinished.add(folder)
     try:
         yield
@@ -294,13 +294,13 @@ def _check_replaceable(path: str, mode: int) -> None:
 def _writable_map(file: int, size: int) -> mmap.mmap:
     mapped = mmap.mmap(file, size)
     if hasattr(mapped, "madvise"):
-        # Nothing is read from it before it is written; without this, the system maps megabytes for each page.
+        # Nothing is read before it is written; without this hint, the system reads megabytes ahead of each page.
         mapped.madvise(mmap.MADV_RANDOM)
     return mapped
 
 
 def _reserve(file: int, size: int) -> None:
-    """Make a file of `size` bytes that the disk has room for."""
+    """Extend a file to `size` bytes, with its space on disk allocated."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(file, 0, size)

@@ -38,7 +38,7 @@ from fastindex.shapes.shape import Shape
 #: The attribute of a packed buffer: its shape in XLA's text.
 ATTRIBUTE = "fastindex_shape"
 
-#: About how large chunks are made.
+#: The approximate size of new chunks.
 _CHUNK_BYTES = 4 << 20
 #: Chunks in memory beside a box: encoded, decoded, and what a codec needs.
 _CHUNKS_IN_MEMORY = 3
@@ -51,7 +51,7 @@ Sizes = tuple[int, ...]
 
 
 def is_zarr(path: str) -> bool:
-    """Whether a path is that of an array in a Zarr store: a folder in its name ends in ``.zarr``.
+    """Whether a path is in a Zarr store: one of its parts ends in ``.zarr``.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def is_zarr(path: str) -> bool:
 
 @contextlib.contextmanager
 def one_chunk_at_a_time() -> Iterator[None]:
-    """Keep zarr-python from decoding more chunks at the same time than memory is counted for."""
+    """Keep zarr-python from decoding several chunks at once, which would take more memory than planned."""
     with zarr_module().config.set({"async.concurrency": 1, "threading.max_workers": 1}):
         yield
 
@@ -85,7 +85,7 @@ class ZarrArray:
 
     @property
     def steps(self) -> Sizes:
-        """Boxes of the target are made of whole chunks, or of whole shards."""
+        """The granularity of boxes: whole chunks, or whole shards."""
         return tuple(self.array.shards or self.array.chunks)
 
     def costs(self, sizes: Sizes) -> tuple[int, int]:
@@ -192,9 +192,9 @@ def stored_zarr_array(path: str, shape: Shape) -> ZarrArray:
     Raises
     ------
     FastIndexError
-        Not a store of Zarr 3, or other dimensions.
+        Not a store of Zarr 3, or the dimensions differ.
     ArgumentTypeError
-        Another element type.
+        The element type differs.
     """
     array, real_type = open_stored(path)
     if tuple(array.shape) != shape.dimensions:
@@ -216,7 +216,7 @@ def stored_zarr_buffer(path: str, shape: Shape) -> ZarrBuffer:
     Raises
     ------
     FastIndexError
-        Not a store of Zarr 3, another size, or the buffer of another shape.
+        Not a store of Zarr 3, the size differs, or it is the buffer of another shape.
     """
     array, _ = open_stored(path)
     written = array.attrs.get(ATTRIBUTE)
@@ -245,7 +245,7 @@ def new_zarr_array(path: str, shape: Shape, chunks: Sizes) -> Iterator[ZarrArray
     Parameters
     ----------
     path : str
-        Nothing may be there yet.
+        Nothing may exist there yet.
     shape : Shape
         Its element type and dimensions.
     chunks : tuple of int
@@ -279,12 +279,12 @@ def new_zarr_buffer(path: str, shape: Shape) -> Iterator[ZarrBuffer]:
 
 
 def array_chunks(shape: Shape) -> Sizes:
-    """Return chunks for a logical array that a buffer is unpacked to: one segment of the buffer each."""
+    """Return the chunks of an unpacked array: one segment of the buffer each."""
     return slab_grid(shape, _CHUNK_BYTES).sizes
 
 
 def _even_slabs(shape: Shape) -> tuple[Grid, int]:
-    """Return slabs that all take the same bytes, but for the last one, and how many bytes."""
+    """Return slabs of equal size, except for the last one, and their size in bytes."""
     most = _CHUNK_BYTES
     tried = [most >> k for k in range(7)]
     while True:
@@ -300,7 +300,7 @@ def _even_slabs(shape: Shape) -> tuple[Grid, int]:
 
 @contextlib.contextmanager
 def new_folder(path: str) -> Iterator[str]:
-    """Make a folder beside a path that gets its name when the block ends, and is removed after an error."""
+    """Create a folder beside a path; it gets that name when the block ends, and is removed after an error."""
     target = Path(os.path.realpath(path))
     if os.path.lexists(path) or target.exists():
         raise FastIndexError(f"{path} exists; a store is not replaced, remove it first")

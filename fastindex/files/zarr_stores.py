@@ -30,7 +30,7 @@ _BESIDE_INNER_CHUNK_BYTES = 256
 #: What is kept of a sentence that has names of strangers in it.
 _LONGEST_REASON = 500
 
-#: XLA's names of the types that are stored as unsigned integers, by their names in Zarr's metadata.
+#: XLA's names, by Zarr's, of the types that are stored as unsigned integers.
 _UNNAMED = {
     "bfloat16": "bf16",
     "float8_e3m4": "f8e3m4",
@@ -68,7 +68,7 @@ def zarr_module() -> Any:
 
 
 def bits_dtype(element_type: ElementType) -> tuple[str | None, np.dtype[Any]]:
-    """Return the name that Zarr's metadata has for a type that zarr-python lacks, or None, and the dtype to store.
+    """Return Zarr's name for a type that zarr-python lacks, or None, and the dtype to store.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def bits_dtype(element_type: ElementType) -> tuple[str | None, np.dtype[Any]]:
 
 
 def as_bits(metadata: bytes) -> tuple[bytes, str | None]:
-    """Return metadata of an array with a type that zarr-python knows, and the name of the real one if it has another.
+    """Return an array's metadata with a type that zarr-python knows, and the name of the real type if it differs.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def _store_class() -> Any:
     zarr = zarr_module()
 
     class InsideStore(zarr.storage.WrapperStore):  # type: ignore[misc, name-defined]
-        """A folder whose keys stay inside it, with metadata that zarr-python understands."""
+        """A folder whose keys cannot leave it, with metadata that zarr-python understands."""
 
         def __init__(self, root: str) -> None:
             super().__init__(zarr.storage.LocalStore(root, read_only=True))
@@ -195,14 +195,14 @@ def open_stored(path: str) -> tuple[Any, str | None]:
     Returns
     -------
     (array, name)
-        zarr-python's array; the name of its type where zarr-python has none and it has unsigned integers instead.
+        zarr-python's array; the name of its type if zarr-python lacks that and sees unsigned integers instead.
 
     Raises
     ------
     OSError
         There is no such folder.
     FastIndexError
-        It holds no array of Zarr 3.
+        It contains no array of Zarr 3.
     """
     zarr = zarr_module()
     os.stat(path)
@@ -214,7 +214,7 @@ def open_stored(path: str) -> tuple[Any, str | None]:
         sizes = (*array.chunks, *(array.shards or ()))
     except FastIndexError:
         raise
-    except Exception as error:  # whatever a codec, or metadata of a stranger, raises
+    except Exception as error:  # whatever a codec raises, or untrusted metadata causes
         raise FastIndexError(f"{path} is not an array of Zarr 3 that can be read: {reason_of(error)}") from None
     if not isinstance(array.metadata.attributes, dict):
         raise FastIndexError(f"{path} has attributes that are no object: {reason_of(array.metadata.attributes)}")
@@ -231,7 +231,7 @@ def reason_of(error: object) -> str:
 
 
 def rename_type(folder: str, name: str) -> None:
-    """Write the real name of a type into the metadata of an array that has its bits."""
+    """Write the real name of a type into the metadata of an array of its bits."""
     path = os.path.join(folder, METADATA)
     with open(path, "rb") as file:
         fields = json.loads(file.read())
@@ -241,7 +241,7 @@ def rename_type(folder: str, name: str) -> None:
 
 
 def chunk_bytes(array: Any) -> int:
-    """Return the bytes of what is read and decoded at a time, and written as one: a shard, or a chunk."""
+    """Return the size of the unit of reading and writing: a shard, or a chunk."""
     nbytes: int = math.prod(array.shards or array.chunks) * array.dtype.itemsize
     return nbytes
 

@@ -1,1 +1,1 @@
-"""Scenes and how they are drawn. What a slot is comes from elsewhere."""
+"""Scenes and how they are drawn, from programs and advice made in the folders below."""

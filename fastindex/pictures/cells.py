@@ -22,7 +22,7 @@ class Cells:
     Attributes
     ----------
     bounds : tuple of int
-        The dimensions, with as much of the padding as lies beside the elements on a grid.
+        The dimensions, extended by the padding that lies beside the elements on the grid.
 
     Examples
     --------
@@ -75,13 +75,13 @@ class Cells:
 
 
 def _colour(tiles: tuple[MultiIndex, ...]) -> int:
-    """Neighbours differ by one in one coordinate of the tile, so odd factors keep them apart."""
+    """Return the colour of a tile; neighbours differ by 1 in one coordinate, so odd factors tell them apart."""
     tile = tiles[0] if tiles else ()
     return sum((2 * i + 1) * value for i, value in enumerate(reversed(tile))) % COLOUR_COUNT
 
 
 def tile_size(shape: Shape, dimension: int) -> int | None:
-    """Return the size of the first tile along a dimension, or None if it has none of its own.
+    """Return the size of the first tile along a dimension, or None if it does not tile that dimension alone.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def tile_size(shape: Shape, dimension: int) -> int | None:
 
 
 def _grown(shape: Shape) -> Shape:
-    """Return the shape with dimensions grown by the padding beside them on the grid, and the same slots."""
+    """Return the shape with its dimensions extended by the padding beside them on the grid; slots stay the same."""
     sizes = shape.layout.padded_dimensions or shape.dimensions
     tiles = [tile_size(shape, d) or 1 for d in range(shape.rank)]
     whole_tiles = tuple(-(-size // tile) * tile for size, tile in zip(sizes, tiles, strict=True))

@@ -1,4 +1,4 @@
-"""One page that shows a layout, or the move between two, to point at: no network, nothing to install."""
+"""An interactive page that shows a layout, or the move between two: no network, nothing to install."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastindex.pictures.colours import DARK, DARK_TILES, LIGHT, LIGHT_TILES, PAD
 from fastindex.pictures.page_data import layout_data
 from fastindex.shapes.shape import Shape
 
-#: How the padding of each cause is hatched, besides its colour.
+#: The hatching for the padding of each cause, in addition to its colour.
 _PATTERNS = (
     "repeating-linear-gradient(45deg,{0} 0 3px,{1} 3px 8px)",
     "repeating-linear-gradient(-45deg,{0} 0 3px,{1} 3px 8px)",
@@ -25,7 +25,7 @@ _PATTERNS = (
 def page_of(source: Shape, destination: Shape | None = None) -> str:
     """Return an HTML document that shows a layout, or with a second one a relayout.
 
-    The page carries the lowered layouts and evaluates them itself, with integers of any size, so it answers for every
+    The page contains the lowered layouts and evaluates them itself, with integers of any size, so it covers every
     element and slot of an array of any size.
 
     Raises
@@ -43,7 +43,7 @@ def page_of(source: Shape, destination: Shape | None = None) -> str:
     shapes = [source] if destination is None else [source, destination]
     if destination is not None and source.dimensions != destination.dimensions:
         raise FastIndexError(f"both layouts must be of one array: {source} and {destination} differ")
-    # Not even a comment or a closing tag in a text could leave the script.
+    # Escaped, so that no comment or closing tag in the text ends the script.
     data = json.dumps({"layouts": [layout_data(shape) for shape in shapes]}).replace("<", "\\u003c")
     template = resources.files("fastindex.pictures").joinpath("page.html").read_text(encoding="utf-8")
     title = escape(" to ".join(map(str, shapes)))
@@ -51,7 +51,7 @@ def page_of(source: Shape, destination: Shape | None = None) -> str:
 
 
 def _colours() -> str:
-    """Return the style rules of tiles and padding, for light and dark paper."""
+    """Return the style rules of tiles and padding, for light and dark backgrounds."""
     light, dark = _variables(LIGHT, LIGHT_TILES, "#f6f8fa"), _variables(DARK, DARK_TILES, "#161b22")
     rules = [
         f":root{{color-scheme:light;{light}}}",

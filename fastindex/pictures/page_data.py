@@ -1,4 +1,4 @@
-"""A layout as plain data that a page evaluates: the axes of the definition, their strides, what pads."""
+"""A layout as plain data that a page evaluates: the axes of the definition, their strides, and the padding."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from fastindex.tiling.definition import (
 
 
 def layout_data(shape: Shape) -> dict[str, Any]:
-    """Return what a page needs to know of an array's layout, ready for JSON.
+    """Return the data that a page needs about an array's layout, ready for JSON.
 
-    Numbers that may exceed 2**53 are texts of digits.
+    Numbers that may exceed 2**53 are strings of digits.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def layout_data(shape: Shape) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``axes`` holds the tree of the definition, parts before wholes: what each axis is, its size, and the numbers of
-        its parts. ``places`` are the axes of the physical array with their strides. ``causes`` say in words what pads,
-        and ``why`` which of them most and what would avoid it; it is empty without padding.
+        ``axes`` holds the tree of the definition, parts before wholes: the kind of each axis, its size, and the numbers
+        of its parts. ``places`` are the axes of the physical array with their strides. ``causes`` describe each cause
+        of padding, and ``why`` the main one and what would avoid it; without padding it is empty.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def _why(shape: Shape) -> str:
 
 
 def _physical_axes(shape: Shape) -> tuple[list[Axis], dict[Axis, int]]:
-    """Return the axes after all tiles, and which cause of `padding_steps` pads an axis or splits a padded one."""
+    """Return the axes after all tiles, and for padded axes the number of the cause in `padding_steps`."""
     layout = shape.layout
     axes = axes_of(shape, 0)
     cause_of: dict[Axis, int] = {}

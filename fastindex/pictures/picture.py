@@ -19,7 +19,7 @@ from fastindex.shapes.shape import Shape
 
 @runtime_checkable
 class RelayoutLike(Protocol):
-    """What a relayout plan has: two shapes of one array."""
+    """The shapes of a relayout plan."""
 
     @property
     def source(self) -> Shape:
@@ -31,7 +31,7 @@ class RelayoutLike(Protocol):
 
 
 class DescribedRelayout(RelayoutLike, Protocol):
-    """What a relayout plan has for a notebook."""
+    """The parts of a relayout plan that a notebook shows."""
 
     def describe(self) -> str:
         """Say which kernels run."""
@@ -50,7 +50,7 @@ class Picture(ShownInNotebooks):
     ----------
     source : Shape
     destination : Shape, optional
-        Draw the move of the elements of `source` to it.
+        Draw how the elements move from `source` to it.
     """
 
     def __init__(self, source: Shape, destination: Shape | None = None) -> None:
@@ -100,7 +100,7 @@ class Picture(ShownInNotebooks):
         return text_of(self._make_scene(width or shutil.get_terminal_size().columns), colour)
 
     def html(self) -> str:
-        """Return a page to point at, which answers for every element and slot; it needs no network.
+        """Return an interactive page that covers every element and slot; it works offline.
 
         Examples
         --------
@@ -161,12 +161,12 @@ def draw(subject: Shape | str | RelayoutLike) -> Picture:
     Parameters
     ----------
     subject : Shape, str, or relayout plan
-        Of a plan, as `plan_relayout` gives it, the picture shows where the elements move.
+        For a plan from `plan_relayout`, the picture shows where the elements move.
 
     Returns
     -------
     Picture
-        Notebooks show it; ``.svg()`` gives the file, ``.text()`` the lines for a terminal.
+        Notebooks show it; ``.svg()`` returns a file's contents, ``.text()`` lines for a terminal.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A reshard plan as HTML for notebooks: what it says, and a table of who sends how much to whom."""
+"""A reshard plan as HTML for notebooks: its description, and a table of how much each device sends to each."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MOST = 32
 
 
 def reshard_html(description: str, between: NDArray[np.int64]) -> str:
-    """Return what a notebook shows for a reshard plan; `between` has the bytes from each device to each.
+    """Return the HTML for a reshard plan; `between` has the bytes from each device to each.
 
-    The more bytes, the deeper the blue; what stays on its device is italic.
+    The more bytes, the deeper the blue; bytes that stay on their device are italic.
 
     Examples
     --------

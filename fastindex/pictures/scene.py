@@ -22,9 +22,9 @@ class Cell:
     colour : int
         0 to 7; neighbouring tiles have different ones. -1 for padding.
     tiles : tuple of hashable
-        Which tile of each level the slot belongs to.
+        The tile of each level that the slot belongs to.
     text : str
-        What the cell shows.
+        The text in the cell.
     """
 
     slot: int
@@ -41,9 +41,9 @@ class Panel:
     Attributes
     ----------
     label : str
-        As NumPy would index it; "" for the only panel.
+        The panel as an index in NumPy's notation; "" if it is the only one.
     rows, columns : tuple of int
-        The shown coordinates; where they jump, something was cut.
+        The coordinates shown; where they jump, some were left out.
     cells : tuple of tuples of Cell
     """
 
@@ -61,7 +61,7 @@ class Strip:
     ----------
     label : str
     lines : tuple of tuples of Cell
-        Where the first slots of two lines jump, something was cut.
+        Where the slots jump from line to line, some were left out.
     """
 
     label: str
@@ -70,23 +70,23 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """All that a picture shows.
+    """Everything that a picture shows.
 
     Attributes
     ----------
     title : str
     description : str
-        The picture in words, for those who cannot see it.
+        The picture in words, for readers who cannot see it.
     panels : tuple of Panel
     row_name, column_name : str
-        What the rows and columns of the panels are.
+        The names of the rows and columns of the panels.
     strips : tuple of Strip
     moves : tuple of (int, int)
         Pairs of slots, of the first strip and of the second, that hold the same element.
     legend : tuple of (str, str)
         A kind of mark, "text", "tile", "level1", "level2" or "padding", and its meaning.
     notes : tuple of str
-        What was cut.
+        What was left out.
     """
 
     title: str

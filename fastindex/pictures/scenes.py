@@ -1,4 +1,4 @@
-"""Which cells a picture of a layout or of a relayout shows, and what is cut."""
+"""Which cells a picture of a layout or of a relayout shows, and which it leaves out."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def relayout_scene(source: Shape, destination: Shape, characters: int = 190) -> 
     grid = _Grid(source, source.dimensions, _fitting(characters, widest))
     columns = min(_fitting(characters, _element_characters(source)), _MOVE_COLUMNS)
     first, first_notes = _strip(before, f"source memory, {source}", columns, lines=1)
-    # The colours of the source travel along, so that the eye can follow a tile.
+    # Elements keep their colour from the source, so that the eye can follow a tile.
     label = f"destination memory, {destination}"
     second, second_notes = _strip(after, label, columns, lines=1, colour_of=lambda e: before.at(e).colour)
     shown = {cell.slot for line in second.lines for cell in line}
@@ -191,7 +191,7 @@ class _Grid:
         return tuple(place[d] for d in range(self.shape.rank))
 
     def notes(self) -> list[str]:
-        """Return a sentence for each thing that was cut."""
+        """Return a sentence for each part that was left out."""
         if 0 in self.shape.dimensions:
             return ["The array has no elements."]
         notes = []

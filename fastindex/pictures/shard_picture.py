@@ -34,7 +34,7 @@ class Part:
     ----------
     row, column : int
     devices : tuple of int
-        All that hold it.
+        All devices that hold it.
     rows, columns : int
         How many of its elements along the two dimensions are not padding.
     """
@@ -47,7 +47,7 @@ class Part:
 
     @property
     def label(self) -> str:
-        """The devices, the middle ones left out where there are many."""
+        """The devices; of many, the first two and the last."""
         if len(self.devices) <= 4:
             return ",".join(map(str, self.devices))
         return f"{self.devices[0]},{self.devices[1]}..{self.devices[-1]}"
@@ -61,9 +61,9 @@ class ShardPicture(ShownInNotebooks):
     shape : Shape or str
     sharding : Sharding or str
     device_count : int, optional
-        Needed where the sharding does not say it.
+        Needed if the sharding does not say it.
     dimensions : pair of int, optional
-        Those drawn as rows and columns; by default the last two. For each part of the others there is a panel.
+        The dimensions drawn as rows and columns; by default the last two. Each part of the others gets a panel.
     tiles : bool
         Whether to draw the edges of the layout's first tile in each part.
 
@@ -108,10 +108,10 @@ class ShardPicture(ShownInNotebooks):
         self._row, self._column = chosen
         self._tiles = tiles
 
-    # What there is
+    # Contents
 
     def _sizes(self, dimension: int) -> tuple[int, int, int]:
-        """Return how large a dimension is, how large a part of it, and how many parts there are."""
+        """Return the size of a dimension, the size of a part along it, and the number of parts."""
         if dimension < 0:
             return 1, 1, 1
         parts = self._sharding.parts or (1,) * self._shape.rank
@@ -124,7 +124,7 @@ class ShardPicture(ShownInNotebooks):
         return tuple(devices[tuple(place)].reshape(-1).tolist())
 
     def panels(self) -> Iterator[tuple[str, list[list[Part]]]]:
-        """Yield a label and rows of parts for each part of the dimensions that are not drawn, up to a few."""
+        """Yield the label and the rows of parts of each panel, up to a few panels."""
         others = [d for d in range(self._shape.rank) if d not in (self._row, self._column)]
         ranges = [range(self._sizes(d)[2]) for d in others]
         (n, size, rows), (m, width, columns) = self._sizes(self._row), self._sizes(self._column)
@@ -142,7 +142,7 @@ class ShardPicture(ShownInNotebooks):
             yield label, grid
 
     def notes(self) -> list[str]:
-        """Return what the rows and columns are, and what was cut."""
+        """Return lines that name the rows and columns, and say what was left out."""
         named = []
         for name, d in (("rows", self._row), ("columns", self._column)):
             size, part, _ = self._sizes(d)
@@ -278,7 +278,7 @@ class ShardPicture(ShownInNotebooks):
 
 
 def _over(text: str, inside: int, width: int) -> str:
-    """Let a label stand over the padding, and padding fill the rest."""
+    """Print a label over the padding, and fill the rest with padding."""
     return "".join(c if c != " " or i < inside else "░" for i, c in enumerate(text.ljust(width)))
 
 

@@ -166,7 +166,7 @@ def _draw_strips(canvas: SvgCanvas, scene: Scene, top: float) -> float:
     places: list[dict[int, tuple[float, float]]] = []
     top += 22
     for number, strip in enumerate(scene.strips):
-        # Curves come from above, so the label of what they lead to stands below.
+        # Curves arrive from above, so the label of the second strip goes below it.
         label_below = number > 0
         if not label_below:
             canvas.text("f", _MARGIN, top + 10, strip.label)
@@ -187,7 +187,7 @@ def _draw_strips(canvas: SvgCanvas, scene: Scene, top: float) -> float:
 def _draw_strip(
     canvas: SvgCanvas, strip: Strip, top: float, width: float
 ) -> tuple[float, dict[int, tuple[float, float]]]:
-    """Draw one strip; give where it ends and where each slot lies."""
+    """Draw one strip; return where it ends and where each slot lies."""
     places: dict[int, tuple[float, float]] = {}
     header = _label_width([line[0].slot for line in strip.lines]) + 10
     y = top
@@ -241,7 +241,7 @@ def _box(x: float, y: float, width: float, height: float) -> list[tuple[float, f
 
 def _document(canvas: SvgCanvas, scene: Scene) -> str:
     width, height = canvas.width + _MARGIN, canvas.height + _MARGIN
-    # Styles of an inline SVG hold for the whole page, so they carry a name of their own.
+    # Styles of an inline SVG apply to the whole page, so a class of its own limits them.
     name = f"fi{zlib.crc32((scene.title + scene.description).encode()):08x}"
     fills = "".join(f'<path class="{kind}" d="{"".join(d)}"/>' for kind, d in sorted(canvas.fills.items()))
     order = (*(f"v{i}" for i in range(COLOUR_COUNT)), "l9", "l2", "l1", "l0")
