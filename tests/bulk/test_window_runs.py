@@ -14,8 +14,11 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.lowering.box_segments import Grid, box_segments, box_steps
+from fastindex.lowering.relayout_loops import relayout_loops
 from tests.cases import strategies
 from tests.oracles import reference
+from tests.oracles.nest_places import places
 from tests.oracles.reference import ReferenceShape
 
 
@@ -179,3 +182,39 @@ def test_bad_units() -> None:
         fi.runs("f32[1152921504606846976]", np.s_[:1], unit="bit")
     with pytest.raises(fi.UnsupportedError):
         fi.strided_runs("f32[?]")
+
+
+# What else says where pieces lie says the same
+
+
+@pytest.mark.parametrize("first", strategies.rotating_seeds(90)[::30])
+def test_relayouts_write_the_runs_and_fill_the_rest(first: int) -> None:
+    compared = 0
+    for seed in range(first, first + 30):
+        source, shape = (fi.Shape.parse(str(drawn)) for drawn in strategies.random_pair(seed))
+        loops = relayout_loops(source, shape)
+        if loops is None:
+            continue
+        written = {slot for nest in loops.copies for slot in places(nest)[1].tolist()}
+        assert listed(*fi.runs(shape)) == pieces_of(written, set()), f"seed {seed}: {shape}"
+        filled = {slot for nest in loops.fills for slot in places(nest)[1].tolist()}
+        assert listed(*fi.runs(shape, padding=True)) == pieces_of(written, filled), f"seed {seed}: {shape}"
+        compared += 1
+    assert compared > 10
+
+
+@pytest.mark.parametrize("first", strategies.rotating_seeds(90)[::30])
+def test_segments_of_boxes_hold_the_runs_of_the_same_window(first: int) -> None:
+    for seed in range(first, first + 30):
+        drawn = strategies.random_shape(seed, movable=False)
+        shape, holes = fi.Shape.parse(str(drawn)), reference.slots(drawn)
+        for box in Grid(shape.dimensions, box_steps(shape)).boxes():
+            owned = {
+                slot
+                for record in box_segments(shape, box)
+                for start in record.starts().tolist()
+                for slot in range(start, start + record.length)
+            }
+            held = {slot for slot in owned if holes[slot] is not None}
+            window = tuple(slice(along.start, along.stop) for along in box)
+            assert listed(*fi.runs(shape, window)) == pieces_of(held, set()), f"seed {seed}: {shape}, {box}"
