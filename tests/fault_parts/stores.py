@@ -191,9 +191,9 @@ def _damage(tally: Tally, folder: Path, fields: dict[str, Any]) -> None:
     row, case = "metadata of Zarr stores, damaged", repr(content)
     shape = fi.Shape.parse(_TURNED)
     tally.begin(case)
-    tally.count(row)
     with tally.in_time(row, case, 2.0):
         for opened in (stored_zarr_array, stored_zarr_buffer):
+            tally.count(row)
             try:
                 opened(str(store), shape).costs((8, 8))
             except fi.FastIndexError:

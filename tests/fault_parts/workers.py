@@ -11,16 +11,18 @@ import signal
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tests.fault_parts.stores import bytes_of, store_jobs
+from tests.fault_parts.stores import StoreJob, bytes_of, store_jobs
 from tests.fault_parts.tally import Tally
 
 #: Two processes take some seconds to start.
 _LEAST_SECONDS = 20
-_LONGEST_JOB_SECONDS = 120
+_LONGEST_JOB_SECONDS, _LONGEST_START_SECONDS = 120, 20
 _ROW = "Dask workers killed in the middle of a job"
 
 
@@ -41,60 +43,69 @@ def run(tally: Tally) -> None:
     if tally.seconds < _LEAST_SECONDS:
         tally.skip(f"it needs {_LEAST_SECONDS} seconds, and has {tally.seconds:.0f}")
         return
-    from distributed import Client, LocalCluster
-
-    with (
-        tempfile.TemporaryDirectory(prefix="fastindex-faults-") as name,
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            memory_limit="1GiB",
-            dashboard_address="127.0.0.1:0",
-            local_directory=name,
-            silence_logs="CRITICAL",
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        _kill_until_over(tally, client, Path(name))
+    with tempfile.TemporaryDirectory(prefix="fastindex-faults-") as name:
+        jobs = store_jobs()
+        _make_sources(jobs, Path(name))
+        while tally.going():
+            _run_cluster(tally, jobs, Path(name))
 
 
-def _kill_until_over(tally: Tally, client: Any, folder: Path) -> None:
+def _make_sources(jobs: list[StoreJob], folder: Path) -> None:
     import zarr
+
+    for number, job in enumerate(jobs):
+        path = str(folder / f"{number}.zarr")
+        zarr.create_array(path, shape=job.source.shape, chunks=job.chunks, dtype=job.source.dtype)[...] = job.source
+
+
+def _run_cluster(tally: Tally, jobs: list[StoreJob], folder: Path) -> None:
+    """Kill workers of a cluster until the time is over, or one does not come back.
+
+    Distributed gives a worker up that is killed while it starts.
+    """
+    from distributed import Client, LocalCluster
 
     from fastindex import Shape
     from fastindex.files import cluster_jobs
 
     # Blocks of some rows, so that there are many tasks.
     cluster_jobs._LEAST_TASK_BYTES = cluster_jobs._MOST_TASK_BYTES = 100_000
-    jobs = store_jobs()
-    for number, job in enumerate(jobs):
-        path = str(folder / f"{number}.zarr")
-        zarr.create_array(path, shape=job.source.shape, chunks=job.chunks, dtype=job.source.dtype)[...] = job.source
-    longest = 1.0
-    first = True
-    while tally.going():
-        number = tally.random.randrange(len(jobs))
-        command = jobs[number].job.arguments
-        shapes = [Shape.parse(text) for text in command[3:] if "[" in text]
-        target = folder / "target.zarr"
-        arguments = (str(folder / f"{number}.zarr"), str(target), *shapes, _Nobody(), client)
-        call = getattr(cluster_jobs, f"{command[0]}_store")
-        delay = tally.random.random() * longest
-        case = f"{jobs[number].name}, a worker killed after {1000 * delay:.0f} ms"
-        tally.begin(case)
-        began = time.monotonic()
-        error = _with_a_kill(client, None if first else delay, lambda call=call, given=arguments: call(*given))
-        if first:
-            longest, first = max(time.monotonic() - began, 0.2), False
-        tally.count(_ROW, 1, int(error is not None))
-        wrong = _what_is_wrong(target, jobs[number].expected, error)
-        if wrong:
-            tally.find(_ROW, f"{wrong}; {case}")
-        tally.save()
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            memory_limit="1GiB",
+            dashboard_address="127.0.0.1:0",
+            local_directory=str(folder),
+            silence_logs="CRITICAL",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        longest = 0.0
+        while tally.going() and (workers := _processes(client)):
+            number = tally.random.randrange(len(jobs))
+            command = jobs[number].job.arguments
+            shapes = [Shape.parse(text) for text in command[3:] if "[" in text]
+            target = folder / "target.zarr"
+            arguments = (str(folder / f"{number}.zarr"), str(target), *shapes, _Nobody(), client)
+            call = partial(getattr(cluster_jobs, f"{command[0]}_store"), *arguments)
+            # Nobody is killed in the first job, which says how long they take.
+            delay = tally.random.random() * longest
+            victim = tally.random.choice(workers) if longest else None
+            case = f"{jobs[number].name}, a worker killed after {1000 * delay:.0f} ms"
+            tally.begin(case)
+            began = time.monotonic()
+            error = _with_a_kill(victim, delay, call)
+            longest = longest or time.monotonic() - began
+            tally.count(_ROW, int(victim is not None), int(error is not None))
+            wrong = _what_is_wrong(target, jobs[number].expected, error)
+            if wrong:
+                tally.find(_ROW, f"{wrong}; {case}")
+            tally.save()
 
 
-def _with_a_kill(client: Any, delay: float | None, call: Any) -> BaseException | None:
-    """Call, and kill one of the workers meanwhile; return the error if there is one."""
+def _with_a_kill(victim: int | None, delay: float, call: Callable[[], None]) -> BaseException | None:
+    """Call, and kill a process meanwhile; return the error if there is one."""
     found: list[BaseException] = []
 
     def caller() -> None:
@@ -103,17 +114,30 @@ def _with_a_kill(client: Any, delay: float | None, call: Any) -> BaseException |
         except BaseException as error:
             found.append(error)
 
-    client.wait_for_workers(2, timeout=60)
-    workers = sorted(client.run(os.getpid).values())
     thread = threading.Thread(target=caller, daemon=True)
     thread.start()
-    if delay is not None:
+    if victim is not None:
         time.sleep(delay)
-        os.kill(workers[int(1e6 * delay) % len(workers)], signal.SIGKILL)
+        os.kill(victim, signal.SIGKILL)
     thread.join(_LONGEST_JOB_SECONDS)
     if thread.is_alive():
         raise AssertionError(f"no end after {_LONGEST_JOB_SECONDS} s")
     return found[0] if found else None
+
+
+def _processes(client: Any) -> list[int]:
+    """Return the processes of both workers when they are there again; none if one does not come back."""
+    deadline = time.monotonic() + _LONGEST_START_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            client.wait_for_workers(2, timeout=_LONGEST_START_SECONDS)
+            return sorted(client.run(os.getpid).values())
+        except TimeoutError:
+            break
+        except OSError:
+            # The scheduler has not seen yet that one of them is gone.
+            time.sleep(0.2)
+    return []
 
 
 def _what_is_wrong(target: Path, expected: bytes, error: BaseException | None) -> str:
