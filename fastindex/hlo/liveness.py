@@ -83,7 +83,7 @@ def _sweep(
     # Where in the stretch most is in use, and how much.
     step_of_most, most, most_logical = 0, -1, 0
     for step in range(steps):
-        if change[step] or most < 0:
+        if change[step] or logical_change[step] or most < 0:
             nbytes += change[step]
             logical += logical_change[step]
             if nbytes > most:

@@ -313,3 +313,16 @@ def test_every_number_says_what_it_is_for() -> None:
     numbers = {key for key, value in found["shapes"][0].items() if isinstance(value, int | float)}
     assert numbers - {"memory_space"} <= set(found["units"])
     assert {"total_nbytes", "total_logical_nbytes", "peak_nbytes"} <= set(found["units"])
+
+
+def test_elements_count_where_buffers_of_one_size_follow_each_other() -> None:
+    """All buffers take 512,000 bytes; every third has no padding. More steps than the timeline has stretches."""
+    shapes = ("f32[1000,3]{1,0:T(8,128)}", "f32[1000,3]{1,0:T(8,128)}", "f32[1000,128]{1,0:T(8,128)}")
+    lines = [f"n{i} = {shapes[i % 3]} custom-call({f'n{i - 1}' if i else ''})" for i in range(1200)]
+    lines.append("ROOT r = s8[] custom-call(n1199)")
+    report = fi.report("HloModule m, is_scheduled=true\nENTRY e {\n  " + "\n  ".join(lines) + "\n}\n")
+    peak = report.peak
+    assert peak is not None
+    # Two are there at a time, and the byte of the result.
+    alive = {(2 * 512_000 + 1, 512_000 + 12_000 + 1), (2 * 512_000 + 1, 12_000 + 12_000 + 1)}
+    assert {item[1:] for item in peak.timeline[1:-1]} == alive
