@@ -12,7 +12,6 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -316,7 +315,7 @@ def _nests_of(
         sides = [[d for d in digits if d.variable == coarse[variable]] for digits in (source, target)]
         count = variable.extent // modulus
         if ends[variable]:
-            starts = [sum(_value(d, count) for d in side) for side in sides]
+            starts = [sum(d.value_of(count) for d in side) for side in sides]
             boxes.append([Nest((), starts[0], starts[1])])
             continue
         levels = shared_levels(sides[0], sides[1], count)
@@ -324,7 +323,7 @@ def _nests_of(
             if len(counted) * count > _MOST_STARTS:
                 return None
             numbers = np.arange(count)
-            along = np.stack([sum((_value(d, numbers) for d in side), np.zeros(count, np.int64)) for side in sides], 1)
+            along = np.stack([sum((d.value_of(numbers) for d in side), np.zeros(count, np.int64)) for side in sides], 1)
             counted = (along[:, None] + counted).reshape(-1, 2)
             continue
         boxes.append(list(cut_into_boxes(count, levels)))
@@ -341,12 +340,6 @@ def _nests_of(
         for chosen in itertools.product(*boxes)
     )
     return nests, counted
-
-
-def _value(d: Digit, number: Any) -> Any:
-    """Return a digit of a number, or of an array of them."""
-    value = number // d.low
-    return d.weight * (value if d.high is None else value % (d.high // d.low))
 
 
 def _block(

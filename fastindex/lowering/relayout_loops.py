@@ -193,7 +193,7 @@ def _loops_of(
         pieces.append(list(cut_into_boxes(variable.extent, levels)))
     if math.prod(len(of_variable) for of_variable in pieces) > MOST_NESTS:
         return None
-    copies = tuple(coalesced(nest) for nest in _products(pieces))
+    copies = tuple(coalesced(nest) for nest in products(pieces))
     if isinstance(destination, Strides):
         return RelayoutLoops(copies, ())
     fills = padding_nests(list(variables), right, destination)
@@ -240,7 +240,8 @@ def cut_into_boxes(extent: int, levels: Levels) -> Iterator[Nest]:
             destination_start += count * destination_stride
 
 
-def _products(pieces: Sequence[Sequence[Nest]]) -> Iterator[Nest]:
+def products(pieces: Sequence[Sequence[Nest]]) -> Iterator[Nest]:
+    """Yield a nest for each choice of one piece of every coordinate."""
     for chosen in itertools.product(*pieces):
         yield Nest(
             tuple(loop for nest in chosen for loop in nest.loops),
@@ -363,7 +364,7 @@ def padding_boxes(extents: Sequence[int], places: Sequence[Sequence[Place]]) -> 
         after = tuple(itertools.chain(*rooms[i + 1 :]))
         if math.prod(len(v) for v in valid) * len(holes) > MOST_NESTS:
             return None
-        nests += [Nest((*nest.loops, *after), 0, nest.destination_start) for nest in _products([*valid, holes])]
+        nests += [Nest((*nest.loops, *after), 0, nest.destination_start) for nest in products([*valid, holes])]
         levels = [(p.low, 0, p.stride) for p in of_one]
         valid.append(list(cut_into_boxes(extent, levels)) if of_one else [Nest(())])
     return nests

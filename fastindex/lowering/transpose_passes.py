@@ -40,6 +40,8 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], go
         columns_joined=joined,
         streamed=goal.streamed,
         readable_bytes=readable_bytes(nest, width),
+        row_target_stride=len(row_blocks.offsets) * width,
+        row_table_step=0,
     )
     return Pass(
         "narrow transpose" if narrow else "transpose",

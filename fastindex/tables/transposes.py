@@ -27,6 +27,10 @@ class TransposeGeometry(NamedTuple):
         Whether lines go past the cache.
     readable_bytes : int
         How many bytes may be read from the start of the source on.
+    row_target_stride : int
+        Bytes in the destination from one block of rows to the next.
+    row_table_step : int
+        Entries of the table of rows from one block to the next; 0 where all blocks share the same.
     """
 
     row_block: int
@@ -39,6 +43,8 @@ class TransposeGeometry(NamedTuple):
     columns_joined: int
     streamed: int
     readable_bytes: int
+    row_target_stride: int
+    row_table_step: int
 
 
 (
@@ -52,4 +58,6 @@ class TransposeGeometry(NamedTuple):
     COLUMNS_JOINED,
     STREAMED,
     READABLE_BYTES,
-) = range(10)
+    ROW_TARGET_STRIDE,
+    ROW_TABLE_STEP,
+) = range(12)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from fastindex.tiling.definition import (
     Axis,
@@ -47,6 +48,11 @@ class Digit:
         """The largest value of the digit, without its weight."""
         top = (self.variable.extent - 1) // self.low
         return top if self.high is None else min(top, self.high // self.low - 1)
+
+    def value_of(self, number: Any) -> Any:
+        """Return the digit of a number, or of an array of them, with its weight."""
+        value = number // self.low
+        return self.weight * (value if self.high is None else value % (self.high // self.low))
 
 
 Digits = tuple[Digit, ...]

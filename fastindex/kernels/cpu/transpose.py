@@ -27,6 +27,8 @@ from fastindex.tables.transposes import (
     ROW_BLOCK,
     ROW_COUNT,
     ROW_SOURCE_STRIDE,
+    ROW_TABLE_STEP,
+    ROW_TARGET_STRIDE,
     STREAMED,
 )
 
@@ -235,14 +237,16 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
     table : int64
         Address of a `PassTable`; the kernel's own numbers are a `TransposeGeometry`. The first table of offsets holds
         the byte offsets in the source of the rows of a block; where there are several blocks of rows, it goes on with a
-        line's worth of the next block; where columns are joined, with a line's worth of the next column. The second
-        holds the byte offsets in the destination of the columns of a block.
+        line's worth of the next block; where columns are joined, with a line's worth of the next column; where blocks
+        do not share it, with the rows of all others. The second holds the byte offsets in the destination of the
+        columns of a block.
     scratch : int64
         Address of `SCRATCH_BYTES` bytes on a line boundary, for this thread alone.
     ways
         Not used.
     """
-    geometry, rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    geometry, all_rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    row_step = entry(geometry, ROW_TABLE_STEP)
     write_pitches(scratch + 2 * _STAGE_BYTES, _PITCH_BYTES)
     row_block, column_block = entry(geometry, ROW_BLOCK), entry(geometry, COLUMN_BLOCK)
     row_blocks = (entry(geometry, ROW_COUNT) + row_block - 1) // row_block
@@ -252,13 +256,15 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
         rest, row_index = divmod(task, row_blocks)
         rest, column_index = divmod(rest, column_blocks)
         at_source = source + row_index * entry(geometry, ROW_SOURCE_STRIDE) + column_index * column_block * w
-        at_target = target + column_index * entry(geometry, COLUMN_TARGET_STRIDE) + row_index * row_block * w
+        at_target = target + column_index * entry(geometry, COLUMN_TARGET_STRIDE)
+        at_target += row_index * entry(geometry, ROW_TARGET_STRIDE)
         at_source, at_target = outer_place(table, rest, at_source, at_target)
+        rows, is_apart = all_rows + 8 * row_index * row_step, row_step != 0
         panel = (
             min(row_block, entry(geometry, ROW_COUNT) - row_index * row_block),
             min(column_block, entry(geometry, COLUMN_COUNT) - column_index * column_block),
-            row_index == 0,
-            max(0, min(64 // w, entry(geometry, ROW_COUNT) - (row_index + 1) * row_block)),
+            row_index == 0 or is_apart,
+            0 if is_apart else max(0, min(64 // w, entry(geometry, ROW_COUNT) - (row_index + 1) * row_block)),
         )
         aligned, streamed = entry(geometry, COLUMNS_ALIGNED) != 0, entry(geometry, STREAMED) != 0
         joined = entry(geometry, COLUMNS_JOINED) != 0
