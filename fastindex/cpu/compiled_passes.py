@@ -16,6 +16,7 @@ from fastindex.cpu.threads import run_together, thread_count
 from fastindex.kernels.cpu import (
     assemble,
     assemble_columns,
+    boxes,
     deal,
     deal_lanes,
     element_moves,
@@ -31,6 +32,7 @@ from fastindex.kernels.cpu.pass_table import SCRATCH_FRONT_BYTES
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.stream_passes import in_lanes, in_vectors
 from fastindex.lowering.tuning import TUNING, Tuning
+from fastindex.tables.boxes import BOX_BYTES, BoxCall
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.passes import PassCall, PassTable
 from fastindex.tables.plain_arrays import PairCall
@@ -54,6 +56,8 @@ PASS_KERNELS = {
     "assemble": assemble.assemble_chunks,
     "assemble columns": assemble_columns.assemble_columns,
     "assemble half columns": assemble_columns.assemble_half_columns,
+    "boxes": boxes.run_boxes,
+    "halves": boxes.copy_halves,
 }
 
 _KERNEL_MODULES = (
@@ -69,8 +73,11 @@ _KERNEL_MODULES = (
     assemble_columns,
 )
 
+# Where the boxes are, behind what other kernels need.
+_BOXES = -(-max(module.SCRATCH_BYTES for module in _KERNEL_MODULES) // LINE_BYTES) * LINE_BYTES
+
 #: Bytes of scratch memory that any kernel needs, for itself.
-SCRATCH_BYTES = SCRATCH_FRONT_BYTES + max(module.SCRATCH_BYTES for module in _KERNEL_MODULES)
+SCRATCH_BYTES = SCRATCH_FRONT_BYTES + _BOXES + 2 * BOX_BYTES
 
 # More than any pass has tasks; a thread adds to it what it takes at once, and it still is.
 _ALL_TAKEN = 1 << 62
@@ -162,7 +169,7 @@ class CompiledPasses:
     """
 
     def __init__(self, passes: Sequence[Pass], tuning: Tuning = TUNING) -> None:
-        self._tables = [_table_of(one) for one in passes]
+        self._tables = [_table_of(one, tuning) for one in passes]
         calls = [_call_of(one, table, tuning) for one, (table, _) in zip(passes, self._tables, strict=True)]
         self._calls = np.array(calls, np.int64).reshape(len(calls), len(PassCall._fields))
         self.address, self.count = address_of(self._calls), len(calls)
@@ -184,10 +191,14 @@ class CompiledPasses:
         )
 
 
-def _table_of(one: Pass) -> tuple[NDArray[np.int64], Pass]:
-    """Return the table of a pass, and the pass itself, which keeps alive what the table points to."""
-    first = one.tables[0] if one.tables else one.geometry
-    second = one.tables[1] if len(one.tables) > 1 else one.geometry
+def _table_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], Any]:
+    """Return the table of a pass, and what has to stay alive because the table points to it."""
+    tables, kept = one.tables, list[Any]()
+    if one.inner:
+        calls, kept = _calls_of(one, tuning)
+        tables = (calls,)
+    first = tables[0] if tables else one.geometry
+    second = tables[1] if len(tables) > 1 else one.geometry
     table = PassTable(
         loops=len(one.outer),
         outer=address_of(one.outer),
@@ -196,7 +207,28 @@ def _table_of(one: Pass) -> tuple[NDArray[np.int64], Pass]:
         second_length=len(second),
         geometry=address_of(one.geometry),
     )
-    return np.array(table, np.int64), one
+    return np.array(table, np.int64), (one, tables, kept)
+
+
+def _calls_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], list[Any]]:
+    """Return the calls of the passes within a box, and what has to stay alive for them."""
+    calls, kept = [], []
+    for inner, from_scratch, to_scratch in one.inner:
+        table, of_table = _table_of(inner, tuning)
+        call = _call_of(inner, table, tuning)
+        calls.append(
+            BoxCall(
+                kernel=call.kernel,
+                table=call.table,
+                tasks=call.tasks,
+                from_scratch=from_scratch,
+                to_scratch=to_scratch,
+                source_start=call.source_start + from_scratch * _BOXES,
+                target_start=call.target_start + to_scratch * _BOXES,
+            )
+        )
+        kept += [table, of_table]
+    return np.array(calls, np.int64), kept
 
 
 def _call_of(one: Pass, table: NDArray[np.int64], tuning: Tuning) -> PassCall:

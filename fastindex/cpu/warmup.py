@@ -169,4 +169,5 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
         yield "strided", width, 1
     for width in _ELEMENT_BYTES:
         yield "gather", width, 1
-    yield "fill", 1, 1
+    for name in ("fill", "boxes", "halves"):
+        yield name, 1, 1

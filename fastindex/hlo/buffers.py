@@ -103,7 +103,7 @@ def module_buffers(module: Module, table: ShapeTable) -> ModuleBuffers:
 
 
 def _collect(walk: Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]:
-    roots = [parent if parent == value else walk.find(value) for value, parent in enumerate(walk.parent)]
+    roots = [walk.find(value) for value in range(len(walk.leaf))]
     groups: dict[int, list[int]] = {}
     for value, root in enumerate(roots):
         # Most values have their own buffer and need no list.

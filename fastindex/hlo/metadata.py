@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fastindex.hlo.numbers import integer
 
-_FIELD = re.compile(r'(\w+)=(?:"([^"\\]*+(?:\\.[^"\\]*+)*+)"|(\d+))')
+_FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\d+))')
 _ESCAPE = re.compile(r"\\(.)")
 _NAME = re.compile(rb'\s*"((?:[^"\\]|\\.)*)"')
 _NUMBER = re.compile(rb"(\w+)=(\d+)")
@@ -46,7 +46,7 @@ class MetadataReader:
     def origin(self, metadata: bytes) -> Origin:
         """Return where an instruction comes from, by the text between the braces of its metadata."""
         fields = {
-            name: (_ESCAPE.sub(r"\1", text) if "\\" in text else text) if text or not number else number
+            name: _ESCAPE.sub(r"\1", text) if text or not number else number
             for name, text, number in _FIELD.findall(metadata.decode("utf-8", "replace"))
         }
         file, line = fields.get("source_file", ""), fields.get("source_line", "0")

@@ -12,7 +12,6 @@ from fastindex.hlo.computations import Computation, OpenComputation, operand_pla
 from fastindex.hlo.numbers import integer
 from fastindex.hlo.sink import Row
 
-_MOST_REMEMBERED = 4096
 #: Opcodes whose text between the parentheses is not operands.
 _NO_OPERANDS = frozenset((b"constant", b"parameter", b"iota", b"partition-id", b"replica-id", b"after-all"))
 #: Starts with opcodes of their own; any other ``X-start`` is short for an ``async-start`` of ``X``.
@@ -116,8 +115,6 @@ class ModuleReader:
         self._module = Module()
         self._computation: OpenComputation | None = None
         self._opcodes: dict[bytes, _Opcode] = {}
-        #: The numbers of the metadata in attributes: instructions have many in common.
-        self._origins: dict[bytes, int] = {}
 
     def header(self, text: bytes) -> None:
         """Begin a module."""
@@ -151,7 +148,6 @@ class ModuleReader:
         """End the module and pass it on."""
         self.close_computation()
         module, self._module = self._module, Module()
-        self._origins = {}
         if module.counts:
             self._done(module)
 
@@ -160,22 +156,22 @@ class ModuleReader:
         module, computation = self._module, self._computation
         if computation is None:
             computation = self._computation = OpenComputation("", is_entry=False)
-        shapes, counts = module.shapes, module.counts
+        shapes, counts, metadata = module.shapes, module.counts, module.metadata
         places, operands = computation.places, computation.operands
-        known_opcodes, origins = self._opcodes, self._origins
         numbers: list[int] = []
         for root, name, shape, opcode_text, operand_text, attributes in rows:
             number = shapes.get(shape)
             if number is None:
                 number = module.add_shape(shape, line)
             counts[number] += 1
-            opcode = known_opcodes.get(opcode_text)
+            opcode = self._opcodes.get(opcode_text)
             if opcode is None:
-                opcode = known_opcodes[opcode_text] = _Opcode(opcode_text)
+                opcode = self._opcodes[opcode_text] = _Opcode(opcode_text)
             origin, details = -1, NO_DETAILS
             if attributes:
-                known = origins.get(attributes)
-                origin = known if known is not None else self._origin(attributes)
+                text = metadata_of(attributes)
+                if text:
+                    origin = metadata.setdefault(text, len(metadata))
             if opcode.read_details is not None:
                 details = opcode.read_details(operand_text, attributes)
             elif opcode.is_short_start:
@@ -192,12 +188,3 @@ class ModuleReader:
             numbers += number, origin, line, len(operands)
             line += 1
         computation.numbers.extend(array("i", numbers))
-
-    def _origin(self, attributes: bytes) -> int:
-        """Return the number of the metadata in attributes, -1 for none."""
-        metadata, text = self._module.metadata, metadata_of(attributes)
-        origin = metadata.setdefault(text, len(metadata)) if text else -1
-        if len(self._origins) >= _MOST_REMEMBERED:
-            self._origins.clear()
-        self._origins[attributes] = origin
-        return origin

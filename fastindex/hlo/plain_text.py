@@ -26,11 +26,6 @@ _CONTINUATION = re.compile(rb"[ \t\r\n]*[,)]")
 _CLOSING = re.compile(rb"[ \t]*\}\r?\n(?:[ \t\r]*\n)*")
 
 
-#: Attributes that end with their line: instructions have many in common.
-_whole: set[bytes] = set()
-_MOST_REMEMBERED = 4096
-
-
 def match_heading(text: bytes, begin: int) -> tuple[bytes, bool, int] | None:
     r"""Match the heading of a computation; return its name, whether it is the entry, and the end.
 
@@ -60,13 +55,8 @@ def match_rows(text: bytes, begin: int, limit: int) -> tuple[list[Row], int]:
     match, last = _INSTRUCTION.match, begin
     while begin < limit and (found := match(text, begin)) is not None:
         row: Row = found.groups()  # type: ignore[assignment]
-        attributes = row[5]
-        if attributes and attributes not in _whole:
-            if not _ends_with_its_line(attributes):
-                break
-            if len(_whole) >= _MOST_REMEMBERED:
-                _whole.clear()
-            _whole.add(attributes)
+        if row[5] and not _ends_with_its_line(row[5]):
+            break
         rows.append(row)
         last, begin = begin, found.end()
     if rows and _CONTINUATION.match(text, begin):

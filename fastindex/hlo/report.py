@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import sys
 from collections.abc import Callable, Iterator
@@ -122,7 +121,7 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
     """
     collector = Collector("instruction results" if instruction_results else "buffers")
     sources = open_sources(source)
-    with _progress(sources, show_progress) as advance, _collections_paused():
+    with _progress(sources, show_progress) as advance:
         for item in sources:
             try:
                 collector.read(item, advance)
@@ -132,18 +131,6 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
                 collector.failed(item, error)
     total = collector.total(tuple(item.name for item in sources if item.name))
     return Report(**{field.name: getattr(total, field.name) for field in fields(total)})
-
-
-@contextlib.contextmanager
-def _collections_paused() -> Iterator[None]:
-    """Pause the garbage collector: what is read holds no cycles, and each pass looks at all of it."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextlib.contextmanager

@@ -52,15 +52,15 @@ class Walk:
 
     def new_values(self, leaves: Sequence[int], computation: Computation, place: int, time: int) -> Values:
         """Add a value for each leaf."""
-        first, count = len(self.leaf), len(leaves)
-        values = tuple(range(first, first + count))
-        self.leaf.extend(leaves)
-        self.parent.extend(values)
-        self.start.extend([time] * count)
-        self.end.extend([time] * count)
-        self.places.extend([place] * count)
-        self.owners.extend([computation] * count)
-        return values
+        first = len(self.leaf)
+        for number, leaf in enumerate(leaves, first):
+            self.leaf.append(leaf)
+            self.start.append(time)
+            self.end.append(time)
+            self.parent.append(number)
+            self.places.append(place)
+            self.owners.append(computation)
+        return tuple(range(first, len(self.leaf)))
 
     def find(self, value: int) -> int:
         """Return the representative of all values that share the buffer."""

@@ -40,19 +40,16 @@ class Blocks:
 
 def blocks(loops: Sequence[Loop], most: int) -> Blocks:
     """Take loops together, innermost first, while a block has at most `most` places."""
-    places = [(0, 0)]
+    places = np.zeros((1, 2), np.int64)
     for i, loop in enumerate(loops):
         size = loop.size if len(places) * loop.size <= most else max(most // len(places), 1)
         count = len(places) * loop.size
-        places = [
-            (source + k * loop.source_stride, destination + k * loop.destination_stride)
-            for k in range(size)
-            for source, destination in places
-        ]
+        strides = np.array((loop.source_stride, loop.destination_stride), np.int64)
+        places = (np.arange(size)[:, None, None] * strides + places).reshape(-1, 2)
         if size < loop.size:
-            strides = size * loop.source_stride, size * loop.destination_stride
-            return Blocks(np.array(places, np.int64), count, *strides, tuple(loops[i + 1 :]))
-    return Blocks(np.array(places, np.int64), len(places), 0, 0, ())
+            source, destination = (size * strides).tolist()
+            return Blocks(places, count, source, destination, tuple(loops[i + 1 :]))
+    return Blocks(places, len(places), 0, 0, ())
 
 
 def without(loops: Iterable[Loop], taken: Iterable[Loop], by_source: bool = False) -> list[Loop]:
@@ -89,9 +86,12 @@ def along(nest: Nest, whole: Loop) -> Loop:
     return next(k for k in nest.loops if (k.source_stride, k.destination_stride) == strides)
 
 
-def even_steps(nest: Nest) -> Iterator[Nest]:
-    """Cut every loop of odd steps in the source in two: steps of twice the length from its first and second place."""
-    odd = next((k for k in nest.loops if k.source_stride % 2), None)
+def even_steps(nest: Nest, side: int = 0) -> Iterator[Nest]:
+    """Cut every loop of odd steps in two: steps of twice the length from its first and second place.
+
+    The steps are those in the source, side 0, or in the destination, side 1.
+    """
+    odd = next((k for k in nest.loops if (k.source_stride, k.destination_stride)[side] % 2), None)
     if odd is None:
         yield nest
         return
@@ -102,4 +102,4 @@ def even_steps(nest: Nest) -> Iterator[Nest]:
             nest.source_start + first * odd.source_stride,
             nest.destination_start + first * odd.destination_stride,
         )
-        yield from even_steps(Nest((loop, *others), *starts))
+        yield from even_steps(Nest((loop, *others), *starts), side)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from fastindex.lowering.assembly import Assembly, assembly
 from fastindex.lowering.assembly_passes import assembly_passes
+from fastindex.lowering.boxed_passes import boxed_passes
+from fastindex.lowering.counted_passes import counted_passes
 from fastindex.lowering.pass_costs import LINE_CYCLES, cost
 from fastindex.lowering.pass_form import Goal, Pass
 from fastindex.lowering.passes import packed_passes, passes
 from fastindex.lowering.relayout_loops import Strides, shared_digits
-from fastindex.lowering.slot_moves import SlotMove
+from fastindex.lowering.slot_moves import UNIT_BYTES, SlotMove
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import HALF_BITS, MOST_BLOCK_BYTES
@@ -37,7 +39,7 @@ def chosen_passes(
         None where every slot has to be looked up.
     bool
     """
-    by_loops, converts = _loop_passes(slots, tuning)
+    by_loops, converts = _loop_passes(source, destination, slots, tuning)
     if 0 in source.dimensions:
         # There is padding to write, and not one element to read.
         return by_loops, converts
@@ -61,6 +63,11 @@ def chosen_passes(
     if by_loops_cost <= enough and not steps_apart:
         return by_loops, converts
     goal = Goal(1, nbytes >= tuning.streamed_bytes, tuning)
+    if steps_apart and slots.loops is not None:
+        count = destination.slot_count if isinstance(destination, Shape) else 0
+        boxed = boxed_passes(slots.loops, forms, goal, count)
+        if boxed is not None and (boxed_cost := cost(boxed)) < by_loops_cost:
+            by_loops, converts, by_loops_cost = boxed, True, boxed_cost
     for variables, left, right in shared_digits(source, destination):
         found = assembly(variables, left, right, destination, slot_bits[1])
         if found is not None and _fits(found, slot_bits[1]):
@@ -76,9 +83,11 @@ def _fits(found: Assembly, slot_bits: int) -> bool:
     return all(len(block.sources) * slot_bits <= 8 * MOST_BLOCK_BYTES for block in found.blocks)
 
 
-def _loop_passes(slots: SlotMove, tuning: Tuning) -> tuple[tuple[Pass, ...] | None, bool]:
+def _loop_passes(
+    source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, tuning: Tuning
+) -> tuple[tuple[Pass, ...] | None, bool]:
     if slots.loops is None:
-        return None, False
+        return counted_passes(source, destination, slots.width, tuning) if slots.width in UNIT_BYTES else None, False
     if slots.conversion is not None:
         packed = slots.source if slots.source.is_packed else slots.destination
         converting = packed_passes(slots.loops, 8 // packed.bits, slots.conversion, tuning)

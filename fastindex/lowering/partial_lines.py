@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.pass_form import Pass
-from fastindex.tables import assemblies, passes, streams, transposes
+from fastindex.tables import assemblies, boxes, passes, streams, transposes
 from fastindex.tables.cache_lines import LINE_BYTES
 
 Offsets = NDArray[np.int64]
@@ -71,6 +71,17 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
             places = places[places != assemblies.NOWHERE]
             for begins, size in _joined(places, geometry[assemblies.COLUMNS_BLOCK_BYTES]):
                 yield start + begins, size, loops
+        case "boxes":
+            for inner in (each for each, _, to_scratch in one.inner if not to_scratch):
+                for starts, size, around in _pieces_of(inner):
+                    yield one.destination_start + starts, size, [*loops, *around]
+        case "halves":
+            places = (
+                geometry[boxes.HALVES_TARGET_START]
+                + np.arange(geometry[boxes.HALVES]) * geometry[boxes.HALVES_TARGET_STRIDE]
+            )
+            # Steps of single halves count two and two, which is near enough.
+            yield places // 2, 1, [(size, stride // 2) for size, stride in loops]
         case _:
             yield from _chunks_of(one, geometry, loops)
 
@@ -133,6 +144,11 @@ def _chunk_bytes(one: Pass, geometry: list[int]) -> tuple[int, list[int]]:
 def _columns_of(one: Pass, geometry: list[int], loops: list[tuple[int, int]]) -> Iterator[Pieces]:
     """Yield the columns of a transpose; those that continue each other are one."""
     rows = geometry[transposes.ROW_COUNT] * one.width
+    if geometry[transposes.ROW_TABLE_STEP]:
+        # Blocks of rows that do not follow each other in the destination.
+        piece = geometry[transposes.ROW_BLOCK] * one.width
+        loops = [*loops, (-(-rows // piece), geometry[transposes.ROW_TARGET_STRIDE])]
+        rows = piece
     block, count = geometry[transposes.COLUMN_BLOCK], geometry[transposes.COLUMN_COUNT]
     whole, rest = divmod(count, block)
     step = geometry[transposes.COLUMN_TARGET_STRIDE]

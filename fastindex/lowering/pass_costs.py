@@ -26,6 +26,10 @@ _TRANSPOSED_CYCLES, _COLLECTED_CYCLES = {1: 20, 2: 18}, 16
 _READ_LINE_CYCLES = 6
 # A line of a row that is dealt out or interleaved in lanes, and the two ends of its run.
 _LANE_LINE_CYCLES, _LANE_ROW_CYCLES = 10, 12
+# A line's worth of packed elements that are expanded or compressed, and the ends of their run.
+_PACKED_CYCLES, _PACKED_RUN_CYCLES = 6, 40
+# A box, beside what runs within it, and a half of a byte that is copied by itself.
+_BOX_CYCLES, _HALF_CYCLES = 300, 60
 # A column of few rows that goes on with padding.
 _PADDED_COLUMN_CYCLES = 120
 
@@ -61,6 +65,10 @@ def _cost_of(one: Pass, geometry: list[int]) -> float:
             return lines / (1 + padded) * (_SQUARE_LINE_CYCLES / share + 4 * padded) + padding
         case "deal":
             return lines * 10
+        case "boxes":
+            return one.tasks * (_BOX_CYCLES + sum(_cost_within(inner) for inner, _, _ in one.inner))
+        case "halves":
+            return nbytes * _HALF_CYCLES
         case "transpose" | "narrow transpose":
             row = geometry[transposes.ROW_COUNT] * one.width
             column = geometry[transposes.COLUMN_COUNT] * one.width
@@ -82,3 +90,11 @@ def _cost_of(one: Pass, geometry: list[int]) -> float:
             return blocks * (10 + put) + one.tasks * squares * LINE_BYTES / one.width * _COLLECTED_CYCLES
         case _:
             return lines * 10
+
+
+def _cost_within(one: Pass) -> float:
+    """Return the cycles of a pass within a box, whose runs of packed elements are short."""
+    if one.kernel not in ("expand", "compress"):
+        return cost((one,))
+    nbytes = one.tasks * one.task_bytes
+    return nbytes / LINE_BYTES * _PACKED_CYCLES + nbytes / int(one.geometry[streams.RUN]) * _PACKED_RUN_CYCLES

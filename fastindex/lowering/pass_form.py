@@ -13,12 +13,22 @@ from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
+from fastindex.tables.boxes import BoxGeometry, HalvesGeometry
 from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
 from fastindex.tables.streams import StreamGeometry
 from fastindex.tables.transposes import TransposeGeometry
 
 #: The numbers of a kernel.
-Geometry = AssemblyGeometry | ColumnsGeometry | StreamGeometry | TransposeGeometry | StridedGeometry | FillGeometry
+Geometry = (
+    AssemblyGeometry
+    | BoxGeometry
+    | ColumnsGeometry
+    | FillGeometry
+    | HalvesGeometry
+    | StreamGeometry
+    | StridedGeometry
+    | TransposeGeometry
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,7 @@ class Pass:
     Attributes
     ----------
     kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "strided", "fill", "expand", "compress",
-            "assemble", "assemble columns", "assemble half columns"}
+            "assemble", "assemble columns", "assemble half columns", "boxes", "halves"}
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.
     ways : int
@@ -64,6 +74,8 @@ class Pass:
     source_start, destination_start : int
         Bytes.
     why : str
+    inner : tuple of (Pass, bool, bool)
+        The passes that run within each box, and whether they read from scratch memory, and write to it.
     """
 
     kernel: str
@@ -77,13 +89,15 @@ class Pass:
     source_start: int
     destination_start: int
     why: str
+    inner: tuple[tuple[Pass, bool, bool], ...] = ()
 
     def describe(self) -> str:
         """Return the pass in one line."""
         has_ways = self.ways > 1 and not self.kernel.startswith("assemble")
         name = f"{self.kernel} {self.ways} ways" if has_ways else self.kernel
         size = self.tasks * self.task_bytes
-        return f"{name}, {self.width}-byte units, {counted(self.tasks, 'task')}, about {size} bytes: {self.why}"
+        steps = f" ({', '.join(one.kernel for one, _, _ in self.inner)})" if self.inner else ""
+        return f"{name}, {self.width}-byte units, {counted(self.tasks, 'task')}, about {size} bytes: {self.why}{steps}"
 
 
 def geometry_table(geometry: Geometry) -> NDArray[np.int64]:

@@ -43,7 +43,7 @@ def passes(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[P
             fills.remove(padding)
             found += _padded_passes(nest, padding, goal)
         else:
-            found += _copying_passes(nest, goal)
+            found += copying_passes(nest, goal)
     found += [fill_pass(fill, goal) for fill in fills]
     return tuple(found)
 
@@ -93,7 +93,8 @@ def _widened(nest: Nest, width: int) -> tuple[Nest, int]:
     return nest, width
 
 
-def _copying_passes(nest: Nest, goal: Goal) -> Iterator[Pass]:
+def copying_passes(nest: Nest, goal: Goal) -> Iterator[Pass]:
+    """Choose the passes that copy a nest, in bytes."""
     nest, width = _widened(nest, goal.width)
     goal, tuning, loops = Goal(width, goal.streamed, goal.tuning), goal.tuning, nest.loops
     run = next((k for k in loops if k.source_stride == k.destination_stride == width), None)
@@ -133,7 +134,8 @@ def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str, tuning: Tuni
     Returns
     -------
     tuple of Pass or None
-        None where runs do not begin and end with a byte on the packed side. Offsets there count elements.
+        None where runs do not begin with a byte on the packed side, or do not end with one of the destination. Offsets
+        there count elements.
     """
     written = sum(nest.element_count for nest in (*loops.copies, *loops.fills))
     if kernel == "compress":
@@ -144,7 +146,8 @@ def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str, tuning: Tuni
         run = next((k for k in nest.loops if k.source_stride == k.destination_stride == 1), None)
         if run is None:
             return None
-        numbers = [run.size, nest.source_start if kernel == "expand" else nest.destination_start]
+        # What is expanded may end within a byte: the rest of it is not written anywhere.
+        numbers = [nest.source_start] if kernel == "expand" else [nest.destination_start, run.size]
         others = [loop for loop in nest.loops if loop is not run]
         numbers += [k.source_stride if kernel == "expand" else k.destination_stride for k in others]
         if any(number % per_byte for number in numbers):

@@ -1,7 +1,8 @@
 """How the slots of one side become those of the other: decided here, for every backend.
 
 Packed slots move by whole bytes where bytes stay together, and slots of 1, 2, 4, 8 or 16 bytes as they are. Everything
-else moves as values, which the source unpacks first and the destination packs last.
+else moves as values, which the source unpacks first and the destination packs last: on processors within blocks or
+boxes that the cache holds, where passes can.
 """
 
 from __future__ import annotations

@@ -208,6 +208,8 @@ def deal_passes(nest: Nest, columns: Sequence[Loop], row: Loop, goal: Goal) -> I
 def packed_run_passes(nest: Nest, run: Loop, per_byte: int, kernel: str, goal: Goal) -> Iterator[Pass]:
     """Return the passes that expand or compress runs of packed elements."""
     why = f"{per_byte} elements a byte on one side, one on the other"
-    for part in cut(nest, run, goal.tuning.piece_bytes):
+    # Pieces begin and end with a byte on the packed side, and with a line on the other.
+    most = max(goal.tuning.piece_bytes // LINE_BYTES, 1) * LINE_BYTES
+    for part in cut(nest, run, most):
         piece = run_of(part, 1)
         yield _stream_pass(kernel, part, Chunk((piece,), None, piece.size, piece.size, per_byte), goal, why)

@@ -23,12 +23,7 @@ def meshes_of(text: str) -> dict[str, str]:
     >>> meshes_of('xla.sdy.meshes={mesh = #sdy.mesh<["a"=2, "b"=4]>}')
     {'mesh': "mesh['a'=2,'b'=4]"}
     """
-    if "#sdy.mesh<" not in text:
-        return {}
-    # The rest of a header is long, and nearly every word of it could begin a mesh.
-    begin = max(text.find("sdy.meshes"), 0)
-    meshes = _MESH.finditer(text[begin:].replace('\\"', '"'))
-    return {found[1].strip('"'): _mesh_text(found[2], found[3]) for found in meshes}
+    return {found[1].strip('"'): _mesh_text(found[2], found[3]) for found in _MESH.finditer(text.replace('\\"', '"'))}
 
 
 def _mesh_text(axes: str, device_ids: str | None) -> str:

@@ -15,7 +15,7 @@ import pytest
 PROVIDED = ("Py", "NRT_", "numba_", "memcpy", "memmove", "memset")
 
 #: Kernels that move one element at a time, or only call others.
-SCALAR = {"run_passes", "run_plain", "strided 1 1", "strided 2 1", "strided 4 1", "strided 8 1"}
+SCALAR = {"run_passes", "run_plain", "boxes 1 1", "halves 1 1"} | {f"strided {width} 1" for width in (1, 2, 4, 8)}
 
 
 #: What keeps Numba from writing code for this machine.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.cpu.memory import byte_at, entry, fence, literal, prefetch, set_byte
+from fastindex.kernels.cpu.lines import copy_short
+from fastindex.kernels.cpu.memory import entry, fence, literal, prefetch, set_byte
 from fastindex.kernels.cpu.pass_table import start_of_block
 from fastindex.kernels.cpu.pending import PENDING_BYTES, PENDING_ROOM, drain, restart
 from fastindex.kernels.cpu.vectors import compress_line, expand_line
@@ -13,16 +14,16 @@ from fastindex.tables.passes import FIRST, GEOMETRY
 from fastindex.tables.streams import RUN, STREAMED
 
 #: Bytes of scratch memory that these kernels need.
-SCRATCH_BYTES = PENDING_ROOM
+SCRATCH_BYTES = PENDING_ROOM + 128
 
 _AHEAD_BYTES = 1024
+_CHUNKS_AHEAD = 8
 
 
 @njit(nogil=True, inline="always")
 def _append_expanded(bits, line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
     """Append `size` packed elements, a byte each; return the new line, fill and skip."""
     per_byte = 8 // literal(bits)
-    mask = (1 << literal(bits)) - 1
     lines = size & ~63
     for at in range(0, lines, 64):
         prefetch(source + at // per_byte + _AHEAD_BYTES)
@@ -34,29 +35,45 @@ def _append_expanded(bits, line, pending, fill, skip, source, size, streamed):  
             fill += 64
             if fill >= PENDING_BYTES:
                 line, fill, skip = drain(line, pending, fill, skip, streamed)
-    for i in range(lines, size):
-        set_byte(pending + fill, (byte_at(source + i // per_byte) >> (i % per_byte * literal(bits))) & mask)
-        fill += 1
+    if lines < size:
+        # No more than the bytes that hold elements may be read; what is behind the last element is overwritten.
+        stage = pending + PENDING_ROOM
+        copy_short(stage, source + lines // per_byte, (size - lines + per_byte - 1) // per_byte)
+        expand_line(bits, 0, pending + fill, stage)
+        fill += size - lines
     return drain(line, pending, fill, skip, streamed) if fill >= PENDING_BYTES else (line, fill, skip)
+
+
+@njit(nogil=True, inline="always")
+def _expand_run(bits, target, source, size, stage):  # type: ignore[no-untyped-def]
+    """Expand `size` packed elements, a byte each, to where they stay in the cache."""
+    per_byte = 8 // literal(bits)
+    lines = size & ~63
+    for at in range(0, lines, 64):
+        expand_line(bits, 0, target + at, source + at // per_byte)
+    if lines < size:
+        copy_short(stage, source + lines // per_byte, (size - lines + per_byte - 1) // per_byte)
+        expand_line(bits, 0, stage + 64, stage)
+        copy_short(target + lines, stage + 64, size - lines)
 
 
 @njit(nogil=True, inline="always")
 def _append_compressed(bits, line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
     """Append `size` elements of a byte each, packed; return the new line, fill and skip."""
     per_byte = 8 // literal(bits)
-    mask = (1 << literal(bits)) - 1
     lines = size & ~63
     for at in range(0, lines, 64):
         compress_line(bits, pending + fill, source + at)
         fill += 64 // per_byte
         if fill >= PENDING_BYTES:
             line, fill, skip = drain(line, pending, fill, skip, streamed)
-    for first in range(lines, size, per_byte):
-        byte = 0
-        for k in range(min(per_byte, size - first)):
-            byte |= (byte_at(source + first + k) & mask) << (k * literal(bits))
-        set_byte(pending + fill, byte)
-        fill += 1
+    if lines < size:
+        stage, left = pending + PENDING_ROOM, size - lines
+        copy_short(stage, source + lines, left)
+        for i in range(left, (left + per_byte - 1) // per_byte * per_byte):
+            set_byte(stage + i, 0)
+        compress_line(bits, pending + fill, stage)
+        fill += (left + per_byte - 1) // per_byte
     return drain(line, pending, fill, skip, streamed) if fill >= PENDING_BYTES else (line, fill, skip)
 
 
@@ -73,6 +90,13 @@ def expand_chunks(bits, ways, target, source, table, scratch, first, last):  # t
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = start_of_block(0, target, table, task)
+        if not streamed:
+            for x in range(count):
+                ahead = at_source + entry(chunks, 2 * min(x + _CHUNKS_AHEAD, count - 1))
+                prefetch(source + ahead // per_byte)
+                start = source + (at_source + entry(chunks, 2 * x)) // per_byte
+                _expand_run(bits, at_target + entry(chunks, 2 * x + 1), start, run, scratch + PENDING_ROOM)
+            continue
         for x in range(count):
             if at_target + entry(chunks, 2 * x + 1) != position:
                 position = at_target + entry(chunks, 2 * x + 1)

@@ -32,7 +32,7 @@ _INT64 = ir.IntType(64)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _call(
+def call_kernel(
     typingctx: Any, address: Any, target: Any, source: Any, table: Any, scratch: Any, first: Any, last: Any
 ) -> Any:
     """Call the kernel at an address; its two literals are in its code."""
@@ -65,12 +65,12 @@ def _run_pass(one, target, source, padding, scratch, counter):  # type: ignore[n
     scratch = with_padding(scratch, padding)
     compiled, table, tasks = entry(one, KERNEL), entry(one, TABLE), entry(one, TASKS)
     if not counter:
-        _call(compiled, target, source, table, scratch, 0, tasks)
+        call_kernel(compiled, target, source, table, scratch, 0, tasks)
         return
     at_once = entry(one, TASKS_AT_ONCE)
     first = _take(counter, at_once)
     while first < tasks:
-        _call(compiled, target, source, table, scratch, first, min(first + at_once, tasks))
+        call_kernel(compiled, target, source, table, scratch, first, min(first + at_once, tasks))
         first = _take(counter, at_once)
 
 

@@ -1,0 +1,109 @@
+"""Relayouts of packed elements box by box: expanded to bytes, moved as bytes, and compressed, all within the cache.
+
+The three steps are passes of their own; a box is small enough for what they hand on to stay in L2. Runs of the
+destination that begin or end within a byte leave single halves, which are copied one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from fastindex.kernels.compilation import kernel
+from fastindex.kernels.cpu.memory import byte_at, entry, set_byte
+from fastindex.kernels.cpu.pass_runner import call_kernel
+from fastindex.kernels.cpu.pass_table import outer_place
+from fastindex.tables.boxes import (
+    BOX_CALL_BYTES,
+    CALL_KERNEL,
+    CALL_SOURCE_START,
+    CALL_TABLE,
+    CALL_TARGET_START,
+    CALL_TASKS,
+    CALLS,
+    FROM_SCRATCH,
+    HALVES,
+    HALVES_END,
+    HALVES_SOURCE_START,
+    HALVES_SOURCE_STRIDE,
+    HALVES_TARGET_START,
+    HALVES_TARGET_STRIDE,
+    TO_SCRATCH,
+)
+from fastindex.tables.passes import FIRST, GEOMETRY
+
+
+@kernel()
+def run_boxes(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout box by box.
+
+    Parameters
+    ----------
+    target, source : int64
+        Addresses.
+    table : int64
+        Address of a `PassTable`; the kernel's own numbers are a `BoxGeometry`. The first table has the rows of a
+        `BoxCall`.
+    scratch : int64
+        Address of memory for this thread alone: what the called kernels need, and behind it two boxes.
+    width, ways
+        Not used.
+    """
+    calls, count = entry(table, FIRST), entry(entry(table, GEOMETRY), CALLS)
+    for task in range(first, last):
+        at_source, at_target = outer_place(table, task, source, target)
+        for i in range(count):
+            call = calls + BOX_CALL_BYTES * i
+            read = scratch if entry(call, FROM_SCRATCH) else at_source
+            written = scratch if entry(call, TO_SCRATCH) else at_target
+            read += entry(call, CALL_SOURCE_START)
+            written += entry(call, CALL_TARGET_START)
+            call_kernel(
+                entry(call, CALL_KERNEL), written, read, entry(call, CALL_TABLE), scratch, 0, entry(call, CALL_TASKS)
+            )
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _put_bits(typingctx: Any, address: Any, kept: Any, added: Any) -> Any:
+    """Keep some bits of the byte at an address and add others, while other threads change the rest of it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8)
+        place = builder.inttoptr(arguments[0], byte.as_pointer())
+        builder.atomic_rmw("and", place, builder.trunc(arguments[1], byte), "monotonic")
+        builder.atomic_rmw("or", place, builder.trunc(arguments[2], byte), "monotonic")
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@kernel()
+def copy_halves(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a copy of halves of bytes, the other halves of which are somebody else's.
+
+    Parameters
+    ----------
+    target, source, table
+        As for `copy_chunks`, but that the loops around the tasks count halves; the kernel's own numbers are a
+        `HalvesGeometry`.
+    width, ways, scratch
+        Not used.
+    """
+    geometry = entry(table, GEOMETRY)
+    source_stride, target_stride = entry(geometry, HALVES_SOURCE_STRIDE), entry(geometry, HALVES_TARGET_STRIDE)
+    source_start, target_start = entry(geometry, HALVES_SOURCE_START), entry(geometry, HALVES_TARGET_START)
+    end = entry(geometry, HALVES_END)
+    for task in range(first, last):
+        read, place = outer_place(table, task, source_start, target_start)
+        for _ in range(entry(geometry, HALVES)):
+            value = (byte_at(source + (read >> 1)) >> (read & 1) * 4) & 15
+            if place == end:
+                set_byte(target + (place >> 1), value)
+            else:
+                shift = (place & 1) * 4
+                _put_bits(target + (place >> 1), 0xF0 >> shift, value << shift)
+            read += source_stride
+            place += target_stride

@@ -1,0 +1,393 @@
+"""Passes for elements of four bits whose runs do not begin and end with a byte alike on both sides: box by box.
+
+A box is a part of a nest, so small that its elements, a byte each, stay in the cache. Where the source is packed, the
+spans that hold a box are expanded to bytes, gaps and all; the elements move as bytes, by the same passes as whole
+arrays of them; where the destination is packed, its runs are compressed into it. A run that begins within a byte of the
+destination is compressed from its second element on, and one element of the next box is moved with it; what is left
+over, a half of a byte at either end of a row, is copied by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fastindex.lowering.blocks import cut, even_steps
+from fastindex.lowering.pass_costs import cost
+from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table
+from fastindex.lowering.passes import copying_passes, fill_pass
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced, grouped, rows_and_columns
+from fastindex.lowering.slot_format import SlotFormat
+from fastindex.lowering.stream_passes import packed_run_passes
+from fastindex.lowering.transpose_passes import transpose_pass
+from fastindex.tables.assemblies import HALF_BITS
+from fastindex.tables.boxes import BOX_BYTES, BoxGeometry, HalvesGeometry
+from fastindex.tables.cache_lines import LINE_BYTES
+
+_PER_BYTE = 8 // HALF_BITS
+# In front of the expanded elements, so that a span may begin an element early.
+_FRONT_BYTES = LINE_BYTES
+# The most elements of a box, and the fewest where spans with gaps are to fit.
+_MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
+# Both sides get runs of at least so many elements, those of the destination, which are written in parts, longer ones.
+_FIRST_RUN, _LONGER = 32, 8
+# Gaps of up to such a part of a span, or of so many elements, are expanded with it.
+_GAP_SHARE, _LEAST_GAP = 4, 8
+# A task copies so many single halves.
+_MOST_HALVES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """Where the elements of a box are in scratch memory.
+
+    Attributes
+    ----------
+    strides : dict
+        Bytes between the elements of a loop.
+    length : int
+        Of a span, in elements.
+    apart : tuple of Loop
+        The loops from one span to the next.
+    """
+
+    strides: dict[Loop, int]
+    length: int
+    apart: tuple[Loop, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return _FRONT_BYTES + self.length + LINE_BYTES + sum((k.size - 1) * self.strides[k] for k in self.apart)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A part of a loop that boxes take: whole parts one after the other, or the end.
+
+    Attributes
+    ----------
+    part : Loop
+        What a box has.
+    steps : Loop
+        From one box to the next.
+    source, destination : int
+        Where the first begins.
+    is_longer : bool
+        Whether a box has a step more than what it writes.
+    """
+
+    part: Loop
+    steps: Loop
+    source: int
+    destination: int
+    is_longer: bool
+
+
+def boxed_passes(
+    loops: RelayoutLoops, formats: tuple[SlotFormat, SlotFormat], goal: Goal, slots: int
+) -> tuple[Pass, ...] | None:
+    """Return the passes that move packed elements box by box, or None where that is not possible.
+
+    Parameters
+    ----------
+    loops : RelayoutLoops
+        In elements.
+    formats : (SlotFormat, SlotFormat)
+        Of source and destination: four bits, or bytes.
+    goal : Goal
+    slots : int
+        Of the destination.
+    """
+    packed = formats[0].is_packed, formats[1].is_packed
+    if not any(packed) or any(
+        form.bits != (HALF_BITS if one else 8) for form, one in zip(formats, packed, strict=True)
+    ):
+        return None
+    fills = grouped(RelayoutLoops((), loops.fills), _PER_BYTE) if packed[1] else loops
+    if fills is None:
+        return None
+    found: list[Pass] = []
+    for nest in loops.copies:
+        made = _Boxes(nest, packed, goal, slots).passes()
+        if made is None:
+            return None
+        found += made
+    return (*found, *(fill_pass(nest, goal) for nest in fills.fills))
+
+
+class _Boxes:
+    """The boxes of one nest.
+
+    Attributes
+    ----------
+    joined : list of Loop
+        The loops whose elements in a box are one run of the destination, minor first.
+    is_shifted : bool
+        Whether some runs of the destination begin or end within a byte.
+    """
+
+    def __init__(self, nest: Nest, packed: tuple[bool, bool], goal: Goal, slots: int) -> None:
+        self.nest, self.packed, self.goal, self.slots = nest, packed, goal, slots
+        self.joined: list[Loop] = []
+        self.is_shifted = False
+
+    def passes(self) -> list[Pass] | None:
+        """Return the passes, with boxes as large as fit; None where there are none."""
+        if any(k.source_stride < 0 or k.destination_stride < 0 for k in self.nest.loops):
+            return None
+        most = _MOST_ELEMENTS
+        while most >= _LEAST_ELEMENTS:
+            found = self._passes_of(_sizes(self.nest.loops, most))
+            if found is not None:
+                return found
+            most //= 2
+        return None
+
+    def _passes_of(self, sizes: dict[Loop, int]) -> list[Pass] | None:
+        self.joined = _joined(self.nest.loops, sizes)
+        last = self.joined[-1] if self.joined else Loop(1, 1, 1)
+        size = sizes.get(last, 1)
+        is_part, step = size < last.size, size * last.destination_stride
+        self.is_shifted = self.packed[1] and (bool(is_part and step % _PER_BYTE) or self._has_odd_runs())
+        if self.is_shifted and is_part and step % _PER_BYTE:
+            return None
+        found: list[Pass] = []
+        for box, is_longer, outer in self._parts(sizes):
+            for part in self._by_parity(outer):
+                made = self._box_passes(box, is_longer, part)
+                if made is None:
+                    return None
+                found += made
+        return [*found, *self._single_halves()] if self.is_shifted else found
+
+    def _has_odd_runs(self) -> bool:
+        """Whether a run begins within a byte, or ends within one that is not the last."""
+        around = [k for k in self.nest.loops if k not in self.joined]
+        start, length = self.nest.destination_start, iterations(self.joined)
+        if start % _PER_BYTE or any(k.destination_stride % _PER_BYTE for k in around):
+            return True
+        return length % _PER_BYTE != 0 and (iterations(around) > 1 or start + length < self.slots)
+
+    def _parts(self, sizes: dict[Loop, int]) -> Iterator[tuple[tuple[Loop, ...], bool, Nest]]:
+        """Yield the loops of a box, whether its runs are longer than what it writes, and the nest of such boxes.
+
+        First those of whole boxes, then those at the end of each loop.
+        """
+        choices: list[list[_Way]] = []
+        for loop in self.nest.loops:
+            size = sizes[loop]
+            more = int(self.is_shifted and self.joined[-1:] == [loop] and size < loop.size)
+            count, rest = divmod(loop.size - more, size)
+            strides = loop.source_stride, loop.destination_stride
+            steps = Loop(count, size * loop.source_stride, size * loop.destination_stride)
+            ways = [_Way(Loop(size + more, *strides), steps, 0, 0, more > 0)] if count else []
+            if rest + more:
+                ends = count * size * loop.source_stride, count * size * loop.destination_stride
+                ways.append(_Way(Loop(rest + more, *strides), Loop(1, 0, 0), *ends, False))
+            choices.append(ways)
+        for chosen in itertools.product(*choices):
+            outer = Nest(
+                tuple(way.steps for way in chosen if way.steps.size > 1),
+                self.nest.source_start + sum(way.source for way in chosen),
+                self.nest.destination_start + sum(way.destination for way in chosen),
+            )
+            yield tuple(way.part for way in chosen if way.part.size > 1), any(way.is_longer for way in chosen), outer
+
+    def _by_parity(self, outer: Nest) -> Iterator[Nest]:
+        """Yield the parts of a nest whose boxes all begin with the same half of a byte, on each packed side."""
+        for part in even_steps(outer, 0) if self.packed[0] else (outer,):
+            yield from even_steps(part, 1) if self.packed[1] else (part,)
+
+    def _box_passes(self, box: tuple[Loop, ...], is_longer: bool, outer: Nest) -> list[Pass] | None:
+        """Return the pass over boxes, none where only single halves are written; None where they are too large."""
+        read, written = _source_image(box), self._target_image(box)
+        if (self.packed[0] and read.nbytes > BOX_BYTES) or (self.packed[1] and written.nbytes > BOX_BYTES):
+            return None
+        inner: list[tuple[Pass, bool, bool]] = []
+        odd = outer.source_start % _PER_BYTE
+        if self.packed[0]:
+            inner += [(one, False, True) for one in _expanding(read, odd, self.goal)]
+        moved = self._move(box, read, written, odd)
+        goal = Goal(1, self.goal.streamed and not self.packed[1], self.goal.tuning)
+        inner += [(one, *self.packed) for one in _moving(moved, goal)]
+        if self.packed[1]:
+            compressing = list(self._compressing(written, is_longer, outer.destination_start % _PER_BYTE))
+            if not compressing:
+                return []
+            inner += [(one, True, False) for one in compressing]
+        return [_pass_over(box, outer, self.packed, tuple(inner))]
+
+    def _move(self, box: tuple[Loop, ...], read: _Image, written: _Image, odd: int) -> Nest:
+        """Return how the elements of a box move as bytes; `odd` is the half of a byte that they begin with."""
+        loops = tuple(
+            Loop(
+                k.size,
+                read.strides[k] if self.packed[0] else k.source_stride,
+                written.strides[k] if self.packed[1] else k.destination_stride,
+            )
+            for k in box
+        )
+        starts = _FRONT_BYTES + odd if self.packed[0] else 0, BOX_BYTES + _FRONT_BYTES if self.packed[1] else 0
+        return coalesced(Nest(loops, *starts))
+
+    def _target_image(self, box: tuple[Loop, ...]) -> _Image:
+        """Return where a box is before it is compressed: what is one run of the destination is one here."""
+        last = self.joined[-1].destination_stride if self.joined else 0
+        within = [k for k in box if k.destination_stride <= last]
+        apart = sorted((k for k in box if k not in within), key=lambda k: k.destination_stride)
+        return _image({k: k.destination_stride for k in within}, iterations(within), apart)
+
+    def _compressing(self, image: _Image, is_longer: bool, start: int) -> Iterator[Pass]:
+        """Yield the passes that compress the runs of a box, the first of which begins at the half `start` of a byte."""
+        apart = Nest(tuple(Loop(k.size, image.strides[k], k.destination_stride) for k in image.apart), 0, start)
+        for part in even_steps(apart, 1):
+            odd = part.destination_start % _PER_BYTE
+            length = image.length - (self.joined[-1].destination_stride if is_longer else odd)
+            if self.is_shifted:
+                length -= length % _PER_BYTE
+            if length:
+                run, begin = Loop(length, 1, 1), BOX_BYTES + _FRONT_BYTES + part.source_start + odd
+                nest = Nest((run, *part.loops), begin, part.destination_start + odd)
+                yield from packed_run_passes(nest, run, _PER_BYTE, "compress", self.goal)
+
+    def _single_halves(self) -> Iterator[Pass]:
+        """Yield the passes that copy the first or last element of the runs that begin or end within a byte."""
+        nest = self.nest
+        others = Nest(tuple(k for k in nest.loops if k not in self.joined), nest.source_start, nest.destination_start)
+        length = iterations(self.joined)
+        last = sum((k.size - 1) * k.source_stride for k in self.joined), length - 1
+        for part in even_steps(others, 1):
+            odd = part.destination_start % _PER_BYTE
+            for source, target in [(0, 0)] * odd + [last] * ((length - odd) % _PER_BYTE):
+                places = Nest(part.loops, part.source_start + source, part.destination_start + target)
+                longest = max(places.loops, key=lambda k: k.size, default=Loop(1, 0, 0))
+                for piece in cut(places, longest, _MOST_HALVES):
+                    yield _halves_pass(piece, self.packed[0], self.slots)
+
+
+def _moving(nest: Nest, goal: Goal) -> list[Pass]:
+    """Return the passes that move a box: a transpose where its rows are too short for what loops would choose."""
+    found = list(copying_passes(nest, goal))
+    row = next((k for k in nest.loops if k.destination_stride == 1), None)
+    column = next((k for k in nest.loops if k.source_stride == 1 and k is not row), None)
+    if row is None or column is None:
+        return found
+    other = [transpose_pass(nest, *rows_and_columns(nest.loops, row, column, 1), goal)]
+    return other if cost(other) < cost(found) else found
+
+
+def _halves_pass(nest: Nest, is_packed: bool, slots: int) -> Pass:
+    """Return the pass that copies single halves; the source is packed, or an element is the low half of a byte."""
+    per_element = 1 if is_packed else _PER_BYTE
+    along = max(nest.loops, key=lambda k: k.size, default=Loop(1, 0, 0))
+    outer = [Loop(k.size, k.source_stride * per_element, k.destination_stride) for k in nest.loops if k is not along]
+    geometry = HalvesGeometry(
+        halves=along.size,
+        source_stride=along.source_stride * per_element,
+        target_stride=along.destination_stride,
+        source_start=nest.source_start * per_element,
+        target_start=nest.destination_start,
+        end=slots - 1 if slots % _PER_BYTE else -1,
+    )
+    why = "halves of bytes: the other half is another row's"
+    table = geometry_table(geometry)
+    return Pass("halves", 1, 1, outer_table(outer), (), table, iterations(outer), along.size, 0, 0, why)
+
+
+def _pass_over(
+    box: tuple[Loop, ...], outer: Nest, packed: tuple[bool, bool], inner: tuple[tuple[Pass, bool, bool], ...]
+) -> Pass:
+    """Return the pass that runs others within each box."""
+    source, target = (_PER_BYTE if one else 1 for one in packed)
+    loops = [Loop(k.size, k.source_stride // source, k.destination_stride // target) for k in outer.loops]
+    ordered = sorted(loops, key=lambda k: (k.destination_stride, k.source_stride))
+    return Pass(
+        "boxes",
+        1,
+        1,
+        outer_table(ordered),
+        (),
+        geometry_table(BoxGeometry(len(inner))),
+        iterations(ordered),
+        max(iterations(box) // target, 1),
+        outer.source_start // source,
+        outer.destination_start // target,
+        f"boxes of {iterations(box)} packed elements, which move as bytes within the cache",
+        inner,
+    )
+
+
+def _sizes(loops: Sequence[Loop], most: int) -> dict[Loop, int]:
+    """Choose how much of each loop a box has: runs that get longer together, as far as they go."""
+    by_source = sorted(loops, key=lambda k: k.source_stride)
+    by_target = sorted(loops, key=lambda k: k.destination_stride)
+    sizes, wanted = dict.fromkeys(loops, 1), _FIRST_RUN
+    while wanted <= most:
+        larger = dict(sizes)
+        for order, least in ((by_target, _LONGER * wanted), (by_source, wanted)):
+            length = 1
+            for loop in order:
+                larger[loop] = max(larger[loop], min(loop.size, -(-least // length)))
+                length *= larger[loop]
+                if larger[loop] < loop.size or length >= least:
+                    break
+        if math.prod(larger.values()) > most:
+            break
+        sizes, wanted = larger, 2 * wanted
+    return {loop: size if size == loop.size else _rounded(size) for loop, size in sizes.items()}
+
+
+def _rounded(size: int) -> int:
+    """Round a part of a loop down to what makes whole lines, or whole bytes."""
+    unit = LINE_BYTES * _PER_BYTE if size >= LINE_BYTES * _PER_BYTE else _PER_BYTE
+    return max(size // unit * unit, 1)
+
+
+def _joined(loops: Sequence[Loop], sizes: dict[Loop, int]) -> list[Loop]:
+    """Return the loops whose elements in a box are one run of the destination."""
+    found: list[Loop] = []
+    length = 1
+    for loop in sorted(loops, key=lambda k: k.destination_stride):
+        if loop.destination_stride != length or sizes[loop] == 1:
+            break
+        found.append(loop)
+        if sizes[loop] < loop.size:
+            break
+        length *= loop.size
+    return found
+
+
+def _source_image(box: Sequence[Loop]) -> _Image:
+    """Return where a box is once it is expanded: short gaps are expanded with it."""
+    strides: dict[Loop, int] = {}
+    length, apart = 1, list[Loop]()
+    for loop in sorted(box, key=lambda k: k.source_stride):
+        if not apart and loop.source_stride <= length + max(length // _GAP_SHARE, _LEAST_GAP):
+            strides[loop] = loop.source_stride
+            length += loop.source_stride * (loop.size - 1)
+        else:
+            apart.append(loop)
+    return _image(strides, length, apart)
+
+
+def _image(strides: dict[Loop, int], length: int, apart: Sequence[Loop]) -> _Image:
+    """Return an image whose spans are an odd number of lines apart, so that they do not meet in few sets of L1."""
+    step = LINE_BYTES * (length // LINE_BYTES + 1 | 1) if length >= LINE_BYTES else length // 8 * 8 + 8
+    for loop in apart:
+        strides[loop] = step
+        step *= loop.size
+    return _Image(strides, length, tuple(apart))
+
+
+def _expanding(image: _Image, start: int, goal: Goal) -> Iterator[Pass]:
+    """Yield the passes that expand the spans of a box; `start` is the half of a byte that the first begins with."""
+    loops = tuple(Loop(k.size, k.source_stride, image.strides[k]) for k in image.apart)
+    kept = Goal(1, False, goal.tuning)
+    for part in even_steps(Nest(loops, start, _FRONT_BYTES + start), 0):
+        # A span that begins within a byte is expanded from that byte on.
+        odd = part.source_start % _PER_BYTE
+        run = Loop(image.length + odd, 1, 1)
+        nest = Nest((run, *part.loops), part.source_start - odd, part.destination_start - odd)
+        yield from packed_run_passes(nest, run, _PER_BYTE, "expand", kept)
