@@ -89,5 +89,5 @@ def cost_text(shape: Shape, change: Change, nbytes: int, copies: Iterable[tuple[
     ):
         return "the order stays the same, so consumers read it as before"
     return (
-        f"a consumer that wants the old order copies it back, {bytes_text(nbytes)} each; whether any does is not known"
+        f"a consumer that wants the old order copies it back, {bytes_text(nbytes)} each; whether one does is not known"
     )
