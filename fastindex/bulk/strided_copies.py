@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.arrays import strides_overlap
-from fastindex.cpu.first_answer import bytes_by_numpy
+from fastindex.cpu.first_answer import bytes_by_numpy, numpys_time
 from fastindex.cpu.threads import thread_count
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import UnsupportedError
@@ -154,8 +154,12 @@ def _copied(dst: NDArray[Any], src: Any, threads: int | None) -> bool:
     if dst.nbytes < SMALLEST_CONTIGUOUS_BYTES and src.flags.forc and src.strides == dst.strides:
         return False
     source_strides = src.strides if src.shape == dst.shape else _broadcast_strides(src, dst.shape)
-    if source_strides is None or np.may_share_memory(dst, src) or _left_to_numpy(dst.nbytes):
+    if source_strides is None or np.may_share_memory(dst, src):
         return False
+    if _left_to_numpy(dst.nbytes):
+        with numpys_time():
+            np.copyto(dst, src)
+        return True
     steps = _steps(dst.shape, dst.itemsize, source_strides, dst.strides)
     if steps is None:
         return False

@@ -1,7 +1,8 @@
 """Which way a question is answered: by NumPy at once, or by kernels, which take seconds to load or to compile.
 
-While no kernel is loaded, small questions are answered by NumPy from the same lowered form, and what they have cost is
-added up. Once that is as much as loading kernels would have been, kernels take over for good.
+While no kernel is loaded, small questions are answered by NumPy from the same lowered form, and the time that they take
+is added up. Once that is as long as loading kernels takes, kernels take over for good: so no process waits much more
+than twice as long as it would have with the better of the two ways from the start.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 
 from fastindex.errors import UnsupportedError
 
@@ -26,46 +31,56 @@ MOST_INDICES = 1 << 18
 #: Up to this many bytes are moved by NumPy.
 MOST_BYTES = 1 << 20
 
-# What one index and one call cost, in the cost of moving a byte by NumPy; and what loading kernels costs.
-_INDEX_COST = 8
-_CALL_COST = 4096
-_LOADING_COST = 100 << 20
+# What is around NumPy's way in a call and a kernel would save as well, in seconds.
+_CALL_SECONDS = 10e-6
+# What it takes to load kernels, where they are compiled already and where they are not.
+_LOADING_SECONDS = 0.6
+_COMPILING_SECONDS = 5.0
 
 _log = logging.getLogger("fastindex")
 
 
 class _Spent:
-    """What NumPy has cost in this process so far."""
+    """How long NumPy has taken in this process so far."""
 
-    cost = 0
+    seconds = 0.0
 
 
 def indices_by_numpy(count: int) -> bool:
-    """Decide, and note, whether NumPy converts so many indices now.
+    """Decide whether NumPy converts so many indices now; what it does then belongs into `numpys_time`.
 
     Raises
     ------
     UnsupportedError
         They are too many for that, and numba is not installed.
     """
-    return _decided("converts %d indices", count, MOST_INDICES, _INDEX_COST)
+    return _decided("converts %d indices", count, MOST_INDICES)
 
 
 def bytes_by_numpy(nbytes: int) -> bool:
-    """Decide, and note, whether NumPy moves so many bytes now.
+    """Decide whether NumPy moves so many bytes now; what it does then belongs into `numpys_time`.
 
     Raises
     ------
     UnsupportedError
         They are too many for that, and numba is not installed.
     """
-    return _decided("moves %d bytes", nbytes, MOST_BYTES, 1)
+    return _decided("moves %d bytes", nbytes, MOST_BYTES)
 
 
-def _decided(what: str, size: int, most: int, cost: int) -> bool:
+@contextmanager
+def numpys_time() -> Iterator[None]:
+    """Add the time that NumPy takes within this context to what it has taken so far."""
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        _Spent.seconds += time.perf_counter() - begin + _CALL_SECONDS
+
+
+def _decided(what: str, size: int, most: int) -> bool:
     if not may_be_numpy(size, most):
         return False
-    _Spent.cost += _CALL_COST + size * cost
     _log.debug("NumPy " + what + " by the lowered form: no kernel is loaded", size)
     return True
 
@@ -96,13 +111,22 @@ def may_be_numpy(size: int, most: int) -> bool:
             f"this is too large for NumPy alone, and numba is not installed; install it, or set {DISABLE_VARIABLE}=1 "
             "and be patient"
         )
-    return small and _Spent.cost < _LOADING_COST
+    return small and _Spent.seconds < _seconds_to_load()
 
 
 @cache
 def is_disabled() -> bool:
     """Whether the environment leaves everything to NumPy; it is read once."""
     return os.environ.get(DISABLE_VARIABLE, "0").strip() not in ("", "0")
+
+
+@cache
+def _seconds_to_load() -> float:
+    """Return how long loading kernels takes: more where none has been compiled on this machine yet."""
+    kept = Path(__file__).parents[1] / "kernels" / "cpu" / "__pycache__"
+    # Kernels are kept elsewhere where this folder cannot be written, or where the environment says so.
+    is_elsewhere = "NUMBA_CACHE_DIR" in os.environ or not os.access(kept.parent, os.W_OK)
+    return _LOADING_SECONDS if is_elsewhere or any(kept.glob("*.nbc")) else _COMPILING_SECONDS
 
 
 @cache

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.index_arguments import Integers
 from fastindex.arguments.offenders import Offender, OffenderFoundError, judged, position_of
-from fastindex.cpu.first_answer import indices_by_numpy
+from fastindex.cpu.first_answer import indices_by_numpy, numpys_time
 from fastindex.cpu.numpy_programs import run_by_numpy
 from fastindex.cpu.threads import check_threads
 from fastindex.errors import FastIndexError
@@ -67,7 +67,8 @@ def run(
         _run_on_padding_alone(program, inputs, outputs, shape, mark)
         return
     if indices_by_numpy(count * len(outputs)):
-        first = run_by_numpy(program, inputs, outputs, shape, modes, mark)
+        with numpys_time():
+            first = run_by_numpy(program, inputs, outputs, shape, modes, mark)
         last = None if first is None else first + 1
     else:
         from fastindex.cpu.compiled_programs import run_compiled

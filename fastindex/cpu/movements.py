@@ -10,7 +10,7 @@ import numpy as np
 
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import aligned_bytes
-from fastindex.cpu.first_answer import MOST_BYTES, bytes_by_numpy, may_be_numpy
+from fastindex.cpu.first_answer import MOST_BYTES, bytes_by_numpy, may_be_numpy, numpys_time
 from fastindex.cpu.index_programs import run
 from fastindex.cpu.numpy_moves import look_up_by_numpy, loops_by_numpy, move_by_numpy, pack_by_numpy, unpack_by_numpy
 from fastindex.cpu.threads import run_chunks, thread_count
@@ -103,7 +103,8 @@ class Movement:
         """Move from one address to the other, and write `pattern`, an unpacked value, to all padding."""
         slots = self.slots
         if bytes_by_numpy(self.nbytes):
-            move_by_numpy((self.source, self.destination), slots, source, destination, pattern)
+            with numpys_time():
+                move_by_numpy((self.source, self.destination), slots, source, destination, pattern)
             return
         if self.unpacks:
             assert isinstance(self.source, Shape)
@@ -183,7 +184,8 @@ def look_up_slots(
     source, destination = sides
     wanted = range(destination.slot_count) if slots is None else slots
     if bytes_by_numpy(len(wanted) * width):
-        look_up_by_numpy(sides, width, *addresses, padding, wanted)
+        with numpys_time():
+            look_up_by_numpy(sides, width, *addresses, padding, wanted)
         return
     from fastindex.cpu.compiled_passes import gather_kernel
 
@@ -205,7 +207,8 @@ def run_loops(
 ) -> None:
     """Run loops of elements of `width` bytes between two addresses; `padding` is what fills write."""
     if bytes_by_numpy(width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))):
-        loops_by_numpy(loops, width, source, destination, padding)
+        with numpys_time():
+            loops_by_numpy(loops, width, source, destination, padding)
         return
     from fastindex.cpu.compiled_passes import run_pass
 
@@ -255,7 +258,8 @@ def sure_movement(source: Shape, destination: Shape, tuning: Tuning = TUNING) ->
 def unpack_slots(slots: SlotFormat, count: int, source: int, target: int, threads: int | None) -> None:
     """Unpack `count` slots into values."""
     if count and bytes_by_numpy(count * slots.value_bytes):
-        unpack_by_numpy(slots, count, source, target)
+        with numpys_time():
+            unpack_by_numpy(slots, count, source, target)
     elif count:
         _conversion(slots, count, False).run(source, target, b"\0", threads)
 
@@ -263,7 +267,8 @@ def unpack_slots(slots: SlotFormat, count: int, source: int, target: int, thread
 def pack_slots(slots: SlotFormat, count: int, source: int, target: int, threads: int | None) -> None:
     """Pack `count` values into slots."""
     if count and bytes_by_numpy(count * slots.value_bytes):
-        pack_by_numpy(slots, count, source, target)
+        with numpys_time():
+            pack_by_numpy(slots, count, source, target)
     elif count:
         _conversion(slots, count, True).run(source, target, b"\0", threads)
 
