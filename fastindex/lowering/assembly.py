@@ -179,6 +179,9 @@ def _chosen_block(steps: Sequence[_Step], left: Digits, bits: int) -> tuple[list
     inside: list[_Step] = []
     moduli: dict[Variable, int] = {}
     size = 1
+    # Elements that have a line of the source each are best read column by column.
+    first = {d.weight for d in left if steps and d.variable == steps[0].variable and d.low == 1}
+    scattered = bool(first) and min(first) * bits >= _LINE_BITS
 
     def is_regular() -> bool:
         return all(_is_regular(left, v, m) for v, m in moduli.items())
@@ -192,7 +195,7 @@ def _chosen_block(steps: Sequence[_Step], left: Digits, bits: int) -> tuple[list
         if step.low != moduli.get(step.variable, 1) or step.stride != size:
             return (inside, list(steps[i:])) if size * bits >= _LINE_BITS and is_complete() else None
         if size * step.room * bits > min(_MOST_BITS, MOST_ROWS * bits):
-            part = _cut_of(step, left, size, bits)
+            part = _cut_of(step, left, size, bits, MOST_ROWS * bits if scattered else 8 * _CUT_BITS)
             others = all(_is_regular(left, v, m) for v, m in moduli.items() if v != step.variable)
             if part and others:
                 room = part
@@ -209,15 +212,20 @@ def _chosen_block(steps: Sequence[_Step], left: Digits, bits: int) -> tuple[list
     return (inside, []) if is_regular() else None
 
 
-def _cut_of(step: _Step, left: Digits, size: int, bits: int) -> int:
-    """Return how many values of a digit belong to a block, 0 where none do."""
+def _cut_of(step: _Step, left: Digits, size: int, bits: int, most_bits: int) -> int:
+    """Return how many values of a digit belong to a block, 0 where none do.
+
+    A block has at most `most_bits`, unless one value has more.
+    """
     is_top = step.low * step.used >= step.variable.extent
     lines, whole_bytes = (unit // math.gcd(unit, size * bits) for unit in (_LINE_BITS, 8))
     # Whose elements are gathered column by column has at most so many.
     cut_bits = min(_CUT_BITS, MOST_ROWS * bits)
     for unit, most in ((lines, 4 * cut_bits), (whole_bytes, 8 * cut_bits)):
         wanted = max(1, cut_bits // (size * bits * unit))
-        largest = max(1, most // (size * bits * unit))
+        largest = min(most, most_bits) // (size * bits * unit)
+        if unit == whole_bytes or size * bits * unit <= most_bits:
+            largest = max(largest, 1)
         for count in (*range(wanted, largest + 1), *range(wanted - 1, 0, -1)):
             values: int = count * unit
             fits = values < step.room and (step.room == step.used or step.room % values == 0)

@@ -179,13 +179,13 @@ def _best_unit(
         units = columns.units
         per_line = LINE_BYTES // unit_bytes
         begins, ends = _runs(units).T
+        if len(columns.sources) < _LEAST_GROUP * len(begins):
+            continue
         lines = int((-(-(ends - begins) // per_line)).sum())
         work = lines * math.ceil(len(np.unique(elements // unit)) / per_line)
         if best is None or work < best[0]:
             best = work, columns
-    if best is None or len(best[1].sources) < _LEAST_GROUP * len(_runs(best[1].units)):
-        return None
-    return best[1]
+    return None if best is None else best[1]
 
 
 def _runs(units: Offsets) -> Offsets:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.stream_passes import in_lanes, in_vectors
-from fastindex.tables import assemblies, passes, streams, transposes
+from fastindex.tables import assemblies, streams, transposes
 from fastindex.tables.cache_lines import LINE_BYTES
 
 #: As many for a line are hidden behind its transfer: a copy takes about 20, with two threads that share the memory.
@@ -24,6 +27,8 @@ _SQUARE_LINE_CYCLES = 10
 _TRANSPOSED_CYCLES, _COLLECTED_CYCLES = {1: 20, 2: 18}, 16
 # A line of the source that a block reads, which may have left L1 since the block before read it.
 _READ_LINE_CYCLES = 6
+# The same where it has left L2 too, because too many lines of a block meet in one of its sets.
+_MISSED_LINE_CYCLES, _L2_SETS, _L2_WAYS = 60, 1024, 16
 # A line of a row that is dealt out or interleaved in lanes, and the two ends of its run.
 _LANE_LINE_CYCLES, _LANE_ROW_CYCLES = 10, 12
 # A line's worth of packed elements that are expanded or compressed, and the ends of their run.
@@ -44,7 +49,7 @@ def _cost_of(one: Pass, geometry: list[int]) -> float:
     lines = nbytes / LINE_BYTES
     match one.kernel:
         case "strided":
-            return one.tasks * geometry[passes.ELEMENTS] * _ELEMENT_CYCLES
+            return nbytes / one.width * _ELEMENT_CYCLES
         case "fill":
             return lines * 4 + (one.tasks * _END_CYCLES if one.task_bytes % LINE_BYTES else 0)
         case "copy":
@@ -54,7 +59,8 @@ def _cost_of(one: Pass, geometry: list[int]) -> float:
         case "interleave" | "deal" if in_lanes(one):
             run = geometry[streams.RUN] * one.width
             rows = nbytes / run
-            return rows * (-(-run // LINE_BYTES) * _LANE_LINE_CYCLES + _LANE_ROW_CYCLES)
+            missed = _shared_rows_cost(one, geometry) if one.kernel == "interleave" else 0
+            return rows * (-(-run // LINE_BYTES) * _LANE_LINE_CYCLES + _LANE_ROW_CYCLES) + missed
         case "interleave":
             if in_vectors(one.kernel, one.width, one.ways):
                 return lines * 8
@@ -62,6 +68,7 @@ def _cost_of(one: Pass, geometry: list[int]) -> float:
             share = column / (-(-column // LINE_BYTES) * LINE_BYTES)
             padded = geometry[streams.PADDING] * one.width / column
             padding = nbytes / (column * (1 + padded)) * _PADDED_COLUMN_CYCLES if padded else 0
+            padding += _shared_rows_cost(one, geometry)
             return lines / (1 + padded) * (_SQUARE_LINE_CYCLES / share + 4 * padded) + padding
         case "deal":
             return lines * 10
@@ -78,7 +85,7 @@ def _cost_of(one: Pass, geometry: list[int]) -> float:
             blocks = nbytes / geometry[assemblies.BLOCK_BYTES]
             piece = _PIECE_CYCLES + (_HALVES_CYCLES if one.ways == 2 else 0)
             vectors, pieces = geometry[assemblies.VECTORS], geometry[assemblies.PIECES]
-            read = geometry[assemblies.LINES] * _READ_LINE_CYCLES
+            read = geometry[assemblies.LINES] * (_MISSED_LINE_CYCLES if _is_evicted(one) else _READ_LINE_CYCLES)
             return blocks * (20 + vectors * _VECTOR_CYCLES + pieces * piece + read)
         case "assemble columns" | "assemble half columns":
             blocks, columns = nbytes / geometry[assemblies.COLUMNS_BLOCK_BYTES], geometry[assemblies.COLUMNS_COLUMNS]
@@ -98,3 +105,25 @@ def _cost_within(one: Pass) -> float:
         return cost((one,))
     nbytes = one.tasks * one.task_bytes
     return nbytes / LINE_BYTES * _PACKED_CYCLES + nbytes / int(one.geometry[streams.RUN]) * _PACKED_RUN_CYCLES
+
+
+def _is_evicted(one: Pass) -> bool:
+    """Whether the lines of the source that blocks of an assembly share leave L2 from one block to the next."""
+    geometry = one.geometry.tolist()
+    if geometry[assemblies.LINES_EVERY] == 1:
+        return False
+    first = geometry[assemblies.VECTORS] + geometry[assemblies.PIECES]
+    return _overflows(one.tables[1][first : first + geometry[assemblies.LINES]])
+
+
+def _shared_rows_cost(one: Pass, geometry: list[int]) -> float:
+    """Return what it costs that rows of less than a line leave L2 before the next chunk reads the rest of the line."""
+    run = geometry[streams.RUN] * one.width
+    if run >= LINE_BYTES or not _overflows(one.tables[1]):
+        return 0
+    return one.tasks * one.task_bytes / run * _MISSED_LINE_CYCLES
+
+
+def _overflows(offsets: NDArray[np.int64]) -> bool:
+    """Whether more lines of the source meet in a set of L2 than it keeps."""
+    return int(np.bincount(np.unique(offsets // LINE_BYTES) % _L2_SETS).max()) > _L2_WAYS

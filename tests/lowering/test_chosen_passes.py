@@ -10,12 +10,14 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
+from fastindex.lowering.assembly import assembly
+from fastindex.lowering.assembly_passes import assembly_passes
 from fastindex.lowering.chosen_passes import chosen_passes
 from fastindex.lowering.line_counts import read_lines
 from fastindex.lowering.pass_costs import cost
-from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.pass_form import Goal, Pass
 from fastindex.lowering.passes import passes
-from fastindex.lowering.relayout_loops import Strides, relayout_loops
+from fastindex.lowering.relayout_loops import Strides, relayout_loops, shared_digits
 from fastindex.lowering.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES, AssemblyGeometry, ColumnsGeometry
@@ -89,6 +91,33 @@ def test_what_reads_much_and_writes_little_has_tasks_to_share() -> None:
     assert not scattered.compiled.is_small
     together = sure_movement(fi.Shape.parse("f32[12288,3,3]"), fi.Shape.parse("f32[12288,3,3]{0,1,2}"))
     assert together.compiled.is_small
+
+
+def test_columns_in_units_that_lie_side_by_side_are_read_together() -> None:
+    """Two bytes of every eight: as bytes, the columns lie in pairs, as units of eight side by side."""
+    found, _ = chosen("u8[6144,50,127]{2,1,0:T(64,128)(8,1)}", "u8[6144,50,127]{0,1,2}")
+    assert {one.kernel for one in found} == {"assemble columns"}
+    assert {one.width for one in found} == {1, 8}
+
+
+def straight(source: fi.Shape, destination: fi.Shape) -> list[Pass]:
+    """The passes that put bytes together straight from the source."""
+    goal = Goal(1, True, TUNING)
+    for variables, left, right in shared_digits(source, destination):
+        found = assembly(variables, left, right, destination, 8)
+        assert found is not None
+        return [one for one in assembly_passes(found, (8, 8), 64, goal, source.slot_count) if one.kernel == "assemble"]
+    raise AssertionError
+
+
+def test_lines_that_blocks_share_but_the_cache_does_not_keep_are_dear() -> None:
+    """983 lines, 50 KiB apart, meet in 32 of the 1024 sets of L2; 640 bytes apart, in 512."""
+    near, far = (
+        cost(straight(fi.Shape.parse(f"u8[983,{n},2]{{2,1,0:T({tile})}}"), fi.Shape.parse(f"u8[983,{n},2]{{0,1,2}}")))
+        / n
+        for n, tile in ((5, 128), (50, 1024))
+    )
+    assert far > 4 * near
 
 
 def test_strides_with_gaps_are_left_alone() -> None:
