@@ -102,6 +102,7 @@ def _counted_pass(nest: Nest, counted: Variable, left: Digits, right: Digits, go
         readable_bytes=0,
         row_target_stride=row_stride,
         row_table_step=row_block,
+        inner_iterations=1,
     )
     row_blocks = -(-counted.extent // row_block)
     return Pass(

@@ -8,6 +8,9 @@ from fastindex.lowering.relayout_loops import Nest, RelayoutLoops
 from fastindex.lowering.tuning import Tuning
 from fastindex.tables.cache_lines import LINE_BYTES
 
+# Longer pieces of the source are streams of their own.
+_FEW_BYTES = 1024
+
 
 def read_lines(loops: RelayoutLoops, width: int) -> int:
     """Return about how many lines of the source hold elements of `width` bytes.
@@ -19,6 +22,25 @@ def read_lines(loops: RelayoutLoops, width: int) -> int:
     4000
     """
     return sum(_lines_of(nest, width) for nest in loops.copies)
+
+
+def is_scattered(nest: Nest, width: int) -> bool:
+    """Whether the source is read a few lines here and a few lines there; the nest is in bytes.
+
+    Examples
+    --------
+    >>> from fastindex.lowering.relayout_loops import Loop
+    >>> is_scattered(Nest((Loop(3, 4, 4), Loop(50, 512, 12))), 4)
+    True
+    >>> is_scattered(Nest((Loop(100, 4, 4), Loop(50, 512, 400))), 4)
+    False
+    """
+    span = width
+    for stride, size in sorted((abs(loop.source_stride), loop.size) for loop in nest.loops):
+        if stride >= span + 2 * LINE_BYTES:
+            return span <= _FEW_BYTES
+        span += stride * (size - 1)
+    return False
 
 
 def _lines_of(nest: Nest, width: int) -> int:

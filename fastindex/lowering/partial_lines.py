@@ -60,7 +60,8 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
     start = np.array([one.destination_start], np.int64)
     match one.kernel:
         case "strided":
-            yield start, one.width, [*loops, (geometry[passes.ELEMENTS], geometry[passes.TARGET_STRIDE])]
+            runs = geometry[passes.RUNS], geometry[passes.RUN_TARGET_STRIDE]
+            yield start, one.width, [*loops, (geometry[passes.ELEMENTS], geometry[passes.TARGET_STRIDE]), runs]
         case "fill":
             yield start, geometry[passes.FILL_RUN_BYTES], loops
         case "transpose" | "narrow transpose":

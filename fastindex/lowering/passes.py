@@ -8,6 +8,7 @@ else is transposed in squares. All strides here are in bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from fastindex.lowering.blocks import along, cut, without
@@ -19,6 +20,11 @@ from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.passes import FillGeometry, StridedGeometry
 from fastindex.tables.streams import MOST_COLUMN_BYTES
+
+# What an L2 cache has at least: 1 MiB of 16 ways.
+_CACHE_SETS, _CACHE_WAYS = 1024, 16
+# So many runs that are copied one by one make a task.
+_MOST_RUNS = 64
 
 
 def passes(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
@@ -105,9 +111,7 @@ def copying_passes(nest: Nest, goal: Goal) -> Iterator[Pass]:
             yield from copy_passes(part, goal)
         return
     if column is None or row is None:
-        longest = row or column or max(loops, key=lambda loop: loop.size)
-        for part in cut(nest, longest, tuning.piece_bytes // width):
-            yield _strided_pass(part, longest, width)
+        yield from _strided_passes(nest, row, column, goal)
         return
     rows, columns = rows_and_columns(loops, row, column, width)
     row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
@@ -176,18 +180,53 @@ def whole_buffer_passes(slots: int, per_byte: int, kernel: str, tuning: Tuning =
     return tuple(packed_run_passes(Nest((run,)), run, per_byte, kernel, goal))
 
 
-def _strided_pass(nest: Nest, whole: Loop, width: int) -> Pass:
-    loop = along(nest, whole)
-    outer = without(nest.loops, (loop,))
+def _strided_passes(nest: Nest, row: Loop | None, column: Loop | None, goal: Goal) -> Iterator[Pass]:
+    """Yield passes that move elements one by one, along the loop that one side keeps contiguous if there is one."""
+    others = [k for k in nest.loops if k is not row]
+    shared = min(others, key=lambda k: abs(k.source_stride), default=None)
+    if row is None or shared is None or abs(shared.source_stride) >= min(LINE_BYTES, abs(row.source_stride)):
+        longest = row or column or max(nest.loops, key=lambda loop: loop.size)
+        runs = next(iter(without(nest.loops, (longest,))), None)
+        for part in cut(nest, longest, goal.tuning.piece_bytes // goal.width):
+            run = along(part, longest)
+            if runs is None:
+                yield _strided_pass(part, run, Loop(1, 0, 0), goal.width)
+                continue
+            for piece in cut(part, runs, max(_MOST_RUNS // run.size, 1)):
+                yield _strided_pass(piece, run, along(piece, runs), goal.width)
+        return
+    # Elements of one line of the source go to several rows, which are written a short piece each in turn.
+    for part in cut(nest, row, _rows_in_cache(row.source_stride, goal.width)):
+        for piece in cut(part, shared, _MOST_RUNS):
+            yield _strided_pass(piece, along(piece, row), along(piece, shared), goal.width, by_source=True)
+
+
+def _rows_in_cache(stride: int, width: int) -> int:
+    """Return how many lines of the source, a stride apart, stay in L2 together, up to some lines of elements."""
+    sets = _CACHE_SETS // math.gcd(stride // LINE_BYTES, _CACHE_SETS) if stride % LINE_BYTES == 0 else _CACHE_SETS
+    return max(min(sets * _CACHE_WAYS // 2, 4 * LINE_BYTES // width), _CACHE_WAYS)
+
+
+def _strided_pass(nest: Nest, loop: Loop, runs: Loop, width: int, by_source: bool = False) -> Pass:
+    outer = without(nest.loops, (loop, runs), by_source)
     return Pass(
         "strided",
         width,
         1,
         outer_table(outer),
         (),
-        geometry_table(StridedGeometry(loop.size, loop.source_stride, loop.destination_stride)),
+        geometry_table(
+            StridedGeometry(
+                loop.size,
+                loop.source_stride,
+                loop.destination_stride,
+                runs.size,
+                runs.source_stride,
+                runs.destination_stride,
+            )
+        ),
         iterations(outer),
-        loop.size * width,
+        loop.size * runs.size * width,
         nest.source_start,
         nest.destination_start,
         "one by one: a side has gaps between all its elements",

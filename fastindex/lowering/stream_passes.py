@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.blocks import Blocks, along, blocks, cut, without
+from fastindex.lowering.line_counts import is_scattered
 from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table, readable_bytes
 from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.tables.assemblies import NOTHING
@@ -21,6 +22,13 @@ from fastindex.tables.streams import (
     VECTOR_WAYS,
     StreamGeometry,
 )
+
+# How far ahead rows are asked for along which chunks follow each other, and a single run of each chunk.
+_ROW_AHEAD_BYTES, _RUN_AHEAD_BYTES = 256, 1024
+# How many lines that are far from each other are asked for ahead, and the most of a chunk that is asked for at once.
+_LINES_AHEAD, _MOST_CHUNK_LINES = 64, 128
+# Of longer runs that are copied, the processor asks for the lines itself.
+_MOST_ASKED_RUN_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,7 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, why: str) ->
         follower_count=followers[1],
         follower_source_stride=followers[2],
         **_lanes(kernel, chunk, goal.width),
+        chunks_ahead=_chunks_ahead(kernel, nest, chunk, goal.width),
     )
     return Pass(
         kernel,
@@ -120,6 +129,21 @@ def _lanes(kernel: str, chunk: Chunk, width: int) -> dict[str, int]:
         mask = np.where(place < together, column * unit + place * width + byte, NOTHING)
     low, high = mask.astype(np.uint8).view(np.int64).tolist()
     return {"element_bytes": width, "unit_bytes": unit, "mask_low": low, "mask_high": high}
+
+
+def _chunks_ahead(kernel: str, nest: Nest, chunk: Chunk, width: int) -> int:
+    """Return how many chunks ahead the lines of a chunk are asked for, 0 where runs are asked for as they are read."""
+    if kernel not in ("copy", "interleave", "deal"):
+        return 0
+    rows = {"copy": chunk.nbytes // chunk.run, "interleave": chunk.ways, "deal": 1}[kernel]
+    run = {"copy": 1, "interleave": width, "deal": width * chunk.ways}[kernel] * chunk.run
+    lines = rows * -(-run // LINE_BYTES)
+    is_asked_by_itself = kernel == "copy" and run > _MOST_ASKED_RUN_BYTES
+    if is_scattered(nest, width) and lines <= _MOST_CHUNK_LINES and not is_asked_by_itself:
+        return max(_LINES_AHEAD // lines, 1)
+    if kernel != "copy" or chunk.by_source:
+        return 0
+    return (_RUN_AHEAD_BYTES if rows == 1 else _ROW_AHEAD_BYTES) // run + 1
 
 
 def _followers(ordered: Sequence[Loop], found: Blocks, run_bytes: int) -> tuple[int, int, int]:

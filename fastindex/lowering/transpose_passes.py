@@ -7,18 +7,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastindex.lowering.blocks import Blocks, blocks, without
+from fastindex.lowering.line_counts import is_scattered
 from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table, readable_bytes
 from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.transposes import TransposeGeometry
 
+# Rows that are shorter go on where they continue each other: their ends are parts of lines.
+_LEAST_ROW_BYTES = 512
+
 
 def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], goal: Goal) -> Pass:
     """Return the pass that transposes rows of the source into columns of the destination."""
     width = goal.width
-    others = without(nest.loops, (*rows, *columns))
+    between = _between(nest, rows, columns, width)
+    if between:
+        rows = rows[:1]
+    others = without(nest.loops, (*rows, *columns), by_source=bool(between))
     aligned = not any(loop.destination_stride % LINE_BYTES for loop in columns)
-    row_blocks, column_blocks = _panels(rows, columns, iterations(others), aligned, goal)
+    block_bytes = goal.tuning.least_row_bytes if between else goal.tuning.row_bytes
+    row_blocks, column_blocks = _panels(rows, columns, iterations(others), aligned, block_bytes, goal)
     outer = (*others, *row_blocks.outer, *column_blocks.outer)
     row_table, targets = row_blocks.offsets[:, 0].copy(), column_blocks.offsets[:, 1].copy()
     row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
@@ -42,6 +50,7 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], go
         readable_bytes=readable_bytes(nest, width),
         row_target_stride=len(row_blocks.offsets) * width,
         row_table_step=0,
+        inner_iterations=1 if narrow else iterations(between),
     )
     return Pass(
         "narrow transpose" if narrow else "transpose",
@@ -58,13 +67,24 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], go
     )
 
 
+def _between(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> list[Loop]:
+    """Return the loops whose lines lie between those of one row and of the next, where lines are far from each other.
+
+    These are read with the rows, so that the source is read in the order of memory.
+    """
+    if not is_scattered(nest, width) or rows[0].size * width < _LEAST_ROW_BYTES:
+        return []
+    others = without(nest.loops, (rows[0], *columns), by_source=True)
+    return [k for k in others if abs(k.source_stride) < abs(rows[0].source_stride)]
+
+
 def _panels(
-    rows: Sequence[Loop], columns: Sequence[Loop], others: int, aligned: bool, goal: Goal
+    rows: Sequence[Loop], columns: Sequence[Loop], others: int, aligned: bool, block_bytes: int, goal: Goal
 ) -> tuple[Blocks, Blocks]:
     """Cut rows and columns into blocks: as far along the rows as leaves enough tasks for threads."""
     tuning, width = goal.tuning, goal.width
     column_blocks = blocks(columns, (tuning.aligned_column_bytes if aligned else tuning.column_bytes) // width)
-    most = tuning.row_bytes // width
+    most = block_bytes // width
     while True:
         row_blocks = blocks(rows, most)
         around = others * iterations(row_blocks.outer) * iterations(column_blocks.outer)

@@ -77,14 +77,17 @@ PASS_CALL_BYTES = 8 * 7
 
 
 class StridedGeometry(NamedTuple):
-    """What a task copies one by one: how many elements, and how many bytes apart on each side."""
+    """What a task copies one by one: runs of elements, and how many bytes these and the runs are apart on each side."""
 
     elements: int
     source_stride: int
     target_stride: int
+    runs: int
+    run_source_stride: int
+    run_target_stride: int
 
 
-ELEMENTS, SOURCE_STRIDE, TARGET_STRIDE = range(3)
+ELEMENTS, SOURCE_STRIDE, TARGET_STRIDE, RUNS, RUN_SOURCE_STRIDE, RUN_TARGET_STRIDE = range(6)
 
 
 class FillGeometry(NamedTuple):

@@ -44,6 +44,9 @@ class StreamGeometry(NamedTuple):
         Bytes of an element, and of what vectors move of a column at once, of a deal or an interleave in lanes.
     mask_low, mask_high : int
         The 16 bytes of the permutation within lanes.
+    chunks_ahead : int
+        Where chunks are small and far apart, all lines of a chunk are asked for so many chunks before it is read; 0
+        where a chunk is long enough to be asked for as it is read.
     """
 
     chunk_block: int
@@ -63,6 +66,7 @@ class StreamGeometry(NamedTuple):
     unit_bytes: int
     mask_low: int
     mask_high: int
+    chunks_ahead: int
 
 
 (
@@ -83,4 +87,5 @@ class StreamGeometry(NamedTuple):
     UNIT_BYTES,
     MASK_LOW,
     MASK_HIGH,
-) = range(17)
+    CHUNKS_AHEAD,
+) = range(18)

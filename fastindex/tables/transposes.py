@@ -31,6 +31,8 @@ class TransposeGeometry(NamedTuple):
         Bytes in the destination from one block of rows to the next.
     row_table_step : int
         Entries of the table of rows from one block to the next; 0 where all blocks share the same.
+    inner_iterations : int
+        So many iterations of the loops around the blocks come before the next block of rows.
     """
 
     row_block: int
@@ -45,6 +47,7 @@ class TransposeGeometry(NamedTuple):
     readable_bytes: int
     row_target_stride: int
     row_table_step: int
+    inner_iterations: int
 
 
 (
@@ -60,4 +63,5 @@ class TransposeGeometry(NamedTuple):
     READABLE_BYTES,
     ROW_TARGET_STRIDE,
     ROW_TABLE_STEP,
-) = range(12)
+    INNER_ITERATIONS,
+) = range(13)

@@ -119,6 +119,19 @@ def blocked_transposes(width: int, seed: int) -> Iterator[Case]:
         yield Case("transpose", width, Nest(loops(inner, outer, (columns, 1, count * rows), outermost), 3, 5))
 
 
+def scattered_transposes(width: int, seed: int) -> Iterator[Case]:
+    """Few columns of rows that are far from each other, and loops whose lines lie between these rows."""
+    rng = random.Random(seed)
+    line = per_line(width)
+    least = 512 // width
+    for rows in (*range(least, least + line + 2), 3 * least + 5):
+        columns, between = rng.choice([n for n in (2, 3, line - 1, line, line + 1) if n > 1]), rng.randint(2, 4)
+        pitch = 3 * max(columns, line) + rng.choice((0, 1, line))
+        places = [(rows + rng.choice((0, 0, 1, line))) * n for n in range(2)]
+        inner, outer = (between, pitch, places[1]), (rows, between * pitch, 1)
+        yield Case("transpose", width, Nest(loops(outer, (columns, 1, between * places[1] + line), inner), 2, 3))
+
+
 def narrow_transposes(width: int, seed: int) -> Iterator[Case]:
     """Few columns of long rows that lie near each other: all remainders of both, columns anywhere in a line."""
     rng = random.Random(seed)
@@ -154,6 +167,11 @@ def interleaves(width: int, ways: int, seed: int) -> Iterator[Case]:
         chunk = ways * run + rng.choice((0, 0, 1, line))
         chunks = (3, ways * pitch + rng.randint(1, 4), chunk)
         yield Case("interleave", width, Nest(loops((ways, pitch, 1), (run, 1, ways), chunks)))
+        if run % 5 == 0:
+            # Runs, and chunks of them, that are far from each other.
+            far = 3 * run + 2 * line
+            chunks = (7, ways * far + rng.choice((0, 5, 3 * line)), chunk)
+            yield Case("interleave", width, Nest(loops((ways, far, 1), (run, 1, ways), chunks)))
 
 
 def deals(width: int, ways: int, seed: int) -> Iterator[Case]:
@@ -161,12 +179,13 @@ def deals(width: int, ways: int, seed: int) -> Iterator[Case]:
     rng = random.Random(seed)
     for case in interleaves(width, ways, seed):
         _, run, chunks = case.nest.loops
-        pitch = 3 * (run.size + 1) + rng.choice((0, 1, per_line(width)))
+        pitch = chunks.size * (run.size + 1) + rng.choice((0, 1, per_line(width)))
         if rng.choice((False, True)):
             pitch = -(-pitch // per_line(width)) * per_line(width)
         rows = (ways, 1, pitch), (run.size, ways, 1)
         after = rng.choice((run.size, run.size, run.size + 1, ways * pitch))
-        yield Case("deal", width, Nest(loops(*rows, (chunks.size, chunks.destination_stride, after))))
+        step = chunks.destination_stride * rng.choice((1, 1, 3))
+        yield Case("deal", width, Nest(loops(*rows, (chunks.size, step, after))))
 
 
 def copies(seed: int) -> Iterator[Case]:
@@ -201,6 +220,14 @@ def strided(width: int, seed: int) -> Iterator[Case]:
         for source_stride, destination_stride in ((2, 1), (1, 2), (3, 2), (-1, 1), (1, -1), (-2, 3), (0, 1), (0, 5)):
             rest = (4, rng.choice((0, 1, -3, count)) + 5000, count * abs(destination_stride) + rng.choice((1, 7)))
             yield Case("strided", width, Nest(loops((count, source_stride, destination_stride), rest)))
+    for count in (2, 17, 63, 300):
+        # Several elements of each line of the source, that go to rows of their own; many short runs.
+        for shared, step in ((2, 2), (5, 3), (150, -2)):
+            pitch = 2 * abs(step) * shared + rng.choice((0, 1, LINE_BYTES))
+            start = shared * abs(step)
+            nest = (count, pitch, 1), (shared, step, 3 * (count + 1)), (3, count * pitch, count + 1)
+            yield Case("strided", width, Nest(loops(*nest), start))
+        yield Case("strided", width, Nest(loops((3, 2, 1), (count, 9, 3), (2, 9 * count + 1, 5 * count))))
 
 
 def fills(width: int, seed: int) -> Iterator[Case]:
@@ -375,6 +402,7 @@ def every_case(seed: int) -> Iterator[Case]:
     for width in WIDTHS:
         yield from transposes(width, seed)
         yield from joined_transposes(width, seed)
+        yield from scattered_transposes(width, seed)
         yield from strided(width, seed)
     for width, ways in INTERLEAVES:
         yield from interleaves(width, ways, seed)

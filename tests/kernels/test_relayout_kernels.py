@@ -53,6 +53,7 @@ from tests.cases.relayout_cases import (
     move,
     narrow_transposes,
     packed,
+    scattered_transposes,
     steps_of,
     strided,
     transposes,
@@ -121,6 +122,11 @@ def test_transposes(width: int, tuning: Tuning) -> None:
 def test_transposes_to_columns_that_follow_each_other(width: int, tuning: Tuning) -> None:
     sweep(joined_transposes(width, 3), tuning)
     sweep(joined_transposes(width, 4), replace(tuning, column_bytes=LINE_BYTES, aligned_column_bytes=LINE_BYTES))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_transposes_of_rows_that_are_far_from_each_other(width: int, tuning: Tuning) -> None:
+    sweep(scattered_transposes(width, 5), replace(tuning, least_row_bytes=128))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -97,11 +97,15 @@ def units_of_pass(step: Pass) -> tuple[Places, Places]:
         case "transpose" | "narrow transpose":
             return _panels(step)
         case "strided":
-            count, source_stride, destination_stride = step.geometry
+            count, *strides, run_count, run_source_stride, run_destination_stride = step.geometry
             starts = np.array(_blocks_of(step, 1)) + np.array((0, step.source_start, step.destination_start))
-            along = np.arange(count)
-            source = starts[:, 1, None] + along * source_stride
-            return source.reshape(-1), (starts[:, 2, None] + along * destination_stride).reshape(-1)
+            runs, along = np.arange(run_count)[:, None], np.arange(count)
+            sides = (starts[:, 1], runs * run_source_stride), (starts[:, 2], runs * run_destination_stride)
+            source, target = (
+                (begins[:, None, None] + of_runs + along * stride).reshape(-1)
+                for (begins, of_runs), stride in zip(sides, strides, strict=True)
+            )
+            return source, target
         case _:
             assert step.kernel == "fill"
             begins = np.array(_blocks_of(step, 1))[:, 2] + step.destination_start

@@ -10,7 +10,7 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import copy_short
-from fastindex.kernels.cpu.memory import entry, fence, literal, prefetch
+from fastindex.kernels.cpu.memory import entry, fence, literal, prefetch, prefetch_to_l2
 from fastindex.kernels.cpu.pass_table import padding_of, start_of_block
 from fastindex.kernels.cpu.pending import PENDING_BYTES, drain, restart
 from fastindex.kernels.cpu.permutes import assemble_vector
@@ -84,6 +84,7 @@ def assemble_chunks(size, halves, target, source, table, scratch, first, last): 
     low, span = entry(geometry, LOW), entry(geometry, HIGH) - entry(geometry, LOW)
     readable = source + entry(geometry, READABLE_BYTES) - literal(size)
     padding = padding_of(scratch)
+    scattered = LINE_BYTES * line_count > 2 * run * every
     whole_lines = streamed and run & 63 == 0 and literal(size) == 64
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
@@ -92,8 +93,12 @@ def assemble_chunks(size, halves, target, source, table, scratch, first, last): 
             read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
             if x + ahead < count and x % every == 0:
                 upcoming = at_source + entry(chunks, 2 * (x + ahead))
-                for i in range(line_count):
-                    prefetch(upcoming + entry(lines, i))
+                if scattered:
+                    for i in range(line_count):
+                        prefetch_to_l2(upcoming + entry(lines, i))
+                else:
+                    for i in range(line_count):
+                        prefetch(upcoming + entry(lines, i))
             if place != position:
                 position = place
                 line, fill, skip = restart(line, scratch, fill, skip, streamed, position)

@@ -43,6 +43,9 @@ _COLLECTED = _STAGE + 64 * LINE_BYTES
 #: Bytes of scratch memory that this kernel needs.
 SCRATCH_BYTES = _COLLECTED + MOST_COLLECTED_BYTES + 2 * LINE_BYTES
 
+# How many rows ahead the source is prefetched, at least.
+_ROWS_AHEAD = 32
+
 
 @njit(nogil=True, inline="always")
 def _collect(width, source, rows, counts, pitch, scratch):  # type: ignore[no-untyped-def]
@@ -51,9 +54,10 @@ def _collect(width, source, rows, counts, pitch, scratch):  # type: ignore[no-un
     per_line = 64 // w
     row_count, count = counts
     stage, collected = scratch + _STAGE, scratch + _COLLECTED
+    ahead = max(per_line, _ROWS_AHEAD)
     for first in range(0, row_count, per_line):
         table = rows + 8 * first
-        upcoming = table + 8 * per_line if first + per_line < row_count else table
+        upcoming = table + 8 * ahead if first + ahead < row_count else table
         if count < per_line:
             for i in range(per_line):
                 prefetch(source + entry(upcoming, i))

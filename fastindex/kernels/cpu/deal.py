@@ -10,12 +10,12 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.cpu.lines import copy_run, copy_short, prefetch_ends
+from fastindex.kernels.cpu.lines import copy_run, copy_short, prefetch_bytes, prefetch_ends
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch, set_entry
 from fastindex.kernels.cpu.pass_table import start_of_block
 from fastindex.kernels.cpu.vectors import deinterleave_line
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
-from fastindex.tables.streams import RUN, STREAMED
+from fastindex.tables.streams import CHUNKS_AHEAD, RUN, STREAMED
 
 _AHEAD_BYTES = 1024
 _ROW_BYTES = 64 + 2048 + 64
@@ -28,8 +28,11 @@ SCRATCH_BYTES = _PLACES + 64 * 8
 
 
 @njit(nogil=True, inline="always")
-def _deal_direct(width, ways, target, rows, source, run, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Deal a stream out to rows that all begin equally far from a line boundary, whole lines from registers."""
+def _deal_direct(width, ways, target, rows, source, run, upcoming, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Deal a stream out to rows that all begin equally far from a line boundary, whole lines from registers.
+
+    The next stream is at `upcoming`; 0 where it has been asked for.
+    """
     w, count = literal(width), literal(ways)
     per_line = 64 // w
     head = (-(target + entry(rows, 0))) & 63 if streamed else 0
@@ -41,8 +44,11 @@ def _deal_direct(width, ways, target, rows, source, run, streamed, scratch):  # 
             copy_short(target + entry(rows, i), entry(places, i), head)
     while column + per_line <= run:
         here = source + column * count * w
-        for i in range(count):
-            prefetch(here + _AHEAD_BYTES + 64 * i)
+        if upcoming:
+            later, total = column * count * w + _AHEAD_BYTES, run * count * w
+            asked = source + later if later < total else upcoming + later - total
+            for i in range(count):
+                prefetch(asked + 64 * i)
         if streamed:
             deinterleave_line(width, ways, 1, target + column * w, rows, here)
         else:
@@ -95,7 +101,7 @@ def deal_chunks(width, ways, target, source, table, scratch, first, last):  # ty
     for i in range(count):
         set_entry(scratch + _PLACES, i, scratch + i * _ROW_BYTES)
         aligned = aligned and (entry(rows, i) - entry(rows, 0)) & 63 == 0
-    ahead = _AHEAD_BYTES // (run * count * w) + 1
+    ahead, reads_ahead = _AHEAD_BYTES // (run * count * w) + 1, entry(geometry, CHUNKS_AHEAD)
     for task in range(first, last):
         at_source, at_target, chunk_count = start_of_block(source, target, table, task)
         for x in range(chunk_count):
@@ -103,8 +109,12 @@ def deal_chunks(width, ways, target, source, table, scratch, first, last):  # ty
             if x + ahead < chunk_count:
                 for i in range(count):
                     prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1) + entry(rows, i), run * w)
+            upcoming = at_source + entry(chunks, 2 * min(x + max(reads_ahead, 1), chunk_count - 1))
+            if reads_ahead:
+                prefetch_bytes(upcoming, run * count * w)
+                upcoming = 0
             if run * w >= 64 and (not streamed or (aligned and (place + entry(rows, 0)) % w == 0)):
-                _deal_direct(width, ways, place, rows, read, run, streamed, scratch)
+                _deal_direct(width, ways, place, rows, read, run, upcoming, streamed, scratch)
             else:
                 _deal_pieces(width, ways, place, rows, read, (count, run), streamed, scratch)
     fence()

@@ -10,11 +10,12 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lanes import deal_lanes
-from fastindex.kernels.cpu.lines import copy_run, copy_short, prefetch_ends
+from fastindex.kernels.cpu.lines import copy_run, copy_short, prefetch_bytes, prefetch_ends
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, prefetch, stream_line
 from fastindex.kernels.cpu.pass_table import start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 from fastindex.tables.streams import (
+    CHUNKS_AHEAD,
     ELEMENT_BYTES,
     MASK_LOW,
     MOST_COLUMN_BYTES,
@@ -85,8 +86,13 @@ def _write_piece(target, column, size, is_first, is_last, streamed):  # type: ig
 
 
 @njit(nogil=True)
-def _deal_run(target, rows, source, numbers, lanes, streamed, end, scratch):  # type: ignore[no-untyped-def]
-    """Deal a stream out; `numbers` is (rows, elements of each, bytes of one), `lanes` (unit, mask)."""
+def _deal_run(target, rows, source, numbers, lanes, streamed, ends, scratch):  # type: ignore[no-untyped-def]
+    """Deal a stream out; `numbers` is (rows, elements of each, bytes of one), `lanes` (unit, mask).
+
+    `ends` is (end of what may be read, the next stream, which is asked for where this one ends; 0 where that has been
+    done).
+    """
+    end, upcoming = ends
     (count, run, width), (unit, mask) = numbers, lanes
     per_line, column_bytes, columns = 64 // width, count * width, 16 // unit
     stride = unit // width * column_bytes
@@ -95,7 +101,7 @@ def _deal_run(target, rows, source, numbers, lanes, streamed, end, scratch):  # 
     piece = max(min(_COLLECTED_BYTES // max(count, columns), _MOST_PIECE_BYTES), _LEAST_PIECE_BYTES) & ~63
     # An odd number of lines, so that rows do not meet in few sets of the cache.
     pitch = piece + 64 | 64
-    row_bytes = run * width
+    row_bytes, total = run * width, run * width * count
     for first in range(0, row_bytes, piece):
         size = min(piece, row_bytes - first)
         for at in range(0, size, 64):
@@ -104,9 +110,11 @@ def _deal_run(target, rows, source, numbers, lanes, streamed, end, scratch):  # 
             if left < line_bytes or read + reach > end:
                 copy_run(scratch + _STAGE, read, min(left, line_bytes), False)
                 read = scratch + _STAGE
-            else:
+            elif upcoming:
+                later = (first + at) * count + _AHEAD_BYTES
+                asked = source + later if later < total else upcoming + later - total
                 for ahead in range(0, line_bytes, 64):
-                    prefetch(read + _AHEAD_BYTES + ahead)
+                    prefetch(asked + ahead)
             begin = 0
             while True:
                 place = scratch + begin * pitch + 64 + at
@@ -135,7 +143,7 @@ def deal_lane_chunks(width, ways, target, source, table, scratch, first, last): 
     run, streamed, count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
     element, unit, mask = entry(geometry, ELEMENT_BYTES), entry(geometry, UNIT_BYTES), geometry + 8 * MASK_LOW
     end = source + entry(geometry, READABLE_BYTES)
-    ahead = 1024 // (run * count * element) + 1
+    ahead, reads_ahead = 1024 // (run * count * element) + 1, entry(geometry, CHUNKS_AHEAD)
     for task in range(first, last):
         at_source, at_target, chunk_count = start_of_block(source, target, table, task)
         for x in range(chunk_count):
@@ -143,5 +151,10 @@ def deal_lane_chunks(width, ways, target, source, table, scratch, first, last): 
             if x + ahead < chunk_count:
                 for i in range(count):
                     prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1) + entry(rows, i), run * element)
-            _deal_run(place, rows, read, (count, run, element), (unit, mask), streamed, end, scratch)
+            upcoming = at_source + entry(chunks, 2 * min(x + max(reads_ahead, 1), chunk_count - 1))
+            if reads_ahead:
+                prefetch_bytes(upcoming, run * count * element)
+                upcoming = 0
+            numbers, ends = (count, run, element), (end, upcoming)
+            _deal_run(place, rows, read, numbers, (unit, mask), streamed, ends, scratch)
     fence()

@@ -11,6 +11,9 @@ from fastindex.tables.passes import (
     FILL_RUN_BYTES,
     FILL_STREAMED,
     GEOMETRY,
+    RUN_SOURCE_STRIDE,
+    RUN_TARGET_STRIDE,
+    RUNS,
     SOURCE_STRIDE,
     TARGET_STRIDE,
 )
@@ -30,12 +33,15 @@ def copy_elements(width, ways, target, source, table, scratch, first, last):  # 
         Not used.
     """
     geometry = entry(table, GEOMETRY)
-    count = entry(geometry, ELEMENTS)
+    count, runs = entry(geometry, ELEMENTS), entry(geometry, RUNS)
     source_stride, target_stride = entry(geometry, SOURCE_STRIDE), entry(geometry, TARGET_STRIDE)
     for task in range(first, last):
         at_source, at_target = outer_place(table, task, source, target)
-        for i in range(count):
-            copy_vector(at_target + i * target_stride, at_source + i * source_stride, width)
+        for _ in range(runs):
+            for i in range(count):
+                copy_vector(at_target + i * target_stride, at_source + i * source_stride, width)
+            at_source += entry(geometry, RUN_SOURCE_STRIDE)
+            at_target += entry(geometry, RUN_TARGET_STRIDE)
 
 
 @kernel()

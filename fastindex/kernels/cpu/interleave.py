@@ -5,13 +5,13 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.cpu.lines import copy_run, copy_short, prefetch_ends, transpose_square
+from fastindex.kernels.cpu.lines import copy_run, copy_short, prefetch_ends, prefetch_rows, transpose_square
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch, set_entry
 from fastindex.kernels.cpu.pass_table import padding_of, start_of_block
 from fastindex.kernels.cpu.pending import PENDING_BYTES, PENDING_ROOM, drain, restart
 from fastindex.kernels.cpu.vectors import interleave_rows, transpose_rows
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
-from fastindex.tables.streams import PADDING, RUN, STREAMED, WAYS
+from fastindex.tables.streams import CHUNKS_AHEAD, PADDING, RUN, STREAMED, WAYS
 
 # Scratch memory: what is pending, a staged square, and a table of 64 numbers.
 _STAGE = PENDING_ROOM
@@ -20,14 +20,21 @@ _TABLES = _STAGE + 64 * 64
 #: Bytes of scratch memory that this kernel needs.
 SCRATCH_BYTES = _TABLES + 64 * 8
 
-_AHEAD_BYTES = 1024
+_AHEAD_BYTES, _ROW_AHEAD_BYTES = 1024, 256
 
 
 @njit(nogil=True, inline="always")
-def _interleave_run(width, ways, target, source, rows, run, streamed, scratch):  # type: ignore[no-untyped-def]
+def _asked(source, upcoming, later, run_bytes):  # type: ignore[no-untyped-def]
+    """Return what is to be prefetched `later` bytes behind the begin of a run, which is `upcoming` where it ends."""
+    return source + later if later < run_bytes else upcoming + later - run_bytes
+
+
+@njit(nogil=True, inline="always")
+def _interleave_run(width, ways, target, source, rows, run, upcoming, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write `run` elements of each of some rows, in turn; whole lines straight from registers.
 
-    The first column is chosen so that lines are met. What is left at both ends comes from overlapping groups.
+    The first column is chosen so that lines are met. What is left at both ends comes from overlapping groups. The next
+    rows are at `upcoming`; 0 where they are asked for already.
     """
     w, count = literal(width), literal(ways)
     per_line, column_bytes = 64 // w, count * w
@@ -43,8 +50,10 @@ def _interleave_run(width, ways, target, source, rows, run, streamed, scratch): 
         copy_short(target, scratch, head)
     while column + per_line <= run:
         read, place = source + column * w, target + column * column_bytes
-        for i in range(count):
-            prefetch(read + entry(rows, i) + 256)
+        if upcoming:
+            asked = _asked(source, upcoming, column * w + _ROW_AHEAD_BYTES, run * w)
+            for i in range(count):
+                prefetch(asked + entry(rows, i))
         if streamed:
             interleave_rows(width, ways, 1, place, read, rows)
         else:
@@ -76,11 +85,11 @@ def _append_columns(width, ends, pending, source, rows, counts, streamed):  # ty
 
 
 @njit(nogil=True, inline="always")
-def _append_transposed(width, ends, pending, source, rows, counts, streamed):  # type: ignore[no-untyped-def]
+def _append_transposed(width, ends, pending, source, rows, counts, upcoming, streamed):  # type: ignore[no-untyped-def]
     """Append the columns of some rows, each column contiguous; return the new line, fill and skip.
 
     `ends` and `counts` are those of `_append_columns`. `rows` is filled up to whole squares; what
-    these add is read, and overwritten by padding or by the next column.
+    these add is read, and overwritten by padding or by the next column. The next rows are at `upcoming`.
     """
     line, fill, skip = ends
     row_count, padding, run = counts
@@ -91,15 +100,16 @@ def _append_transposed(width, ends, pending, source, rows, counts, streamed):  #
     for column in range(0, run, per_line):
         read = source + column * w
         count = min(per_line, run - column)
+        asked = _asked(source, upcoming, column * w + _ROW_AHEAD_BYTES // 2, run * w) if upcoming else read
         for square in range((row_count - 1) // per_line, -1, -1):
             place = pending + fill + 64 * square
             first = square * per_line
             if w > 2 and count == per_line:
-                transpose_rows(width, 1, 0, 128, place, pitches, read, rows + 8 * first)
+                transpose_rows(width, 1, 0, 1, place, pitches, read, rows + 8 * first, asked, rows + 8 * first)
             else:
                 for i in range(per_line):
                     if count == per_line:
-                        prefetch(read + entry(rows, first + i) + 128)
+                        prefetch(asked + entry(rows, first + i))
                         copy_vector(stage + 64 * i, read + entry(rows, first + i), 64)
                     else:
                         copy_short(stage + 64 * i, read + entry(rows, first + i), count * w)
@@ -137,16 +147,20 @@ def interleave_chunks(width, ways, target, source, table, scratch, first, last):
     chunk_bytes = run * column_bytes
     for j in range(64):
         set_entry(scratch + _TABLES, j, j * column_bytes)
-    ahead = _AHEAD_BYTES // chunk_bytes + 1
+    ahead, rows_ahead = _AHEAD_BYTES // chunk_bytes + 1, entry(geometry, CHUNKS_AHEAD)
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = start_of_block(source, target, table, task)
         for x in range(count):
             read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
+            upcoming = at_source + entry(chunks, 2 * min(x + max(rows_ahead, 1), count - 1))
+            if rows_ahead:
+                prefetch_rows(upcoming, rows, row_count, run * literal(width))
+                upcoming = 0
             if literal(ways) and run * literal(width) >= 64:
                 if x + ahead < count:
                     prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1), chunk_bytes)
-                _interleave_run(width, ways, place, read, rows, run, streamed, scratch)
+                _interleave_run(width, ways, place, read, rows, run, upcoming, streamed, scratch)
                 continue
             if place != position:
                 position = place
@@ -155,7 +169,7 @@ def interleave_chunks(width, ways, target, source, table, scratch, first, last):
             if literal(ways):
                 line, fill, skip = _append_columns(width, ends, scratch, read, rows, counts, streamed)
             else:
-                line, fill, skip = _append_transposed(width, ends, scratch, read, rows, counts, streamed)
+                line, fill, skip = _append_transposed(width, ends, scratch, read, rows, counts, upcoming, streamed)
             position += chunk_bytes
     restart(line, scratch, fill, skip, streamed, 0)
     fence()

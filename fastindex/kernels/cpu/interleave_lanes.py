@@ -6,12 +6,12 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lanes import interleave_lanes
-from fastindex.kernels.cpu.lines import copy_short
+from fastindex.kernels.cpu.lines import copy_short, prefetch_rows
 from fastindex.kernels.cpu.memory import entry, fence, prefetch, set_entry
 from fastindex.kernels.cpu.pass_table import start_of_block
 from fastindex.kernels.cpu.pending import PENDING_BYTES, PENDING_ROOM, drain, restart
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
-from fastindex.tables.streams import ELEMENT_BYTES, MASK_LOW, RUN, STREAMED, UNIT_BYTES, WAYS
+from fastindex.tables.streams import CHUNKS_AHEAD, ELEMENT_BYTES, MASK_LOW, RUN, STREAMED, UNIT_BYTES, WAYS
 
 # Scratch memory: what is pending, a line of each of a few rows, and where these are.
 _STAGE = PENDING_ROOM
@@ -44,13 +44,14 @@ def _interleave_line(unit, target, stride, source, rows, mask):  # type: ignore[
 
 
 @njit(nogil=True, inline="always")
-def _append_run(ends, pending, source, rows, numbers, lanes, streamed):  # type: ignore[no-untyped-def]
+def _append_run(ends, pending, source, rows, numbers, lanes, upcoming, streamed):  # type: ignore[no-untyped-def]
     """Append a run of each row; return the new line, fill and skip.
 
     `ends` is line, fill and skip so far; `numbers` is (rows, elements of each, bytes of one), `lanes` (unit, mask).
+    `upcoming` is where the next runs are, which are asked for when these end; 0 where that has been done.
     """
     (line, fill, skip), (count, run, width), (unit, mask) = ends, numbers, lanes
-    per_line, column_bytes, columns = 64 // width, count * width, 16 // unit
+    per_line, column_bytes, columns, run_bytes = 64 // width, count * width, 16 // unit, run * width
     stride = unit // width * column_bytes
     ahead = max(_ALL_AHEAD_BYTES // count, _LEAST_AHEAD_BYTES)
     piece = (max(min(_PENDING_BYTES // count, _MOST_PIECE_BYTES), 64) & ~63) // width
@@ -67,8 +68,11 @@ def _append_run(ends, pending, source, rows, numbers, lanes, streamed):  # type:
                         copy_short(pending + _STAGE + 64 * i, read + entry(places, i), (size - at) * width)
                     _interleave_line(unit, target, stride, pending + _STAGE, pending + _PLACES, mask)
                 else:
-                    for i in range(min(columns, count)):
-                        prefetch(read + entry(places, i) + ahead)
+                    if upcoming:
+                        later = (first + at) * width + ahead
+                        asked = source + later if later < run_bytes else upcoming + later - run_bytes
+                        for i in range(min(columns, count)):
+                            prefetch(asked + entry(places, i))
                     _interleave_line(unit, target, stride, read, places, mask)
             if begin + columns >= count:
                 break
@@ -96,16 +100,21 @@ def interleave_lane_chunks(width, ways, target, source, table, scratch, first, l
     element, unit, mask = entry(geometry, ELEMENT_BYTES), entry(geometry, UNIT_BYTES), geometry + 8 * MASK_LOW
     for i in range(16):
         set_entry(scratch + _PLACES, i, 64 * i)
+    ahead = entry(geometry, CHUNKS_AHEAD)
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, chunk_count = start_of_block(source, target, table, task)
         for x in range(chunk_count):
             read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
+            upcoming = at_source + entry(chunks, 2 * min(x + max(ahead, 1), chunk_count - 1))
+            if ahead:
+                prefetch_rows(upcoming, rows, count, run * element)
+                upcoming = 0
             if place != position:
                 position = place
                 line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
             numbers, lanes = (count, run, element), (unit, mask)
-            line, fill, skip = _append_run((line, fill, skip), scratch, read, rows, numbers, lanes, streamed)
+            line, fill, skip = _append_run((line, fill, skip), scratch, read, rows, numbers, lanes, upcoming, streamed)
             position += run * count * element
     restart(line, scratch, fill, skip, streamed, 0)
     fence()

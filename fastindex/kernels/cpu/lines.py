@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.kernels.cpu.memory import copy_vector, literal, prefetch_to_write, stream_line
+from fastindex.kernels.cpu.memory import (
+    copy_vector,
+    entry,
+    literal,
+    prefetch,
+    prefetch_to_l2,
+    prefetch_to_write,
+    stream_line,
+)
 from fastindex.kernels.cpu.vectors import transpose_stage
 
 
@@ -60,6 +68,24 @@ def transpose_square(width, target, pitch_bytes, stage):  # type: ignore[no-unty
             transpose_stage(width, target + part * (16 // w) * pitch_bytes, pitch_bytes, stage + 16 * part)
     else:
         transpose_stage(width, target, pitch_bytes, stage)
+
+
+@njit(nogil=True)
+def prefetch_bytes(start, size):  # type: ignore[no-untyped-def]
+    """Prefetch every line of a run; of a short one, which has neighbours far away, to L2."""
+    if size > 128:
+        for line in range(start & ~63, start + size, 64):
+            prefetch(line)
+    else:
+        for line in range(start & ~63, start + size, 64):
+            prefetch_to_l2(line)
+
+
+@njit(nogil=True)
+def prefetch_rows(source, rows, count, size):  # type: ignore[no-untyped-def]
+    """Prefetch every line of a run of each of some rows."""
+    for i in range(count):
+        prefetch_bytes(source + entry(rows, i), size)
 
 
 @njit(nogil=True)

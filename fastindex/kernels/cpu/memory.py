@@ -43,12 +43,12 @@ def store_at(builder: Any, value: Any, address: Any, streamed: bool) -> None:
         stored.set_metadata("nontemporal", builder.module.add_metadata([_INT32(1)]))
 
 
-def prefetch_at(builder: Any, address: Any, to_write: int = 0) -> None:
+def prefetch_at(builder: Any, address: Any, to_write: int = 0, nearness: int = 3) -> None:
     pointer = _INT8.as_pointer()
     declared = ir.FunctionType(ir.VoidType(), [pointer, _INT32, _INT32, _INT32])
     name = "llvm.prefetch.p0"
     function = builder.module.globals.get(name) or ir.Function(builder.module, declared, name)
-    builder.call(function, [builder.inttoptr(address, pointer), _INT32(to_write), _INT32(3), _INT32(1)])
+    builder.call(function, [builder.inttoptr(address, pointer), _INT32(to_write), _INT32(nearness), _INT32(1)])
 
 
 def offset_by(builder: Any, address: Any, offset_bytes: int) -> Any:
@@ -157,6 +157,20 @@ def prefetch(typingctx: Any, address: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         prefetch_at(builder, arguments[0])
+        return context.get_dummy_value()
+
+    return types.void(_ADDRESS), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch_to_l2(typingctx: Any, address: Any) -> Any:
+    """Prefetch the line at an address, which need not be mapped, to L2 only.
+
+    Lines at distances of powers of two meet in few sets of L1, which would lose them before they are read.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        prefetch_at(builder, arguments[0], nearness=2)
         return context.get_dummy_value()
 
     return types.void(_ADDRESS), generate

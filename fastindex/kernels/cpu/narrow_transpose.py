@@ -52,10 +52,10 @@ def _square_columns(width, target, source, tables, ahead, new, is_first, places)
         for i in range(per_line):
             prefetch(upcoming + entry(table + later, i))
         if w <= 2:
-            stage_rows(width, scratch, source, table, 0, per_line, per_line)
+            stage_rows(width, scratch, source, table, per_line, per_line)
             transpose_square(width, place, _PITCH_BYTES, scratch)
         else:
-            transpose_rows(width, 1, 0, 0, place, scratch + _EDGE_BYTES, source, table)
+            transpose_rows(width, 1, 0, 0, place, scratch + _EDGE_BYTES, source, table, 0, 0)
     for j in range(new[0], new[1]):
         start, column = target + entry(columns, j), collected + j * _PITCH_BYTES
         lead = 64 - (start & 63)
@@ -121,7 +121,7 @@ def narrow_panels(width, ways, target, source, table, scratch, first, last):  # 
         read, place = outer_place(table, rest, read, place)
         counts = (row_count + following, column_count)
         if row_index == 0:
-            edge_band(width, place, read, (rows, columns), (0, 0, False, True), counts, True, scratch)
+            edge_band(width, place, read, (rows, columns), (0, 0, False, True), counts, read, True, scratch)
         done = 0
         if column_count >= per_line or read <= safe:
             done = _bands(width, place, read, rows, columns, (row_count, column_count), scratch)
@@ -130,5 +130,5 @@ def narrow_panels(width, ways, target, source, table, scratch, first, last):  # 
             done = max(done - per_line, 0)
         for at in range(done, row_count, 2 * per_line):
             band = (at, min(at + 2 * per_line, row_count), True, True)
-            edge_band(width, place, read, (rows, columns), band, counts, True, scratch)
+            edge_band(width, place, read, (rows, columns), band, counts, read, True, scratch)
     fence()

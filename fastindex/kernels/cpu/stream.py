@@ -8,8 +8,8 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.cpu.lines import copy_run, copy_short
-from fastindex.kernels.cpu.memory import copy_vector, entry, fence, prefetch, prefetch_to_write, stream_line
+from fastindex.kernels.cpu.lines import copy_run, copy_short, prefetch_rows
+from fastindex.kernels.cpu.memory import copy_vector, entry, fence, prefetch_to_write, stream_line
 from fastindex.kernels.cpu.pass_table import start_of_block
 from fastindex.kernels.cpu.pending import PENDING_BYTES, PENDING_ROOM, drain, restart
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
@@ -17,6 +17,7 @@ from fastindex.tables.streams import (
     BY_SOURCE,
     CHUNK_BLOCK,
     CHUNK_COUNT,
+    CHUNKS_AHEAD,
     FOLLOWER_COUNT,
     FOLLOWER_EVERY,
     FOLLOWER_SOURCE_STRIDE,
@@ -28,8 +29,8 @@ from fastindex.tables.streams import (
 #: Bytes of scratch memory that this kernel needs.
 SCRATCH_BYTES = PENDING_ROOM
 
-_AHEAD_BYTES = 1024
-_ROW_AHEAD_BYTES = 256
+# How far ahead the lines are prefetched that are written in parts, for one run a chunk and for several.
+_AHEAD_BYTES, _ROW_AHEAD_BYTES = 1024, 256
 
 
 @njit(nogil=True, inline="always")
@@ -138,6 +139,7 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
     for i in range(row_count):
         reach = max(reach, entry(rows, i))
     ahead = (_AHEAD_BYTES if row_count == 1 else _ROW_AHEAD_BYTES) // run + 1
+    reads_ahead = entry(geometry, CHUNKS_AHEAD)
     readable = source + entry(geometry, READABLE_BYTES) - reach - run - 63
     follow_each_other = streamed and entry(geometry, FOLLOWER_COUNT) > 1
     line, fill, skip, position = 0, 0, 0, -1
@@ -145,16 +147,13 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
         at_source, at_target, count = start_of_block(source, target, table, task)
         for x in range(count):
             start, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
+            if reads_ahead and x + reads_ahead < count:
+                prefetch_rows(at_source + entry(chunks, 2 * (x + reads_ahead)), rows, row_count, run)
             if x + ahead < count:
-                upcoming = at_source + entry(chunks, 2 * (x + ahead))
                 begin, end = entry(chunks, 2 * (x + ahead) + 1), entry(chunks, 2 * (x + ahead) - 1) + size
                 if begin != end and not follow_each_other:
                     prefetch_to_write(at_target + begin)
                     prefetch_to_write(at_target + end)
-                if not by_source:
-                    for i in range(row_count):
-                        for at in range(0, run, 64):
-                            prefetch(upcoming + entry(rows, i) + at)
             if follow_each_other:
                 follows, goes_on = _neighbours(geometry, task, x)
                 before = start - entry(geometry, FOLLOWER_SOURCE_STRIDE) if follows else 0

@@ -14,7 +14,16 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import copy_run, copy_short, transpose_square
-from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch, set_entry, stream_line
+from fastindex.kernels.cpu.memory import (
+    copy_vector,
+    entry,
+    fence,
+    literal,
+    prefetch,
+    prefetch_to_l2,
+    set_entry,
+    stream_line,
+)
 from fastindex.kernels.cpu.pass_table import outer_place
 from fastindex.kernels.cpu.vectors import transpose_rows, transpose_stage_lanes
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
@@ -24,6 +33,7 @@ from fastindex.tables.transposes import (
     COLUMN_TARGET_STRIDE,
     COLUMNS_ALIGNED,
     COLUMNS_JOINED,
+    INNER_ITERATIONS,
     ROW_BLOCK,
     ROW_COUNT,
     ROW_SOURCE_STRIDE,
@@ -35,6 +45,8 @@ from fastindex.tables.transposes import (
 # A band of rows as it is staged: two lines' worth, and one more square where columns start off a line boundary.
 _STAGE_BYTES = 3 * 64 * 64
 _AHEAD_BYTES = 128
+# How many rows ahead those are prefetched that are read a line or less at a time.
+_ROWS_AHEAD = 64
 _PITCH_BYTES = 192
 
 #: Bytes of scratch memory a transpose needs: staged rows, transposed columns, and where these start.
@@ -49,26 +61,63 @@ def write_pitches(table, pitch_bytes):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def stage_rows(width, stage, source, rows, first, last, columns):  # type: ignore[no-untyped-def]
+def stage_rows(width, stage, source, rows, row_count, columns):  # type: ignore[no-untyped-def]
     """Copy up to a line of each of some rows to where they are a line apart."""
     size = columns * literal(width)
     if size == 64:
-        for i in range(first, last):
-            row = source + entry(rows, i)
-            prefetch(row + _AHEAD_BYTES)
-            copy_vector(stage + (i - first) * 64, row, 64)
+        for i in range(row_count):
+            copy_vector(stage + i * 64, source + entry(rows, i), 64)
     else:
-        for i in range(first, last):
-            copy_short(stage + (i - first) * 64, source + entry(rows, i), size)
+        for i in range(row_count):
+            copy_short(stage + i * 64, source + entry(rows, i), size)
+
+
+@njit(nogil=True, inline="always")
+def _stage_short_rows(width, stage, source, rows, band, counts, upcoming):  # type: ignore[no-untyped-def]
+    """Do the same with rows of less than a line, and prefetch others meanwhile.
+
+    `band` is (first row, end of rows, how many rows ahead), `counts` (rows, columns). Behind the last row come those of
+    the next panel, which is at `upcoming`.
+    """
+    (first, end, ahead), (row_count, column_count) = band, counts
+    size = column_count * literal(width)
+    for i in range(first, end):
+        if i + ahead < row_count:
+            later = source + entry(rows, i + ahead)
+        else:
+            following = i + ahead - row_count
+            later = upcoming + entry(rows, following if following < row_count else i)
+        prefetch_to_l2(later)
+        if (later & 63) + size > 64:
+            prefetch_to_l2(later + size - 1)
+        copy_short(stage + (i - first) * 64, source + entry(rows, i), size)
+
+
+@njit(nogil=True, inline="always")
+def _asked(width, source, rows, column, band, reach, upcoming):  # type: ignore[no-untyped-def]
+    """Return where the lines are that are read a little later, and the table of their rows, `reach` of them.
+
+    Behind the last column comes the next band, behind the last band the next panel, which is at `upcoming`. `band` is
+    (first row, end of rows, number of columns).
+    """
+    first, end, column_count = band
+    w = literal(width)
+    later, following = column * w + _AHEAD_BYTES, first + 128 // w
+    if later < column_count * w:
+        return source + later, rows + 8 * first
+    later -= column_count * w
+    if following + reach <= end:
+        return source + later, rows + 8 * following
+    return upcoming + later, rows
 
 
 @njit(nogil=True)
-def edge_band(width, target, source, tables, band, counts, streamed, scratch):  # type: ignore[no-untyped-def]
+def edge_band(width, target, source, tables, band, counts, upcoming, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write a part of each column that is less than whole lines, or of less columns than make a square.
 
     `tables` is (rows, columns), the addresses of where they start; `band` is (first row, end of rows, begins on lines,
     ends on lines). What begins or ends on lines does so where the
-    column has a line boundary next: up to a line later than in another column.
+    column has a line boundary next: up to a line later than in another column. `upcoming` is where the next panel is.
     """
     w = literal(width)
     per_line = 64 // w
@@ -81,7 +130,10 @@ def edge_band(width, target, source, tables, band, counts, streamed, scratch):  
     transposed = scratch + _STAGE_BYTES
     for column in range(0, column_count, per_line):
         count = min(per_line, column_count - column)
-        stage_rows(width, scratch, source + column * w, rows, first, rows_end, count)
+        if column_count < per_line:
+            _stage_short_rows(width, scratch, source, rows, (first, rows_end, _ROWS_AHEAD), counts, upcoming)
+        else:
+            stage_rows(width, scratch, source + column * w, rows + 8 * first, rows_end - first, count)
         for square in range(squares):
             transpose_square(width, transposed + 64 * square, pitch, scratch + square * 4096 // w)
         for j in range(count):
@@ -95,19 +147,23 @@ def edge_band(width, target, source, tables, band, counts, streamed, scratch):  
 
 
 @njit(nogil=True, inline="always")
-def _whole_band(width, target, source, rows, columns, band, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Write two whole lines of each column; `band` is (first row, column to align to, number of columns)."""
+def _whole_band(width, target, source, tables, band, upcoming, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Write two whole lines of each column; `band` is (first row, end of rows, column to align to, columns)."""
     w = literal(width)
     per_line = 64 // w
-    first, column_first, column_count = band
+    (rows, columns), (first, end, column_first, column_count) = tables, band
     start = target + first * w
     last = column_count - per_line
     column = 0
     while True:
         read = source + column * w
         table = columns + 8 * column
+        counts = (first, end, column_count)
+        asked, asked_rows = _asked(width, source, rows, column, counts, 2 * per_line, upcoming)
         if w <= 1:
-            stage_rows(width, scratch, read, rows, first, first + 2 * per_line, per_line)
+            for i in range(2 * per_line):
+                prefetch(asked + entry(asked_rows, i))
+            stage_rows(width, scratch, read, rows + 8 * first, 2 * per_line, per_line)
             for lane in range(4):
                 lane_table = table + 8 * lane * (16 // w)
                 if streamed:
@@ -116,38 +172,43 @@ def _whole_band(width, target, source, rows, columns, band, streamed, scratch): 
                     transpose_stage_lanes(width, 0, start, lane_table, scratch + 16 * lane)
         else:
             if streamed:
-                transpose_rows(width, 2, 1, _AHEAD_BYTES, start, table, read, rows + 8 * first)
+                transpose_rows(width, 2, 1, 1, start, table, read, rows + 8 * first, asked, asked_rows)
             else:
-                transpose_rows(width, 2, 0, _AHEAD_BYTES, start, table, read, rows + 8 * first)
+                transpose_rows(width, 2, 0, 1, start, table, read, rows + 8 * first, asked, asked_rows)
         if column == last:
             break
         column = min(column_first if column < column_first else column + per_line, last)
 
 
 @njit(nogil=True, inline="always")
-def _shifted_band(width, target, source, rows, columns, band, scratch):  # type: ignore[no-untyped-def]
+def _shifted_band(width, target, source, tables, band, upcoming, scratch):  # type: ignore[no-untyped-def]
     """Write two whole lines of each column, which begin up to a line later than the first row, each by its own."""
     w = literal(width)
     per_line = 64 // w
-    first, column_first, column_count = band
+    (rows, columns), (first, end, column_first, column_count) = tables, band
     transposed, pitches = scratch + _STAGE_BYTES, scratch + 2 * _STAGE_BYTES
-    end = first + 3 * per_line
     last = column_count - per_line
     column = 0
     while True:
         read = source + column * w
+        counts = (first, end, column_count)
+        asked, asked_rows = _asked(width, source, rows, column, counts, 3 * per_line, upcoming)
+        # The band before has read the first square.
+        asked_rows += 8 * per_line
         if w <= 2:
-            stage_rows(width, scratch, read, rows, first, end, per_line)
+            for i in range(2 * per_line):
+                prefetch(asked + entry(asked_rows, i))
+            stage_rows(width, scratch, read, rows + 8 * first, 3 * per_line, per_line)
             for square in range(3):
                 transpose_square(width, transposed + 64 * square, _PITCH_BYTES, scratch + square * 4096 // w)
         else:
             table = rows + 8 * first
-            # The band before has read the first square.
-            transpose_rows(width, 1, 0, 0, transposed, pitches, read, table)
+            transpose_rows(width, 1, 0, 0, transposed, pitches, read, table, 0, 0)
             table += 8 * per_line
-            transpose_rows(width, 1, 0, _AHEAD_BYTES, transposed + 64, pitches, read, table)
+            transpose_rows(width, 1, 0, 1, transposed + 64, pitches, read, table, asked, asked_rows)
             table += 8 * per_line
-            transpose_rows(width, 1, 0, _AHEAD_BYTES, transposed + 128, pitches, read, table)
+            asked_rows += 8 * per_line
+            transpose_rows(width, 1, 0, 1, transposed + 128, pitches, read, table, asked, asked_rows)
         for j in range(per_line):
             start = target + entry(columns, column + j) + first * w
             lead = (-start) & 63
@@ -160,12 +221,12 @@ def _shifted_band(width, target, source, rows, columns, band, scratch):  # type:
 
 
 @njit(nogil=True, inline="always")
-def _aligned_panel(width, target, source, tables, lead, panel, streamed, scratch):  # type: ignore[no-untyped-def]
+def _aligned_panel(width, target, source, tables, lead, panel, upcoming, streamed, scratch):  # type: ignore[no-untyped-def]
     """A panel whose columns all have a line boundary `lead[0]` rows after their first, rows `lead[1]` columns."""
     w = literal(width)
     per_line = 64 // w
     window = 2 * per_line
-    (rows, columns), (lead, column_first) = tables, lead
+    lead, column_first = lead
     row_count, column_count, is_first, following = panel
     # What the next panel has before its first line boundary, this one writes.
     end = row_count + (min(((-(target + row_count * w)) & 63) // w, following) if streamed else 0)
@@ -173,45 +234,44 @@ def _aligned_panel(width, target, source, tables, lead, panel, streamed, scratch
     first = min(lead, end)
     if first and is_first:
         band = (0, first, False, False)
-        edge_band(width, target, source, tables, band, counts, streamed, scratch)
+        edge_band(width, target, source, tables, band, counts, upcoming, streamed, scratch)
     while first < end:
         left = end - first
         if per_line <= left < window and first + left // per_line * per_line - window >= lead:
             # Once more what is written already, rather than half of what a band can do.
             first += left // per_line * per_line - window
         if first + window <= end and column_count >= per_line:
-            lines = (first, column_first, column_count)
-            _whole_band(width, target, source, rows, columns, lines, streamed, scratch)
+            lines = (first, end, column_first, column_count)
+            _whole_band(width, target, source, tables, lines, upcoming, streamed, scratch)
         else:
             band = (first, min(first + window, end), False, False)
-            edge_band(width, target, source, tables, band, counts, streamed, scratch)
+            edge_band(width, target, source, tables, band, counts, upcoming, streamed, scratch)
         first += window
 
 
 @njit(nogil=True, inline="always")
-def _shifted_panel(width, target, source, tables, panel, column_first, scratch):  # type: ignore[no-untyped-def]
+def _shifted_panel(width, target, source, tables, panel, column_first, upcoming, scratch):  # type: ignore[no-untyped-def]
     """A panel each of whose columns has its line boundaries elsewhere."""
     per_line = 64 // literal(width)
     window = 2 * per_line
-    rows, columns = tables
     row_count, column_count, is_first, following = panel
     readable = row_count + following
     counts = (readable, column_count)
     if is_first:
-        edge_band(width, target, source, tables, (0, 0, False, True), counts, True, scratch)
+        edge_band(width, target, source, tables, (0, 0, False, True), counts, upcoming, True, scratch)
     first = 0
     while first < row_count:
         if first + window <= row_count and first + window + per_line <= readable and column_count >= per_line:
-            lines = (first, column_first, column_count)
-            _shifted_band(width, target, source, rows, columns, lines, scratch)
+            lines = (first, readable, column_first, column_count)
+            _shifted_band(width, target, source, tables, lines, upcoming, scratch)
         else:
             band = (first, min(first + window, row_count), True, True)
-            edge_band(width, target, source, tables, band, counts, True, scratch)
+            edge_band(width, target, source, tables, band, counts, upcoming, True, scratch)
         first += window
 
 
 @njit(nogil=True, inline="always")
-def _panel(width, target, source, tables, panel, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
+def _panel(width, target, source, tables, panel, upcoming, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
     """Cut a panel into bands; `panel` is (rows, columns, whether the first of its columns, rows that follow)."""
     w = literal(width)
     lead_bytes = (-target) & 63 if streamed else 0
@@ -219,9 +279,26 @@ def _panel(width, target, source, tables, panel, aligned, streamed, scratch):  #
     column_first = ((-(source + entry(tables[0], 0))) & 63) // w if panel[1] >= 512 // w else 0
     if not streamed or (aligned and lead_bytes % w == 0):
         lead = (lead_bytes // w, column_first)
-        _aligned_panel(width, target, source, tables, lead, panel, streamed, scratch)
+        _aligned_panel(width, target, source, tables, lead, panel, upcoming, streamed, scratch)
     else:
-        _shifted_panel(width, target, source, tables, panel, column_first, scratch)
+        _shifted_panel(width, target, source, tables, panel, column_first, upcoming, scratch)
+
+
+@njit(nogil=True)
+def _start_of_panel(source, target, table, task, width):  # type: ignore[no-untyped-def]
+    """Return where a task starts on both sides, and which block of rows and of columns it has."""
+    geometry = entry(table, GEOMETRY)
+    row_block, column_block = entry(geometry, ROW_BLOCK), entry(geometry, COLUMN_BLOCK)
+    row_blocks = (entry(geometry, ROW_COUNT) + row_block - 1) // row_block
+    column_blocks = (entry(geometry, COLUMN_COUNT) + column_block - 1) // column_block
+    inner_count = entry(geometry, INNER_ITERATIONS)
+    rest, inner = divmod(task, inner_count)
+    rest, row_index = divmod(rest, row_blocks)
+    rest, column_index = divmod(rest, column_blocks)
+    source += row_index * entry(geometry, ROW_SOURCE_STRIDE) + column_index * column_block * width
+    target += row_index * entry(geometry, ROW_TARGET_STRIDE) + column_index * entry(geometry, COLUMN_TARGET_STRIDE)
+    source, target = outer_place(table, rest * inner_count + inner, source, target)
+    return source, target, row_index, column_index
 
 
 @kernel()
@@ -249,16 +326,13 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
     row_step = entry(geometry, ROW_TABLE_STEP)
     write_pitches(scratch + 2 * _STAGE_BYTES, _PITCH_BYTES)
     row_block, column_block = entry(geometry, ROW_BLOCK), entry(geometry, COLUMN_BLOCK)
-    row_blocks = (entry(geometry, ROW_COUNT) + row_block - 1) // row_block
     column_blocks = (entry(geometry, COLUMN_COUNT) + column_block - 1) // column_block
     w = literal(width)
+    following = _start_of_panel(source, target, table, first, w)
     for task in range(first, last):
-        rest, row_index = divmod(task, row_blocks)
-        rest, column_index = divmod(rest, column_blocks)
-        at_source = source + row_index * entry(geometry, ROW_SOURCE_STRIDE) + column_index * column_block * w
-        at_target = target + column_index * entry(geometry, COLUMN_TARGET_STRIDE)
-        at_target += row_index * entry(geometry, ROW_TARGET_STRIDE)
-        at_source, at_target = outer_place(table, rest, at_source, at_target)
+        at_source, at_target, row_index, column_index = following
+        following = _start_of_panel(source, target, table, min(task + 1, last - 1), w)
+        upcoming = following[0]
         rows, is_apart = all_rows + 8 * row_index * row_step, row_step != 0
         panel = (
             min(row_block, entry(geometry, ROW_COUNT) - row_index * row_block),
@@ -272,7 +346,8 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
         if joined and streamed and column_index == 0:
             # Up to the first line boundary; after that, each column ends with the line that the next one begins.
             ends = (panel[0], 1)
-            edge_band(width, at_target, at_source, (rows, columns), (0, 0, False, True), ends, True, scratch)
+            tables = rows, columns
+            edge_band(width, at_target, at_source, tables, (0, 0, False, True), ends, upcoming, True, scratch)
         for part in range(2 if joined and is_last else 1):
             offset = (panel[1] - 1) * part
             counts = (panel[0], panel[1], panel[2], panel[3])
@@ -282,5 +357,5 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
                 counts = (panel[0], 1, False, 0)
             if counts[1]:
                 read, places = at_source + offset * w, columns + 8 * offset
-                _panel(width, at_target, read, (rows, places), counts, aligned, streamed, scratch)
+                _panel(width, at_target, read, (rows, places), counts, upcoming, aligned, streamed, scratch)
     fence()

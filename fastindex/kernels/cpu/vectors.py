@@ -122,31 +122,34 @@ def transpose_rows(
     width: Any,
     squares: Any,
     streamed: Any,
-    ahead_bytes: Any,
+    asks: Any,
     target: Any,
     columns: Any,
     source: Any,
     rows: Any,
+    upcoming: Any,
+    upcoming_rows: Any,
 ) -> Any:
     """Transpose squares of elements: a line of each of ``squares * 64/width`` rows, to `squares` lines of each column.
 
     Row ``i`` is read at ``source + rows[i]``; column ``j`` is written at ``target + columns[j]``; `rows` and
-    `columns` are the addresses of int64 tables of byte offsets. What lies `ahead_bytes` further in each row is
-    prefetched, if that is not 0.
+    `columns` are the addresses of int64 tables of byte offsets. If `asks` is not 0, as many lines are prefetched at
+    ``upcoming + upcoming_rows[i]``.
     """
     lines, count = _Lines(width.literal_value), squares.literal_value
-    past_cache, ahead = bool(streamed.literal_value), ahead_bytes.literal_value
+    past_cache, prefetches = bool(streamed.literal_value), bool(asks.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, _, _, target, columns, source, rows = arguments
+        _, _, _, _, target, columns, source, rows, upcoming, upcoming_rows = arguments
         if lines.count > 32:
             # Never reached: too many registers. The staged transposes below serve these widths.
             return context.get_dummy_value()
         transposed = []
         for square in range(count):
-            starts = [from_table(builder, source, rows, square * lines.count + i) for i in range(lines.count)]
-            for start in starts if ahead else ():
-                prefetch_at(builder, offset_by(builder, start, ahead))
+            numbers = range(square * lines.count, (square + 1) * lines.count)
+            starts = [from_table(builder, source, rows, i) for i in numbers]
+            for i in numbers if prefetches else ():
+                prefetch_at(builder, from_table(builder, upcoming, upcoming_rows, i))
             transposed.append(lines.transpose(builder, [lines.load(builder, start) for start in starts]))
         for j in range(lines.count):
             start = from_table(builder, target, columns, j)
@@ -154,7 +157,7 @@ def transpose_rows(
                 store_at(builder, transposed[square][j], offset_by(builder, start, LINE_BYTES * square), past_cache)
         return context.get_dummy_value()
 
-    return types.void(width, squares, streamed, ahead_bytes, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS), generate
+    return types.void(width, squares, streamed, asks, *(_ADDRESS,) * 6), generate
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
