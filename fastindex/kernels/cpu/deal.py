@@ -28,11 +28,12 @@ SCRATCH_BYTES = _PLACES + 64 * 8
 
 
 @njit(nogil=True, inline="always")
-def _deal_direct(width, ways, target, rows, source, run, upcoming, streamed, scratch):  # type: ignore[no-untyped-def]
+def _deal_direct(width, ways, target, rows, sources, run, streamed, scratch):  # type: ignore[no-untyped-def]
     """Deal a stream out to rows that all begin equally far from a line boundary, whole lines from registers.
 
-    The next stream is at `upcoming`; 0 where it has been asked for.
+    `sources` is where the stream is, and the next one, 0 where that has been asked for.
     """
+    source, upcoming = sources
     w, count = literal(width), literal(ways)
     per_line = 64 // w
     head = (-(target + entry(rows, 0))) & 63 if streamed else 0
@@ -114,7 +115,7 @@ def deal_chunks(width, ways, target, source, table, scratch, first, last):  # ty
                 prefetch_bytes(upcoming, run * count * w)
                 upcoming = 0
             if run * w >= 64 and (not streamed or (aligned and (place + entry(rows, 0)) % w == 0)):
-                _deal_direct(width, ways, place, rows, read, run, upcoming, streamed, scratch)
+                _deal_direct(width, ways, place, rows, (read, upcoming), run, streamed, scratch)
             else:
                 _deal_pieces(width, ways, place, rows, read, (count, run), streamed, scratch)
     fence()

@@ -30,12 +30,13 @@ def _asked(source, upcoming, later, run_bytes):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, inline="always")
-def _interleave_run(width, ways, target, source, rows, run, upcoming, streamed, scratch):  # type: ignore[no-untyped-def]
+def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write `run` elements of each of some rows, in turn; whole lines straight from registers.
 
-    The first column is chosen so that lines are met. What is left at both ends comes from overlapping groups. The next
-    rows are at `upcoming`; 0 where they are asked for already.
+    The first column is chosen so that lines are met. What is left at both ends comes from overlapping groups. `sources`
+    is where the rows are, and the next ones, 0 where these are asked for already.
     """
+    source, upcoming = sources
     w, count = literal(width), literal(ways)
     per_line, column_bytes = 64 // w, count * w
     head = (-target) & 63 if streamed else 0
@@ -160,7 +161,7 @@ def interleave_chunks(width, ways, target, source, table, scratch, first, last):
             if literal(ways) and run * literal(width) >= 64:
                 if x + ahead < count:
                     prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1), chunk_bytes)
-                _interleave_run(width, ways, place, read, rows, run, upcoming, streamed, scratch)
+                _interleave_run(width, ways, place, (read, upcoming), rows, run, streamed, scratch)
                 continue
             if place != position:
                 position = place

@@ -121,7 +121,7 @@ def narrow_panels(width, ways, target, source, table, scratch, first, last):  # 
         read, place = outer_place(table, rest, read, place)
         counts = (row_count + following, column_count)
         if row_index == 0:
-            edge_band(width, place, read, (rows, columns), (0, 0, False, True), counts, read, True, scratch)
+            edge_band(width, place, (read, read), (rows, columns), (0, 0, False, True), counts, True, scratch)
         done = 0
         if column_count >= per_line or read <= safe:
             done = _bands(width, place, read, rows, columns, (row_count, column_count), scratch)
@@ -130,5 +130,5 @@ def narrow_panels(width, ways, target, source, table, scratch, first, last):  # 
             done = max(done - per_line, 0)
         for at in range(done, row_count, 2 * per_line):
             band = (at, min(at + 2 * per_line, row_count), True, True)
-            edge_band(width, place, read, (rows, columns), band, counts, read, True, scratch)
+            edge_band(width, place, (read, read), (rows, columns), band, counts, True, scratch)
     fence()

@@ -73,13 +73,13 @@ def stage_rows(width, stage, source, rows, row_count, columns):  # type: ignore[
 
 
 @njit(nogil=True, inline="always")
-def _stage_short_rows(width, stage, source, rows, band, counts, upcoming):  # type: ignore[no-untyped-def]
+def _stage_short_rows(width, stage, sources, rows, band, counts):  # type: ignore[no-untyped-def]
     """Do the same with rows of less than a line, and prefetch others meanwhile.
 
-    `band` is (first row, end of rows, how many rows ahead), `counts` (rows, columns). Behind the last row come those of
-    the next panel, which is at `upcoming`.
+    `band` is (first row, end of rows, how many rows ahead), `counts` (rows, columns), `sources` where this panel is
+    and the next one, whose rows come behind the last.
     """
-    (first, end, ahead), (row_count, column_count) = band, counts
+    (source, upcoming), (first, end, ahead), (row_count, column_count) = sources, band, counts
     size = column_count * literal(width)
     for i in range(first, end):
         if i + ahead < row_count:
@@ -94,13 +94,13 @@ def _stage_short_rows(width, stage, source, rows, band, counts, upcoming):  # ty
 
 
 @njit(nogil=True, inline="always")
-def _asked(width, source, rows, column, band, reach, upcoming):  # type: ignore[no-untyped-def]
+def _asked(width, sources, rows, column, band, reach):  # type: ignore[no-untyped-def]
     """Return where the lines are that are read a little later, and the table of their rows, `reach` of them.
 
-    Behind the last column comes the next band, behind the last band the next panel, which is at `upcoming`. `band` is
-    (first row, end of rows, number of columns).
+    Behind the last column comes the next band, behind the last band the next panel; `sources` is where this panel is,
+    and the next one, `band` is (first row, end of rows, number of columns).
     """
-    first, end, column_count = band
+    (source, upcoming), (first, end, column_count) = sources, band
     w = literal(width)
     later, following = column * w + _AHEAD_BYTES, first + 128 // w
     if later < column_count * w:
@@ -112,13 +112,15 @@ def _asked(width, source, rows, column, band, reach, upcoming):  # type: ignore[
 
 
 @njit(nogil=True)
-def edge_band(width, target, source, tables, band, counts, upcoming, streamed, scratch):  # type: ignore[no-untyped-def]
+def edge_band(width, target, sources, tables, band, counts, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write a part of each column that is less than whole lines, or of less columns than make a square.
 
     `tables` is (rows, columns), the addresses of where they start; `band` is (first row, end of rows, begins on lines,
     ends on lines). What begins or ends on lines does so where the
-    column has a line boundary next: up to a line later than in another column. `upcoming` is where the next panel is.
+    column has a line boundary next: up to a line later than in another column. `sources` is where this panel is, and
+    the next one.
     """
+    source, upcoming = sources
     w = literal(width)
     per_line = 64 // w
     rows, columns = tables
@@ -131,8 +133,13 @@ def edge_band(width, target, source, tables, band, counts, upcoming, streamed, s
     for column in range(0, column_count, per_line):
         count = min(per_line, column_count - column)
         if column_count < per_line:
-            _stage_short_rows(width, scratch, source, rows, (first, rows_end, _ROWS_AHEAD), counts, upcoming)
+            _stage_short_rows(width, scratch, sources, rows, (first, rows_end, _ROWS_AHEAD), counts)
         else:
+            later, size = column * w + _AHEAD_BYTES, column_count * w
+            asked = source + later if later < size else upcoming + later - size
+            asked_rows = rows + 8 * first if later < size else rows
+            for i in range(rows_end - first):
+                prefetch(asked + entry(asked_rows, i))
             stage_rows(width, scratch, source + column * w, rows + 8 * first, rows_end - first, count)
         for square in range(squares):
             transpose_square(width, transposed + 64 * square, pitch, scratch + square * 4096 // w)
@@ -147,11 +154,12 @@ def edge_band(width, target, source, tables, band, counts, upcoming, streamed, s
 
 
 @njit(nogil=True, inline="always")
-def _whole_band(width, target, source, tables, band, upcoming, streamed, scratch):  # type: ignore[no-untyped-def]
+def _whole_band(width, target, sources, tables, band, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write two whole lines of each column; `band` is (first row, end of rows, column to align to, columns)."""
     w = literal(width)
     per_line = 64 // w
     (rows, columns), (first, end, column_first, column_count) = tables, band
+    source = sources[0]
     start = target + first * w
     last = column_count - per_line
     column = 0
@@ -159,7 +167,7 @@ def _whole_band(width, target, source, tables, band, upcoming, streamed, scratch
         read = source + column * w
         table = columns + 8 * column
         counts = (first, end, column_count)
-        asked, asked_rows = _asked(width, source, rows, column, counts, 2 * per_line, upcoming)
+        asked, asked_rows = _asked(width, sources, rows, column, counts, 2 * per_line)
         if w <= 1:
             for i in range(2 * per_line):
                 prefetch(asked + entry(asked_rows, i))
@@ -181,18 +189,19 @@ def _whole_band(width, target, source, tables, band, upcoming, streamed, scratch
 
 
 @njit(nogil=True, inline="always")
-def _shifted_band(width, target, source, tables, band, upcoming, scratch):  # type: ignore[no-untyped-def]
+def _shifted_band(width, target, sources, tables, band, scratch):  # type: ignore[no-untyped-def]
     """Write two whole lines of each column, which begin up to a line later than the first row, each by its own."""
     w = literal(width)
     per_line = 64 // w
     (rows, columns), (first, end, column_first, column_count) = tables, band
+    source = sources[0]
     transposed, pitches = scratch + _STAGE_BYTES, scratch + 2 * _STAGE_BYTES
     last = column_count - per_line
     column = 0
     while True:
         read = source + column * w
         counts = (first, end, column_count)
-        asked, asked_rows = _asked(width, source, rows, column, counts, 3 * per_line, upcoming)
+        asked, asked_rows = _asked(width, sources, rows, column, counts, 3 * per_line)
         # The band before has read the first square.
         asked_rows += 8 * per_line
         if w <= 2:
@@ -221,7 +230,7 @@ def _shifted_band(width, target, source, tables, band, upcoming, scratch):  # ty
 
 
 @njit(nogil=True, inline="always")
-def _aligned_panel(width, target, source, tables, lead, panel, upcoming, streamed, scratch):  # type: ignore[no-untyped-def]
+def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratch):  # type: ignore[no-untyped-def]
     """A panel whose columns all have a line boundary `lead[0]` rows after their first, rows `lead[1]` columns."""
     w = literal(width)
     per_line = 64 // w
@@ -234,7 +243,7 @@ def _aligned_panel(width, target, source, tables, lead, panel, upcoming, streame
     first = min(lead, end)
     if first and is_first:
         band = (0, first, False, False)
-        edge_band(width, target, source, tables, band, counts, upcoming, streamed, scratch)
+        edge_band(width, target, sources, tables, band, counts, streamed, scratch)
     while first < end:
         left = end - first
         if per_line <= left < window and first + left // per_line * per_line - window >= lead:
@@ -242,15 +251,15 @@ def _aligned_panel(width, target, source, tables, lead, panel, upcoming, streame
             first += left // per_line * per_line - window
         if first + window <= end and column_count >= per_line:
             lines = (first, end, column_first, column_count)
-            _whole_band(width, target, source, tables, lines, upcoming, streamed, scratch)
+            _whole_band(width, target, sources, tables, lines, streamed, scratch)
         else:
             band = (first, min(first + window, end), False, False)
-            edge_band(width, target, source, tables, band, counts, upcoming, streamed, scratch)
+            edge_band(width, target, sources, tables, band, counts, streamed, scratch)
         first += window
 
 
 @njit(nogil=True, inline="always")
-def _shifted_panel(width, target, source, tables, panel, column_first, upcoming, scratch):  # type: ignore[no-untyped-def]
+def _shifted_panel(width, target, sources, tables, panel, column_first, scratch):  # type: ignore[no-untyped-def]
     """A panel each of whose columns has its line boundaries elsewhere."""
     per_line = 64 // literal(width)
     window = 2 * per_line
@@ -258,30 +267,30 @@ def _shifted_panel(width, target, source, tables, panel, column_first, upcoming,
     readable = row_count + following
     counts = (readable, column_count)
     if is_first:
-        edge_band(width, target, source, tables, (0, 0, False, True), counts, upcoming, True, scratch)
+        edge_band(width, target, sources, tables, (0, 0, False, True), counts, True, scratch)
     first = 0
     while first < row_count:
         if first + window <= row_count and first + window + per_line <= readable and column_count >= per_line:
             lines = (first, readable, column_first, column_count)
-            _shifted_band(width, target, source, tables, lines, upcoming, scratch)
+            _shifted_band(width, target, sources, tables, lines, scratch)
         else:
             band = (first, min(first + window, row_count), True, True)
-            edge_band(width, target, source, tables, band, counts, upcoming, True, scratch)
+            edge_band(width, target, sources, tables, band, counts, True, scratch)
         first += window
 
 
 @njit(nogil=True, inline="always")
-def _panel(width, target, source, tables, panel, upcoming, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
+def _panel(width, target, sources, tables, panel, aligned, streamed, scratch):  # type: ignore[no-untyped-def]
     """Cut a panel into bands; `panel` is (rows, columns, whether the first of its columns, rows that follow)."""
     w = literal(width)
     lead_bytes = (-target) & 63 if streamed else 0
     # Source rows that all begin equally far from a line boundary are best read from a boundary on.
-    column_first = ((-(source + entry(tables[0], 0))) & 63) // w if panel[1] >= 512 // w else 0
+    column_first = ((-(sources[0] + entry(tables[0], 0))) & 63) // w if panel[1] >= 512 // w else 0
     if not streamed or (aligned and lead_bytes % w == 0):
         lead = (lead_bytes // w, column_first)
-        _aligned_panel(width, target, source, tables, lead, panel, upcoming, streamed, scratch)
+        _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratch)
     else:
-        _shifted_panel(width, target, source, tables, panel, column_first, upcoming, scratch)
+        _shifted_panel(width, target, sources, tables, panel, column_first, scratch)
 
 
 @njit(nogil=True)
@@ -347,7 +356,8 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
             # Up to the first line boundary; after that, each column ends with the line that the next one begins.
             ends = (panel[0], 1)
             tables = rows, columns
-            edge_band(width, at_target, at_source, tables, (0, 0, False, True), ends, upcoming, True, scratch)
+            sources = at_source, upcoming
+            edge_band(width, at_target, sources, tables, (0, 0, False, True), ends, True, scratch)
         for part in range(2 if joined and is_last else 1):
             offset = (panel[1] - 1) * part
             counts = (panel[0], panel[1], panel[2], panel[3])
@@ -356,6 +366,6 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
             elif joined:
                 counts = (panel[0], 1, False, 0)
             if counts[1]:
-                read, places = at_source + offset * w, columns + 8 * offset
-                _panel(width, at_target, read, (rows, places), counts, upcoming, aligned, streamed, scratch)
+                sources, places = (at_source + offset * w, upcoming), columns + 8 * offset
+                _panel(width, at_target, sources, (rows, places), counts, aligned, streamed, scratch)
     fence()
