@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 
 import fastindex
@@ -29,6 +31,23 @@ def _check_memory(max_memory: int) -> None:
         )
 
 
+def _run(
+    job: Literal["pack", "unpack"],
+    files: tuple[str, str],
+    shape: str,
+    max_memory: int,
+    cluster: tuple[int | None, str | None],
+) -> None:
+    _check_memory(max_memory)
+    parsed = fastindex.Shape.parse(shape)
+    if done_by_workers(job, files, (parsed,), max_memory, cluster):
+        return
+    from fastindex.files.layout_jobs import pack_file, unpack_file
+
+    with ProgressBar(f"{job}ing") as progress:
+        (pack_file if job == "pack" else unpack_file)(*files, parsed, progress, max_memory)
+
+
 @click.command(short_help="Lay an array out.")
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=PATH)
@@ -40,14 +59,7 @@ def pack(source: str, target: str, shape: str, max_memory: int, workers: int | N
 
     Files may be larger than memory.
     """
-    _check_memory(max_memory)
-    parsed = fastindex.Shape.parse(shape)
-    if done_by_workers("pack", (source, target), (parsed,), max_memory, (workers, scheduler)):
-        return
-    from fastindex.files.layout_jobs import pack_file
-
-    with ProgressBar("packing") as progress:
-        pack_file(source, target, parsed, progress, max_memory)
+    _run("pack", (source, target), shape, max_memory, (workers, scheduler))
 
 
 @click.command(short_help="Read a laid-out buffer.")
@@ -61,14 +73,7 @@ def unpack(source: str, target: str, shape: str, max_memory: int, workers: int |
 
     Files may be larger than memory.
     """
-    _check_memory(max_memory)
-    parsed = fastindex.Shape.parse(shape)
-    if done_by_workers("unpack", (source, target), (parsed,), max_memory, (workers, scheduler)):
-        return
-    from fastindex.files.layout_jobs import unpack_file
-
-    with ProgressBar("unpacking") as progress:
-        unpack_file(source, target, parsed, progress, max_memory)
+    _run("unpack", (source, target), shape, max_memory, (workers, scheduler))
 
 
 @click.command(short_help="Move a buffer to another layout.")
