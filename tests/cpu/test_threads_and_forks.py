@@ -106,6 +106,8 @@ def test_a_child_of_a_child_works() -> None:
 
 @needs_fork
 def test_children_forked_while_other_threads_work() -> None:
+    # A child that is forked while another thread imports a module waits for it for ever; that is Python's.
+    assert work(0, 2)
     stop = threading.Event()
 
     def busy() -> None:
