@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.stream_passes import in_lanes, in_vectors
 from fastindex.tables import assemblies, streams, transposes
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
 
 #: As many for a line are hidden behind its transfer: a copy takes about 20, with two threads that share the memory.
 LINE_CYCLES = 12
@@ -28,7 +28,7 @@ _TRANSPOSED_CYCLES, _COLLECTED_CYCLES = {1: 20, 2: 18}, 16
 # A line of the source that a block reads, which may have left L1 since the block before read it.
 _READ_LINE_CYCLES = 6
 # The same where it has left L2 too, because too many lines of a block meet in one of its sets.
-_MISSED_LINE_CYCLES, _L2_SETS, _L2_WAYS = 60, 1024, 16
+_MISSED_LINE_CYCLES = 60
 # A line of a row that is dealt out or interleaved in lanes, and the two ends of its run.
 _LANE_LINE_CYCLES, _LANE_ROW_CYCLES = 10, 12
 # A line's worth of packed elements that are expanded or compressed, and the ends of their run.
@@ -126,4 +126,4 @@ def _shared_rows_cost(one: Pass, geometry: list[int]) -> float:
 
 def _overflows(offsets: NDArray[np.int64]) -> bool:
     """Whether more lines of the source meet in a set of L2 than it keeps."""
-    return int(np.bincount(np.unique(offsets // LINE_BYTES) % _L2_SETS).max()) > _L2_WAYS
+    return int(np.bincount(np.unique(offsets // LINE_BYTES) % L2_SETS).max()) > L2_WAYS

@@ -17,12 +17,10 @@ from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesc
 from fastindex.lowering.stream_passes import copy_passes, deal_passes, interleave_passes, packed_run_passes
 from fastindex.lowering.transpose_passes import transpose_pass
 from fastindex.lowering.tuning import TUNING, Tuning
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
 from fastindex.tables.passes import FillGeometry, StridedGeometry
 from fastindex.tables.streams import MOST_COLUMN_BYTES
 
-# What an L2 cache has at least: 1 MiB of 16 ways.
-_CACHE_SETS, _CACHE_WAYS = 1024, 16
 # So many runs that are copied one by one make a task.
 _MOST_RUNS = 64
 
@@ -203,8 +201,8 @@ def _strided_passes(nest: Nest, row: Loop | None, column: Loop | None, goal: Goa
 
 def _rows_in_cache(stride: int, width: int) -> int:
     """Return how many lines of the source, a stride apart, stay in L2 together, up to some lines of elements."""
-    sets = _CACHE_SETS // math.gcd(stride // LINE_BYTES, _CACHE_SETS) if stride % LINE_BYTES == 0 else _CACHE_SETS
-    return max(min(sets * _CACHE_WAYS // 2, 4 * LINE_BYTES // width), _CACHE_WAYS)
+    sets = L2_SETS // math.gcd(stride // LINE_BYTES, L2_SETS) if stride % LINE_BYTES == 0 else L2_SETS
+    return max(min(sets * L2_WAYS // 2, 4 * LINE_BYTES // width), L2_WAYS)
 
 
 def _strided_pass(nest: Nest, loop: Loop, runs: Loop, width: int, by_source: bool = False) -> Pass:

@@ -1,4 +1,7 @@
-"""The cache line: what memory moves at a time, and what a kernel writes whole wherever it can."""
+"""The cache line, what memory moves at a time and a kernel writes whole wherever it can; how many of them L2 keeps."""
 
 #: Bytes of a cache line, and of the widest vector that kernels use.
 LINE_BYTES = 64
+
+#: Sets of an L2 cache, and the lines that each keeps: 1 MiB, the least of the processors that kernels are made for.
+L2_SETS, L2_WAYS = 1024, 16
