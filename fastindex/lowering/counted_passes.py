@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from fastindex.lowering.blocks import blocks, without
+from fastindex.lowering.blocks import without
 from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table
 from fastindex.lowering.passes import fill_pass
 from fastindex.lowering.relayout_loops import (
@@ -27,9 +27,9 @@ from fastindex.lowering.relayout_loops import (
     shared_digits,
     shared_levels,
 )
+from fastindex.lowering.transpose_passes import column_panels
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape
-from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.transposes import TransposeGeometry
 from fastindex.tiling.digits import Digits, Variable
 
@@ -84,9 +84,7 @@ def _counted_pass(nest: Nest, counted: Variable, left: Digits, right: Digits, go
     numbers = np.arange(counted.extent)
     rows = width * sum((d.value_of(numbers) for d in left if d.variable == counted), np.zeros(len(numbers), np.int64))
     others = without(nest.loops, columns)
-    aligned = not any(k.destination_stride % LINE_BYTES for k in columns)
-    tuning = goal.tuning
-    found = blocks(columns, (tuning.aligned_column_bytes if aligned else tuning.column_bytes) // width)
+    found, aligned = column_panels(columns, goal)
     outer = (*others, *found.outer)
     targets = found.offsets[:, 1].copy()
     geometry = TransposeGeometry(

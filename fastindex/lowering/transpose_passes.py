@@ -24,9 +24,9 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], go
     if between:
         rows = rows[:1]
     others = without(nest.loops, (*rows, *columns), by_source=bool(between))
-    aligned = not any(loop.destination_stride % LINE_BYTES for loop in columns)
+    column_blocks, aligned = column_panels(columns, goal)
     block_bytes = goal.tuning.least_row_bytes if between else goal.tuning.row_bytes
-    row_blocks, column_blocks = _panels(rows, columns, iterations(others), aligned, block_bytes, goal)
+    row_blocks = _row_blocks(rows, iterations(others), column_blocks, block_bytes, goal)
     outer = (*others, *row_blocks.outer, *column_blocks.outer)
     row_table, targets = row_blocks.offsets[:, 0].copy(), column_blocks.offsets[:, 1].copy()
     row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
@@ -78,19 +78,23 @@ def _between(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], width: i
     return [k for k in others if abs(k.source_stride) < abs(rows[0].source_stride)]
 
 
-def _panels(
-    rows: Sequence[Loop], columns: Sequence[Loop], others: int, aligned: bool, block_bytes: int, goal: Goal
-) -> tuple[Blocks, Blocks]:
-    """Cut rows and columns into blocks: as far along the rows as leaves enough tasks for threads."""
+def column_panels(columns: Sequence[Loop], goal: Goal) -> tuple[Blocks, bool]:
+    """Cut columns into blocks; return also whether they all begin at the same place of a line."""
+    aligned = not any(loop.destination_stride % LINE_BYTES for loop in columns)
+    most_bytes = goal.tuning.aligned_column_bytes if aligned else goal.tuning.column_bytes
+    return blocks(columns, most_bytes // goal.width), aligned
+
+
+def _row_blocks(rows: Sequence[Loop], others: int, column_blocks: Blocks, block_bytes: int, goal: Goal) -> Blocks:
+    """Cut rows into blocks: as long as leaves enough tasks for threads."""
     tuning, width = goal.tuning, goal.width
-    column_blocks = blocks(columns, (tuning.aligned_column_bytes if aligned else tuning.column_bytes) // width)
     most = block_bytes // width
     while True:
         row_blocks = blocks(rows, most)
         around = others * iterations(row_blocks.outer) * iterations(column_blocks.outer)
         tasks = row_blocks.number * column_blocks.number * around
         if tasks >= tuning.least_tasks or most * width <= tuning.least_row_bytes:
-            return row_blocks, column_blocks
+            return row_blocks
         most //= 2
 
 
