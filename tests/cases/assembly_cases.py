@@ -112,3 +112,29 @@ def move(pair: Pair, made: tuple[Pass, ...], allocate: Callable[[int, int], Byte
         return ""
     at = next(k for k, (one, other) in enumerate(zip(found, expected, strict=True)) if one != other)
     return f"byte {at} is {found[at]:#x}, expected {expected[at]:#x}; {pair}, {offsets}"
+
+
+class Guarded:
+    """Memory between bytes that have to stay."""
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[Bytes, int, int]] = []
+
+    def __call__(self, size: int, offset: int) -> Bytes:
+        block = np.full(size + 512, 0x5A, np.uint8)
+        begin = -block.__array_interface__["data"][0] % 64 + 128 + offset
+        self._blocks.append((block, begin, size))
+        return block[begin : begin + size]
+
+    def check(self) -> None:
+        for block, begin, size in self._blocks:
+            assert (block[:begin] == 0x5A).all()
+            assert (block[begin + size :] == 0x5A).all()
+
+
+def moved_between_guards(pair: Pair, made: tuple[Pass, ...], offsets: tuple[int, int]) -> bool:
+    """Move a pair and fail unless all of it is right, and nothing outside is touched; true."""
+    memory = Guarded()
+    assert move(pair, made, memory, offsets) == ""
+    memory.check()
+    return True
