@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from benchmarks import copy_ceiling, images, peers, sweep, sweep_cells, sweep_report
+from benchmarks import copy_ceiling, images, line_reads, measure, peers, sweep, sweep_cells, sweep_report
 from benchmarks.sweep_cells import Cell
 
 MACHINE = {"processor": "a <b>", "processors": 2, "system": "Linux", "python": "3"}
@@ -95,3 +95,19 @@ def test_images_at_toy_size(monkeypatch: pytest.MonkeyPatch) -> None:
     table = images.markdown({"date": "2000-01-01", "machine": MACHINE, "threads": 1, "rows": rows})
     assert table.count("\n| ") == len(images.LAYOUTS) * len(["header", "rule", "3 channels"])
     assert all(f"{one['gigabytes_per_second']['fastindex']:.1f}, " in table for one in rows)
+
+
+def test_reads_of_lines_at_toy_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {
+        "STRIDES": (64, 512),
+        "ROUNDS": 1,
+        "SPAN_BYTES": 1 << 16,
+        "ROOM_BYTES": 1 << 17,
+        "COPY_BYTES": 1 << 16,
+    }.items():
+        monkeypatch.setattr(line_reads, name, size)
+    memory = measure.random_bytes((1 << 20) + line_reads.FURTHEST_BYTES)
+    line_reads.check(memory)
+    header, _, *rows = line_reads.markdown(memory, [1]).splitlines()
+    assert header == "| one line of every | 64 B | 512 B |"
+    assert [row.count("|") for row in rows] == [4, 4]
