@@ -8,6 +8,9 @@ from typing import Any
 from fastindex.shardings.device_order import DeviceOrder
 from fastindex.shardings.mesh import Axis, Mesh, MeshSharding
 
+# What would end a name, or begin an escape; XLA writes these as they are and cannot read them back.
+_ESCAPES = {code: f"\\{code:03o}" for code in (*range(32), 127)} | {ord(mark): f"\\{mark}" for mark in "\\'"}
+
 
 def format_sharding(sharding: Any) -> str:
     """Return the canonical text of a sharding, without its metadata.
@@ -43,17 +46,20 @@ def format_mesh_sharding(sharding: MeshSharding) -> str:
     mesh = sharding.mesh
     if mesh.device is not None:
         return f"{{maximal_mesh[device_id={mesh.device}]}}"
-    text = "mesh[" + ",".join(f"'{name}'={size}" for name, size in zip(mesh.names, mesh.sizes, strict=True)) + "]"
+    text = (
+        "mesh[" + ",".join(f"{_quoted(name)}={size}" for name, size in zip(mesh.names, mesh.sizes, strict=True)) + "]"
+    )
     if mesh.order is not None and not mesh.order.is_identity:
         ids = _joined(mesh.order.ids) if mesh.order.ids is not None else _iota_text(mesh.order)
         text += f", device_ids=({ids})"
     named = {name: axes for name, axes in sharding.kept_whole.items() if axes}
     if not sharding.dimensions and not named:
         return "{" + text + ", replicated}"
-    for name in ("unreduced", "manual"):
-        # Axes of size 1 may be left out, or listed elsewhere.
+    for name, other in (("unreduced", "manual"), ("manual", "unreduced")):
+        # Axes of size 1 may be left out, or listed elsewhere; with no others, both have to be named to read back.
         covered = math.prod(mesh.size_of(axis) for axis in named.get(name, ()))
-        if not sharding.dimensions and name in named and covered == math.prod(mesh.sizes):
+        told = name in named and (covered > 1 or other not in named)
+        if not sharding.dimensions and told and covered == math.prod(mesh.sizes):
             return "{" + text + f", {name}}}"
     dimensions = []
     for dimension in sharding.dimensions:
@@ -66,8 +72,12 @@ def format_mesh_sharding(sharding: MeshSharding) -> str:
 
 
 def _axis_text(axis: Axis, mesh: Mesh) -> str:
-    text = f"'{mesh.names[axis.number]}'"
+    text = _quoted(mesh.names[axis.number])
     return text if axis.part is None else f"{text}:({axis.part[0]}){axis.part[1]}"
+
+
+def _quoted(name: str) -> str:
+    return f"'{name.translate(_ESCAPES)}'"
 
 
 def _order_text(order: DeviceOrder) -> str:

@@ -18,6 +18,7 @@ import pytest
 import fastindex as fi
 from fastindex import Sharding, ShardingError, ShardingSyntaxError
 from fastindex.shardings.device_order import DeviceOrder
+from fastindex.shardings.mesh import Axis, DimensionAxes, Mesh, MeshSharding
 from tests.cases.sharding_texts import BAD, REAL, random_text
 
 
@@ -89,6 +90,8 @@ def test_lists_are_seen_as_counters() -> None:
         "{mesh['a'=1,'b'=16], [], replicated={'a'}, manual={'b'}}",
         "{mesh['a'=2,'b'=3,'c'=1], [], unreduced={'a', 'b'}}",
         "{mesh['a'=1,'b'=1], [], manual={'a'}}",
+        "{mesh['a'=1,'b'=1], [], unreduced={'b'}, manual={'a'}}",
+        "{mesh['a'=1,'b'=1,'c'=1], [], unreduced={'a', 'b'}, manual={'c'}}",
     ],
 )
 def test_axes_of_one_device_that_the_text_does_not_name_make_no_difference(text: str) -> None:
@@ -97,6 +100,17 @@ def test_axes_of_one_device_that_the_text_does_not_name_make_no_difference(text:
     assert again == sharding
     assert hash(again) == hash(sharding)
     assert sharding != Sharding.parse("{mesh['a'=1,'b'=16], [], unreduced={'b'}}")
+
+
+@pytest.mark.parametrize("name", ["it's", "a\\b", "a\n7", "\x01", "\x7f8", 'a"b', "\u00e9", "", " ", "\\'", "7"])
+def test_any_name_of_an_axis_reads_back(name: str) -> None:
+    mesh = Mesh((name, "b"), (4, 2))
+    sharding = Sharding("tiled", mesh=MeshSharding(mesh, (DimensionAxes((Axis(0),)), DimensionAxes((Axis(1),)))))
+    for again in (Sharding.parse(str(sharding)), Sharding.from_proto(sharding.to_proto())):
+        assert again == sharding
+        assert str(again) == str(sharding)
+        assert again.mesh is not None
+        assert again.mesh.mesh.names == (name, "b")
 
 
 def test_what_cannot_be_built() -> None:
