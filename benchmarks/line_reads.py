@@ -21,15 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import njit
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import copy_ceiling, measure  # noqa: E402
+from benchmarks.own_lines import prefetch  # noqa: E402
 
 STRIDES = tuple(64 << k for k in range(8))
 #: How many lines ahead, and how near to the processor they are wanted: 3 is L1, 2 is L2, 0 leaves caches out.
@@ -46,19 +44,7 @@ FURTHEST_BYTES = max(STRIDES) * max(ahead for ahead, _ in PREFETCHES)
 def kernel(locality: int) -> Any:
     """The loop, with prefetches of a locality."""
 
-    @intrinsic  # type: ignore[untyped-decorator]
-    def prefetch(typing_context: Any, memory: Any, offset: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            array = context.make_array(signature.args[0])(context, builder, arguments[0])
-            address = cgutils.pointer_add(builder, array.data, arguments[1])
-            i32 = ir.IntType(32)
-            kind = ir.FunctionType(ir.VoidType(), [address.type, i32, i32, i32])
-            called = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-            pointer = builder.bitcast(address, ir.IntType(8).as_pointer())
-            builder.call(called, [pointer, i32(0), i32(locality), i32(1)])
-            return context.get_dummy_value()
-
-        return types.void(memory, types.intp), generate
+    ask = prefetch(locality)
 
     @njit("uint64(u1[::1], intp, intp, intp, intp)", nogil=True)  # type: ignore[untyped-decorator]
     def read_lines(memory: Any, begin: int, end: int, stride: int, ahead: int) -> Any:
@@ -68,7 +54,7 @@ def kernel(locality: int) -> Any:
                 total += np.uint64(memory[offset])
         else:
             for offset in range(begin, end, stride):
-                prefetch(memory, offset + ahead)
+                ask(memory, offset + ahead)
                 total += np.uint64(memory[offset])
         return total
 

@@ -8,7 +8,8 @@
 
 A figure is the fraction of a copy's speed: bytes of the source's cache lines that hold an element and of the whole
 destination, by the best of five calls into memory touched before, over the same of a copy of 48 MiB, measured in turn
-with the calls. A copy is the better of memmove and one with non-temporal stores, with as many threads.
+with the calls. A copy is the better of memmove and one with non-temporal stores, with as many threads. Beside it stands
+what reading the same lines and writing as many takes, and nothing else (`own_lines.py`): hardly a relayout is faster.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -49,10 +51,10 @@ class Bench:
     """Memory that all cells share, and the copy that they are compared with."""
 
     def __init__(self, threads: int) -> None:
-        from benchmarks import copy_ceiling
+        from benchmarks import copy_ceiling, own_lines
 
         room = 2 * sweep_cells.CELL_BYTES
-        self._threads = threads
+        self._threads, self._touches = threads, own_lines.touches
         self._source, self._output = measure.random_bytes(room), measure.touched_bytes(room)
         self._copies = copy_ceiling.copies(sweep_cells.CELL_BYTES, threads)
         # The first plan of a process loads the planner and the compiler.
@@ -73,20 +75,32 @@ class Bench:
         given, output = (as_buffer(*pair) for pair in zip(buffers, cell.shapes, strict=True))
         plan(given, out=output, threads=self._threads)
         check(cell, given, output)
-        copy_seconds = {name: float("inf") for name in self._copies}
-        seconds = float("inf")
+        touches = self._touches(self._source, sweep_cells.numbers_of_lines(source), buffers[1], self._threads)
+        seconds = lines_seconds = copy_seconds = float("inf")
         for _ in range(ROUNDS):
             seconds = min(seconds, measure.sample(lambda: plan(given, out=output, threads=self._threads), 1))
-            for name, run in self._copies.items():
-                copy_seconds[name] = min(copy_seconds[name], measure.sample(run, 1))
-        speed = cell.moved_bytes() / seconds / 1e9
-        copy_speed = 2 * sweep_cells.CELL_BYTES / min(copy_seconds.values()) / 1e9
+            copy_seconds = min(copy_seconds, *(measure.sample(run, 1) for run in self._copies.values()))
+            lines_seconds = min(lines_seconds, *(measure.sample(run, 1) for run in touches))
+        speed, lines_speed = cell.moved_bytes() / seconds / 1e9, cell.moved_bytes() / lines_seconds / 1e9
+        copy_speed = 2 * sweep_cells.CELL_BYTES / copy_seconds / 1e9
         return {
             "gigabytes_per_second": round(speed, 2),
             "copy": round(copy_speed, 2),
-            "fraction_of_copy": round(speed / copy_speed, 4),
+            "fraction_of_copy": float(f"{speed / copy_speed:.4g}"),
+            "lines_of_copy": float(f"{lines_speed / copy_speed:.4g}"),
+            "kernels": kernels_of(plan),
             "plan_microseconds": round(plan_seconds * 1e6, 1),
         }
+
+
+def kernels_of(plan: Any) -> list[str]:
+    """What moves most, as `describe` names it: the kernels of passes with a tenth of the bytes and more."""
+    moved: dict[str, int] = {}
+    for name, tasks, nbytes in re.findall(
+        r"^([\w ]+), .*?([\d,]+) tasks?, about ([\d,]+) bytes", plan.describe(), re.M
+    ):
+        moved[name] = moved.get(name, 0) + int(tasks.replace(",", "")) * int(nbytes.replace(",", ""))
+    return [name for name, nbytes in moved.items() if 10 * nbytes >= sum(moved.values())]
 
 
 def as_buffer(memory: Any, shape: Any) -> Any:
@@ -164,6 +178,7 @@ def main() -> None:
     print(text)
     if options.update_readme:
         options.output.with_suffix(".svg").write_text(sweep_report.heat_map(measured))
+        options.output.with_name("sweep_exceptions.md").write_text(sweep_report.exceptions(results, measured))
         report.update(ROOT / "benchmarks" / "README.md", text, sweep_report.BEGIN, sweep_report.END)
 
 

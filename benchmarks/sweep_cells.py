@@ -7,12 +7,14 @@ orders. The major size makes the larger side about 48 MiB.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 import fastindex as fi
 
@@ -94,17 +96,37 @@ class Cell:
 
 def lines_with_elements(shape: fi.Shape) -> int:
     """How many cache lines hold an element, counted on a few majors where there is padding."""
-    bits = shape.nbytes * 8 // shape.slot_count
-    every = -(-shape.slot_count * bits // _LINE_BITS)
+    every, majors = _every_line(shape), _majors_at_a_time(shape)
+    if shape.slot_count == shape.element_count or shape.dimensions[0] <= majors:
+        return len(numbers_of_lines(shape))
+    counted = fi.Shape(shape.element_type, (majors, *shape.dimensions[1:]), shape.layout)
+    return min(every, len(numbers_of_lines(counted)) * shape.dimensions[0] // majors)
+
+
+def numbers_of_lines(shape: fi.Shape) -> NDArray[np.int32]:
+    """Which cache lines hold an element, in order."""
+    every = _every_line(shape)
     if shape.slot_count == shape.element_count:
-        return every
+        return np.arange(every, dtype=np.int32)
+    marked = np.zeros(every, bool)
     major, *others = shape.dimensions
-    taken = min(major, max(2, _COUNTED_ELEMENTS // int(np.prod(others)) // 2 * 2))
-    counted = fi.Shape(shape.element_type, (taken, *others), shape.layout)
-    slots = fi.linear_index(counted, tuple(np.ix_(*map(np.arange, counted.dimensions))))
-    marked = np.zeros(-(-counted.slot_count * bits // _LINE_BITS) + 1, bool)
-    marked[slots * bits // _LINE_BITS] = True
-    return min(every, int(marked.sum()) * major // taken)
+    taken = _majors_at_a_time(shape)
+    for begin in range(0, major, taken):
+        index = np.ix_(np.arange(begin, min(begin + taken, major)), *map(np.arange, others))
+        marked[fi.linear_index(shape, index) * _slot_bits(shape) // _LINE_BITS] = True
+    return np.flatnonzero(marked).astype(np.int32)
+
+
+def _majors_at_a_time(shape: fi.Shape) -> int:
+    return max(2, _COUNTED_ELEMENTS // math.prod(shape.dimensions[1:]) // 2 * 2)
+
+
+def _slot_bits(shape: fi.Shape) -> int:
+    return shape.nbytes * 8 // shape.slot_count
+
+
+def _every_line(shape: fi.Shape) -> int:
+    return -(-shape.slot_count * _slot_bits(shape) // _LINE_BITS)
 
 
 def every_cell() -> Iterator[Cell]:

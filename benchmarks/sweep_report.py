@@ -1,4 +1,4 @@
-"""The sweep as a heat map, and as a table of its slowest cells."""
+"""The sweep as a heat map, a table of its slowest cells, and a list of all that miss the least, with the reason."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ _SCALE = (
     (1.2, (0, 104, 55)),
 )
 _LEFT, _TOP, _CELL, _GAP = 190, 88, 14, 10
+_HEAD = ["source", "destination", "GB/s", "copy", "of copy", "its lines", "times as long", "kernel"]
 
 
 def markdown(results: Row, rows: dict[str, Row]) -> str:
@@ -37,24 +38,60 @@ def markdown(results: Row, rows: dict[str, Row]) -> str:
         f"{len(rows)} of {every} cells.",
         f"Fraction of copy speed: median {statistics.median(fractions):.2f} (target {MEDIAN}), "
         f"a tenth below {fractions[len(fractions) // 10]:.2f} (target {SELDOM_BELOW}), least {fractions[0]:.2f} "
-        f"(target {LEAST}); {below[LEAST]} cells below {LEAST}, {below[SELDOM_BELOW]} below {SELDOM_BELOW}. "
+        f"(target {LEAST}); {below[LEAST]} cells below {LEAST}, {below[SELDOM_BELOW]} below {SELDOM_BELOW}.",
+        beside_lines(list(rows.values())),
         f"A plan takes {statistics.median(plans):.0f} us, the longest {plans[-1]:.0f} us.",
         f"The slowest {min(_WORST, len(rows))}:",
-        table(["source", "destination", "GB/s", "copy", "of copy"], slowest(rows)),
+        table(_HEAD, [line(key, rows[key]) for key in by_speed(rows)[:_WORST]]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def slowest(rows: dict[str, Row]) -> list[list[str]]:
-    ordered = sorted(rows, key=lambda key: rows[key]["fraction_of_copy"])[:_WORST]
+def beside_lines(rows: list[Row]) -> str:
+    """What the cache lines that a cell touches allow, and how much of that is reached."""
+    limits = sorted(row["lines_of_copy"] for row in rows)
+    reached = sorted(row["fraction_of_copy"] / row["lines_of_copy"] for row in rows)
+    below = [row for row in rows if row["fraction_of_copy"] < LEAST]
+    sparse = sum(reason(row) == "memory" for row in below)
+    return (
+        f"Reading the same lines and writing as many, and nothing else: median {statistics.median(limits):.2f} of "
+        f"copy, {sum(limit < LEAST for limit in limits)} cells below {LEAST}. Relayouts reach "
+        f"{statistics.median(reached):.2f} of that in the median, and all but a tenth "
+        f"{reached[len(reached) // 10]:.2f}. Of the {len(below)} cells below {LEAST} of copy, {sparse} are so because "
+        f"their lines alone are: [all by name](results/sweep_exceptions.md)."
+    )
+
+
+def exceptions(results: Row, rows: dict[str, Row]) -> str:
+    """Every cell below the least, with what moves it and the reason."""
+    names = [key for key in by_speed(rows) if rows[key]["fraction_of_copy"] < LEAST]
+    lines = [[*line(key, rows[key]), reason(rows[key])] for key in names]
+    return (
+        f"# Cells of the sweep below {LEAST} of copy\n\n{results['date']}, {results['machine']['processor']}, "
+        f"{results['threads']} threads; {len(names)} of {len(rows)} cells. Written by `sweep.py --update-readme`.\n\n"
+        f"Its lines: reading the same cache lines and writing as many, and nothing else, as a fraction of a copy. The "
+        f"reason is memory where that is below {LEAST} too.\n\n" + table([*_HEAD, "reason"], lines) + "\n"
+    )
+
+
+def reason(row: Row) -> str:
+    """Why a cell is below the least: its lines alone are, or else what the kernel does with them."""
+    return "memory" if row["lines_of_copy"] < LEAST else "kernel"
+
+
+def by_speed(rows: dict[str, Row]) -> list[str]:
+    return sorted(rows, key=lambda key: rows[key]["fraction_of_copy"])
+
+
+def line(key: str, row: Row) -> list[str]:
     return [
-        [
-            *(f"`{shape}`" for shape in Cell.of(key).shapes),
-            f"{rows[key]['gigabytes_per_second']:.1f}",
-            f"{rows[key]['copy']:.1f}",
-            f"{rows[key]['fraction_of_copy']:.2f}",
-        ]
-        for key in ordered
+        *(f"`{shape}`" for shape in Cell.of(key).shapes),
+        f"{row['gigabytes_per_second']:.1f}",
+        f"{row['copy']:.1f}",
+        f"{row['fraction_of_copy']:.2f}",
+        f"{row['lines_of_copy']:.2f}",
+        f"{row['lines_of_copy'] / row['fraction_of_copy']:.1f}",
+        ", ".join(row["kernels"]),
     ]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from benchmarks import copy_ceiling, images, line_reads, measure, peers, sweep, sweep_cells, sweep_report
+from benchmarks import copy_ceiling, images, line_reads, measure, own_lines, peers, sweep, sweep_cells, sweep_report
 from benchmarks.sweep_cells import Cell
 
 MACHINE = {"processor": "a <b>", "processors": 2, "system": "Linux", "python": "3"}
@@ -55,12 +55,41 @@ def test_cells_are_measured_and_reported() -> None:
     small = [cell for cell in sweep_cells.every_cell() if cell.minor * cell.second < 100]
     cells = sweep_cells.sampled(small, 8, 5)
     rows = {cell.key: bench.row(cell) for cell in cells}
-    assert all(row["fraction_of_copy"] >= 0 and row["copy"] > 0 for row in rows.values())
+    assert all(row["fraction_of_copy"] > 0 and row["copy"] > 0 for row in rows.values())
+    assert all(row["lines_of_copy"] > 0 and row["kernels"] for row in rows.values())
     results = {"date": "2000-01-01", "machine": MACHINE, "threads": 1, "cells": rows}
     assert sweep_report.markdown(results, rows).count("\n| ") == 8 + 2
+    missed = [row for row in rows.values() if row["fraction_of_copy"] < sweep_report.LEAST]
+    assert sweep_report.exceptions(results, rows).count("\n| ") == len(missed) + 2
     picture = xml.etree.ElementTree.fromstring(sweep_report.heat_map(rows))
     drawn = [one for one in picture.iter() if one.tag.endswith("title")]
     assert len(drawn) == len({(c.chain, c.direction, c.width, c.minor) for c in cells})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("f32[3,2,5]{2,1,0:T(8,128)}", [64 * major + 8 * second for major in range(3) for second in range(2)]),
+        ("f32[2,1,20]{2,1,0:T(8,128)}", [0, 1, 64, 65]),
+        ("u8[2,3,50]", [0, 1, 2, 3, 4]),
+        ("s4[2,1,129]{2,1,0:T(1,128)E(4)}", [0, 1, 2, 3]),
+        ("c128[2,1,5]{2,1,0:T(1024)}", [0, 1, 256, 257]),
+    ],
+)
+def test_numbers_of_lines(text: str, expected: list[int]) -> None:
+    assert sweep_cells.numbers_of_lines(fi.Shape.parse(text)).tolist() == expected
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_touches_read_the_lines_and_write_the_output(threads: int) -> None:
+    memory, lines = measure.random_bytes(1 << 16), np.array([0, 3, 4, 17, 1000], np.int32)
+    for run in own_lines.touches(memory, lines, output := measure.aligned_bytes(100 * 64 + 30), threads):
+        output[:] = 1
+        run()
+        assert not output[: 100 * 64].any()
+        assert (output[100 * 64 :] == 1).all()
+    total = own_lines.kernel()(memory, lines, output, 0, len(lines), 2)
+    assert total == memory[lines * 64].sum(dtype=np.uint64)
 
 
 @pytest.mark.usefixtures("toy")
