@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.assembly import Block
+from fastindex.lowering.distinct import distinct
 from fastindex.tables.assemblies import HALF_BITS, HIGH_HALF, NOTHING
 from fastindex.tables.cache_lines import LINE_BYTES
 
@@ -17,6 +19,8 @@ Flags = NDArray[np.bool_]
 
 class VectorTable:
     """Of which pieces of the source the vectors of a block are made.
+
+    Numbers that costs follow from are there at once, the patterns of the pieces once they are asked for.
 
     Attributes
     ----------
@@ -36,71 +40,89 @@ class VectorTable:
     def __init__(self, block: Block, phase: int, slot_bits: tuple[int, int], vector_bytes: int) -> None:
         self.vector_bytes = vector_bytes
         self.halves = 2 if HALF_BITS in slot_bits else 1
-        # A unit is what permutations move: a byte, or half of one.
+        self._block = block
+        # A unit is what permutations move: a byte, or half of one. Grains are units that stay together.
         units = [bits * self.halves // 8 for bits in slot_bits]
-        moved = min(units)
-        element = np.zeros((len(block.sources), units[1]), bool)
-        element[:, :moved] = ~block.is_padding[:, None]
-        padding = np.repeat(block.is_padding, units[1])
-        places = np.zeros((len(block.sources), units[1]), np.int64)
-        places[:, :moved] = (block.sources * units[0] + phase)[:, None] + np.arange(moved)
-        self.block_bytes = -(-len(padding) // self.halves)
+        self._grain = math.gcd(*units, vector_bytes * self.halves, phase)
+        self._grains = units[0] // self._grain, units[1] // self._grain
+        self.block_bytes = -(-len(block.sources) * units[1] // self.halves)
         self.vectors = -(-self.block_bytes // vector_bytes)
-        per_vector = vector_bytes * self.halves
-        shape = self.vectors, per_vector
-        at, is_element, is_padding = (
-            _lengthened(a.reshape(-1), self.vectors * per_vector).reshape(shape) for a in (places, element, padding)
-        )
-        halves = (at % self.halves * HIGH_HALF).astype(np.uint8)
-        at //= self.halves
-        needed = at[is_element]
-        self.low, self.high = (int(needed.min()), int(needed.max()) + 1) if len(needed) else (0, 0)
-        self.used_bytes = len(needed) // self.halves
-        self._write(at, halves, is_element, is_padding)
+        self._per_vector = vector_bytes * self.halves // self._grain
+        self._slots, places = self._elements(phase // self._grain)
+        # Grains of half a byte lie in bytes, the others are counted as they are.
+        self._is_high, addresses = places % self.halves, places // self.halves
+        low, high = (int(addresses.min()), int(addresses.max()) + 1) if len(addresses) else (0, 0)
+        self.low, self.high = low * self._grain, high * self._grain
+        self.used_bytes = len(addresses) * self._grain // self.halves
+        # Addresses of the vectors one after the other, so far apart that no piece reaches from one to the next.
+        self._window = vector_bytes // self._grain
+        self._apart = high - low + 2 * self._window
+        self._keys = addresses - low + self._slots // self._per_vector * self._apart
+        self._count_pieces(low, max(0, high - low - self._window))
 
-    def _write(self, at: Offsets, halves: NDArray[np.uint8], left: Flags, is_padding: Flags) -> None:
+    def _elements(self, phase: int) -> tuple[Offsets, Offsets]:
+        """Return which grains of the block are elements, and where each is in the source."""
+        source, target = self._grains
+        slots = np.flatnonzero(~self._block.is_padding)
+        places = self._block.sources[slots] * source + phase
+        if target == 1:
+            return slots, places
+        within = np.arange(min(source, target))
+        return (slots[:, None] * target + within).reshape(-1), (places[:, None] + within).reshape(-1)
+
+    def _count_pieces(self, low: int, last: int) -> None:
         """Cover the bytes of every vector by pieces, each from the first byte on that no piece has yet."""
-        last = max(self.low, self.high - self.vector_bytes)
-        starts, patterns, active = [], [], []
-        while left.any():
-            start = np.minimum(np.where(left, at, self.high).min(axis=1), last)
-            taken = left & (at < (start + self.vector_bytes)[:, None])
-            pattern = (at - start[:, None]).astype(np.uint8) | halves
-            starts.append(start)
-            active.append(taken.any(axis=1))
-            patterns.append(np.where(taken, pattern, np.uint8(NOTHING)))
-            left = left & ~taken
-        counts = np.array(active, bool).reshape(len(starts), self.vectors).sum(axis=0)
-        self.pieces = int(counts.sum())
-        before = np.cumsum(counts) - counts
-        first = np.arange(self.vectors) + self.halves * before
-        table = np.empty((self.vectors + self.halves * self.pieces, self.vector_bytes), np.uint8)
-        table[first] = self._mask(is_padding)
-        offsets = np.empty(self.pieces, np.int64)
-        for k, (start, pattern, some) in enumerate(zip(starts, patterns, active, strict=True)):
-            offsets[before[some] + k] = start[some]
-            for half in range(self.halves):
-                table[first[some] + 1 + self.halves * k + half] = pattern[some, half :: self.halves]
-        ends = offsets + self.vector_bytes - 1
-        lines = np.unique(np.concatenate([offsets // LINE_BYTES, ends // LINE_BYTES])) * LINE_BYTES
+        self._firsts = _covering(np.sort(self._keys), self._window)
+        vectors = self._firsts // self._apart
+        # The last piece ends with what may be read.
+        self._begins = np.minimum(self._firsts - vectors * self._apart, last)
+        self.pieces = len(self._firsts)
+        self._counts = np.bincount(vectors, minlength=self.vectors)
+        self._offsets = (self._begins + low) * self._grain
+        ends = self._offsets + self.vector_bytes - 1
+        lines = distinct(np.concatenate([self._offsets // LINE_BYTES, ends // LINE_BYTES])) * LINE_BYTES
         # So that the patterns begin with a line of the table.
         rest = -(self.vectors + self.pieces + len(lines)) % 8
-        self.lines = np.concatenate([lines, np.repeat(lines[-1:], rest)])
-        self._counts, self._offsets, self._patterns = counts, offsets, table.reshape(-1).view(np.int64)
+        self.lines = np.append(lines, np.repeat(lines[-1:], rest))
 
     def numbers(self, between: Offsets) -> Offsets:
         """Return the table, with what the kernel finds between the offsets of the pieces and the patterns."""
         return np.concatenate([self._counts, self._offsets, between, self._patterns])
 
-    def _mask(self, is_padding: Flags) -> NDArray[np.uint8]:
+    @cached_property
+    def _patterns(self) -> Offsets:
+        """The patterns of each vector: where it has padding, then for each piece which byte of it goes where."""
+        places = self.vector_bytes // self._grain
+        table = np.full((self.vectors + self.halves * self.pieces, places, self._grain), NOTHING, np.uint8)
+        before = np.cumsum(self._counts) - self._counts
+        table[np.arange(self.vectors) + self.halves * before] = self._padding_masks()
+        vectors, at = np.divmod(self._slots, self._per_vector)
+        piece = np.searchsorted(self._firsts, self._keys, "right") - 1
+        begins = self._keys - vectors * self._apart - self._begins[piece]
+        taken = begins[:, None] * self._grain + np.arange(self._grain) | (self._is_high * HIGH_HALF)[:, None]
+        table[vectors + 1 + self.halves * piece + at % self.halves, at // self.halves] = taken
+        return table.reshape(-1).view(np.int64)
+
+    def _padding_masks(self) -> NDArray[np.uint8]:
         """Return all ones where there is padding."""
-        if self.halves == 1:
-            return is_padding * np.uint8(0xFF)
-        return is_padding[:, 0::2] * np.uint8(0x0F) | is_padding[:, 1::2] * np.uint8(0xF0)
+        is_padding = np.zeros(self.vectors * self._per_vector, bool)
+        padded = np.repeat(self._block.is_padding, self._grains[1])
+        is_padding[: len(padded)] = padded
+        ones = np.array([0xFF] if self.halves == 1 else [0x0F, 0xF0], np.uint8)
+        return (is_padding.reshape(self.vectors, -1, self.halves) @ ones)[:, :, None]
 
 
-def _lengthened(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """Return an array that goes on with zeros."""
-    longer = np.zeros(size, array.dtype)
-    longer[: len(array)] = array
-    return longer
+def _covering(places: Offsets, length: int) -> Offsets:
+    """Return where pieces of a length begin that cover sorted places: each at the first that no piece has yet."""
+    if not len(places):
+        return places
+    begins = np.flatnonzero(np.append(True, np.diff(places) >= length))
+    # What lies between two gaps is covered by itself, all of it a piece further at a time.
+    ends, found = np.append(begins[1:], len(places)), [begins]
+    while True:
+        after = np.searchsorted(places, places[begins] + length)
+        left = after < ends
+        if not left.any():
+            return places[np.sort(np.concatenate(found))]
+        begins, ends = after[left], ends[left]
+        found.append(begins)
