@@ -11,7 +11,7 @@ from fastindex.lowering.assembly import Assembly
 from fastindex.lowering.blocks import Blocks, along, blocks, cut, even_steps, without
 from fastindex.lowering.column_passes import column_passes
 from fastindex.lowering.pass_costs import cost
-from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table
+from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.passes import fill_pass
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
 from fastindex.lowering.vector_tables import VectorTable
@@ -29,7 +29,7 @@ Flags = NDArray[np.bool_]
 
 def assembly_passes(
     found: Assembly, slot_bits: tuple[int, int], vector_bytes: int, goal: Goal, source_slots: int = 0
-) -> tuple[Pass, ...]:
+) -> tuple[Draft, ...]:
     """Return the passes that write the blocks, and those that fill what lies between them.
 
     Parameters
@@ -43,11 +43,11 @@ def assembly_passes(
     source_slots : int
         How many slots of the source may be read, 0 where that is not known.
     """
-    made: list[Pass] = []
+    made: list[Draft] = []
     for block in found.blocks:
         tables = {0: VectorTable(block, 0, slot_bits, vector_bytes)}
         for nest in block.nests:
-            straight: list[Pass] = []
+            straight: list[Draft] = []
             for phase, part, starts in _phases(nest, block.starts, slot_bits):
                 if phase not in tables:
                     tables[phase] = VectorTable(block, phase, slot_bits, vector_bytes)
@@ -85,7 +85,7 @@ def _phases(nest: Nest, starts: Offsets, slot_bits: tuple[int, int]) -> Iterator
                 yield phase // HALF_BITS, part, (chosen - [odd, 0]) * units // 8
 
 
-def _passes_of(nest: Nest, starts: Offsets, table: VectorTable, goal: Goal) -> Iterator[Pass]:
+def _passes_of(nest: Nest, starts: Offsets, table: VectorTable, goal: Goal) -> Iterator[Draft]:
     """Yield the passes over the blocks of a nest, in bytes: those that share lines of the source after each other."""
     nest = coalesced(nest)
     if len(starts) > 1:
@@ -109,17 +109,21 @@ def _sharing(nest: Nest, taken: tuple[Loop, ...]) -> Iterator[tuple[Nest, tuple[
         yield from _sharing(part, (*taken, along(part, loop)))
 
 
-def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal, starts: Offsets | None = None) -> Pass:
+def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal, starts: Offsets | None = None) -> Draft:
     tuning, every = goal.tuning, iterations(shared)
     most = max(
         1, min(tuning.task_chunks, tuning.task_bytes // max(table.block_bytes, LINE_BYTES * len(table.lines) // every))
     )
     ordered = [*shared, *without(nest.loops, shared)]
-    found = blocks(ordered, most) if starts is None else Blocks(starts, len(starts), 0, 0, tuple(ordered))
+    found = blocks(ordered, most) if starts is None else Blocks((), len(starts), len(starts), 0, 0, tuple(ordered))
     reach = 0 if starts is None else int(starts[:, 0].max())
+
+    def tables() -> Tables:
+        return found.offsets() if starts is None else starts, table.numbers(table.lines)
+
     groups_ahead = max(1, -(-_LINES_AHEAD // max(1, len(table.lines))))
     geometry = AssemblyGeometry(
-        chunk_block=len(found.offsets),
+        chunk_block=found.places,
         chunk_count=found.count,
         chunk_source_stride=found.source_stride,
         chunk_target_stride=found.destination_stride,
@@ -134,16 +138,17 @@ def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal, 
         low=table.low,
         high=table.high,
     )
-    return Pass(
+    return Draft(
         "assemble",
         table.vector_bytes,
         table.halves,
-        outer_table(found.outer),
-        (found.offsets, table.numbers(table.lines)),
-        geometry_table(geometry),
+        found.outer,
+        geometry,
+        tables,
         found.number * iterations(found.outer),
-        len(found.offsets) * table.block_bytes,
+        found.places * table.block_bytes,
         nest.source_start,
         nest.destination_start,
         f"blocks of {table.block_bytes} bytes, a vector of {table.pieces / table.vectors:.1f} pieces of the source",
+        reads=lambda: table.lines,
     )

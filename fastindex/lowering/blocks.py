@@ -13,12 +13,14 @@ from fastindex.lowering.relayout_loops import Loop, Nest
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Loops taken together, innermost first: offsets within a block, and how blocks follow each other.
+    """Loops taken together, innermost first: the places of a block, and how blocks follow each other.
 
     Attributes
     ----------
-    offsets : int64 array of (places, 2)
-        Of each place of a block, in the source and in the destination.
+    inner : tuple of Loop
+        The loops within a block.
+    places : int
+        Of a block.
     count : int
         Places in all blocks.
     source_stride, destination_stride : int
@@ -27,7 +29,8 @@ class Blocks:
         The loops around the blocks.
     """
 
-    offsets: NDArray[np.int64]
+    inner: tuple[Loop, ...]
+    places: int
     count: int
     source_stride: int
     destination_stride: int
@@ -35,21 +38,40 @@ class Blocks:
 
     @property
     def number(self) -> int:
-        return -(-self.count // len(self.offsets))
+        return -(-self.count // self.places)
+
+    def sources(self) -> NDArray[np.int64]:
+        """Return the offset of each place of a block in the source."""
+        return _offsets([(k.size, k.source_stride) for k in self.inner])
+
+    def targets(self) -> NDArray[np.int64]:
+        """Return the offset of each place of a block in the destination."""
+        return _offsets([(k.size, k.destination_stride) for k in self.inner])
+
+    def offsets(self) -> NDArray[np.int64]:
+        """Return both offsets of each place, an array of (places, 2)."""
+        return np.stack((self.sources(), self.targets()), 1)
+
+
+def _offsets(loops: Iterable[tuple[int, int]]) -> NDArray[np.int64]:
+    found = np.zeros(1, np.int64)
+    for size, stride in loops:
+        found = (np.arange(size)[:, None] * stride + found).reshape(-1)
+    return found
 
 
 def blocks(loops: Sequence[Loop], most: int) -> Blocks:
     """Take loops together, innermost first, while a block has at most `most` places."""
-    places = np.zeros((1, 2), np.int64)
+    places = 1
     for i, loop in enumerate(loops):
-        size = loop.size if len(places) * loop.size <= most else max(most // len(places), 1)
-        count = len(places) * loop.size
-        strides = np.array((loop.source_stride, loop.destination_stride), np.int64)
-        places = (np.arange(size)[:, None, None] * strides + places).reshape(-1, 2)
+        count = places * loop.size
+        size = loop.size if count <= most else max(most // places, 1)
         if size < loop.size:
-            source, destination = (size * strides).tolist()
-            return Blocks(places, count, source, destination, tuple(loops[i + 1 :]))
-    return Blocks(places, len(places), 0, 0, ())
+            part = Loop(size, loop.source_stride, loop.destination_stride)
+            strides = size * loop.source_stride, size * loop.destination_stride
+            return Blocks((*loops[:i], part), places * size, count, *strides, tuple(loops[i + 1 :]))
+        places = count
+    return Blocks(tuple(loops), places, places, 0, 0, ())
 
 
 def without(loops: Iterable[Loop], taken: Iterable[Loop], by_source: bool = False) -> list[Loop]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from fastindex.lowering.blocks import cut, even_steps
 from fastindex.lowering.pass_costs import cost
-from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table
+from fastindex.lowering.pass_form import Draft, Goal, iterations, no_tables
 from fastindex.lowering.passes import copying_passes, fill_pass
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced, grouped, rows_and_columns
 from fastindex.lowering.slot_format import SlotFormat
@@ -87,7 +87,7 @@ class _Way:
 
 def boxed_passes(
     loops: RelayoutLoops, formats: tuple[SlotFormat, SlotFormat], goal: Goal, slots: int
-) -> tuple[Pass, ...] | None:
+) -> tuple[Draft, ...] | None:
     """Return the passes that move packed elements box by box, or None where that is not possible.
 
     Parameters
@@ -108,7 +108,7 @@ def boxed_passes(
     fills = grouped(RelayoutLoops((), loops.fills), _PER_BYTE) if packed[1] else loops
     if fills is None:
         return None
-    found: list[Pass] = []
+    found: list[Draft] = []
     for nest in loops.copies:
         made = _Boxes(nest, packed, goal, slots).passes()
         if made is None:
@@ -133,7 +133,7 @@ class _Boxes:
         self.joined: list[Loop] = []
         self.is_shifted = False
 
-    def passes(self) -> list[Pass] | None:
+    def passes(self) -> list[Draft] | None:
         """Return the passes, with boxes as large as fit; None where there are none."""
         if any(k.source_stride < 0 or k.destination_stride < 0 for k in self.nest.loops):
             return None
@@ -145,7 +145,7 @@ class _Boxes:
             most //= 2
         return None
 
-    def _passes_of(self, sizes: dict[Loop, int]) -> list[Pass] | None:
+    def _passes_of(self, sizes: dict[Loop, int]) -> list[Draft] | None:
         self.joined = _joined(self.nest.loops, sizes)
         last = self.joined[-1] if self.joined else Loop(1, 1, 1)
         size = sizes.get(last, 1)
@@ -153,7 +153,7 @@ class _Boxes:
         self.is_shifted = self.packed[1] and (bool(is_part and step % _PER_BYTE) or self._has_odd_runs())
         if self.is_shifted and is_part and step % _PER_BYTE:
             return None
-        found: list[Pass] = []
+        found: list[Draft] = []
         for box, is_longer, outer in self._parts(sizes):
             for part in self._by_parity(outer):
                 made = self._box_passes(box, is_longer, part)
@@ -200,12 +200,12 @@ class _Boxes:
         for part in even_steps(outer, 0) if self.packed[0] else (outer,):
             yield from even_steps(part, 1) if self.packed[1] else (part,)
 
-    def _box_passes(self, box: tuple[Loop, ...], is_longer: bool, outer: Nest) -> list[Pass] | None:
+    def _box_passes(self, box: tuple[Loop, ...], is_longer: bool, outer: Nest) -> list[Draft] | None:
         """Return the pass over boxes, none where only single halves are written; None where they are too large."""
         read, written = _source_image(box), self._target_image(box)
         if (self.packed[0] and read.nbytes > BOX_BYTES) or (self.packed[1] and written.nbytes > BOX_BYTES):
             return None
-        inner: list[tuple[Pass, bool, bool]] = []
+        inner: list[tuple[Draft, bool, bool]] = []
         odd = outer.source_start % _PER_BYTE
         if self.packed[0]:
             inner += [(one, False, True) for one in _expanding(read, odd, self.goal)]
@@ -239,7 +239,7 @@ class _Boxes:
         apart = sorted((k for k in box if k not in within), key=lambda k: k.destination_stride)
         return _image({k: k.destination_stride for k in within}, iterations(within), apart)
 
-    def _compressing(self, image: _Image, is_longer: bool, start: int) -> Iterator[Pass]:
+    def _compressing(self, image: _Image, is_longer: bool, start: int) -> Iterator[Draft]:
         """Yield the passes that compress the runs of a box, the first of which begins at the half `start` of a byte."""
         apart = Nest(tuple(Loop(k.size, image.strides[k], k.destination_stride) for k in image.apart), 0, start)
         for part in even_steps(apart, 1):
@@ -252,7 +252,7 @@ class _Boxes:
                 nest = Nest((run, *part.loops), begin, part.destination_start + odd)
                 yield from packed_run_passes(nest, run, _PER_BYTE, "compress", self.goal)
 
-    def _single_halves(self) -> Iterator[Pass]:
+    def _single_halves(self) -> Iterator[Draft]:
         """Yield the passes that copy the first or last element of the runs that begin or end within a byte."""
         nest = self.nest
         others = Nest(tuple(k for k in nest.loops if k not in self.joined), nest.source_start, nest.destination_start)
@@ -267,7 +267,7 @@ class _Boxes:
                     yield _halves_pass(piece, self.packed[0], self.slots)
 
 
-def _moving(nest: Nest, goal: Goal) -> list[Pass]:
+def _moving(nest: Nest, goal: Goal) -> list[Draft]:
     """Return the passes that move a box: a transpose where its rows are too short for what loops would choose."""
     found = list(copying_passes(nest, goal))
     row = next((k for k in nest.loops if k.destination_stride == 1), None)
@@ -278,7 +278,7 @@ def _moving(nest: Nest, goal: Goal) -> list[Pass]:
     return other if cost(other) < cost(found) else found
 
 
-def _halves_pass(nest: Nest, is_packed: bool, slots: int) -> Pass:
+def _halves_pass(nest: Nest, is_packed: bool, slots: int) -> Draft:
     """Return the pass that copies single halves; the source is packed, or an element is the low half of a byte."""
     per_element = 1 if is_packed else _PER_BYTE
     along = max(nest.loops, key=lambda k: k.size, default=Loop(1, 0, 0))
@@ -292,24 +292,23 @@ def _halves_pass(nest: Nest, is_packed: bool, slots: int) -> Pass:
         end=slots - 1 if slots % _PER_BYTE else -1,
     )
     why = "halves of bytes: the other half is another row's"
-    table = geometry_table(geometry)
-    return Pass("halves", 1, 1, outer_table(outer), (), table, iterations(outer), along.size, 0, 0, why)
+    return Draft("halves", 1, 1, outer, geometry, no_tables, iterations(outer), along.size, 0, 0, why)
 
 
 def _pass_over(
-    box: tuple[Loop, ...], outer: Nest, packed: tuple[bool, bool], inner: tuple[tuple[Pass, bool, bool], ...]
-) -> Pass:
+    box: tuple[Loop, ...], outer: Nest, packed: tuple[bool, bool], inner: tuple[tuple[Draft, bool, bool], ...]
+) -> Draft:
     """Return the pass that runs others within each box."""
     source, target = (_PER_BYTE if one else 1 for one in packed)
     loops = [Loop(k.size, k.source_stride // source, k.destination_stride // target) for k in outer.loops]
     ordered = sorted(loops, key=lambda k: (k.destination_stride, k.source_stride))
-    return Pass(
+    return Draft(
         "boxes",
         1,
         1,
-        outer_table(ordered),
-        (),
-        geometry_table(BoxGeometry(len(inner))),
+        ordered,
+        BoxGeometry(len(inner)),
+        no_tables,
         iterations(ordered),
         max(iterations(box) // target, 1),
         outer.source_start // source,
@@ -381,7 +380,7 @@ def _image(strides: dict[Loop, int], length: int, apart: Sequence[Loop]) -> _Ima
     return _Image(strides, length, tuple(apart))
 
 
-def _expanding(image: _Image, start: int, goal: Goal) -> Iterator[Pass]:
+def _expanding(image: _Image, start: int, goal: Goal) -> Iterator[Draft]:
     """Yield the passes that expand the spans of a box; `start` is the half of a byte that the first begins with."""
     loops = tuple(Loop(k.size, k.source_stride, image.strides[k]) for k in image.apart)
     kept = Goal(1, False, goal.tuning)

@@ -7,8 +7,8 @@ from fastindex.lowering.assembly_passes import assembly_passes
 from fastindex.lowering.boxed_passes import boxed_passes
 from fastindex.lowering.counted_passes import counted_passes
 from fastindex.lowering.pass_costs import LINE_CYCLES, cost
-from fastindex.lowering.pass_form import Goal, Pass
-from fastindex.lowering.passes import packed_passes, passes
+from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
+from fastindex.lowering.passes import drafts, packed_drafts
 from fastindex.lowering.relayout_loops import Strides, shared_digits
 from fastindex.lowering.slot_moves import UNIT_BYTES, SlotMove
 from fastindex.lowering.tuning import Tuning
@@ -39,6 +39,13 @@ def chosen_passes(
         None where every slot has to be looked up.
     bool
     """
+    found, converts = _chosen_drafts(source, destination, slots, vector_bytes, tuning)
+    return None if found is None else with_tables(found), converts
+
+
+def _chosen_drafts(
+    source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, vector_bytes: int, tuning: Tuning
+) -> tuple[tuple[Draft, ...] | None, bool]:
     by_loops, converts = _loop_passes(source, destination, slots, tuning)
     if 0 in source.dimensions:
         # There is padding to write, and not one element to read.
@@ -85,15 +92,15 @@ def _fits(found: Assembly, slot_bits: int) -> bool:
 
 def _loop_passes(
     source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, tuning: Tuning
-) -> tuple[tuple[Pass, ...] | None, bool]:
+) -> tuple[tuple[Draft, ...] | None, bool]:
     if slots.loops is None:
         return counted_passes(source, destination, slots.width, tuning) if slots.width in UNIT_BYTES else None, False
     if slots.conversion is not None:
         packed = slots.source if slots.source.is_packed else slots.destination
-        converting = packed_passes(slots.loops, 8 // packed.bits, slots.conversion, tuning)
+        converting = packed_drafts(slots.loops, 8 // packed.bits, slots.conversion, tuning)
         if converting is not None:
             return converting, True
-    return passes(slots.loops, slots.width, tuning), False
+    return drafts(slots.loops, slots.width, tuning), False
 
 
 def _written_bytes(destination: Shape | Strides, slots: SlotMove) -> int:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fastindex.lowering.assembly import Block
 from fastindex.lowering.blocks import cut, even_steps
-from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table
+from fastindex.lowering.distinct import distinct
+from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
 from fastindex.lowering.vector_tables import VectorTable
 from fastindex.tables.assemblies import (
@@ -58,7 +59,7 @@ class _Columns:
     @property
     def units(self) -> Offsets:
         """The columns that hold a block's elements."""
-        return np.unique(self.sources // self.unit)
+        return distinct(self.sources // self.unit)
 
 
 def column_passes(
@@ -68,7 +69,7 @@ def column_passes(
     direct: VectorTable,
     goal: Goal,
     source_slots: int = 0,
-) -> list[Pass] | None:
+) -> list[Draft] | None:
     """Return the passes over the blocks of a nest, or None where these are better read straight.
 
     Parameters
@@ -141,14 +142,14 @@ def _pass_of(
     vector_bytes: int,
     goal: Goal,
     source_slots: int,
-) -> Pass | None:
+) -> Draft | None:
     """Return the pass over blocks that begin at the given slots, at every iteration of a nest."""
     elements = block.sources[~block.is_padding]
     columns = _best_unit(blocks, nest, elements, slot_bits[0], source_slots)
     if columns is None:
         return None
     parts = sorted(set((columns.sources % columns.unit).tolist()))
-    rows = np.unique((elements[:, None] + np.array(parts)) // columns.unit)
+    rows = distinct((elements[:, None] + np.array(parts)) // columns.unit)
     if len(rows) > MOST_ROWS:
         return None
     tables = [_table(block, rows, part, columns.unit, slot_bits, vector_bytes) for part in parts]
@@ -182,7 +183,7 @@ def _best_unit(
         if len(columns.sources) < _LEAST_GROUP * len(begins):
             continue
         lines = int((-(-(ends - begins) // per_line)).sum())
-        work = lines * math.ceil(len(np.unique(elements // unit)) / per_line)
+        work = lines * math.ceil(len(distinct(elements // unit)) / per_line)
         if best is None or work < best[0]:
             best = work, columns
     return None if best is None else best[1]
@@ -220,7 +221,7 @@ def _pass(
     tables: Sequence[VectorTable],
     bits: int,
     goal: Goal,
-) -> Pass:
+) -> Draft:
     unit_bytes = columns.unit * bits // 8
     per_line = LINE_BYTES // unit_bytes
     squares = math.ceil(len(rows) / per_line)
@@ -230,9 +231,14 @@ def _pass(
     lines = max(min(MOST_COLLECTED_BYTES // (pitch * per_line), _MOST_LINES), 1)
     units = columns.units
     groups = list(_groups(units, lines * per_line, unit_bytes))
-    places = np.full((len(units), len(parts)), NOWHERE, np.int64)
-    at = np.searchsorted(units, columns.sources // columns.unit), np.searchsorted(parts, columns.sources % columns.unit)
-    places[at] = columns.targets * bits // 8
+
+    def written_tables() -> Tables:
+        at = np.searchsorted(units, columns.sources // columns.unit)
+        places = np.full((len(units), len(parts)), NOWHERE, np.int64)
+        places[at, np.searchsorted(parts, columns.sources % columns.unit)] = columns.targets * bits // 8
+        first = np.concatenate([np.array(groups, np.int64).reshape(-1), places.reshape(-1)])
+        return first, _numbers(padded_rows, tables)
+
     geometry = ColumnsGeometry(
         block_bytes=tables[0].block_bytes,
         streamed=goal.streamed,
@@ -247,18 +253,19 @@ def _pass(
         Loop(k.size, k.source_stride * bits // 8, k.destination_stride * bits // 8)
         for k in sorted(nest.loops, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
     ]
-    return Pass(
+    return Draft(
         "assemble columns" if tables[0].halves == 1 else "assemble half columns",
         unit_bytes,
         tables[0].vector_bytes,
-        outer_table(outer),
-        (np.concatenate([np.array(groups, np.int64).reshape(-1), places.reshape(-1)]), _numbers(padded_rows, tables)),
-        geometry_table(geometry),
+        outer,
+        geometry,
+        written_tables,
         iterations(outer),
         len(columns.sources) * tables[0].block_bytes,
         (nest.source_start - nest.source_start % columns.unit) * bits // 8,
         nest.destination_start * bits // 8,
         f"blocks of {tables[0].block_bytes} bytes, of a column each of {len(rows)} rows of the source",
+        pieces=tables[0].pieces,
     )
 
 

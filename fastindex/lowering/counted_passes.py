@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from fastindex.lowering.blocks import without
-from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table
+from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.passes import fill_pass
 from fastindex.lowering.relayout_loops import (
     MOST_NESTS,
@@ -39,7 +39,7 @@ _MOST_ROWS = 1 << 18
 
 def counted_passes(
     source: Shape | Strides, destination: Shape | Strides, width: int, tuning: Tuning
-) -> tuple[Pass, ...] | None:
+) -> tuple[Draft, ...] | None:
     """Return the passes of a relayout, of elements of `width` bytes, whose two sides do not share one coordinate.
 
     None where that is not all, or where neither side is contiguous as a transpose needs it.
@@ -70,7 +70,7 @@ def counted_passes(
     return None
 
 
-def _counted_pass(nest: Nest, counted: Variable, left: Digits, right: Digits, goal: Goal) -> Pass | None:
+def _counted_pass(nest: Nest, counted: Variable, left: Digits, right: Digits, goal: Goal) -> Draft | None:
     """Return the pass over a nest of the other coordinates, with all values of one as its rows."""
     width = goal.width
     runs = sorted((d for d in right if d.variable == counted), key=lambda d: d.low)
@@ -81,17 +81,20 @@ def _counted_pass(nest: Nest, counted: Variable, left: Digits, right: Digits, go
     row_block, row_stride = runs[1].low, runs[1].weight * width
     nest = in_bytes(nest, width)
     columns = _columns(nest.loops, width)
-    numbers = np.arange(counted.extent)
-    rows = width * sum((d.value_of(numbers) for d in left if d.variable == counted), np.zeros(len(numbers), np.int64))
     others = without(nest.loops, columns)
     found, aligned = column_panels(columns, goal)
     outer = (*others, *found.outer)
-    targets = found.offsets[:, 1].copy()
+
+    def tables() -> Tables:
+        numbers = np.arange(counted.extent)
+        places = sum((d.value_of(numbers) for d in left if d.variable == counted), np.zeros(len(numbers), np.int64))
+        return width * places, found.targets()
+
     geometry = TransposeGeometry(
         row_block=row_block,
         row_count=counted.extent,
         row_source_stride=0,
-        column_block=len(targets),
+        column_block=found.places,
         column_count=found.count,
         column_target_stride=found.destination_stride,
         columns_aligned=aligned,
@@ -103,15 +106,15 @@ def _counted_pass(nest: Nest, counted: Variable, left: Digits, right: Digits, go
         inner_iterations=1,
     )
     row_blocks = -(-counted.extent // row_block)
-    return Pass(
+    return Draft(
         "transpose",
         width,
         1,
-        outer_table(outer),
-        (rows, targets),
-        geometry_table(geometry),
+        outer,
+        geometry,
+        tables,
         row_blocks * found.number * iterations(outer),
-        row_block * len(targets) * width,
+        row_block * found.places * width,
         nest.source_start,
         nest.destination_start,
         f"{row_block * width} bytes contiguous in the destination; the rows of the source are counted",

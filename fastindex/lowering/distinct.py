@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 
 def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers in ascending order, each once.
+    """Return the numbers of an array in ascending order, each once.
 
     Examples
     --------
     >>> distinct(np.array([5, 2, 5, 3])).tolist()
     [2, 3, 5]
     """
-    ordered = np.sort(numbers)
+    ordered = np.sort(numbers, axis=None)
     return ordered if len(ordered) < 2 else ordered[np.append(True, ordered[1:] != ordered[:-1])]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.distinct import distinct
+from fastindex.lowering.pass_form import Draft
 from fastindex.lowering.stream_passes import in_lanes, in_vectors
 from fastindex.tables import assemblies, streams, transposes
 from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
@@ -39,12 +40,13 @@ _BOX_CYCLES, _HALF_CYCLES = 300, 60
 _PADDED_COLUMN_CYCLES = 120
 
 
-def cost(found: Iterable[Pass]) -> float:
+def cost(found: Iterable[Draft]) -> float:
     """Return the cycles that passes take, all tasks together."""
-    return sum(_cost_of(one, one.geometry.tolist()) for one in found)
+    return sum(_cost_of(one) for one in found)
 
 
-def _cost_of(one: Pass, geometry: list[int]) -> float:
+def _cost_of(one: Draft) -> float:
+    geometry: Sequence[int] = one.geometry
     nbytes = one.tasks * one.task_bytes
     lines = nbytes / LINE_BYTES
     match one.kernel:
@@ -59,7 +61,7 @@ def _cost_of(one: Pass, geometry: list[int]) -> float:
         case "interleave" | "deal" if in_lanes(one):
             run = geometry[streams.RUN] * one.width
             rows = nbytes / run
-            missed = _shared_rows_cost(one, geometry) if one.kernel == "interleave" else 0
+            missed = _shared_rows_cost(one) if one.kernel == "interleave" else 0
             return rows * (-(-run // LINE_BYTES) * _LANE_LINE_CYCLES + _LANE_ROW_CYCLES) + missed
         case "interleave":
             if in_vectors(one.kernel, one.width, one.ways):
@@ -68,7 +70,7 @@ def _cost_of(one: Pass, geometry: list[int]) -> float:
             share = column / (-(-column // LINE_BYTES) * LINE_BYTES)
             padded = geometry[streams.PADDING] * one.width / column
             padding = nbytes / (column * (1 + padded)) * _PADDED_COLUMN_CYCLES if padded else 0
-            padding += _shared_rows_cost(one, geometry)
+            padding += _shared_rows_cost(one)
             return lines / (1 + padded) * (_SQUARE_LINE_CYCLES / share + 4 * padded) + padding
         case "deal":
             return lines * 10
@@ -90,40 +92,35 @@ def _cost_of(one: Pass, geometry: list[int]) -> float:
         case "assemble columns" | "assemble half columns":
             blocks, columns = nbytes / geometry[assemblies.COLUMNS_BLOCK_BYTES], geometry[assemblies.COLUMNS_COLUMNS]
             rows, groups = geometry[assemblies.COLUMNS_ROWS], geometry[assemblies.COLUMNS_GROUPS]
-            first = rows + assemblies.BLOCK_PIECES
             piece = _PIECE_CYCLES + (_HALVES_CYCLES if one.kernel == "assemble half columns" else 0)
             squares = max(-(-columns * one.width // LINE_BYTES), groups) * rows * one.width / LINE_BYTES
-            put = geometry[assemblies.COLUMNS_VECTORS] * _VECTOR_CYCLES + int(one.tables[1][first]) * piece
+            put = geometry[assemblies.COLUMNS_VECTORS] * _VECTOR_CYCLES + one.pieces * piece
             return blocks * (10 + put) + one.tasks * squares * LINE_BYTES / one.width * _COLLECTED_CYCLES
         case _:
             return lines * 10
 
 
-def _cost_within(one: Pass) -> float:
+def _cost_within(one: Draft) -> float:
     """Return the cycles of a pass within a box, whose runs of packed elements are short."""
     if one.kernel not in ("expand", "compress"):
         return cost((one,))
     nbytes = one.tasks * one.task_bytes
-    return nbytes / LINE_BYTES * _PACKED_CYCLES + nbytes / int(one.geometry[streams.RUN]) * _PACKED_RUN_CYCLES
+    return nbytes / LINE_BYTES * _PACKED_CYCLES + nbytes / one.geometry[streams.RUN] * _PACKED_RUN_CYCLES
 
 
-def _is_evicted(one: Pass) -> bool:
+def _is_evicted(one: Draft) -> bool:
     """Whether the lines of the source that blocks of an assembly share leave L2 from one block to the next."""
-    geometry = one.geometry.tolist()
-    if geometry[assemblies.LINES_EVERY] == 1:
-        return False
-    first = geometry[assemblies.VECTORS] + geometry[assemblies.PIECES]
-    return _overflows(one.tables[1][first : first + geometry[assemblies.LINES]])
+    return one.geometry[assemblies.LINES_EVERY] > 1 and one.reads is not None and _overflows(one.reads())
 
 
-def _shared_rows_cost(one: Pass, geometry: list[int]) -> float:
+def _shared_rows_cost(one: Draft) -> float:
     """Return what it costs that rows of less than a line leave L2 before the next chunk reads the rest of the line."""
-    run = geometry[streams.RUN] * one.width
-    if run >= LINE_BYTES or not _overflows(one.tables[1]):
+    run = one.geometry[streams.RUN] * one.width
+    if run >= LINE_BYTES or one.reads is None or not _overflows(one.reads()):
         return 0
     return one.tasks * one.task_bytes / run * _MISSED_LINE_CYCLES
 
 
 def _overflows(offsets: NDArray[np.int64]) -> bool:
     """Whether more lines of the source meet in a set of L2 than it keeps."""
-    return int(np.bincount(np.unique(offsets // LINE_BYTES) % L2_SETS).max()) > L2_WAYS
+    return int(np.bincount(distinct(offsets // LINE_BYTES) % L2_SETS).max()) > L2_WAYS

@@ -1,10 +1,15 @@
-"""The form of passes: one kernel, run over many tasks, with the tables of numbers that it reads."""
+"""The form of passes: one kernel, run over many tasks, with the tables of numbers that it reads.
+
+Planning tries several ways and keeps one, so it makes drafts, whose costs follow from a few numbers. A draft that is
+kept becomes a pass: its tables are written then.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,12 +105,73 @@ class Pass:
         return f"{name}, {self.width}-byte units, {counted(self.tasks, 'task')}, about {size} bytes: {self.why}{steps}"
 
 
-def geometry_table(geometry: Geometry) -> NDArray[np.int64]:
-    return np.array(geometry, np.int64)
+Tables = tuple[NDArray[np.int64], ...]
 
 
-def outer_table(loops: Sequence[Loop]) -> NDArray[np.int64]:
-    """Return loops around the blocks as a table."""
+class Draft(NamedTuple):
+    """A pass whose tables are not written yet.
+
+    Attributes
+    ----------
+    kernel, width, ways, tasks, task_bytes, source_start, destination_start, why
+        As of a `Pass`.
+    outer : sequence of Loop
+        Loops around the blocks, innermost first.
+    geometry : Geometry
+    tables : callable
+        Returns the tables of the pass.
+    inner : tuple of (Draft, bool, bool)
+    reads : callable, optional
+        Returns the offsets of the lines of the source, or of the rows, that a chunk of an assembly or of an interleave
+        reads.
+    pieces : int
+        Of all vectors of a block that is collected column by column.
+    """
+
+    kernel: str
+    width: int
+    ways: int
+    outer: Sequence[Loop]
+    geometry: Geometry
+    tables: Callable[[], Tables]
+    tasks: int
+    task_bytes: int
+    source_start: int
+    destination_start: int
+    why: str
+    inner: tuple[tuple[Draft, bool, bool], ...] = ()
+    reads: Callable[[], NDArray[np.int64]] | None = None
+    pieces: int = 0
+
+    def written(self) -> Pass:
+        """Return the pass, with its tables."""
+        return Pass(
+            self.kernel,
+            self.width,
+            self.ways,
+            _outer_table(self.outer),
+            self.tables(),
+            np.array(self.geometry, np.int64),
+            self.tasks,
+            self.task_bytes,
+            self.source_start,
+            self.destination_start,
+            self.why,
+            tuple((one.written(), reads, writes) for one, reads, writes in self.inner),
+        )
+
+
+def with_tables(drafts: Iterable[Draft]) -> tuple[Pass, ...]:
+    """Return drafts as passes, with their tables."""
+    return tuple(draft.written() for draft in drafts)
+
+
+def no_tables() -> Tables:
+    """Return the tables of kernels that go by their geometry alone."""
+    return ()
+
+
+def _outer_table(loops: Sequence[Loop]) -> NDArray[np.int64]:
     rows = [OuterLoop(k.size, k.source_stride, k.destination_stride) for k in loops]
     return np.array(rows, np.int64).reshape(len(rows), 3)
 

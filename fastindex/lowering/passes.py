@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 
 from fastindex.lowering.blocks import along, cut, without
-from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table
+from fastindex.lowering.pass_form import Draft, Goal, Pass, iterations, no_tables, with_tables
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes, rows_and_columns
 from fastindex.lowering.stream_passes import copy_passes, deal_passes, interleave_passes, packed_run_passes
 from fastindex.lowering.transpose_passes import transpose_pass
@@ -26,7 +26,7 @@ _MOST_RUNS = 64
 
 
 def passes(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
-    """Choose the kernels that copy and fill, for elements of `width` bytes.
+    """Choose the kernels that copy and fill, for elements of `width` bytes, and write their tables.
 
     Examples
     --------
@@ -37,10 +37,15 @@ def passes(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[P
     ...     print(one.describe())
     interleave 2 ways, 2-byte units, 1 task, about 32768 bytes: 2 rows next to each other in the destination
     """
+    return with_tables(drafts(loops, width, tuning))
+
+
+def drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[Draft, ...]:
+    """Choose the kernels that copy and fill, for elements of `width` bytes."""
     total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
     goal = Goal(width, total >= tuning.streamed_bytes, tuning)
     fills = [in_bytes(nest, width) for nest in loops.fills]
-    found: list[Pass] = []
+    found: list[Draft] = []
     for nest in (in_bytes(nest, width) for nest in loops.copies):
         padding = next((fill for fill in fills if _pads_columns(fill, nest, width)), None)
         if padding is not None:
@@ -80,7 +85,7 @@ def _destination(nest: Nest, but: Loop) -> tuple[Loop, ...]:
     return coalesced(Nest(tuple(Loop(k.size, 0, k.destination_stride) for k in nest.loops if k is not but))).loops
 
 
-def _padded_passes(nest: Nest, fill: Nest, goal: Goal) -> Iterator[Pass]:
+def _padded_passes(nest: Nest, fill: Nest, goal: Goal) -> Iterator[Draft]:
     row, column = _contiguous(nest, goal.width, 1), _contiguous(nest, goal.width, 0)
     assert row is not None
     assert column is not None
@@ -97,7 +102,7 @@ def _widened(nest: Nest, width: int) -> tuple[Nest, int]:
     return nest, width
 
 
-def copying_passes(nest: Nest, goal: Goal) -> Iterator[Pass]:
+def copying_passes(nest: Nest, goal: Goal) -> Iterator[Draft]:
     """Choose the passes that copy a nest, in bytes."""
     nest, width = _widened(nest, goal.width)
     goal, tuning, loops = Goal(width, goal.streamed, goal.tuning), goal.tuning, nest.loops
@@ -122,7 +127,9 @@ def copying_passes(nest: Nest, goal: Goal) -> Iterator[Pass]:
         yield transpose_pass(nest, rows, columns, goal)
 
 
-def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str, tuning: Tuning = TUNING) -> tuple[Pass, ...] | None:
+def packed_drafts(
+    loops: RelayoutLoops, per_byte: int, kernel: str, tuning: Tuning = TUNING
+) -> tuple[Draft, ...] | None:
     """Choose the passes that expand packed elements to bytes while they move, or compress them.
 
     Parameters
@@ -135,7 +142,7 @@ def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str, tuning: Tuni
 
     Returns
     -------
-    tuple of Pass or None
+    tuple of Draft or None
         None where runs do not begin with a byte on the packed side, or do not end with one of the destination. Offsets
         there count elements.
     """
@@ -143,7 +150,7 @@ def packed_passes(loops: RelayoutLoops, per_byte: int, kernel: str, tuning: Tuni
     if kernel == "compress":
         written //= per_byte
     goal = Goal(1, written >= tuning.streamed_bytes, tuning)
-    found: list[Pass] = []
+    found: list[Draft] = []
     for nest in loops.copies:
         run = next((k for k in nest.loops if k.source_stride == k.destination_stride == 1), None)
         if run is None:
@@ -175,10 +182,10 @@ def whole_buffer_passes(slots: int, per_byte: int, kernel: str, tuning: Tuning =
     written = slots if kernel == "expand" else slots // per_byte
     run = Loop(slots, 1, 1)
     goal = Goal(1, written >= tuning.streamed_bytes, tuning)
-    return tuple(packed_run_passes(Nest((run,)), run, per_byte, kernel, goal))
+    return with_tables(packed_run_passes(Nest((run,)), run, per_byte, kernel, goal))
 
 
-def _strided_passes(nest: Nest, row: Loop | None, column: Loop | None, goal: Goal) -> Iterator[Pass]:
+def _strided_passes(nest: Nest, row: Loop | None, column: Loop | None, goal: Goal) -> Iterator[Draft]:
     """Yield passes that move elements one by one, along the loop that one side keeps contiguous if there is one."""
     others = [k for k in nest.loops if k is not row]
     shared = min(others, key=lambda k: abs(k.source_stride), default=None)
@@ -205,24 +212,22 @@ def _rows_in_cache(stride: int, width: int) -> int:
     return max(min(sets * L2_WAYS // 2, 4 * LINE_BYTES // width), L2_WAYS)
 
 
-def _strided_pass(nest: Nest, loop: Loop, runs: Loop, width: int, by_source: bool = False) -> Pass:
+def _strided_pass(nest: Nest, loop: Loop, runs: Loop, width: int, by_source: bool = False) -> Draft:
     outer = without(nest.loops, (loop, runs), by_source)
-    return Pass(
+    return Draft(
         "strided",
         width,
         1,
-        outer_table(outer),
-        (),
-        geometry_table(
-            StridedGeometry(
-                loop.size,
-                loop.source_stride,
-                loop.destination_stride,
-                runs.size,
-                runs.source_stride,
-                runs.destination_stride,
-            )
+        outer,
+        StridedGeometry(
+            loop.size,
+            loop.source_stride,
+            loop.destination_stride,
+            runs.size,
+            runs.source_stride,
+            runs.destination_stride,
         ),
+        no_tables,
         iterations(outer),
         loop.size * runs.size * width,
         nest.source_start,
@@ -231,20 +236,20 @@ def _strided_pass(nest: Nest, loop: Loop, runs: Loop, width: int, by_source: boo
     )
 
 
-def fill_pass(nest: Nest, goal: Goal) -> Pass:
+def fill_pass(nest: Nest, goal: Goal) -> Draft:
     """Return the pass that writes padding to a nest, in bytes."""
     run = _filled_run(nest, goal.width)
     outer = without(nest.loops, (run,))
     run_bytes, piece = run.size * goal.width, goal.tuning.piece_bytes
     if not outer and run_bytes > 2 * piece and run_bytes % piece == 0:
         outer, run_bytes = [Loop(run_bytes // piece, 0, piece)], piece
-    return Pass(
+    return Draft(
         "fill",
         goal.width,
         1,
-        outer_table(outer),
-        (),
-        geometry_table(FillGeometry(run_bytes, goal.streamed)),
+        outer,
+        FillGeometry(run_bytes, goal.streamed),
+        no_tables,
         iterations(outer),
         run_bytes,
         0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastindex.lowering.blocks import Blocks, along, blocks, cut, without
 from fastindex.lowering.line_counts import is_scattered
-from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table, readable_bytes
+from fastindex.lowering.pass_form import Draft, Goal, Pass, Tables, iterations, readable_bytes
 from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.tables.assemblies import NOTHING
 from fastindex.tables.cache_lines import LINE_BYTES
@@ -39,8 +39,8 @@ class Chunk:
     ----------
     loops : iterable of Loop
         The loops within a chunk; the others make the chunks and the tasks.
-    offsets : int64 array or None
-        Of the rows of a chunk in the source, or of its columns in the destination.
+    offsets : callable or None
+        Returns the offsets of the rows of a chunk in the source, or of its columns in the destination.
     run, ways, padding : int
         As in `StreamGeometry`.
     nbytes : int
@@ -53,7 +53,7 @@ class Chunk:
     """
 
     loops: Iterable[Loop]
-    offsets: NDArray[np.int64] | None
+    offsets: Callable[[], NDArray[np.int64]] | None
     run: int
     nbytes: int
     ways: int = 1
@@ -62,7 +62,7 @@ class Chunk:
     first: tuple[Loop, ...] = ()
 
 
-def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, why: str) -> Pass:
+def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, why: str) -> Draft:
     tuning = goal.tuning
     most = max(1, min(tuning.task_chunks, tuning.task_bytes // chunk.nbytes))
     ordered = without(nest.loops, chunk.loops, chunk.by_source)
@@ -71,7 +71,7 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, why: str) ->
     found = blocks(ordered, most)
     followers = _followers(ordered, found, chunk.nbytes) if kernel == "copy" and chunk.by_source else (1, 1, 0)
     geometry = StreamGeometry(
-        chunk_block=len(found.offsets),
+        chunk_block=found.places,
         chunk_count=found.count,
         chunk_source_stride=found.source_stride,
         chunk_target_stride=found.destination_stride,
@@ -87,18 +87,23 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, why: str) ->
         **_lanes(kernel, chunk, goal.width),
         chunks_ahead=_chunks_ahead(kernel, nest, chunk, goal.width),
     )
-    return Pass(
+
+    def tables() -> Tables:
+        return (found.offsets(),) if chunk.offsets is None else (found.offsets(), chunk.offsets())
+
+    return Draft(
         kernel,
         goal.width,
         chunk.ways,
-        outer_table(found.outer),
-        (found.offsets,) if chunk.offsets is None else (found.offsets, chunk.offsets),
-        geometry_table(geometry),
+        found.outer,
+        geometry,
+        tables,
         found.number * iterations(found.outer),
-        len(found.offsets) * chunk.nbytes,
+        found.places * chunk.nbytes,
         nest.source_start,
         nest.destination_start,
         why,
+        reads=chunk.offsets if kernel == "interleave" else None,
     )
 
 
@@ -107,7 +112,7 @@ def in_vectors(kernel: str, width: int, ways: int) -> bool:
     return ways in VECTOR_WAYS and ways * width <= MOST_VECTOR_BYTES[kernel]
 
 
-def in_lanes(one: Pass) -> bool:
+def in_lanes(one: Pass | Draft) -> bool:
     """Whether a pass interleaves or deals out in lanes of 16 bytes."""
     if one.kernel not in MOST_VECTOR_BYTES or in_vectors(one.kernel, one.width, one.ways):
         return False
@@ -161,15 +166,15 @@ def run_of(nest: Nest, width: int) -> Loop:
     return next((k for k in nest.loops if k.source_stride == k.destination_stride == width), Loop(1, width, width))
 
 
-def copy_passes(nest: Nest, goal: Goal) -> Iterator[Pass]:
+def copy_passes(nest: Nest, goal: Goal) -> Iterator[Draft]:
     """Return the passes that copy runs."""
     for part, rows, column in _gathered(nest, run_of(nest, goal.width).size * goal.width, goal):
         run = run_of(part, goal.width)
         run_bytes = run.size * goal.width
-        offsets = blocks(rows, goal.tuning.gathered_chunk_bytes).offsets[:, 0].copy()
-        by_source = len(offsets) == 1 and run_bytes >= goal.tuning.by_source_bytes
-        size = run_bytes * len(offsets)
-        chunk = Chunk((run, *rows), offsets, run_bytes, size, by_source=by_source, first=column)
+        together = blocks(rows, goal.tuning.gathered_chunk_bytes)
+        by_source = together.places == 1 and run_bytes >= goal.tuning.by_source_bytes
+        size = run_bytes * together.places
+        chunk = Chunk((run, *rows), together.sources, run_bytes, size, by_source=by_source, first=column)
         yield _stream_pass("copy", part, chunk, goal, "runs that both sides keep contiguous")
 
 
@@ -199,14 +204,18 @@ def _gathered(nest: Nest, run_bytes: int, goal: Goal) -> Iterator[tuple[Nest, tu
         yield part, (*rows[:-1], along(part, rows[-1])), column
 
 
-def interleave_passes(nest: Nest, rows: Sequence[Loop], column: Loop, goal: Goal, padding: int = 0) -> Iterator[Pass]:
+def interleave_passes(nest: Nest, rows: Sequence[Loop], column: Loop, goal: Goal, padding: int = 0) -> Iterator[Draft]:
     """Return the passes that make one stream of a few rows, with `padding` elements behind each column."""
     width = goal.width
-    offsets = blocks(rows, MOST_COLUMN_BYTES).offsets[:, 0].copy()
-    ways = len(offsets)
-    if padding or not in_vectors("interleave", width, ways):
-        whole_squares = -(-ways * width // LINE_BYTES) * (LINE_BYTES // width)
-        offsets = np.append(offsets, np.repeat(offsets[-1:], whole_squares - ways))
+    together = blocks(rows, MOST_COLUMN_BYTES)
+    ways = together.places
+    in_squares = padding or not in_vectors("interleave", width, ways)
+    more = -(-ways * width // LINE_BYTES) * (LINE_BYTES // width) - ways if in_squares else 0
+
+    def offsets() -> NDArray[np.int64]:
+        found = together.sources()
+        return np.append(found, np.repeat(found[-1:], more))
+
     why = f"{ways} rows next to each other in the destination" + (f", and {padding} of padding" if padding else "")
     column_bytes = (ways + padding) * width
     for part in cut(nest, column, goal.tuning.stream_piece_bytes // column_bytes):
@@ -215,21 +224,21 @@ def interleave_passes(nest: Nest, rows: Sequence[Loop], column: Loop, goal: Goal
         yield _stream_pass("interleave", part, chunk, goal, why)
 
 
-def deal_passes(nest: Nest, columns: Sequence[Loop], row: Loop, goal: Goal) -> Iterator[Pass]:
+def deal_passes(nest: Nest, columns: Sequence[Loop], row: Loop, goal: Goal) -> Iterator[Draft]:
     """Return the passes that deal one stream out to a few rows."""
     width, tuning = goal.width, goal.tuning
-    offsets = blocks(columns, LINE_BYTES).offsets[:, 1].copy()
-    ways = len(offsets)
+    together = blocks(columns, LINE_BYTES)
+    ways = together.places
     why = f"{ways} columns next to each other in the source"
     for part in cut(nest, row, tuning.stream_piece_bytes // (ways * width)):
         run = along(part, row)
         whole_lines = not any(k.destination_stride % LINE_BYTES for k in part.loops if k.destination_stride != width)
         by_source = run.size * width >= (tuning.by_source_line_bytes if whole_lines else tuning.by_source_bytes)
-        chunk = Chunk((*columns, run), offsets, run.size, ways * run.size * width, ways, by_source=by_source)
+        chunk = Chunk((*columns, run), together.targets, run.size, ways * run.size * width, ways, by_source=by_source)
         yield _stream_pass("deal", part, chunk, goal, why)
 
 
-def packed_run_passes(nest: Nest, run: Loop, per_byte: int, kernel: str, goal: Goal) -> Iterator[Pass]:
+def packed_run_passes(nest: Nest, run: Loop, per_byte: int, kernel: str, goal: Goal) -> Iterator[Draft]:
     """Return the passes that expand or compress runs of packed elements."""
     why = f"{per_byte} elements a byte on one side, one on the other"
     # Pieces begin and end with a byte on the packed side, and with a line on the other.

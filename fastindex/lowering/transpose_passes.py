@@ -8,7 +8,7 @@ import numpy as np
 
 from fastindex.lowering.blocks import Blocks, blocks, without
 from fastindex.lowering.line_counts import is_scattered
-from fastindex.lowering.pass_form import Goal, Pass, geometry_table, iterations, outer_table, readable_bytes
+from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations, readable_bytes
 from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.transposes import TransposeGeometry
@@ -17,7 +17,7 @@ from fastindex.tables.transposes import TransposeGeometry
 _LEAST_ROW_BYTES = 512
 
 
-def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], goal: Goal) -> Pass:
+def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], goal: Goal) -> Draft:
     """Return the pass that transposes rows of the source into columns of the destination."""
     width = goal.width
     between = _between(nest, rows, columns, width)
@@ -28,39 +28,42 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], go
     block_bytes = goal.tuning.least_row_bytes if between else goal.tuning.row_bytes
     row_blocks = _row_blocks(rows, iterations(others), column_blocks, block_bytes, goal)
     outer = (*others, *row_blocks.outer, *column_blocks.outer)
-    row_table, targets = row_blocks.offsets[:, 0].copy(), column_blocks.offsets[:, 1].copy()
     row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
     narrow = column_blocks.number == 1 and _is_narrow(rows[0].source_stride, row_bytes, column_bytes, goal)
     follow = columns[0].destination_stride == row_bytes and row_blocks.number == 1 and len(columns) == 1
     joined = follow and not narrow
-    if joined:
-        row_table = np.append(row_table, row_table[: LINE_BYTES // width] + width)
-    elif row_blocks.number > 1:
-        row_table = np.append(row_table, row_table[: LINE_BYTES // width] + row_blocks.source_stride)
+    step = width if joined else row_blocks.source_stride
+
+    def tables() -> Tables:
+        row_table, targets = row_blocks.sources(), column_blocks.targets()
+        if joined or row_blocks.number > 1:
+            row_table = np.append(row_table, row_table[: LINE_BYTES // width] + step)
+        return row_table, targets
+
     geometry = TransposeGeometry(
-        row_block=len(row_blocks.offsets),
+        row_block=row_blocks.places,
         row_count=row_blocks.count,
         row_source_stride=row_blocks.source_stride,
-        column_block=len(targets),
+        column_block=column_blocks.places,
         column_count=column_blocks.count,
         column_target_stride=column_blocks.destination_stride,
         columns_aligned=aligned,
         columns_joined=joined,
         streamed=goal.streamed,
         readable_bytes=readable_bytes(nest, width),
-        row_target_stride=len(row_blocks.offsets) * width,
+        row_target_stride=row_blocks.places * width,
         row_table_step=0,
         inner_iterations=1 if narrow else iterations(between),
     )
-    return Pass(
+    return Draft(
         "narrow transpose" if narrow else "transpose",
         width,
         1,
-        outer_table(outer),
-        (row_table, targets),
-        geometry_table(geometry),
+        outer,
+        geometry,
+        tables,
         row_blocks.number * column_blocks.number * iterations(outer),
-        len(row_blocks.offsets) * len(targets) * width,
+        row_blocks.places * column_blocks.places * width,
         nest.source_start,
         nest.destination_start,
         f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination",

@@ -13,7 +13,7 @@ from fastindex.arguments.addresses import address_of
 from fastindex.cpu.compiled_passes import CompiledPasses
 from fastindex.lowering.assembly import assembly
 from fastindex.lowering.assembly_passes import assembly_passes
-from fastindex.lowering.pass_form import Goal, Pass
+from fastindex.lowering.pass_form import Goal, Pass, with_tables
 from fastindex.lowering.relayout_loops import shared_digits
 from fastindex.lowering.tuning import TUNING
 from tests.oracles import reference
@@ -65,7 +65,7 @@ def passes_of(source: str, destination: str, vector_bytes: int, streamed: bool) 
     for variables, left, right in shared_digits(*sides):
         found = assembly(variables, left, right, sides[1], bits[1])
         if found is not None:
-            return assembly_passes(found, bits, vector_bytes, Goal(1, streamed, TUNING))
+            return with_tables(assembly_passes(found, bits, vector_bytes, Goal(1, streamed, TUNING)))
     return None
 
 

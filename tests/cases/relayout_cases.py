@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.compiled_passes import gather_kernel, run_pass
-from fastindex.lowering.pass_form import Pass
-from fastindex.lowering.passes import packed_passes, passes, whole_buffer_passes
+from fastindex.lowering.pass_form import Pass, with_tables
+from fastindex.lowering.passes import packed_drafts, passes, whole_buffer_passes
 from fastindex.lowering.relayout_loops import Nest, RelayoutLoops
 from fastindex.lowering.tuning import TUNING, Tuning
 from tests.oracles import reference
@@ -285,7 +285,8 @@ def steps_of(case: Case, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
     if case.kernel == "fill":
         found = passes(RelayoutLoops((), (case.nest,)), case.width, tuning)
     elif case.kernel in ("expand", "compress"):
-        found = packed_passes(RelayoutLoops((case.nest,), ()), 8 // case.width, case.kernel, tuning)
+        drafted = packed_drafts(RelayoutLoops((case.nest,), ()), 8 // case.width, case.kernel, tuning)
+        found = None if drafted is None else with_tables(drafted)
     else:
         # Whether columns are few enough for the narrow kernel, a case of the wide one does not care.
         few = 0 if case.kernel == "transpose" else tuning.narrow_columns

@@ -15,7 +15,8 @@ import fastindex as fi
 from fastindex.cpu import warmup
 from fastindex.cpu.compiled_passes import gather_kernel, kernel_key, pass_kernel
 from fastindex.kernels.compilation import registered_kernels
-from fastindex.lowering.passes import packed_passes, passes
+from fastindex.lowering.pass_form import with_tables
+from fastindex.lowering.passes import packed_drafts, passes
 from fastindex.lowering.relayout_loops import grouped, relayout_loops
 from fastindex.lowering.tuning import TUNING, Tuning
 from tests.cases import strategies
@@ -31,7 +32,7 @@ def kernels_of(source: fi.Shape, destination: fi.Shape, tuning: Tuning = TUNING)
         together = grouped(loops, 8 // source.element_bits)
         found += passes(together, 1, tuning) if together is not None else ()
         for name in ("expand", "compress"):
-            found += packed_passes(loops, 8 // source.element_bits, name, tuning) or ()
+            found += with_tables(packed_drafts(loops, 8 // source.element_bits, name, tuning) or ())
     return {kernel_key(one) for one in found}
 
 

@@ -15,7 +15,7 @@ import pytest
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
 from fastindex.lowering import boxed_passes
-from fastindex.lowering.pass_form import Goal, Pass
+from fastindex.lowering.pass_form import Goal, Pass, with_tables
 from fastindex.lowering.relayout_loops import relayout_loops
 from fastindex.lowering.slot_format import slot_format
 from fastindex.lowering.tuning import TUNING
@@ -50,7 +50,8 @@ def passes_of(source: str, destination: str, streamed: bool) -> tuple[Pass, ...]
     if loops is None:
         return None
     formats = slot_format(sides[0]), slot_format(sides[1])
-    return boxed_passes.boxed_passes(loops, formats, Goal(1, streamed, TUNING), sides[1].slot_count)
+    found = boxed_passes.boxed_passes(loops, formats, Goal(1, streamed, TUNING), sides[1].slot_count)
+    return None if found is None else with_tables(found)
 
 
 @pytest.fixture(params=[(1 << 17, 1 << 13, 32), (600, 500, 4), (3000, 200, 16)], ids=["large", "small", "middle"])

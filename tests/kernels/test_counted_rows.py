@@ -13,7 +13,7 @@ import pytest
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
 from fastindex.lowering.counted_passes import counted_passes
-from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.pass_form import Pass, with_tables
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables import transposes
 from tests.cases import strategies
@@ -25,7 +25,8 @@ WIDTHS = {"u8": 1, "bf16": 2, "f32": 4, "f64": 8, "c128": 16}
 def passes_of(pair: Pair, streamed: bool) -> tuple[Pass, ...] | None:
     tuning = dataclasses.replace(TUNING, streamed_bytes=0 if streamed else TUNING.streamed_bytes)
     sides = [fi.Shape.parse(text) for text in pair]
-    return counted_passes(sides[0], sides[1], sides[0].element_bits // 8, tuning)
+    found = counted_passes(sides[0], sides[1], sides[0].element_bits // 8, tuning)
+    return None if found is None else with_tables(found)
 
 
 def check(pair: Pair, streamed: bool, offsets: tuple[int, int]) -> bool:

@@ -15,8 +15,8 @@ from fastindex.lowering.assembly_passes import assembly_passes
 from fastindex.lowering.chosen_passes import chosen_passes
 from fastindex.lowering.line_counts import read_lines
 from fastindex.lowering.pass_costs import cost
-from fastindex.lowering.pass_form import Goal, Pass
-from fastindex.lowering.passes import passes
+from fastindex.lowering.pass_form import Draft, Goal, Pass
+from fastindex.lowering.passes import drafts
 from fastindex.lowering.relayout_loops import Strides, relayout_loops, shared_digits
 from fastindex.lowering.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING
@@ -63,10 +63,10 @@ def test_padding_in_single_elements_is_dear() -> None:
     shapes = fi.Shape.parse("f32[1024,1,8]"), fi.Shape.parse("f32[1024,1,8]{2,1,0:T(4,8)(2,1)}")
     loops = relayout_loops(*shapes)
     assert loops is not None
-    single = cost(passes(loops, 4))
+    single = cost(drafts(loops, 4))
     plain = relayout_loops(fi.Shape.parse("f32[1024,1,8]"), fi.Shape.parse("f32[1024,1,8]{2,1,0:T(1,8)}"))
     assert plain is not None
-    assert single > 10 * cost(passes(plain, 4))
+    assert single > 10 * cost(drafts(plain, 4))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_columns_in_units_that_lie_side_by_side_are_read_together() -> None:
     assert {one.width for one in found} == {1, 8}
 
 
-def straight(source: fi.Shape, destination: fi.Shape) -> list[Pass]:
+def straight(source: fi.Shape, destination: fi.Shape) -> list[Draft]:
     """The passes that put bytes together straight from the source."""
     goal = Goal(1, True, TUNING)
     for variables, left, right in shared_digits(source, destination):

@@ -72,4 +72,4 @@ def test_every_run_is_counted_where_it_is(seed: int) -> None:
         first, last = start + sum(begin), start + sum(begin) + size
         parts = {at // 64 for at in (first, last) if at % 64}
         expected += len(parts)
-    assert partial_writes([fill_pass(Nest(tuple(loops), 0, start), Goal(1, True, TUNING))]) == expected
+    assert partial_writes([fill_pass(Nest(tuple(loops), 0, start), Goal(1, True, TUNING)).written()]) == expected

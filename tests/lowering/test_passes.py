@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.lowering.pass_form import Pass
-from fastindex.lowering.passes import packed_passes, passes
+from fastindex.lowering.pass_form import Draft, Pass, with_tables
+from fastindex.lowering.passes import packed_drafts, passes
 from fastindex.lowering.relayout_loops import Nest, RelayoutLoops, grouped, relayout_loops
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables import streams
@@ -229,10 +229,10 @@ def test_random_packed_relayouts(bits: int) -> None:
         if together is not None:
             check(together, 1)
         for kernel in ("expand", "compress"):
-            steps = packed_passes(found, per_byte, kernel)
-            if steps is None:
+            drafted = packed_drafts(found, per_byte, kernel)
+            if drafted is None:
                 continue
-            direct += 1
+            direct, steps = direct + 1, with_tables(drafted)
             units = _together([units_of_pass(step) for step in steps if step.kernel == kernel])
             expected = _together([places(nest) for nest in found.copies])
             np.testing.assert_array_equal(in_order(units), in_order(expected))
@@ -315,8 +315,8 @@ def test_short_runs_move_as_one_unit(run_bytes: int) -> None:
 
 
 def test_what_does_not_fit_bytes_has_no_packed_passes() -> None:
-    def steps(nest: Nest, kernel: str) -> tuple[Pass, ...] | None:
-        return packed_passes(RelayoutLoops((nest,), ()), 2, kernel)
+    def steps(nest: Nest, kernel: str) -> tuple[Draft, ...] | None:
+        return packed_drafts(RelayoutLoops((nest,), ()), 2, kernel)
 
     whole = Nest(loops((4, 1, 1), (3, 4, 4 + 2)))
     assert steps(whole, "expand") is not None
@@ -334,8 +334,8 @@ def test_what_does_not_fit_bytes_has_no_packed_passes() -> None:
     assert steps(Nest(loops((4, 1, 1)), 1, 0), "compress") is not None
     assert steps(Nest(loops((4, 2, 1))), "expand") is None
     odd_fill = RelayoutLoops((), (Nest(loops((3, 0, 1)), 0, 1),))
-    assert packed_passes(odd_fill, 2, "compress") is None
-    assert packed_passes(odd_fill, 2, "expand") is not None
+    assert packed_drafts(odd_fill, 2, "compress") is None
+    assert packed_drafts(odd_fill, 2, "expand") is not None
 
 
 # What the passes say
@@ -406,7 +406,7 @@ def test_descriptions() -> None:
     ]
     assert lines[0][0] == "copy, 4-byte units, 1 task, about 20000 bytes"
     assert lines[4][0] == "strided, 4-byte units, 1 task, about 36 bytes"
-    (expanded,) = packed_passes(RelayoutLoops((Nest(loops((64, 1, 1))),), ()), 4, "expand") or ()
+    (expanded,) = with_tables(packed_drafts(RelayoutLoops((Nest(loops((64, 1, 1))),), ()), 4, "expand") or ())
     assert expanded.describe() == (
         "expand 4 ways, 1-byte units, 1 task, about 64 bytes: 4 elements a byte on one side, one on the other"
     )
