@@ -28,8 +28,8 @@ from fastindex.lowering.relayout_loops import (
     shared_levels,
 )
 from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape_sizes import axes_of
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES, MOST_ROWS
-from fastindex.tiling.definition import physical_axes
 from fastindex.tiling.digits import Digit, Digits, Variable, digit
 
 _LINE_BITS = 512
@@ -143,9 +143,7 @@ def _steps(right: Digits, destination: Shape | Strides) -> tuple[list[_Step] | N
     """Return the digits of the destination, minor first, and how many slots they span."""
     ordered = sorted(right, key=lambda d: d.weight)
     if isinstance(destination, Shape):
-        layout = destination.layout
-        axes = physical_axes(destination.dimensions, layout.minor_to_major, layout.padded_dimensions, layout.tiles)
-        slots = math.prod(axis.size for axis in axes)
+        slots = math.prod(axis.size for axis in axes_of(destination))
     else:
         slots = ordered[-1].weight * _used(ordered[-1]) if ordered else 1
     weights = [d.weight for d in ordered] + [slots]

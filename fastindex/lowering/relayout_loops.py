@@ -11,19 +11,29 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from fastindex.lowering.digit_places import Place, by_variable, digit_places
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.shape_sizes import axes_of
-from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, physical_axes, tile_axes
+from fastindex.tiling.definition import (
+    COMBINE,
+    Axis,
+    CountAxis,
+    DimensionAxis,
+    MergedAxis,
+    OffsetAxis,
+    physical_axes,
+    tile_axes,
+)
 from fastindex.tiling.digits import Digit, Digits, Names, Variable, canonical, digit, scaled, slot_digits
 
 #: More boxes than this are slower than looking every slot up.
 MOST_NESTS = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(NamedTuple):
     """``size`` iterations, ``source_stride`` and ``destination_stride`` elements apart."""
 
     size: int
@@ -31,8 +41,7 @@ class Loop:
     destination_stride: int
 
 
-@dataclass(frozen=True, slots=True)
-class Nest:
+class Nest(NamedTuple):
     """Loops in no particular order, and where they start, in elements."""
 
     loops: tuple[Loop, ...]
@@ -95,25 +104,29 @@ def relayout_loops(source: Shape | Strides, destination: Shape | Strides) -> Rel
             return RelayoutLoops((), ())
         whole = Nest((Loop(destination.slot_count, 0, 1),)) if destination.slot_count else None
         return RelayoutLoops((), (whole,) if whole else ())
-    for coordinates in coordinate_systems(source, destination):
-        names: Names = {}
-        left, right = (_slot_digits(side, coordinates, names) for side in (source, destination))
-        if all(d.variable.is_coordinate for d in (*left, *right)):
-            found = _loops_of(coordinates, left, right, destination)
-            if found is not None:
-                return found
+    for variables, left, right in shared_digits(source, destination):
+        found = _loops_of(variables, left, right, destination)
+        if found is not None:
+            return found
     return None
 
 
+@lru_cache(maxsize=64)
 def shared_digits(
     source: Shape | Strides, destination: Shape | Strides
-) -> Iterator[tuple[list[Variable], Digits, Digits]]:
-    """Yield independent coordinates, and the slots of both sides as sums of their digits, where they are such sums."""
+) -> tuple[tuple[tuple[Variable, ...], Digits, Digits], ...]:
+    """Return independent coordinates, and the slots of both sides as sums of their digits, where they are such sums.
+
+    Loops and blocks are both made of them, so they are kept for a while.
+    """
+    found = []
     for coordinates in coordinate_systems(source, destination):
         names: Names = {}
         left, right = (_slot_digits(side, coordinates, names) for side in (source, destination))
         if all(d.variable.is_coordinate for d in (*left, *right)):
-            yield list({d.variable: None for d in itertools.chain(*coordinates)}), left, right
+            variables = tuple({d.variable: None for d in itertools.chain(*coordinates)})
+            found.append((variables, left, right))
+    return tuple(found)
 
 
 def _slot_digits(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
@@ -155,6 +168,8 @@ def _merged_dimensions(shape: Shape | Strides) -> set[tuple[int, ...]]:
         return set()
     layout = shape.layout
     groups: set[tuple[int, ...]] = set()
+    if not any(COMBINE in tile for tile in layout.tiles):
+        return groups
     axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, ())
     for tile in layout.tiles:
         axes = tile_axes(axes, tile)
@@ -181,9 +196,8 @@ def _members(axis: Axis) -> list[Axis]:
 
 
 def _loops_of(
-    coordinates: Sequence[Digits], left: Digits, right: Digits, destination: Shape | Strides
+    variables: Sequence[Variable], left: Digits, right: Digits, destination: Shape | Strides
 ) -> RelayoutLoops | None:
-    variables = {d.variable: None for d in itertools.chain(*coordinates)}
     pieces: list[list[Nest]] = []
     for variable in variables:
         sides = [[d for d in digits if d.variable == variable] for digits in (left, right)]
@@ -196,7 +210,7 @@ def _loops_of(
     copies = tuple(coalesced(nest) for nest in products(pieces))
     if isinstance(destination, Strides):
         return RelayoutLoops(copies, ())
-    fills = padding_nests(list(variables), right, destination)
+    fills = padding_nests(variables, right, destination)
     return None if fills is None else RelayoutLoops(copies, tuple(coalesced(nest) for nest in fills))
 
 
@@ -326,9 +340,7 @@ def padding_nests(variables: Sequence[Variable], digits: Digits, shape: Shape) -
     list of Nest or None
         None where the digits leave gaps that are not boxes.
     """
-    layout = shape.layout
-    axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, layout.tiles)
-    before_tail = math.prod(axis.size for axis in axes)
+    before_tail = math.prod(axis.size for axis in axes_of(shape))
     tail = shape.slot_count - before_tail
     nests = [Nest((Loop(tail, 0, 1),), 0, before_tail)] if tail else []
     if before_tail == shape.element_count:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from fastindex.errors import LayoutError, UnsupportedError
 from fastindex.shapes.integers import INT64_MAX, UNBOUNDED
 from fastindex.shapes.shape_fields import ShapeFields
+from fastindex.shapes.shape_rules import Ints
 from fastindex.tiling.definition import Axis, physical_axes, slot_count
 
 
@@ -184,5 +186,15 @@ def axes_of(shape: ShapeFields, tile_count: int | None = None) -> list[Axis]:
     [2, 3, 2, 2]
     """
     layout = shape.layout
+    if tile_count is None:
+        return list(_all_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, layout.tiles))
     tiles = layout.tiles[:tile_count]
     return physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, tiles)
+
+
+@lru_cache(maxsize=64)
+def _all_axes(
+    dimensions: Ints, minor_to_major: Ints, padded_dimensions: Ints | None, tiles: tuple[Ints, ...]
+) -> tuple[Axis, ...]:
+    # A shape is counted when it is made, and often planned for right after that.
+    return tuple(physical_axes(dimensions, minor_to_major, padded_dimensions, tiles))

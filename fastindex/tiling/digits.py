@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastindex.tiling.definition import (
     Axis,
@@ -25,8 +24,7 @@ from fastindex.tiling.definition import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(NamedTuple):
     """A number from 0 to `extent` (exclusive): a coordinate, or part of a sum that a tile splits unevenly."""
 
     key: Hashable
@@ -34,8 +32,7 @@ class Variable:
     is_coordinate: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Digit:
+class Digit(NamedTuple):
     """``weight * (variable // low % (high // low))``, without the ``%`` if `high` is None."""
 
     weight: int
@@ -180,16 +177,18 @@ def slot_digits(axes: Sequence[Axis], coordinates: Sequence[Digits], names: Name
     [12, 6, 3, 1]
     """
     known: dict[Axis, Digits] = {}
+    # The number of a tile and the place within it are found together.
+    split: dict[tuple[Axis, int], tuple[Digits, Digits]] = {}
     for axis in parts_first(axes):
         match axis:
             case DimensionAxis(dimension=dimension):
                 known[axis] = coordinates[dimension]
             case MergedAxis(outer=outer, inner=inner):
                 known[axis] = canonical(scaled(known[outer], inner.size) + known[inner])
-            case CountAxis(whole=whole, tile_size=tile_size):
-                known[axis] = divided(known[whole], tile_size, names)[0]
-            case OffsetAxis(whole=whole, size=size):
-                known[axis] = divided(known[whole], size, names)[1]
+            case CountAxis(whole=whole, tile_size=size) | OffsetAxis(whole=whole, size=size):
+                if (whole, size) not in split:
+                    split[whole, size] = divided(known[whole], size, names)
+                known[axis] = split[whole, size][isinstance(axis, OffsetAxis)]
             case _:
                 known[axis] = ()
     total: Digits = ()
