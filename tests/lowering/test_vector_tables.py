@@ -1,0 +1,114 @@
+"""The tables of assemblies, read as the kernel does, against the elements of a block one by one.
+
+Tests of: lowering.vector_tables, lowering.distinct.
+"""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fastindex.lowering.assembly import Block
+from fastindex.lowering.distinct import distinct
+from fastindex.lowering.vector_tables import VectorTable
+from fastindex.tables.assemblies import HIGH_HALF, NOTHING
+from fastindex.tables.cache_lines import LINE_BYTES
+from tests.cases import strategies
+
+Numbers = NDArray[np.int64]
+
+# What a unit of the destination, a byte or a half of one, is where it is no unit of the source.
+_PADDING, _NOTHING = -1, -2
+
+SLOT_BITS = [(8, 8), (16, 16), (24, 24), (32, 32), (128, 128), (32, 8), (8, 32), (4, 4), (4, 8), (8, 4)]
+
+
+def random_block(rng: random.Random) -> Block:
+    """Elements in runs near each other or far apart, in order or not, and padding among them."""
+    size = rng.choice((1, 2, 7, 16, 64, 100, 300))
+    step, run = rng.choice((1, 1, 2, 3, 31, 63, 70, 1000)), rng.choice((1, 2, 3, 8, 64))
+    places = [k // run * step * run + k % run + rng.choice((0, 5)) for k in range(size)]
+    if rng.random() < 0.3:
+        rng.shuffle(places)
+    often = rng.choice((0, 0, 0.3, 1))
+    is_padding = np.array([rng.random() < often for _ in range(size)])
+    return Block(np.where(is_padding, 0, np.array(places, np.int64)), is_padding, (), np.zeros((1, 2), np.int64))
+
+
+def units_of_block(block: Block, phase: int, slot_bits: tuple[int, int]) -> Numbers:
+    """Of each unit of the destination, which unit of the source it is."""
+    read, written = (bits * (2 if 4 in slot_bits else 1) // 8 for bits in slot_bits)
+    units = np.full((len(block.sources), written), _NOTHING)
+    for slot, (place, is_padding) in enumerate(zip(block.sources.tolist(), block.is_padding.tolist(), strict=True)):
+        if is_padding:
+            units[slot] = _PADDING
+        else:
+            moved = min(read, written)
+            units[slot, :moved] = place * read + phase + np.arange(moved)
+    return units.reshape(-1)
+
+
+def units_of_table(table: VectorTable) -> tuple[Numbers, list[list[int]]]:
+    """The same, and the offsets of the pieces of each vector, as the kernel reads the numbers."""
+    v, halves = table.vector_bytes, table.halves
+    numbers = table.numbers(np.empty(0, np.int64))
+    counts, offsets = numbers[: table.vectors].tolist(), numbers[table.vectors : table.vectors + table.pieces].tolist()
+    patterns = iter(numbers[table.vectors + table.pieces :].view(np.uint8).reshape(-1, v))
+    units, pieces = np.full((table.vectors, v, halves), _NOTHING), []
+    for vector, count in enumerate(counts):
+        mask = next(patterns)
+        for half, ones in enumerate((0xFF,) if halves == 1 else (0x0F, 0xF0)):
+            units[vector, mask & ones == ones, half] = _PADDING
+        pieces.append([offsets.pop(0) for _ in range(count)])
+        for offset in pieces[-1]:
+            for half in range(halves):
+                pattern = next(patterns).astype(np.int64)
+                taken = pattern & NOTHING == 0
+                assert (units[vector, taken, half] == _NOTHING).all()
+                byte, high = offset + (pattern & (HIGH_HALF - 1)), pattern & HIGH_HALF != 0
+                units[vector, taken, half] = (byte * halves + high)[taken]
+    assert next(patterns, None) is None
+    return units.reshape(-1), pieces
+
+
+def pieces_of(units: Numbers, table: VectorTable) -> list[int]:
+    """How many pieces each vector needs, each from the first byte on that none before has."""
+    counts = []
+    for vector in units.reshape(table.vectors, -1).tolist():
+        end, count = -(1 << 60), 0
+        for byte in sorted(unit // table.halves for unit in vector if unit >= 0):
+            if byte >= end:
+                end, count = byte + table.vector_bytes, count + 1
+        counts.append(count)
+    return counts
+
+
+@pytest.mark.parametrize("slot_bits", SLOT_BITS)
+def test_units_come_from_where_the_block_says(slot_bits: tuple[int, int]) -> None:
+    for seed in strategies.seeds(40):
+        rng = random.Random(seed)
+        block, vector_bytes = random_block(rng), rng.choice((16, 32, 64))
+        phase = rng.choice((0, 1)) if slot_bits[0] == 4 else 0
+        table = VectorTable(block, phase, slot_bits, vector_bytes)
+        found, pieces = units_of_table(table)
+        units = units_of_block(block, phase, slot_bits)
+        expected = np.append(units, np.full(len(found) - len(units), _NOTHING))
+        np.testing.assert_array_equal(found, expected)
+        assert table.block_bytes == -(-len(units) // table.halves)
+        assert [len(of_one) for of_one in pieces] == pieces_of(expected, table)
+        read = expected[expected >= 0] // table.halves
+        assert table.used_bytes == len(read) // table.halves
+        assert (table.low, table.high) == ((read.min(), read.max() + 1) if len(read) else (0, 0))
+        ends = [offset + end for of_one in pieces for offset in of_one for end in (0, vector_bytes - 1)]
+        assert sorted(set(table.lines.tolist())) == sorted({end // LINE_BYTES * LINE_BYTES for end in ends})
+        # Nothing is read outside what the block reads, unless that is less than a vector.
+        assert all(table.low <= end < max(table.high, table.low + vector_bytes) for end in ends)
+
+
+@pytest.mark.parametrize("numbers", [[], [7], [3, 3], [5, 2, 5, 3, 2], [[4, 1], [1, 9]]])
+def test_distinct_is_unique(numbers: list[int]) -> None:
+    array = np.array(numbers, np.int64)
+    np.testing.assert_array_equal(distinct(array), np.unique(array))
