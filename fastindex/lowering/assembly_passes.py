@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.assembly import Assembly
+from fastindex.lowering.assembly import Assembly, Block
 from fastindex.lowering.blocks import Blocks, along, blocks, cut, even_steps, without
 from fastindex.lowering.column_passes import column_passes
-from fastindex.lowering.pass_costs import cost
+from fastindex.lowering.pass_costs import cost, least_columns_cost
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.passes import fill_pass
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
@@ -28,9 +29,16 @@ Flags = NDArray[np.bool_]
 
 
 def assembly_passes(
-    found: Assembly, slot_bits: tuple[int, int], vector_bytes: int, goal: Goal, source_slots: int = 0
-) -> tuple[Draft, ...]:
+    found: Assembly,
+    slot_bits: tuple[int, int],
+    vector_bytes: int,
+    goal: Goal,
+    source_slots: int = 0,
+    most_cycles: float = math.inf,
+) -> tuple[Draft, ...] | None:
     """Return the passes that write the blocks, and those that fill what lies between them.
+
+    None where they take as long as `most_cycles`, another way to do it.
 
     Parameters
     ----------
@@ -42,18 +50,27 @@ def assembly_passes(
     goal : Goal
     source_slots : int
         How many slots of the source may be read, 0 where that is not known.
+    most_cycles : float
     """
     made: list[Draft] = []
+    cycles = 0.0
     for block in found.blocks:
         tables = {0: VectorTable(block, 0, slot_bits, vector_bytes)}
         for nest in block.nests:
-            straight: list[Draft] = []
+            best: list[Draft] = []
             for phase, part, starts in _phases(nest, block.starts, slot_bits):
                 if phase not in tables:
                     tables[phase] = VectorTable(block, phase, slot_bits, vector_bytes)
-                straight += _passes_of(part, starts, tables[phase], goal)
-            by_columns = column_passes(block, nest, slot_bits, tables[0], goal, source_slots)
-            made += straight if by_columns is None or cost(straight) <= cost(by_columns) else by_columns
+                best += _passes_of(part, starts, tables[phase], goal)
+            taken = cost(best)
+            # Columns are looked for only where they may be better than both.
+            least = _least_by_columns(block, nest, tables[0], source_slots)
+            if cycles + min(taken, least) >= most_cycles:
+                return None
+            by_columns = column_passes(block, nest, slot_bits, tables[0], goal, source_slots) if least < taken else None
+            if by_columns is not None and cost(by_columns) < taken:
+                best, taken = by_columns, cost(by_columns)
+            made, cycles = made + best, cycles + taken
     for nest in found.fills:
         # A hole of one slot has no loop along it.
         run = next((k for k in nest.loops if k.destination_stride == 1), Loop(1, 0, 1))
@@ -61,7 +78,15 @@ def assembly_passes(
         bits = slot_bits[1]
         loops = (Loop(run.size * bits // 8, 0, 1), *(Loop(k.size, 0, k.destination_stride * bits // 8) for k in others))
         made.append(fill_pass(Nest(loops, 0, nest.destination_start * bits // 8), Goal(1, goal.streamed, goal.tuning)))
-    return tuple(made)
+    return tuple(made) if cost(made) < most_cycles else None
+
+
+def _least_by_columns(block: Block, nest: Nest, table: VectorTable, source_slots: int) -> float:
+    """Return the cycles that the blocks of a nest take at least by columns, 0 where elements may be read twice."""
+    if not source_slots:
+        return 0
+    one = least_columns_cost(table.vectors, table.used_bytes, table.vector_bytes, table.halves == 2)
+    return len(block.starts) * nest.element_count * one
 
 
 def _phase_count(slot_bits: tuple[int, int]) -> int:

@@ -6,7 +6,7 @@ from fastindex.lowering.assembly import Assembly, assembly
 from fastindex.lowering.assembly_passes import assembly_passes
 from fastindex.lowering.boxed_passes import boxed_passes
 from fastindex.lowering.counted_passes import counted_passes
-from fastindex.lowering.pass_costs import LINE_CYCLES, cost
+from fastindex.lowering.pass_costs import LINE_CYCLES, cost, least_assembly_cost
 from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
 from fastindex.lowering.passes import drafts, packed_drafts
 from fastindex.lowering.relayout_loops import Strides, shared_digits
@@ -60,6 +60,9 @@ def _chosen_drafts(
         return by_loops, converts
     nbytes = _written_bytes(destination, slots)
     enough = nbytes / LINE_BYTES * LINE_CYCLES
+    if isinstance(source, Shape):
+        element_bytes = source.element_count * min(slot_bits) // 8
+        enough = max(enough, least_assembly_cost(nbytes, element_bytes, slot_bits, vector_bytes))
     by_loops_cost = float("inf") if by_loops is None else cost(by_loops)
     if steps_apart:
         by_loops_cost += _APART_CYCLES * sum(
@@ -79,8 +82,8 @@ def _chosen_drafts(
         found = assembly(variables, left, right, destination, slot_bits[1])
         if found is not None and _fits(found, slot_bits[1]):
             readable = source.slot_count if isinstance(source, Shape) else 0
-            made = assembly_passes(found, slot_bits, vector_bytes, goal, readable)
-            if cost(made) < by_loops_cost:
+            made = assembly_passes(found, slot_bits, vector_bytes, goal, readable, by_loops_cost)
+            if made is not None:
                 return made, HALF_BITS in slot_bits
     return by_loops, converts
 

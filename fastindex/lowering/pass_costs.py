@@ -18,12 +18,15 @@ LINE_CYCLES = 12
 
 # One by one, an element takes about so many.
 _ELEMENT_CYCLES = 10
+_FILLED_LINE_CYCLES = 4
 # A run of padding that ends within a line: what is beside it is another pass's, so the line is read and written twice.
 _END_CYCLES = 150
 # A run that is copied.
 _RUN_CYCLES = 6
 _VECTOR_CYCLES, _PIECE_CYCLES, _HALVES_CYCLES = 4, 4, 8
 _SQUARE_LINE_CYCLES = 10
+# A block of an assembly by columns, beside its vectors.
+_COLUMNS_BLOCK_CYCLES = 10
 # A line of a transpose in squares, and of columns that are collected first.
 _TRANSPOSED_CYCLES, _COLLECTED_CYCLES = {1: 20, 2: 18}, 16
 # A line of the source that a block reads, which may have left L1 since the block before read it.
@@ -45,6 +48,46 @@ def cost(found: Iterable[Draft]) -> float:
     return sum(_cost_of(one) for one in found)
 
 
+def least_assembly_cost(written_bytes: int, element_bytes: int, slot_bits: tuple[int, int], vector_bytes: int) -> float:
+    """Return the cycles that an assembly takes at least, where no element of the source is read twice.
+
+    Parameters
+    ----------
+    written_bytes : int
+        Of the destination, with its padding.
+    element_bytes : int
+        How many of these are elements.
+    slot_bits : (int, int)
+        Of source and destination.
+    vector_bytes : int
+        What the machine permutes with one instruction.
+    """
+    put = (_VECTOR_CYCLES + _piece_cycles(assemblies.HALF_BITS in slot_bits)) / vector_bytes
+    read = min(_READ_LINE_CYCLES, _COLLECTED_CYCLES) / LINE_BYTES
+    return (written_bytes - element_bytes) * _FILLED_LINE_CYCLES / LINE_BYTES + element_bytes * (put + read)
+
+
+def least_columns_cost(vectors: int, element_bytes: int, vector_bytes: int, in_halves: bool) -> float:
+    """Return the cycles that a block takes at least whose columns are collected first, none of them read twice.
+
+    Parameters
+    ----------
+    vectors : int
+        Of the block.
+    element_bytes : int
+        How much of the source it needs.
+    vector_bytes : int
+    in_halves : bool
+        Whether halves of bytes move.
+    """
+    put = vectors * _VECTOR_CYCLES + element_bytes / vector_bytes * _piece_cycles(in_halves)
+    return _COLUMNS_BLOCK_CYCLES + put + element_bytes / LINE_BYTES * _COLLECTED_CYCLES
+
+
+def _piece_cycles(in_halves: bool) -> int:
+    return _PIECE_CYCLES + (_HALVES_CYCLES if in_halves else 0)
+
+
 def _cost_of(one: Draft) -> float:
     geometry: Sequence[int] = one.geometry
     nbytes = one.tasks * one.task_bytes
@@ -53,7 +96,7 @@ def _cost_of(one: Draft) -> float:
         case "strided":
             return nbytes / one.width * _ELEMENT_CYCLES
         case "fill":
-            return lines * 4 + (one.tasks * _END_CYCLES if one.task_bytes % LINE_BYTES else 0)
+            return lines * _FILLED_LINE_CYCLES + (one.tasks * _END_CYCLES if one.task_bytes % LINE_BYTES else 0)
         case "copy":
             run = geometry[streams.RUN]
             runs = nbytes / run
@@ -85,17 +128,17 @@ def _cost_of(one: Draft) -> float:
             return lines * _TRANSPOSED_CYCLES.get(one.width, 12) / max(share, 1 / LINE_BYTES)
         case "assemble":
             blocks = nbytes / geometry[assemblies.BLOCK_BYTES]
-            piece = _PIECE_CYCLES + (_HALVES_CYCLES if one.ways == 2 else 0)
+            piece = _piece_cycles(one.ways == 2)
             vectors, pieces = geometry[assemblies.VECTORS], geometry[assemblies.PIECES]
             read = geometry[assemblies.LINES] * (_MISSED_LINE_CYCLES if _is_evicted(one) else _READ_LINE_CYCLES)
             return blocks * (20 + vectors * _VECTOR_CYCLES + pieces * piece + read)
         case "assemble columns" | "assemble half columns":
             blocks, columns = nbytes / geometry[assemblies.COLUMNS_BLOCK_BYTES], geometry[assemblies.COLUMNS_COLUMNS]
             rows, groups = geometry[assemblies.COLUMNS_ROWS], geometry[assemblies.COLUMNS_GROUPS]
-            piece = _PIECE_CYCLES + (_HALVES_CYCLES if one.kernel == "assemble half columns" else 0)
+            piece = _piece_cycles(one.kernel == "assemble half columns")
             squares = max(-(-columns * one.width // LINE_BYTES), groups) * rows * one.width / LINE_BYTES
             put = geometry[assemblies.COLUMNS_VECTORS] * _VECTOR_CYCLES + one.pieces * piece
-            return blocks * (10 + put) + one.tasks * squares * LINE_BYTES / one.width * _COLLECTED_CYCLES
+            return blocks * (_COLUMNS_BLOCK_CYCLES + put) + one.tasks * squares * LINE_BYTES / one.width * _COLLECTED_CYCLES
         case _:
             return lines * 10
 
