@@ -357,23 +357,24 @@ def _block(
     starts: Offsets,
 ) -> Block:
     """Write the table of the blocks that have only `rests` values of some coordinates."""
-    slots = np.arange(size)
+    # An axis for each digit: numbers and flags are small until they are taken together.
+    axes = tuple(s.room for s in reversed(inside))
     values: dict[Variable, Offsets] = {}
-    is_padding = np.zeros(size, bool)
-    for s in inside:
-        number = slots // s.stride % s.room
+    is_padding = np.zeros(axes, bool)
+    for i, s in enumerate(inside):
+        number = np.arange(s.room).reshape(s.room, *(1,) * i)
         if s.room > s.used:
             is_padding |= number >= s.used
         values[s.variable] = values.get(s.variable, 0) + number * s.low
-    sources = np.zeros(size, np.int64)
+    sources = np.zeros(axes, np.int64)
     for variable, value in values.items():
         if variable in rests:
             is_padding |= value >= rests[variable]
-        for d in left:
-            if d.variable == variable:
-                part = value // d.low
-                sources += d.weight * (part if d.high is None else part % (d.high // d.low))
-    return Block(sources, is_padding, nests, starts)
+        own = [d.value_of(value) for d in left if d.variable == variable]
+        if own:
+            sources += sum(own[1:], own[0])
+    # The block at the end of a coordinate may be shorter.
+    return Block(sources.reshape(-1)[:size], is_padding.reshape(-1)[:size], nests, starts)
 
 
 def _fills(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastindex.lowering.assembly import Assembly, Block
 from fastindex.lowering.blocks import Blocks, along, blocks, cut, even_steps, without
-from fastindex.lowering.column_passes import column_passes
+from fastindex.lowering.column_passes import BlockColumns
 from fastindex.lowering.pass_costs import cost, least_columns_cost
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.passes import fill_pass
@@ -56,6 +56,7 @@ def assembly_passes(
     cycles = 0.0
     for block in found.blocks:
         tables = {0: VectorTable(block, 0, slot_bits, vector_bytes)}
+        columns = BlockColumns(block, slot_bits, tables[0], goal, source_slots)
         for nest in block.nests:
             best: list[Draft] = []
             for phase, part, starts in _phases(nest, block.starts, slot_bits):
@@ -67,7 +68,7 @@ def assembly_passes(
             least = _least_by_columns(block, nest, tables[0], source_slots)
             if cycles + min(taken, least) >= most_cycles:
                 return None
-            by_columns = column_passes(block, nest, slot_bits, tables[0], goal, source_slots) if least < taken else None
+            by_columns = columns.passes(nest) if least < taken else None
             if by_columns is not None and cost(by_columns) < taken:
                 best, taken = by_columns, cost(by_columns)
             made, cycles = made + best, cycles + taken
@@ -97,6 +98,13 @@ def _phases(nest: Nest, starts: Offsets, slot_bits: tuple[int, int]) -> Iterator
     """Yield the parts of a nest and its starts, in bytes, by the half of a byte that begins a block in the source."""
     count = _phase_count(slot_bits)
     units = np.array(slot_bits)
+    if count == 1:
+        source, target = slot_bits
+        loops = tuple(
+            Loop(k.size, k.source_stride * source // 8, k.destination_stride * target // 8) for k in nest.loops
+        )
+        yield 0, Nest(loops, nest.source_start * source // 8, nest.destination_start * target // 8), starts * units // 8
+        return
     for even in even_steps(nest) if count > 1 else (nest,):
         loops = tuple(
             Loop(k.size, k.source_stride * slot_bits[0] // 8, k.destination_stride * slot_bits[1] // 8)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.assembly import Block
-from fastindex.lowering.blocks import cut, even_steps
+from fastindex.lowering.blocks import along, blocks, cut, even_steps
 from fastindex.lowering.distinct import distinct
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
@@ -40,43 +39,47 @@ _MOST_LINES = 16
 Offsets = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Columns:
-    """Which elements of a row the blocks take, and where these go, in slots.
+    """Which elements of a row some blocks take, and where these go, in slots.
 
     Attributes
     ----------
-    sources, targets : int64 array
-        Of each block, sorted by the source.
+    targets : int64 array
+        Of each block, in the order of the source.
     unit : int
         Elements that are moved as one: the blocks of a column take one each of them.
+    whole, part : int64 array
+        The unit of each block in the row, and which of its elements.
+    parts : tuple of int
+        The elements that blocks take.
+    units : int64 array
+        The columns that hold a block's elements.
     """
 
-    sources: Offsets
-    targets: Offsets
-    unit: int
+    def __init__(self, sources: Offsets, targets: Offsets, unit: int) -> None:
+        self.targets, self.unit = targets, unit
+        self.whole, self.part = np.divmod(sources, unit)
+        self.parts = tuple(distinct(self.part).tolist())
+        self.units = distinct(self.whole)
 
-    @property
-    def units(self) -> Offsets:
-        """The columns that hold a block's elements."""
-        return distinct(self.sources // self.unit)
+    def runs(self) -> tuple[Offsets, Offsets]:
+        """Return where runs of adjacent columns begin, and where they end."""
+        breaks = np.flatnonzero(self.units[1:] - self.units[:-1] != 1) + 1
+        return np.concatenate(([0], breaks)), np.concatenate((breaks, [len(self.units)]))
+
+    def groups(self, most: int, unit_bytes: int) -> Iterator[ColumnGroup]:
+        """Yield groups of adjacent columns, at most so many together."""
+        for begin, end in zip(*(ends.tolist() for ends in self.runs()), strict=True):
+            for first in range(begin, end, most):
+                yield ColumnGroup(int(self.units[first]) * unit_bytes, first, min(most, end - first))
 
 
-def column_passes(
-    block: Block,
-    nest: Nest,
-    slot_bits: tuple[int, int],
-    direct: VectorTable,
-    goal: Goal,
-    source_slots: int = 0,
-) -> list[Draft] | None:
-    """Return the passes over the blocks of a nest, or None where these are better read straight.
+class BlockColumns:
+    """A block whose elements are collected by columns: what the passes over all its nests have in common.
 
     Parameters
     ----------
     block : Block
-    nest : Nest
-        One of its nests, in slots.
     slot_bits : (int, int)
         Of source and destination.
     direct : VectorTable
@@ -85,143 +88,118 @@ def column_passes(
     source_slots : int
         How many slots of the source may be read, 0 where that is not known.
     """
-    bits, elements = slot_bits[1], block.sources[~block.is_padding]
-    if slot_bits[0] != bits or not 1 < len(elements) <= MOST_ROWS:
-        return None
-    if direct.pieces < _LEAST_PIECES * direct.vectors * direct.vector_bytes / LINE_BYTES:
-        return None
-    nest = coalesced(nest)
-    if len(block.starts) > 1:
-        order = np.argsort(block.starts[:, 0], kind="stable")
-        sources, targets = block.starts[order].T
-        pieces = range(0, len(order), _MOST_COLUMNS)
-        parts = [(sources[k : k + _MOST_COLUMNS], targets[k : k + _MOST_COLUMNS], nest) for k in pieces]
-    else:
-        parts = list(_parts(nest, bits, goal, direct.block_bytes))
-    found = []
-    for sources, targets, around in parts:
-        for even in even_steps(around) if bits == HALF_BITS else (around,):
-            one = _pass_of(block, (sources, targets), even, slot_bits, direct.vector_bytes, goal, source_slots)
-            if one is None:
+
+    def __init__(
+        self, block: Block, slot_bits: tuple[int, int], direct: VectorTable, goal: Goal, source_slots: int = 0
+    ) -> None:
+        self._block, self._slot_bits, self._direct, self._goal = block, slot_bits, direct, goal
+        self._bits, self._source_slots = slot_bits[0], source_slots
+        self._is_element = ~block.is_padding
+        self._elements = block.sources[self._is_element]
+        self._last = int(self._elements.max()) if len(self._elements) else 0
+        # By the unit, and the parts of it that blocks take.
+        self._rows: dict[tuple[int, tuple[int, ...]], Offsets] = {}
+        self._tables: dict[tuple[int, tuple[int, ...]], list[VectorTable]] = {}
+
+    def passes(self, nest: Nest) -> list[Draft] | None:
+        """Return the passes over the blocks of a nest, in slots, or None where these are better read straight."""
+        direct = self._direct
+        if self._slot_bits[1] != self._bits or not 1 < len(self._elements) <= MOST_ROWS:
+            return None
+        if direct.pieces < _LEAST_PIECES * direct.vectors * direct.vector_bytes / LINE_BYTES:
+            return None
+        found = []
+        for sources, targets, around in self._parts(coalesced(nest)):
+            for even in even_steps(around) if self._bits == HALF_BITS else (around,):
+                one = self._pass_of(sources, targets, even)
+                if one is None:
+                    return None
+                found.append(one)
+        return found or None
+
+    def _parts(self, nest: Nest) -> Iterator[tuple[Offsets, Offsets, Nest]]:
+        """Yield blocks that lie within few lines of each row, and the nest around them, for each part of a nest."""
+        starts = self._block.starts
+        if len(starts) > 1:
+            sources, targets = starts[np.argsort(starts[:, 0], kind="stable")].T
+            for k in range(0, len(starts), _MOST_COLUMNS):
+                yield sources[k : k + _MOST_COLUMNS], targets[k : k + _MOST_COLUMNS], nest
+            return
+        close = sorted(
+            (k for k in nest.loops if 0 < k.source_stride * self._bits < 8 * LINE_BYTES), key=lambda k: k.source_stride
+        )
+        while len(close) > 1 and iterations(close[:-1]) > LINE_BYTES:
+            close.pop()
+        if not close:
+            return
+        most = max(self._goal.tuning.task_bytes // self._direct.block_bytes, LINE_BYTES * 8 // self._bits)
+        piece = max(min(_MOST_COLUMNS, most) // iterations(close[:-1]), 1)
+        for part in cut(nest, close[-1], piece):
+            taken = [*close[:-1], along(part, close[-1])]
+            together = blocks(taken, iterations(taken))
+            sources, targets = together.sources(), together.targets()
+            order = np.argsort(sources, kind="stable")
+            others = tuple(k for k in part.loops if k not in taken)
+            yield sources[order], targets[order], Nest(others, part.source_start, part.destination_start)
+
+    def _pass_of(self, sources: Offsets, targets: Offsets, nest: Nest) -> Draft | None:
+        """Return the pass over blocks that begin at the given slots, at every iteration of a nest."""
+        columns = self._best_columns(sources, targets, nest)
+        if columns is None:
+            return None
+        key = columns.unit, columns.parts
+        if key not in self._tables:
+            rows = self._rows_of(*key)
+            if len(rows) > MOST_ROWS:
                 return None
-            found.append(one)
-    return found or None
+            self._tables[key] = [self._table(rows, part, columns.unit) for part in columns.parts]
+        return _draft(nest, columns, self._rows_of(*key), self._tables[key], self._bits, self._goal)
+
+    def _rows_of(self, unit: int, parts: tuple[int, ...]) -> Offsets:
+        """Return the units that the elements of a block are in, whichever of some parts it takes."""
+        if (unit, parts) not in self._rows:
+            self._rows[unit, parts] = distinct((self._elements[:, None] + np.array(parts)) // unit)
+        return self._rows[unit, parts]
+
+    def _best_columns(self, sources: Offsets, targets: Offsets, nest: Nest) -> _Columns | None:
+        """Choose the units for which the fewest lines are transposed; None where hardly any blocks are adjacent."""
+        best: tuple[float, _Columns] | None = None
+        last = nest.source_start + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops) + self._last
+        per_byte = max(8 // self._bits, 1)
+        readable = -(-max(self._source_slots, last + int(sources[-1]) + 1) // per_byte) * per_byte
+        for unit_bytes in _UNIT_BYTES:
+            unit, rest = divmod(unit_bytes * 8, self._bits)
+            if rest:
+                continue
+            if any(k.source_stride % unit for k in nest.loops):
+                break
+            shift = nest.source_start % unit
+            columns = _Columns(sources + shift, targets, unit)
+            # The last unit reads all rows, also those that only other parts of a unit need.
+            rows_end = (self._last + columns.parts[-1]) // unit * unit
+            end = last - self._last - shift + rows_end + int(columns.units[-1]) * unit + unit
+            if end > readable or len(columns.parts) > _MOST_TABLES:
+                break
+            begins, ends = columns.runs()
+            if len(sources) < _LEAST_GROUP * len(begins):
+                continue
+            per_line = LINE_BYTES // unit_bytes
+            lines = int((-(-(ends - begins) // per_line)).sum())
+            work = lines * math.ceil(len(self._rows_of(unit, (0,))) / per_line)
+            if best is None or work < best[0]:
+                best = work, columns
+        return None if best is None else best[1]
+
+    def _table(self, rows: Offsets, part: int, unit: int) -> VectorTable:
+        """Return the table of the blocks that take one part of each unit, where the rows' units are adjacent."""
+        block, elements = self._block, self._elements + part
+        sources = np.zeros(len(block.sources), np.int64)
+        sources[self._is_element] = rows.searchsorted(elements // unit) * unit + elements % unit
+        moved = Block(sources, block.is_padding, (), block.starts)
+        return VectorTable(moved, 0, self._slot_bits, self._direct.vector_bytes)
 
 
-def _parts(nest: Nest, bits: int, goal: Goal, block_bytes: int) -> Iterator[tuple[Offsets, Offsets, Nest]]:
-    """Yield blocks that lie within few lines of each row, and the nest around them, for each part of a nest."""
-    close = sorted(
-        (k for k in nest.loops if 0 < k.source_stride * bits < 8 * LINE_BYTES), key=lambda k: k.source_stride
-    )
-    while len(close) > 1 and iterations(close[:-1]) > LINE_BYTES:
-        close.pop()
-    if not close:
-        return
-    *inner, longest = close
-    most = min(_MOST_COLUMNS, max(goal.tuning.task_bytes // block_bytes, LINE_BYTES * 8 // bits))
-    piece = max(most // iterations(inner), 1)
-    for part in cut(nest, longest, piece):
-        left = list(part.loops)
-        sources, targets = np.zeros(1, np.int64), np.zeros(1, np.int64)
-        for loop in close:
-            strides = loop.source_stride, loop.destination_stride
-            taken = next(k for k in left if (k.source_stride, k.destination_stride) == strides)
-            left.remove(taken)
-            steps = np.arange(taken.size)[:, None]
-            sources = (steps * taken.source_stride + sources).reshape(-1)
-            targets = (steps * taken.destination_stride + targets).reshape(-1)
-        order = np.argsort(sources, kind="stable")
-        yield sources[order], targets[order], Nest(tuple(left), part.source_start, part.destination_start)
-
-
-def _pass_of(
-    block: Block,
-    blocks: tuple[Offsets, Offsets],
-    nest: Nest,
-    slot_bits: tuple[int, int],
-    vector_bytes: int,
-    goal: Goal,
-    source_slots: int,
-) -> Draft | None:
-    """Return the pass over blocks that begin at the given slots, at every iteration of a nest."""
-    elements = block.sources[~block.is_padding]
-    columns = _best_unit(blocks, nest, elements, slot_bits[0], source_slots)
-    if columns is None:
-        return None
-    parts = sorted(set((columns.sources % columns.unit).tolist()))
-    rows = distinct((elements[:, None] + np.array(parts)) // columns.unit)
-    if len(rows) > MOST_ROWS:
-        return None
-    tables = [_table(block, rows, part, columns.unit, slot_bits, vector_bytes) for part in parts]
-    return _pass(nest, columns, rows, parts, tables, slot_bits[0], goal)
-
-
-def _best_unit(
-    blocks: tuple[Offsets, Offsets], nest: Nest, elements: Offsets, bits: int, source_slots: int
-) -> _Columns | None:
-    """Choose the units for which the fewest lines are transposed; None where hardly any blocks lie side by side."""
-    best: tuple[float, _Columns] | None = None
-    strides = [k.source_stride for k in nest.loops]
-    last = nest.source_start + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops) + int(elements.max())
-    per_byte = max(8 // bits, 1)
-    readable = -(-max(source_slots, last + int(blocks[0][-1]) + 1) // per_byte) * per_byte
-    for unit_bytes in _UNIT_BYTES:
-        unit, rest = divmod(unit_bytes * 8, bits)
-        if rest:
-            continue
-        shift = nest.source_start % unit
-        columns = _Columns(blocks[0] + shift, blocks[1], unit)
-        # The last unit reads all rows, also those that only other parts of a unit need.
-        rows_end = (int(elements.max()) + int((columns.sources % unit).max())) // unit * unit
-        end = last - int(elements.max()) - shift + rows_end + int(columns.sources[-1]) // unit * unit + unit
-        is_divided = not any(stride % unit for stride in strides)
-        if not is_divided or end > readable or len(set((columns.sources % unit).tolist())) > _MOST_TABLES:
-            break
-        units = columns.units
-        per_line = LINE_BYTES // unit_bytes
-        begins, ends = _runs(units).T
-        if len(columns.sources) < _LEAST_GROUP * len(begins):
-            continue
-        lines = int((-(-(ends - begins) // per_line)).sum())
-        work = lines * math.ceil(len(distinct(elements // unit)) / per_line)
-        if best is None or work < best[0]:
-            best = work, columns
-    return None if best is None else best[1]
-
-
-def _runs(units: Offsets) -> Offsets:
-    """Return where runs of adjacent columns begin, and where they end."""
-    breaks = np.flatnonzero(np.diff(units) != 1) + 1
-    return np.stack([np.concatenate([[0], breaks]), np.concatenate([breaks, [len(units)]])], 1)
-
-
-def _table(
-    block: Block, rows: Offsets, part: int, unit: int, slot_bits: tuple[int, int], vector_bytes: int
-) -> VectorTable:
-    """Return the table of the blocks that take one part of each unit, where the rows' units are adjacent."""
-    is_element = ~block.is_padding
-    elements = block.sources[is_element] + part
-    sources = np.zeros(len(block.sources), np.int64)
-    sources[is_element] = np.searchsorted(rows, elements // unit) * unit + elements % unit
-    return VectorTable(Block(sources, block.is_padding, (), block.starts), 0, slot_bits, vector_bytes)
-
-
-def _groups(units: Offsets, most: int, unit_bytes: int) -> Iterator[ColumnGroup]:
-    """Yield groups of adjacent columns, at most so many together."""
-    for begin, end in _runs(units).tolist():
-        for first in range(begin, end, most):
-            yield ColumnGroup(int(units[first]) * unit_bytes, first, min(most, end - first))
-
-
-def _pass(
-    nest: Nest,
-    columns: _Columns,
-    rows: Offsets,
-    parts: Sequence[int],
-    tables: Sequence[VectorTable],
-    bits: int,
-    goal: Goal,
-) -> Draft:
+def _draft(nest: Nest, columns: _Columns, rows: Offsets, tables: Sequence[VectorTable], bits: int, goal: Goal) -> Draft:
     unit_bytes = columns.unit * bits // 8
     per_line = LINE_BYTES // unit_bytes
     squares = math.ceil(len(rows) / per_line)
@@ -229,13 +207,12 @@ def _pass(
     # An odd number of lines, so that columns do not meet in few sets of the cache.
     pitch = LINE_BYTES * (squares | 1)
     lines = max(min(MOST_COLLECTED_BYTES // (pitch * per_line), _MOST_LINES), 1)
-    units = columns.units
-    groups = list(_groups(units, lines * per_line, unit_bytes))
+    groups = list(columns.groups(lines * per_line, unit_bytes))
 
     def written_tables() -> Tables:
-        at = np.searchsorted(units, columns.sources // columns.unit)
-        places = np.full((len(units), len(parts)), NOWHERE, np.int64)
-        places[at, np.searchsorted(parts, columns.sources % columns.unit)] = columns.targets * bits // 8
+        places = np.full((len(columns.units), len(columns.parts)), NOWHERE, np.int64)
+        at = columns.units.searchsorted(columns.whole), np.array(columns.parts).searchsorted(columns.part)
+        places[at] = columns.targets * bits // 8
         first = np.concatenate([np.array(groups, np.int64).reshape(-1), places.reshape(-1)])
         return first, _numbers(padded_rows, tables)
 
@@ -246,8 +223,8 @@ def _pass(
         rows=len(padded_rows),
         row_pitch=pitch,
         groups=len(groups),
-        columns=len(units),
-        blocks=len(parts),
+        columns=len(columns.units),
+        blocks=len(columns.parts),
     )
     outer = [
         Loop(k.size, k.source_stride * bits // 8, k.destination_stride * bits // 8)
@@ -261,7 +238,7 @@ def _pass(
         geometry,
         written_tables,
         iterations(outer),
-        len(columns.sources) * tables[0].block_bytes,
+        len(columns.whole) * tables[0].block_bytes,
         (nest.source_start - nest.source_start % columns.unit) * bits // 8,
         nest.destination_start * bits // 8,
         f"blocks of {tables[0].block_bytes} bytes, of a column each of {len(rows)} rows of the source",

@@ -15,4 +15,4 @@ def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     [2, 3, 5]
     """
     ordered = np.sort(numbers, axis=None)
-    return ordered if len(ordered) < 2 else ordered[np.append(True, ordered[1:] != ordered[:-1])]
+    return ordered if len(ordered) < 2 else ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]

@@ -138,7 +138,10 @@ def _cost_of(one: Draft) -> float:
             piece = _piece_cycles(one.kernel == "assemble half columns")
             squares = max(-(-columns * one.width // LINE_BYTES), groups) * rows * one.width / LINE_BYTES
             put = geometry[assemblies.COLUMNS_VECTORS] * _VECTOR_CYCLES + one.pieces * piece
-            return blocks * (_COLUMNS_BLOCK_CYCLES + put) + one.tasks * squares * LINE_BYTES / one.width * _COLLECTED_CYCLES
+            return (
+                blocks * (_COLUMNS_BLOCK_CYCLES + put)
+                + one.tasks * squares * LINE_BYTES / one.width * _COLLECTED_CYCLES
+            )
         case _:
             return lines * 10
 

@@ -50,7 +50,8 @@ class VectorTable:
         self._per_vector = vector_bytes * self.halves // self._grain
         self._slots, places = self._elements(phase // self._grain)
         # Grains of half a byte lie in bytes, the others are counted as they are.
-        self._is_high, addresses = places % self.halves, places // self.halves
+        addresses = places if self.halves == 1 else places // self.halves
+        self._is_high = places % self.halves if self.halves > 1 else None
         low, high = (int(addresses.min()), int(addresses.max()) + 1) if len(addresses) else (0, 0)
         self.low, self.high = low * self._grain, high * self._grain
         self.used_bytes = len(addresses) * self._grain // self.halves
@@ -83,7 +84,7 @@ class VectorTable:
         lines = distinct(np.concatenate([self._offsets // LINE_BYTES, ends // LINE_BYTES])) * LINE_BYTES
         # So that the patterns begin with a line of the table.
         rest = -(self.vectors + self.pieces + len(lines)) % 8
-        self.lines = np.append(lines, np.repeat(lines[-1:], rest))
+        self.lines = np.concatenate((lines, lines[-1:].repeat(rest)))
 
     def numbers(self, between: Offsets) -> Offsets:
         """Return the table, with what the kernel finds between the offsets of the pieces and the patterns."""
@@ -99,7 +100,9 @@ class VectorTable:
         vectors, at = np.divmod(self._slots, self._per_vector)
         piece = np.searchsorted(self._firsts, self._keys, "right") - 1
         begins = self._keys - vectors * self._apart - self._begins[piece]
-        taken = begins[:, None] * self._grain + np.arange(self._grain) | (self._is_high * HIGH_HALF)[:, None]
+        taken = begins[:, None] * self._grain + np.arange(self._grain)
+        if self._is_high is not None:
+            taken |= (self._is_high * HIGH_HALF)[:, None]
         table[vectors + 1 + self.halves * piece + at % self.halves, at // self.halves] = taken
         return table.reshape(-1).view(np.int64)
 
@@ -116,13 +119,13 @@ def _covering(places: Offsets, length: int) -> Offsets:
     """Return where pieces of a length begin that cover sorted places: each at the first that no piece has yet."""
     if not len(places):
         return places
-    begins = np.flatnonzero(np.append(True, np.diff(places) >= length))
+    begins = np.concatenate(([0], np.flatnonzero(places[1:] - places[:-1] >= length) + 1))
     # What lies between two gaps is covered by itself, all of it a piece further at a time.
-    ends, found = np.append(begins[1:], len(places)), [begins]
+    ends, found = np.concatenate((begins[1:], [len(places)])), [begins]
     while True:
-        after = np.searchsorted(places, places[begins] + length)
+        after = places.searchsorted(places[begins] + length)
         left = after < ends
         if not left.any():
-            return places[np.sort(np.concatenate(found))]
+            return places[begins if len(found) == 1 else np.sort(np.concatenate(found))]
         begins, ends = after[left], ends[left]
         found.append(begins)
