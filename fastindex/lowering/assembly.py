@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.digit_places import Place
+from fastindex.lowering.digit_places import Place, slots_of
 from fastindex.lowering.relayout_loops import (
     MOST_NESTS,
     Loop,
@@ -328,8 +328,7 @@ def _nests_of(
         if levels is None:
             if len(counted) * count > _MOST_STARTS:
                 return None
-            numbers = np.arange(count)
-            along = np.stack([sum((d.value_of(numbers) for d in side), np.zeros(count, np.int64)) for side in sides], 1)
+            along = np.stack([slots_of(side, count) for side in sides], 1)
             counted = (along[:, None] + counted).reshape(-1, 2)
             continue
         boxes.append(list(cut_into_boxes(count, levels)))

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from fastindex.lowering.blocks import without
+from fastindex.lowering.digit_places import slots_of
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.passes import fill_pass
 from fastindex.lowering.relayout_loops import (
@@ -86,9 +85,7 @@ def _counted_pass(nest: Nest, counted: Variable, left: Digits, right: Digits, go
     outer = (*others, *found.outer)
 
     def tables() -> Tables:
-        numbers = np.arange(counted.extent)
-        places = sum((d.value_of(numbers) for d in left if d.variable == counted), np.zeros(len(numbers), np.int64))
-        return width * places, found.targets()
+        return width * slots_of((d for d in left if d.variable == counted), counted.extent), found.targets()
 
     geometry = TransposeGeometry(
         row_block=row_block,

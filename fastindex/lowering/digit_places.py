@@ -7,9 +7,13 @@ not take.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fastindex.tiling.digits import Digits, Variable
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.tiling.digits import Digit, Digits, Variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,24 @@ def digit_places(digits: Digits, slot_count: int) -> list[tuple[Variable, Place]
         if places[-1].low * places[-1].used < variable.extent:
             return None
     return found
+
+
+def slots_of(digits: Iterable[Digit], count: int) -> NDArray[np.int64]:
+    """Return the sums of the digits of one coordinate for its values below `count`, without a division for each.
+
+    Examples
+    --------
+    >>> from fastindex.tiling.digits import Digit, Variable
+    >>> x = Variable(0, 7, True)
+    >>> slots_of((Digit(1, x, 1, 3), Digit(10, x, 3, None)), 7).tolist()
+    [0, 1, 2, 10, 11, 12, 20]
+    """
+    total = np.zeros(count, np.int64)
+    for d in digits:
+        values = -(-count // d.low) if d.high is None else min(-(-count // d.low), d.high // d.low)
+        once = np.repeat(np.arange(0, values * d.weight, d.weight), d.low)
+        total += once[:count] if len(once) >= count else np.resize(once, count)
+    return total
 
 
 def by_variable(places: list[tuple[Variable, Place]]) -> dict[Variable, list[Place]]:
