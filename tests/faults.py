@@ -62,7 +62,7 @@ _LONGEST_UNIT_SECONDS = 75.0
 #: Shorter turns would be over before everything is loaded; longer ones are several.
 _SHORTEST_TURN_SECONDS, _LONGEST_TURN_SECONDS = 4.0, 300.0
 #: How much longer than its time a part may take: to load kernels, or to compile them.
-_GRACE_SECONDS = 240
+_GRACE_SECONDS = 600
 
 
 @dataclass

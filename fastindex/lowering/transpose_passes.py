@@ -31,7 +31,8 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], go
     row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
     narrow = column_blocks.number == 1 and _is_narrow(rows[0].source_stride, row_bytes, column_bytes, goal)
     follow = columns[0].destination_stride == row_bytes and row_blocks.number == 1 and len(columns) == 1
-    joined = follow and not narrow
+    # A line that has more than the ends of two columns is no end of one and beginning of the next.
+    joined = follow and not narrow and row_bytes >= LINE_BYTES
     step = width if joined else row_blocks.source_stride
 
     def tables() -> Tables:
