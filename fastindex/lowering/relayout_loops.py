@@ -220,23 +220,32 @@ Levels = list[tuple[int, int, int]]
 
 def shared_levels(left: Sequence[Digit], right: Sequence[Digit], extent: int) -> Levels | None:
     """Return the digits that both sides of one coordinate share, or None where their sizes do not divide each other."""
-    sides = left, right
-    cuts = sorted({1, *(cut for side in sides for d in side for cut in (d.low, d.high) if cut is not None)})
-    cuts = [cut for cut in cuts if cut < extent]
-    if any(more % less for less, more in itertools.pairwise(cuts)):
-        return None
+    cuts = {1}
+    for d in (*left, *right):
+        cuts.add(d.low)
+        cuts.add(d.high or extent)
     levels: Levels = []
-    for cut in cuts or [1]:
-        strides = [
-            sum(d.weight * cut // d.low for d in side if d.low <= cut and (d.high is None or cut < d.high))
-            for side in sides
-        ]
+    before = 1
+    for cut in sorted([cut for cut in cuts if cut < extent]) or [1]:
+        if cut % before:
+            return None
+        before = cut
+        source_stride, destination_stride = _stride_at(cut, left), _stride_at(cut, right)
         if levels:
-            low, *last = levels[-1]
-            if all(stride == before * (cut // low) for stride, before in zip(strides, last, strict=True)):
+            low, source, destination = levels[-1]
+            if source_stride == source * (cut // low) and destination_stride == destination * (cut // low):
                 continue
-        levels.append((cut, strides[0], strides[1]))
+        levels.append((cut, source_stride, destination_stride))
     return levels
+
+
+def _stride_at(cut: int, side: Sequence[Digit]) -> int:
+    """Return how far a slot moves where a coordinate moves from one multiple of `cut` to the next."""
+    stride = 0
+    for d in side:
+        if d.low <= cut and (d.high is None or cut < d.high):
+            stride += d.weight * cut // d.low
+    return stride
 
 
 def cut_into_boxes(extent: int, levels: Levels) -> Iterator[Nest]:

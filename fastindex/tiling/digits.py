@@ -8,7 +8,6 @@ split.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -135,23 +134,28 @@ def canonical(digits: Iterable[Digit]) -> Digits:
     >>> canonical(cut) == canonical(digit(1, x, 1, None))
     True
     """
-    weights: Counter[tuple[Variable, int, int | None]] = Counter()
+    merged: dict[tuple[Variable, int, int | None], Digit] = {}
     for d in digits:
-        weights[d.variable, d.low, d.high] += d.weight
+        place = d.variable, d.low, d.high
+        same = merged.get(place)
+        merged[place] = d if same is None else Digit(same.weight + d.weight, *place)
     kept: list[Digit] = []
-    for variable, low, high in sorted(weights, key=lambda key: (str(key[0].key), key[1], key[2] or 0)):
-        made = Digit(weights[variable, low, high], variable, low, high)
+    for made in sorted(merged.values(), key=_order) if len(merged) > 1 else merged.values():
         last = kept[-1] if kept else None
         if (
             last is not None
-            and last.variable == variable
-            and last.high == low
-            and last.weight * low == made.weight * last.low
+            and last.high == made.low
+            and last.variable == made.variable
+            and last.weight * made.low == made.weight * last.low
         ):
-            kept[-1] = Digit(last.weight, variable, last.low, high)
+            kept[-1] = Digit(last.weight, last.variable, last.low, made.high)
         else:
             kept.append(made)
     return tuple(kept)
+
+
+def _order(d: Digit) -> tuple[str, int, int]:
+    return str(d.variable.key), d.low, d.high or 0
 
 
 def slot_digits(axes: Sequence[Axis], coordinates: Sequence[Digits], names: Names) -> Digits:
