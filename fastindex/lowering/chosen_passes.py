@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fastindex.lowering.assembly import Assembly, assembly
+from fastindex.lowering.assembly_bounds import least_cycles
 from fastindex.lowering.assembly_passes import assembly_passes
 from fastindex.lowering.boxed_passes import boxed_passes
 from fastindex.lowering.counted_passes import counted_passes
-from fastindex.lowering.pass_costs import LINE_CYCLES, cost, least_assembly_cost
+from fastindex.lowering.pass_costs import LINE_CYCLES, cost
 from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
 from fastindex.lowering.passes import drafts, packed_drafts
 from fastindex.lowering.relayout_loops import Strides, shared_digits
@@ -59,10 +60,7 @@ def _chosen_drafts(
         # Slots wider than their values are packed last: their padding is not a value repeated.
         return by_loops, converts
     nbytes = _written_bytes(destination, slots)
-    enough = nbytes / LINE_BYTES * LINE_CYCLES
-    if isinstance(source, Shape):
-        element_bytes = source.element_count * min(slot_bits) // 8
-        enough = max(enough, least_assembly_cost(nbytes, element_bytes, slot_bits, vector_bytes))
+    least = least_cycles(source, destination, nbytes, slot_bits, vector_bytes)
     by_loops_cost = float("inf") if by_loops is None else cost(by_loops)
     if steps_apart:
         by_loops_cost += _APART_CYCLES * sum(
@@ -70,7 +68,7 @@ def _chosen_drafts(
             for side, form in ((source, slots.source), (destination, slots.destination))
             if isinstance(side, Shape) and not form.is_plain
         )
-    if by_loops_cost <= enough and not steps_apart:
+    if by_loops_cost <= max(least, nbytes / LINE_BYTES * LINE_CYCLES) and not steps_apart:
         return by_loops, converts
     goal = Goal(1, nbytes >= tuning.streamed_bytes, tuning)
     if steps_apart and slots.loops is not None:
@@ -78,6 +76,8 @@ def _chosen_drafts(
         boxed = boxed_passes(slots.loops, forms, goal, count)
         if boxed is not None and (boxed_cost := cost(boxed)) < by_loops_cost:
             by_loops, converts, by_loops_cost = boxed, True, boxed_cost
+    if by_loops_cost <= least:
+        return by_loops, converts
     for variables, left, right in shared_digits(source, destination):
         found = assembly(variables, left, right, destination, slot_bits[1])
         if found is not None and _fits(found, slot_bits[1]):

@@ -48,7 +48,9 @@ def cost(found: Iterable[Draft]) -> float:
     return sum(_cost_of(one) for one in found)
 
 
-def least_assembly_cost(written_bytes: int, element_bytes: int, slot_bits: tuple[int, int], vector_bytes: int) -> float:
+def least_assembly_cost(
+    written_bytes: int, element_bytes: int, piece_bytes: float, slot_bits: tuple[int, int], vector_bytes: int
+) -> float:
     """Return the cycles that an assembly takes at least, where no element of the source is read twice.
 
     Parameters
@@ -57,14 +59,18 @@ def least_assembly_cost(written_bytes: int, element_bytes: int, slot_bits: tuple
         Of the destination, with its padding.
     element_bytes : int
         How many of these are elements.
+    piece_bytes : float
+        What a piece has of these at most, where blocks are read straight.
     slot_bits : (int, int)
         Of source and destination.
     vector_bytes : int
         What the machine permutes with one instruction.
     """
-    put = (_VECTOR_CYCLES + _piece_cycles(assemblies.HALF_BITS in slot_bits)) / vector_bytes
-    read = min(_READ_LINE_CYCLES, _COLLECTED_CYCLES) / LINE_BYTES
-    return (written_bytes - element_bytes) * _FILLED_LINE_CYCLES / LINE_BYTES + element_bytes * (put + read)
+    piece = _piece_cycles(assemblies.HALF_BITS in slot_bits)
+    straight = piece / piece_bytes + _READ_LINE_CYCLES / LINE_BYTES
+    by_columns = piece / vector_bytes + _COLLECTED_CYCLES / LINE_BYTES
+    filled = (written_bytes - element_bytes) * _FILLED_LINE_CYCLES / LINE_BYTES
+    return filled + element_bytes * (_VECTOR_CYCLES / vector_bytes + min(straight, by_columns))
 
 
 def least_columns_cost(vectors: int, element_bytes: int, vector_bytes: int, in_halves: bool) -> float:

@@ -230,7 +230,7 @@ def shared_levels(left: Sequence[Digit], right: Sequence[Digit], extent: int) ->
         if cut % before:
             return None
         before = cut
-        source_stride, destination_stride = _stride_at(cut, left), _stride_at(cut, right)
+        source_stride, destination_stride = stride_at(cut, left), stride_at(cut, right)
         if levels:
             low, source, destination = levels[-1]
             if source_stride == source * (cut // low) and destination_stride == destination * (cut // low):
@@ -239,7 +239,7 @@ def shared_levels(left: Sequence[Digit], right: Sequence[Digit], extent: int) ->
     return levels
 
 
-def _stride_at(cut: int, side: Sequence[Digit]) -> int:
+def stride_at(cut: int, side: Sequence[Digit]) -> int:
     """Return how far a slot moves where a coordinate moves from one multiple of `cut` to the next."""
     stride = 0
     for d in side:
