@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from fastindex.lowering.pass_costs import least_assembly_cost
 from fastindex.lowering.relayout_loops import Strides, shared_digits, stride_at
 from fastindex.shapes.shape import Shape
+from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tiling.digits import Digits
 
 
@@ -29,19 +32,44 @@ def least_cycles(
     """
     if isinstance(source, Strides):
         return 0
-    apart = all(is_apart(left, right, slot_bits, vector_bytes) for _, left, right in shared_digits(source, destination))
-    # A vector has two runs of elements at most, so half of its elements at least have a piece each.
-    element_bits = min(slot_bits)
-    piece_bits = min(2 * element_bits, 8 * vector_bytes) if apart else 8 * vector_bytes
-    return least_assembly_cost(
-        written_bytes, source.element_count * element_bits // 8, piece_bits / 8, slot_bits, vector_bytes
-    )
+    in_piece, in_line = 0.0, 0.0
+    for _, left, right in shared_digits(source, destination):
+        cluster = cluster_bytes(left, slot_bits)
+        in_line = max(in_line, min(cluster, LINE_BYTES))
+        in_piece = max(in_piece, min(cluster, adjacent_bytes(left, right, slot_bits, vector_bytes)))
+    if not in_line:
+        return 0
+    element_bytes = source.element_count * min(slot_bits) // 8
+    return least_assembly_cost(written_bytes, element_bytes, (in_piece, in_line), slot_bits, vector_bytes)
 
 
-def is_apart(left: Digits, right: Digits, slot_bits: tuple[int, int], vector_bytes: int) -> bool:
-    """Whether elements that are adjacent in the destination lie a vector or more apart in the source, nearly all.
+def cluster_bytes(left: Digits, slot_bits: tuple[int, int]) -> float:
+    """Return the bytes of elements that lie together in the source: each a line or more from its like in another group.
 
-    Runs of such elements then begin so far from each other that a vector of the destination has parts of two at most.
+    So no line, and no piece of the source, has more of them than that.
+
+    Examples
+    --------
+    >>> from fastindex.tiling.digits import digit, Variable
+    >>> rows, columns = Variable(0, 100, True), Variable(1, 6, True)
+    >>> cluster_bytes(digit(128, rows, 1, None) + digit(1, columns, 1, None), (32, 32))
+    24.0
+    """
+    elements, end = 1, 1
+    for d in sorted(left, key=lambda d: d.weight):
+        if d.weight < end:
+            return math.inf
+        if d.weight * slot_bits[0] < 8 * LINE_BYTES:
+            elements *= d.largest + 1
+        end = d.weight * (d.largest + 1)
+    return elements * min(slot_bits) / 8
+
+
+def adjacent_bytes(left: Digits, right: Digits, slot_bits: tuple[int, int], vector_bytes: int) -> float:
+    """Return the bytes of elements that a piece has at most, of elements that are adjacent in the destination.
+
+    Where these lie a vector or more apart in the source, each of them has its own. Runs of such elements then begin so
+    far from each other that a vector of the destination has parts of two at most, so half of its elements count.
 
     Parameters
     ----------
@@ -55,21 +83,23 @@ def is_apart(left: Digits, right: Digits, slot_bits: tuple[int, int], vector_byt
     >>> from fastindex.tiling.digits import digit, Variable
     >>> rows, columns = Variable(0, 100, True), Variable(1, 100, True)
     >>> left = digit(100, rows, 1, None) + digit(1, columns, 1, None)
-    >>> is_apart(left, digit(1, rows, 1, None) + digit(100, columns, 1, None), (32, 32), 64), is_apart(
-    ...     left, left, (32, 32), 64
-    ... )
-    (True, False)
+    >>> adjacent_bytes(left, left, (32, 32), 64)
+    64
+    >>> adjacent_bytes(left, digit(1, rows, 1, None) + digit(100, columns, 1, None), (32, 32), 64) < 5
+    True
     """
     first = min(right, key=lambda d: d.weight, default=None)
-    if first is None or first.weight != 1:
-        return False
+    slots, rest = divmod(8 * vector_bytes, slot_bits[1])
+    if first is None or first.weight != 1 or rest:
+        return vector_bytes
     own = [d for d in left if d.variable == first.variable]
     cuts = [cut for d in own for cut in (d.low, d.high or d.variable.extent)]
     if any(cut % first.low if cut > first.low else first.low % cut for cut in cuts):
-        return False
+        return vector_bytes
     values = first.largest + 1
-    run = min((cut // first.low for cut in cuts if cut > first.low), default=values)
-    if run < values and values % run:
-        return False
-    slots, rest = divmod(8 * vector_bytes, slot_bits[1])
-    return not rest and min(run, values) >= slots and stride_at(first.low, own) * slot_bits[0] >= 8 * vector_bytes
+    run = min([values, *(cut // first.low for cut in cuts if cut > first.low)])
+    if values % run or run < slots or stride_at(first.low, own) * slot_bits[0] < 8 * vector_bytes:
+        return vector_bytes
+    extent = first.variable.extent
+    average = extent / -(-extent // run) if first.low == 1 else slots
+    return min(vector_bytes, min(slot_bits) / 8 / max(1 - slots / (2 * average), 0.5))

@@ -49,7 +49,7 @@ def cost(found: Iterable[Draft]) -> float:
 
 
 def least_assembly_cost(
-    written_bytes: int, element_bytes: int, piece_bytes: float, slot_bits: tuple[int, int], vector_bytes: int
+    written_bytes: int, element_bytes: int, together: tuple[float, float], slot_bits: tuple[int, int], vector_bytes: int
 ) -> float:
     """Return the cycles that an assembly takes at least, where no element of the source is read twice.
 
@@ -59,16 +59,17 @@ def least_assembly_cost(
         Of the destination, with its padding.
     element_bytes : int
         How many of these are elements.
-    piece_bytes : float
-        What a piece has of these at most, where blocks are read straight.
+    together : (float, float)
+        What a piece has of these at most where blocks are read straight, and what a line of the source has of them.
     slot_bits : (int, int)
         Of source and destination.
     vector_bytes : int
         What the machine permutes with one instruction.
     """
     piece = _piece_cycles(assemblies.HALF_BITS in slot_bits)
-    straight = piece / piece_bytes + _READ_LINE_CYCLES / LINE_BYTES
-    by_columns = piece / vector_bytes + _COLLECTED_CYCLES / LINE_BYTES
+    in_piece, in_line = together
+    straight = piece / in_piece + _READ_LINE_CYCLES / in_line
+    by_columns = piece / vector_bytes + _COLLECTED_CYCLES / in_line
     filled = (written_bytes - element_bytes) * _FILLED_LINE_CYCLES / LINE_BYTES
     return filled + element_bytes * (_VECTOR_CYCLES / vector_bytes + min(straight, by_columns))
 
