@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.files.reading import open_input
+from fastindex.files.input_files import open_input
 from fastindex.files.writing import write_file
 from fastindex.hlo.report import Report
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.files.reading import Bytes, plain_shape
+from fastindex.files.input_files import Bytes
+from fastindex.files.reading import plain_shape
 from fastindex.lowering.box_segments import Box
 from fastindex.lowering.box_sizes import SEGMENT_COST_BYTES
 from fastindex.shapes.shape import Shape

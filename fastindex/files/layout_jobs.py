@@ -14,7 +14,8 @@ from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu.box_jobs import BoxSource, BoxTarget, plan_boxes
 from fastindex.errors import UnsupportedError
 from fastindex.files.checkpoints import CheckpointArray, checkpoint_of, stored_checkpoint_array
-from fastindex.files.reading import Bytes, StoredArray, open_input, plain_shape, stored_array, stored_buffer
+from fastindex.files.input_files import Bytes, open_input
+from fastindex.files.reading import StoredArray, plain_shape, stored_array, stored_buffer
 from fastindex.files.writing import OutputFile, header_for
 from fastindex.files.zarr_arrays import (
     ZarrArray,

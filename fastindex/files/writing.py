@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 
 from fastindex.errors import FastIndexError
+from fastindex.files.input_files import Bytes, release_map
 from fastindex.files.positions import OPEN_FLAGS, free_bytes, write_at
-from fastindex.files.reading import Bytes, has_name, release_map
+from fastindex.files.reading import has_name
+from fastindex.files.written_behind import WrittenBehind
 
 _LONGEST_NAME = 200
 _ZEROS = 1 << 22
@@ -84,6 +86,7 @@ class OutputFile:
         self._temporary = self._target.with_name(name)
         self._file: int | None = None
         self._is_unnamed = False
+        self._behind = WrittenBehind()
 
     def __enter__(self) -> OutputFile:
         mode = self._mode_of_target()
@@ -110,6 +113,7 @@ class OutputFile:
                 rest, at = rest[count:], at + count
         except OSError as error:
             raise self._explained(error) from None
+        self._behind.wrote(file, len(content))
 
     @cached_property
     def _map(self) -> mmap.mmap:
@@ -169,6 +173,7 @@ class OutputFile:
         try:
             if "_map" in vars(self):
                 self._map.flush()
+            self._behind.wait()
             os.fsync(file)
             self._appear(file)
         except BaseException as failed:
@@ -192,6 +197,7 @@ class OutputFile:
         _unfinished.discard(self._temporary)
 
     def _discard(self) -> None:
+        self._behind.wait()
         if self._file is not None:
             os.close(self._file)
         _remove(self._temporary)

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.files.reading import Bytes, plain_shape
+from fastindex.files.input_files import Bytes
+from fastindex.files.reading import plain_shape
 from fastindex.files.writing import removed_unless_finished
 from fastindex.files.zarr_stores import (
     bits_dtype,

@@ -1,6 +1,6 @@
 """Files: what they hold, and that a target appears whole or not at all.
 
-Tests of: files.index_jobs, files.layout_jobs, cpu.map_faults, files.reading, files.writing.
+Tests of: files.index_jobs, files.layout_jobs, cpu.map_faults, files.input_files, files.reading, files.writing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import pytest
 import fastindex as fi
 from fastindex.cpu import map_faults
 from fastindex.files import layout_jobs
-from fastindex.files.reading import Bytes, InputFile, StoredArray, open_input, stored_array, stored_buffer
+from fastindex.files.input_files import Bytes, InputFile, open_input
+from fastindex.files.reading import StoredArray, stored_array, stored_buffer
 from fastindex.files.writing import OutputFile, header_for, npy_header, write_file
 
 
@@ -221,7 +222,7 @@ def test_a_source_that_shrinks_is_an_error(tmp_path: Path, size: int, suffix: st
     program = f"""
 import os, threading
 import fastindex
-from fastindex.files.reading import open_input
+from fastindex.files.input_files import open_input
 file = open_input("source{suffix}")
 def read():
     for _ in range(3):
@@ -244,7 +245,7 @@ def test_other_faults_still_end_the_process(tmp_path: Path) -> None:
     program = """
 import mmap, os
 import numpy as np
-from fastindex.files.reading import open_input
+from fastindex.files.input_files import open_input
 for name in ("ours", "other"):
     open(name, "wb").write(bytes(1 << 20))
 file = open_input("ours")
