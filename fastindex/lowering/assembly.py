@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from fastindex.lowering.relayout_loops import (
     coalesced,
     cut_into_boxes,
     padding_boxes,
+    products,
     shared_levels,
 )
 from fastindex.shapes.shape import Shape
@@ -74,8 +76,7 @@ class Assembly:
     fills: tuple[Nest, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """A digit of the destination: it takes `used` values, there is room for `room`, a step moves `stride` slots."""
 
     variable: Variable
@@ -123,7 +124,7 @@ def assembly(
     blocks = _blocks(inside, outside, moduli, left, _is_cut_at_the_top(steps, inside, outside))
     if blocks is None or (bits < 8 and not _in_whole_bytes(blocks, 8 // bits, slots)):
         return None
-    if isinstance(destination, Strides):
+    if isinstance(destination, Strides) or destination.slot_count == destination.element_count:
         return Assembly(blocks, ())
     fills = _fills(steps, inside, outside, variables)
     if fills is None:
@@ -334,17 +335,7 @@ def _nests_of(
         boxes.append(list(cut_into_boxes(count, levels)))
     if math.prod(map(len, boxes)) > MOST_NESTS:
         return None
-    nests = tuple(
-        coalesced(
-            Nest(
-                tuple(loop for nest in chosen for loop in nest.loops),
-                sum(nest.source_start for nest in chosen),
-                sum(nest.destination_start for nest in chosen),
-            )
-        )
-        for chosen in itertools.product(*boxes)
-    )
-    return nests, counted
+    return tuple(coalesced(nest) for nest in products(boxes)), counted
 
 
 def _block(

@@ -50,7 +50,9 @@ class Blocks:
 
     def offsets(self) -> NDArray[np.int64]:
         """Return both offsets of each place, an array of (places, 2)."""
-        return np.stack((self.sources(), self.targets()), 1)
+        both = np.empty((self.places, 2), np.int64)
+        both[:, 0], both[:, 1] = self.sources(), self.targets()
+        return both
 
 
 def _offsets(loops: Iterable[tuple[int, int]]) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,6 +29,8 @@ from fastindex.tiling.definition import (
     tile_axes,
 )
 from fastindex.tiling.digits import Digit, Digits, Names, Variable, canonical, digit, scaled, slot_digits
+
+_BY_STRIDES = operator.attrgetter("destination_stride", "source_stride")
 
 #: More boxes than this are slower than looking every slot up.
 MOST_NESTS = 512
@@ -200,8 +203,8 @@ def _loops_of(
 ) -> RelayoutLoops | None:
     pieces: list[list[Nest]] = []
     for variable in variables:
-        sides = [[d for d in digits if d.variable == variable] for digits in (left, right)]
-        levels = shared_levels(sides[0], sides[1], variable.extent)
+        own = [[d for d in side if d.variable == variable] for side in (left, right)]
+        levels = shared_levels(own[0], own[1], variable.extent)
         if levels is None:
             return None
         pieces.append(list(cut_into_boxes(variable.extent, levels)))
@@ -266,11 +269,13 @@ def cut_into_boxes(extent: int, levels: Levels) -> Iterator[Nest]:
 def products(pieces: Sequence[Sequence[Nest]]) -> Iterator[Nest]:
     """Yield a nest for each choice of one piece of every coordinate."""
     for chosen in itertools.product(*pieces):
-        yield Nest(
-            tuple(loop for nest in chosen for loop in nest.loops),
-            sum(nest.source_start for nest in chosen),
-            sum(nest.destination_start for nest in chosen),
-        )
+        loops: tuple[Loop, ...] = ()
+        source_start = destination_start = 0
+        for nest in chosen:
+            loops += nest.loops
+            source_start += nest.source_start
+            destination_start += nest.destination_start
+        yield Nest(loops, source_start, destination_start)
 
 
 def coalesced(nest: Nest) -> Nest:
@@ -281,16 +286,12 @@ def coalesced(nest: Nest) -> Nest:
     >>> coalesced(Nest((Loop(4, 6, 6), Loop(1, 9, 9), Loop(6, 1, 1))))
     Nest(loops=(Loop(size=24, source_stride=1, destination_stride=1),), source_start=0, destination_start=0)
     """
-    loops = sorted(
-        (loop for loop in nest.loops if loop.size > 1),
-        key=lambda loop: (loop.destination_stride, loop.source_stride),
-    )
     kept: list[Loop] = []
-    for loop in loops:
+    for loop in sorted([loop for loop in nest.loops if loop.size > 1], key=_BY_STRIDES):
         for i, inner in enumerate(kept):
-            if (loop.source_stride, loop.destination_stride) == (
-                inner.source_stride * inner.size,
-                inner.destination_stride * inner.size,
+            if (
+                loop.destination_stride == inner.destination_stride * inner.size
+                and loop.source_stride == inner.source_stride * inner.size
             ):
                 kept[i] = Loop(inner.size * loop.size, inner.source_stride, inner.destination_stride)
                 break

@@ -58,7 +58,8 @@ class VectorTable:
         # Addresses of the vectors one after the other, so far apart that no piece reaches from one to the next.
         self._window = vector_bytes // self._grain
         self._apart = high - low + 2 * self._window
-        self._keys = addresses - low + self._slots // self._per_vector * self._apart
+        self._vectors = self._slots // self._per_vector
+        self._keys = addresses - low + self._vectors * self._apart
         self._count_pieces(low, max(0, high - low - self._window))
 
     def _elements(self, phase: int) -> tuple[Offsets, Offsets]:
@@ -96,14 +97,17 @@ class VectorTable:
         places = self.vector_bytes // self._grain
         table = np.full((self.vectors + self.halves * self.pieces, places, self._grain), NOTHING, np.uint8)
         before = np.cumsum(self._counts) - self._counts
-        table[np.arange(self.vectors) + self.halves * before] = self._padding_masks()
-        vectors, at = np.divmod(self._slots, self._per_vector)
-        piece = np.searchsorted(self._firsts, self._keys, "right") - 1
-        begins = self._keys - vectors * self._apart - self._begins[piece]
+        heads = np.arange(self.vectors) + self.halves * before
+        table[heads] = self._padding_masks() if self._block.is_padding.any() else 0
+        piece = self._firsts.searchsorted(self._keys, "right") - 1
+        rows, at = self._vectors + 1 + self.halves * piece, self._slots - self._vectors * self._per_vector
+        begins = self._keys - self._vectors * self._apart - self._begins[piece]
         taken = begins[:, None] * self._grain + np.arange(self._grain)
         if self._is_high is not None:
             taken |= (self._is_high * HIGH_HALF)[:, None]
-        table[vectors + 1 + self.halves * piece + at % self.halves, at // self.halves] = taken
+            half, at = at % self.halves, at // self.halves
+            rows += half
+        table[rows, at] = taken
         return table.reshape(-1).view(np.int64)
 
     def _padding_masks(self) -> NDArray[np.uint8]:
