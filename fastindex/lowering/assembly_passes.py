@@ -72,14 +72,17 @@ def assembly_passes(
             if by_columns is not None and cost(by_columns) < taken:
                 best, taken = by_columns, cost(by_columns)
             made, cycles = made + best, cycles + taken
-    for nest in found.fills:
-        # A hole of one slot has no loop along it.
-        run = next((k for k in nest.loops if k.destination_stride == 1), Loop(1, 0, 1))
-        others = (k for k in nest.loops if k is not run)
-        bits = slot_bits[1]
-        loops = (Loop(run.size * bits // 8, 0, 1), *(Loop(k.size, 0, k.destination_stride * bits // 8) for k in others))
-        made.append(fill_pass(Nest(loops, 0, nest.destination_start * bits // 8), Goal(1, goal.streamed, goal.tuning)))
-    return tuple(made) if cost(made) < most_cycles else None
+    fills = [_fill_between(nest, slot_bits[1], goal) for nest in found.fills]
+    return (*made, *fills) if cycles + cost(fills) < most_cycles else None
+
+
+def _fill_between(nest: Nest, bits: int, goal: Goal) -> Draft:
+    """Return the pass that fills the slots of a nest, between blocks."""
+    # A hole of one slot has no loop along it.
+    run = next((k for k in nest.loops if k.destination_stride == 1), Loop(1, 0, 1))
+    others = (k for k in nest.loops if k is not run)
+    loops = (Loop(run.size * bits // 8, 0, 1), *(Loop(k.size, 0, k.destination_stride * bits // 8) for k in others))
+    return fill_pass(Nest(loops, 0, nest.destination_start * bits // 8), Goal(1, goal.streamed, goal.tuning))
 
 
 def _least_by_columns(block: Block, nest: Nest, table: VectorTable, source_slots: int) -> float:

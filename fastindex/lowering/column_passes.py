@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,19 +95,24 @@ class BlockColumns:
     ) -> None:
         self._block, self._slot_bits, self._direct, self._goal = block, slot_bits, direct, goal
         self._bits, self._source_slots = slot_bits[0], source_slots
-        self._is_element = ~block.is_padding
-        self._elements = block.sources[self._is_element]
-        self._last = int(self._elements.max()) if len(self._elements) else 0
         # By the unit, and the parts of it that blocks take.
         self._rows: dict[tuple[int, tuple[int, ...]], Offsets] = {}
         self._tables: dict[tuple[int, tuple[int, ...]], list[VectorTable]] = {}
 
+    @cached_property
+    def _elements(self) -> Offsets:
+        return self._block.sources[~self._block.is_padding]
+
+    @cached_property
+    def _last(self) -> int:
+        return int(self._elements.max())
+
     def passes(self, nest: Nest) -> list[Draft] | None:
         """Return the passes over the blocks of a nest, in slots, or None where these are better read straight."""
         direct = self._direct
-        if self._slot_bits[1] != self._bits or not 1 < len(self._elements) <= MOST_ROWS:
-            return None
         if direct.pieces < _LEAST_PIECES * direct.vectors * direct.vector_bytes / LINE_BYTES:
+            return None
+        if self._slot_bits[1] != self._bits or not 1 < len(self._elements) <= MOST_ROWS:
             return None
         found = []
         for sources, targets, around in self._parts(coalesced(nest)):
@@ -194,7 +200,7 @@ class BlockColumns:
         """Return the table of the blocks that take one part of each unit, where the rows' units are adjacent."""
         block, elements = self._block, self._elements + part
         sources = np.zeros(len(block.sources), np.int64)
-        sources[self._is_element] = rows.searchsorted(elements // unit) * unit + elements % unit
+        sources[~block.is_padding] = rows.searchsorted(elements // unit) * unit + elements % unit
         moved = Block(sources, block.is_padding, (), block.starts)
         return VectorTable(moved, 0, self._slot_bits, self._direct.vector_bytes)
 

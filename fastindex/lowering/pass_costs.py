@@ -176,4 +176,5 @@ def _shared_rows_cost(one: Draft) -> float:
 
 def _overflows(offsets: NDArray[np.int64]) -> bool:
     """Whether more lines of the source meet in a set of L2 than it keeps."""
-    return int(np.bincount(distinct(offsets // LINE_BYTES) % L2_SETS).max()) > L2_WAYS
+    lines = distinct(offsets // LINE_BYTES) if len(offsets) > L2_WAYS else offsets
+    return len(lines) > L2_WAYS and int(np.bincount(lines % L2_SETS).max()) > L2_WAYS
