@@ -381,12 +381,16 @@ def padding_boxes(extents: Sequence[int], places: Sequence[Sequence[Place]]) -> 
     nests: list[Nest] = []
     valid: list[list[Nest]] = []
     rooms = [[Loop(p.room, 0, p.stride) for p in of_one] for of_one in places]
-    for i, (extent, of_one) in enumerate(zip(extents, places, strict=True)):
-        holes = list(_holes(extent, of_one))
-        after = tuple(itertools.chain(*rooms[i + 1 :]))
-        if math.prod(len(v) for v in valid) * len(holes) > MOST_NESTS:
+    holes = [list(_holes(extent, of_one)) for extent, of_one in zip(extents, places, strict=True)]
+    while holes and not holes[-1]:
+        # Behind the last coordinate with holes, nothing is asked of the others.
+        holes.pop()
+    for i, (extent, of_one, missing) in enumerate(zip(extents, places, holes, strict=False)):
+        if math.prod([len(v) for v in valid]) * len(missing) > MOST_NESTS:
             return None
-        nests += [Nest((*nest.loops, *after), 0, nest.destination_start) for nest in products([*valid, holes])]
+        if missing:
+            after = tuple(itertools.chain(*rooms[i + 1 :]))
+            nests += [Nest((*nest.loops, *after), 0, nest.destination_start) for nest in products([*valid, missing])]
         levels = [(p.low, 0, p.stride) for p in of_one]
         valid.append(list(cut_into_boxes(extent, levels)) if of_one else [Nest(())])
     return nests
@@ -424,8 +428,8 @@ def in_bytes(nest: Nest, width: int) -> Nest:
     >>> in_bytes(Nest((Loop(3, 1, 2),), 0, 5), 4)
     Nest(loops=(Loop(size=3, source_stride=4, destination_stride=8),), source_start=0, destination_start=20)
     """
-    loops = (Loop(k.size, k.source_stride * width, k.destination_stride * width) for k in nest.loops)
-    return Nest(tuple(loops), nest.source_start * width, nest.destination_start * width)
+    loops = tuple([Loop(k.size, k.source_stride * width, k.destination_stride * width) for k in nest.loops])
+    return Nest(loops, nest.source_start * width, nest.destination_start * width)
 
 
 def rows_and_columns(
