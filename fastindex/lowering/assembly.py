@@ -274,8 +274,10 @@ def _is_cut_at_the_top(steps: Sequence[_Step], inside: Sequence[_Step], outside:
 def _in_whole_bytes(blocks: Sequence[Block], per_byte: int, slots: int) -> bool:
     """Whether every block begins with a byte, and ends with one or where the buffer does."""
     for block in blocks:
+        if (block.starts[:, 1] % per_byte).any():
+            return False
         for nest in block.nests:
-            numbers = nest.destination_start, *(k.destination_stride for k in nest.loops), *block.starts[:, 1]
+            numbers = nest.destination_start, *(k.destination_stride for k in nest.loops)
             if any(number % per_byte for number in numbers):
                 return False
             alone = len(block.starts) == 1 and not nest.loops

@@ -59,9 +59,11 @@ class _Columns:
 
     def __init__(self, sources: Offsets, targets: Offsets, unit: int) -> None:
         self.targets, self.unit = targets, unit
-        self.whole, self.part = np.divmod(sources, unit)
-        self.parts = tuple(distinct(self.part).tolist())
-        self.units = distinct(self.whole)
+        # A power of two.
+        self.whole, self.part = sources >> unit.bit_length() - 1, sources & unit - 1
+        self.parts = tuple(np.flatnonzero(np.bincount(self.part)).tolist())
+        # The sources ascend.
+        self.units = self.whole[np.concatenate(([True], self.whole[1:] != self.whole[:-1]))]
 
     def runs(self) -> tuple[Offsets, Offsets]:
         """Return where runs of adjacent columns begin, and where they end."""
