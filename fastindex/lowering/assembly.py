@@ -241,12 +241,7 @@ def _blocks(
     last = inside[-1] if inside and is_cut else None
     coarse = {v: Variable(v.key, -(-v.extent // m), True) for v, m in moduli.items()}
     source = _coarse_source(left, moduli, coarse)
-    # A digit of one value, the room that a cut leaves above itself, moves nothing.
-    target = tuple(
-        Digit(s.stride, coarse[s.variable], s.low // moduli[s.variable], _high(s, outside, moduli))
-        for s in outside
-        if s.used > 1
-    )
+    target = _coarse_target(outside, moduli, coarse)
     blocks = []
     for ends in itertools.product(*(_ends(v, m) for v, m in moduli.items())):
         found = _nests_of(dict(zip(moduli, ends, strict=True)), moduli, coarse, source, target)
@@ -286,11 +281,6 @@ def _in_whole_bytes(blocks: Sequence[Block], per_byte: int, slots: int) -> bool:
     return True
 
 
-def _high(step: _Step, outside: Sequence[_Step], moduli: Mapping[Variable, int]) -> int | None:
-    highest = max(s.low for s in outside if s.variable == step.variable)
-    return None if step.low == highest else step.low * step.used // moduli[step.variable]
-
-
 def _ends(variable: Variable, modulus: int) -> list[bool]:
     """Return whether there are whole blocks along a coordinate, False, and one that is not, True."""
     count, rest = divmod(variable.extent, modulus)
@@ -310,6 +300,28 @@ def _coarse_source(left: Digits, moduli: Mapping[Variable, int], coarse: Mapping
     return found
 
 
+def _coarse_target(
+    outside: Sequence[_Step], moduli: Mapping[Variable, int], coarse: Mapping[Variable, Variable]
+) -> Digits:
+    """Return the place of a block in the destination, as digits of the blocks' coordinates."""
+    highest: dict[Variable, int] = {}
+    for s in outside:
+        highest[s.variable] = max(s.low, highest.get(s.variable, 0))
+    # A digit of one value, the room that a cut leaves above itself, moves nothing.
+    return tuple(
+        [
+            Digit(
+                s.stride,
+                coarse[s.variable],
+                s.low // moduli[s.variable],
+                None if s.low == highest[s.variable] else s.low * s.used // moduli[s.variable],
+            )
+            for s in outside
+            if s.used > 1
+        ]
+    )
+
+
 def _nests_of(
     ends: Mapping[Variable, bool],
     moduli: Mapping[Variable, int],
@@ -321,8 +333,11 @@ def _nests_of(
     boxes: list[list[Nest]] = []
     counted = np.zeros((1, 2), np.int64)
     for variable, modulus in moduli.items():
-        sides = [[d for d in digits if d.variable == coarse[variable]] for digits in (source, target)]
         count = variable.extent // modulus
+        if count == 1 - ends[variable]:
+            # There is one block along it, the first.
+            continue
+        sides = [[d for d in digits if d.variable == coarse[variable]] for digits in (source, target)]
         if ends[variable]:
             starts = [sum(d.value_of(count) for d in side) for side in sides]
             boxes.append([Nest((), starts[0], starts[1])])
