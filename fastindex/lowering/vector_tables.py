@@ -101,13 +101,13 @@ class VectorTable:
         table[heads] = self._padding_masks() if self._block.is_padding.any() else 0
         piece = self._firsts.searchsorted(self._keys, "right") - 1
         rows, at = self._vectors + 1 + self.halves * piece, self._slots - self._vectors * self._per_vector
-        begins = self._keys - self._vectors * self._apart - self._begins[piece]
-        taken = begins[:, None] * self._grain + np.arange(self._grain)
+        taken = (self._keys - self._vectors * self._apart - self._begins[piece]) * self._grain
         if self._is_high is not None:
-            taken |= (self._is_high * HIGH_HALF)[:, None]
-            half, at = at % self.halves, at // self.halves
-            rows += half
-        table[rows, at] = taken
+            taken += self._is_high * HIGH_HALF
+            rows += at % self.halves
+            at //= self.halves
+        grains = taken.astype(np.uint8)[:, None] + np.arange(self._grain, dtype=np.uint8)
+        table.reshape(-1, self._grain)[rows * places + at] = grains
         return table.reshape(-1).view(np.int64)
 
     def _padding_masks(self) -> NDArray[np.uint8]:
