@@ -24,6 +24,7 @@ from fastindex.kernels.cpu import (
     interleave_lanes,
     narrow_transpose,
     packed_runs,
+    paired_runs,
     pass_runner,
     stream,
     transpose,
@@ -58,11 +59,13 @@ PASS_KERNELS = {
     "assemble half columns": assemble_columns.assemble_half_columns,
     "boxes": boxes.run_boxes,
     "halves": boxes.copy_halves,
+    "pair": paired_runs.pair_chunks,
 }
 
 _KERNEL_MODULES = (
     stream,
     packed_runs,
+    paired_runs,
     interleave,
     interleave_lanes,
     deal,

@@ -9,34 +9,36 @@ over, a half of a byte at either end of a row, is copied by itself.
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fastindex.lowering.blocks import cut, even_steps
+from fastindex.lowering.blocks import even_steps
+from fastindex.lowering.box_parts import (
+    PER_BYTE,
+    box_parts,
+    by_parity,
+    moving_passes,
+    pass_over,
+    single_halves,
+    sizes_of,
+)
+from fastindex.lowering.paired_passes import paired_passes
 from fastindex.lowering.pass_costs import cost
-from fastindex.lowering.pass_form import Draft, Goal, iterations, no_tables
-from fastindex.lowering.passes import copying_passes, fill_pass
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced, grouped, rows_and_columns
+from fastindex.lowering.pass_form import Draft, Goal, iterations
+from fastindex.lowering.passes import fill_pass
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced, grouped
 from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.stream_passes import packed_run_passes
-from fastindex.lowering.transpose_passes import transpose_pass
 from fastindex.tables.assemblies import HALF_BITS
-from fastindex.tables.boxes import BOX_BYTES, BoxGeometry, HalvesGeometry
+from fastindex.tables.boxes import BOX_BYTES
 from fastindex.tables.cache_lines import LINE_BYTES
 
-_PER_BYTE = 8 // HALF_BITS
 # In front of the expanded elements, so that a span may begin an element early.
 _FRONT_BYTES = LINE_BYTES
 # The most elements of a box, and the fewest where spans with gaps are to fit.
 _MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
-# Both sides get runs of at least so many elements, those of the destination, which are written in parts, longer ones.
-_FIRST_RUN, _LONGER = 32, 8
 # Gaps of up to such a part of a span, or of so many elements, are expanded with it.
 _GAP_SHARE, _LEAST_GAP = 4, 8
-# A task copies so many single halves.
-_MOST_HALVES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +64,8 @@ class _Image:
         return _FRONT_BYTES + self.length + LINE_BYTES + sum((k.size - 1) * self.strides[k] for k in self.apart)
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """A part of a loop that boxes take: whole parts one after the other, or the end.
-
-    Attributes
-    ----------
-    part : Loop
-        What a box has.
-    steps : Loop
-        From one box to the next.
-    source, destination : int
-        Where the first begins.
-    is_longer : bool
-        Whether a box has a step more than what it writes.
-    """
-
-    part: Loop
-    steps: Loop
-    source: int
-    destination: int
-    is_longer: bool
-
-
 def boxed_passes(
-    loops: RelayoutLoops, formats: tuple[SlotFormat, SlotFormat], goal: Goal, slots: int
+    loops: RelayoutLoops, formats: tuple[SlotFormat, SlotFormat], goal: Goal, slots: int, readable: int
 ) -> tuple[Draft, ...] | None:
     """Return the passes that move packed elements box by box, or None where that is not possible.
 
@@ -97,23 +76,26 @@ def boxed_passes(
     formats : (SlotFormat, SlotFormat)
         Of source and destination: four bits, or bytes.
     goal : Goal
-    slots : int
-        Of the destination.
+    slots, readable : int
+        Slots of the destination, and bytes of the source.
     """
     packed = formats[0].is_packed, formats[1].is_packed
     if not any(packed) or any(
         form.bits != (HALF_BITS if one else 8) for form, one in zip(formats, packed, strict=True)
     ):
         return None
-    fills = grouped(RelayoutLoops((), loops.fills), _PER_BYTE) if packed[1] else loops
+    fills = grouped(RelayoutLoops((), loops.fills), PER_BYTE) if packed[1] else loops
     if fills is None:
         return None
     found: list[Draft] = []
     for nest in loops.copies:
-        made = _Boxes(nest, packed, goal, slots).passes()
-        if made is None:
+        ways = [_Boxes(nest, packed, goal, slots, readable).passes()]
+        if all(packed):
+            ways.append(paired_passes(nest, goal, slots, readable))
+        possible = [way for way in ways if way is not None]
+        if not possible:
             return None
-        found += made
+        found += min(possible, key=cost)
     return (*found, *(fill_pass(nest, goal) for nest in fills.fills))
 
 
@@ -128,8 +110,8 @@ class _Boxes:
         Whether some runs of the destination begin or end within a byte.
     """
 
-    def __init__(self, nest: Nest, packed: tuple[bool, bool], goal: Goal, slots: int) -> None:
-        self.nest, self.packed, self.goal, self.slots = nest, packed, goal, slots
+    def __init__(self, nest: Nest, packed: tuple[bool, bool], goal: Goal, slots: int, readable: int) -> None:
+        self.nest, self.packed, self.goal, self.slots, self.readable = nest, packed, goal, slots, readable
         self.joined: list[Loop] = []
         self.is_shifted = False
 
@@ -139,7 +121,7 @@ class _Boxes:
             return None
         most = _MOST_ELEMENTS
         while most >= _LEAST_ELEMENTS:
-            found = self._passes_of(_sizes(self.nest.loops, most))
+            found = self._passes_of(sizes_of(self.nest.loops, most))
             if found is not None:
                 return found
             most //= 2
@@ -150,55 +132,28 @@ class _Boxes:
         last = self.joined[-1] if self.joined else Loop(1, 1, 1)
         size = sizes.get(last, 1)
         is_part, step = size < last.size, size * last.destination_stride
-        self.is_shifted = self.packed[1] and (bool(is_part and step % _PER_BYTE) or self._has_odd_runs())
-        if self.is_shifted and is_part and step % _PER_BYTE:
+        self.is_shifted = self.packed[1] and (bool(is_part and step % PER_BYTE) or self._has_odd_runs())
+        if self.is_shifted and is_part and step % PER_BYTE:
             return None
         found: list[Draft] = []
-        for box, is_longer, outer in self._parts(sizes):
-            for part in self._by_parity(outer):
+        longer = last if self.is_shifted and is_part else None
+        for box, is_longer, outer in box_parts(self.nest, sizes, longer):
+            for part in by_parity(outer, self.packed):
                 made = self._box_passes(box, is_longer, part)
                 if made is None:
                     return None
                 found += made
-        return [*found, *self._single_halves()] if self.is_shifted else found
+        if not self.is_shifted:
+            return found
+        return [*found, *single_halves(self.nest, self.joined, self.packed[0], self.slots)]
 
     def _has_odd_runs(self) -> bool:
         """Whether a run begins within a byte, or ends within one that is not the last."""
         around = [k for k in self.nest.loops if k not in self.joined]
         start, length = self.nest.destination_start, iterations(self.joined)
-        if start % _PER_BYTE or any(k.destination_stride % _PER_BYTE for k in around):
+        if start % PER_BYTE or any(k.destination_stride % PER_BYTE for k in around):
             return True
-        return length % _PER_BYTE != 0 and (iterations(around) > 1 or start + length < self.slots)
-
-    def _parts(self, sizes: dict[Loop, int]) -> Iterator[tuple[tuple[Loop, ...], bool, Nest]]:
-        """Yield the loops of a box, whether its runs are longer than what it writes, and the nest of such boxes.
-
-        First those of whole boxes, then those at the end of each loop.
-        """
-        choices: list[list[_Way]] = []
-        for loop in self.nest.loops:
-            size = sizes[loop]
-            more = int(self.is_shifted and self.joined[-1:] == [loop] and size < loop.size)
-            count, rest = divmod(loop.size - more, size)
-            strides = loop.source_stride, loop.destination_stride
-            steps = Loop(count, size * loop.source_stride, size * loop.destination_stride)
-            ways = [_Way(Loop(size + more, *strides), steps, 0, 0, more > 0)] if count else []
-            if rest + more:
-                ends = count * size * loop.source_stride, count * size * loop.destination_stride
-                ways.append(_Way(Loop(rest + more, *strides), Loop(1, 0, 0), *ends, False))
-            choices.append(ways)
-        for chosen in itertools.product(*choices):
-            outer = Nest(
-                tuple(way.steps for way in chosen if way.steps.size > 1),
-                self.nest.source_start + sum(way.source for way in chosen),
-                self.nest.destination_start + sum(way.destination for way in chosen),
-            )
-            yield tuple(way.part for way in chosen if way.part.size > 1), any(way.is_longer for way in chosen), outer
-
-    def _by_parity(self, outer: Nest) -> Iterator[Nest]:
-        """Yield the parts of a nest whose boxes all begin with the same half of a byte, on each packed side."""
-        for part in even_steps(outer, 0) if self.packed[0] else (outer,):
-            yield from even_steps(part, 1) if self.packed[1] else (part,)
+        return length % PER_BYTE != 0 and (iterations(around) > 1 or start + length < self.slots)
 
     def _box_passes(self, box: tuple[Loop, ...], is_longer: bool, outer: Nest) -> list[Draft] | None:
         """Return the pass over boxes, none where only single halves are written; None where they are too large."""
@@ -206,18 +161,18 @@ class _Boxes:
         if (self.packed[0] and read.nbytes > BOX_BYTES) or (self.packed[1] and written.nbytes > BOX_BYTES):
             return None
         inner: list[tuple[Draft, bool, bool]] = []
-        odd = outer.source_start % _PER_BYTE
+        odd = outer.source_start % PER_BYTE
         if self.packed[0]:
             inner += [(one, False, True) for one in _expanding(read, odd, self.goal)]
         moved = self._move(box, read, written, odd)
         goal = Goal(1, self.goal.streamed and not self.packed[1], self.goal.tuning)
-        inner += [(one, *self.packed) for one in _moving(moved, goal)]
+        inner += [(one, *self.packed) for one in moving_passes(moved, goal)]
         if self.packed[1]:
-            compressing = list(self._compressing(written, is_longer, outer.destination_start % _PER_BYTE))
+            compressing = list(self._compressing(written, is_longer, outer.destination_start % PER_BYTE))
             if not compressing:
                 return []
             inner += [(one, True, False) for one in compressing]
-        return [_pass_over(box, outer, self.packed, tuple(inner))]
+        return [pass_over(box, outer, self.packed, tuple(inner), self.readable)]
 
     def _move(self, box: tuple[Loop, ...], read: _Image, written: _Image, odd: int) -> Nest:
         """Return how the elements of a box move as bytes; `odd` is the half of a byte that they begin with."""
@@ -243,105 +198,14 @@ class _Boxes:
         """Yield the passes that compress the runs of a box, the first of which begins at the half `start` of a byte."""
         apart = Nest(tuple(Loop(k.size, image.strides[k], k.destination_stride) for k in image.apart), 0, start)
         for part in even_steps(apart, 1):
-            odd = part.destination_start % _PER_BYTE
+            odd = part.destination_start % PER_BYTE
             length = image.length - (self.joined[-1].destination_stride if is_longer else odd)
             if self.is_shifted:
-                length -= length % _PER_BYTE
+                length -= length % PER_BYTE
             if length:
                 run, begin = Loop(length, 1, 1), BOX_BYTES + _FRONT_BYTES + part.source_start + odd
                 nest = Nest((run, *part.loops), begin, part.destination_start + odd)
-                yield from packed_run_passes(nest, run, _PER_BYTE, "compress", self.goal)
-
-    def _single_halves(self) -> Iterator[Draft]:
-        """Yield the passes that copy the first or last element of the runs that begin or end within a byte."""
-        nest = self.nest
-        others = Nest(tuple(k for k in nest.loops if k not in self.joined), nest.source_start, nest.destination_start)
-        length = iterations(self.joined)
-        last = sum((k.size - 1) * k.source_stride for k in self.joined), length - 1
-        for part in even_steps(others, 1):
-            odd = part.destination_start % _PER_BYTE
-            for source, target in [(0, 0)] * odd + [last] * ((length - odd) % _PER_BYTE):
-                places = Nest(part.loops, part.source_start + source, part.destination_start + target)
-                longest = max(places.loops, key=lambda k: k.size, default=Loop(1, 0, 0))
-                for piece in cut(places, longest, _MOST_HALVES):
-                    yield _halves_pass(piece, self.packed[0], self.slots)
-
-
-def _moving(nest: Nest, goal: Goal) -> list[Draft]:
-    """Return the passes that move a box: a transpose where its rows are too short for what loops would choose."""
-    found = list(copying_passes(nest, goal))
-    row = next((k for k in nest.loops if k.destination_stride == 1), None)
-    column = next((k for k in nest.loops if k.source_stride == 1 and k is not row), None)
-    if row is None or column is None:
-        return found
-    other = [transpose_pass(nest, *rows_and_columns(nest.loops, row, column, 1), goal)]
-    return other if cost(other) < cost(found) else found
-
-
-def _halves_pass(nest: Nest, is_packed: bool, slots: int) -> Draft:
-    """Return the pass that copies single halves; the source is packed, or an element is the low half of a byte."""
-    per_element = 1 if is_packed else _PER_BYTE
-    along = max(nest.loops, key=lambda k: k.size, default=Loop(1, 0, 0))
-    outer = [Loop(k.size, k.source_stride * per_element, k.destination_stride) for k in nest.loops if k is not along]
-    geometry = HalvesGeometry(
-        halves=along.size,
-        source_stride=along.source_stride * per_element,
-        target_stride=along.destination_stride,
-        source_start=nest.source_start * per_element,
-        target_start=nest.destination_start,
-        end=slots - 1 if slots % _PER_BYTE else -1,
-    )
-    why = "halves of bytes: the other half is another row's"
-    return Draft("halves", 1, 1, outer, geometry, no_tables, iterations(outer), along.size, 0, 0, why)
-
-
-def _pass_over(
-    box: tuple[Loop, ...], outer: Nest, packed: tuple[bool, bool], inner: tuple[tuple[Draft, bool, bool], ...]
-) -> Draft:
-    """Return the pass that runs others within each box."""
-    source, target = (_PER_BYTE if one else 1 for one in packed)
-    loops = [Loop(k.size, k.source_stride // source, k.destination_stride // target) for k in outer.loops]
-    ordered = sorted(loops, key=lambda k: (k.destination_stride, k.source_stride))
-    return Draft(
-        "boxes",
-        1,
-        1,
-        ordered,
-        BoxGeometry(len(inner)),
-        no_tables,
-        iterations(ordered),
-        max(iterations(box) // target, 1),
-        outer.source_start // source,
-        outer.destination_start // target,
-        f"boxes of {iterations(box)} packed elements, which move as bytes within the cache",
-        inner,
-    )
-
-
-def _sizes(loops: Sequence[Loop], most: int) -> dict[Loop, int]:
-    """Choose how much of each loop a box has: runs that get longer together, as far as they go."""
-    by_source = sorted(loops, key=lambda k: k.source_stride)
-    by_target = sorted(loops, key=lambda k: k.destination_stride)
-    sizes, wanted = dict.fromkeys(loops, 1), _FIRST_RUN
-    while wanted <= most:
-        larger = dict(sizes)
-        for order, least in ((by_target, _LONGER * wanted), (by_source, wanted)):
-            length = 1
-            for loop in order:
-                larger[loop] = max(larger[loop], min(loop.size, -(-least // length)))
-                length *= larger[loop]
-                if larger[loop] < loop.size or length >= least:
-                    break
-        if math.prod(larger.values()) > most:
-            break
-        sizes, wanted = larger, 2 * wanted
-    return {loop: size if size == loop.size else _rounded(size) for loop, size in sizes.items()}
-
-
-def _rounded(size: int) -> int:
-    """Round a part of a loop down to what makes whole lines, or whole bytes."""
-    unit = LINE_BYTES * _PER_BYTE if size >= LINE_BYTES * _PER_BYTE else _PER_BYTE
-    return max(size // unit * unit, 1)
+                yield from packed_run_passes(nest, run, PER_BYTE, "compress", self.goal)
 
 
 def _joined(loops: Sequence[Loop], sizes: dict[Loop, int]) -> list[Loop]:
@@ -386,7 +250,7 @@ def _expanding(image: _Image, start: int, goal: Goal) -> Iterator[Draft]:
     kept = Goal(1, False, goal.tuning)
     for part in even_steps(Nest(loops, start, _FRONT_BYTES + start), 0):
         # A span that begins within a byte is expanded from that byte on.
-        odd = part.source_start % _PER_BYTE
+        odd = part.source_start % PER_BYTE
         run = Loop(image.length + odd, 1, 1)
         nest = Nest((run, *part.loops), part.source_start - odd, part.destination_start - odd)
-        yield from packed_run_passes(nest, run, _PER_BYTE, "expand", kept)
+        yield from packed_run_passes(nest, run, PER_BYTE, "expand", kept)

@@ -73,7 +73,7 @@ def _chosen_drafts(
     goal = Goal(1, nbytes >= tuning.streamed_bytes, tuning)
     if steps_apart and slots.loops is not None:
         count = destination.slot_count if isinstance(destination, Shape) else 0
-        boxed = boxed_passes(slots.loops, forms, goal, count)
+        boxed = boxed_passes(slots.loops, forms, goal, count, source.nbytes if isinstance(source, Shape) else 0)
         if boxed is not None and (boxed_cost := cost(boxed)) < by_loops_cost:
             by_loops, converts, by_loops_cost = boxed, True, boxed_cost
     if by_loops_cost <= least:

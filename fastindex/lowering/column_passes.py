@@ -30,7 +30,7 @@ from fastindex.tables.cache_lines import LINE_BYTES
 
 _UNIT_BYTES = (1, 2, 4, 8, 16)
 # Vectors of fewer pieces are put together straight from the source.
-_LEAST_PIECES = 4
+_LEAST_PIECES = 2
 # Blocks that are read together, on average, where not all lie side by side.
 _LEAST_GROUP = 4
 _MOST_COLUMNS, _MOST_TABLES = 1024, 8

@@ -37,6 +37,8 @@ _MISSED_LINE_CYCLES = 60
 _LANE_LINE_CYCLES, _LANE_ROW_CYCLES = 10, 12
 # A line's worth of packed elements that are expanded or compressed, and the ends of their run.
 _PACKED_CYCLES, _PACKED_RUN_CYCLES = 6, 40
+# A pair of rows of packed elements, and a line of pairs.
+_PAIR_CYCLES, _PAIR_LINE_CYCLES = 6, 6
 # A box, beside what runs within it, and a half of a byte that is copied by itself.
 _BOX_CYCLES, _HALF_CYCLES = 300, 60
 # A column of few rows that goes on with padding.
@@ -155,6 +157,9 @@ def _cost_of(one: Draft) -> float:
 
 def _cost_within(one: Draft) -> float:
     """Return the cycles of a pass within a box, whose runs of packed elements are short."""
+    if one.kernel == "pair":
+        chunks = one.geometry[streams.CHUNK_BLOCK]
+        return one.tasks * (chunks * _PAIR_CYCLES + one.task_bytes / LINE_BYTES * _PAIR_LINE_CYCLES)
     if one.kernel not in ("expand", "compress"):
         return cost((one,))
     nbytes = one.tasks * one.task_bytes

@@ -18,7 +18,7 @@ from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
-from fastindex.tables.boxes import BoxGeometry, HalvesGeometry
+from fastindex.tables.boxes import BoxGeometry, HalvesGeometry, PairGeometry
 from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
 from fastindex.tables.streams import StreamGeometry
 from fastindex.tables.transposes import TransposeGeometry
@@ -30,6 +30,7 @@ Geometry = (
     | ColumnsGeometry
     | FillGeometry
     | HalvesGeometry
+    | PairGeometry
     | StreamGeometry
     | StridedGeometry
     | TransposeGeometry
@@ -61,7 +62,7 @@ class Pass:
     Attributes
     ----------
     kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "strided", "fill", "expand", "compress",
-            "assemble", "assemble columns", "assemble half columns", "boxes", "halves"}
+            "assemble", "assemble columns", "assemble half columns", "boxes", "halves", "pair"}
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.
     ways : int

@@ -9,12 +9,13 @@ BOX_BYTES = 256 << 10
 
 
 class BoxGeometry(NamedTuple):
-    """How many calls move a box, one after the other."""
+    """How many calls move a box, one after the other, and how many bytes may be read from the first box on."""
 
     calls: int
+    readable_bytes: int
 
 
-CALLS = 0
+CALLS, READABLE_BYTES = range(2)
 
 
 class BoxCall(NamedTuple):
@@ -65,3 +66,39 @@ class HalvesGeometry(NamedTuple):
 
 
 HALVES, HALVES_SOURCE_STRIDE, HALVES_TARGET_STRIDE, HALVES_SOURCE_START, HALVES_TARGET_START, HALVES_END = range(6)
+
+
+class PairGeometry(NamedTuple):
+    """How a task pairs rows of packed elements: a byte of each two elements, which neighbour in the destination.
+
+    Attributes
+    ----------
+    chunk_block, chunk_count, chunk_source_stride, chunk_target_stride : int
+        As of a `StreamGeometry`; a chunk is a pair of rows. Offsets in the source count halves of bytes.
+    begin : int
+        The half of a byte with which the first row begins.
+    elements : int
+        Of each row; where rows alternate, of all rows together.
+    apart : int
+        Halves of bytes from the first row of a pair to the second.
+    high : int
+        Bytes from the pairs of the low halves of the source's bytes to those of the high halves.
+    group_bytes : int
+        Where rows of so many bytes alternate, 1, 2 or 4; else 0.
+    chunks_ahead : int
+        How many chunks ahead the lines of the source are asked for.
+    """
+
+    chunk_block: int
+    chunk_count: int
+    chunk_source_stride: int
+    chunk_target_stride: int
+    begin: int
+    elements: int
+    apart: int
+    high: int
+    group_bytes: int
+    chunks_ahead: int
+
+
+(PAIR_BEGIN, PAIR_ELEMENTS, PAIR_APART, PAIR_HIGH, PAIR_GROUP_BYTES, PAIR_CHUNKS_AHEAD) = range(4, 10)

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import byte_at, entry, set_byte
 from fastindex.kernels.cpu.pass_runner import call_kernel
-from fastindex.kernels.cpu.pass_table import outer_place
+from fastindex.kernels.cpu.pass_table import outer_place, set_end_of_source
 from fastindex.tables.boxes import (
     BOX_CALL_BYTES,
     CALL_KERNEL,
@@ -31,6 +31,7 @@ from fastindex.tables.boxes import (
     HALVES_SOURCE_STRIDE,
     HALVES_TARGET_START,
     HALVES_TARGET_STRIDE,
+    READABLE_BYTES,
     TO_SCRATCH,
 )
 from fastindex.tables.passes import FIRST, GEOMETRY
@@ -52,7 +53,9 @@ def run_boxes(width, ways, target, source, table, scratch, first, last):  # type
     width, ways
         Not used.
     """
-    calls, count = entry(table, FIRST), entry(entry(table, GEOMETRY), CALLS)
+    geometry, calls = entry(table, GEOMETRY), entry(table, FIRST)
+    count = entry(geometry, CALLS)
+    set_end_of_source(scratch, source + entry(geometry, READABLE_BYTES))
     for task in range(first, last):
         at_source, at_target = outer_place(table, task, source, target)
         for i in range(count):

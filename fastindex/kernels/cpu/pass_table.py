@@ -39,6 +39,18 @@ def padding_of(scratch):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
+def set_end_of_source(scratch, end):  # type: ignore[no-untyped-def]
+    """Store where the source ends, for the kernels that run within a box."""
+    set_entry(scratch - SCRATCH_FRONT_BYTES, 1, end)
+
+
+@njit(nogil=True)
+def end_of_source(scratch):  # type: ignore[no-untyped-def]
+    """Return where the source ends; only kernels within a box know."""
+    return entry(scratch - SCRATCH_FRONT_BYTES, 1)
+
+
+@njit(nogil=True)
 def outer_place(table, iteration, source, target):  # type: ignore[no-untyped-def]
     """Return where source and destination are at an iteration of the loops around the tasks."""
     outer = entry(table, OUTER)

@@ -295,3 +295,68 @@ def compress_line(typingctx: Any, bits: Any, target: Any, source: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(bits, _ADDRESS, _ADDRESS), generate
+
+
+def _paired(builder: Any, first: Any, second: Any) -> list[Any]:
+    """Return the pairs of the low halves of two vectors of bytes, and those of the high halves."""
+    low, high, four = (ir.Constant(first.type, [number] * first.type.count) for number in (0x0F, 0xF0, 4))
+    return [
+        builder.or_(builder.and_(first, low), builder.shl(second, four)),
+        builder.or_(builder.lshr(first, four), builder.and_(second, high)),
+    ]
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def pair_lines(typingctx: Any, shifted: Any, target: Any, high: Any, sources: Any, odd: Any) -> Any:
+    """Pair a line each of two rows of packed elements of 4 bits: a byte of two elements at the same place of both.
+
+    Parameters
+    ----------
+    shifted : literal int
+        Whether a row may begin with the high half of a byte.
+    target, high : int64
+        Addresses of a line of pairs of elements that were low halves, if the row begins with one, and of a line of the
+        others, which is written last.
+    sources : (int64, int64)
+        Addresses of the rows.
+    odd : (int64, int64)
+        1 for a row that begins with the high half, and goes on with a byte behind the line; otherwise 0.
+    """
+    may_shift = bool(shifted.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, target, high, sources, odd = arguments
+        rows = []
+        for place in range(2):
+            source, is_odd = builder.extract_value(sources, place), builder.extract_value(odd, place)
+            row = load_at(builder, source, LINE_BYTES, 1)
+            if may_shift:
+                four = ir.Constant(row.type, [4] * LINE_BYTES)
+                following = load_at(builder, builder.add(source, is_odd), LINE_BYTES, 1)
+                moved = builder.or_(builder.lshr(row, four), builder.shl(following, four))
+                row = builder.select(builder.icmp_signed("!=", is_odd, _INT64(0)), moved, row)
+            rows.append(row)
+        for pairs, address in zip(_paired(builder, *rows), (target, high), strict=True):
+            store_at(builder, pairs, address, False)
+        return context.get_dummy_value()
+
+    two = types.UniTuple(types.int64, 2)
+    return types.void(shifted, _ADDRESS, _ADDRESS, two, two), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def pair_groups(typingctx: Any, group_bytes: Any, target: Any, high: Any, source: Any) -> Any:
+    """Pair rows of `group_bytes` bytes that alternate in two lines of packed elements of 4 bits."""
+    size = group_bytes.literal_value
+    count = LINE_BYTES // size
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, target, high, source = arguments
+        lines = [load_at(builder, offset_by(builder, source, at), count, size) for at in (0, LINE_BYTES)]
+        vector = ir.VectorType(_INT8, LINE_BYTES)
+        rows = [builder.bitcast(shuffle(builder, lines[0], lines[1], range(k, 2 * count, 2)), vector) for k in range(2)]
+        for pairs, address in zip(_paired(builder, *rows), (target, high), strict=True):
+            store_at(builder, pairs, address, False)
+        return context.get_dummy_value()
+
+    return types.void(group_bytes, _ADDRESS, _ADDRESS, _ADDRESS), generate
