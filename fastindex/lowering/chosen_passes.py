@@ -6,6 +6,7 @@ from fastindex.lowering.assembly import Assembly, assembly
 from fastindex.lowering.assembly_bounds import least_cycles
 from fastindex.lowering.assembly_passes import assembly_passes
 from fastindex.lowering.boxed_passes import boxed_passes
+from fastindex.lowering.collected_passes import collected_passes
 from fastindex.lowering.counted_passes import counted_passes
 from fastindex.lowering.pass_costs import LINE_CYCLES, cost
 from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
@@ -19,6 +20,8 @@ from fastindex.tables.cache_lines import LINE_BYTES
 
 # Slots that become values first, and values that become slots last, take so many cycles each.
 _APART_CYCLES = 1
+# Blocks that are put together straight from memory wait for its lines: so many times as long as what they cost.
+_FROM_MEMORY = 1.5
 
 
 def chosen_passes(
@@ -76,6 +79,10 @@ def _chosen_drafts(
         boxed = boxed_passes(slots.loops, forms, goal, count, source.nbytes if isinstance(source, Shape) else 0)
         if boxed is not None and (boxed_cost := cost(boxed)) < by_loops_cost:
             by_loops, converts, by_loops_cost = boxed, True, boxed_cost
+    if slot_bits == (HALF_BITS, HALF_BITS) and isinstance(source, Shape) and isinstance(destination, Shape):
+        collected = collected_passes(source, destination, vector_bytes, goal)
+        if collected is not None and (collected_cost := cost(collected)) < by_loops_cost:
+            by_loops, converts, by_loops_cost = collected, True, collected_cost / _FROM_MEMORY
     if by_loops_cost <= least:
         return by_loops, converts
     for variables, left, right in shared_digits(source, destination):

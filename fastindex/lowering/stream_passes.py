@@ -170,7 +170,8 @@ def copy_passes(nest: Nest, goal: Goal) -> Iterator[Draft]:
     for part, rows, column in _gathered(nest, run_of(nest, goal.width).size * goal.width, goal):
         run = run_of(part, goal.width)
         run_bytes = run.size * goal.width
-        together = blocks(rows, goal.tuning.gathered_chunk_bytes)
+        # Rows of a byte each that are not cut are up to twice as many.
+        together = blocks(rows, 2 * goal.tuning.gathered_chunk_bytes)
         by_source = together.places == 1 and run_bytes >= goal.tuning.by_source_bytes
         size = run_bytes * together.places
         chunk = Chunk((run, *rows), together.sources, run_bytes, size, by_source=by_source, first=column)
