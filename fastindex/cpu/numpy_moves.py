@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from fastindex.cpu import numpy_stages
 from fastindex.cpu.numpy_programs import AT_ONCE
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.relayout_loops import Loop, RelayoutLoops, Strides
@@ -62,7 +63,7 @@ def loops_by_numpy(loops: RelayoutLoops, width: int, source: int, destination: i
     for nest in loops.copies:
         read = _view(source, nest.source_start, nest.loops, [k.source_stride for k in nest.loops], width)
         strides = [k.destination_stride for k in nest.loops]
-        np.copyto(_view(destination, nest.destination_start, nest.loops, strides, width), read)
+        numpy_stages.copy(_view(destination, nest.destination_start, nest.loops, strides, width), read)
     for nest in loops.fills:
         strides = [k.destination_stride for k in nest.loops]
         written = _view(destination, nest.destination_start, nest.loops, strides, width)
