@@ -101,24 +101,17 @@ def _phases(nest: Nest, starts: Offsets, slot_bits: tuple[int, int]) -> Iterator
     """Yield the parts of a nest and its starts, in bytes, by the half of a byte that begins a block in the source."""
     count = _phase_count(slot_bits)
     units = np.array(slot_bits)
-    if count == 1:
-        source, target = slot_bits
-        loops = tuple(
-            Loop(k.size, k.source_stride * source // 8, k.destination_stride * target // 8) for k in nest.loops
-        )
-        yield 0, Nest(loops, nest.source_start * source // 8, nest.destination_start * target // 8), starts * units // 8
-        return
     for even in even_steps(nest) if count > 1 else (nest,):
         loops = tuple(
             Loop(k.size, k.source_stride * slot_bits[0] // 8, k.destination_stride * slot_bits[1] // 8)
             for k in even.loops
         )
         for odd in range(count):
-            chosen = starts[starts[:, 0] % count == odd]
+            chosen = starts if count == 1 else starts[starts[:, 0] % count == odd] - [odd, 0]
             if len(chosen):
                 begin, phase = divmod((even.source_start + odd) * slot_bits[0], 8)
                 part = Nest(loops, begin, even.destination_start * slot_bits[1] // 8)
-                yield phase // HALF_BITS, part, (chosen - [odd, 0]) * units // 8
+                yield phase // HALF_BITS, part, chosen * units // 8
 
 
 def _passes_of(nest: Nest, starts: Offsets, table: VectorTable, goal: Goal) -> Iterator[Draft]:

@@ -50,6 +50,7 @@ def chosen_passes(
 def _chosen_drafts(
     source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, vector_bytes: int, tuning: Tuning
 ) -> tuple[tuple[Draft, ...] | None, bool]:
+    """Choose among loops, boxes and blocks by their costs; each is drafted only where it may be the cheapest."""
     by_loops, converts = _loop_passes(source, destination, slots, tuning)
     if 0 in source.dimensions:
         # There is padding to write, and not one element to read.
@@ -63,7 +64,6 @@ def _chosen_drafts(
         # Slots wider than their values are packed last: their padding is not a value repeated.
         return by_loops, converts
     nbytes = _written_bytes(destination, slots)
-    least = least_cycles(source, destination, nbytes, slot_bits, vector_bytes)
     by_loops_cost = float("inf") if by_loops is None else cost(by_loops)
     if steps_apart:
         by_loops_cost += _APART_CYCLES * sum(
@@ -71,7 +71,7 @@ def _chosen_drafts(
             for side, form in ((source, slots.source), (destination, slots.destination))
             if isinstance(side, Shape) and not form.is_plain
         )
-    if by_loops_cost <= max(least, nbytes / LINE_BYTES * LINE_CYCLES) and not steps_apart:
+    if by_loops_cost <= nbytes / LINE_BYTES * LINE_CYCLES and not steps_apart:
         return by_loops, converts
     goal = Goal(1, nbytes >= tuning.streamed_bytes, tuning)
     if steps_apart and slots.loops is not None:
@@ -83,7 +83,7 @@ def _chosen_drafts(
         collected = collected_passes(source, destination, vector_bytes, goal)
         if collected is not None and (collected_cost := cost(collected)) < by_loops_cost:
             by_loops, converts, by_loops_cost = collected, True, collected_cost / _FROM_MEMORY
-    if by_loops_cost <= least:
+    if by_loops_cost <= least_cycles(source, destination, nbytes, slot_bits, vector_bytes):
         return by_loops, converts
     for variables, left, right in shared_digits(source, destination):
         found = assembly(variables, left, right, destination, slot_bits[1])
