@@ -7,23 +7,23 @@ from typing import Any
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 
 _SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
-#: Lines of the table, and the beginnings of the names of their rows.
+#: Lines of the table, and the beginnings of the names of their rows; a process that dies counts under its part's name.
 LINES: dict[str, tuple[str, ...]] = {
-    "texts of shapes, layouts and shardings, damaged": ("texts of ",),
+    "texts of shapes, layouts and shardings, damaged": ("texts",),
     "protos of shapes and shardings, damaged": ("protos of ",),
-    "pieces of HLO, of other dumps and messages, damaged": ("pieces of ",),
+    "pieces of HLO, of other dumps and messages, damaged": ("pieces of ", "hlo_pieces"),
     "metadata of Zarr stores, damaged": ("metadata of Zarr stores",),
-    "relayouts between pages that kill, random layouts": ("relayouts between fenced pages",),
+    "relayouts between pages that kill, random layouts": ("relayouts between fenced pages", "layouts"),
     "indices, `pack`, `unpack` between such pages": ("indices, pack and unpack between fenced pages",),
-    "SIGKILL, SIGTERM, SIGINT during file jobs": tuple(f"{name} during file jobs" for name in _SIGNALS),
-    "the same during jobs on Zarr stores": tuple(f"{name} during jobs on Zarr stores" for name in _SIGNALS),
-    "Dask workers killed in the middle of a job": ("Dask workers",),
-    "full disks, limits, failing calls under file jobs": ("full disks", "limits of file sizes", "failing calls"),
-    "sources that change or shrink while file jobs read": ("sources that change",),
-    "calls from eight threads at once": ("calls from eight threads",),
-    "children forked and spawned under load": ("children ",),
-    "texts, HLO and layouts with `PYTHONMALLOC=debug`": ("PYTHONMALLOC=debug: ",),
-    "layouts through the kernels in Valgrind": ("Valgrind: ",),
+    "SIGKILL, SIGTERM, SIGINT during file jobs": (*(f"{name} during file jobs" for name in _SIGNALS), "signals"),
+    "the same during jobs on Zarr stores": (*(f"{name} during jobs on Zarr stores" for name in _SIGNALS), "stores"),
+    "Dask workers killed in the middle of a job": ("Dask workers", "workers"),
+    "full disks, limits, failing calls under file jobs": ("full disks", "limits of file sizes", "failing calls", "disks"),
+    "sources that change or shrink while file jobs read": ("sources",),
+    "calls from eight threads at once": ("calls from eight threads", "threads"),
+    "children forked and spawned under load": ("children ", "forks"),
+    "texts, HLO and layouts with `PYTHONMALLOC=debug`": ("PYTHONMALLOC=debug: ", "checked_memory"),
+    "layouts through the kernels in Valgrind": ("Valgrind: ", "valgrind"),
 }
 
 
