@@ -1,7 +1,7 @@
 """The least that a relayout has to do: read each line of the source that holds an element, write the destination.
 
 This is that and nothing else, written apart from the package: one byte of each of the source's lines is read, in order
-of address, with none and with two ways to prefetch, and in between the destination's lines are written past the cache.
+of address, with none and with three ways to prefetch, and in between the destination's lines are written past the cache.
 What a copy's speed is to dense layouts, this is to padded ones.
 """
 
@@ -21,7 +21,7 @@ from benchmarks.copy_ceiling import LINE_BYTES, in_threads
 from benchmarks.measure import Run
 
 #: How many lines ahead; with 0, there are no prefetches.
-AHEAD = (0, 16, 64)
+AHEAD = (0, 16, 64, 128)
 _FIXED_POINT_BITS = 24
 
 
