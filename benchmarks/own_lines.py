@@ -1,8 +1,8 @@
 """The least that a relayout has to do: read each line of the source that holds an element, write the destination.
 
 This is that and nothing else, written apart from the package: one byte of each of the source's lines is read, in order
-of address, with none and with three ways to prefetch, and in between the destination's lines are written past the cache.
-What a copy's speed is to dense layouts, this is to padded ones.
+of address, with none and with three ways to prefetch, and in between the destination's lines are written past the
+cache. What a copy's speed is to dense layouts, this is to padded ones.
 """
 
 from __future__ import annotations

@@ -18,7 +18,12 @@ LINES: dict[str, tuple[str, ...]] = {
     "SIGKILL, SIGTERM, SIGINT during file jobs": (*(f"{name} during file jobs" for name in _SIGNALS), "signals"),
     "the same during jobs on Zarr stores": (*(f"{name} during jobs on Zarr stores" for name in _SIGNALS), "stores"),
     "Dask workers killed in the middle of a job": ("Dask workers", "workers"),
-    "full disks, limits, failing calls under file jobs": ("full disks", "limits of file sizes", "failing calls", "disks"),
+    "full disks, limits, failing calls under file jobs": (
+        "full disks",
+        "limits of file sizes",
+        "failing calls",
+        "disks",
+    ),
     "sources that change or shrink while file jobs read": ("sources",),
     "calls from eight threads at once": ("calls from eight threads", "threads"),
     "children forked and spawned under load": ("children ", "forks"),
