@@ -22,6 +22,7 @@ from benchmarks.measure import Run
 
 #: How many lines ahead; with 0, there are no prefetches.
 AHEAD = (0, 16, 64, 128)
+FEW_LINES = 1 << 16
 _FIXED_POINT_BITS = 24
 
 
@@ -92,10 +93,12 @@ def touches(source: NDArray[np.uint8], lines: NDArray[np.int32], output: NDArray
     """The ways to read the numbered lines of a source and to write all of an output, both from a line's start on."""
     touch = kernel()
 
-    def way(ahead: int) -> Run:
+    def way(ahead: int, threads: int) -> Run:
         def part(begin: int, end: int) -> None:
             touch(source, lines, output, begin, end, ahead)
 
         return lambda: in_threads(part, len(lines), threads)
 
-    return [way(ahead) for ahead in AHEAD]
+    # Few lines are touched before a second thread has begun.
+    numbers = {1, threads} if len(lines) < FEW_LINES else {threads}
+    return [way(ahead, number) for number in sorted(numbers) for ahead in AHEAD]

@@ -40,6 +40,7 @@ def markdown(results: Row, rows: dict[str, Row]) -> str:
         f"a tenth below {fractions[len(fractions) // 10]:.2f} (target {SELDOM_BELOW}), least {fractions[0]:.2f} "
         f"(target {LEAST}); {below[LEAST]} cells below {LEAST}, {below[SELDOM_BELOW]} below {SELDOM_BELOW}.",
         beside_lines(list(rows.values())),
+        table(["of copy", "cells", "median", "its lines", "below 0.3", "of these, its lines too"], by_class(rows)),
         f"A plan takes {statistics.median(plans):.0f} us, the longest {plans[-1]:.0f} us.",
         f"The slowest {min(_WORST, len(rows))}:",
         table(_HEAD, [line(key, rows[key]) for key in by_speed(rows)[:_WORST]]),
@@ -60,6 +61,22 @@ def beside_lines(rows: list[Row]) -> str:
         f"{reached[len(reached) // 10]:.2f}. Of the {len(below)} cells below {LEAST} of copy, {sparse} are so because "
         f"their lines alone are: [all by name](results/sweep_exceptions.md)."
     )
+
+
+def by_class(rows: dict[str, Row]) -> list[list[str]]:
+    """A line for packed elements, whole bytes and what has no tiles, to tiles and from them."""
+    classes: dict[str, list[Row]] = {}
+    for key, row in rows.items():
+        cell = Cell.of(key)
+        name = f"{'4 bits' if cell.width == '4 bits' else 'whole bytes'}, {cell.direction}"
+        classes.setdefault("no tiles" if cell.chain == "none" else name, []).append(row)
+    lines = []
+    for name, members in sorted(classes.items()):
+        below = [row for row in members if row["fraction_of_copy"] < LEAST]
+        medians = (statistics.median(row[field] for row in members) for field in ("fraction_of_copy", "lines_of_copy"))
+        counts = len(below), sum(reason(row) == "memory" for row in below)
+        lines.append([name, str(len(members)), *(f"{one:.2f}" for one in medians), *map(str, counts)])
+    return lines
 
 
 def exceptions(results: Row, rows: dict[str, Row]) -> str:

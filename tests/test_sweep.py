@@ -58,7 +58,9 @@ def test_cells_are_measured_and_reported() -> None:
     assert all(row["fraction_of_copy"] > 0 and row["copy"] > 0 for row in rows.values())
     assert all(row["lines_of_copy"] > 0 and row["kernels"] for row in rows.values())
     results = {"date": "2000-01-01", "machine": MACHINE, "threads": 1, "cells": rows}
-    assert sweep_report.markdown(results, rows).count("\n| ") == 8 + 2
+    classes = sweep_report.by_class(rows)
+    assert sum(int(line[1]) for line in classes) == len(rows)
+    assert sweep_report.markdown(results, rows).count("\n| ") == 8 + 2 + len(classes) + 2
     missed = [row for row in rows.values() if row["fraction_of_copy"] < sweep_report.LEAST]
     assert sweep_report.exceptions(results, rows).count("\n| ") == len(missed) + 2
     picture = xml.etree.ElementTree.fromstring(sweep_report.heat_map(rows))
