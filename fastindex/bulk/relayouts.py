@@ -335,7 +335,7 @@ class RelayoutPlan(ShownInNotebooks):
         self._pattern = fill_pattern(destination)
         self._movement = sure_movement(source, destination, tuning)
         self.is_bitcast = _keeps_places(source, destination, self._movement.slots)
-        # Set once a call has been a single native one; calls that name a buffer and `out` alone then begin with it.
+        # Set once a call has been a single native one; calls with `out` then begin with it.
         self._single: OneCall | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -380,8 +380,8 @@ class RelayoutPlan(ShownInNotebooks):
         FastIndexError, ArgumentTypeError
             As `relayout`.
         """
-        single = self._single
-        if single is not None and (out is None or threads is not None or stream is not None or shape):
+        single, counted = self._single, threads is None or (type(threads) is int and threads > 0)
+        if single is not None and (out is None or not counted or stream is not None or shape):
             single = None
         # It looks itself whether both are plain arrays of the right kind.
         if single is not None and single.run(id(buffer), id(out), single.address, single.scratch.address):
@@ -391,7 +391,7 @@ class RelayoutPlan(ShownInNotebooks):
         if shape:
             return _shaped(self(buffer, out, threads, stream), self.destination)
         host = type(buffer) is np.ndarray and stream is None and not may_be_numpy(self._movement.nbytes, MOST_BYTES)
-        if host and (threads is None or (type(threads) is int and threads > 0)):
+        if host and counted:
             if out is None:
                 out = new_buffer(self.destination)
             one_call = self._one_call
