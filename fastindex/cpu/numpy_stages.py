@@ -14,15 +14,15 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
+
 #: Smaller arrays stay in the cache whatever their strides.
 _LEAST_BYTES = 1 << 18
 #: A block, which is to stay in the L2 cache together with what it is copied to.
 _BLOCK_BYTES = 1 << 18
-_LINE_BYTES = 64
-#: Of an L2 cache of 1 MiB with 16 ways, half of which others use.
-_SETS = 1024
-_WAYS = 8
-_MOST_LINES = 2 * _SETS * _WAYS
+#: Of a set of the L2 cache, half of which others use.
+_WAYS = L2_WAYS // 2
+_MOST_LINES = 2 * L2_SETS * _WAYS
 
 
 def copy(target: NDArray[Any], source: NDArray[Any]) -> None:
@@ -60,14 +60,14 @@ def _collides(target: NDArray[Any], source: NDArray[Any]) -> bool:
         size, stride = source.shape[d], source.strides[d]
         if size == 1:
             continue
-        if stride >= _LINE_BYTES:
+        if stride >= LINE_BYTES:
             size = min(size, max(_MOST_LINES // len(lines), 1))
             lines = (lines[:, None] + np.arange(size) * stride).reshape(-1)
         elif len(lines) > 1:
-            return bool(np.bincount(lines // _LINE_BYTES % _SETS).max() > _WAYS)
+            return bool(np.bincount(lines // LINE_BYTES % L2_SETS).max() > _WAYS)
         else:
             together *= size
-            if together >= _LINE_BYTES:
+            if together >= LINE_BYTES:
                 return False
     return False
 
@@ -92,7 +92,7 @@ def _stage(source: NDArray[Any], sizes: tuple[int, ...]) -> NDArray[Any]:
     strides, step, next_stride, is_row = [0] * len(sizes), source.itemsize, source.itemsize, True
     for d in _outwards(source):
         if is_row and sizes[d] > 1 and source.strides[d] != next_stride:
-            step, is_row = (-(-step // _LINE_BYTES) | 1) * _LINE_BYTES, False
+            step, is_row = (-(-step // LINE_BYTES) | 1) * LINE_BYTES, False
         strides[d] = step
         step *= sizes[d]
         next_stride = source.strides[d] * sizes[d]
