@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fastindex.lowering.blocks import cut, even_steps
@@ -20,6 +20,8 @@ from fastindex.tables.cache_lines import LINE_BYTES
 
 #: Packed elements of a byte.
 PER_BYTE = 8 // HALF_BITS
+# The most elements of a box, and the fewest where what lies between them is to fit too.
+_MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
 # Both sides get runs of at least so many elements, those of the destination, which are written in parts, longer ones.
 _FIRST_RUN, _LONGER = 32, 8
 # Shorter runs of a box may move as units of their own.
@@ -51,7 +53,20 @@ class _Way:
     is_longer: bool
 
 
-def sizes_of(loops: Sequence[Loop], most: int) -> dict[Loop, int]:
+def with_largest_boxes(
+    loops: Sequence[Loop], passes_of: Callable[[dict[Loop, int]], list[Draft] | None]
+) -> list[Draft] | None:
+    """Return what `passes_of` makes of the largest boxes that it can, given how much of each loop they have."""
+    most = _MOST_ELEMENTS
+    while most >= _LEAST_ELEMENTS:
+        found = passes_of(_sizes(loops, most))
+        if found is not None:
+            return found
+        most //= 2
+    return None
+
+
+def _sizes(loops: Sequence[Loop], most: int) -> dict[Loop, int]:
     """Choose how much of each loop a box has: runs that get longer together, as far as they go."""
     sizes, wanted = dict.fromkeys(loops, 1), _FIRST_RUN
     while True:

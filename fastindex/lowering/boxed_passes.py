@@ -20,7 +20,7 @@ from fastindex.lowering.box_parts import (
     moving_passes,
     pass_over,
     single_halves,
-    sizes_of,
+    with_largest_boxes,
 )
 from fastindex.lowering.paired_passes import paired_passes
 from fastindex.lowering.pass_costs import cost
@@ -35,8 +35,6 @@ from fastindex.tables.cache_lines import LINE_BYTES
 
 # In front of the expanded elements, so that a span may begin an element early.
 _FRONT_BYTES = LINE_BYTES
-# The most elements of a box, and the fewest where spans with gaps are to fit.
-_MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
 # Gaps of up to such a part of a span, or of so many elements, are expanded with it.
 _GAP_SHARE, _LEAST_GAP = 4, 8
 
@@ -119,13 +117,7 @@ class _Boxes:
         """Return the passes, with boxes as large as fit; None where there are none."""
         if any(k.source_stride < 0 or k.destination_stride < 0 for k in self.nest.loops):
             return None
-        most = _MOST_ELEMENTS
-        while most >= _LEAST_ELEMENTS:
-            found = self._passes_of(sizes_of(self.nest.loops, most))
-            if found is not None:
-                return found
-            most //= 2
-        return None
+        return with_largest_boxes(self.nest.loops, self._passes_of)
 
     def _passes_of(self, sizes: dict[Loop, int]) -> list[Draft] | None:
         self.joined = _joined(self.nest.loops, sizes)

@@ -19,15 +19,13 @@ from fastindex.lowering.box_parts import (
     moving_passes,
     pass_over,
     single_halves,
-    sizes_of,
+    with_largest_boxes,
 )
 from fastindex.lowering.pass_form import Draft, Goal, iterations
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
 from fastindex.tables.boxes import BOX_BYTES, PairGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
 
-# The most elements of a box.
-_MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
 # So many lines of the source are asked for before they are read.
 _LINES_AHEAD = 128
 # Gaps make a run at most so many times as long, unless it stays within a line.
@@ -69,13 +67,7 @@ def paired_passes(nest: Nest, goal: Goal, slots: int, readable: int) -> list[Dra
     row = next((k for k in nest.loops if k.destination_stride == 1), None)
     if row is None or row.source_stride == 1 or any(min(k.source_stride, k.destination_stride) < 0 for k in nest.loops):
         return None
-    most = _MOST_ELEMENTS
-    while most >= _LEAST_ELEMENTS:
-        found = _Pairs(nest, row, goal, slots, readable).passes(sizes_of(nest.loops, most))
-        if found is not None:
-            return found
-        most //= 2
-    return None
+    return with_largest_boxes(nest.loops, _Pairs(nest, row, goal, slots, readable).passes)
 
 
 class _Pairs:

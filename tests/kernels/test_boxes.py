@@ -64,8 +64,8 @@ def passes_of(source: str, destination: str, streamed: bool) -> tuple[Pass, ...]
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How large boxes are: small arrays then have several, and rests of them."""
     most, least, first = request.param
-    monkeypatch.setattr(boxed_passes, "_MOST_ELEMENTS", most)
-    monkeypatch.setattr(boxed_passes, "_LEAST_ELEMENTS", least)
+    monkeypatch.setattr(box_parts, "_MOST_ELEMENTS", most)
+    monkeypatch.setattr(box_parts, "_LEAST_ELEMENTS", least)
     monkeypatch.setattr(box_parts, "_FIRST_RUN", first)
 
 
@@ -129,8 +129,8 @@ def test_threads_share_bytes(threads: int) -> None:
 
 
 def test_planted_bugs_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boxed_passes, "_MOST_ELEMENTS", 600)
-    monkeypatch.setattr(boxed_passes, "_LEAST_ELEMENTS", 500)
+    monkeypatch.setattr(box_parts, "_MOST_ELEMENTS", 600)
+    monkeypatch.setattr(box_parts, "_LEAST_ELEMENTS", 500)
     monkeypatch.setattr(box_parts, "_FIRST_RUN", 4)
     pair = NAMED[0]
     made = passes_of(*pair, True)

@@ -13,7 +13,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering import box_parts, paired_passes
+from fastindex.lowering import box_parts
 from fastindex.lowering.pass_form import Pass
 from fastindex.tables import boxes
 from tests.cases import strategies
@@ -26,8 +26,8 @@ from tests.kernels.test_boxes import random_pairs
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How large boxes are: small arrays then have several, and rests of them."""
     most, least, first = request.param
-    monkeypatch.setattr(paired_passes, "_MOST_ELEMENTS", most)
-    monkeypatch.setattr(paired_passes, "_LEAST_ELEMENTS", least)
+    monkeypatch.setattr(box_parts, "_MOST_ELEMENTS", most)
+    monkeypatch.setattr(box_parts, "_LEAST_ELEMENTS", least)
     monkeypatch.setattr(box_parts, "_FIRST_RUN", first)
 
 
@@ -95,8 +95,8 @@ def _pairing(made: tuple[Pass, ...]) -> Iterator[Pass]:
 
 @pytest.mark.parametrize("pair", [NAMED[0], NAMED[8], NAMED[13]])
 def test_planted_bugs_are_noticed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paired_passes, "_MOST_ELEMENTS", 600)
-    monkeypatch.setattr(paired_passes, "_LEAST_ELEMENTS", 100)
+    monkeypatch.setattr(box_parts, "_MOST_ELEMENTS", 600)
+    monkeypatch.setattr(box_parts, "_LEAST_ELEMENTS", 100)
     monkeypatch.setattr(box_parts, "_FIRST_RUN", 4)
     made = passes_of(*pair, True)
     assert made is not None
