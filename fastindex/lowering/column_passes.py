@@ -15,7 +15,7 @@ from fastindex.lowering.blocks import along, blocks, cut, even_steps
 from fastindex.lowering.distinct import distinct
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
-from fastindex.lowering.vector_tables import VectorTable
+from fastindex.lowering.vector_tables import VectorTable, on_lines
 from fastindex.tables.assemblies import (
     COLUMN_BLOCK_BYTES,
     HALF_BITS,
@@ -258,7 +258,10 @@ def _numbers(rows: Offsets, tables: Sequence[VectorTable]) -> Offsets:
     """Return the rows and the tables of the blocks, as the kernel reads them."""
     nothing = np.empty(0, np.int64)
     numbers = [table.numbers(nothing) for table in tables]
-    begin = 8 * len(rows) + COLUMN_BLOCK_BYTES * len(tables)
+    before = 8 * len(rows) + COLUMN_BLOCK_BYTES * len(tables)
+    # Patterns begin with a line.
+    begin = -(-before // LINE_BYTES) * LINE_BYTES
+    rest = np.zeros((begin - before) // 8, np.int64)
     begins = itertools.accumulate((8 * len(one) for one in numbers[:-1]), initial=begin)
     heads = [ColumnBlock(begin, table.pieces) for begin, table in zip(begins, tables, strict=True)]
-    return np.concatenate([rows, np.array(heads, np.int64).reshape(-1), *numbers])
+    return on_lines([rows, np.array(heads, np.int64).reshape(-1), rest, *numbers])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -10,11 +11,24 @@ from numpy.typing import NDArray
 
 from fastindex.lowering.assembly import Block
 from fastindex.lowering.distinct import distinct
-from fastindex.tables.assemblies import HALF_BITS, HIGH_HALF, NOTHING
+from fastindex.lowering.strided_runs import progressions
+from fastindex.tables.assemblies import (
+    HALF_BITS,
+    HIGH_HALF,
+    NOTHING,
+    VECTOR_HEADER_BYTES,
+    VECTOR_RUN_BYTES,
+    VectorHeader,
+    VectorRun,
+)
 from fastindex.tables.cache_lines import LINE_BYTES
 
 Offsets = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+
+# Vectors of as many pieces are written after each other within so many bytes. Every second line of 1 to 8 KiB and then
+# the others: as fast as in order, 92 GB/s; of 64 KiB: 57.
+_REORDERED_BYTES = 8192
 
 
 class VectorTable:
@@ -28,7 +42,8 @@ class VectorTable:
     halves : int
         2 where halves of bytes move.
     block_bytes : int
-    vectors, pieces : int
+    vectors, filled, pieces : int
+        How many vectors there are, how many of them are padding alone, and how many pieces all have together.
     lines : int64 array
         Offsets of the lines of the source that are read.
     low, high : int
@@ -82,25 +97,62 @@ class VectorTable:
         self._counts = np.bincount(vectors, minlength=self.vectors)
         self._offsets = (self._begins + low) * self._grain
         ends = self._offsets + self.vector_bytes - 1
-        lines = distinct(np.concatenate([self._offsets // LINE_BYTES, ends // LINE_BYTES])) * LINE_BYTES
-        # So that the patterns begin with a line of the table.
-        rest = -(self.vectors + self.pieces + len(lines)) % 8
-        self.lines = np.concatenate((lines, lines[-1:].repeat(rest)))
+        self.lines = distinct(np.concatenate([self._offsets // LINE_BYTES, ends // LINE_BYTES])) * LINE_BYTES
+        self.filled = self.vectors - int(np.count_nonzero(self._counts))
 
     def numbers(self, between: Offsets) -> Offsets:
         """Return the table, with what the kernel finds between the offsets of the pieces and the patterns."""
-        return np.concatenate([self._counts, self._offsets, between, self._patterns])
+        runs = self._runs
+        order = np.concatenate([run.begin + run.step * np.arange(run.vectors) for run in runs]) // self.vector_bytes
+        begins = np.cumsum(self._counts) - self._counts
+        counts = self._counts[order]
+        ends = np.cumsum(counts)
+        pieces = np.repeat(begins[order] - (ends - counts), counts) + np.arange(self.pieces)
+        # The patterns begin with a line.
+        used = VECTOR_HEADER_BYTES + VECTOR_RUN_BYTES * len(runs) + 8 * (self.pieces + len(between))
+        rest = -used % LINE_BYTES // 8
+        begin = VECTOR_HEADER_BYTES + VECTOR_RUN_BYTES * len(runs) + 8 * rest
+        parts = [
+            np.array(VectorHeader(len(runs), begin), np.int64),
+            np.array(runs, np.int64).reshape(-1),
+            np.zeros(rest, np.int64),
+            self._offsets[pieces],
+            between,
+            self._patterns(order, pieces),
+        ]
+        return on_lines(parts)
 
     @cached_property
-    def _patterns(self) -> Offsets:
-        """The patterns of each vector: where it has padding, then for each piece which byte of it goes where."""
+    def _runs(self) -> list[VectorRun]:
+        """The vectors by how many pieces they have."""
+        found, most = [], _REORDERED_BYTES // self.vector_bytes
+        for first in range(0, self.vectors, most):
+            counts = self._counts[first : first + most]
+            for pieces in distinct(counts).tolist():
+                places = first + np.flatnonzero(counts == pieces)
+                found += [
+                    VectorRun(pieces, count, int(places[at]) * self.vector_bytes, step * self.vector_bytes)
+                    for at, count, (step,) in progressions(places)
+                ]
+        return found
+
+    def _patterns(self, order: Offsets, pieces: Offsets) -> Offsets:
+        """Return the patterns of each vector: where it has padding, then for each piece which byte of it goes where.
+
+        Vectors that are padding alone have none.
+        """
         places = self.vector_bytes // self._grain
-        table = np.full((self.vectors + self.halves * self.pieces, places, self._grain), NOTHING, np.uint8)
-        before = np.cumsum(self._counts) - self._counts
-        heads = np.arange(self.vectors) + self.halves * before
-        table[heads] = self._padding_masks() if self._block.is_padding.any() else 0
+        order = order[self._counts[order] > 0]
+        made = np.zeros(self.vectors, np.int64)
+        made[order] = np.arange(len(order))
+        before = np.empty(self.pieces, np.int64)
+        before[pieces] = np.arange(self.pieces)
+        table = np.full((len(order) + self.halves * self.pieces, places, self._grain), NOTHING, np.uint8)
+        firsts = np.cumsum(self._counts[order]) - self._counts[order]
+        heads = np.arange(len(order)) + self.halves * firsts
+        table[heads] = self._padding_masks()[order] if self._block.is_padding.any() else 0
         piece = self._firsts.searchsorted(self._keys, "right") - 1
-        rows, at = self._vectors + 1 + self.halves * piece, self._slots - self._vectors * self._per_vector
+        rows, at = made[self._vectors] + 1 + self.halves * before[piece], self._slots - self._vectors * self._per_vector
         taken = (self._keys - self._vectors * self._apart - self._begins[piece]) * self._grain
         if self._is_high is not None:
             taken += self._is_high * HIGH_HALF
@@ -133,3 +185,11 @@ def _covering(places: Offsets, length: int) -> Offsets:
             return places[begins if len(found) == 1 else np.sort(np.concatenate(found))]
         begins, ends = after[left], ends[left]
         found.append(begins)
+
+
+def on_lines(parts: Sequence[Offsets]) -> Offsets:
+    """Return arrays one after the other, beginning with a line of memory."""
+    size, per_line = sum(map(len, parts)), LINE_BYTES // 8
+    room = np.empty(size + per_line, np.int64)
+    first = -room.ctypes.data // 8 % per_line
+    return np.concatenate(parts, out=room[first : first + size])

@@ -16,6 +16,39 @@ MOST_ROWS = 1024
 MOST_BLOCK_BYTES = 64 << 10
 
 
+class VectorRun(NamedTuple):
+    """Vectors of a block that have as many pieces each, as far from each other in the block.
+
+    Attributes
+    ----------
+    pieces : int
+        Of each vector; with none, it is padding alone.
+    vectors : int
+    begin, step : int
+        Where the first of them is in the block, and how far it is to the next, in bytes.
+    """
+
+    pieces: int
+    vectors: int
+    begin: int
+    step: int
+
+
+RUN_PIECES, RUN_VECTORS, RUN_BEGIN, RUN_STEP = range(4)
+VECTOR_RUN_BYTES = 8 * 4
+
+
+class VectorHeader(NamedTuple):
+    """What the table of a block begins with: how many runs of vectors follow, and where the pieces begin, in bytes."""
+
+    runs: int
+    pieces_begin: int
+
+
+HEADER_RUNS, HEADER_PIECES_BEGIN = range(2)
+VECTOR_HEADER_BYTES = 8 * 2
+
+
 class AssemblyGeometry(NamedTuple):
     """The numbers of an assembly.
 
@@ -29,8 +62,8 @@ class AssemblyGeometry(NamedTuple):
         Whether lines go past the cache.
     readable_bytes : int
         How many bytes may be read from the start of the source on.
-    vectors, pieces : int
-        How many vectors a block has, and all of these together pieces.
+    vectors, filled, pieces : int
+        How many vectors a block has, how many of them are padding alone, and how many pieces all have together.
     lines, lines_every, lines_ahead : int
         So many lines of the source are asked for before every so many chunks, so many chunks before they are read.
     low, high : int
@@ -45,6 +78,7 @@ class AssemblyGeometry(NamedTuple):
     streamed: int
     readable_bytes: int
     vectors: int
+    filled: int
     pieces: int
     lines: int
     lines_every: int
@@ -62,13 +96,14 @@ class AssemblyGeometry(NamedTuple):
     STREAMED,
     READABLE_BYTES,
     VECTORS,
+    FILLED,
     PIECES,
     LINES,
     LINES_EVERY,
     LINES_AHEAD,
     LOW,
     HIGH,
-) = range(14)
+) = range(15)
 
 
 class ColumnsGeometry(NamedTuple):

@@ -56,12 +56,14 @@ def test_planted_bugs_are_noticed() -> None:
     rest = tuple(other for other in made if other is not one)
     assert move(pair, made, Guarded(), (0, 0)) == ""
     chunks, numbers = one.tables
-    vectors, pieces = (int(one.geometry[place]) for place in (assemblies.VECTORS, assemblies.PIECES))
-    shifted, missing, turned = numbers.copy(), numbers.copy(), numbers.copy()
-    shifted[vectors] += 1
-    missing[0] -= 1
-    first = 8 * (vectors + pieces + int(one.geometry[assemblies.LINES])) + permuted_bytes()
-    turned.view(np.uint8)[first] ^= 1
-    for planted in (shifted, missing, turned):
+    begin, run = int(numbers[assemblies.HEADER_PIECES_BEGIN]) // 8, assemblies.VECTOR_HEADER_BYTES // 8
+    shifted, missing, fewer, moved, turned = (numbers.copy() for _ in range(5))
+    shifted[begin] += 1
+    missing[run + assemblies.RUN_PIECES] -= 1
+    fewer[run + assemblies.RUN_VECTORS] -= 1
+    moved[run + assemblies.RUN_BEGIN] += 1
+    patterns = begin + sum(int(one.geometry[place]) for place in (assemblies.PIECES, assemblies.LINES))
+    turned.view(np.uint8)[8 * patterns + permuted_bytes()] ^= 1
+    for planted in (shifted, missing, fewer, moved, turned):
         spoiled = dataclasses.replace(one, tables=(chunks, planted))
         assert move(pair, (spoiled, *rest), Guarded(), (0, 0))

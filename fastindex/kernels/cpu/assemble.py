@@ -13,9 +13,11 @@ from fastindex.kernels.cpu.lines import copy_short
 from fastindex.kernels.cpu.memory import entry, fence, literal, prefetch, prefetch_to_l2
 from fastindex.kernels.cpu.pass_table import padding_of, start_of_block
 from fastindex.kernels.cpu.pending import PENDING_BYTES, drain, restart
-from fastindex.kernels.cpu.permutes import assemble_vector
+from fastindex.kernels.cpu.permutes import assemble_vector, pad_vector
 from fastindex.tables.assemblies import (
     BLOCK_BYTES,
+    HEADER_PIECES_BEGIN,
+    HEADER_RUNS,
     HIGH,
     LINES,
     LINES_AHEAD,
@@ -24,8 +26,13 @@ from fastindex.tables.assemblies import (
     MOST_BLOCK_BYTES,
     PIECES,
     READABLE_BYTES,
+    RUN_BEGIN,
+    RUN_PIECES,
+    RUN_STEP,
+    RUN_VECTORS,
     STREAMED,
-    VECTORS,
+    VECTOR_HEADER_BYTES,
+    VECTOR_RUN_BYTES,
 )
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
@@ -38,25 +45,48 @@ SCRATCH_BYTES = _STAGE + 2 * LINE_BYTES
 
 
 @njit(nogil=True, inline="always")
-def assemble_block(size, halves, target, source, vectors, numbers, padding):  # type: ignore[no-untyped-def]
-    """Write the vectors of a block one after the other."""
-    v, (heads, offsets, patterns) = literal(size), numbers
-    for i in range(vectors):
-        count = entry(heads, i)
-        assemble_vector(size, halves, 0, target + i * v, source, count, (offsets, patterns, padding))
-        offsets += 8 * count
-        patterns += v * (1 + literal(halves) * count)
+def assemble_block(size, halves, streamed, target, source, table, between, padding):  # type: ignore[no-untyped-def]
+    """Write the vectors of a block; `between` is how far the patterns are behind the offsets of the pieces."""
+    v, run = literal(size), table + VECTOR_HEADER_BYTES
+    offsets = table + entry(table, HEADER_PIECES_BEGIN)
+    patterns = offsets + between
+    for _ in range(entry(table, HEADER_RUNS)):
+        count, vectors = entry(run, RUN_PIECES), entry(run, RUN_VECTORS)
+        at, step = target + entry(run, RUN_BEGIN), entry(run, RUN_STEP)
+        run += VECTOR_RUN_BYTES
+        if count == 0:
+            for _ in range(vectors):
+                pad_vector(size, streamed, at, padding)
+                at += step
+        elif count == 1:
+            for _ in range(vectors):
+                assemble_vector(size, halves, streamed, 1, at, source, count, (offsets, patterns, padding))
+                at += step
+                offsets += 8
+                patterns += v * (1 + literal(halves))
+        elif count == 2:
+            for _ in range(vectors):
+                assemble_vector(size, halves, streamed, 2, at, source, count, (offsets, patterns, padding))
+                at += step
+                offsets += 16
+                patterns += v * (1 + 2 * literal(halves))
+        else:
+            for _ in range(vectors):
+                assemble_vector(size, halves, streamed, 0, at, source, count, (offsets, patterns, padding))
+                at += step
+                offsets += 8 * count
+                patterns += v * (1 + literal(halves) * count)
 
 
 @njit(nogil=True, inline="always")
-def stream_block(halves, target, source, vectors, numbers, padding):  # type: ignore[no-untyped-def]
-    """Write the lines of a block one after the other past the cache."""
-    heads, offsets, patterns = numbers
-    for i in range(vectors):
-        count = entry(heads, i)
-        assemble_vector(64, halves, 1, target + 64 * i, source, count, (offsets, patterns, padding))
-        offsets += 8 * count
-        patterns += 64 * (1 + literal(halves) * count)
+def _ask(source, lines, line_count, scattered):  # type: ignore[no-untyped-def]
+    """Ask for the lines of a block of the source."""
+    if scattered:
+        for i in range(line_count):
+            prefetch_to_l2(source + entry(lines, i))
+    else:
+        for i in range(line_count):
+            prefetch(source + entry(lines, i))
 
 
 @kernel()
@@ -70,17 +100,14 @@ def assemble_chunks(size, halves, target, source, table, scratch, first, last): 
     halves : literal int
         2 where elements of four bits move, else 1.
     target, source, table, scratch
-        As for `copy_chunks`, a chunk being a block. The second table has the number of pieces of each vector;
+        As for `copy_chunks`, a chunk being a block. The second table has a `VectorHeader`; a `VectorRun` for each run;
         the offset of each piece, in bytes; the lines of the source to ask for; then the patterns, see
         `assemble_vector`.
     """
-    geometry, chunks, heads = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    run, streamed, vectors = entry(geometry, BLOCK_BYTES), entry(geometry, STREAMED) != 0, entry(geometry, VECTORS)
-    offsets = heads + 8 * vectors
-    lines = offsets + 8 * entry(geometry, PIECES)
+    geometry, chunks, block = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    run, streamed, pieces = entry(geometry, BLOCK_BYTES), entry(geometry, STREAMED) != 0, entry(geometry, PIECES)
     line_count, every, ahead = entry(geometry, LINES), entry(geometry, LINES_EVERY), entry(geometry, LINES_AHEAD)
-    patterns = lines + 8 * line_count
-    numbers = heads, offsets, patterns
+    lines, between = block + entry(block, HEADER_PIECES_BEGIN) + 8 * pieces, 8 * (pieces + line_count)
     low, span = entry(geometry, LOW), entry(geometry, HIGH) - entry(geometry, LOW)
     readable = source + entry(geometry, READABLE_BYTES) - literal(size)
     padding = padding_of(scratch)
@@ -89,16 +116,15 @@ def assemble_chunks(size, halves, target, source, table, scratch, first, last): 
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = start_of_block(source, target, table, task)
+        due = 0
+        for x in range(0, min(ahead, count), every):
+            _ask(at_source + entry(chunks, 2 * x), lines, line_count, scattered)
         for x in range(count):
             read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
-            if x + ahead < count and x % every == 0:
-                upcoming = at_source + entry(chunks, 2 * (x + ahead))
-                if scattered:
-                    for i in range(line_count):
-                        prefetch_to_l2(upcoming + entry(lines, i))
-                else:
-                    for i in range(line_count):
-                        prefetch(upcoming + entry(lines, i))
+            if x == due:
+                due += every
+                if x + ahead < count:
+                    _ask(at_source + entry(chunks, 2 * (x + ahead)), lines, line_count, scattered)
             if place != position:
                 position = place
                 line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
@@ -108,10 +134,10 @@ def assemble_chunks(size, halves, target, source, table, scratch, first, last): 
                 read = scratch + _STAGE - low
             position += run
             if whole_lines and fill == 0:
-                stream_block(halves, line, read, vectors, numbers, padding)
+                assemble_block(64, halves, 1, line, read, block, between, padding)
                 line += run
                 continue
-            assemble_block(size, halves, scratch + fill, read, vectors, numbers, padding)
+            assemble_block(size, halves, 0, scratch + fill, read, block, between, padding)
             fill += run
             if fill >= PENDING_BYTES:
                 line, fill, skip = drain(line, scratch, fill, skip, streamed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.cpu.assemble import assemble_block, stream_block
+from fastindex.kernels.cpu.assemble import assemble_block
 from fastindex.kernels.cpu.lines import copy_short, transpose_square
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch
 from fastindex.kernels.cpu.pass_table import outer_place, padding_of
@@ -26,7 +26,6 @@ from fastindex.tables.assemblies import (
     COLUMNS_ROW_PITCH,
     COLUMNS_ROWS,
     COLUMNS_STREAMED,
-    COLUMNS_VECTORS,
     GROUP_COLUMNS,
     GROUP_FIRST,
     GROUP_SOURCE,
@@ -83,7 +82,7 @@ def _collect(width, source, rows, counts, pitch, scratch):  # type: ignore[no-un
 def _run(width, size, halves, target, source, table, scratch, tasks):  # type: ignore[no-untyped-def]
     geometry, groups, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     run, streamed = entry(geometry, COLUMNS_BLOCK_BYTES), entry(geometry, COLUMNS_STREAMED) != 0
-    vectors, pitch = entry(geometry, COLUMNS_VECTORS), entry(geometry, COLUMNS_ROW_PITCH)
+    pitch = entry(geometry, COLUMNS_ROW_PITCH)
     row_count, group_count = entry(geometry, COLUMNS_ROWS), entry(geometry, COLUMNS_GROUPS)
     block_count = entry(geometry, COLUMNS_BLOCKS)
     places, tables = groups + COLUMN_GROUP_BYTES * group_count, rows + 8 * row_count
@@ -101,19 +100,17 @@ def _run(width, size, halves, target, source, table, scratch, tasks):  # type: i
                     continue
                 place += at_target
                 block = tables + COLUMN_BLOCK_BYTES * (j % block_count)
-                heads = rows + entry(block, BLOCK_BEGIN)
-                offsets = heads + 8 * vectors
-                numbers = heads, offsets, offsets + 8 * entry(block, BLOCK_PIECES)
+                numbers, between = rows + entry(block, BLOCK_BEGIN), 8 * entry(block, BLOCK_PIECES)
                 column = scratch + _COLLECTED + j // block_count * pitch
                 if place != position:
                     position = place
                     line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
                 position += run
                 if whole_lines and fill == 0:
-                    stream_block(halves, line, column, vectors, numbers, padding)
+                    assemble_block(64, halves, 1, line, column, numbers, between, padding)
                     line += run
                     continue
-                assemble_block(size, halves, scratch + fill, column, vectors, numbers, padding)
+                assemble_block(size, halves, 0, scratch + fill, column, numbers, between, padding)
                 fill += run
                 if fill >= PENDING_BYTES:
                     line, fill, skip = drain(line, scratch, fill, skip, streamed)
@@ -134,8 +131,8 @@ def assemble_columns(width, size, target, source, table, scratch, first, last): 
     target, source, table, scratch
         As for `copy_chunks`. The first table has a `ColumnGroup` for each group, then for each column the offsets of
         its blocks in the destination, or `NOWHERE`. The second has the offset of each row in the source; a
-        `ColumnBlock` for each block of a column; then for each of these, as for `assemble_chunks`, the number of pieces
-        of each vector, the offset of each piece in a column, and the patterns.
+        `ColumnBlock` for each block of a column; then for each of these, as for `assemble_chunks`, a `VectorHeader`,
+        the runs of vectors, the offset of each piece in a column, and the patterns.
     """
     _run(width, size, 1, target, source, table, scratch, (first, last))
 

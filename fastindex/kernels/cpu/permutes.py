@@ -8,6 +8,7 @@ instruction: a line with AVX-512 VBMI, 16 bytes elsewhere.
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from numba.core import cgutils, config
 from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 
+from fastindex.kernels.cpu.memory import load_at, offset_by, store_at
 from fastindex.tables.assemblies import HIGH_HALF
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -114,56 +116,88 @@ def _halves(builder: Any, value: Any, patterns: tuple[Any, Any]) -> Any:
     return builder.or_(*found)
 
 
+def _merged(builder: Any, made: Any, piece: Any, patterns: Sequence[Any]) -> Any:
+    """Return a vector with what it gets of a piece: by a pattern, or by two where halves of bytes move."""
+    if len(patterns) == 2:
+        return builder.or_(made, _halves(builder, piece, (patterns[0], patterns[1])))
+    vector = made.type
+    if vector.count == 64 and "avx512vbmi" in _features():
+        taken = builder.call(_declared(builder, "llvm.x86.avx512.permvar.qi.512", vector), [piece, patterns[0]])
+        is_nothing = builder.icmp_signed("<", patterns[0], ir.Constant(vector, [0] * vector.count))
+        return builder.select(is_nothing, made, taken)
+    return builder.or_(made, _permuted(builder, piece, patterns[0]))
+
+
+def _load(builder: Any, address: Any, size: int) -> Any:
+    return load_at(builder, address, size, 1)
+
+
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def assemble_vector(
     typingctx: Any,
     vector_bytes: Any,
     halves: Any,
     streamed: Any,
+    pieces: Any,
     target: Any,
     source: Any,
     count: Any,
-    pieces: Any,
+    tables: Any,
 ) -> Any:
     """Write one vector, put together of `count` pieces of the source and of padding.
 
     Parameters
     ----------
-    vector_bytes, halves, streamed : literal int
-        Bytes of a vector; 2 where halves of bytes move; whether it is a line that goes past the cache.
+    vector_bytes, halves, streamed, pieces : literal int
+        Bytes of a vector; 2 where halves of bytes move; whether it is a line that goes past the cache; how many pieces
+        there are if it is always as many, else 0.
     target, source : int64
         Addresses.
     count : int64
-    pieces : (int64, int64, int64)
+    tables : (int64, int64, int64)
         Addresses of an int64 for each piece, its distance from `source`; of the patterns, a vector that is all ones
         where there is padding, then `halves` vectors for each piece; and of a vector of padding.
     """
-    size, parts = vector_bytes.literal_value, halves.literal_value
+    size, parts, known = vector_bytes.literal_value, halves.literal_value, pieces.literal_value
     past_cache = bool(streamed.literal_value)
     vector = ir.VectorType(_INT8, size)
 
-    def load(builder: Any, address: Any) -> Any:
-        value = builder.load(builder.inttoptr(address, vector.as_pointer()))
-        value.align = 1
-        return value
-
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, _, target, source, count, pieces = arguments
-        offsets, patterns, padding = (builder.extract_value(pieces, place) for place in range(3))
-        made = cgutils.alloca_once(builder, vector)
-        builder.store(builder.and_(load(builder, padding), load(builder, patterns)), made)
-        with cgutils.for_range(builder, count) as loop:
-            place = builder.inttoptr(builder.add(offsets, builder.mul(loop.index, _INT64(8))), _INT64.as_pointer())
-            piece = load(builder, builder.add(source, builder.load(place)))
-            first = builder.add(patterns, builder.mul(loop.index, _INT64(size * parts)))
-            found = [load(builder, builder.add(first, _INT64(size * (1 + part)))) for part in range(parts)]
-            taken = _halves(builder, piece, (found[0], found[1])) if parts == 2 else _permuted(builder, piece, found[0])
-            builder.store(builder.or_(builder.load(made), taken), made)
-        stored = builder.store(builder.load(made), builder.inttoptr(target, vector.as_pointer()))
-        stored.align = size if past_cache else 1
-        if past_cache:
-            stored.set_metadata("nontemporal", builder.module.add_metadata([_INT32(1)]))
+        _, _, _, _, target, source, count, tables = arguments
+        offsets, patterns, padding = (builder.extract_value(tables, place) for place in range(3))
+
+        def with_piece(made: Any, number: Any) -> Any:
+            place = builder.inttoptr(builder.add(offsets, builder.mul(number, _INT64(8))), _INT64.as_pointer())
+            piece = _load(builder, builder.add(source, builder.load(place)), size)
+            first = builder.add(patterns, builder.mul(number, _INT64(size * parts)))
+            found = [_load(builder, offset_by(builder, first, size * (1 + part)), size) for part in range(parts)]
+            return _merged(builder, made, piece, found)
+
+        made = builder.and_(_load(builder, padding, size), _load(builder, patterns, size))
+        if known:
+            for number in range(known):
+                made = with_piece(made, _INT64(number))
+        else:
+            kept = cgutils.alloca_once(builder, vector)
+            builder.store(made, kept)
+            with cgutils.for_range(builder, count) as loop:
+                builder.store(with_piece(builder.load(kept), loop.index), kept)
+            made = builder.load(kept)
+        store_at(builder, made, target, past_cache)
         return context.get_dummy_value()
 
-    literals = vector_bytes, halves, streamed
+    literals = vector_bytes, halves, streamed, pieces
     return types.void(*literals, _ADDRESS, _ADDRESS, types.int64, _PIECES), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def pad_vector(typingctx: Any, vector_bytes: Any, streamed: Any, target: Any, padding: Any) -> Any:
+    """Write a vector of padding, a line past the cache if the literal `streamed` is not 0."""
+    size, past_cache = vector_bytes.literal_value, bool(streamed.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, _, target, padding = arguments
+        store_at(builder, _load(builder, padding, size), target, past_cache)
+        return context.get_dummy_value()
+
+    return types.void(vector_bytes, streamed, _ADDRESS, _ADDRESS), generate
