@@ -35,8 +35,10 @@ from fastindex.tables.assemblies import MOST_BLOCK_BYTES, MOST_ROWS
 from fastindex.tiling.digits import Digit, Digits, Variable, digit
 
 _LINE_BITS = 512
-#: A block ends with the first digit that makes it so large, and is cut from a digit that would make it larger.
+# A block ends with the first digit that makes its elements so large, and is cut from a digit that would make it larger.
 _ENOUGH_BITS, _MOST_BITS, _CUT_BITS = 8 * 512, 8 * 8192, 8 * 1024
+# Where there is padding, a block is up to so many times as large. Blocks of 1 KiB that are mostly padding take TODO.
+_MOST_SPARSE = 4
 #: No block has more.
 _LARGEST_BITS = 8 * MOST_BLOCK_BYTES
 _MOST_TABLES = 16
@@ -177,7 +179,7 @@ def _chosen_block(steps: Sequence[_Step], left: Digits, bits: int) -> tuple[list
     """Return the digits within a block, and those around it."""
     inside: list[_Step] = []
     moduli: dict[Variable, int] = {}
-    size = 1
+    size, used = 1, 1
     # Elements that have a line of the source each are best read column by column.
     first = {d.weight for d in left if steps and d.variable == steps[0].variable and d.low == 1}
     scattered = bool(first) and min(first) * bits >= _LINE_BITS
@@ -189,12 +191,15 @@ def _chosen_block(steps: Sequence[_Step], left: Digits, bits: int) -> tuple[list
         return size * bits % 8 == 0 and is_regular()
 
     for i, step in enumerate(steps):
-        if size * bits >= _ENOUGH_BITS and size * bits % _LINE_BITS == 0 and is_complete():
+        enough = _ENOUGH_BITS * min(size // used, _MOST_SPARSE)
+        if size * bits >= enough and size * bits % _LINE_BITS == 0 and is_complete():
             return inside, list(steps[i:])
         if step.low != moduli.get(step.variable, 1) or step.stride != size:
             return (inside, list(steps[i:])) if size * bits >= _LINE_BITS and is_complete() else None
-        if size * step.room * bits > min(_MOST_BITS, MOST_ROWS * bits):
-            part = _cut_of(step, left, size, bits, MOST_ROWS * bits if scattered else 8 * _CUT_BITS)
+        sparse = min(size // used, _MOST_SPARSE)
+        if size * step.room * bits > min(_MOST_BITS, MOST_ROWS * bits * sparse):
+            most_bits = MOST_ROWS * bits * sparse if scattered else 8 * _CUT_BITS
+            part = _cut_of(step, left, size, bits, most_bits, min(_CUT_BITS, MOST_ROWS * bits) * sparse)
             others = all(_is_regular(left, v, m) for v, m in moduli.items() if v != step.variable)
             if part and others:
                 room = part
@@ -206,20 +211,18 @@ def _chosen_block(steps: Sequence[_Step], left: Digits, bits: int) -> tuple[list
                 return None
         inside.append(step)
         moduli[step.variable] = step.low * step.used
-        size *= step.room
+        size, used = size * step.room, used * step.used
     # The only block may end within a byte.
     return (inside, []) if is_regular() else None
 
 
-def _cut_of(step: _Step, left: Digits, size: int, bits: int, most_bits: int) -> int:
+def _cut_of(step: _Step, left: Digits, size: int, bits: int, most_bits: int, cut_bits: int) -> int:
     """Return how many values of a digit belong to a block, 0 where none do.
 
-    A block has at most `most_bits`, unless one value has more.
+    A block has about `cut_bits`, and at most `most_bits`, unless one value has more.
     """
     is_top = step.low * step.used >= step.variable.extent
     lines, whole_bytes = (unit // math.gcd(unit, size * bits) for unit in (_LINE_BITS, 8))
-    # Whose elements are gathered column by column has at most so many.
-    cut_bits = min(_CUT_BITS, MOST_ROWS * bits)
     for unit, most in ((lines, 4 * cut_bits), (whole_bytes, 8 * cut_bits)):
         wanted = max(1, cut_bits // (size * bits * unit))
         largest = min(most, most_bits) // (size * bits * unit)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,8 @@ Flags = NDArray[np.bool_]
 # Vectors of as many pieces are written after each other within so many bytes. Every second line of 1 to 8 KiB and then
 # the others: as fast as in order, 92 GB/s; of 64 KiB: 57.
 _REORDERED_BYTES = 8192
+# A run of so many vectors that share their patterns, which then stay in L1, is worth its own loop.
+_ALIKE_VECTORS = 8
 
 
 class VectorTable:
@@ -102,57 +103,92 @@ class VectorTable:
 
     def numbers(self, between: Offsets) -> Offsets:
         """Return the table, with what the kernel finds between the offsets of the pieces and the patterns."""
-        runs = self._runs
+        patterns = self._patterns
+        runs, rows = self._runs(patterns)
         order = np.concatenate([run.begin + run.step * np.arange(run.vectors) for run in runs]) // self.vector_bytes
-        begins = np.cumsum(self._counts) - self._counts
         counts = self._counts[order]
-        ends = np.cumsum(counts)
-        pieces = np.repeat(begins[order] - (ends - counts), counts) + np.arange(self.pieces)
+        pieces = _stretches(self._before[order], counts)
         # The patterns begin with a line.
-        used = VECTOR_HEADER_BYTES + VECTOR_RUN_BYTES * len(runs) + 8 * (self.pieces + len(between))
-        rest = -used % LINE_BYTES // 8
-        begin = VECTOR_HEADER_BYTES + VECTOR_RUN_BYTES * len(runs) + 8 * rest
+        begin = VECTOR_HEADER_BYTES + VECTOR_RUN_BYTES * len(runs)
+        rest = -(begin + 8 * (self.pieces + len(between))) % LINE_BYTES // 8
         parts = [
-            np.array(VectorHeader(len(runs), begin), np.int64),
+            np.array(VectorHeader(len(runs), begin + 8 * rest), np.int64),
             np.array(runs, np.int64).reshape(-1),
             np.zeros(rest, np.int64),
             self._offsets[pieces],
             between,
-            self._patterns(order, pieces),
+            patterns[rows].reshape(-1).view(np.int64),
         ]
         return on_lines(parts)
 
-    @cached_property
-    def _runs(self) -> list[VectorRun]:
-        """The vectors by how many pieces they have."""
-        found, most = [], _REORDERED_BYTES // self.vector_bytes
-        for first in range(0, self.vectors, most):
-            counts = self._counts[first : first + most]
-            for pieces in distinct(counts).tolist():
-                places = first + np.flatnonzero(counts == pieces)
-                found += [
-                    VectorRun(pieces, count, int(places[at]) * self.vector_bytes, step * self.vector_bytes)
-                    for at, count, (step,) in progressions(places)
-                ]
+    def _runs(self, patterns: NDArray[np.uint8]) -> tuple[list[VectorRun], Offsets]:
+        """Return the runs of vectors that have as many pieces, and the rows of the patterns in the order of the runs."""
+        height = np.where(self._counts > 0, 1 + self.halves * self._counts, 0)
+        first = np.cumsum(height) - height
+        alike = self._alike(patterns, first, height)
+        found: list[VectorRun] = []
+        rows: list[Offsets] = []
+        taken = 0
+        for places in self._places(alike):
+            at, step = int(places[0]), int(places[1] - places[0]) if len(places) > 1 else 0
+            same = bool((alike[places] == alike[at]).all())
+            own = int(height[at])
+            chosen = places[:1] if same else places
+            run = VectorRun(
+                int(self._counts[at]),
+                len(places),
+                at * self.vector_bytes,
+                step * self.vector_bytes,
+                taken * self.vector_bytes,
+                0 if same else own * self.vector_bytes,
+            )
+            found.append(run)
+            rows.append((first[chosen, None] + np.arange(own)).reshape(-1))
+            taken += own * len(chosen)
+        return found, np.concatenate(rows)
+
+    def _alike(self, patterns: NDArray[np.uint8], first: Offsets, height: Offsets) -> Offsets:
+        """Return a number for each vector, the same for vectors that have the same patterns."""
+        found, number = np.zeros(self.vectors, np.int64), 1
+        for count in distinct(height[height > 0]).tolist():
+            own = np.flatnonzero(height == count)
+            rows = patterns[first[own, None] + np.arange(count)].reshape(len(own), -1)
+            _, inverse = np.unique(rows.view(np.dtype((np.void, rows.shape[1]))), return_inverse=True)
+            found[own] = number + inverse.reshape(-1)
+            number += len(own)
         return found
 
-    def _patterns(self, order: Offsets, pieces: Offsets) -> Offsets:
-        """Return the patterns of each vector: where it has padding, then for each piece which byte of it goes where.
+    def _places(self, alike: Offsets) -> list[Offsets]:
+        """Return the vectors of each run: those that are alike, or have as many pieces where few are alike."""
+        found: list[Offsets] = []
+        most = _REORDERED_BYTES // self.vector_bytes
+        for begin in range(0, self.vectors, most):
+            of_each = alike[begin : begin + most]
+            runs, longer = _in_runs(of_each), _in_runs(self._counts[begin : begin + most])
+            few = max(2 * len(longer), len(of_each) // _ALIKE_VECTORS)
+            found += [begin + places for places in (runs if len(runs) <= few else longer)]
+        return found
+
+    @property
+    def _before(self) -> Offsets:
+        """How many pieces are before those of each vector."""
+        before: Offsets = np.cumsum(self._counts) - self._counts
+        return before
+
+    @property
+    def _patterns(self) -> NDArray[np.uint8]:
+        """The patterns of each vector: where it has padding, then for each piece which byte of it goes where.
 
         Vectors that are padding alone have none.
         """
         places = self.vector_bytes // self._grain
-        order = order[self._counts[order] > 0]
-        made = np.zeros(self.vectors, np.int64)
-        made[order] = np.arange(len(order))
-        before = np.empty(self.pieces, np.int64)
-        before[pieces] = np.arange(self.pieces)
-        table = np.full((len(order) + self.halves * self.pieces, places, self._grain), NOTHING, np.uint8)
-        firsts = np.cumsum(self._counts[order]) - self._counts[order]
-        heads = np.arange(len(order)) + self.halves * firsts
-        table[heads] = self._padding_masks()[order] if self._block.is_padding.any() else 0
+        is_made = self._counts > 0
+        made = np.cumsum(is_made) - is_made
+        table = np.full((self.vectors - self.filled + self.halves * self.pieces, places, self._grain), NOTHING, np.uint8)
+        heads = (made + self.halves * self._before)[is_made]
+        table[heads] = self._padding_masks()[is_made] if self._block.is_padding.any() else 0
         piece = self._firsts.searchsorted(self._keys, "right") - 1
-        rows, at = made[self._vectors] + 1 + self.halves * before[piece], self._slots - self._vectors * self._per_vector
+        rows, at = made[self._vectors] + 1 + self.halves * piece, self._slots - self._vectors * self._per_vector
         taken = (self._keys - self._vectors * self._apart - self._begins[piece]) * self._grain
         if self._is_high is not None:
             taken += self._is_high * HIGH_HALF
@@ -160,7 +196,7 @@ class VectorTable:
             at //= self.halves
         grains = taken.astype(np.uint8)[:, None] + np.arange(self._grain, dtype=np.uint8)
         table.reshape(-1, self._grain)[rows * places + at] = grains
-        return table.reshape(-1).view(np.int64)
+        return table.reshape(-1, self.vector_bytes)
 
     def _padding_masks(self) -> NDArray[np.uint8]:
         """Return all ones where there is padding."""
@@ -185,6 +221,39 @@ def _covering(places: Offsets, length: int) -> Offsets:
             return places[begins if len(found) == 1 else np.sort(np.concatenate(found))]
         begins, ends = after[left], ends[left]
         found.append(begins)
+
+
+def _in_runs(kinds: Offsets) -> list[Offsets]:
+    """Return where each kind is, in runs of equal steps: the steps of a period, or what follows each other.
+
+    Examples
+    --------
+    >>> [places.tolist() for places in _in_runs(np.array([3, 0, 0, 3, 0, 0, 3, 0, 0]))]
+    [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+    >>> [places.tolist() for places in _in_runs(np.array([3, 0, 0, 0, 0, 0]))]
+    [[1, 2, 3, 4, 5], [0]]
+    """
+    found = []
+    for kind in distinct(kinds).tolist():
+        places = np.flatnonzero(kinds == kind)
+        found += [places[at : at + count] for at, count, _ in progressions(places)]
+    count = len(kinds)
+    for period in range(1, min(len(found), count // 2 + 1)):
+        if (kinds[period:] == kinds[:-period]).all():
+            return [np.arange(first, count, period) for first in range(period)]
+    return found
+
+
+def _stretches(begins: Offsets, lengths: Offsets) -> Offsets:
+    """Return the numbers of stretches one after the other.
+
+    Examples
+    --------
+    >>> _stretches(np.array([7, 0]), np.array([2, 3])).tolist()
+    [7, 8, 0, 1, 2]
+    """
+    ends = np.cumsum(lengths)
+    return np.repeat(begins - (ends - lengths), lengths) + np.arange(int(lengths.sum()))
 
 
 def on_lines(parts: Sequence[Offsets]) -> Offsets:

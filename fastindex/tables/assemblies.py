@@ -26,16 +26,21 @@ class VectorRun(NamedTuple):
     vectors : int
     begin, step : int
         Where the first of them is in the block, and how far it is to the next, in bytes.
+    patterns, pattern_step : int
+        Where the patterns of the first are, behind the patterns of the first run, and how far it is to those of the
+        next, in bytes: 0 where all have the same.
     """
 
     pieces: int
     vectors: int
     begin: int
     step: int
+    patterns: int
+    pattern_step: int
 
 
-RUN_PIECES, RUN_VECTORS, RUN_BEGIN, RUN_STEP = range(4)
-VECTOR_RUN_BYTES = 8 * 4
+RUN_PIECES, RUN_VECTORS, RUN_BEGIN, RUN_STEP, RUN_PATTERNS, RUN_PATTERN_STEP = range(6)
+VECTOR_RUN_BYTES = 8 * 6
 
 
 class VectorHeader(NamedTuple):

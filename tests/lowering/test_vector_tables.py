@@ -55,34 +55,36 @@ def units_of_table(table: VectorTable) -> tuple[Numbers, list[list[int]]]:
     """The same, and the offsets of the pieces of each vector, as the kernel reads the numbers."""
     v, halves = table.vector_bytes, table.halves
     numbers = table.numbers(np.empty(0, np.int64))
-    header, runs = VectorHeader(*numbers[:2].tolist()), []
-    for first in range(2, 2 + 4 * header.runs, 4):
-        run = VectorRun(*numbers[first : first + 4].tolist())
-        assert run.vectors > 0
-        runs += [((run.begin + k * run.step) // v, run.pieces) for k in range(run.vectors)]
-    assert sorted(vector for vector, _ in runs) == list(range(table.vectors))
-    begin = header.pieces_begin // 8
+    header = VectorHeader(*numbers[:2].tolist())
+    begin, width = header.pieces_begin // 8, len(VectorRun._fields)
     offsets = numbers[begin : begin + table.pieces].tolist()
-    assert (numbers[begin + table.pieces :].ctypes.data % LINE_BYTES) == 0
-    patterns = iter(numbers[begin + table.pieces :].view(np.uint8).reshape(-1, v))
-    units = np.full((table.vectors, v, halves), _NOTHING)
+    assert numbers[begin + table.pieces :].ctypes.data % LINE_BYTES == 0
+    patterns = numbers[begin + table.pieces :].view(np.uint8).reshape(-1, v)
+    units, used = np.full((table.vectors, v, halves), _NOTHING), set[int]()
     pieces: list[list[int]] = [[] for _ in range(table.vectors)]
-    for vector, count in runs:
-        if not count:
-            units[vector] = _PADDING
-            continue
-        mask = next(patterns)
-        for half, ones in enumerate((0xFF,) if halves == 1 else (0x0F, 0xF0)):
-            units[vector, mask & ones == ones, half] = _PADDING
-        pieces[vector] = [offsets.pop(0) for _ in range(count)]
-        for offset in pieces[vector]:
-            for half in range(halves):
-                pattern = next(patterns).astype(np.int64)
-                taken = pattern & NOTHING == 0
-                assert (units[vector, taken, half] == _NOTHING).all()
-                byte, high = offset + (pattern & (HIGH_HALF - 1)), pattern & HIGH_HALF != 0
-                units[vector, taken, half] = (byte * halves + high)[taken]
-    assert next(patterns, None) is None
+    seen = []
+    for number in range(header.runs):
+        run = VectorRun(*numbers[2 + width * number :][:width].tolist())
+        for k in range(run.vectors):
+            vector, row = (run.begin + k * run.step) // v, (run.patterns + k * run.pattern_step) // v
+            seen.append(vector)
+            if not run.pieces:
+                units[vector] = _PADDING
+                continue
+            for half, ones in enumerate((0xFF,) if halves == 1 else (0x0F, 0xF0)):
+                units[vector, patterns[row] & ones == ones, half] = _PADDING
+            used |= set(range(row, row + 1 + halves * run.pieces))
+            pieces[vector] = [offsets.pop(0) for _ in range(run.pieces)]
+            for offset in pieces[vector]:
+                for half in range(halves):
+                    row += 1
+                    pattern = patterns[row].astype(np.int64)
+                    taken = pattern & NOTHING == 0
+                    assert (units[vector, taken, half] == _NOTHING).all()
+                    byte, high = offset + (pattern & (HIGH_HALF - 1)), pattern & HIGH_HALF != 0
+                    units[vector, taken, half] = (byte * halves + high)[taken]
+    assert sorted(seen) == list(range(table.vectors))
+    assert used == set(range(len(patterns)))
     return units.reshape(-1), pieces
 
 

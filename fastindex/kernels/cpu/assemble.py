@@ -27,6 +27,8 @@ from fastindex.tables.assemblies import (
     PIECES,
     READABLE_BYTES,
     RUN_BEGIN,
+    RUN_PATTERN_STEP,
+    RUN_PATTERNS,
     RUN_PIECES,
     RUN_STEP,
     RUN_VECTORS,
@@ -47,12 +49,13 @@ SCRATCH_BYTES = _STAGE + 2 * LINE_BYTES
 @njit(nogil=True, inline="always")
 def assemble_block(size, halves, streamed, target, source, table, between, padding):  # type: ignore[no-untyped-def]
     """Write the vectors of a block; `between` is how far the patterns are behind the offsets of the pieces."""
-    v, run = literal(size), table + VECTOR_HEADER_BYTES
+    run = table + VECTOR_HEADER_BYTES
     offsets = table + entry(table, HEADER_PIECES_BEGIN)
-    patterns = offsets + between
+    first_patterns = offsets + between
     for _ in range(entry(table, HEADER_RUNS)):
         count, vectors = entry(run, RUN_PIECES), entry(run, RUN_VECTORS)
         at, step = target + entry(run, RUN_BEGIN), entry(run, RUN_STEP)
+        patterns, pattern_step = first_patterns + entry(run, RUN_PATTERNS), entry(run, RUN_PATTERN_STEP)
         run += VECTOR_RUN_BYTES
         if count == 0:
             for _ in range(vectors):
@@ -63,19 +66,19 @@ def assemble_block(size, halves, streamed, target, source, table, between, paddi
                 assemble_vector(size, halves, streamed, 1, at, source, count, (offsets, patterns, padding))
                 at += step
                 offsets += 8
-                patterns += v * (1 + literal(halves))
+                patterns += pattern_step
         elif count == 2:
             for _ in range(vectors):
                 assemble_vector(size, halves, streamed, 2, at, source, count, (offsets, patterns, padding))
                 at += step
                 offsets += 16
-                patterns += v * (1 + 2 * literal(halves))
+                patterns += pattern_step
         else:
             for _ in range(vectors):
                 assemble_vector(size, halves, streamed, 0, at, source, count, (offsets, patterns, padding))
                 at += step
                 offsets += 8 * count
-                patterns += v * (1 + literal(halves) * count)
+                patterns += pattern_step
 
 
 @njit(nogil=True, inline="always")
