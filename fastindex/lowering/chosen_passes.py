@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from fastindex.lowering.assembly import Assembly, assembly
 from fastindex.lowering.assembly_bounds import least_cycles
 from fastindex.lowering.assembly_passes import assembly_passes
 from fastindex.lowering.boxed_passes import boxed_passes
 from fastindex.lowering.collected_passes import collected_passes
 from fastindex.lowering.counted_passes import counted_passes
-from fastindex.lowering.pass_costs import LINE_CYCLES, cost
+from fastindex.lowering.pass_costs import cost, hidden_cycles
 from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
 from fastindex.lowering.passes import drafts, packed_drafts
 from fastindex.lowering.relayout_loops import Strides, shared_digits
@@ -16,7 +18,6 @@ from fastindex.lowering.slot_moves import UNIT_BYTES, SlotMove
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import HALF_BITS, MOST_BLOCK_BYTES
-from fastindex.tables.cache_lines import LINE_BYTES
 
 # Slots that become values first, and values that become slots last, take so many cycles each.
 _APART_CYCLES = 1
@@ -71,7 +72,7 @@ def _chosen_drafts(
             for side, form in ((source, slots.source), (destination, slots.destination))
             if isinstance(side, Shape) and not form.is_plain
         )
-    if by_loops_cost <= nbytes / LINE_BYTES * LINE_CYCLES and not steps_apart:
+    if by_loops_cost <= hidden_cycles(_element_bytes(destination, slots), nbytes) and not steps_apart:
         return by_loops, converts
     goal = Goal(1, nbytes >= tuning.streamed_bytes, tuning)
     if steps_apart and slots.loops is not None:
@@ -116,7 +117,8 @@ def _loop_passes(
 def _written_bytes(destination: Shape | Strides, slots: SlotMove) -> int:
     if isinstance(destination, Shape):
         return destination.slot_count * slots.destination.bits // 8
-    count = 1
-    for size in destination.dimensions:
-        count *= size
-    return count * slots.destination.bits // 8
+    return _element_bytes(destination, slots)
+
+
+def _element_bytes(destination: Shape | Strides, slots: SlotMove) -> int:
+    return math.prod(destination.dimensions) * slots.destination.bits // 8

@@ -122,7 +122,7 @@ class VectorTable:
         return on_lines(parts)
 
     def _runs(self, patterns: NDArray[np.uint8]) -> tuple[list[VectorRun], Offsets]:
-        """Return the runs of vectors that have as many pieces, and the rows of the patterns in the order of the runs."""
+        """Return the runs of vectors that have as many pieces, and the rows of the patterns in their order."""
         height = np.where(self._counts > 0, 1 + self.halves * self._counts, 0)
         first = np.cumsum(height) - height
         alike = self._alike(patterns, first, height)
@@ -183,8 +183,10 @@ class VectorTable:
         """
         places = self.vector_bytes // self._grain
         is_made = self._counts > 0
-        made = np.cumsum(is_made) - is_made
-        table = np.full((self.vectors - self.filled + self.halves * self.pieces, places, self._grain), NOTHING, np.uint8)
+        made: Offsets = np.cumsum(is_made) - is_made
+        table = np.full(
+            (self.vectors - self.filled + self.halves * self.pieces, places, self._grain), NOTHING, np.uint8
+        )
         heads = (made + self.halves * self._before)[is_made]
         table[heads] = self._padding_masks()[is_made] if self._block.is_padding.any() else 0
         piece = self._firsts.searchsorted(self._keys, "right") - 1

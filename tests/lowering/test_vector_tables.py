@@ -35,6 +35,11 @@ def random_block(rng: random.Random) -> Block:
         rng.shuffle(places)
     often = rng.choice((0, 0, 0.3, 1))
     is_padding = np.array([rng.random() < often for _ in range(size)])
+    if rng.random() < 0.3:
+        # Vectors that are alike, with others between them.
+        times, apart = rng.choice((2, 5, 40)), rng.choice((0, 8, 64, 1000))
+        places = [place + time * apart for time in range(times) for place in places]
+        is_padding = np.tile(is_padding, times)
     return Block(np.where(is_padding, 0, np.array(places, np.int64)), is_padding, (), np.zeros((1, 2), np.int64))
 
 
@@ -100,28 +105,45 @@ def pieces_of(units: Numbers, table: VectorTable) -> list[int]:
     return counts
 
 
+def check(block: Block, phase: int, slot_bits: tuple[int, int], vector_bytes: int) -> None:
+    """Compare what a table takes for each unit of a block with what the block says."""
+    table = VectorTable(block, phase, slot_bits, vector_bytes)
+    found, pieces = units_of_table(table)
+    units = units_of_block(block, phase, slot_bits)
+    expected = np.append(units, np.full(len(found) - len(units), _NOTHING))
+    # What lies behind the block in its last vector is not written anywhere.
+    np.testing.assert_array_equal(found[: len(units)], units)
+    assert (found[len(units) :] < 0).all()
+    assert table.block_bytes == -(-len(units) // table.halves)
+    assert [len(of_one) for of_one in pieces] == pieces_of(expected, table)
+    assert table.filled == sum(not of_one for of_one in pieces)
+    read = expected[expected >= 0] // table.halves
+    assert table.used_bytes == len(read) // table.halves
+    assert (table.low, table.high) == ((read.min(), read.max() + 1) if len(read) else (0, 0))
+    ends = [offset + end for of_one in pieces for offset in of_one for end in (0, vector_bytes - 1)]
+    assert sorted(set(table.lines.tolist())) == sorted({end // LINE_BYTES * LINE_BYTES for end in ends})
+    # Nothing is read outside what the block reads, unless that is less than a vector.
+    assert all(table.low <= end < max(table.high, table.low + vector_bytes) for end in ends)
+
+
 @pytest.mark.parametrize("slot_bits", SLOT_BITS)
 def test_units_come_from_where_the_block_says(slot_bits: tuple[int, int]) -> None:
     for seed in strategies.seeds(40):
         rng = random.Random(seed)
         block, vector_bytes = random_block(rng), rng.choice((16, 32, 64))
-        phase = rng.choice((0, 1)) if slot_bits[0] == 4 else 0
-        table = VectorTable(block, phase, slot_bits, vector_bytes)
-        found, pieces = units_of_table(table)
-        units = units_of_block(block, phase, slot_bits)
-        expected = np.append(units, np.full(len(found) - len(units), _NOTHING))
-        # What lies behind the block in its last vector is not written anywhere.
-        np.testing.assert_array_equal(found[: len(units)], units)
-        assert (found[len(units) :] < 0).all()
-        assert table.block_bytes == -(-len(units) // table.halves)
-        assert [len(of_one) for of_one in pieces] == pieces_of(expected, table)
-        read = expected[expected >= 0] // table.halves
-        assert table.used_bytes == len(read) // table.halves
-        assert (table.low, table.high) == ((read.min(), read.max() + 1) if len(read) else (0, 0))
-        ends = [offset + end for of_one in pieces for offset in of_one for end in (0, vector_bytes - 1)]
-        assert sorted(set(table.lines.tolist())) == sorted({end // LINE_BYTES * LINE_BYTES for end in ends})
-        # Nothing is read outside what the block reads, unless that is less than a vector.
-        assert all(table.low <= end < max(table.high, table.low + vector_bytes) for end in ends)
+        check(block, rng.choice((0, 1)) if slot_bits[0] == 4 else 0, slot_bits, vector_bytes)
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 64])
+def test_long_blocks(vector_bytes: int) -> None:
+    """Longer than the part of a block whose vectors are put in another order."""
+    count, run = 3000, 128
+    sources = np.arange(count * run // 8).reshape(-1, run)
+    is_padding = np.zeros(sources.shape, bool)
+    is_padding[:, 10:] = True
+    is_padding[7::13, :5] = True
+    block = Block(sources.reshape(-1), is_padding.reshape(-1), (), np.zeros((1, 2), np.int64))
+    check(block, 0, (8, 8), vector_bytes)
 
 
 @pytest.mark.parametrize("numbers", [[], [7], [3, 3], [5, 2, 5, 3, 2], [[4, 1], [1, 9]]])
