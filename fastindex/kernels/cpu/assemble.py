@@ -63,19 +63,19 @@ def assemble_block(size, halves, streamed, target, source, table, between, paddi
                 at += step
         elif count == 1:
             for _ in range(vectors):
-                assemble_vector(size, halves, streamed, 1, at, source, count, (offsets, patterns, padding))
+                assemble_vector(size, halves, streamed, 1, at, source, (count, offsets, patterns, padding))
                 at += step
                 offsets += 8
                 patterns += pattern_step
         elif count == 2:
             for _ in range(vectors):
-                assemble_vector(size, halves, streamed, 2, at, source, count, (offsets, patterns, padding))
+                assemble_vector(size, halves, streamed, 2, at, source, (count, offsets, patterns, padding))
                 at += step
                 offsets += 16
                 patterns += pattern_step
         else:
             for _ in range(vectors):
-                assemble_vector(size, halves, streamed, 0, at, source, count, (offsets, patterns, padding))
+                assemble_vector(size, halves, streamed, 0, at, source, (count, offsets, patterns, padding))
                 at += step
                 offsets += 8 * count
                 patterns += pattern_step

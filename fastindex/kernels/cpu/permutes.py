@@ -23,7 +23,7 @@ from fastindex.tables.assemblies import HIGH_HALF
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _ADDRESS = types.int64
-_PIECES = types.UniTuple(types.int64, 3)
+_PIECES = types.UniTuple(types.int64, 4)
 
 
 @cache
@@ -132,6 +132,17 @@ def _load(builder: Any, address: Any, size: int) -> Any:
     return load_at(builder, address, size, 1)
 
 
+def _with_piece(builder: Any, made: Any, number: Any, parts: int, addresses: tuple[Any, Any, Any]) -> Any:
+    """Return a vector with what it gets of a piece; the addresses are of the source, the offsets and the patterns."""
+    source, offsets, patterns = addresses
+    size = made.type.count
+    place = builder.inttoptr(builder.add(offsets, builder.mul(number, _INT64(8))), _INT64.as_pointer())
+    piece = _load(builder, builder.add(source, builder.load(place)), size)
+    first = builder.add(patterns, builder.mul(number, _INT64(size * parts)))
+    found = [_load(builder, offset_by(builder, first, size * (1 + part)), size) for part in range(parts)]
+    return _merged(builder, made, piece, found)
+
+
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def assemble_vector(
     typingctx: Any,
@@ -141,10 +152,9 @@ def assemble_vector(
     pieces: Any,
     target: Any,
     source: Any,
-    count: Any,
     tables: Any,
 ) -> Any:
-    """Write one vector, put together of `count` pieces of the source and of padding.
+    """Write one vector, put together of pieces of the source and of padding.
 
     Parameters
     ----------
@@ -153,41 +163,33 @@ def assemble_vector(
         there are if it is always as many, else 0.
     target, source : int64
         Addresses.
-    count : int64
-    tables : (int64, int64, int64)
-        Addresses of an int64 for each piece, its distance from `source`; of the patterns, a vector that is all ones
-        where there is padding, then `halves` vectors for each piece; and of a vector of padding.
+    tables : (int64, int64, int64, int64)
+        How many pieces there are; the addresses of an int64 for each, its distance from `source`; of the patterns, a
+        vector that is all ones where there is padding, then `halves` vectors for each piece; and of a vector of
+        padding.
     """
     size, parts, known = vector_bytes.literal_value, halves.literal_value, pieces.literal_value
     past_cache = bool(streamed.literal_value)
-    vector = ir.VectorType(_INT8, size)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, _, _, target, source, count, tables = arguments
-        offsets, patterns, padding = (builder.extract_value(tables, place) for place in range(3))
-
-        def with_piece(made: Any, number: Any) -> Any:
-            place = builder.inttoptr(builder.add(offsets, builder.mul(number, _INT64(8))), _INT64.as_pointer())
-            piece = _load(builder, builder.add(source, builder.load(place)), size)
-            first = builder.add(patterns, builder.mul(number, _INT64(size * parts)))
-            found = [_load(builder, offset_by(builder, first, size * (1 + part)), size) for part in range(parts)]
-            return _merged(builder, made, piece, found)
-
+        _, _, _, _, target, source, tables = arguments
+        count, offsets, patterns, padding = (builder.extract_value(tables, place) for place in range(4))
+        addresses = source, offsets, patterns
         made = builder.and_(_load(builder, padding, size), _load(builder, patterns, size))
         if known:
             for number in range(known):
-                made = with_piece(made, _INT64(number))
+                made = _with_piece(builder, made, _INT64(number), parts, addresses)
         else:
-            kept = cgutils.alloca_once(builder, vector)
+            kept = cgutils.alloca_once(builder, made.type)
             builder.store(made, kept)
             with cgutils.for_range(builder, count) as loop:
-                builder.store(with_piece(builder.load(kept), loop.index), kept)
+                builder.store(_with_piece(builder, builder.load(kept), loop.index, parts, addresses), kept)
             made = builder.load(kept)
         store_at(builder, made, target, past_cache)
         return context.get_dummy_value()
 
     literals = vector_bytes, halves, streamed, pieces
-    return types.void(*literals, _ADDRESS, _ADDRESS, types.int64, _PIECES), generate
+    return types.void(*literals, _ADDRESS, _ADDRESS, _PIECES), generate
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
