@@ -20,6 +20,7 @@ from fastindex.kernels.cpu import (
     deal,
     deal_lanes,
     element_moves,
+    gather_pieces,
     interleave,
     interleave_lanes,
     narrow_transpose,
@@ -52,6 +53,7 @@ PASS_KERNELS = {
     "compress": packed_runs.compress_chunks,
     "transpose": transpose.transpose_panels,
     "narrow transpose": narrow_transpose.narrow_panels,
+    "gather pieces": gather_pieces.gather_chunks,
     "strided": element_moves.copy_elements,
     "fill": element_moves.fill_runs,
     "assemble": assemble.assemble_chunks,
@@ -72,6 +74,7 @@ _KERNEL_MODULES = (
     deal_lanes,
     transpose,
     narrow_transpose,
+    gather_pieces,
     assemble,
     assemble_columns,
 )
@@ -127,7 +130,7 @@ def gather_kernel(width: int) -> Callable[..., None]:
 
 def kernel_key(one: Pass) -> tuple[str, int, int]:
     """Return the name, width and ways of the kernel that a pass needs, as `pass_kernel` takes them."""
-    if one.kernel in ("copy", "fill"):
+    if one.kernel in ("copy", "fill", "gather pieces"):
         return one.kernel, 1, 1
     if one.kernel in ("expand", "compress"):
         return one.kernel, 8 // one.ways, 1

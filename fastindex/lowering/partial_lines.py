@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.pass_form import Pass
-from fastindex.tables import assemblies, boxes, passes, streams, transposes
+from fastindex.tables import assemblies, boxes, gathers, passes, streams, transposes
 from fastindex.tables.cache_lines import LINE_BYTES
 
 Offsets = NDArray[np.int64]
@@ -128,6 +128,8 @@ def _chunk_bytes(one: Pass, geometry: list[int]) -> tuple[int, list[int]]:
     """Return how long the pieces of a chunk are, and where they begin within it."""
     if one.kernel == "assemble":
         return geometry[assemblies.BLOCK_BYTES], [0]
+    if one.kernel == "gather pieces":
+        return geometry[gathers.ELEMENTS] * one.width, [0]
     run = geometry[streams.RUN]
     match one.kernel:
         case "copy":

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from fastindex.lowering.distinct import distinct
 from fastindex.lowering.pass_form import Draft
 from fastindex.lowering.stream_passes import in_lanes, in_vectors
-from fastindex.tables import assemblies, streams, transposes
-from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
+from fastindex.tables import assemblies, gathers, streams, transposes
+from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, L2_SETS, L2_WAYS, LINE_BYTES
 
 # As many for a line are hidden behind its transfer: a copy takes about 20, with two threads that share the memory.
 _LINE_CYCLES = 12
@@ -37,6 +37,16 @@ _READ_LINE_CYCLES = 6
 _MISSED_LINE_CYCLES = 60
 # A line of a row that is dealt out or interleaved in lanes, and the two ends of its run.
 _LANE_LINE_CYCLES, _LANE_ROW_CYCLES = 10, 12
+# The same of elements of which a lane has few, by their bytes.
+_WIDE_LANE_CYCLES = {4: (15, 18), 8: (22, 30), 16: (22, 30)}
+# Rows of less than a line that are interleaved element by element: an element, and all rows of a chunk.
+_SHORT_ROWS_CYCLES, _SHORT_CHUNK_CYCLES = 3, 40
+# A line that is gathered, its elements, and a line that they are read from; elements where that has left L1.
+_GATHERED_LINE_CYCLES, _GATHERED_CYCLES, _MISSED_CYCLES = 8, 0.7, 6
+# The same of a piece, and of one that does not continue the piece before: its ends are parts of lines.
+_GATHERED_PIECE_CYCLES, _APART_CYCLES = 4, 40
+# A task of a transpose that is small, up to so many lines.
+_PANEL_CYCLES, _PANEL_LINES = 500, 256
 # A line's worth of packed elements that are expanded or compressed, and the ends of their run.
 _PACKED_CYCLES, _PACKED_RUN_CYCLES = 6, 40
 # A pair of rows of packed elements, and a line of pairs.
@@ -126,16 +136,10 @@ def _cost_of(one: Draft) -> float:
             run = geometry[streams.RUN] * one.width
             rows = nbytes / run
             missed = _shared_rows_cost(one) if one.kernel == "interleave" else 0
-            return rows * (-(-run // LINE_BYTES) * _LANE_LINE_CYCLES + _LANE_ROW_CYCLES) + missed
+            line, ends = _WIDE_LANE_CYCLES.get(one.width, (_LANE_LINE_CYCLES, _LANE_ROW_CYCLES))
+            return rows * (-(-run // LINE_BYTES) * line + ends) + missed
         case "interleave":
-            if in_vectors(one.kernel, one.width, one.ways):
-                return lines * 8
-            column = one.ways * one.width
-            share = column / (-(-column // LINE_BYTES) * LINE_BYTES)
-            padded = geometry[streams.PADDING] * one.width / column
-            padding = nbytes / (column * (1 + padded)) * _PADDED_COLUMN_CYCLES if padded else 0
-            padding += _shared_rows_cost(one)
-            return lines / (1 + padded) * (_SQUARE_LINE_CYCLES / share + 4 * padded) + padding
+            return _interleave_cost(one)
         case "deal":
             return lines * 10
         case "boxes":
@@ -143,10 +147,9 @@ def _cost_of(one: Draft) -> float:
         case "halves":
             return nbytes * _HALF_CYCLES
         case "transpose" | "narrow transpose":
-            row = geometry[transposes.ROW_COUNT] * one.width
-            column = geometry[transposes.COLUMN_COUNT] * one.width
-            share = min(row, LINE_BYTES) * min(column, LINE_BYTES) / LINE_BYTES**2
-            return lines * _TRANSPOSED_CYCLES.get(one.width, 12) / max(share, 1 / LINE_BYTES)
+            return _transpose_cost(one)
+        case "gather pieces":
+            return _gather_cost(one)
         case "assemble":
             blocks = nbytes / geometry[assemblies.BLOCK_BYTES]
             piece = _piece_cycles(one.ways == 2)
@@ -167,6 +170,48 @@ def _cost_of(one: Draft) -> float:
             )
         case _:
             return lines * 10
+
+
+def _interleave_cost(one: Draft) -> float:
+    geometry, nbytes = one.geometry, one.tasks * one.task_bytes
+    lines = nbytes / LINE_BYTES
+    if in_vectors(one.kernel, one.width, one.ways):
+        run = geometry[streams.RUN]
+        if run * one.width >= LINE_BYTES:
+            return lines * 8
+        return nbytes / one.width * (_SHORT_ROWS_CYCLES + _SHORT_CHUNK_CYCLES / (run * one.ways))
+    column = one.ways * one.width
+    share = column / (-(-column // LINE_BYTES) * LINE_BYTES)
+    padded = geometry[streams.PADDING] * one.width / column
+    padding = nbytes / (column * (1 + padded)) * _PADDED_COLUMN_CYCLES if padded else 0
+    padding += _shared_rows_cost(one)
+    return lines / (1 + padded) * (_SQUARE_LINE_CYCLES / share + 4 * padded) + padding
+
+
+def _transpose_cost(one: Draft) -> float:
+    geometry, lines = one.geometry, one.tasks * one.task_bytes / LINE_BYTES
+    row = geometry[transposes.ROW_COUNT] * one.width
+    column = geometry[transposes.COLUMN_COUNT] * one.width
+    share = min(row, LINE_BYTES) * min(column, LINE_BYTES) / LINE_BYTES**2
+    squares = lines * _TRANSPOSED_CYCLES.get(one.width, 12) / max(share, 1 / LINE_BYTES)
+    return squares + one.tasks * _PANEL_CYCLES * max(0.0, 1 - lines / one.tasks / _PANEL_LINES)
+
+
+def _gather_cost(one: Draft) -> float:
+    piece = one.geometry[gathers.ELEMENTS] * one.width
+    nbytes = one.tasks * one.task_bytes
+    pieces, lines = nbytes / piece, nbytes / LINE_BYTES
+    element = _GATHERED_CYCLES
+    if one.reads is not None and _overflows(one.reads(), L1_SETS, L1_WAYS + L1_WAYS // 4):
+        element = _MISSED_CYCLES
+    places = one.tables()[0][:, 1]
+    apart = pieces * float((np.diff(places) != piece).mean()) if len(places) > 1 else one.tasks
+    return (
+        nbytes / one.width * element
+        + lines * _GATHERED_LINE_CYCLES
+        + pieces * (_GATHERED_PIECE_CYCLES + one.geometry[gathers.LINES] * _READ_LINE_CYCLES)
+        + apart * _APART_CYCLES
+    )
 
 
 def _cost_within(one: Draft) -> float:
@@ -193,7 +238,7 @@ def _shared_rows_cost(one: Draft) -> float:
     return one.tasks * one.task_bytes / run * _MISSED_LINE_CYCLES
 
 
-def _overflows(offsets: NDArray[np.int64]) -> bool:
-    """Whether more lines of the source meet in a set of L2 than it keeps."""
-    lines = distinct(offsets // LINE_BYTES) if len(offsets) > L2_WAYS else offsets
-    return len(lines) > L2_WAYS and int(np.bincount(lines % L2_SETS).max()) > L2_WAYS
+def _overflows(offsets: NDArray[np.int64], sets: int = L2_SETS, ways: int = L2_WAYS) -> bool:
+    """Whether more lines of the source meet in a set of a cache, L2, than it keeps."""
+    lines = distinct(offsets // LINE_BYTES) if len(offsets) > ways else offsets
+    return len(lines) > ways and int(np.bincount(lines % sets).max()) > ways

@@ -19,6 +19,7 @@ from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
 from fastindex.tables.boxes import BoxGeometry, HalvesGeometry, PairGeometry
+from fastindex.tables.gathers import GatherGeometry
 from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
 from fastindex.tables.streams import StreamGeometry
 from fastindex.tables.transposes import TransposeGeometry
@@ -29,6 +30,7 @@ Geometry = (
     | BoxGeometry
     | ColumnsGeometry
     | FillGeometry
+    | GatherGeometry
     | HalvesGeometry
     | PairGeometry
     | StreamGeometry
@@ -61,8 +63,8 @@ class Pass:
 
     Attributes
     ----------
-    kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "strided", "fill", "expand", "compress",
-            "assemble", "assemble columns", "assemble half columns", "boxes", "halves", "pair"}
+    kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
+            "expand", "compress", "assemble", "assemble columns", "assemble half columns", "boxes", "halves", "pair"}
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.
     ways : int
@@ -123,8 +125,8 @@ class Draft(NamedTuple):
         Returns the tables of the pass.
     inner : tuple of (Draft, bool, bool)
     reads : callable, optional
-        Returns the offsets of the lines of the source, or of the rows, that a chunk of an assembly or of an interleave
-        reads.
+        Returns the offsets of the lines of the source, or of the rows, that a chunk of an assembly, of an interleave or
+        of a gather reads.
     pieces : int
         Of all vectors of a block that is collected column by column.
     """

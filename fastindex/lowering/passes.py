@@ -3,7 +3,8 @@
 What decides is which side is contiguous along which loop. A run both sides keep is copied. Otherwise one loop, the
 columns, is contiguous in the source, and another, the rows, in the destination. Few rows next to each other in the
 destination are interleaved into one stream; few columns next to each other in the source are dealt out; everything
-else is transposed in squares. All strides here are in bytes.
+else is transposed in squares. Where rows and columns are short, as in small matrices, elements are gathered one by one.
+All strides here are in bytes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import math
 from collections.abc import Iterator
 
 from fastindex.lowering.blocks import along, cut, without
+from fastindex.lowering.gather_passes import gather_passes
+from fastindex.lowering.pass_costs import cost
 from fastindex.lowering.pass_form import Draft, Goal, Pass, iterations, no_tables, with_tables
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes, rows_and_columns
 from fastindex.lowering.stream_passes import copy_passes, deal_passes, interleave_passes, packed_run_passes
@@ -107,12 +110,19 @@ def copying_passes(nest: Nest, goal: Goal) -> Iterator[Draft]:
     nest, width = _widened(nest, goal.width)
     goal, tuning, loops = Goal(width, goal.streamed, goal.tuning), goal.tuning, nest.loops
     run = next((k for k in loops if k.source_stride == k.destination_stride == width), None)
-    column = next((k for k in loops if k.source_stride == width and k is not run), None)
-    row = next((k for k in loops if k.destination_stride == width and k is not run), None)
     if run is not None or not loops:
         for part in cut(nest, run, tuning.piece_bytes // width) if run is not None else (nest,):
             yield from copy_passes(part, goal)
         return
+    gathered, others = tuple(gather_passes(nest, goal)), tuple(_turning_passes(nest, goal))
+    yield from gathered if gathered and cost(gathered) < cost(others) else others
+
+
+def _turning_passes(nest: Nest, goal: Goal) -> Iterator[Draft]:
+    """Choose the passes that copy a nest without runs, by which side is contiguous along which loop."""
+    width, loops = goal.width, nest.loops
+    column = next((k for k in loops if k.source_stride == width), None)
+    row = next((k for k in loops if k.destination_stride == width), None)
     if column is None or row is None:
         yield from _strided_passes(nest, row, column, goal)
         return

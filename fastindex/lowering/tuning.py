@@ -35,6 +35,8 @@ class Tuning:
     gathered_chunk_bytes, least_gathered_runs
         How much is batched, and at least how many runs. Runs of 44 bytes: 18/24 with 256 bytes, 25/42 with 1 KiB, 21/37
         with 4 KiB. Runs of 400: 32/52 with 4, 25/45 with 16.
+    least_gathered_bytes
+        Shorter elements are not gathered one by one, however short rows and columns are.
     by_source_bytes
         Longer pieces are written anywhere as fast as in order, so the source is read in order instead. From T(8,128)
         and from T(8,40), 64 bytes to 4 KiB: no difference beyond noise.
@@ -75,6 +77,7 @@ class Tuning:
     gathered_run_bytes: int = 512
     gathered_chunk_bytes: int = 1024
     least_gathered_runs: int = 4
+    least_gathered_bytes: int = 4
     by_source_bytes: int = 256
     by_source_line_bytes: int = 128
     row_bytes: int = 4096

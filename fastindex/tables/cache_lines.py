@@ -5,3 +5,6 @@ LINE_BYTES = 64
 
 #: Sets of an L2 cache, and the lines that each keeps: 1 MiB, the least of the processors that kernels are made for.
 L2_SETS, L2_WAYS = 1024, 16
+
+#: The same of an L1 cache: 48 KiB.
+L1_SETS, L1_WAYS = 64, 12

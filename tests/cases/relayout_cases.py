@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.compiled_passes import gather_kernel, run_pass
-from fastindex.lowering.pass_form import Pass, with_tables
+from fastindex.lowering.gather_passes import gather_passes
+from fastindex.lowering.pass_form import Goal, Pass, with_tables
 from fastindex.lowering.passes import packed_drafts, passes, whole_buffer_passes
-from fastindex.lowering.relayout_loops import Nest, RelayoutLoops
+from fastindex.lowering.relayout_loops import Nest, RelayoutLoops, in_bytes
 from fastindex.lowering.tuning import TUNING, Tuning
+from fastindex.tables.gathers import GATHERED_BYTES, MOST_PIECE_BYTES
 from tests.oracles import reference
 from tests.oracles.nest_places import byte_places, loops, places
 
@@ -230,6 +232,28 @@ def strided(width: int, seed: int) -> Iterator[Case]:
         yield Case("strided", width, Nest(loops((3, 2, 1), (count, 9, 3), (2, 9 * count + 1, 5 * count))))
 
 
+def gathers(width: int, seed: int) -> Iterator[Case]:
+    """Small matrices turned, beside each other and apart; elements of a line each; pieces of all loops or of a part."""
+    rng = random.Random(seed)
+    line = per_line(width)
+    for rows, columns in itertools.product((2, 3, 5, 17), (2, 3, 4, 7, 20)):
+        count, pitch, size = rng.choice((1, 2, 7, 150)), columns + rng.choice((0, 1, 5)), rows * columns
+        step = rows * pitch + rng.choice((0, 3))
+        # Matrices that share lines of the source follow each other in the destination.
+        beside, after = (rng.choice((0, 0, 1, 3)), rng.choice((0, 2))) if step > line else (0, 0)
+        step *= rng.choice((1, 1, -1))
+        outer = (count, step, size + beside), (2, abs(step) * count + line, (size + beside) * count + after)
+        nest = loops((rows, pitch, 1), (columns, 1, rows), *outer)
+        yield Case("gather pieces", width, Nest(nest, abs(step) * count, rng.randint(0, 3)))
+    for count in (1, 2, 63, 64, 65, 1000, 3001):
+        far, sign = line + 1, rng.choice((1, -1))
+        yield Case("gather pieces", width, Nest(loops((count, far, 1))))
+        yield Case("gather pieces", width, Nest(loops((3, far * count, 1), (count, sign, 3)), count))
+        if 4 * count * width <= MOST_PIECE_BYTES:
+            nest = loops((count, far, 1), (2, 1, count), (2, far * count, 2 * count + rng.choice((0, 1))))
+            yield Case("gather pieces", width, Nest(nest))
+
+
 def fills(width: int, seed: int) -> Iterator[Case]:
     rng = random.Random(seed)
     for run in (*range(1, 200 // width + 2), 4096 // width + 1, (192 << 10) // width, (192 << 10) // width + 3):
@@ -287,10 +311,16 @@ def steps_of(case: Case, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
     elif case.kernel in ("expand", "compress"):
         drafted = packed_drafts(RelayoutLoops((case.nest,), ()), 8 // case.width, case.kernel, tuning)
         found = None if drafted is None else with_tables(drafted)
+    elif case.kernel == "gather pieces":
+        # Also where another kernel costs less.
+        every_width = dataclasses.replace(tuning, least_gathered_bytes=1)
+        goal = Goal(case.width, case.nest.element_count * case.width >= tuning.streamed_bytes, every_width)
+        found = with_tables(gather_passes(in_bytes(case.nest, case.width), goal))
     else:
-        # Whether columns are few enough for the narrow kernel, a case of the wide one does not care.
+        # Whether columns are few enough for the narrow kernel, or short enough to be gathered, other cases do not care.
         few = 0 if case.kernel == "transpose" else tuning.narrow_columns
-        found = passes(RelayoutLoops((case.nest,), ()), case.width, dataclasses.replace(tuning, narrow_columns=few))
+        others = dataclasses.replace(tuning, narrow_columns=few, least_gathered_bytes=2 * LINE_BYTES)
+        found = passes(RelayoutLoops((case.nest,), ()), case.width, others)
     assert found, case
     assert {step.kernel for step in found} == {case.kernel}, (case, [step.describe() for step in found])
     return found
@@ -405,6 +435,8 @@ def every_case(seed: int) -> Iterator[Case]:
         yield from joined_transposes(width, seed)
         yield from scattered_transposes(width, seed)
         yield from strided(width, seed)
+    for width in GATHERED_BYTES:
+        yield from gathers(width, seed)
     for width, ways in INTERLEAVES:
         yield from interleaves(width, ways, seed)
     for width, ways in DEALS:

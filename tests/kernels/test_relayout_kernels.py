@@ -1,7 +1,7 @@
 """Every kernel that moves data, on all remainders of its blocks, at every alignment, between guarded memory.
 
-Tests of: kernels.cpu.deal, kernels.cpu.deal_lanes, kernels.cpu.element_moves, kernels.cpu.interleave,
-kernels.cpu.interleave_lanes, kernels.cpu.lanes, kernels.cpu.lines,
+Tests of: kernels.cpu.deal, kernels.cpu.deal_lanes, kernels.cpu.element_moves, kernels.cpu.gather_pieces,
+kernels.cpu.interleave, kernels.cpu.interleave_lanes, kernels.cpu.lanes, kernels.cpu.lines,
 kernels.cpu.narrow_transpose, kernels.cpu.packed_runs, kernels.cpu.pass_runner, kernels.cpu.pass_table,
 kernels.cpu.pending, kernels.cpu.stream, kernels.cpu.transpose, kernels.cpu.vectors.
 """
@@ -29,6 +29,7 @@ from fastindex.cpu import compiled_passes
 from fastindex.lowering.passes import passes
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.tuning import TUNING, Tuning
+from fastindex.tables.gathers import GATHERED_BYTES
 from fastindex.tables.streams import StreamGeometry
 from tests.cases import strategies
 from tests.cases.relayout_cases import (
@@ -46,6 +47,7 @@ from tests.cases.relayout_cases import (
     deals,
     fills,
     gather,
+    gathers,
     in_pieces,
     in_small_blocks,
     interleaves,
@@ -190,6 +192,12 @@ def test_copies_cut_for_threads(tuning: Tuning) -> None:
 @pytest.mark.parametrize("chunks", [5, 24, 100])
 def test_copies_in_blocks_of_few_runs(chunks: int, tuning: Tuning) -> None:
     sweep(copies(chunks), replace(tuning, task_chunks=chunks))
+
+
+@pytest.mark.parametrize("width", GATHERED_BYTES)
+@pytest.mark.parametrize("chunks", [3, 1024])
+def test_gathered_pieces(width: int, chunks: int, tuning: Tuning) -> None:
+    sweep(gathers(width, 11 + chunks), replace(tuning, task_chunks=chunks))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

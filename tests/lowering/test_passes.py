@@ -1,6 +1,7 @@
 """Passes: the right kernel for each nest, and tables that lead every byte to its place once.
 
-Tests of: lowering.blocks, lowering.pass_form, lowering.stream_passes, lowering.transpose_passes, lowering.tuning.
+Tests of: lowering.blocks, lowering.gather_passes, lowering.pass_form, lowering.stream_passes,
+lowering.transpose_passes, lowering.tuning.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fastindex.lowering.relayout_loops import Nest, RelayoutLoops, grouped, rela
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables import streams
 from fastindex.tables import transposes as transpose_tables
+from fastindex.tables.gathers import GATHERED_BYTES
 from fastindex.tables.passes import FILL_STREAMED
 from tests.cases import strategies
 from tests.cases.relayout_cases import (
@@ -32,6 +34,7 @@ from tests.cases.relayout_cases import (
     copies,
     deals,
     fills,
+    gathers,
     in_pieces,
     in_small_blocks,
     interleaves,
@@ -112,6 +115,7 @@ CASES: dict[str, list[Case]] = {
     "scattered transposes": [case for width in WIDTHS for case in scattered_transposes(width, 1)],
     "interleaves": [case for width, ways in INTERLEAVES for case in interleaves(width, ways, 1)],
     "deals": [case for width, ways in DEALS for case in deals(width, ways, 1)],
+    "gathers": [case for width in GATHERED_BYTES for case in gathers(width, 1)],
     "strided": [case for width in WIDTHS for case in strided(width, 1)],
 }
 
@@ -265,6 +269,11 @@ CHOICES: list[tuple[str, int, str, int, tuple[tuple[int, int, int], ...]]] = [
     ("three columns", 4, "deal", 3, ((500, 3, 1), (3, 1, 500))),
     ("every other element", 4, "strided", 1, ((500, 2, 1),)),
     ("to every other place", 4, "strided", 1, ((500, 1, 2),)),
+    ("small matrices", 8, "gather pieces", 1, ((3, 5, 1), (5, 1, 3), (200, 15, 15))),
+    ("small matrices of bytes", 1, "interleave", 3, ((3, 5, 1), (5, 1, 3), (200, 15, 15))),
+    ("small matrices with padding", 16, "gather pieces", 1, ((6, 8, 1), (8, 1, 6), (200, 640, 48))),
+    ("matrices of whole lines", 8, "transpose", 1, ((16, 256, 1), (256, 1, 16), (20, 4096, 4096))),
+    ("elements of a line each", 8, "gather pieces", 1, ((50, 10, 1), (7, 500, 50))),
     ("backwards", 4, "strided", 1, ((500, -1, 1),)),
     ("one element again and again", 4, "strided", 1, ((500, 0, 1),)),
 ]

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.relayout_loops import Loop, Nest
+from fastindex.tables import gathers, streams, transposes
 from fastindex.tables import passes as pass_tables
-from fastindex.tables import streams, transposes
 
 Places = NDArray[np.int64]
 
@@ -80,6 +80,13 @@ def units_of_pass(step: Pass) -> tuple[Places, Places]:
             source, destination = _chunks(step)
             run = np.arange(step.geometry[streams.RUN])
             return (source[:, None] + run).reshape(-1), (destination[:, None] + run).reshape(-1)
+        case "gather pieces":
+            source, destination = _chunks(step)
+            elements = step.geometry[gathers.ELEMENTS]
+            assert step.geometry[gathers.ELEMENT_BYTES] == step.width
+            assert len(step.tables[1]) == elements + step.geometry[gathers.LINES]
+            sources = source[:, None] + step.tables[1][:elements]
+            return sources.reshape(-1), (destination[:, None] + np.arange(elements) * step.width).reshape(-1)
         case "interleave":
             source, destination = _chunks(step)
             ways, run = step.geometry[streams.WAYS], np.arange(step.geometry[streams.RUN])

@@ -1,6 +1,6 @@
 """Records of plans and the places at which kernels read them: one order for both.
 
-Tests of: tables.cache_lines, tables.passes, tables.plain_arrays, tables.streams, tables.transposes.
+Tests of: tables.cache_lines, tables.gathers, tables.passes, tables.plain_arrays, tables.streams, tables.transposes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fastindex.tables import passes, plain_arrays, streams, transposes
+from fastindex.tables import gathers, passes, plain_arrays, streams, transposes
 
 #: (record, its module, what precedes the names of its places, its first place)
 RECORDS: list[tuple[Any, ModuleType, str, int]] = [
@@ -20,6 +20,7 @@ RECORDS: list[tuple[Any, ModuleType, str, int]] = [
     (passes.StridedGeometry, passes, "", 0),
     (passes.FillGeometry, passes, "FILL_", 0),
     (streams.StreamGeometry, streams, "", 0),
+    (gathers.GatherGeometry, gathers, "", 0),
     (transposes.TransposeGeometry, transposes, "", 0),
     (plain_arrays.PlainPair, plain_arrays, "", 0),
     (plain_arrays.PairCall, plain_arrays, "", len(plain_arrays.PlainPair._fields)),

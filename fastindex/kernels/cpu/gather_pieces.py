@@ -1,0 +1,89 @@
+"""Relayouts that gather elements one by one into pieces of the destination, which are written as one stream.
+
+A table says where the elements of a piece lie, many small matrices together. So short rows cost no more than long ones:
+an element is a load and a store within the cache. Squares are better only where rows and columns fill whole lines.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from fastindex.kernels.compilation import kernel
+from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch
+from fastindex.kernels.cpu.pass_table import start_of_block
+from fastindex.kernels.cpu.pending import PENDING_BYTES, drain, restart
+from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.gathers import CHUNKS_AHEAD, ELEMENT_BYTES, ELEMENTS, LINES, MOST_PIECE_BYTES, STREAMED
+from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
+
+#: Bytes of scratch memory that this kernel needs: what is pending, a piece more, and what `drain` reads behind it.
+SCRATCH_BYTES = PENDING_BYTES + MOST_PIECE_BYTES + LINE_BYTES
+
+
+@njit(nogil=True, inline="always")
+def _gather(width, target, source, places, count):  # type: ignore[no-untyped-def]
+    w = literal(width)
+    whole = count & ~3
+    for i in range(0, whole, 4):
+        place = target + i * w
+        copy_vector(place, source + entry(places, i), width)
+        copy_vector(place + w, source + entry(places, i + 1), width)
+        copy_vector(place + 2 * w, source + entry(places, i + 2), width)
+        copy_vector(place + 3 * w, source + entry(places, i + 3), width)
+    for i in range(whole, count):
+        copy_vector(target + i * w, source + entry(places, i), width)
+
+
+@njit(nogil=True)
+def _gather_elements(width, target, source, places, count):  # type: ignore[no-untyped-def]
+    """Put elements next to each other; `places` is the address of a table of their byte offsets from `source`."""
+    if width == 4:
+        _gather(4, target, source, places, count)
+    elif width == 8:
+        _gather(8, target, source, places, count)
+    elif width == 16:
+        _gather(16, target, source, places, count)
+    elif width == 2:
+        _gather(2, target, source, places, count)
+    elif width == 1:
+        _gather(1, target, source, places, count)
+    elif width == 32:
+        _gather(32, target, source, places, count)
+    else:
+        _gather(64, target, source, places, count)
+
+
+@kernel()
+def gather_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout that gathers elements.
+
+    Parameters
+    ----------
+    target, source, table, scratch
+        As for `copy_chunks`; the kernel's own numbers are a `GatherGeometry`. The second table has the offset of each
+        element of a piece in the source, then those of the lines to ask for.
+    width, ways
+        Not used.
+    """
+    geometry, chunks, places = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    w, elements, streamed = entry(geometry, ELEMENT_BYTES), entry(geometry, ELEMENTS), entry(geometry, STREAMED) != 0
+    lines, line_count, ahead = places + 8 * elements, entry(geometry, LINES), entry(geometry, CHUNKS_AHEAD)
+    line, fill, skip, position = 0, 0, 0, -1
+    for task in range(first, last):
+        at_source, at_target, count = start_of_block(source, target, table, task)
+        for x in range(count):
+            place = at_target + entry(chunks, 2 * x + 1)
+            if x + ahead < count:
+                upcoming = at_source + entry(chunks, 2 * (x + ahead))
+                for i in range(line_count):
+                    prefetch(upcoming + entry(lines, i))
+            if place != position:
+                position = place
+                line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
+            _gather_elements(w, scratch + fill, at_source + entry(chunks, 2 * x), places, elements)
+            fill += elements * w
+            position += elements * w
+            if fill >= PENDING_BYTES:
+                line, fill, skip = drain(line, scratch, fill, skip, streamed)
+    restart(line, scratch, fill, skip, streamed, 0)
+    fence()
