@@ -65,7 +65,9 @@ def fill_runs(width, ways, target, pattern, table, scratch, first, last):  # typ
         Address of 128 bytes: the element, repeated.
     table : int64
         As for `copy_chunks`; the kernel's own numbers are a `FillGeometry`.
-    width, ways, scratch
+    scratch : int64
+        Address of a line for this thread alone.
+    width, ways
         Not used.
     """
     geometry = entry(table, GEOMETRY)
@@ -75,10 +77,12 @@ def fill_runs(width, ways, target, pattern, table, scratch, first, last):  # typ
         head = min((-start) & 63, run_bytes)
         copy_short(start, pattern, head)
         whole = head + ((run_bytes - head) & ~63)
+        # What every line is, as a line.
+        copy_vector(scratch, pattern + head, 64)
         for at in range(start + head, start + whole, 64):
             if streamed:
-                stream_line(at, pattern + head)
+                stream_line(at, scratch)
             else:
-                copy_vector(at, pattern + head, 64)
-        copy_short(start + whole, pattern + head, run_bytes - whole)
+                copy_vector(at, scratch, 64)
+        copy_short(start + whole, scratch, run_bytes - whole)
     fence()
