@@ -28,6 +28,7 @@ from fastindex.kernels.cpu import (
     packed_runs,
     paired_runs,
     pass_runner,
+    row_boxes,
     stream,
     transpose,
 )
@@ -63,6 +64,7 @@ PASS_KERNELS = {
     "boxes": boxes.run_boxes,
     "halves": boxes.copy_halves,
     "pair": paired_runs.pair_chunks,
+    "row boxes": row_boxes.run_row_boxes,
 }
 
 _KERNEL_MODULES = (
@@ -207,7 +209,7 @@ def _table_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], Any]:
     tables, kept = one.tables, list[Any]()
     if one.inner:
         calls, kept = _calls_of(one, tuning)
-        tables = (calls,)
+        tables = (calls, *one.tables[1:])
     first = tables[0] if tables else one.geometry
     second = tables[1] if len(tables) > 1 else one.geometry
     table = PassTable(

@@ -14,6 +14,7 @@ from fastindex.lowering.pass_costs import cost, hidden_cycles
 from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
 from fastindex.lowering.passes import drafts, packed_drafts
 from fastindex.lowering.relayout_loops import Strides, shared_digits
+from fastindex.lowering.row_boxes import row_box_drafts
 from fastindex.lowering.slot_moves import UNIT_BYTES, SlotMove
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape
@@ -111,7 +112,8 @@ def _loop_passes(
         converting = packed_drafts(slots.loops, 8 // packed.bits, slots.conversion, tuning)
         if converting is not None:
             return converting, True
-    return drafts(slots.loops, slots.width, tuning), False
+    rows = row_box_drafts(slots.loops, slots.width, tuning)
+    return (drafts(slots.loops, slots.width, tuning) if rows is None else rows), False
 
 
 def _written_bytes(destination: Shape | Strides, slots: SlotMove) -> int:

@@ -76,6 +76,11 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
             for inner in (each for each, _, to_scratch in one.inner if not to_scratch):
                 for starts, size, around in _pieces_of(inner):
                     yield one.destination_start + starts, size, [*loops, *around]
+        case "row boxes":
+            # Boxes that continue each other share no line.
+            size = geometry[boxes.ROW_BYTES]
+            followers = loops.pop(0)[0] if loops and loops[0][1] == size >= boxes.LEAST_CARRIED_BYTES else 1
+            yield start, size * followers, loops
         case "halves":
             places = (
                 geometry[boxes.HALVES_TARGET_START]

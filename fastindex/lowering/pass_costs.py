@@ -144,6 +144,8 @@ def _cost_of(one: Draft) -> float:
             return lines * 10
         case "boxes":
             return one.tasks * (_BOX_CYCLES + sum(_cost_within(inner) for inner, _, _ in one.inner))
+        case "row boxes":
+            return one.tasks * sum(cost((inner,)) for inner, _, _ in one.inner)
         case "halves":
             return nbytes * _HALF_CYCLES
         case "transpose" | "narrow transpose":

@@ -18,7 +18,7 @@ from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
-from fastindex.tables.boxes import BoxGeometry, HalvesGeometry, PairGeometry
+from fastindex.tables.boxes import BoxGeometry, HalvesGeometry, PairGeometry, RowBoxGeometry
 from fastindex.tables.gathers import GatherGeometry
 from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
 from fastindex.tables.streams import StreamGeometry
@@ -33,6 +33,7 @@ Geometry = (
     | GatherGeometry
     | HalvesGeometry
     | PairGeometry
+    | RowBoxGeometry
     | StreamGeometry
     | StridedGeometry
     | TransposeGeometry
@@ -50,11 +51,14 @@ class Goal:
     streamed : bool
         Whether the destination is large enough to be written past the cache.
     tuning : Tuning
+    at_hand : bool
+        Whether source and destination are in L1 already, so that nothing is asked for ahead.
     """
 
     width: int
     streamed: bool
     tuning: Tuning
+    at_hand: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +68,8 @@ class Pass:
     Attributes
     ----------
     kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
-            "expand", "compress", "assemble", "assemble columns", "assemble half columns", "boxes", "halves", "pair"}
+            "expand", "compress", "assemble", "assemble columns", "assemble half columns", "boxes", "halves", "pair",
+            "row boxes"}
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.
     ways : int

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fastindex.lowering.blocks import along, cut, without
 from fastindex.lowering.gather_passes import gather_passes
@@ -108,7 +109,7 @@ def _widened(nest: Nest, width: int) -> tuple[Nest, int]:
 def copying_passes(nest: Nest, goal: Goal) -> Iterator[Draft]:
     """Choose the passes that copy a nest, in bytes."""
     nest, width = _widened(nest, goal.width)
-    goal, tuning, loops = Goal(width, goal.streamed, goal.tuning), goal.tuning, nest.loops
+    goal, tuning, loops = replace(goal, width=width), goal.tuning, nest.loops
     run = next((k for k in loops if k.source_stride == k.destination_stride == width), None)
     if run is not None or not loops:
         for part in cut(nest, run, tuning.piece_bytes // width) if run is not None else (nest,):

@@ -15,6 +15,7 @@ from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.tables.assemblies import NOTHING
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.streams import (
+    AT_HAND,
     LANE_BYTES,
     MOST_COLUMN_BYTES,
     MOST_VECTOR_BYTES,
@@ -84,7 +85,7 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, why: str) ->
         follower_count=followers[1],
         follower_source_stride=followers[2],
         **_lanes(kernel, chunk, goal.width),
-        chunks_ahead=_chunks_ahead(kernel, nest, chunk, goal.width),
+        chunks_ahead=AT_HAND if goal.at_hand else _chunks_ahead(kernel, nest, chunk, goal.width),
     )
 
     def tables() -> Tables:

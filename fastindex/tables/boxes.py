@@ -45,6 +45,31 @@ CALL_KERNEL, CALL_TABLE, CALL_TASKS, FROM_SCRATCH, TO_SCRATCH, CALL_SOURCE_START
 BOX_CALL_BYTES = 8 * 7
 
 
+#: The most bytes of a box whose rows are put together in the cache, so that it stays in L2.
+MOST_ROW_BOX_BYTES = 128 << 10
+
+#: Smaller boxes are written one by one, even if they continue each other.
+LEAST_CARRIED_BYTES = 128
+
+
+class RowBoxGeometry(NamedTuple):
+    """How boxes that are contiguous in the destination are put together in the cache.
+
+    Attributes
+    ----------
+    calls : int
+        How many calls write a box to scratch memory, one after the other.
+    nbytes : int
+        Of a box.
+    """
+
+    calls: int
+    nbytes: int
+
+
+ROW_CALLS, ROW_BYTES = range(2)
+
+
 class HalvesGeometry(NamedTuple):
     """What a task copies half by half: how many halves of bytes, and where, all counted in halves.
 

@@ -16,6 +16,10 @@ MOST_LANE_ROWS = 128
 LANE_BYTES = 16
 
 
+#: How many chunks ahead lines are asked for where they are in L1 already.
+AT_HAND = -1
+
+
 class StreamGeometry(NamedTuple):
     """The numbers of a stream.
 
@@ -46,7 +50,7 @@ class StreamGeometry(NamedTuple):
         The 16 bytes of the permutation within lanes.
     chunks_ahead : int
         Where chunks are small and far apart, all lines of a chunk are asked for so many chunks before it is read; 0
-        where a chunk is long enough to be asked for as it is read.
+        where a chunk is long enough to be asked for as it is read; `AT_HAND` where all of it is in the cache.
     """
 
     chunk_block: int

@@ -107,15 +107,17 @@ def deal_chunks(width, ways, target, source, table, scratch, first, last):  # ty
         at_source, at_target, chunk_count = start_of_block(source, target, table, task)
         for x in range(chunk_count):
             read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
-            if x + ahead < chunk_count:
+            if reads_ahead >= 0 and x + ahead < chunk_count:
                 for i in range(count):
                     prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1) + entry(rows, i), run * w)
             upcoming = at_source + entry(chunks, 2 * min(x + max(reads_ahead, 1), chunk_count - 1))
-            if reads_ahead:
+            if reads_ahead > 0:
                 prefetch_bytes(upcoming, run * count * w)
+            if reads_ahead:
                 upcoming = 0
             if run * w >= 64 and (not streamed or (aligned and (place + entry(rows, 0)) % w == 0)):
                 _deal_direct(width, ways, place, rows, (read, upcoming), run, streamed, scratch)
             else:
                 _deal_pieces(width, ways, place, rows, read, (count, run), streamed, scratch)
-    fence()
+    if streamed:
+        fence()

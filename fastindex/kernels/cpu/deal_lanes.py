@@ -148,13 +148,15 @@ def deal_lane_chunks(width, ways, target, source, table, scratch, first, last): 
         at_source, at_target, chunk_count = start_of_block(source, target, table, task)
         for x in range(chunk_count):
             read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
-            if x + ahead < chunk_count:
+            if reads_ahead >= 0 and x + ahead < chunk_count:
                 for i in range(count):
                     prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1) + entry(rows, i), run * element)
             upcoming = at_source + entry(chunks, 2 * min(x + max(reads_ahead, 1), chunk_count - 1))
-            if reads_ahead:
+            if reads_ahead > 0:
                 prefetch_bytes(upcoming, run * count * element)
+            if reads_ahead:
                 upcoming = 0
             numbers, ends = (count, run, element), (end, upcoming)
             _deal_run(place, rows, read, numbers, (unit, mask), streamed, ends, scratch)
-    fence()
+    if streamed:
+        fence()

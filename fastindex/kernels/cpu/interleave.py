@@ -155,8 +155,9 @@ def interleave_chunks(width, ways, target, source, table, scratch, first, last):
         for x in range(count):
             read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
             upcoming = at_source + entry(chunks, 2 * min(x + max(rows_ahead, 1), count - 1))
-            if rows_ahead:
+            if rows_ahead > 0:
                 prefetch_rows(upcoming, rows, row_count, run * literal(width))
+            if rows_ahead:
                 upcoming = 0
             if literal(ways) and run * literal(width) >= 64:
                 if x + ahead < count:
@@ -173,4 +174,5 @@ def interleave_chunks(width, ways, target, source, table, scratch, first, last):
                 line, fill, skip = _append_transposed(width, ends, scratch, read, rows, counts, upcoming, streamed)
             position += chunk_bytes
     restart(line, scratch, fill, skip, streamed, 0)
-    fence()
+    if streamed:
+        fence()

@@ -107,8 +107,9 @@ def interleave_lane_chunks(width, ways, target, source, table, scratch, first, l
         for x in range(chunk_count):
             read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
             upcoming = at_source + entry(chunks, 2 * min(x + max(ahead, 1), chunk_count - 1))
-            if ahead:
+            if ahead > 0:
                 prefetch_rows(upcoming, rows, count, run * element)
+            if ahead:
                 upcoming = 0
             if place != position:
                 position = place
@@ -117,4 +118,5 @@ def interleave_lane_chunks(width, ways, target, source, table, scratch, first, l
             line, fill, skip = _append_run((line, fill, skip), scratch, read, rows, numbers, lanes, upcoming, streamed)
             position += run * count * element
     restart(line, scratch, fill, skip, streamed, 0)
-    fence()
+    if streamed:
+        fence()

@@ -14,6 +14,7 @@ from fastindex.kernels.cpu.pass_table import start_of_block
 from fastindex.kernels.cpu.pending import PENDING_BYTES, PENDING_ROOM, drain, restart
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
 from fastindex.tables.streams import (
+    AT_HAND,
     BY_SOURCE,
     CHUNK_BLOCK,
     CHUNK_COUNT,
@@ -59,6 +60,18 @@ def _append_run(line, pending, fill, skip, source, size, streamed):  # type: ign
             copy_vector(line + at, source + at, 64)
     copy_short(pending, source + lines, size - lines)
     return line + lines, size - lines, 0
+
+
+@njit(nogil=True, inline="always")
+def _copy_at_hand(target, source, size):  # type: ignore[no-untyped-def]
+    """Copy a run within the cache; what ends within a line, by two moves that overlap."""
+    if size < 64:
+        copy_short(target, source, size)
+        return
+    for at in range(0, size - 63, 64):
+        copy_vector(target + at, source + at, 64)
+    if size & 63:
+        copy_vector(target + size - 64, source + size - 64, 64)
 
 
 @njit(nogil=True, inline="always")
@@ -147,9 +160,12 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
         at_source, at_target, count = start_of_block(source, target, table, task)
         for x in range(count):
             start, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
-            if reads_ahead and x + reads_ahead < count:
+            if reads_ahead == AT_HAND and by_source:
+                _copy_at_hand(place, start, run)
+                continue
+            if reads_ahead > 0 and x + reads_ahead < count:
                 prefetch_rows(at_source + entry(chunks, 2 * (x + reads_ahead)), rows, row_count, run)
-            if x + ahead < count:
+            if reads_ahead >= 0 and x + ahead < count:
                 begin, end = entry(chunks, 2 * (x + ahead) + 1), entry(chunks, 2 * (x + ahead) - 1) + size
                 if begin != end and not follow_each_other:
                     prefetch_to_write(at_target + begin)
@@ -174,4 +190,5 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
                 line, fill, skip = _append_run(line, scratch, fill, skip, start, run, streamed)
             position += size
     restart(line, scratch, fill, skip, streamed, 0)
-    fence()
+    if streamed:
+        fence()

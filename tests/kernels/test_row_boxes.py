@@ -1,0 +1,182 @@
+"""Rows that several nests write, put together in the cache: against the slow reference, between guards.
+
+Tests of: lowering.row_boxes, kernels.cpu.row_boxes, tables.boxes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import fastindex as fi
+from fastindex.cpu.movements import sure_movement
+from fastindex.lowering import row_boxes
+from fastindex.lowering.line_counts import read_lines
+from fastindex.lowering.partial_lines import partial_writes
+from fastindex.lowering.pass_form import Pass, with_tables
+from fastindex.lowering.relayout_loops import in_bytes, relayout_loops
+from fastindex.lowering.row_boxes import lines_of, row_box_drafts
+from fastindex.lowering.tuning import TUNING
+from fastindex.tables import boxes
+from tests.cases import strategies
+from tests.cases.assembly_cases import Guarded, Pair, move, moved_between_guards
+
+#: Rests of rows, of rows and tiles, of several dimensions; boxes that end within lines; rows that do not continue.
+NAMED: tuple[Pair, ...] = (
+    ("u8[2,12,300]{2,1,0:T(4,128)(2,1)}", "u8[2,12,300]"),
+    ("bf16[2,17,150]{2,1,0:T(8,128)(2,1)}", "bf16[2,17,150]"),
+    ("f32[3,9,130]{2,1,0:T(8,128)}", "f32[3,9,130]"),
+    ("u8[5,24,130]{2,1,0:T(8,128)(4,1)}", "u8[5,24,130]"),
+    ("f64[9,5,35]{2,1,0:T(2,32)}", "f64[9,5,35]{2,0,1}"),
+    ("c128[3,6,35]{2,1,0:T(2,32)}", "c128[3,6,35]"),
+    ("f32[6,10,35]{2,1,0:T(4,32)}", "f32[6,10,35]{1,2,0}"),
+    ("f32[3,4,5,20]{3,2,1,0:T(2,*,16)}", "f32[3,4,5,20]"),
+    ("f32[5,3,40,20]{3,2,1,0:T(8,16)}", "f32[5,3,40,20]{3,2,0,1}"),
+)
+
+
+def passes_of(source: str, destination: str) -> tuple[Pass, ...] | None:
+    """The passes over rows, whatever the size; None where no nests share rows."""
+    shapes = fi.Shape.parse(source), fi.Shape.parse(destination)
+    loops, bits = relayout_loops(*shapes), shapes[0].element_bits
+    if loops is None or bits % 8:
+        return None
+    made = row_box_drafts(loops, bits // 8, dataclasses.replace(TUNING, streamed_bytes=0))
+    return None if made is None else with_tables(made)
+
+
+@pytest.fixture(params=[1 << 13, 700, 100], ids=["large", "middle", "small"])
+def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How large boxes are: small arrays then have several, and a rest of them."""
+    monkeypatch.setattr(row_boxes, "_BOX_BYTES", request.param)
+    monkeypatch.setattr(row_boxes, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(row_boxes, "_MOST_READ", 100)
+
+
+def check(pair: Pair, offsets: tuple[int, int]) -> bool:
+    """Move a pair; return whether rows are put together."""
+    made = passes_of(*pair)
+    return made is not None and moved_between_guards(pair, made, offsets)
+
+
+@pytest.mark.usefixtures("sizes")
+@pytest.mark.parametrize("pair", NAMED, ids=lambda pair: f"{pair[0]} to {pair[1]}")
+def test_rows_with_rests(pair: Pair) -> None:
+    made = passes_of(*pair)
+    assert made is not None
+    assert {one.kernel for one in made} == {"row boxes"}
+    assert check(pair, (0, 0))
+    assert check(pair, (16, 48))
+    assert check(pair, (5, 13))
+
+
+def random_pairs(seeds: range) -> Iterator[Pair]:
+    chains = ("T(8,16)", "T(8,16)(2,1)", "T(8,32)(4,1)", "T(2,16)", "T(4,16)(2,1)", "T(1,16)", "T(32)", "T(2,*,16)")
+    for seed in seeds:
+        rng = random.Random(seed)
+        rank = rng.randint(2, 4)
+        dimensions = [rng.choice((1, 2, 3, 5, 9, 12, 17, 33, 40)) for _ in range(rank)]
+        dimensions[rng.randrange(rank)] = 1
+        order = rng.sample(range(rank), rank)
+        other = order if rng.random() < 0.6 else rng.sample(range(rank), rank)
+        start = f"{rng.choice(('u8', 'bf16', 'f32', 'f64', 'c128'))}[{','.join(map(str, dimensions))}]"
+        yield f"{start}{{{','.join(map(str, order))}:{rng.choice(chains)}}}", f"{start}{{{','.join(map(str, other))}}}"
+
+
+@pytest.mark.usefixtures("sizes")
+def test_random_rows() -> None:
+    seeds = strategies.rotating_seeds(120)
+    found = [check(pair, (seed * 7 % 64, seed * 5 % 64)) for seed, pair in zip(seeds, random_pairs(seeds), strict=True)]
+    assert sum(found) > 0.1 * len(found)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("columns", [1001, 131])
+def test_threads_share_lines(threads: int, columns: int) -> None:
+    """Rows of any size, so that the threads' shares begin and end within lines."""
+    rows = (9 << 20) // columns
+    source, destination = f"u8[{rows},{columns}]{{1,0:T(8,128)(4,1)}}", f"u8[{rows},{columns}]"
+    moved = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination))
+    assert moved.passes is not None
+    assert "row boxes" in {one.kernel for one in moved.passes}
+    values = np.random.default_rng(columns).integers(0, 256, (-(-rows // 8) * 8, -(-columns // 128) * 128), np.uint8)
+    tiled = values.reshape(-1, 2, 4, values.shape[1] // 128, 128).transpose(0, 3, 1, 4, 2)
+    found = fi.relayout(np.ascontiguousarray(tiled).reshape(-1), source, destination, threads=threads)
+    assert np.array_equal(found.reshape(rows, columns), values[:rows, :columns])
+
+
+def test_lines_are_written_whole() -> None:
+    """All nests of a row together: no line is written twice but where boxes do not continue each other."""
+    for pair in (
+        ("u8[49,1000,1000]{2,1,0:T(4,128)(2,1)}", "u8[49,1000,1000]"),
+        ("bf16[12288,9,190]{2,1,0:T(2,128)}", "bf16[12288,9,190]"),
+        ("f32[40,1001,333]{2,1,0:T(8,128)}", "f32[40,1001,333]"),
+    ):
+        moved = sure_movement(*map(fi.Shape.parse, pair))
+        assert moved.passes is not None
+        assert partial_writes(moved.passes) <= 4 * 40
+        assert "parts of cache lines" not in moved.describe()
+
+
+@pytest.mark.parametrize("pair", NAMED[:4], ids=lambda pair: f"{pair[0]} to {pair[1]}")
+def test_boxes_ask_for_the_lines_that_they_read(pair: Pair) -> None:
+    """Every element of the source is in a line that its box asks for, and there are no others."""
+    shapes = tuple(map(fi.Shape.parse, pair))
+    width = shapes[0].element_bits // 8
+    loops = relayout_loops(*shapes)
+    assert loops is not None
+    nests = [in_bytes(nest, width) for nest in loops.copies]
+    places = np.zeros(0, np.int64)
+    for nest in nests:
+        at = np.array([nest.source_start])
+        for loop in nest.loops:
+            at = (at + loop.source_stride * np.arange(loop.size)[:, None]).reshape(-1)
+        places = np.concatenate((places, at))
+    expected = np.unique(np.concatenate((places, places + width - 1)) // 64) * 64
+    found = lines_of(nests, width)
+    assert np.isin(expected, found).all()
+    assert len(found) <= read_lines(loops, width) + len(expected) // 4
+
+
+def test_small_boxes_and_boxes_that_read_lines_again_are_not_made() -> None:
+    """Rows of 6 bytes; columns, of which each line of the source has many; a small array; rests of whole lines."""
+    for source, destination in (
+        ("u8[4000000,1,6]{2,1,0:T(1,4)}", "u8[4000000,1,6]{0,2,1}"),
+        ("u8[3000,3,1100]{2,1,0:T(8,128)}", "u8[3000,3,1100]{1,2,0:T(8,128)}"),
+        ("f32[64,64,4]{2,1,0:T(2,3)}", "f32[64,64,4]"),
+        ("f32[3144,2000]{1,0:T(8,128)(4,1)}", "f32[3144,2000]"),
+    ):
+        loops = relayout_loops(fi.Shape.parse(source), fi.Shape.parse(destination))
+        assert loops is not None
+        assert row_box_drafts(loops, fi.Shape.parse(source).element_bits // 8) is None
+
+
+def test_planted_bugs_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_boxes, "_BOX_BYTES", 700)
+    pair = NAMED[0]
+    made = passes_of(*pair)
+    assert made is not None
+    assert move(pair, made, Guarded(), (0, 0)) == ""
+    for at, one in enumerate(made):
+        for spoiled in _spoiled(one):
+            planted = (*made[:at], spoiled, *made[at + 1 :])
+            assert move(pair, planted, Guarded(), (0, 0)), spoiled.describe()
+
+
+def _spoiled(one: Pass) -> Iterator[Pass]:
+    """Yield a pass with one number or step wrong."""
+    for k, (inner, *places) in enumerate(one.inner):
+        later = dataclasses.replace(inner, source_start=inner.source_start + 1)
+        yield dataclasses.replace(one, inner=(*one.inner[:k], (later, *places), *one.inner[k + 1 :]))
+        if len(one.inner) > 1:
+            fewer = (*one.inner[:k], *one.inner[k + 1 :])
+            yield dataclasses.replace(
+                one, inner=fewer, geometry=np.array([len(fewer), one.geometry[boxes.ROW_BYTES]], np.int64)
+            )
+    shorter = one.geometry.copy()
+    shorter[boxes.ROW_BYTES] -= 1
+    yield dataclasses.replace(one, geometry=shorter)
