@@ -84,6 +84,18 @@ def transposes(width: int, seed: int) -> Iterator[Case]:
         yield Case("transpose", width, Nest(nest))
 
 
+def staged_transposes(width: int, seed: int) -> Iterator[Case]:
+    """Columns on line boundaries, of several bands, and rows of several chunks of what is staged at a time."""
+    rng = random.Random(seed)
+    line = per_line(width)
+    for remainder in range(line + 1):
+        rows = rng.choice((2, 4, 5, 8)) * line + rng.choice((0, 1, line - 1, remainder))
+        columns = line * rng.choice((1, 2, 8, 9, 16, 17, 25)) + remainder
+        pitch = -(-(rows + 1) // line) * line
+        nest = loops((rows, columns + rng.choice((line, 1, 9)), 1), (columns, 1, pitch))
+        yield Case("transpose", width, Nest(nest))
+
+
 def joined_transposes(width: int, seed: int) -> Iterator[Case]:
     """Columns that follow each other, of all remainders of a line, so that most lines belong to two of them."""
     rng = random.Random(seed)

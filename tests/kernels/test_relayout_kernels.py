@@ -3,7 +3,7 @@
 Tests of: kernels.cpu.deal, kernels.cpu.deal_lanes, kernels.cpu.element_moves, kernels.cpu.gather_pieces,
 kernels.cpu.interleave, kernels.cpu.interleave_lanes, kernels.cpu.lanes, kernels.cpu.lines,
 kernels.cpu.narrow_transpose, kernels.cpu.packed_runs, kernels.cpu.pass_runner, kernels.cpu.pass_table,
-kernels.cpu.pending, kernels.cpu.stream, kernels.cpu.transpose, kernels.cpu.vectors.
+kernels.cpu.pending, kernels.cpu.staged_bands, kernels.cpu.stream, kernels.cpu.transpose, kernels.cpu.vectors.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ from tests.cases.relayout_cases import (
     narrow_transposes,
     packed,
     scattered_transposes,
+    staged_transposes,
     steps_of,
     strided,
     transposes,
@@ -118,6 +119,12 @@ def sweep(cases: Iterable[Case], tuning: Tuning) -> None:
 def test_transposes(width: int, tuning: Tuning) -> None:
     for seed in (1, 2):
         sweep(transposes(width, seed), tuning)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("row_bytes", [256, 4096])
+def test_transposes_that_are_staged(width: int, row_bytes: int) -> None:
+    sweep(staged_transposes(width, row_bytes), replace(SMALL_TASKS, streamed_bytes=0, row_bytes=row_bytes))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

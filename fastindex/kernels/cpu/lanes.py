@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastindex.kernels.cpu.memory import load_at, store_at
+from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at
 from fastindex.kernels.cpu.permutes import permuted_in_lanes
 from fastindex.kernels.cpu.vectors import from_table, lane_transpose, shuffle
 from fastindex.tables.cache_lines import LINE_BYTES
@@ -117,3 +117,65 @@ def interleave_lanes(typingctx: Any, unit: Any, target: Any, stride: Any, source
         return context.get_dummy_value()
 
     return types.void(unit, *(_ADDRESS,) * 5), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def stage_lanes(
+    typingctx: Any, width: Any, target: Any, pitch: Any, source: Any, rows: Any, upcoming: Any, later: Any
+) -> Any:
+    """Read a line of each of ``16/width`` rows and transpose within lanes; write as many lines, `pitch` apart.
+
+    Lane ``l`` of line ``j`` is then what the rows have of column ``l * 16/width + j``. Row ``i`` is read at
+    ``source + rows[i]``, and a line prefetched at ``upcoming + later[i]``; `rows` and `later` are addresses of tables.
+    `width` is 1 or 2.
+    """
+    size = width.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, target, pitch, source, rows, upcoming, later = arguments
+        count = _LANE_BYTES // size if size <= 2 else 0
+        loaded = [load_at(builder, from_table(builder, source, rows, i), LINE_BYTES, 1) for i in range(count)]
+        for i, line in enumerate(_transposed(builder, loaded, size) if loaded else ()):
+            store_at(builder, line, target, False)
+            prefetch_at(builder, from_table(builder, upcoming, later, i))
+            target = _advanced(builder, target, pitch)
+        return context.get_dummy_value()
+
+    return types.void(width, *(_ADDRESS,) * 6), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def write_lanes(typingctx: Any, width: Any, target: Any, columns: Any, stage: Any) -> Any:
+    """Write two neighbouring lines to each of four columns, past the cache: a lane each of eight lines, in turn.
+
+    The lines are at `stage`; `columns` is the address of a table of byte offsets from `target`, of which every
+    ``16/width``-th is taken. `width` is 1 or 2.
+    """
+    size = width.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, target, columns, stage = arguments
+        if size > 2:
+            # Never reached, as in `stage_lanes`: wider elements are transposed in registers.
+            return context.get_dummy_value()
+        halves = []
+        for first in (0, _LANES):
+            places = range(first, first + _LANES)
+            lines = [load_at(builder, offset_by(builder, stage, LINE_BYTES * k), 8, 8) for k in places]
+            # Lanes are pairs of numbers of eight bytes: the squares of two by two lanes, then of two by two of these.
+            low = [shuffle(builder, lines[k], lines[k + 1], (0, 1, 8, 9, 4, 5, 12, 13)) for k in (0, 2)]
+            high = [shuffle(builder, lines[k], lines[k + 1], (2, 3, 10, 11, 6, 7, 14, 15)) for k in (0, 2)]
+            halves.append(
+                [
+                    shuffle(builder, pair[0], pair[1], mask)
+                    for mask in ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
+                    for pair in (low, high)
+                ]
+            )
+        for lane in range(_LANES):
+            start = from_table(builder, target, columns, lane * _LANE_BYTES // size)
+            for half, lines in enumerate(halves):
+                store_at(builder, lines[lane], offset_by(builder, start, LINE_BYTES * half), True)
+        return context.get_dummy_value()
+
+    return types.void(width, *(_ADDRESS,) * 3), generate

@@ -12,8 +12,7 @@ from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import transpose_square
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch, stream_line
 from fastindex.kernels.cpu.pass_table import outer_place
-from fastindex.kernels.cpu.transpose import SCRATCH_BYTES as _EDGE_BYTES
-from fastindex.kernels.cpu.transpose import edge_band, stage_rows, write_pitches
+from fastindex.kernels.cpu.transpose import EDGE_BYTES, edge_band, stage_rows, write_pitches
 from fastindex.kernels.cpu.vectors import transpose_rows
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 from fastindex.tables.transposes import (
@@ -31,7 +30,7 @@ _PITCH_BYTES = 64 + _BAND_BYTES
 # How far ahead the source is prefetched.
 _AHEAD_BYTES = 12288
 
-_COLLECTED = _EDGE_BYTES + 8 * 64
+_COLLECTED = EDGE_BYTES + 8 * 64
 
 #: Bytes of scratch memory that these kernels need: that of edges, where collected columns start, and these.
 SCRATCH_BYTES = _COLLECTED + MOST_NARROW_COLUMNS * _PITCH_BYTES
@@ -55,7 +54,7 @@ def _square_columns(width, target, source, tables, ahead, new, is_first, places)
             stage_rows(width, scratch, source, table, per_line, per_line)
             transpose_square(width, place, _PITCH_BYTES, scratch)
         else:
-            transpose_rows(width, 1, 0, 0, place, scratch + _EDGE_BYTES, source, table, 0, 0)
+            transpose_rows(width, 1, 0, 0, place, scratch + EDGE_BYTES, source, table, 0, 0)
     for j in range(new[0], new[1]):
         start, column = target + entry(columns, j), collected + j * _PITCH_BYTES
         lead = 64 - (start & 63)
@@ -103,7 +102,7 @@ def narrow_panels(width, ways, target, source, table, scratch, first, last):  # 
     where all columns are less.
     """
     geometry, rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    write_pitches(scratch + _EDGE_BYTES, _PITCH_BYTES)
+    write_pitches(scratch + EDGE_BYTES, _PITCH_BYTES)
     row_block, column_count = entry(geometry, ROW_BLOCK), entry(geometry, COLUMN_COUNT)
     row_blocks = (entry(geometry, ROW_COUNT) + row_block - 1) // row_block
     w = literal(width)

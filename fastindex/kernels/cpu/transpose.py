@@ -5,7 +5,8 @@ elements of one column are contiguous along the rows; two tables of byte offsets
 and the columns in the destination. Any permutation of any loops has this form.
 
 Few rows are read at a time, far along the columns: long sequential streams that the hardware prefetches. Two whole
-neighbouring lines of each column are written at a time.
+neighbouring lines of each column are written at a time. Elements of one or two bytes are staged, see `staged_bands`:
+two lines have so many of them that their rows cannot be read at once.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from fastindex.kernels.cpu.memory import (
     stream_line,
 )
 from fastindex.kernels.cpu.pass_table import outer_place
+from fastindex.kernels.cpu.staged_bands import STAGED_BYTES, begin_staging, staged_band, write_staged
 from fastindex.kernels.cpu.vectors import transpose_rows, transpose_stage_lanes
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 from fastindex.tables.transposes import (
@@ -49,8 +51,10 @@ _AHEAD_BYTES = 128
 _ROWS_AHEAD = 64
 _PITCH_BYTES = 192
 
-#: Bytes of scratch memory a transpose needs: staged rows, transposed columns, and where these start.
-SCRATCH_BYTES = 2 * _STAGE_BYTES + 8 * 64
+#: Bytes of scratch memory that edges need: staged rows, transposed columns, and where these start.
+EDGE_BYTES = 2 * _STAGE_BYTES + 8 * 64
+#: Bytes of scratch memory that a transpose needs.
+SCRATCH_BYTES = EDGE_BYTES + STAGED_BYTES
 
 
 @njit(nogil=True)
@@ -251,11 +255,16 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
             first += left // per_line * per_line - window
         if first + window <= end and column_count >= per_line:
             lines = (first, end, column_first, column_count)
-            _whole_band(width, target, sources, tables, lines, streamed, scratch)
+            if w <= 2 and streamed:
+                staged_band(width, target, sources, tables, lines, scratch + EDGE_BYTES)
+            else:
+                _whole_band(width, target, sources, tables, lines, streamed, scratch)
         else:
             band = (first, min(first + window, end), False, False)
             edge_band(width, target, sources, tables, band, counts, streamed, scratch)
         first += window
+    if w <= 2 and streamed:
+        write_staged(width, scratch + EDGE_BYTES)
 
 
 @njit(nogil=True, inline="always")
@@ -334,6 +343,7 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
     geometry, all_rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     row_step = entry(geometry, ROW_TABLE_STEP)
     write_pitches(scratch + 2 * _STAGE_BYTES, _PITCH_BYTES)
+    begin_staging(scratch + EDGE_BYTES)
     row_block, column_block = entry(geometry, ROW_BLOCK), entry(geometry, COLUMN_BLOCK)
     column_blocks = (entry(geometry, COLUMN_COUNT) + column_block - 1) // column_block
     w = literal(width)

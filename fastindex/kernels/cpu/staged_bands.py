@@ -1,0 +1,122 @@
+"""Bands of a transpose of elements of one or two bytes, staged: reading runs along a few rows, writing follows it.
+
+A band is as many rows as two lines of a column have elements. Few of them are read at a time, as many as 16 bytes of a
+column have elements, far along the columns: more streams than that, the processor does not follow. What they have of
+each column is staged, 16 bytes in a lane. When a chunk of columns is staged, its lines are written while the next chunk
+is read, one for one: memory is read and written at the same time, and the cache holds both chunks.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from fastindex.kernels.cpu.lanes import stage_lanes, write_lanes
+from fastindex.kernels.cpu.memory import entry, literal, set_entry
+
+# Groups of rows that make a band, and how many lines of all rows of a group are staged, and asked for ahead.
+_GROUPS = 8
+_STAGED_LINES, _LINES_AHEAD = 128, 64
+# What eight groups have of a column follows each other; a line more, so that columns meet in all sets of the cache.
+_PITCH_BYTES = _GROUPS * 64 + 64
+_CHUNK_BYTES = _STAGED_LINES * _PITCH_BYTES
+
+# What is staged and not yet written: in which half of the memory, how many lines of each row, where it goes, and
+# for each of those lines the table of its columns.
+_PENDING = 2 * _CHUNK_BYTES
+_HALF, _COUNT, _TARGET, _TABLES = 0, 1, 2, 3
+
+#: Bytes of scratch memory that staged bands need.
+STAGED_BYTES = _PENDING + 8 * (_TABLES + _STAGED_LINES)
+
+
+@njit(nogil=True)
+def begin_staging(scratch):  # type: ignore[no-untyped-def]
+    """Note that nothing is staged."""
+    set_entry(scratch + _PENDING, _HALF, 0)
+    set_entry(scratch + _PENDING, _COUNT, 0)
+
+
+@njit(nogil=True, inline="always")
+def _write_staged(width, scratch, half, done):  # type: ignore[no-untyped-def]
+    """Write the two lines of each of four columns that are the next of what is staged, `done` having been written."""
+    group, pending = 16 // literal(width), scratch + _PENDING
+    table = entry(pending, _TABLES + done // group) + 8 * (done % group)
+    write_lanes(width, entry(pending, _TARGET), table, scratch + half * _CHUNK_BYTES + done * _PITCH_BYTES)
+
+
+@njit(nogil=True)
+def write_staged(width, scratch):  # type: ignore[no-untyped-def]
+    """Write what is staged."""
+    half = entry(scratch + _PENDING, _HALF)
+    for done in range(entry(scratch + _PENDING, _COUNT) * (16 // literal(width))):
+        _write_staged(width, scratch, half, done)
+    set_entry(scratch + _PENDING, _COUNT, 0)
+
+
+@njit(nogil=True, inline="always")
+def _column(line, column_first, last, per_line):  # type: ignore[no-untyped-def]
+    """Return where a line of a row begins: the second at `column_first`, the last where it is whole."""
+    return min(column_first + (line - 1) * per_line, last) if line else 0
+
+
+@njit(nogil=True)
+def staged_band(width, target, sources, tables, band, scratch):  # type: ignore[no-untyped-def]
+    """Stage a band, and write what was staged before; the last chunk of it stays staged.
+
+    Parameters
+    ----------
+    width : literal int
+        1 or 2.
+    target : int64
+        Where the first column would begin if its first row were that of the panel.
+    sources : (int64, int64)
+        Where this panel is, and the next one.
+    tables : (int64, int64)
+        Addresses of the offsets of rows and of columns.
+    band : (int64, int64, int64, int64)
+        First row, end of rows, which column the second line of a row begins with or 0, number of columns.
+    scratch : int64
+        Address of `STAGED_BYTES`.
+    """
+    w = literal(width)
+    per_line, group = 64 // w, 16 // w
+    (rows, columns), (first, end, column_first, column_count) = tables, band
+    (source, upcoming), pending = sources, scratch + _PENDING
+    last, most = column_count - per_line, _STAGED_LINES // group
+    column_first = column_first if column_first else per_line
+    lines = (2 + max(last - column_first + per_line - 1, 0) // per_line) if last else 1
+    for begin in range(0, lines, most):
+        count = min(most, lines - begin)
+        half, done, waiting = entry(pending, _HALF), 0, entry(pending, _COUNT) * group
+        stage, each = scratch + (1 - half) * _CHUNK_BYTES, (waiting + _GROUPS * count - 1) // (_GROUPS * count)
+        # What is read after this chunk: the next columns, the next band, the next panel.
+        following, next_source, next_rows = begin + count, source, rows + 8 * first
+        if following == lines:
+            is_last = first + 2 * _GROUPS * group > end
+            following, next_source = 0, upcoming if is_last else source
+            next_rows = rows if is_last else next_rows + 8 * _GROUPS * group
+        asked_group, asked_line = divmod(_LINES_AHEAD // group, count)
+        for part in range(_GROUPS):
+            table = rows + 8 * (first + part * group)
+            for line in range(count):
+                if asked_group < _GROUPS:
+                    asked = source + _column(begin + asked_line, column_first, last, per_line) * w
+                    asked_rows = rows + 8 * (first + asked_group * group)
+                else:
+                    later = min(following + asked_line, lines - 1)
+                    asked = next_source + _column(later, column_first, last, per_line) * w
+                    asked_rows = next_rows
+                read = source + _column(begin + line, column_first, last, per_line) * w
+                place = stage + line * group * _PITCH_BYTES + 64 * part
+                stage_lanes(width, place, _PITCH_BYTES, read, table, asked, asked_rows)
+                asked_line += 1
+                if asked_line == count:
+                    asked_group, asked_line = asked_group + 1, 0
+                for _ in range(min(each, waiting - done)):
+                    _write_staged(width, scratch, half, done)
+                    done += 1
+        set_entry(pending, _HALF, 1 - half)
+        set_entry(pending, _COUNT, count)
+        set_entry(pending, _TARGET, target + first * w)
+        for line in range(count):
+            set_entry(pending, _TABLES + line, columns + 8 * _column(begin + line, column_first, last, per_line))
