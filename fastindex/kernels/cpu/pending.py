@@ -8,7 +8,7 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.cpu.lines import copy_short
-from fastindex.kernels.cpu.memory import copy_vector, stream_line
+from fastindex.kernels.cpu.memory import copy_vector, prefetch_to_write, stream_line
 from fastindex.tables.streams import MOST_COLUMN_BYTES
 
 #: Lines are written when this many bytes are pending: reading a line back at once would wait for its stores.
@@ -16,6 +16,11 @@ PENDING_BYTES = 1024
 
 #: Room for what is pending: 64 of the longest columns, more than four times.
 PENDING_ROOM = 64 * (4 * MOST_COLUMN_BYTES + 128)
+
+# How far ahead lines are asked for that are written through the cache, where they may not be yet. GB/s read and written
+# without and with, from memory: 7.2 and 8.9 for f64[12288,1,12] out of T(4,128)(2,1), 7.5 and 9.6 for bf16[24576,1,12]
+# out of T(8,128)(8,1); from the cache, the same (two threads and one, AMD EPYC, 2026-11-22).
+_AHEAD_BYTES = 2048
 
 
 @njit(nogil=True)
@@ -33,6 +38,7 @@ def drain(line, pending, fill, skip, streamed):  # type: ignore[no-untyped-def]
             stream_line(line + start, pending + start)
     else:
         for start in range(at, whole, 64):
+            prefetch_to_write(line + start + _AHEAD_BYTES)
             copy_vector(line + start, pending + start, 64)
     if fill > whole:
         copy_vector(pending, pending + whole, 64)
