@@ -15,6 +15,7 @@ from fastindex.tables.assemblies import (
     HALF_BITS,
     HIGH_HALF,
     NOTHING,
+    SHORT_PIECE_BYTES,
     VECTOR_HEADER_BYTES,
     VECTOR_RUN_BYTES,
     VectorHeader,
@@ -76,7 +77,7 @@ class VectorTable:
         self._apart = high - low + 2 * self._window
         self._vectors = self._slots // self._per_vector
         self._keys = addresses - low + self._vectors * self._apart
-        self._count_pieces(low, max(0, high - low - self._window))
+        self._count_pieces(low, high)
 
     def _elements(self, phase: int) -> tuple[Offsets, Offsets]:
         """Return which grains of the block are elements, and where each is in the source."""
@@ -88,18 +89,25 @@ class VectorTable:
         within = np.arange(min(source, target))
         return (slots[:, None] * target + within).reshape(-1), (places[:, None] + within).reshape(-1)
 
-    def _count_pieces(self, low: int, last: int) -> None:
+    def _count_pieces(self, low: int, high: int) -> None:
         """Cover the bytes of every vector by pieces, each from the first byte on that no piece has yet."""
-        self._firsts = _covering(np.sort(self._keys), self._window)
+        keys = np.sort(self._keys)
+        self._firsts = _covering(keys, self._window)
         vectors = self._firsts // self._apart
-        # The last piece ends with what may be read.
-        self._begins = np.minimum(self._firsts - vectors * self._apart, last)
         self.pieces = len(self._firsts)
         self._counts = np.bincount(vectors, minlength=self.vectors)
-        self._offsets = (self._begins + low) * self._grain
-        ends = self._offsets + self.vector_bytes - 1
-        self.lines = distinct(np.concatenate([self._offsets // LINE_BYTES, ends // LINE_BYTES])) * LINE_BYTES
         self.filled = self.vectors - int(np.count_nonzero(self._counts))
+        is_shared = self._counts[vectors] > 1
+        ends = np.append(keys.searchsorted(self._firsts[1:]), len(keys)) - 1
+        spans = (keys[ends] - self._firsts if len(keys) else self._firsts)[is_shared]
+        self._is_short = bool(len(spans)) and int(spans.max()) < SHORT_PIECE_BYTES // self._grain
+        read = np.where(is_shared & self._is_short, min(SHORT_PIECE_BYTES, self.vector_bytes), self.vector_bytes)
+        # The last piece ends with what may be read.
+        last = np.maximum(0, high - low - read // self._grain)
+        self._begins = np.minimum(self._firsts - vectors * self._apart, last)
+        self._offsets = (self._begins + low) * self._grain
+        touched = np.concatenate([self._offsets, self._offsets + read - 1]) // LINE_BYTES
+        self.lines = distinct(touched) * LINE_BYTES
 
     def numbers(self, between: Offsets) -> Offsets:
         """Return the table, with what the kernel finds between the offsets of the pieces and the patterns."""
@@ -112,7 +120,7 @@ class VectorTable:
         begin = VECTOR_HEADER_BYTES + VECTOR_RUN_BYTES * len(runs)
         rest = -(begin + 8 * (self.pieces + len(between))) % LINE_BYTES // 8
         parts = [
-            np.array(VectorHeader(len(runs), begin + 8 * rest), np.int64),
+            np.array(VectorHeader(len(runs), begin + 8 * rest, self._is_short), np.int64),
             np.array(runs, np.int64).reshape(-1),
             np.zeros(rest, np.int64),
             self._offsets[pieces],

@@ -43,15 +43,30 @@ RUN_PIECES, RUN_VECTORS, RUN_BEGIN, RUN_STEP, RUN_PATTERNS, RUN_PATTERN_STEP = r
 VECTOR_RUN_BYTES = 8 * 6
 
 
+#: Of vectors of several pieces that are needed up to so many bytes, no more is read: few such reads cross a line.
+SHORT_PIECE_BYTES = 16
+
+
 class VectorHeader(NamedTuple):
-    """What the table of a block begins with: how many runs of vectors follow, and where the pieces begin, in bytes."""
+    """What the table of a block begins with.
+
+    Attributes
+    ----------
+    runs : int
+        How many runs of vectors follow.
+    pieces_begin : int
+        Where the offsets of the pieces begin, in bytes.
+    short : int
+        Whether no more than `SHORT_PIECE_BYTES` are read of each piece, where a vector has several.
+    """
 
     runs: int
     pieces_begin: int
+    short: int
 
 
-HEADER_RUNS, HEADER_PIECES_BEGIN = range(2)
-VECTOR_HEADER_BYTES = 8 * 2
+HEADER_RUNS, HEADER_PIECES_BEGIN, HEADER_SHORT = range(3)
+VECTOR_HEADER_BYTES = 8 * 3
 
 
 class AssemblyGeometry(NamedTuple):

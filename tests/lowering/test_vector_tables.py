@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fastindex.lowering.assembly import Block
 from fastindex.lowering.distinct import distinct
 from fastindex.lowering.vector_tables import VectorTable
-from fastindex.tables.assemblies import HIGH_HALF, NOTHING, VectorHeader, VectorRun
+from fastindex.tables.assemblies import HIGH_HALF, NOTHING, SHORT_PIECE_BYTES, VectorHeader, VectorRun
 from fastindex.tables.cache_lines import LINE_BYTES
 from tests.cases import strategies
 
@@ -56,11 +56,13 @@ def units_of_block(block: Block, phase: int, slot_bits: tuple[int, int]) -> Numb
     return units.reshape(-1)
 
 
-def units_of_table(table: VectorTable) -> tuple[Numbers, list[list[int]]]:
-    """The same, and the offsets of the pieces of each vector, as the kernel reads the numbers."""
+def units_of_table(table: VectorTable) -> tuple[Numbers, list[list[int]], list[int]]:
+    """The same, the offsets of the pieces of each vector, and where reads of them end, as the kernel reads them."""
     v, halves = table.vector_bytes, table.halves
     numbers = table.numbers(np.empty(0, np.int64))
-    header = VectorHeader(*numbers[:2].tolist())
+    head = len(VectorHeader._fields)
+    header = VectorHeader(*numbers[:head].tolist())
+    ends = []
     begin, width = header.pieces_begin // 8, len(VectorRun._fields)
     offsets = numbers[begin : begin + table.pieces].tolist()
     assert numbers[begin + table.pieces :].ctypes.data % LINE_BYTES == 0
@@ -69,7 +71,7 @@ def units_of_table(table: VectorTable) -> tuple[Numbers, list[list[int]]]:
     pieces: list[list[int]] = [[] for _ in range(table.vectors)]
     seen = []
     for number in range(header.runs):
-        run = VectorRun(*numbers[2 + width * number :][:width].tolist())
+        run = VectorRun(*numbers[head + width * number :][:width].tolist())
         for k in range(run.vectors):
             vector, row = (run.begin + k * run.step) // v, (run.patterns + k * run.pattern_step) // v
             seen.append(vector)
@@ -80,17 +82,20 @@ def units_of_table(table: VectorTable) -> tuple[Numbers, list[list[int]]]:
                 units[vector, patterns[row] & ones == ones, half] = _PADDING
             used |= set(range(row, row + 1 + halves * run.pieces))
             pieces[vector] = [offsets.pop(0) for _ in range(run.pieces)]
+            piece_bytes = min(SHORT_PIECE_BYTES, v) if header.short and run.pieces > 1 else v
+            ends += [offset + piece_bytes - 1 for offset in pieces[vector]]
             for offset in pieces[vector]:
                 for half in range(halves):
                     row += 1
                     pattern = patterns[row].astype(np.int64)
                     taken = pattern & NOTHING == 0
                     assert (units[vector, taken, half] == _NOTHING).all()
+                    assert (pattern[taken] & (HIGH_HALF - 1) < piece_bytes).all()
                     byte, high = offset + (pattern & (HIGH_HALF - 1)), pattern & HIGH_HALF != 0
                     units[vector, taken, half] = (byte * halves + high)[taken]
     assert sorted(seen) == list(range(table.vectors))
     assert used == set(range(len(patterns)))
-    return units.reshape(-1), pieces
+    return units.reshape(-1), pieces, ends
 
 
 def pieces_of(units: Numbers, table: VectorTable) -> list[int]:
@@ -108,7 +113,7 @@ def pieces_of(units: Numbers, table: VectorTable) -> list[int]:
 def check(block: Block, phase: int, slot_bits: tuple[int, int], vector_bytes: int) -> None:
     """Compare what a table takes for each unit of a block with what the block says."""
     table = VectorTable(block, phase, slot_bits, vector_bytes)
-    found, pieces = units_of_table(table)
+    found, pieces, lasts = units_of_table(table)
     units = units_of_block(block, phase, slot_bits)
     expected = np.append(units, np.full(len(found) - len(units), _NOTHING))
     # What lies behind the block in its last vector is not written anywhere.
@@ -120,7 +125,7 @@ def check(block: Block, phase: int, slot_bits: tuple[int, int], vector_bytes: in
     read = expected[expected >= 0] // table.halves
     assert table.used_bytes == len(read) // table.halves
     assert (table.low, table.high) == ((read.min(), read.max() + 1) if len(read) else (0, 0))
-    ends = [offset + end for of_one in pieces for offset in of_one for end in (0, vector_bytes - 1)]
+    ends = [*lasts, *(offset for of_one in pieces for offset in of_one)]
     assert sorted(set(table.lines.tolist())) == sorted({end // LINE_BYTES * LINE_BYTES for end in ends})
     # Nothing is read outside what the block reads, unless that is less than a vector.
     assert all(table.low <= end < max(table.high, table.low + vector_bytes) for end in ends)

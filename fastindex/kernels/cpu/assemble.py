@@ -18,6 +18,7 @@ from fastindex.tables.assemblies import (
     BLOCK_BYTES,
     HEADER_PIECES_BEGIN,
     HEADER_RUNS,
+    HEADER_SHORT,
     HIGH,
     LINES,
     LINES_AHEAD,
@@ -32,6 +33,7 @@ from fastindex.tables.assemblies import (
     RUN_PIECES,
     RUN_STEP,
     RUN_VECTORS,
+    SHORT_PIECE_BYTES,
     STREAMED,
     VECTOR_HEADER_BYTES,
     VECTOR_RUN_BYTES,
@@ -47,38 +49,45 @@ SCRATCH_BYTES = _STAGE + 2 * LINE_BYTES
 
 
 @njit(nogil=True, inline="always")
+def _put_together(size, read, halves, streamed, known, addresses, steps):  # type: ignore[no-untyped-def]
+    """Write the vectors of a run, each of as many pieces."""
+    target, source, count, offsets, patterns, padding = addresses
+    vectors, step, pattern_step = steps
+    for _ in range(vectors):
+        assemble_vector(size, read, halves, streamed, known, (target, source, count, offsets, patterns, padding))
+        target += step
+        offsets += 8 * count
+        patterns += pattern_step
+
+
+@njit(nogil=True, inline="always")
 def assemble_block(size, halves, streamed, target, source, table, between, padding):  # type: ignore[no-untyped-def]
     """Write the vectors of a block; `between` is how far the patterns are behind the offsets of the pieces."""
-    run = table + VECTOR_HEADER_BYTES
+    run, short = table + VECTOR_HEADER_BYTES, entry(table, HEADER_SHORT) != 0
     offsets = table + entry(table, HEADER_PIECES_BEGIN)
     first_patterns = offsets + between
     for _ in range(entry(table, HEADER_RUNS)):
         count, vectors = entry(run, RUN_PIECES), entry(run, RUN_VECTORS)
         at, step = target + entry(run, RUN_BEGIN), entry(run, RUN_STEP)
-        patterns, pattern_step = first_patterns + entry(run, RUN_PATTERNS), entry(run, RUN_PATTERN_STEP)
+        steps = vectors, step, entry(run, RUN_PATTERN_STEP)
+        addresses = at, source, count, offsets, first_patterns + entry(run, RUN_PATTERNS), padding
         run += VECTOR_RUN_BYTES
+        offsets += 8 * count * vectors
         if count == 0:
             for _ in range(vectors):
                 pad_vector(size, streamed, at, padding)
                 at += step
         elif count == 1:
-            for _ in range(vectors):
-                assemble_vector(size, halves, streamed, 1, at, source, (count, offsets, patterns, padding))
-                at += step
-                offsets += 8
-                patterns += pattern_step
+            _put_together(size, size, halves, streamed, 1, addresses, steps)
         elif count == 2:
-            for _ in range(vectors):
-                assemble_vector(size, halves, streamed, 2, at, source, (count, offsets, patterns, padding))
-                at += step
-                offsets += 16
-                patterns += pattern_step
+            if short:
+                _put_together(size, SHORT_PIECE_BYTES, halves, streamed, 2, addresses, steps)
+            else:
+                _put_together(size, size, halves, streamed, 2, addresses, steps)
+        elif short:
+            _put_together(size, SHORT_PIECE_BYTES, halves, streamed, 0, addresses, steps)
         else:
-            for _ in range(vectors):
-                assemble_vector(size, halves, streamed, 0, at, source, (count, offsets, patterns, padding))
-                at += step
-                offsets += 8 * count
-                patterns += pattern_step
+            _put_together(size, size, halves, streamed, 0, addresses, steps)
 
 
 @njit(nogil=True, inline="always")

@@ -23,7 +23,7 @@ from fastindex.tables.assemblies import HIGH_HALF
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _ADDRESS = types.int64
-_PIECES = types.UniTuple(types.int64, 4)
+_PIECES = types.UniTuple(types.int64, 6)
 
 
 @cache
@@ -132,12 +132,20 @@ def _load(builder: Any, address: Any, size: int) -> Any:
     return load_at(builder, address, size, 1)
 
 
-def _with_piece(builder: Any, made: Any, number: Any, parts: int, addresses: tuple[Any, Any, Any]) -> Any:
-    """Return a vector with what it gets of a piece; the addresses are of the source, the offsets and the patterns."""
+def _with_piece(builder: Any, made: Any, number: Any, sizes: tuple[int, int], addresses: tuple[Any, Any, Any]) -> Any:
+    """Return a vector with what it gets of a piece.
+
+    `sizes` are how many bytes of the piece are read, and its patterns; `addresses` are of the source, the offsets and
+    the patterns.
+    """
     source, offsets, patterns = addresses
-    size = made.type.count
+    (read, parts), size = sizes, made.type.count
     place = builder.inttoptr(builder.add(offsets, builder.mul(number, _INT64(8))), _INT64.as_pointer())
-    piece = _load(builder, builder.add(source, builder.load(place)), size)
+    piece = _load(builder, builder.add(source, builder.load(place)), read)
+    if read < size:
+        # No pattern takes a byte of what is behind it.
+        whole = ir.Constant(ir.VectorType(_INT32, size), [k % read for k in range(size)])
+        piece = builder.shuffle_vector(piece, piece, whole)
     first = builder.add(patterns, builder.mul(number, _INT64(size * parts)))
     found = [_load(builder, offset_by(builder, first, size * (1 + part)), size) for part in range(parts)]
     return _merged(builder, made, piece, found)
@@ -147,49 +155,46 @@ def _with_piece(builder: Any, made: Any, number: Any, parts: int, addresses: tup
 def assemble_vector(
     typingctx: Any,
     vector_bytes: Any,
+    piece_bytes: Any,
     halves: Any,
     streamed: Any,
     pieces: Any,
-    target: Any,
-    source: Any,
-    tables: Any,
+    addresses: Any,
 ) -> Any:
     """Write one vector, put together of pieces of the source and of padding.
 
     Parameters
     ----------
-    vector_bytes, halves, streamed, pieces : literal int
-        Bytes of a vector; 2 where halves of bytes move; whether it is a line that goes past the cache; how many pieces
-        there are if it is always as many, else 0.
-    target, source : int64
-        Addresses.
-    tables : (int64, int64, int64, int64)
-        How many pieces there are; the addresses of an int64 for each, its distance from `source`; of the patterns, a
-        vector that is all ones where there is padding, then `halves` vectors for each piece; and of a vector of
-        padding.
+    vector_bytes, piece_bytes, halves, streamed, pieces : literal int
+        Bytes of a vector, and how many are read of a piece; 2 where halves of bytes move; whether it is a line that
+        goes past the cache; how many pieces there are if it is always as many, else 0.
+    addresses : (int64, int64, int64, int64, int64, int64)
+        Addresses of the vector and of the source; how many pieces there are; the addresses of an int64 for each, its
+        distance from the source; of the patterns, a vector that is all ones where there is padding, then `halves`
+        vectors for each piece; and of a vector of padding.
     """
-    size, parts, known = vector_bytes.literal_value, halves.literal_value, pieces.literal_value
-    past_cache = bool(streamed.literal_value)
+    size, read, parts = vector_bytes.literal_value, piece_bytes.literal_value, halves.literal_value
+    past_cache, known = bool(streamed.literal_value), pieces.literal_value
+    sizes = min(read, size), parts
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, _, _, target, source, tables = arguments
-        count, offsets, patterns, padding = (builder.extract_value(tables, place) for place in range(4))
-        addresses = source, offsets, patterns
+        target, source, count, *others = (builder.extract_value(arguments[-1], place) for place in range(6))
+        offsets, patterns, padding = others
+        places = source, offsets, patterns
         made = builder.and_(_load(builder, padding, size), _load(builder, patterns, size))
         if known:
             for number in range(known):
-                made = _with_piece(builder, made, _INT64(number), parts, addresses)
+                made = _with_piece(builder, made, _INT64(number), sizes, places)
         else:
             kept = cgutils.alloca_once(builder, made.type)
             builder.store(made, kept)
             with cgutils.for_range(builder, count) as loop:
-                builder.store(_with_piece(builder, builder.load(kept), loop.index, parts, addresses), kept)
+                builder.store(_with_piece(builder, builder.load(kept), loop.index, sizes, places), kept)
             made = builder.load(kept)
         store_at(builder, made, target, past_cache)
         return context.get_dummy_value()
 
-    literals = vector_bytes, halves, streamed, pieces
-    return types.void(*literals, _ADDRESS, _ADDRESS, _PIECES), generate
+    return types.void(vector_bytes, piece_bytes, halves, streamed, pieces, _PIECES), generate
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
