@@ -172,9 +172,11 @@ class VectorTable:
         most = _REORDERED_BYTES // self.vector_bytes
         for begin in range(0, self.vectors, most):
             of_each = alike[begin : begin + most]
-            runs, longer = _in_runs(of_each), _in_runs(self._counts[begin : begin + most])
-            few = max(2 * len(longer), len(of_each) // _ALIKE_VECTORS)
-            found += [begin + places for places in (runs if len(runs) <= few else longer)]
+            runs = _in_runs(of_each)
+            if len(runs) > max(2, len(of_each) // _ALIKE_VECTORS):
+                longer = _in_runs(self._counts[begin : begin + most])
+                runs = runs if len(runs) <= 2 * len(longer) else longer
+            found += [begin + places for places in runs]
         return found
 
     @property
