@@ -20,9 +20,11 @@ from fastindex.lowering.line_counts import read_lines
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.passes import copying_passes
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, in_bytes
+from fastindex.lowering.stream_passes import in_vectors
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.boxes import MOST_ROW_BOX_BYTES, RowBoxGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.streams import RUN
 
 # How much of the destination a box has. GB/s with one thread and with two, u8[49,1000,1000] out of T(4,128)(2,1), nests
 # one after the other: 5 and 12; in boxes of 4 KiB 34 and 43, of 8 KiB 33 and 45, of 16 KiB 33 and 41 (2026-11-22).
@@ -33,6 +35,10 @@ _PIECE_CYCLES, _LARGE_BYTES, _LARGE_LINE_CYCLES = 300, 2 * _BOX_BYTES, 6
 _LEAST_BYTES = 1 << 10
 # Boxes that read lines of the source so many times, on average, had better not be.
 _MOST_READ = 1.25
+# So many rows of so many lines and more are read slowly where they lie one line apart.
+_GAPPED_ROWS, _GAPPED_LINES = 4, 4
+# Chunks of so many bytes and more are written from registers.
+_LONG_CHUNK_BYTES = 512
 
 
 class _Rows(NamedTuple):
@@ -82,7 +88,7 @@ class _Rows(NamedTuple):
 
 
 def row_box_drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[Draft, ...] | None:
-    """Return the passes that write rows of the destination box by box, or None where no nests share rows.
+    """Return the passes that write rows of the destination box by box, or None where others do better.
 
     Parameters
     ----------
@@ -92,19 +98,23 @@ def row_box_drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) ->
     tuning : Tuning, optional
     """
     total = width * sum(nest.element_count for nest in loops.copies)
-    if len(loops.copies) < 2 or loops.fills or total < tuning.streamed_bytes:
+    if not loops.copies or loops.fills or total < tuning.streamed_bytes:
         return None
     nests = [in_bytes(nest, width) for nest in loops.copies]
     if any(k.source_stride < 0 or k.destination_stride <= 0 for nest in nests for k in nest.loops):
         return None
-    if not any(_shares_lines(nest, width) for nest in nests):
-        return None
     lengths = sorted({k.destination_stride for nest in nests for k in nest.loops if k.destination_stride > width})
-    ways = (_rows(nests, length, width) for length in lengths)
-    possible = [way for way in ways if way is not None and any(len(rows.nests) > 1 for rows in way)]
-    if not possible:
+    ways = [way for way in (_rows(nests, length, width) for length in lengths) if way is not None]
+    shared = [way for way in ways if any(len(rows.nests) > 1 for rows in way)]
+    if shared and any(_shares_lines(nest, width) for nest in nests):
+        best = min(shared, key=_cost)
+    elif ways:
+        best = min(ways, key=_cost)
+        if not all(_interleaves_badly(rows, width, tuning) for rows in best):
+            return None
+    else:
         return None
-    boxes = [(rows, _rows_of_box(rows)) for rows in min(possible, key=_cost)]
+    boxes = [(rows, _rows_of_box(rows)) for rows in best]
     counts = [iterations(rows.outer) // size for rows, size in boxes]
     read = sum(count * len(lines_of(rows.part(size), width)) for count, (rows, size) in zip(counts, boxes, strict=True))
     if sum(counts) * _LEAST_BYTES > total or read > _MOST_READ * (read_lines(loops, width) + sum(counts)):
@@ -122,6 +132,29 @@ def _shares_lines(nest: Nest, width: int) -> bool:
         else:
             steps.append(loop.destination_stride)
     return any(number % LINE_BYTES for number in (length, *steps))
+
+
+def _interleaves_badly(rows: _Rows, width: int, tuning: Tuning) -> bool:
+    """Whether rows of the source are interleaved, and would be written in parts of lines, or read with gaps.
+
+    Longer chunks that end within a line share it with the next; short ones are collected anyway. Nests that follow each
+    other skip each other's lines, and rows of some lines with one line behind them that is not wanted are read at half
+    the speed, for a reason unknown. Fractions of a copy with one thread and with two, one after the other and in boxes:
+    f32[12288,8,n] out of T(8,128), n = 96 0.63/0.77 and 0.42/0.63, n = 112 0.35/0.61 and 0.46/0.67, n = 127 0.67/0.93
+    and 0.45/0.72; u8[40000,8,100] 0.18/0.31 and 0.53/0.75 (2026-11-22).
+    """
+    gapped = len(rows.nests) > 1
+    for nest in rows.nests:
+        for one in copying_passes(nest, Goal(width, True, tuning)):
+            if one.kernel != "interleave":
+                return False
+            run = one.geometry[RUN] * one.width
+            row_lines, chunk = -(-run // LINE_BYTES), run * one.ways
+            if in_vectors("interleave", one.width, one.ways) and chunk >= _LONG_CHUNK_BYTES:
+                gapped = gapped or chunk % LINE_BYTES != 0
+            if row_lines >= _GAPPED_LINES and one.ways >= _GAPPED_ROWS:
+                gapped = gapped or any(k.source_stride == (row_lines + 1) * LINE_BYTES for k in nest.loops)
+    return gapped
 
 
 def _rows(nests: Iterable[Nest], length: int, width: int) -> list[_Rows] | None:

@@ -34,6 +34,9 @@ NAMED: tuple[Pair, ...] = (
     ("f64[9,5,35]{2,1,0:T(2,32)}", "f64[9,5,35]{2,0,1}"),
     ("c128[3,6,35]{2,1,0:T(2,32)}", "c128[3,6,35]"),
     ("f32[6,10,35]{2,1,0:T(4,32)}", "f32[6,10,35]{1,2,0}"),
+    ("f32[3,8,100]{2,1,0:T(8,128)}", "f32[3,8,100]{1,2,0}"),
+    ("u8[5,8,100]{2,1,0:T(8,128)}", "u8[5,8,100]{1,2,0}"),
+    ("bf16[3,16,200]{2,1,0:T(8,128)(2,1)}", "bf16[3,16,200]{1,2,0}"),
     ("f32[3,4,5,20]{3,2,1,0:T(2,*,16)}", "f32[3,4,5,20]"),
     ("f32[5,3,40,20]{3,2,1,0:T(8,16)}", "f32[5,3,40,20]{3,2,0,1}"),
 )
@@ -143,12 +146,13 @@ def test_boxes_ask_for_the_lines_that_they_read(pair: Pair) -> None:
 
 
 def test_small_boxes_and_boxes_that_read_lines_again_are_not_made() -> None:
-    """Rows of 6 bytes; columns, of which each line of the source has many; a small array; rests of whole lines."""
+    """Rows of 6 bytes; columns, of which each line of the source has many; a small array; whole lines."""
     for source, destination in (
         ("u8[4000000,1,6]{2,1,0:T(1,4)}", "u8[4000000,1,6]{0,2,1}"),
         ("u8[3000,3,1100]{2,1,0:T(8,128)}", "u8[3000,3,1100]{1,2,0:T(8,128)}"),
         ("f32[64,64,4]{2,1,0:T(2,3)}", "f32[64,64,4]"),
         ("f32[3144,2000]{1,0:T(8,128)(4,1)}", "f32[3144,2000]"),
+        ("f32[12288,8,96]{2,1,0:T(8,128)}", "f32[12288,8,96]{1,2,0}"),
     ):
         loops = relayout_loops(fi.Shape.parse(source), fi.Shape.parse(destination))
         assert loops is not None
