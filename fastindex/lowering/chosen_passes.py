@@ -22,6 +22,8 @@ from fastindex.tables.assemblies import HALF_BITS, MOST_BLOCK_BYTES
 
 # Slots that become values first, and values that become slots last, take so many cycles each.
 _APART_CYCLES = 1
+# Lines that nests share make them take up to so many times as long as what they cost.
+_SHARED_LINES = 1.5
 # Blocks that are put together straight from memory wait for its lines: so many times as long as what they cost.
 _FROM_MEMORY = 1.5
 
@@ -112,8 +114,8 @@ def _loop_passes(
         converting = packed_drafts(slots.loops, 8 // packed.bits, slots.conversion, tuning)
         if converting is not None:
             return converting, True
-    rows = row_box_drafts(slots.loops, slots.width, tuning)
-    return (drafts(slots.loops, slots.width, tuning) if rows is None else rows), False
+    plain, rows = drafts(slots.loops, slots.width, tuning), row_box_drafts(slots.loops, slots.width, tuning)
+    return (plain if rows is None or cost(rows) > _SHARED_LINES * cost(plain) else rows), False
 
 
 def _written_bytes(destination: Shape | Strides, slots: SlotMove) -> int:
