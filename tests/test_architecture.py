@@ -131,6 +131,7 @@ LARGER = {
     "bulk.relayouts.relayout": "public: a buffer, two layouts, and what all whole-array functions take",
     "bulk.tile_indices.from_tile_index": "public: it takes both results of `tile_index`",
     "kernels.cpu.vectors.transpose_rows": "an intrinsic: its first parameter is Numba's",
+    "kernels.cpu.lane_columns.transpose_in_lanes": "an intrinsic: its first parameter is Numba's",
 }
 
 

@@ -60,7 +60,7 @@ PASS_KERNELS = {
     "fill": element_moves.fill_runs,
     "assemble": assemble.assemble_chunks,
     "assemble columns": assemble_columns.assemble_columns,
-    "assemble half columns": assemble_columns.assemble_half_columns,
+    "assemble half columns": assemble_columns.assemble_columns,
     "boxes": boxes.run_boxes,
     "halves": boxes.copy_halves,
     "pair": paired_runs.pair_chunks,

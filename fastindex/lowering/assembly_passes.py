@@ -89,7 +89,7 @@ def _least_by_columns(block: Block, nest: Nest, table: VectorTable, source_slots
     """Return the cycles that the blocks of a nest take at least by columns, 0 where elements may be read twice."""
     if not source_slots:
         return 0
-    one = least_columns_cost(table.vectors, table.used_bytes, table.vector_bytes, table.halves == 2)
+    one = least_columns_cost(table.block_bytes, table.used_bytes)
     return len(block.starts) * nest.element_count * one
 
 

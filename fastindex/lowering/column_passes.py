@@ -3,78 +3,85 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.assembly import Block
 from fastindex.lowering.blocks import along, blocks, cut, even_steps
-from fastindex.lowering.distinct import distinct
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
-from fastindex.lowering.vector_tables import VectorTable, on_lines
+from fastindex.lowering.vector_tables import VectorTable
 from fastindex.tables.assemblies import (
-    COLUMN_BLOCK_BYTES,
+    COLUMN_BAND_BYTES,
     HALF_BITS,
+    LANE_BYTES,
+    MOST_BAND_LINES,
+    MOST_CHUNKS,
     MOST_COLLECTED_BYTES,
     MOST_ROWS,
     NOWHERE,
-    ColumnBlock,
+    ColumnBand,
     ColumnGroup,
     ColumnsGeometry,
 )
 from fastindex.tables.cache_lines import LINE_BYTES
 
-_UNIT_BYTES = (1, 2, 4, 8, 16)
+_ELEMENT_BITS = (HALF_BITS, 8, 16, 32, 64, 128)
 # Vectors of fewer pieces are put together straight from the source.
 _LEAST_PIECES = 2
 # Blocks that are read together, on average, where not all lie side by side.
 _LEAST_GROUP = 4
-_MOST_COLUMNS, _MOST_TABLES = 1024, 8
-# So many lines of each row are read after each other.
-_MOST_LINES = 16
+_MOST_COLUMNS = 1024
+# So much of each row is read at a time, and as many lines of a block are written, where these are whole lines of the
+# destination: u8[49152,8,100]{0,1,2} to T(4,128) took 4.1 ns a line with 256 bytes of each row and all 16 lines of a
+# block, 3.9 with 512 and 8, 3.3 with 1024 and 4, 3.2 with 2048 and 4, 4.6 with 2048 and 2.
+_ROW_BYTES, _BAND_LINES = 2048, 4
 
 Offsets = NDArray[np.int64]
 
 
-class _Columns:
-    """Which elements of a row some blocks take, and where these go, in slots.
+class _Run(NamedTuple):
+    """Columns within a line of each other in the source: the first, how many places, which of these, where to."""
+
+    begin: int
+    size: int
+    columns: Offsets
+    targets: Offsets
+
+
+class _Rows:
+    """The rows of a block: one for each slot of its lines, but of those that are nothing but padding.
 
     Attributes
     ----------
-    targets : int64 array
-        Of each block, in the order of the source.
-    unit : int
-        Elements that are moved as one: the blocks of a column take one each of them.
-    whole, part : int64 array
-        The unit of each block in the row, and which of its elements.
-    parts : tuple of int
-        The elements that blocks take.
-    units : int64 array
-        The columns that hold a block's elements.
+    lines : int64 array
+        Of each line of the block the place of its lanes in its band, in bytes, or `NOWHERE`.
+    bands : list of (int, int, int)
+        The first line, how many, how many of these with elements.
+    places : int64 array
+        Of the slots of lines with elements, the row in the source, in elements, or `NOWHERE`.
     """
 
-    def __init__(self, sources: Offsets, targets: Offsets, unit: int) -> None:
-        self.targets, self.unit = targets, unit
-        # A power of two.
-        self.whole, self.part = sources >> unit.bit_length() - 1, sources & unit - 1
-        self.parts = tuple(np.flatnonzero(np.bincount(self.part)).tolist())
-        # The sources ascend.
-        self.units = self.whole[np.concatenate(([True], self.whole[1:] != self.whole[:-1]))]
+    def __init__(self, block: Block, per_line: int, most_lines: int) -> None:
+        line_count = -(-len(block.sources) // per_line)
+        slots = np.full(line_count * per_line, NOWHERE, np.int64)
+        slots[: len(block.sources)] = np.where(block.is_padding, NOWHERE, block.sources)
+        in_lines = slots.reshape(line_count, per_line)
+        live = (in_lines != NOWHERE).any(1)
+        number = np.cumsum(live) - 1
+        self.lines = np.where(live, number % most_lines * 4 * LINE_BYTES, NOWHERE)
+        band = np.maximum(number, 0) // most_lines
+        firsts = band.searchsorted(np.arange(int(band[-1]) + 2)).tolist()
+        self.bands = [(a, b - a, int(live[a:b].sum())) for a, b in itertools.pairwise(firsts)]
+        self.places = in_lines[live].reshape(-1)
 
-    def runs(self) -> tuple[Offsets, Offsets]:
-        """Return where runs of adjacent columns begin, and where they end."""
-        breaks = np.flatnonzero(self.units[1:] - self.units[:-1] != 1) + 1
-        return np.concatenate(([0], breaks)), np.concatenate((breaks, [len(self.units)]))
-
-    def groups(self, most: int, unit_bytes: int) -> Iterator[ColumnGroup]:
-        """Yield groups of adjacent columns, at most so many together."""
-        for begin, end in zip(*(ends.tolist() for ends in self.runs()), strict=True):
-            for first in range(begin, end, most):
-                yield ColumnGroup(int(self.units[first]) * unit_bytes, first, min(most, end - first))
+    @cached_property
+    def live_lines(self) -> int:
+        return sum(count for _, _, count in self.bands)
 
 
 class BlockColumns:
@@ -95,28 +102,54 @@ class BlockColumns:
     def __init__(
         self, block: Block, slot_bits: tuple[int, int], direct: VectorTable, goal: Goal, source_slots: int = 0
     ) -> None:
-        self._block, self._slot_bits, self._direct, self._goal = block, slot_bits, direct, goal
+        self._slot_bits, self._direct, self._goal = slot_bits, direct, goal
         self._bits, self._source_slots = slot_bits[0], source_slots
-        # By the unit, and the parts of it that blocks take.
-        self._rows: dict[tuple[int, tuple[int, ...]], Offsets] = {}
-        self._tables: dict[tuple[int, tuple[int, ...]], list[VectorTable]] = {}
+        self._whole = block
+        # By the most lines of a band.
+        self._found_rows: dict[int, _Rows] = {}
+
+    @cached_property
+    def _split(self) -> tuple[Block, Loop | None]:
+        return _split(self._whole, 8 * LINE_BYTES // self._bits)
+
+    @property
+    def _block(self) -> Block:
+        return self._split[0]
+
+    @property
+    def _block_bytes(self) -> int:
+        return -(-len(self._block.sources) * self._bits // 8)
 
     @cached_property
     def _elements(self) -> Offsets:
         return self._block.sources[~self._block.is_padding]
 
+    def _rows(self, most_lines: int) -> _Rows:
+        if most_lines not in self._found_rows:
+            self._found_rows[most_lines] = _Rows(self._block, 8 * LINE_BYTES // self._bits, most_lines)
+        return self._found_rows[most_lines]
+
     @cached_property
     def _last(self) -> int:
         return int(self._elements.max())
+
+    @cached_property
+    def _parities(self) -> Offsets:
+        """The halves of a byte that rows begin with, where halves move; else nothing matters."""
+        return np.flatnonzero(np.bincount(self._elements % 2)) if self._bits == HALF_BITS else np.zeros(1, np.int64)
 
     def passes(self, nest: Nest) -> list[Draft] | None:
         """Return the passes over the blocks of a nest, in slots, or None where these are better read straight."""
         direct = self._direct
         if direct.pieces < _LEAST_PIECES * direct.vectors * direct.vector_bytes / LINE_BYTES:
             return None
-        if self._slot_bits[1] != self._bits or not 1 < len(self._elements) <= MOST_ROWS:
+        if self._slot_bits[1] != self._bits or self._bits not in _ELEMENT_BITS:
+            return None
+        if not 1 < len(self._elements) <= MOST_ROWS:
             return None
         found = []
+        again = self._split[1]
+        nest = nest if again is None else Nest((*nest.loops, again), nest.source_start, nest.destination_start)
         for sources, targets, around in self._parts(coalesced(nest)):
             for even in even_steps(around) if self._bits == HALF_BITS else (around,):
                 one = self._pass_of(sources, targets, even)
@@ -125,23 +158,43 @@ class BlockColumns:
                 found.append(one)
         return found or None
 
+    def _close(self, nest: Nest, most: int) -> list[Loop]:
+        """Return the loops along which blocks lie within a line of each other, or continue those that do."""
+        close: list[Loop] = []
+        reach = 8 * LINE_BYTES // self._bits
+        for k in sorted((k for k in nest.loops if k.source_stride > 0), key=lambda k: k.source_stride):
+            if k.source_stride >= reach or iterations(close) >= most:
+                break
+            close.append(k)
+            reach = max(reach, sum((one.size - 1) * one.source_stride for one in close) + 2)
+        return close
+
+    def _is_in_lines(self, nest: Nest) -> bool:
+        """Whether every block has whole lines of a destination that begins with one."""
+        starts = self._block.starts[:, 1].tolist()
+        places = (*starts, nest.destination_start, *(k.destination_stride for k in nest.loops))
+        return not any(n * self._bits % (8 * LINE_BYTES) for n in (len(self._block.sources), *places))
+
     def _parts(self, nest: Nest) -> Iterator[tuple[Offsets, Offsets, Nest]]:
         """Yield blocks that lie within few lines of each row, and the nest around them, for each part of a nest."""
         starts = self._block.starts
+        if 1 < len(starts) < _LEAST_GROUP:
+            return
         if len(starts) > 1:
             sources, targets = starts[np.argsort(starts[:, 0], kind="stable")].T
             for k in range(0, len(starts), _MOST_COLUMNS):
                 yield sources[k : k + _MOST_COLUMNS], targets[k : k + _MOST_COLUMNS], nest
             return
-        close = sorted(
-            (k for k in nest.loops if 0 < k.source_stride * self._bits < 8 * LINE_BYTES), key=lambda k: k.source_stride
-        )
-        while len(close) > 1 and iterations(close[:-1]) > LINE_BYTES:
-            close.pop()
-        if not close:
+        tuning, block_bytes, line = self._goal.tuning, self._block_bytes, LINE_BYTES * 8 // self._bits
+        if self._is_in_lines(nest):
+            most = min(_ROW_BYTES * 8 // self._bits, iterations(nest.loops) // tuning.least_tasks)
+        else:
+            most = min(_MOST_COLUMNS, tuning.task_bytes // block_bytes)
+        most = max(most, line)
+        close = self._close(nest, most)
+        if iterations(close) < _LEAST_GROUP:
             return
-        most = max(self._goal.tuning.task_bytes // self._direct.block_bytes, LINE_BYTES * 8 // self._bits)
-        piece = max(min(_MOST_COLUMNS, most) // iterations(close[:-1]), 1)
+        piece = max(most // iterations(close[:-1]), 1)
         for part in cut(nest, close[-1], piece):
             taken = [*close[:-1], along(part, close[-1])]
             together = blocks(taken, iterations(taken))
@@ -152,116 +205,162 @@ class BlockColumns:
 
     def _pass_of(self, sources: Offsets, targets: Offsets, nest: Nest) -> Draft | None:
         """Return the pass over blocks that begin at the given slots, at every iteration of a nest."""
-        columns = self._best_columns(sources, targets, nest)
-        if columns is None:
-            return None
-        key = columns.unit, columns.parts
-        if key not in self._tables:
-            rows = self._rows_of(*key)
-            if len(rows) > MOST_ROWS:
-                return None
-            self._tables[key] = [self._table(rows, part, columns.unit) for part in columns.parts]
-        return _draft(nest, columns, self._rows_of(*key), self._tables[key], self._bits, self._goal)
-
-    def _rows_of(self, unit: int, parts: tuple[int, ...]) -> Offsets:
-        """Return the units that the elements of a block are in, whichever of some parts it takes."""
-        if (unit, parts) not in self._rows:
-            self._rows[unit, parts] = distinct((self._elements[:, None] + np.array(parts)) // unit)
-        return self._rows[unit, parts]
-
-    def _best_columns(self, sources: Offsets, targets: Offsets, nest: Nest) -> _Columns | None:
-        """Choose the units for which the fewest lines are transposed; None where hardly any blocks are adjacent."""
-        best: tuple[float, _Columns] | None = None
-        last = nest.source_start + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops) + self._last
         per_byte = max(8 // self._bits, 1)
-        readable = -(-max(self._source_slots, last + int(sources[-1]) + 1) // per_byte) * per_byte
-        for unit_bytes in _UNIT_BYTES:
-            unit, rest = divmod(unit_bytes * 8, self._bits)
-            if rest:
-                continue
-            if any(k.source_stride % unit for k in nest.loops):
-                break
-            shift = nest.source_start % unit
-            columns = _Columns(sources + shift, targets, unit)
-            # The last unit reads all rows, also those that only other parts of a unit need.
-            rows_end = (self._last + columns.parts[-1]) // unit * unit
-            end = last - self._last - shift + rows_end + int(columns.units[-1]) * unit + unit
-            if end > readable or len(columns.parts) > _MOST_TABLES:
-                break
-            begins, ends = columns.runs()
-            if len(sources) < _LEAST_GROUP * len(begins):
-                continue
-            per_line = LINE_BYTES // unit_bytes
-            lines = int((-(-(ends - begins) // per_line)).sum())
-            work = lines * math.ceil(len(self._rows_of(unit, (0,))) / per_line)
-            if best is None or work < best[0]:
-                best = work, columns
-        return None if best is None else best[1]
+        begin = nest.source_start - nest.source_start % per_byte
+        # Of packed elements, rows begin with low halves, if all begin alike.
+        row_shift = nest.source_start - begin
+        parities = (self._parities + row_shift) % per_byte
+        column_shift = int(parities[0]) if len(parities) == 1 else 0
+        shifted = len(parities) > 1
+        last = nest.source_start + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops) + self._last
+        readable = -(-max(self._source_slots, last + int(sources[-1]) + 1) * self._bits // 8)
+        least = begin + sum((k.size - 1) * min(k.source_stride, 0) for k in nest.loops)
+        runs = _runs(sources + column_shift, targets, 8 * LINE_BYTES // self._bits)
+        if len(runs) > 1 and len(sources) < _LEAST_GROUP * len(runs):
+            return None
+        if per_byte > 1:
+            behind = int(self._source_slots > last + sources[-1] + 1)
+            runs = [_in_bytes(run, shifted, behind) for run in runs]
+            if least + min(run.begin for run in runs) < 0:
+                # The first row would begin outside the source.
+                return None
+        return self._draft(
+            Nest(nest.loops, begin, nest.destination_start), runs, row_shift - column_shift, (readable, shifted)
+        )
 
-    def _table(self, rows: Offsets, part: int, unit: int) -> VectorTable:
-        """Return the table of the blocks that take one part of each unit, where the rows' units are adjacent."""
-        block, elements = self._block, self._elements + part
-        sources = np.zeros(len(block.sources), np.int64)
-        sources[~block.is_padding] = rows.searchsorted(elements // unit) * unit + elements % unit
-        moved = Block(sources, block.is_padding, (), block.starts)
-        return VectorTable(moved, 0, self._slot_bits, self._direct.vector_bytes)
+    def _draft(self, nest: Nest, runs: Sequence[_Run], row_shift: int, source: tuple[int, bool]) -> Draft:
+        """Return the pass; `source` is how many bytes of the source there are, and whether rows begin with any half."""
+        bits, goal = self._bits, self._goal
+        readable, shifted = source
+        halves, targets = 2 if bits == HALF_BITS else 1, np.concatenate([run.targets for run in runs])
+        whole_lines = self._is_in_lines(nest) and not (targets * bits % (8 * LINE_BYTES)).any()
+        # Where blocks are not whole lines, pieces of them would end within lines too.
+        found = self._rows(_BAND_LINES if whole_lines else MOST_BAND_LINES)
+        width, block_bytes = max(bits // 8, 1), self._block_bytes
+        # An odd number of lines, so that vectors do not meet in few sets of the cache.
+        pitch = LINE_BYTES * (4 * max(count for _, _, count in found.bands) | 1)
+        chunk_bytes = pitch * LANE_BYTES // width * halves
+        groups = list(_groups(runs, max(min(MOST_COLLECTED_BYTES // chunk_bytes, MOST_CHUNKS), 1), bits))
+        outer = [
+            Loop(k.size, k.source_stride * bits // 8, k.destination_stride * bits // 8)
+            for k in sorted(nest.loops, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
+        ]
+        start = nest.destination_start * bits // 8
+
+        def written_tables() -> Tables:
+            heads = np.array([head for head, _ in groups], np.int64).reshape(-1)
+            places = (_in_bytes_of(targets, bits) for _, targets in groups)
+            return np.concatenate([heads, *places]), self._numbers(found, row_shift)
+
+        geometry = ColumnsGeometry(
+            block_bytes=block_bytes,
+            streamed=goal.streamed,
+            whole_lines=whole_lines,
+            readable=readable - nest.source_start * bits // 8,
+            bands=len(found.bands),
+            groups=len(groups),
+            chunks=sum(head.chunks for head, _ in groups),
+            lines=found.live_lines,
+            rows=len(self._elements),
+            pitch=pitch,
+            shifted=shifted,
+        )
+        return Draft(
+            "assemble columns" if halves == 1 else "assemble half columns",
+            width,
+            halves,
+            outer,
+            geometry,
+            written_tables,
+            iterations(outer),
+            len(targets) * block_bytes,
+            nest.source_start * bits // 8,
+            start,
+            f"blocks of {block_bytes} bytes, of a column each of {len(self._elements)} rows of the source",
+        )
+
+    def _numbers(self, found: _Rows, row_shift: int) -> Offsets:
+        """Return the bands, the lines of a block and the rows, as the kernel reads them."""
+        bits = self._bits
+        per_line = 8 * LINE_BYTES // bits
+        begin = COLUMN_BAND_BYTES * len(found.bands) + 8 * len(found.lines)
+        bands = []
+        for first, count, live in found.bands:
+            bands.append(ColumnBand(first, count, begin, live * per_line))
+            begin += 8 * live * per_line
+        unit = max(bits // 8, 1)
+        rows = np.where(found.places == NOWHERE, NOWHERE, (found.places + row_shift) * unit)
+        return np.concatenate([np.array(bands, np.int64).reshape(-1), found.lines, rows])
 
 
-def _draft(nest: Nest, columns: _Columns, rows: Offsets, tables: Sequence[VectorTable], bits: int, goal: Goal) -> Draft:
-    unit_bytes = columns.unit * bits // 8
-    per_line = LINE_BYTES // unit_bytes
-    squares = math.ceil(len(rows) / per_line)
-    padded_rows = np.concatenate([rows, np.repeat(rows[-1:], squares * per_line - len(rows))]) * unit_bytes
-    # An odd number of lines, so that columns do not meet in few sets of the cache.
-    pitch = LINE_BYTES * (squares | 1)
-    lines = max(min(MOST_COLLECTED_BYTES // (pitch * per_line), _MOST_LINES), 1)
-    groups = list(columns.groups(lines * per_line, unit_bytes))
-
-    def written_tables() -> Tables:
-        places = np.full((len(columns.units), len(columns.parts)), NOWHERE, np.int64)
-        at = columns.units.searchsorted(columns.whole), np.array(columns.parts).searchsorted(columns.part)
-        places[at] = columns.targets * bits // 8
-        first = np.concatenate([np.array(groups, np.int64).reshape(-1), places.reshape(-1)])
-        return first, _numbers(padded_rows, tables)
-
-    geometry = ColumnsGeometry(
-        block_bytes=tables[0].block_bytes,
-        streamed=goal.streamed,
-        vectors=tables[0].vectors,
-        rows=len(padded_rows),
-        row_pitch=pitch,
-        groups=len(groups),
-        columns=len(columns.units),
-        blocks=len(columns.parts),
-    )
-    outer = [
-        Loop(k.size, k.source_stride * bits // 8, k.destination_stride * bits // 8)
-        for k in sorted(nest.loops, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
-    ]
-    return Draft(
-        "assemble columns" if tables[0].halves == 1 else "assemble half columns",
-        unit_bytes,
-        tables[0].vector_bytes,
-        outer,
-        geometry,
-        written_tables,
-        iterations(outer),
-        len(columns.whole) * tables[0].block_bytes,
-        (nest.source_start - nest.source_start % columns.unit) * bits // 8,
-        nest.destination_start * bits // 8,
-        f"blocks of {tables[0].block_bytes} bytes, of a column each of {len(rows)} rows of the source",
-        pieces=tables[0].pieces,
-    )
+def _runs(sources: Offsets, targets: Offsets, reach: int) -> list[_Run]:
+    """Return runs of columns each of which lies less than `reach` behind the one before; the sources ascend."""
+    breaks = (np.flatnonzero(sources[1:] - sources[:-1] >= reach) + 1).tolist()
+    found = []
+    for a, b in zip([0, *breaks], [*breaks, len(sources)], strict=True):
+        begin = int(sources[a])
+        found.append(_Run(begin, int(sources[b - 1]) + 1 - begin, sources[a:b], targets[a:b]))
+    return found
 
 
-def _numbers(rows: Offsets, tables: Sequence[VectorTable]) -> Offsets:
-    """Return the rows and the tables of the blocks, as the kernel reads them."""
-    nothing = np.empty(0, np.int64)
-    numbers = [table.numbers(nothing) for table in tables]
-    before = 8 * len(rows) + COLUMN_BLOCK_BYTES * len(tables)
-    # Patterns begin with a line.
-    begin = -(-before // LINE_BYTES) * LINE_BYTES
-    rest = np.zeros((begin - before) // 8, np.int64)
-    begins = itertools.accumulate((8 * len(one) for one in numbers[:-1]), initial=begin)
-    heads = [ColumnBlock(begin, table.pieces) for begin, table in zip(begins, tables, strict=True)]
-    return on_lines([rows, np.array(heads, np.int64).reshape(-1), rest, *numbers])
+def _in_bytes(run: _Run, shifted: bool, behind: int) -> _Run:
+    """Return a run of packed elements with as many low as high halves, that begins with a low one if all rows do.
+
+    If rows begin with either half, it has one more element in front, or `behind` if there is one behind the last row.
+    """
+    if not shifted:
+        begin = run.begin - run.begin % 2
+        return run._replace(begin=begin, size=(run.begin + run.size - begin + 1) // 2 * 2)
+    odd = run.size % 2
+    return run._replace(begin=run.begin - (0 if behind else odd), size=run.size + odd)
+
+
+def _split(block: Block, per_line: int) -> tuple[Block, Loop | None]:
+    """Return what a block repeats a few elements further in the source, and the loop of the repetitions.
+
+    Then these are columns beside each other, and not rows that share their lines.
+    """
+    slots = len(block.sources) if len(block.starts) == 1 else 0
+    for count in range(slots // per_line, 1, -1):
+        size, rest = divmod(slots, count)
+        if rest or size % per_line:
+            continue
+        is_padding, sources = block.is_padding.reshape(count, size), block.sources.reshape(count, size)
+        elements = ~is_padding[0]
+        if (is_padding != is_padding[0]).any() or not elements.any():
+            continue
+        taken = sources[:, elements]
+        step = int(taken[1, 0] - taken[0, 0])
+        if 0 < step < per_line and (taken == taken[0] + step * np.arange(count)[:, None]).all():
+            return Block(sources[0], is_padding[0], block.nests, block.starts), Loop(count, step, size)
+    return block, None
+
+
+def _groups(runs: Sequence[_Run], most: int, bits: int) -> Iterator[tuple[ColumnGroup, Offsets]]:
+    """Yield groups of at most `most` chunks of columns, all about as many, and where their blocks go, in slots."""
+    per_line, width = 8 * LINE_BYTES // bits, max(bits // 8, 1)
+    for run in runs:
+        chunks = -(-run.size // per_line)
+        size = -(-chunks // -(-chunks // most)) * per_line
+        targets = np.full(run.size, NOWHERE, np.int64)
+        targets[run.columns - run.begin] = run.targets
+        for first in range(0, run.size, size):
+            places = targets[first : first + size]
+            count, whole = len(places), len(places) // per_line * per_line
+            rest = count - whole
+            if rest and whole:
+                # The last chunk overlaps the one before, so that all of it is read.
+                last = np.full(per_line, NOWHERE, np.int64)
+                last[per_line - rest :] = places[whole:]
+                places = np.concatenate([places[:whole], last])
+            elif rest:
+                places = np.concatenate([places, np.full(per_line - rest, NOWHERE, np.int64)])
+            yield (
+                ColumnGroup((run.begin + first) * width, count * bits // 8, len(places) // per_line),
+                places,
+            )
+
+
+def _in_bytes_of(places: Offsets, bits: int) -> Offsets:
+    """Return places of slots in bytes."""
+    return np.where(places == NOWHERE, NOWHERE, places * bits // 8)

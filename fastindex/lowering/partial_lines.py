@@ -70,8 +70,12 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
             first = geometry[assemblies.COLUMNS_GROUPS] * len(assemblies.ColumnGroup._fields)
             places = one.tables[0][first:]
             places = places[places != assemblies.NOWHERE]
-            for begins, size in _joined(places, geometry[assemblies.COLUMNS_BLOCK_BYTES]):
-                yield start + begins, size, loops
+            block = geometry[assemblies.COLUMNS_BLOCK_BYTES]
+            bands = one.tables[1][: geometry[assemblies.COLUMNS_BANDS] * len(assemblies.ColumnBand._fields)]
+            for first, lines, _, _ in bands.reshape(-1, len(assemblies.ColumnBand._fields)).tolist():
+                piece = min(block - first * LINE_BYTES, lines * LINE_BYTES)
+                for begins, size in _joined(places, piece):
+                    yield start + first * LINE_BYTES + begins, size, loops
         case "boxes":
             for inner in (each for each, _, to_scratch in one.inner if not to_scratch):
                 for starts, size, around in _pieces_of(inner):

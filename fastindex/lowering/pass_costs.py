@@ -30,7 +30,9 @@ _SQUARE_LINE_CYCLES = 10
 # A block of an assembly by columns, beside its vectors.
 _COLUMNS_BLOCK_CYCLES = 10
 # A line of a transpose in squares, and of columns that are collected first.
-_TRANSPOSED_CYCLES, _COLLECTED_CYCLES = {1: 20, 2: 18}, 16
+_TRANSPOSED_CYCLES, _COLLECTED_CYCLES = {1: 20, 2: 18}, 12
+# A line of a row of these, or of padding, transposed in lanes; a line of a block that is put together of lanes.
+_LANE_SLOT_CYCLES, _PUT_LINE_CYCLES = 4, 5
 # A line of the source that a block reads, which may have left L1 since the block before read it.
 _READ_LINE_CYCLES = 6
 # The same where it has left L2 too, because too many lines of a block meet in one of its sets.
@@ -91,27 +93,24 @@ def least_assembly_cost(
     """
     piece = _piece_cycles(assemblies.HALF_BITS in slot_bits)
     in_piece, in_line = together
-    straight = piece / in_piece + _READ_LINE_CYCLES / in_line
-    by_columns = piece / vector_bytes + _COLLECTED_CYCLES / in_line
+    straight = _VECTOR_CYCLES / vector_bytes + piece / in_piece + _READ_LINE_CYCLES / in_line
+    by_columns = _PUT_LINE_CYCLES / LINE_BYTES + (_LANE_SLOT_CYCLES + _COLLECTED_CYCLES) / in_line
     filled = (written_bytes - element_bytes) * _FILLED_LINE_CYCLES / LINE_BYTES
-    return filled + element_bytes * (_VECTOR_CYCLES / vector_bytes + min(straight, by_columns))
+    return filled + element_bytes * min(straight, by_columns)
 
 
-def least_columns_cost(vectors: int, element_bytes: int, vector_bytes: int, in_halves: bool) -> float:
+def least_columns_cost(block_bytes: int, element_bytes: int) -> float:
     """Return the cycles that a block takes at least whose columns are collected first, none of them read twice.
 
     Parameters
     ----------
-    vectors : int
-        Of the block.
+    block_bytes : int
     element_bytes : int
         How much of the source it needs.
-    vector_bytes : int
-    in_halves : bool
-        Whether halves of bytes move.
     """
-    put = vectors * _VECTOR_CYCLES + element_bytes / vector_bytes * _piece_cycles(in_halves)
-    return _COLUMNS_BLOCK_CYCLES + put + element_bytes / LINE_BYTES * _COLLECTED_CYCLES
+    filled = (block_bytes - element_bytes) * _FILLED_LINE_CYCLES
+    moved = element_bytes * (_PUT_LINE_CYCLES + _LANE_SLOT_CYCLES + _COLLECTED_CYCLES)
+    return _COLUMNS_BLOCK_CYCLES + (filled + moved) / LINE_BYTES
 
 
 def _piece_cycles(in_halves: bool) -> int:
@@ -161,15 +160,7 @@ def _cost_of(one: Draft) -> float:
             read = geometry[assemblies.LINES] * (_MISSED_LINE_CYCLES if _is_evicted(one) else _READ_LINE_CYCLES)
             return blocks * (20 + put + read)
         case "assemble columns" | "assemble half columns":
-            blocks, columns = nbytes / geometry[assemblies.COLUMNS_BLOCK_BYTES], geometry[assemblies.COLUMNS_COLUMNS]
-            rows, groups = geometry[assemblies.COLUMNS_ROWS], geometry[assemblies.COLUMNS_GROUPS]
-            piece = _piece_cycles(one.kernel == "assemble half columns")
-            squares = max(-(-columns * one.width // LINE_BYTES), groups) * rows * one.width / LINE_BYTES
-            put = geometry[assemblies.COLUMNS_VECTORS] * _VECTOR_CYCLES + one.pieces * piece
-            return (
-                blocks * (_COLUMNS_BLOCK_CYCLES + put)
-                + one.tasks * squares * LINE_BYTES / one.width * _COLLECTED_CYCLES
-            )
+            return _columns_cost(one, geometry)
         case _:
             return lines * 10
 
@@ -214,6 +205,15 @@ def _gather_cost(one: Draft) -> float:
         + pieces * (_GATHERED_PIECE_CYCLES + one.geometry[gathers.LINES] * _READ_LINE_CYCLES)
         + apart * _APART_CYCLES
     )
+
+
+def _columns_cost(one: Draft, geometry: Sequence[int]) -> float:
+    """Return the cycles of a pass that collects columns."""
+    filled, written = geometry[assemblies.COLUMNS_LINES], geometry[assemblies.COLUMNS_BLOCK_BYTES] / LINE_BYTES
+    block = _COLUMNS_BLOCK_CYCLES + filled * _PUT_LINE_CYCLES + (written - filled) * _FILLED_LINE_CYCLES
+    slots = filled * LINE_BYTES / one.width * one.ways
+    chunk = slots * _LANE_SLOT_CYCLES + geometry[assemblies.COLUMNS_ROWS] * _COLLECTED_CYCLES
+    return one.tasks * (one.task_bytes / LINE_BYTES / written * block + geometry[assemblies.COLUMNS_CHUNKS] * chunk)
 
 
 def _cost_within(one: Draft) -> float:

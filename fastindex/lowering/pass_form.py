@@ -74,7 +74,7 @@ class Pass:
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.
     ways : int
         Rows that are interleaved, columns that are dealt out, packed elements of a byte; of an assembly, 2 where halves
-        of bytes move, or by columns the bytes of a vector; 1 for other kernels.
+        of bytes move; 1 for other kernels.
     outer : int64 array of (loops, 3)
         Loops around the blocks, innermost first: rows of an `OuterLoop`.
     tables : tuple of int64 arrays
@@ -132,8 +132,6 @@ class Draft(NamedTuple):
     reads : callable, optional
         Returns the offsets of the lines of the source, or of the rows, that a chunk of an assembly, of an interleave or
         of a gather reads.
-    pieces : int
-        Of all vectors of a block that is collected column by column.
     """
 
     kernel: str
@@ -149,7 +147,6 @@ class Draft(NamedTuple):
     why: str
     inner: tuple[tuple[Draft, bool, bool], ...] = ()
     reads: Callable[[], NDArray[np.int64]] | None = None
-    pieces: int = 0
 
     def written(self) -> Pass:
         """Return the pass, with its tables."""

@@ -131,63 +131,84 @@ class ColumnsGeometry(NamedTuple):
 
     Attributes
     ----------
-    block_bytes, streamed, vectors : int
+    block_bytes, streamed : int
         As of an `AssemblyGeometry`.
-    rows : int
-        Units of a block; in the table, up to whole squares.
-    row_pitch : int
-        Bytes from one collected column to the next.
-    groups, columns : int
-        Groups of columns that are read together, and all columns of a task.
-    blocks : int
-        The most blocks of a column: each takes another part of a unit.
+    whole_lines : int
+        Whether every block has whole lines, if the first one begins with a line.
+    readable : int
+        How many bytes may be read from the place of the first block in the source on.
+    bands, groups : int
+        Bands of lines of a block, and groups of columns, that are moved together.
+    chunks : int
+        A line of each row is a chunk of columns: those of all groups.
+    lines, rows : int
+        Lines of a block that have elements, the others are padding; and how many elements these have.
+    pitch : int
+        Bytes from one vector of lanes to the next, of the same chunk.
+    shifted : int
+        Whether rows of packed elements begin with either half of a byte; else all begin with the low half.
     """
 
     block_bytes: int
     streamed: int
-    vectors: int
-    rows: int
-    row_pitch: int
+    whole_lines: int
+    readable: int
+    bands: int
     groups: int
-    columns: int
-    blocks: int
+    chunks: int
+    lines: int
+    rows: int
+    pitch: int
+    shifted: int
 
 
 (
     COLUMNS_BLOCK_BYTES,
     COLUMNS_STREAMED,
-    COLUMNS_VECTORS,
-    COLUMNS_ROWS,
-    COLUMNS_ROW_PITCH,
+    COLUMNS_WHOLE_LINES,
+    COLUMNS_READABLE,
+    COLUMNS_BANDS,
     COLUMNS_GROUPS,
-    COLUMNS_COLUMNS,
-    COLUMNS_BLOCKS,
-) = range(8)
+    COLUMNS_CHUNKS,
+    COLUMNS_LINES,
+    COLUMNS_ROWS,
+    COLUMNS_PITCH,
+    COLUMNS_SHIFTED,
+) = range(11)
 
-#: The place of a block that a column does not have.
+#: The place of a block that a column does not have, of a row that is padding, and of a line that is.
 NOWHERE = -(1 << 62)
 
 
-class ColumnBlock(NamedTuple):
-    """Where the table of a block begins, in bytes, and how many pieces all vectors of the block have together."""
-
-    begin: int
-    pieces: int
-
-
-BLOCK_BEGIN, BLOCK_PIECES = range(2)
-COLUMN_BLOCK_BYTES = 8 * 2
-
-
 class ColumnGroup(NamedTuple):
-    """Columns that are read together: where in the source, the first of them, and how many."""
+    """Columns that are read together: where in the source, how many bytes of each row, how many chunks.
+
+    Where is counted in bytes, of packed elements in halves of them.
+    """
 
     source: int
-    first: int
-    columns: int
+    row_bytes: int
+    chunks: int
 
 
-GROUP_SOURCE, GROUP_FIRST, GROUP_COLUMNS = range(3)
+GROUP_SOURCE, GROUP_ROW_BYTES, GROUP_CHUNKS = range(3)
 COLUMN_GROUP_BYTES = 8 * 3
-#: The most bytes of collected columns: what the kernel's scratch memory holds, and a good part of L2.
-MOST_COLLECTED_BYTES = 384 << 10
+
+
+class ColumnBand(NamedTuple):
+    """Lines of a block that are moved together: the first, how many, where their rows begin, how many rows."""
+
+    first: int
+    lines: int
+    rows: int
+    row_count: int
+
+
+BAND_FIRST, BAND_LINES, BAND_ROWS, BAND_ROW_COUNT = range(4)
+COLUMN_BAND_BYTES = 8 * 4
+
+#: Columns are transposed within lanes of so many bytes first.
+LANE_BYTES = 16
+#: The most lines with elements of a band, lines of each row that are read after each other, and bytes of collected
+#: columns: what the kernel's scratch memory holds, and half of L2.
+MOST_BAND_LINES, MOST_CHUNKS, MOST_COLLECTED_BYTES = 32, 32, 576 << 10

@@ -1,7 +1,7 @@
 """Relayouts put together of permuted vectors: against the slow reference, in any memory, with planted bugs.
 
 Tests of: lowering.assembly, lowering.assembly_passes, lowering.column_passes, lowering.vector_tables,
-kernels.cpu.assemble, kernels.cpu.assemble_columns, kernels.cpu.permutes, tables.assemblies.
+kernels.cpu.assemble, kernels.cpu.assemble_columns, kernels.cpu.lane_columns, kernels.cpu.permutes, tables.assemblies.
 """
 
 from __future__ import annotations
@@ -46,6 +46,37 @@ def test_random_layouts(vector_bytes: int) -> None:
 def wrong(pair: Pair, one: Pass) -> bool:
     """Whether a pass that was tampered with is noticed."""
     return bool(move(pair, (one,), Guarded(), (0, 0)))
+
+
+#: Whose columns are transposed into whole lines: bytes with padding, and wider elements.
+COLUMNS = (
+    ("u8[70,2,60]{0,1,2}", "u8[70,2,60]{2,1,0:T(4,128)}"),
+    ("f32[131,50]{0,1}", "f32[131,50]{1,0:T(8,128)}"),
+)
+
+
+@pytest.mark.parametrize("pair", COLUMNS, ids=lambda pair: pair[0])
+def test_planted_bugs_of_columns_are_noticed(pair: Pair) -> None:
+    made = passes_of(*pair, permuted_bytes(), True)
+    assert made is not None
+    one = max(made, key=lambda candidate: candidate.tasks * candidate.task_bytes)
+    assert "columns" in one.kernel
+    rest = tuple(other for other in made if other is not one)
+    assert moved_between_guards(pair, made, (13, 16))
+    assert moved_between_guards(pair, made, (0, 0))
+    groups, numbers = one.tables
+    bands, block = int(one.geometry[assemblies.COLUMNS_BANDS]), int(one.geometry[assemblies.COLUMNS_BLOCK_BYTES])
+    lines = bands * len(assemblies.ColumnBand._fields)
+    rows = lines + -(-block // 64)
+    places = int(one.geometry[assemblies.COLUMNS_GROUPS]) * len(assemblies.ColumnGroup._fields)
+    filled = rows + int(np.flatnonzero(numbers[rows:] != assemblies.NOWHERE)[0])
+    moved, dropped, swapped = numbers.copy(), numbers.copy(), groups.copy()
+    moved[filled] = numbers[filled + 1]
+    dropped[filled] = assemblies.NOWHERE
+    used = places + np.flatnonzero(groups[places:] != assemblies.NOWHERE)[:2]
+    swapped[used] = groups[used[::-1]]
+    for tables in ((groups, moved), (groups, dropped), (swapped, numbers)):
+        assert move(pair, (dataclasses.replace(one, tables=tables), *rest), Guarded(), (0, 0))
 
 
 def test_planted_bugs_are_noticed() -> None:

@@ -20,6 +20,7 @@ from fastindex.lowering.passes import drafts
 from fastindex.lowering.relayout_loops import Strides, relayout_loops, shared_digits
 from fastindex.lowering.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING
+from fastindex.tables import assemblies
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES, AssemblyGeometry, ColumnsGeometry
 
 BY_BLOCKS = [
@@ -93,11 +94,20 @@ def test_what_reads_much_and_writes_little_has_tasks_to_share() -> None:
     assert together.compiled.is_small
 
 
-def test_columns_in_units_that_lie_side_by_side_are_read_together() -> None:
-    """Two bytes of every eight: as bytes, the columns lie in pairs, as units of eight side by side."""
-    found, _ = chosen("u8[6144,50,127]{2,1,0:T(64,128)(8,1)}", "u8[6144,50,127]{0,1,2}")
+def test_columns_within_a_line_of_each_other_are_read_together() -> None:
+    """Two bytes of every eight: between those that are read are columns that go nowhere, and no line is read twice."""
+    found, _ = chosen("u8[6144,2,127]{2,1,0:T(64,128)(8,1)}", "u8[6144,2,127]{0,1,2}")
     assert {one.kernel for one in found} == {"assemble columns"}
-    assert {one.width for one in found} == {1, 8}
+    blocks = 6144 // 1024
+    lines = sum(one.tasks * int(one.geometry[assemblies.COLUMNS_CHUNKS]) for one in found)
+    # 127 times eight bytes; the parts in which they are read may end within lines.
+    assert blocks * 16 <= lines <= blocks * (16 + len(found))
+
+
+def test_what_a_block_repeats_a_little_further_are_columns() -> None:
+    """Four tiles make a block, of 4-bit elements beside each other: as columns, all have the same ten rows."""
+    found, _ = chosen("s4[393216,1,10]{0,1,2:E(4)}", "s4[393216,1,10]{2,1,0:T(256)E(4)}")
+    assert [one.geometry[assemblies.COLUMNS_ROWS] for one in found] == [10]
 
 
 def straight(source: fi.Shape, destination: fi.Shape) -> list[Draft]:

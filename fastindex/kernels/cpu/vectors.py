@@ -297,7 +297,7 @@ def compress_line(typingctx: Any, bits: Any, target: Any, source: Any) -> Any:
     return types.void(bits, _ADDRESS, _ADDRESS), generate
 
 
-def _paired(builder: Any, first: Any, second: Any) -> list[Any]:
+def paired(builder: Any, first: Any, second: Any) -> list[Any]:
     """Return the pairs of the low halves of two vectors of bytes, and those of the high halves."""
     low, high, four = (ir.Constant(first.type, [number] * first.type.count) for number in (0x0F, 0xF0, 4))
     return [
@@ -336,7 +336,7 @@ def pair_lines(typingctx: Any, shifted: Any, target: Any, high: Any, sources: An
                 moved = builder.or_(builder.lshr(row, four), builder.shl(following, four))
                 row = builder.select(builder.icmp_signed("!=", is_odd, _INT64(0)), moved, row)
             rows.append(row)
-        for pairs, address in zip(_paired(builder, *rows), (target, high), strict=True):
+        for pairs, address in zip(paired(builder, *rows), (target, high), strict=True):
             store_at(builder, pairs, address, False)
         return context.get_dummy_value()
 
@@ -355,7 +355,7 @@ def pair_groups(typingctx: Any, group_bytes: Any, target: Any, high: Any, source
         lines = [load_at(builder, offset_by(builder, source, at), count, size) for at in (0, LINE_BYTES)]
         vector = ir.VectorType(_INT8, LINE_BYTES)
         rows = [builder.bitcast(shuffle(builder, lines[0], lines[1], range(k, 2 * count, 2)), vector) for k in range(2)]
-        for pairs, address in zip(_paired(builder, *rows), (target, high), strict=True):
+        for pairs, address in zip(paired(builder, *rows), (target, high), strict=True):
             store_at(builder, pairs, address, False)
         return context.get_dummy_value()
 

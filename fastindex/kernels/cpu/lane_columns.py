@@ -1,0 +1,129 @@
+"""Columns of lines, by way of lanes of 16 bytes: rows are transposed within lanes first, lanes put together last.
+
+A line of each of as many rows as a lane has elements becomes as many vectors, whose lanes have the elements of these
+rows from a column each: lane `l` of vector `j` those of column `l * rows + j`. The same lane of four such vectors, from
+four sets of rows, makes a line of its column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at
+from fastindex.kernels.cpu.vectors import lane_transpose, paired, shuffle
+from fastindex.tables.assemblies import LANE_BYTES
+from fastindex.tables.cache_lines import LINE_BYTES
+
+_INT64 = ir.IntType(64)
+_ADDRESS = types.int64
+_LANES = LINE_BYTES // LANE_BYTES
+
+
+def _address_at(builder: Any, table: Any, position: int) -> Any:
+    return builder.load(builder.inttoptr(offset_by(builder, table, 8 * position), _INT64.as_pointer()))
+
+
+def _loaded(builder: Any, place: Any, offset: Any, width: int, shifted: bool) -> Any:
+    """Load a line of a row; where `shifted`, `place` counts half bytes, and an odd one begins with a high half."""
+    size = min(width, 8)
+    if not shifted:
+        return load_at(builder, builder.add(place, offset), LINE_BYTES // size, size)
+    odd = builder.and_(place, _INT64(1))
+    address = builder.add(builder.lshr(place, _INT64(1)), offset)
+    # Where a row begins with a low half, not a byte more of it is read.
+    line, next_line = (load_at(builder, place, LINE_BYTES, 1) for place in (address, builder.add(address, odd)))
+    four = ir.Constant(line.type, [4] * LINE_BYTES)
+    moved = builder.or_(builder.lshr(line, four), builder.shl(next_line, four))
+    return builder.select(builder.icmp_unsigned("!=", odd, _INT64(0)), moved, line)
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def transpose_in_lanes(
+    typingctx: Any,
+    width: Any,
+    halves: Any,
+    shifted: Any,
+    target: Any,
+    pitch_bytes: Any,
+    rows: Any,
+    offset: Any,
+    upcoming: Any,
+    further: Any,
+) -> Any:
+    """Transpose a line of each of some rows within lanes: a vector for each element of a lane, `pitch_bytes` apart.
+
+    Parameters
+    ----------
+    width, halves, shifted : literal int
+        Bytes of an element; 2 where elements of four bits move, else 1; whether places of rows count half bytes. Of
+        elements of four bits, rows are paired, and the vectors of low halves come before those of high halves.
+    target, pitch_bytes : int64
+    rows, offset : int64
+        Address of a table of the rows' addresses, and what is added to each of these.
+    upcoming, further : int64
+        The same of rows that are read later, whose lines are prefetched.
+    """
+    size, is_paired, is_shifted = width.literal_value, halves.literal_value == 2, bool(shifted.literal_value)
+    lane = LANE_BYTES // size
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, _, _, target, pitch, rows, offset, upcoming, further = arguments
+        count = lane * halves.literal_value
+        for i in range(count):
+            place = _address_at(builder, upcoming, i)
+            if is_shifted:
+                place = builder.lshr(place, _INT64(1))
+            prefetch_at(builder, builder.add(place, further), nearness=2)
+        lines = [_loaded(builder, _address_at(builder, rows, i), offset, size, is_shifted) for i in range(count)]
+        parts: Sequence[list[Any]] = [lines]
+        if is_paired:
+            pairs = [paired(builder, *lines[i : i + 2]) for i in range(0, count, 2)]
+            parts = [[pair[part] for pair in pairs] for part in range(2)]
+        vectors = [vector for part in parts for vector in (lane_transpose(builder, part, size) if lane > 1 else part)]
+        for j, vector in enumerate(vectors):
+            store_at(builder, vector, builder.add(target, builder.mul(pitch, _INT64(j))), False)
+        return context.get_dummy_value()
+
+    return types.void(width, halves, shifted, *(types.int64,) * 6), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def write_lanes(typingctx: Any, streamed: Any, targets: Any, offset: Any, source: Any) -> Any:
+    """Write the four lines that four vectors at `source` have lanes of, each `offset` behind one of four targets."""
+    past_cache = bool(streamed.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, targets, offset, source = arguments
+        first, second, third, fourth = (
+            load_at(builder, offset_by(builder, source, LINE_BYTES * k), LINE_BYTES // 8, 8) for k in range(_LANES)
+        )
+        for part, mask in enumerate((range(4), range(4, 8))):
+            both = [*mask, *(8 + k for k in mask)]
+            low, high = shuffle(builder, first, second, both), shuffle(builder, third, fourth, both)
+            for k in range(2):
+                taken = [2 * k + e for e in (0, 1, 4, 5, 8, 9, 12, 13)]
+                target = builder.add(builder.extract_value(targets, 2 * part + k), offset)
+                store_at(builder, shuffle(builder, low, high, taken), target, past_cache)
+        return context.get_dummy_value()
+
+    return types.void(streamed, types.UniTuple(types.int64, _LANES), types.int64, _ADDRESS), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def write_lane(typingctx: Any, streamed: Any, target: Any, source: Any) -> Any:
+    """Write the line that four vectors have one lane of, that of the first at `source`."""
+    past_cache = bool(streamed.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, target, source = arguments
+        lanes = [load_at(builder, offset_by(builder, source, LINE_BYTES * k), 2, 8) for k in range(_LANES)]
+        low, high = (shuffle(builder, lanes[k], lanes[k + 1], range(4)) for k in (0, 2))
+        store_at(builder, shuffle(builder, low, high, range(8)), target, past_cache)
+        return context.get_dummy_value()
+
+    return types.void(streamed, _ADDRESS, _ADDRESS), generate
