@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at
-from fastindex.kernels.cpu.permutes import permuted_in_lanes
+from fastindex.kernels.cpu.permutes import permuted_in_lanes, shifted_lines
 from fastindex.kernels.cpu.vectors import from_table, lane_transpose, shuffle
 from fastindex.tables.cache_lines import LINE_BYTES
 
@@ -144,6 +144,26 @@ def stage_lanes(
     return types.void(width, *(_ADDRESS,) * 6), generate
 
 
+def _columns_of_lanes(builder: Any, stage: Any) -> list[tuple[Any, Any]]:
+    """Return two neighbouring lines of each of four columns: a lane each of the eight lines at `stage`, in turn."""
+    halves = []
+    for first in (0, _LANES):
+        lines = [
+            load_at(builder, offset_by(builder, stage, LINE_BYTES * k), 8, 8) for k in range(first, first + _LANES)
+        ]
+        # Lanes are pairs of numbers of eight bytes: the squares of two by two lanes, then of two by two of these.
+        low = [shuffle(builder, lines[k], lines[k + 1], (0, 1, 8, 9, 4, 5, 12, 13)) for k in (0, 2)]
+        high = [shuffle(builder, lines[k], lines[k + 1], (2, 3, 10, 11, 6, 7, 14, 15)) for k in (0, 2)]
+        halves.append(
+            [
+                shuffle(builder, pair[0], pair[1], mask)
+                for mask in ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
+                for pair in (low, high)
+            ]
+        )
+    return list(zip(*halves, strict=True))
+
+
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def write_lanes(typingctx: Any, width: Any, target: Any, columns: Any, stage: Any) -> Any:
     """Write two neighbouring lines to each of four columns, past the cache: a lane each of eight lines, in turn.
@@ -158,24 +178,56 @@ def write_lanes(typingctx: Any, width: Any, target: Any, columns: Any, stage: An
         if size > 2:
             # Never reached, as in `stage_lanes`: wider elements are transposed in registers.
             return context.get_dummy_value()
-        halves = []
-        for first in (0, _LANES):
-            places = range(first, first + _LANES)
-            lines = [load_at(builder, offset_by(builder, stage, LINE_BYTES * k), 8, 8) for k in places]
-            # Lanes are pairs of numbers of eight bytes: the squares of two by two lanes, then of two by two of these.
-            low = [shuffle(builder, lines[k], lines[k + 1], (0, 1, 8, 9, 4, 5, 12, 13)) for k in (0, 2)]
-            high = [shuffle(builder, lines[k], lines[k + 1], (2, 3, 10, 11, 6, 7, 14, 15)) for k in (0, 2)]
-            halves.append(
-                [
-                    shuffle(builder, pair[0], pair[1], mask)
-                    for mask in ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
-                    for pair in (low, high)
-                ]
-            )
-        for lane in range(_LANES):
+        for lane, lines in enumerate(_columns_of_lanes(builder, stage)):
             start = from_table(builder, target, columns, lane * _LANE_BYTES // size)
-            for half, lines in enumerate(halves):
-                store_at(builder, lines[lane], offset_by(builder, start, LINE_BYTES * half), True)
+            for half, line in enumerate(lines):
+                store_at(builder, line, offset_by(builder, start, LINE_BYTES * half), True)
         return context.get_dummy_value()
 
     return types.void(width, *(_ADDRESS,) * 3), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def write_carried_lanes(
+    typingctx: Any, width: Any, target: Any, columns: Any, stage: Any, carry: Any, is_first: Any, scratch: Any
+) -> Any:
+    """Do the same where a column begins off a line boundary: write the two lines that what is carried of it begins.
+
+    Parameters
+    ----------
+    width : literal int
+        1 or 2.
+    target, columns, stage : int64
+        As for `write_lanes`.
+    carry : int64
+        Address of the line that is carried of the first column, and replaced by the second of the new ones; the next
+        is ``16/width`` lines on.
+    is_first : int64
+        Whether nothing is carried yet: one line is written then.
+    scratch : int64
+        Address of the numbers from 0 to 127, a byte each, and behind them of memory for three lines of each column.
+    """
+    size = width.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, target, columns, stage, carry, is_first, scratch = arguments
+        if size > 2:
+            return context.get_dummy_value()
+        written = []
+        for lane, lines in enumerate(_columns_of_lanes(builder, stage)):
+            start = from_table(builder, target, columns, lane * _LANE_BYTES // size)
+            lead = builder.and_(builder.neg(start), _INT64(LINE_BYTES - 1))
+            place = offset_by(builder, carry, LINE_BYTES * _LANE_BYTES // size * lane)
+            carried = load_at(builder, place, 8, 8)
+            store_at(builder, lines[1], place, False)
+            room = offset_by(builder, scratch, LINE_BYTES * (2 + 3 * lane))
+            shifted = shifted_lines(builder, (carried, *lines), lead, scratch, room)
+            written.append((builder.add(start, lead), shifted))
+        with builder.if_then(builder.icmp_signed("==", is_first, _INT64(0))):
+            for address, shifted in written:
+                store_at(builder, shifted[0], offset_by(builder, address, -LINE_BYTES), True)
+        for address, shifted in written:
+            store_at(builder, shifted[1], address, True)
+        return context.get_dummy_value()
+
+    return types.void(width, *(_ADDRESS,) * 6), generate

@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from llvmlite import ir
@@ -20,6 +21,7 @@ from numba.extending import intrinsic
 
 from fastindex.kernels.cpu.memory import load_at, offset_by, store_at
 from fastindex.tables.assemblies import HIGH_HALF
+from fastindex.tables.cache_lines import LINE_BYTES
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _ADDRESS = types.int64
@@ -94,6 +96,29 @@ def permuted_in_lanes(builder: Any, line: Any, mask: Any) -> Any:
             for first, second in zip(parts[0::2], parts[1::2], strict=True)
         ]
     return parts[0]
+
+
+def shifted_lines(builder: Any, lines: Sequence[Any], lead: Any, numbers: Any, room: Any) -> list[Any]:
+    """Return as many lines as there are but one, each `lead` bytes later than those given begin.
+
+    `numbers` is the address of the bytes from 0 to 127, `room` of memory for all lines.
+    """
+    line = ir.VectorType(_INT8, LINE_BYTES)
+    given = [builder.bitcast(one, line) for one in lines]
+
+    def at(address: Any) -> Any:
+        return builder.inttoptr(address, line.as_pointer())
+
+    if "avx512vbmi" in _features():
+        kind = ir.FunctionType(line, [line, line, line])
+        name = "llvm.x86.avx512.vpermi2var.qi.512"
+        permute = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        places = builder.load(at(builder.add(numbers, lead)), align=1)
+        return [builder.call(permute, [first, places, second]) for first, second in pairwise(given)]
+    for place, one in enumerate(given):
+        builder.store(one, at(builder.add(room, _INT64(place * LINE_BYTES))), align=1)
+    begins = (builder.add(builder.add(room, _INT64(place * LINE_BYTES)), lead) for place in range(len(given) - 1))
+    return [builder.load(at(begin), align=1) for begin in begins]
 
 
 def _halves(builder: Any, value: Any, patterns: tuple[Any, Any]) -> Any:

@@ -4,13 +4,15 @@ A band is as many rows as two lines of a column have elements. Few of them are r
 column have elements, far along the columns: more streams than that, the processor does not follow. What they have of
 each column is staged, 16 bytes in a lane. When a chunk of columns is staged, its lines are written while the next chunk
 is read, one for one: memory is read and written at the same time, and the cache holds both chunks.
+
+Where columns begin off a line boundary, what a band has left of a column is carried to the next band.
 """
 
 from __future__ import annotations
 
 from numba import njit
 
-from fastindex.kernels.cpu.lanes import stage_lanes, write_lanes
+from fastindex.kernels.cpu.lanes import stage_lanes, write_carried_lanes, write_lanes
 from fastindex.kernels.cpu.memory import entry, literal, set_entry
 
 # Groups of rows that make a band, and how many lines of all rows of a group are staged, and asked for ahead.
@@ -20,13 +22,21 @@ _STAGED_LINES, _LINES_AHEAD = 128, 64
 _PITCH_BYTES = _GROUPS * 64 + 64
 _CHUNK_BYTES = _STAGED_LINES * _PITCH_BYTES
 
-# What is staged and not yet written: in which half of the memory, how many lines of each row, where it goes, and
-# for each of those lines the table of its columns.
+# What is staged and not yet written: in which half of the memory, how many lines of each row, where it goes, whether a
+# band before it has carried something, the first line's number, and for each line the table of its columns.
 _PENDING = 2 * _CHUNK_BYTES
-_HALF, _COUNT, _TARGET, _TABLES = 0, 1, 2, 3
+_HALF, _COUNT, _TARGET, _CARRIED, _BEGIN, _TABLES = 0, 1, 2, 3, 4, 5
+# The bytes from 0 to 127, and a line carried and two new ones of each of four columns.
+_NUMBERS = _PENDING + 64 * ((_TABLES + _STAGED_LINES) // 8 + 1)
+_CARRY = _NUMBERS + 2 * 64 + 4 * 3 * 64
 
+#: So many columns that begin off a line boundary are moved together.
+MOST_CARRIED = 4096
 #: Bytes of scratch memory that staged bands need.
-STAGED_BYTES = _PENDING + 8 * (_TABLES + _STAGED_LINES)
+STAGED_BYTES = _CARRY + 64 * (MOST_CARRIED + 2 * 64)
+
+# How the lines of a band are written: columns begin on line boundaries; elsewhere, in the first band; in others.
+ALIGNED, FIRST_SHIFTED, SHIFTED = 0, 1, 2
 
 
 @njit(nogil=True)
@@ -34,14 +44,23 @@ def begin_staging(scratch):  # type: ignore[no-untyped-def]
     """Note that nothing is staged."""
     set_entry(scratch + _PENDING, _HALF, 0)
     set_entry(scratch + _PENDING, _COUNT, 0)
+    for place in range(2 * 64 // 8):
+        set_entry(scratch + _NUMBERS, place, 0x0706050403020100 + 0x0808080808080808 * place)
 
 
 @njit(nogil=True, inline="always")
-def _write_staged(width, scratch, half, done):  # type: ignore[no-untyped-def]
+def _write_next(width, scratch, half, done):  # type: ignore[no-untyped-def]
     """Write the two lines of each of four columns that are the next of what is staged, `done` having been written."""
     group, pending = 16 // literal(width), scratch + _PENDING
     table = entry(pending, _TABLES + done // group) + 8 * (done % group)
-    write_lanes(width, entry(pending, _TARGET), table, scratch + half * _CHUNK_BYTES + done * _PITCH_BYTES)
+    stage = scratch + half * _CHUNK_BYTES + done * _PITCH_BYTES
+    if entry(pending, _CARRIED) == ALIGNED:
+        write_lanes(width, entry(pending, _TARGET), table, stage)
+    else:
+        is_first = 1 if entry(pending, _CARRIED) == FIRST_SHIFTED else 0
+        carry = scratch + _CARRY + 64 * ((entry(pending, _BEGIN) + done // group) * 4 * group + done % group)
+        numbers = scratch + _NUMBERS
+        write_carried_lanes(width, entry(pending, _TARGET), table, stage, carry, is_first, numbers)
 
 
 @njit(nogil=True)
@@ -49,7 +68,7 @@ def write_staged(width, scratch):  # type: ignore[no-untyped-def]
     """Write what is staged."""
     half = entry(scratch + _PENDING, _HALF)
     for done in range(entry(scratch + _PENDING, _COUNT) * (16 // literal(width))):
-        _write_staged(width, scratch, half, done)
+        _write_next(width, scratch, half, done)
     set_entry(scratch + _PENDING, _COUNT, 0)
 
 
@@ -60,7 +79,7 @@ def _column(line, column_first, last, per_line):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def staged_band(width, target, sources, tables, band, scratch):  # type: ignore[no-untyped-def]
+def staged_band(width, target, sources, tables, band, carried, scratch):  # type: ignore[no-untyped-def]
     """Stage a band, and write what was staged before; the last chunk of it stays staged.
 
     Parameters
@@ -75,6 +94,9 @@ def staged_band(width, target, sources, tables, band, scratch):  # type: ignore[
         Addresses of the offsets of rows and of columns.
     band : (int64, int64, int64, int64)
         First row, end of rows, which column the second line of a row begins with or 0, number of columns.
+    carried : int64
+        `ALIGNED`, `FIRST_SHIFTED` or `SHIFTED`. With the last two, a line less than all may be written of each column,
+        and there are at most `MOST_CARRIED` of them.
     scratch : int64
         Address of `STAGED_BYTES`.
     """
@@ -113,10 +135,12 @@ def staged_band(width, target, sources, tables, band, scratch):  # type: ignore[
                 if asked_line == count:
                     asked_group, asked_line = asked_group + 1, 0
                 for _ in range(min(each, waiting - done)):
-                    _write_staged(width, scratch, half, done)
+                    _write_next(width, scratch, half, done)
                     done += 1
         set_entry(pending, _HALF, 1 - half)
         set_entry(pending, _COUNT, count)
         set_entry(pending, _TARGET, target + first * w)
+        set_entry(pending, _CARRIED, carried)
+        set_entry(pending, _BEGIN, begin)
         for line in range(count):
             set_entry(pending, _TABLES + line, columns + 8 * _column(begin + line, column_first, last, per_line))

@@ -26,7 +26,16 @@ from fastindex.kernels.cpu.memory import (
     stream_line,
 )
 from fastindex.kernels.cpu.pass_table import outer_place
-from fastindex.kernels.cpu.staged_bands import STAGED_BYTES, begin_staging, staged_band, write_staged
+from fastindex.kernels.cpu.staged_bands import (
+    ALIGNED,
+    FIRST_SHIFTED,
+    MOST_CARRIED,
+    SHIFTED,
+    STAGED_BYTES,
+    begin_staging,
+    staged_band,
+    write_staged,
+)
 from fastindex.kernels.cpu.vectors import transpose_rows, transpose_stage_lanes
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 from fastindex.tables.transposes import (
@@ -208,20 +217,13 @@ def _shifted_band(width, target, sources, tables, band, scratch):  # type: ignor
         asked, asked_rows = _asked(width, sources, rows, column, counts, 3 * per_line)
         # The band before has read the first square.
         asked_rows += 8 * per_line
-        if w <= 2:
-            for i in range(2 * per_line):
-                prefetch(asked + entry(asked_rows, i))
-            stage_rows(width, scratch, read, rows + 8 * first, 3 * per_line, per_line)
-            for square in range(3):
-                transpose_square(width, transposed + 64 * square, _PITCH_BYTES, scratch + square * 4096 // w)
-        else:
-            table = rows + 8 * first
-            transpose_rows(width, 1, 0, 0, transposed, pitches, read, table, 0, 0)
-            table += 8 * per_line
-            transpose_rows(width, 1, 0, 1, transposed + 64, pitches, read, table, asked, asked_rows)
-            table += 8 * per_line
-            asked_rows += 8 * per_line
-            transpose_rows(width, 1, 0, 1, transposed + 128, pitches, read, table, asked, asked_rows)
+        table = rows + 8 * first
+        transpose_rows(width, 1, 0, 0, transposed, pitches, read, table, 0, 0)
+        table += 8 * per_line
+        transpose_rows(width, 1, 0, 1, transposed + 64, pitches, read, table, asked, asked_rows)
+        table += 8 * per_line
+        asked_rows += 8 * per_line
+        transpose_rows(width, 1, 0, 1, transposed + 128, pitches, read, table, asked, asked_rows)
         for j in range(per_line):
             start = target + entry(columns, column + j) + first * w
             lead = (-start) & 63
@@ -256,7 +258,7 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
         if first + window <= end and column_count >= per_line:
             lines = (first, end, column_first, column_count)
             if w <= 2 and streamed:
-                staged_band(width, target, sources, tables, lines, scratch + EDGE_BYTES)
+                staged_band(width, target, sources, tables, lines, ALIGNED, scratch + EDGE_BYTES)
             else:
                 _whole_band(width, target, sources, tables, lines, streamed, scratch)
         else:
@@ -268,9 +270,38 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
 
 
 @njit(nogil=True, inline="always")
+def _staged_panel(width, target, sources, tables, panel, column_first, scratch):  # type: ignore[no-untyped-def]
+    """Write the lines of such a panel that begin in bands of it; return the row from which others begin."""
+    w = literal(width)
+    per_line = 64 // w
+    window = 2 * per_line
+    (rows, columns), (row_count, column_count, _, following) = tables, panel
+    first = 0
+    for begin in range(0, column_count, MOST_CARRIED):
+        # The last lines of a row overlap, rather than be less than whole.
+        column = min(begin, column_count - per_line)
+        at, places = (sources[0] + column * w, sources[1]), (rows, columns + 8 * column)
+        count = min(MOST_CARRIED, column_count - column)
+        first = 0
+        while first + window <= row_count:
+            lines = (first, row_count, column_first, count)
+            staged_band(width, target, at, places, lines, SHIFTED if first else FIRST_SHIFTED, scratch + EDGE_BYTES)
+            first += window
+        # What the last of them has left over is read again, with the rows behind it.
+        first = max(first - per_line, 0)
+        while first < row_count and first + window <= row_count + following:
+            lines = (first, row_count + following, column_first, count)
+            staged_band(width, target, at, places, lines, FIRST_SHIFTED, scratch + EDGE_BYTES)
+            first += per_line
+        write_staged(width, scratch + EDGE_BYTES)
+    return first
+
+
+@njit(nogil=True, inline="always")
 def _shifted_panel(width, target, sources, tables, panel, column_first, scratch):  # type: ignore[no-untyped-def]
     """A panel each of whose columns has its line boundaries elsewhere."""
-    per_line = 64 // literal(width)
+    w = literal(width)
+    per_line = 64 // w
     window = 2 * per_line
     row_count, column_count, is_first, following = panel
     readable = row_count + following
@@ -278,8 +309,11 @@ def _shifted_panel(width, target, sources, tables, panel, column_first, scratch)
     if is_first:
         edge_band(width, target, sources, tables, (0, 0, False, True), counts, True, scratch)
     first = 0
+    if w <= 2 and column_count >= per_line:
+        first = _staged_panel(width, target, sources, tables, panel, column_first, scratch)
     while first < row_count:
-        if first + window <= row_count and first + window + per_line <= readable and column_count >= per_line:
+        is_whole = first + window <= row_count and first + window + per_line <= readable and column_count >= per_line
+        if w > 2 and is_whole:
             lines = (first, readable, column_first, column_count)
             _shifted_band(width, target, sources, tables, lines, scratch)
         else:
