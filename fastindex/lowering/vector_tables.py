@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.assembly import Block
 from fastindex.lowering.distinct import distinct
-from fastindex.lowering.strided_runs import progressions
 from fastindex.tables.assemblies import (
     HALF_BITS,
     HIGH_HALF,
@@ -112,8 +112,7 @@ class VectorTable:
     def numbers(self, between: Offsets) -> Offsets:
         """Return the table, with what the kernel finds between the offsets of the pieces and the patterns."""
         patterns = self._patterns
-        runs, rows = self._runs(patterns)
-        order = np.concatenate([run.begin + run.step * np.arange(run.vectors) for run in runs]) // self.vector_bytes
+        runs, order, rows = self._runs(patterns)
         counts = self._counts[order]
         pieces = _stretches(self._before[order], counts)
         # The patterns begin with a line.
@@ -129,55 +128,25 @@ class VectorTable:
         ]
         return on_lines(parts)
 
-    def _runs(self, patterns: NDArray[np.uint8]) -> tuple[list[VectorRun], Offsets]:
-        """Return the runs of vectors that have as many pieces, and the rows of the patterns in their order."""
-        height = np.where(self._counts > 0, 1 + self.halves * self._counts, 0)
-        first = np.cumsum(height) - height
-        alike = self._alike(patterns, first, height)
+    def _runs(self, patterns: NDArray[np.uint8]) -> tuple[list[VectorRun], list[int], list[int]]:
+        """Return the runs of vectors that have as many pieces, all vectors in their order, and the rows of patterns."""
+        counts, size = self._counts.tolist(), self.vector_bytes
+        heights = [1 + self.halves * count if count else 0 for count in counts]
+        first = list(itertools.accumulate(heights, initial=0))
+        alike = _alike(patterns, first, size)
         found: list[VectorRun] = []
-        rows: list[Offsets] = []
-        taken = 0
-        for places in self._places(alike):
-            at, step = int(places[0]), int(places[1] - places[0]) if len(places) > 1 else 0
-            same = bool((alike[places] == alike[at]).all())
-            own = int(height[at])
-            chosen = places[:1] if same else places
-            run = VectorRun(
-                int(self._counts[at]),
-                len(places),
-                at * self.vector_bytes,
-                step * self.vector_bytes,
-                taken * self.vector_bytes,
-                0 if same else own * self.vector_bytes,
-            )
-            found.append(run)
-            rows.append((first[chosen, None] + np.arange(own)).reshape(-1))
-            taken += own * len(chosen)
-        return found, np.concatenate(rows)
-
-    def _alike(self, patterns: NDArray[np.uint8], first: Offsets, height: Offsets) -> Offsets:
-        """Return a number for each vector, the same for vectors that have the same patterns."""
-        found, number = np.zeros(self.vectors, np.int64), 1
-        for count in distinct(height[height > 0]).tolist():
-            own = np.flatnonzero(height == count)
-            rows = patterns[first[own, None] + np.arange(count)].reshape(len(own), -1)
-            _, inverse = np.unique(rows.view(np.dtype((np.void, rows.shape[1]))), return_inverse=True)
-            found[own] = number + inverse.reshape(-1)
-            number += len(own)
-        return found
-
-    def _places(self, alike: Offsets) -> list[Offsets]:
-        """Return the vectors of each run: those that are alike, or have as many pieces where few are alike."""
-        found: list[Offsets] = []
-        most = _REORDERED_BYTES // self.vector_bytes
-        for begin in range(0, self.vectors, most):
-            of_each = alike[begin : begin + most]
-            runs = _in_runs(of_each)
-            if len(runs) > max(2, len(of_each) // _ALIKE_VECTORS):
-                longer = _in_runs(self._counts[begin : begin + most])
-                runs = runs if len(runs) <= 2 * len(longer) else longer
-            found += [begin + places for places in runs]
-        return found
+        order: list[int] = []
+        rows: list[int] = []
+        for places in _places(alike, counts, _REORDERED_BYTES // size):
+            at, taken = places[0], len(rows)
+            same = all(alike[place] == alike[at] for place in places)
+            for place in places[:1] if same else places:
+                rows += range(first[place], first[place + 1])
+            step = places.step if len(places) > 1 else 0
+            apart = 0 if same else heights[at] * size
+            found.append(VectorRun(counts[at], len(places), at * size, step * size, taken * size, apart))
+            order += places
+        return found, order, rows
 
     @property
     def _before(self) -> Offsets:
@@ -235,25 +204,67 @@ def _covering(places: Offsets, length: int) -> Offsets:
         found.append(begins)
 
 
-def _in_runs(kinds: Offsets) -> list[Offsets]:
+def _alike(patterns: NDArray[np.uint8], first: Sequence[int], size: int) -> list[int]:
+    """Return a number for each vector, the same for those that have the same patterns, which begin at `first`."""
+    written, known = patterns.tobytes(), {b"": 0}
+    own = (written[begin * size : end * size] for begin, end in itertools.pairwise(first))
+    return [known.setdefault(one, len(known)) for one in own]
+
+
+def _places(alike: Sequence[int], counts: Sequence[int], most: int) -> list[range]:
+    """Return the vectors of each run: those that are alike, or have as many pieces where few are alike."""
+    found: list[range] = []
+    for begin in range(0, len(alike), most):
+        of_each = alike[begin : begin + most]
+        runs = _in_runs(of_each)
+        if len(runs) > max(2, len(of_each) // _ALIKE_VECTORS):
+            longer = _in_runs(counts[begin : begin + most])
+            runs = runs if len(runs) <= 2 * len(longer) else longer
+        found += [range(begin + run.start, begin + run.stop, run.step) for run in runs]
+    return found
+
+
+def _in_runs(kinds: Sequence[int]) -> list[range]:
     """Return where each kind is, in runs of equal steps: the steps of a period, or what follows each other.
 
     Examples
     --------
-    >>> [places.tolist() for places in _in_runs(np.array([3, 0, 0, 3, 0, 0, 3, 0, 0]))]
+    >>> [list(places) for places in _in_runs([3, 0, 0, 3, 0, 0, 3, 0, 0])]
     [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
-    >>> [places.tolist() for places in _in_runs(np.array([3, 0, 0, 0, 0, 0]))]
+    >>> [list(places) for places in _in_runs([3, 0, 0, 0, 0, 0])]
     [[1, 2, 3, 4, 5], [0]]
     """
-    found = []
-    for kind in distinct(kinds).tolist():
-        places = np.flatnonzero(kinds == kind)
-        found += [places[at : at + count] for at, count, _ in progressions(places)]
+    of_kind: dict[int, list[int]] = {}
+    for place, kind in enumerate(kinds):
+        of_kind.setdefault(kind, []).append(place)
+    found = [run for kind in sorted(of_kind) for run in _in_equal_steps(of_kind[kind])]
     count = len(kinds)
     for period in range(1, min(len(found), count // 2 + 1)):
-        if (kinds[period:] == kinds[:-period]).all():
-            return [np.arange(first, count, period) for first in range(period)]
+        if kinds[period:] == kinds[:-period]:
+            return [range(first, count, period) for first in range(period)]
     return found
+
+
+def _in_equal_steps(places: Sequence[int]) -> Iterator[range]:
+    """Cut ascending places into runs of equal steps.
+
+    Of two that are further apart than the second is from the third, the first stands alone.
+
+    Examples
+    --------
+    >>> [list(run) for run in _in_equal_steps([0, 10, 11, 20, 21])]
+    [[0], [10, 11], [20, 21]]
+    """
+    steps = [after - before for before, after in itertools.pairwise(places)]
+    at, count = 0, len(places)
+    while at < count:
+        end = at + 1
+        while end < count and steps[end - 1] == steps[at]:
+            end += 1
+        if end == at + 2 and end < count and steps[end - 1] < steps[at]:
+            end = at + 1
+        yield range(places[at], places[end - 1] + 1, steps[at] if end > at + 1 else 1)
+        at = end
 
 
 def _stretches(begins: Offsets, lengths: Offsets) -> Offsets:
