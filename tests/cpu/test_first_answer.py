@@ -103,7 +103,9 @@ def test_strided_arrays(first: int) -> None:
         width, random = shape.element_type.nbytes, np.random.default_rng(seed)
         memory = random.integers(0, 2, math.prod(shape.dimensions) * width, np.uint8)
         values = memory.view(shape.element_type.numpy_dtype).reshape([shape.dimensions[d] for d in order])
-        values = values.transpose(np.argsort(order))[tuple(slice(None, None, source.pick((1, -1))) for _ in order)]
+        # Without the dots, an array of no dimensions would become a number elsewhere.
+        turned = tuple(slice(None, None, source.pick((1, -1))) for _ in order)
+        values = values.transpose(np.argsort(order))[(*turned, ...)]
         side = element_strides(described(values))
         moved = None if side is None else movement(side, shape)
         if moved is None or moved.slots.loops is None:
