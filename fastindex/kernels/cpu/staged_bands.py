@@ -11,9 +11,13 @@ Where columns begin off a line boundary, what a band has left of a column is car
 from __future__ import annotations
 
 from numba import njit
+from numba.extending import overload
 
 from fastindex.kernels.cpu.lanes import stage_lanes, write_carried_lanes, write_lanes
 from fastindex.kernels.cpu.memory import entry, literal, set_entry
+
+#: Bytes of the elements that are staged; kernels for others do not contain any of this.
+STAGED_WIDTHS = (1, 2)
 
 # Groups of rows that make a band, and how many lines of all rows of a group are staged, and asked for ahead.
 _GROUPS = 8
@@ -64,8 +68,7 @@ def _write_next(width, scratch, half, done):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def write_staged(width, scratch):  # type: ignore[no-untyped-def]
-    """Write what is staged."""
+def _write_staged(width, scratch):  # type: ignore[no-untyped-def]
     half = entry(scratch + _PENDING, _HALF)
     for done in range(entry(scratch + _PENDING, _COUNT) * (16 // literal(width))):
         _write_next(width, scratch, half, done)
@@ -79,27 +82,7 @@ def _column(line, column_first, last, per_line):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def staged_band(width, target, sources, tables, band, carried, scratch):  # type: ignore[no-untyped-def]
-    """Stage a band, and write what was staged before; the last chunk of it stays staged.
-
-    Parameters
-    ----------
-    width : literal int
-        1 or 2.
-    target : int64
-        Where the first column would begin if its first row were that of the panel.
-    sources : (int64, int64)
-        Where this panel is, and the next one.
-    tables : (int64, int64)
-        Addresses of the offsets of rows and of columns.
-    band : (int64, int64, int64, int64)
-        First row, end of rows, which column the second line of a row begins with or 0, number of columns.
-    carried : int64
-        `ALIGNED`, `FIRST_SHIFTED` or `SHIFTED`. With the last two, a line less than all may be written of each column,
-        and there are at most `MOST_CARRIED` of them.
-    scratch : int64
-        Address of `STAGED_BYTES`.
-    """
+def _staged_band(width, target, sources, tables, band, carried, scratch):  # type: ignore[no-untyped-def]
     w = literal(width)
     per_line, group = 64 // w, 16 // w
     (rows, columns), (first, end, column_first, column_count) = tables, band
@@ -144,3 +127,56 @@ def staged_band(width, target, sources, tables, band, carried, scratch):  # type
         set_entry(pending, _BEGIN, begin)
         for line in range(count):
             set_entry(pending, _TABLES + line, columns + 8 * _column(begin + line, column_first, last, per_line))
+
+
+def write_staged(width: int, scratch: int) -> None:
+    """Write what is staged."""
+    raise NotImplementedError
+
+
+@overload(write_staged, prefer_literal=True, jit_options={"nogil": True})
+def _write_staged_of_width(width, scratch):  # type: ignore[no-untyped-def]
+    if width.literal_value in STAGED_WIDTHS:
+        return lambda width, scratch: _write_staged(width, scratch)
+    return lambda width, scratch: None
+
+
+def staged_band(
+    width: int,
+    target: int,
+    sources: tuple[int, int],
+    tables: tuple[int, int],
+    band: tuple[int, int, int, int],
+    carried: int,
+    scratch: int,
+) -> None:
+    """Stage a band, and write what was staged before; the last chunk of it stays staged.
+
+    Parameters
+    ----------
+    width : literal int
+        1 or 2.
+    target : int64
+        Where the first column would begin if its first row were that of the panel.
+    sources : (int64, int64)
+        Where this panel is, and the next one.
+    tables : (int64, int64)
+        Addresses of the offsets of rows and of columns.
+    band : (int64, int64, int64, int64)
+        First row, end of rows, which column the second line of a row begins with or 0, number of columns.
+    carried : int64
+        `ALIGNED`, `FIRST_SHIFTED` or `SHIFTED`. With the last two, a line less than all may be written of each column,
+        and there are at most `MOST_CARRIED` of them.
+    scratch : int64
+        Address of `STAGED_BYTES`.
+    """
+    raise NotImplementedError
+
+
+@overload(staged_band, prefer_literal=True, jit_options={"nogil": True})
+def _staged_band_of_width(width, target, sources, tables, band, carried, scratch):  # type: ignore[no-untyped-def]
+    if width.literal_value in STAGED_WIDTHS:
+        return lambda width, target, sources, tables, band, carried, scratch: _staged_band(
+            width, target, sources, tables, band, carried, scratch
+        )
+    return lambda width, target, sources, tables, band, carried, scratch: None

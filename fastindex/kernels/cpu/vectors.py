@@ -141,8 +141,8 @@ def transpose_rows(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, _, _, _, target, columns, source, rows, upcoming, upcoming_rows = arguments
-        if lines.count > 32:
-            # Never reached: too many registers. The staged transposes below serve these widths.
+        if lines.count > 32 or (lines.count == 32 and (past_cache or count == 1)):
+            # Never reached: too many registers, or elements of one or two bytes that are staged.
             return context.get_dummy_value()
         transposed = []
         for square in range(count):
@@ -194,8 +194,8 @@ def transpose_stage_lanes(typingctx: Any, width: Any, streamed: Any, target: Any
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, _, target, columns, stage = arguments
-        if size > 2:
-            # Never reached: `transpose_rows` serves these widths.
+        if size > 2 or past_cache:
+            # Never reached: `transpose_rows` serves these widths, and staged bands what is streamed.
             return context.get_dummy_value()
         pair = [
             lane_transpose(builder, _gather_lanes(builder, stage, first_row, size), size)
