@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.lowering.distinct import distinct
 from fastindex.lowering.line_counts import read_lines
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.passes import copying_passes
@@ -278,4 +279,4 @@ def lines_of(nests: Iterable[Nest], width: int) -> NDArray[np.int64]:
                 starts = (starts + stride * np.arange(size)[:, None]).reshape(-1)
         first, last = starts // LINE_BYTES, (starts + span - 1) // LINE_BYTES
         found += [np.minimum(first + i, last) for i in range(int((last - first).max()) + 1)]
-    return np.unique(np.concatenate(found)) * LINE_BYTES
+    return distinct(np.concatenate(found)) * LINE_BYTES
