@@ -117,8 +117,10 @@ def row_box_drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) ->
         return None
     boxes = [(rows, _rows_of_box(rows)) for rows in best]
     counts = [iterations(rows.outer) // size for rows, size in boxes]
+    if sum(counts) * _LEAST_BYTES > total:
+        return None
     read = sum(count * len(lines_of(rows.part(size), width)) for count, (rows, size) in zip(counts, boxes, strict=True))
-    if sum(counts) * _LEAST_BYTES > total or read > _MOST_READ * (read_lines(loops, width) + sum(counts)):
+    if read > _MOST_READ * (read_lines(loops, width) + sum(counts)):
         return None
     goal = Goal(width, True, tuning)
     return tuple(draft for rows, size in boxes for draft in _passes_of(rows, size, goal))
