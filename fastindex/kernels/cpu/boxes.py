@@ -14,15 +14,10 @@ from numba.extending import intrinsic
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import byte_at, entry, set_byte
-from fastindex.kernels.cpu.pass_runner import call_kernel
+from fastindex.kernels.cpu.pass_runner import call_in_box
 from fastindex.kernels.cpu.pass_table import outer_place, set_end_of_source
 from fastindex.tables.boxes import (
     BOX_CALL_BYTES,
-    CALL_KERNEL,
-    CALL_SOURCE_START,
-    CALL_TABLE,
-    CALL_TARGET_START,
-    CALL_TASKS,
     CALLS,
     FROM_SCRATCH,
     HALVES,
@@ -62,11 +57,7 @@ def run_boxes(width, ways, target, source, table, scratch, first, last):  # type
             call = calls + BOX_CALL_BYTES * i
             read = scratch if entry(call, FROM_SCRATCH) else at_source
             written = scratch if entry(call, TO_SCRATCH) else at_target
-            read += entry(call, CALL_SOURCE_START)
-            written += entry(call, CALL_TARGET_START)
-            call_kernel(
-                entry(call, CALL_KERNEL), written, read, entry(call, CALL_TABLE), scratch, 0, entry(call, CALL_TASKS)
-            )
+            call_in_box(call, written, read, scratch)
 
 
 @intrinsic  # type: ignore[untyped-decorator]

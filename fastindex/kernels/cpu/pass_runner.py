@@ -16,6 +16,7 @@ from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import entry
 from fastindex.kernels.cpu.pass_table import with_padding
 from fastindex.kernels.cpu.plain_arrays import plain_addresses
+from fastindex.tables.boxes import CALL_KERNEL, CALL_SOURCE_START, CALL_TABLE, CALL_TARGET_START, CALL_TASKS
 from fastindex.tables.passes import (
     FILLS,
     KERNEL,
@@ -45,6 +46,13 @@ def call_kernel(
         return context.get_dummy_value()
 
     return types.void(*(types.int64,) * 7), generate
+
+
+@njit(nogil=True, inline="always")
+def call_in_box(call, target, source, scratch):  # type: ignore[no-untyped-def]
+    """Run a pass within a box, all its tasks; `call` is the address of a `BoxCall`."""
+    written, read = target + entry(call, CALL_TARGET_START), source + entry(call, CALL_SOURCE_START)
+    call_kernel(entry(call, CALL_KERNEL), written, read, entry(call, CALL_TABLE), scratch, 0, entry(call, CALL_TASKS))
 
 
 @intrinsic  # type: ignore[untyped-decorator]

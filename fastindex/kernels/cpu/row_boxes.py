@@ -11,15 +11,11 @@ from numba import njit
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import copy_short
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, prefetch, stream_line
-from fastindex.kernels.cpu.pass_runner import call_kernel
+from fastindex.kernels.cpu.pass_runner import call_in_box
 from fastindex.kernels.cpu.pass_table import outer_place
 from fastindex.tables.boxes import (
     BOX_CALL_BYTES,
-    CALL_KERNEL,
-    CALL_SOURCE_START,
-    CALL_TABLE,
     CALL_TARGET_START,
-    CALL_TASKS,
     LEAST_CARRIED_BYTES,
     ROW_BYTES,
     ROW_CALLS,
@@ -83,11 +79,7 @@ def run_row_boxes(width, ways, target, source, table, scratch, first, last):  # 
             next_source, next_target = outer_place(table, task + 1, source, target)
         begin = at_target & 63
         for i in range(count):
-            call = calls + BOX_CALL_BYTES * i
-            read, written = at_source + entry(call, CALL_SOURCE_START), scratch + entry(call, CALL_TARGET_START) + begin
-            call_kernel(
-                entry(call, CALL_KERNEL), written, read, entry(call, CALL_TABLE), scratch, 0, entry(call, CALL_TASKS)
-            )
+            call_in_box(calls + BOX_CALL_BYTES * i, scratch + begin, at_source, scratch)
         goes_on = next_target == at_target + size and size >= LEAST_CARRIED_BYTES
         _write_box(at_target - begin, box, begin, begin + size, follows, goes_on, next_source, lines)
         follows, at_source, at_target = goes_on, next_source, next_target
