@@ -18,7 +18,6 @@ from fastindex.lowering.vector_tables import VectorTable
 from fastindex.tables.assemblies import (
     COLUMN_BAND_BYTES,
     HALF_BITS,
-    LANE_BYTES,
     MOST_BAND_LINES,
     MOST_CHUNKS,
     MOST_COLLECTED_BYTES,
@@ -28,7 +27,7 @@ from fastindex.tables.assemblies import (
     ColumnGroup,
     ColumnsGeometry,
 )
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 
 _ELEMENT_BITS = (HALF_BITS, 8, 16, 32, 64, 128)
 # Vectors of fewer pieces are put together straight from the source.

@@ -13,10 +13,9 @@ from fastindex.lowering.line_counts import is_scattered
 from fastindex.lowering.pass_form import Draft, Goal, Pass, Tables, iterations, readable_bytes
 from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.tables.assemblies import NOTHING
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 from fastindex.tables.streams import (
     AT_HAND,
-    LANE_BYTES,
     MOST_COLUMN_BYTES,
     MOST_VECTOR_BYTES,
     PADDING,

@@ -207,8 +207,6 @@ class ColumnBand(NamedTuple):
 BAND_FIRST, BAND_LINES, BAND_ROWS, BAND_ROW_COUNT = range(4)
 COLUMN_BAND_BYTES = 8 * 4
 
-#: Columns are transposed within lanes of so many bytes first.
-LANE_BYTES = 16
 #: The most lines with elements of a band, lines of each row that are read after each other, and bytes of collected
 #: columns: what the kernel's scratch memory holds, and half of L2.
 MOST_BAND_LINES, MOST_CHUNKS, MOST_COLLECTED_BYTES = 32, 32, 576 << 10

@@ -3,6 +3,9 @@
 #: Bytes of a cache line, and of the widest vector that kernels use.
 LINE_BYTES = 64
 
+#: Bytes of a lane: what the vectors of every machine permute within.
+LANE_BYTES = 16
+
 #: Sets of an L2 cache, and the lines that each keeps: 1 MiB, the least of the processors that kernels are made for.
 L2_SETS, L2_WAYS = 1024, 16
 

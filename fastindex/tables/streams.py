@@ -13,7 +13,6 @@ MOST_COLUMN_BYTES = 512
 
 #: The most rows that are dealt out or interleaved in lanes, whose elements have at most `LANE_BYTES` each.
 MOST_LANE_ROWS = 128
-LANE_BYTES = 16
 
 
 #: How many chunks ahead lines are asked for where they are in L1 already.

@@ -36,14 +36,13 @@ from fastindex.tables.assemblies import (
     GROUP_CHUNKS,
     GROUP_ROW_BYTES,
     GROUP_SOURCE,
-    LANE_BYTES,
     MOST_BAND_LINES,
     MOST_BLOCK_BYTES,
     MOST_CHUNKS,
     MOST_COLLECTED_BYTES,
     NOWHERE,
 )
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 
 # Scratch memory: what is pending and a block more, addresses of rows, a row of padding, the rows that end where the

@@ -15,9 +15,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at
-from fastindex.kernels.cpu.vectors import lane_transpose, paired, shuffle
-from fastindex.tables.assemblies import LANE_BYTES
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.kernels.cpu.vectors import lane_transpose, lines_of_lanes, paired, shuffle
+from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 
 _INT64 = ir.IntType(64)
 _ADDRESS = types.int64
@@ -99,16 +98,8 @@ def write_lanes(typingctx: Any, streamed: Any, targets: Any, offset: Any, source
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, targets, offset, source = arguments
-        first, second, third, fourth = (
-            load_at(builder, offset_by(builder, source, LINE_BYTES * k), LINE_BYTES // 8, 8) for k in range(_LANES)
-        )
-        for part, mask in enumerate((range(4), range(4, 8))):
-            both = [*mask, *(8 + k for k in mask)]
-            low, high = shuffle(builder, first, second, both), shuffle(builder, third, fourth, both)
-            for k in range(2):
-                taken = [2 * k + e for e in (0, 1, 4, 5, 8, 9, 12, 13)]
-                target = builder.add(builder.extract_value(targets, 2 * part + k), offset)
-                store_at(builder, shuffle(builder, low, high, taken), target, past_cache)
+        for k, line in enumerate(lines_of_lanes(builder, source)):
+            store_at(builder, line, builder.add(builder.extract_value(targets, k), offset), past_cache)
         return context.get_dummy_value()
 
     return types.void(streamed, types.UniTuple(types.int64, _LANES), types.int64, _ADDRESS), generate

@@ -16,18 +16,17 @@ from numba.extending import intrinsic
 
 from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at
 from fastindex.kernels.cpu.permutes import permuted_in_lanes, shifted_lines
-from fastindex.kernels.cpu.vectors import from_table, lane_transpose, shuffle
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.kernels.cpu.vectors import from_table, lane_transpose, lines_of_lanes, shuffle
+from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 
 _INT8, _INT64 = ir.IntType(8), ir.IntType(64)
 _ADDRESS = types.int64
-_LANE_BYTES = 16
-_LANES = LINE_BYTES // _LANE_BYTES
+_LANES = LINE_BYTES // LANE_BYTES
 
 
 def _joined(builder: Any, parts: Sequence[Any]) -> Any:
     """Join four lanes to a line of bytes."""
-    low, high = (shuffle(builder, parts[k], parts[k + 1], range(2 * _LANE_BYTES)) for k in (0, 2))
+    low, high = (shuffle(builder, parts[k], parts[k + 1], range(2 * LANE_BYTES)) for k in (0, 2))
     return shuffle(builder, low, high, range(LINE_BYTES))
 
 
@@ -44,7 +43,7 @@ def _as_units(builder: Any, line: Any, unit: int) -> Any:
 
 def _transposed(builder: Any, lines: Sequence[Any], unit: int) -> list[Any]:
     """Transpose within lanes; where a lane is one unit, there is nothing to do."""
-    if unit == _LANE_BYTES:
+    if unit == LANE_BYTES:
         return list(lines)
     typed = [_as_units(builder, line, unit) for line in lines]
     return [_as_units(builder, line, 1) for line in lane_transpose(builder, typed, unit)]
@@ -66,14 +65,14 @@ def deal_lanes(typingctx: Any, unit: Any, target: Any, pitch: Any, source: Any, 
         Address of 16 bytes: from where in its lane each byte comes. Not used where `unit` is 1.
     """
     size = unit.literal_value
-    count = _LANE_BYTES // size
+    count = LANE_BYTES // size
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, target, pitch, source, stride, mask = arguments
         apart = [builder.mul(stride, _INT64(lane * count)) for lane in range(_LANES)]
         lines = []
         for _ in range(count):
-            parts = [load_at(builder, builder.add(source, lane), _LANE_BYTES, 1) for lane in apart]
+            parts = [load_at(builder, builder.add(source, lane), LANE_BYTES, 1) for lane in apart]
             line = _joined(builder, parts)
             lines.append(line if size == 1 else permuted_in_lanes(builder, line, mask))
             source = _advanced(builder, source, stride)
@@ -101,7 +100,7 @@ def interleave_lanes(typingctx: Any, unit: Any, target: Any, stride: Any, source
         Address of 16 bytes: from where in its lane each byte comes. Not used where `unit` is 1.
     """
     size = unit.literal_value
-    count = _LANE_BYTES // size
+    count = LANE_BYTES // size
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, target, stride, source, rows, mask = arguments
@@ -111,7 +110,7 @@ def interleave_lanes(typingctx: Any, unit: Any, target: Any, stride: Any, source
             lines = [permuted_in_lanes(builder, line, mask) for line in lines]
         for lane in range(_LANES):
             for line in lines:
-                part = shuffle(builder, line, line, range(_LANE_BYTES * lane, _LANE_BYTES * (lane + 1)))
+                part = shuffle(builder, line, line, range(LANE_BYTES * lane, LANE_BYTES * (lane + 1)))
                 store_at(builder, part, target, False)
                 target = _advanced(builder, target, stride)
         return context.get_dummy_value()
@@ -133,7 +132,7 @@ def stage_lanes(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, target, pitch, source, rows, upcoming, later = arguments
-        count = _LANE_BYTES // size if size <= 2 else 0
+        count = LANE_BYTES // size if size <= 2 else 0
         loaded = [load_at(builder, from_table(builder, source, rows, i), LINE_BYTES, 1) for i in range(count)]
         for i, line in enumerate(_transposed(builder, loaded, size) if loaded else ()):
             store_at(builder, line, target, False)
@@ -146,26 +145,12 @@ def stage_lanes(
 
 def _columns_of_lanes(builder: Any, stage: Any) -> list[tuple[Any, Any]]:
     """Return two neighbouring lines of each of four columns: a lane each of the eight lines at `stage`, in turn."""
-    halves = []
-    for first in (0, _LANES):
-        lines = [
-            load_at(builder, offset_by(builder, stage, LINE_BYTES * k), 8, 8) for k in range(first, first + _LANES)
-        ]
-        # Lanes are pairs of numbers of eight bytes: the squares of two by two lanes, then of two by two of these.
-        low = [shuffle(builder, lines[k], lines[k + 1], (0, 1, 8, 9, 4, 5, 12, 13)) for k in (0, 2)]
-        high = [shuffle(builder, lines[k], lines[k + 1], (2, 3, 10, 11, 6, 7, 14, 15)) for k in (0, 2)]
-        halves.append(
-            [
-                shuffle(builder, pair[0], pair[1], mask)
-                for mask in ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
-                for pair in (low, high)
-            ]
-        )
+    halves = (lines_of_lanes(builder, offset_by(builder, stage, LINE_BYTES * first)) for first in (0, _LANES))
     return list(zip(*halves, strict=True))
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def write_lanes(typingctx: Any, width: Any, target: Any, columns: Any, stage: Any) -> Any:
+def write_staged_lanes(typingctx: Any, width: Any, target: Any, columns: Any, stage: Any) -> Any:
     """Write two neighbouring lines to each of four columns, past the cache: a lane each of eight lines, in turn.
 
     The lines are at `stage`; `columns` is the address of a table of byte offsets from `target`, of which every
@@ -179,7 +164,7 @@ def write_lanes(typingctx: Any, width: Any, target: Any, columns: Any, stage: An
             # Never reached, as in `stage_lanes`: wider elements are transposed in registers.
             return context.get_dummy_value()
         for lane, lines in enumerate(_columns_of_lanes(builder, stage)):
-            start = from_table(builder, target, columns, lane * _LANE_BYTES // size)
+            start = from_table(builder, target, columns, lane * LANE_BYTES // size)
             for half, line in enumerate(lines):
                 store_at(builder, line, offset_by(builder, start, LINE_BYTES * half), True)
         return context.get_dummy_value()
@@ -198,7 +183,7 @@ def write_carried_lanes(
     width : literal int
         1 or 2.
     target, columns, stage : int64
-        As for `write_lanes`.
+        As for `write_staged_lanes`.
     carry : int64
         Address of the line that is carried of the first column, and replaced by the second of the new ones; the next
         is ``16/width`` lines on.
@@ -215,9 +200,9 @@ def write_carried_lanes(
             return context.get_dummy_value()
         written = []
         for lane, lines in enumerate(_columns_of_lanes(builder, stage)):
-            start = from_table(builder, target, columns, lane * _LANE_BYTES // size)
+            start = from_table(builder, target, columns, lane * LANE_BYTES // size)
             lead = builder.and_(builder.neg(start), _INT64(LINE_BYTES - 1))
-            place = offset_by(builder, carry, LINE_BYTES * _LANE_BYTES // size * lane)
+            place = offset_by(builder, carry, LINE_BYTES * LANE_BYTES // size * lane)
             carried = load_at(builder, place, 8, 8)
             store_at(builder, lines[1], place, False)
             room = offset_by(builder, scratch, LINE_BYTES * (2 + 3 * lane))

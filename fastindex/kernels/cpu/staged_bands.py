@@ -13,7 +13,7 @@ from __future__ import annotations
 from numba import njit
 from numba.extending import overload
 
-from fastindex.kernels.cpu.lanes import stage_lanes, write_carried_lanes, write_lanes
+from fastindex.kernels.cpu.lanes import stage_lanes, write_carried_lanes, write_staged_lanes
 from fastindex.kernels.cpu.memory import entry, literal, set_entry
 
 #: Bytes of the elements that are staged; kernels for others do not contain any of this.
@@ -59,7 +59,7 @@ def _write_next(width, scratch, half, done):  # type: ignore[no-untyped-def]
     table = entry(pending, _TABLES + done // group) + 8 * (done % group)
     stage = scratch + half * _CHUNK_BYTES + done * _PITCH_BYTES
     if entry(pending, _CARRIED) == ALIGNED:
-        write_lanes(width, entry(pending, _TARGET), table, stage)
+        write_staged_lanes(width, entry(pending, _TARGET), table, stage)
     else:
         is_first = 1 if entry(pending, _CARRIED) == FIRST_SHIFTED else 0
         carry = scratch + _CARRY + 64 * ((entry(pending, _BEGIN) + done // group) * 4 * group + done % group)

@@ -102,6 +102,19 @@ def lane_transpose(builder: Any, quads: Sequence[Any], width: int) -> list[Any]:
     return lines
 
 
+def lines_of_lanes(builder: Any, source: Any) -> list[Any]:
+    """Return four lines, a lane each of the four lines at an address: the first has the first of their lanes."""
+    lines = [load_at(builder, offset_by(builder, source, LINE_BYTES * k), 8, 8) for k in range(4)]
+    # Lanes are pairs of numbers of eight bytes: first two by two lanes, then two by two of these.
+    even = [shuffle(builder, lines[k], lines[k + 1], (0, 1, 8, 9, 4, 5, 12, 13)) for k in (0, 2)]
+    odd = [shuffle(builder, lines[k], lines[k + 1], (2, 3, 10, 11, 6, 7, 14, 15)) for k in (0, 2)]
+    return [
+        shuffle(builder, pair[0], pair[1], mask)
+        for mask in ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
+        for pair in (even, odd)
+    ]
+
+
 def _gather_lanes(builder: Any, stage: Any, first_row: int, width: int) -> list[Any]:
     """Load 16 bytes of each of a line's worth of staged rows; line `i` holds rows i, i+lane, i+2*lane, ..."""
     lane = 16 // width
