@@ -205,13 +205,6 @@ class Cells:
     def __post_init__(self) -> None:
         assert len(self.cells) == math.prod(self.sizes)
 
-    def at(self, index: Sequence[int]) -> Cell:
-        position = 0
-        for coordinate, size in zip(index, self.sizes, strict=True):
-            assert 0 <= coordinate < size
-            position = position * size + coordinate
-        return self.cells[position]
-
 
 def every_index(sizes: Sequence[int]) -> Iterator[MultiIndex]:
     """Every multi-index of an array of these sizes, the last coordinate fastest."""
@@ -220,9 +213,12 @@ def every_index(sizes: Sequence[int]) -> Iterator[MultiIndex]:
 
 def pad_axis(array: Cells, axis: int, size: int) -> Cells:
     """Make one axis longer at its high end; new cells are padding."""
-    sizes = (*array.sizes[:axis], size, *array.sizes[axis + 1 :])
-    cells = [array.at(index) if index[axis] < array.sizes[axis] else None for index in every_index(sizes)]
-    return Cells(sizes, cells)
+    minor = math.prod(array.sizes[axis + 1 :])
+    row = array.sizes[axis] * minor
+    added: list[Cell] = [None] * (size * minor - row)
+    count = math.prod(array.sizes[:axis])
+    rows = [array.cells[k * row : (k + 1) * row] + added for k in range(count)]
+    return Cells((*array.sizes[:axis], size, *array.sizes[axis + 1 :]), list(itertools.chain.from_iterable(rows)))
 
 
 def merge_axis(array: Cells, axis: int) -> Cells:
@@ -240,14 +236,11 @@ def split_axis(array: Cells, axis: int, tile_size: int) -> Cells:
 
 def transpose(array: Cells, order: Sequence[int]) -> Cells:
     """Axis i of the result is axis ``order[i]`` of `array`."""
-    sizes = tuple(array.sizes[axis] for axis in order)
-    cells = []
-    for index in every_index(sizes):
-        source = [0] * len(order)
-        for coordinate, axis in zip(index, order, strict=True):
-            source[axis] = coordinate
-        cells.append(array.at(source))
-    return Cells(sizes, cells)
+    positions = [0]
+    for axis in order:
+        step = math.prod(array.sizes[axis + 1 :])
+        positions = [begin + k * step for begin in positions for k in range(array.sizes[axis])]
+    return Cells(tuple(array.sizes[axis] for axis in order), [array.cells[k] for k in positions])
 
 
 def apply_tile(array: Cells, tile: Sequence[int | str]) -> Cells:
@@ -420,18 +413,26 @@ def padding_pattern(element_type: str, padding_value: str) -> int:
 
 def bytes_of(patterns: Sequence[int], bits: int) -> bytes:
     """Lay elements of `bits` bits end to end, the first in the low bits of the first byte."""
-    stream = 0
+    # Eight elements fill whole bytes; a number of all of them takes time squared.
+    return b"".join(_bytes_of_number(patterns[k : k + 8], bits) for k in range(0, len(patterns), 8))
+
+
+def _bytes_of_number(patterns: Sequence[int], bits: int) -> bytes:
+    number = 0
     for k, pattern in enumerate(patterns):
         assert 0 <= pattern < 1 << bits
-        stream |= pattern << (k * bits)
-    return stream.to_bytes(-(-len(patterns) * bits // 8), "little")
+        number |= pattern << (k * bits)
+    return number.to_bytes(-(-len(patterns) * bits // 8), "little")
 
 
 def patterns_of(buffer: bytes, bits: int, count: int) -> list[int]:
     """The inverse of `bytes_of`."""
-    stream = int.from_bytes(buffer, "little")
     mask = (1 << bits) - 1
-    return [(stream >> (k * bits)) & mask for k in range(count)]
+    found: list[int] = []
+    for first in range(0, count, 8):
+        number = int.from_bytes(buffer[first // 8 * bits : (first // 8 + 1) * bits], "little")
+        found += [number >> (k * bits) & mask for k in range(min(8, count - first))]
+    return found
 
 
 def pack(shape: ReferenceShape, elements: Mapping[MultiIndex, int], fill: int | None = None) -> bytes:

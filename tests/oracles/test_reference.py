@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import math
 import sys
 from pathlib import Path
 
@@ -72,14 +73,16 @@ def test_wrong_merge_shows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_padding_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: an axis is padded at its low end."""
 
+    right = reference.pad_axis
+
     def pad_low(array: reference.Cells, axis: int, size: int) -> reference.Cells:
-        missing = size - array.sizes[axis]
-        sizes = (*array.sizes[:axis], size, *array.sizes[axis + 1 :])
-        cells = [
-            array.at((*index[:axis], index[axis] - missing, *index[axis + 1 :])) if index[axis] >= missing else None
-            for index in reference.every_index(sizes)
-        ]
-        return reference.Cells(sizes, cells)
+        padded = right(array, axis, size)
+        row = math.prod(padded.sizes[axis:])
+        missing = (size - array.sizes[axis]) * math.prod(padded.sizes[axis + 1 :])
+        cells: list[reference.Cell] = []
+        for end in range(row, len(padded.cells) + 1, row):
+            cells += padded.cells[end - missing : end] + padded.cells[end - row : end - missing]
+        return reference.Cells(padded.sizes, cells)
 
     monkeypatch.setattr(reference, "pad_axis", pad_low)
     assert disagreements(reference.parse("f32[3,5]{1,0:T(2,2)}")) != []
