@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -25,6 +26,12 @@ def modules() -> dict[str, Path]:
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         found[name] = path
     return found
+
+
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """The syntax tree of every module."""
+    return {name: ast.parse(path.read_text()) for name, path in modules().items()}
 
 
 #: Modules that may name what is imported: one door to CUDA's compiler.
@@ -51,9 +58,8 @@ def offences(name: str, tree: ast.Module) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", list(modules()))
-def test_one_module_imports_numba_cuda(name: str) -> None:
-    assert offences(name, ast.parse(modules()[name].read_text())) == []
+def test_one_module_imports_numba_cuda() -> None:
+    assert [offence for name, tree in trees().items() for offence in offences(name, tree)] == []
 
 
 @pytest.mark.parametrize("source", ["import numba.cuda", "from numba import cuda", "def f():\n    import numba.cuda"])
@@ -73,9 +79,9 @@ def prints(tree: ast.Module) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in modules() if name.split(".")[0] not in MAY_PRINT])
-def test_only_the_command_line_prints(name: str) -> None:
-    assert prints(ast.parse(modules()[name].read_text())) == []
+def test_only_the_command_line_prints() -> None:
+    found = {name: prints(tree) for name, tree in trees().items() if name.split(".")[0] not in MAY_PRINT}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def test_a_print_shows() -> None:
@@ -84,8 +90,8 @@ def test_a_print_shows() -> None:
 
 def test_no_parallel_kernels() -> None:
     """Numba's threading layers end the process when called from several threads or after a fork."""
-    for name, path in modules().items():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for name, tree in trees().items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.keyword) and node.arg == "parallel":
                 assert isinstance(node.value, ast.Constant), name
                 assert node.value.value is False, name
@@ -101,10 +107,10 @@ def guards(tree: ast.Module) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("name", list(modules()))
-def test_no_asserts_guard_input(name: str) -> None:
+def test_no_asserts_guard_input() -> None:
     """Asserts vanish under ``python -O``; input is checked by exceptions."""
-    assert guards(ast.parse(modules()[name].read_text())) == []
+    found = {name: guards(tree) for name, tree in trees().items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def test_a_guarding_assert_shows() -> None:
@@ -162,7 +168,7 @@ def too_large(tree: ast.Module) -> set[str]:
 
 
 def test_functions_fit_a_screen() -> None:
-    found = {f"{name}.{large}" for name, path in modules().items() for large in too_large(ast.parse(path.read_text()))}
+    found = {f"{name}.{large}" for name, tree in trees().items() for large in too_large(tree)}
     assert found - set(LARGER) == set(), "make them smaller, or list them with a reason"
     assert set(LARGER) - found == set(), "no longer too large: take them off the list"
 
