@@ -92,61 +92,63 @@ class VectorTable:
     def _count_pieces(self, low: int, high: int) -> None:
         """Cover the bytes of every vector by pieces, each from the first byte on that no piece has yet."""
         keys = np.sort(self._keys)
-        self._firsts = _covering(keys, self._window)
+        begins = _covering(keys, self._window)
+        self._firsts = keys[begins]
         vectors = self._firsts // self._apart
-        self.pieces = len(self._firsts)
+        self.pieces = len(begins)
         self._counts = np.bincount(vectors, minlength=self.vectors)
-        self.filled = self.vectors - int(np.count_nonzero(self._counts))
-        is_shared = self._counts[vectors] > 1
-        ends = np.append(keys.searchsorted(self._firsts[1:]), len(keys)) - 1
-        spans = (keys[ends] - self._firsts if len(keys) else self._firsts)[is_shared]
+        self.filled = self._counts.tolist().count(0)
+        spans = (_lasts(keys, begins) - self._firsts)[self._counts[vectors] > 1]
         self._is_short = bool(len(spans)) and int(spans.max()) < SHORT_PIECE_BYTES // self._grain
-        read = np.where(is_shared & self._is_short, min(SHORT_PIECE_BYTES, self.vector_bytes), self.vector_bytes)
+        read: int | Offsets = self.vector_bytes
+        if self._is_short:
+            read = np.where(self._counts[vectors] > 1, min(SHORT_PIECE_BYTES, read), read)
         # The last piece ends with what may be read.
         last = np.maximum(0, high - low - read // self._grain)
         self._begins = np.minimum(self._firsts - vectors * self._apart, last)
         self._offsets = (self._begins + low) * self._grain
-        touched = np.concatenate([self._offsets, self._offsets + read - 1]) // LINE_BYTES
+        touched = np.concatenate((self._offsets, self._offsets + (read - 1))) // LINE_BYTES
         self.lines = distinct(touched) * LINE_BYTES
 
     def numbers(self, between: Offsets) -> Offsets:
         """Return the table, with what the kernel finds between the offsets of the pieces and the patterns."""
-        patterns = self._patterns
-        runs, order, rows = self._runs(patterns)
-        counts = self._counts[order]
-        pieces = _stretches(self._before[order], counts)
+        counts, offsets = self._counts.tolist(), self._offsets.tobytes()
+        patterns = _parted(self._patterns.tobytes(), self._heights(counts), self.vector_bytes)
+        runs, order, kept = self._runs(patterns, counts)
+        pieces = _parted(offsets, counts, 8)
         # The patterns begin with a line.
         begin = VECTOR_HEADER_BYTES + VECTOR_RUN_BYTES * len(runs)
         rest = -(begin + 8 * (self.pieces + len(between))) % LINE_BYTES // 8
+        heads = [*VectorHeader(len(runs), begin + 8 * rest, self._is_short), *itertools.chain(*runs), *[0] * rest]
         parts = [
-            np.array(VectorHeader(len(runs), begin + 8 * rest, self._is_short), np.int64),
-            np.array(runs, np.int64).reshape(-1),
-            np.zeros(rest, np.int64),
-            self._offsets[pieces],
+            np.array(heads, np.int64),
+            np.frombuffer(b"".join([pieces[place] for place in order]), np.int64),
             between,
-            patterns[rows].reshape(-1).view(np.int64),
+            np.frombuffer(b"".join([patterns[place] for place in kept]), np.int64),
         ]
         return on_lines(parts)
 
-    def _runs(self, patterns: NDArray[np.uint8]) -> tuple[list[VectorRun], list[int], list[int]]:
-        """Return the runs of vectors that have as many pieces, all vectors in their order, and the rows of patterns."""
-        counts, size = self._counts.tolist(), self.vector_bytes
-        heights = [1 + self.halves * count if count else 0 for count in counts]
-        first = list(itertools.accumulate(heights, initial=0))
-        alike = _alike(patterns, first, size)
+    def _heights(self, counts: Sequence[int]) -> list[int]:
+        """Return how many patterns each vector has; those that are padding alone have none."""
+        return [1 + self.halves * count if count else 0 for count in counts]
+
+    def _runs(self, patterns: Sequence[bytes], counts: Sequence[int]) -> tuple[list[VectorRun], list[int], list[int]]:
+        """Return the runs of vectors that have as many pieces, all vectors in order, and those whose patterns stay."""
+        size, taken = self.vector_bytes, 0
+        alike = _alike(patterns)
         found: list[VectorRun] = []
         order: list[int] = []
-        rows: list[int] = []
+        kept: list[int] = []
         for places in _places(alike, counts, _REORDERED_BYTES // size):
-            at, taken = places[0], len(rows)
-            same = all(alike[place] == alike[at] for place in places)
-            for place in places[:1] if same else places:
-                rows += range(first[place], first[place + 1])
-            step = places.step if len(places) > 1 else 0
-            apart = 0 if same else heights[at] * size
-            found.append(VectorRun(counts[at], len(places), at * size, step * size, taken * size, apart))
+            at, number = places[0], len(places)
+            same = alike[places.start : places.stop : places.step].count(alike[at]) == number
+            step = places.step if number > 1 else 0
+            apart = 0 if same else len(patterns[at])
+            found.append(VectorRun(counts[at], number, at * size, step * size, taken, apart))
             order += places
-        return found, order, rows
+            kept += places[:1] if same else places
+            taken += len(patterns[at]) * (1 if same else number)
+        return found, order, kept
 
     @property
     def _before(self) -> Offsets:
@@ -189,26 +191,37 @@ class VectorTable:
 
 
 def _covering(places: Offsets, length: int) -> Offsets:
-    """Return where pieces of a length begin that cover sorted places: each at the first that no piece has yet."""
+    """Return which of some sorted places begin a piece, of a length: each the first that no piece before it has."""
     if not len(places):
-        return places
-    begins = np.concatenate(([0], np.flatnonzero(places[1:] - places[:-1] >= length) + 1))
+        return np.zeros(0, np.int64)
+    gaps = (places[1:] - places[:-1] >= length).nonzero()[0]
+    begins = np.concatenate(([0], gaps + 1))
     # What lies between two gaps is covered by itself, all of it a piece further at a time.
     ends, found = np.concatenate((begins[1:], [len(places)])), [begins]
     while True:
         after = places.searchsorted(places[begins] + length)
         left = after < ends
         if not left.any():
-            return places[begins if len(found) == 1 else np.sort(np.concatenate(found))]
+            return begins if len(found) == 1 else np.sort(np.concatenate(found))
         begins, ends = after[left], ends[left]
         found.append(begins)
 
 
-def _alike(patterns: NDArray[np.uint8], first: Sequence[int], size: int) -> list[int]:
-    """Return a number for each vector, the same for those that have the same patterns, which begin at `first`."""
-    written, known = patterns.tobytes(), {b"": 0}
-    own = (written[begin * size : end * size] for begin, end in itertools.pairwise(first))
-    return [known.setdefault(one, len(known)) for one in own]
+def _lasts(places: Offsets, begins: Offsets) -> Offsets:
+    """Return the last place of each piece, given which begin one."""
+    return places[np.concatenate((begins[1:], [len(places)])) - 1] if len(begins) else begins
+
+
+def _parted(numbers: bytes, counts: Sequence[int], size: int) -> list[bytes]:
+    """Cut bytes into parts of so many times `size`."""
+    ends = itertools.accumulate((count * size for count in counts), initial=0)
+    return [numbers[begin:end] for begin, end in itertools.pairwise(ends)]
+
+
+def _alike(patterns: Sequence[bytes]) -> list[int]:
+    """Return a number for each vector, the same for those that have the same patterns; 0 for those without any."""
+    known = {b"": 0}
+    return [known.setdefault(one, len(known)) for one in patterns]
 
 
 def _places(alike: Sequence[int], counts: Sequence[int], most: int) -> list[range]:
@@ -240,7 +253,7 @@ def _in_runs(kinds: Sequence[int]) -> list[range]:
     found = [run for kind in sorted(of_kind) for run in _in_equal_steps(of_kind[kind])]
     count = len(kinds)
     for period in range(1, min(len(found), count // 2 + 1)):
-        if kinds[period:] == kinds[:-period]:
+        if kinds[period] == kinds[0] and kinds[period:] == kinds[:-period]:
             return [range(first, count, period) for first in range(period)]
     return found
 
@@ -255,8 +268,13 @@ def _in_equal_steps(places: Sequence[int]) -> Iterator[range]:
     >>> [list(run) for run in _in_equal_steps([0, 10, 11, 20, 21])]
     [[0], [10, 11], [20, 21]]
     """
-    steps = [after - before for before, after in itertools.pairwise(places)]
     at, count = 0, len(places)
+    step = places[1] - places[0] if count > 1 else 1
+    whole = range(places[0], places[-1] + 1, step)
+    if len(whole) == count and list(whole) == places:
+        yield whole
+        return
+    steps = [after - before for before, after in itertools.pairwise(places)]
     while at < count:
         end = at + 1
         while end < count and steps[end - 1] == steps[at]:
@@ -265,18 +283,6 @@ def _in_equal_steps(places: Sequence[int]) -> Iterator[range]:
             end = at + 1
         yield range(places[at], places[end - 1] + 1, steps[at] if end > at + 1 else 1)
         at = end
-
-
-def _stretches(begins: Offsets, lengths: Offsets) -> Offsets:
-    """Return the numbers of stretches one after the other.
-
-    Examples
-    --------
-    >>> _stretches(np.array([7, 0]), np.array([2, 3])).tolist()
-    [7, 8, 0, 1, 2]
-    """
-    ends = np.cumsum(lengths)
-    return np.repeat(begins - (ends - lengths), lengths) + np.arange(int(lengths.sum()))
 
 
 def on_lines(parts: Sequence[Offsets]) -> Offsets:
