@@ -24,6 +24,11 @@ class Axis:
 
     size: int
 
+    @property
+    def parts(self) -> tuple[Axis, ...]:
+        """The axes that it is made of."""
+        return ()
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DimensionAxis(Axis):
@@ -45,6 +50,10 @@ class MergedAxis(Axis):
     outer: Axis
     inner: Axis
 
+    @property
+    def parts(self) -> tuple[Axis, ...]:
+        return (self.outer, self.inner)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountAxis(Axis):
@@ -53,12 +62,20 @@ class CountAxis(Axis):
     whole: Axis
     tile_size: int
 
+    @property
+    def parts(self) -> tuple[Axis, ...]:
+        return (self.whole,)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OffsetAxis(Axis):
     """``whole % tile_size``: the position in the tile. Its size is the tile size."""
 
     whole: Axis
+
+    @property
+    def parts(self) -> tuple[Axis, ...]:
+        return (self.whole,)
 
 
 def tile_axes(axes: Sequence[Axis], tile: Sequence[int]) -> list[Axis]:
@@ -123,23 +140,6 @@ def physical_axes(
     return axes
 
 
-def parts_of(axis: Axis) -> tuple[Axis, ...]:
-    """Return the axes that an axis is made of.
-
-    Examples
-    --------
-    >>> parts_of(DimensionAxis(5, 0, 5))
-    ()
-    """
-    match axis:
-        case MergedAxis(outer=outer, inner=inner):
-            return (outer, inner)
-        case CountAxis(whole=whole) | OffsetAxis(whole=whole):
-            return (whole,)
-        case _:
-            return ()
-
-
 def parts_first(axes: Iterable[Axis]) -> list[Axis]:
     """Return `axes` and all that they are made of, each once and after its parts.
 
@@ -151,12 +151,11 @@ def parts_first(axes: Iterable[Axis]) -> list[Axis]:
     """
     found: dict[Axis, None] = {}
     # No recursion: chains of tiles can be long, and they share axes.
-    pending = list(reversed(list(axes)))
+    pending = list(axes)[::-1]
     while pending:
-        axis = pending[-1]
-        missing = [part for part in parts_of(axis) if part not in found]
+        missing = [part for part in pending[-1].parts if part not in found]
         if missing:
-            pending.extend(missing)
+            pending += missing
         else:
             found[pending.pop()] = None
     return list(found)

@@ -184,20 +184,21 @@ def slot_digits(axes: Sequence[Axis], coordinates: Sequence[Digits], names: Name
     # The number of a tile and the place within it are found together.
     split: dict[tuple[Axis, int], tuple[Digits, Digits]] = {}
     for axis in parts_first(axes):
-        match axis:
-            case DimensionAxis(dimension=dimension):
-                known[axis] = coordinates[dimension]
-            case MergedAxis(outer=outer, inner=inner):
-                known[axis] = canonical(scaled(known[outer], inner.size) + known[inner])
-            case CountAxis(whole=whole, tile_size=size) | OffsetAxis(whole=whole, size=size):
-                if (whole, size) not in split:
-                    split[whole, size] = divided(known[whole], size, names)
-                known[axis] = split[whole, size][isinstance(axis, OffsetAxis)]
-            case _:
-                known[axis] = ()
+        if isinstance(axis, DimensionAxis):
+            known[axis] = coordinates[axis.dimension]
+        elif isinstance(axis, CountAxis | OffsetAxis):
+            tile = axis.whole, axis.tile_size if isinstance(axis, CountAxis) else axis.size
+            if tile not in split:
+                split[tile] = divided(known[axis.whole], tile[1], names)
+            known[axis] = split[tile][isinstance(axis, OffsetAxis)]
+        elif isinstance(axis, MergedAxis):
+            known[axis] = canonical(scaled(known[axis.outer], axis.inner.size) + known[axis.inner])
+        else:
+            known[axis] = ()
     total: Digits = ()
     for axis, stride in zip(axes, axis_strides(axes), strict=True):
-        total += scaled(known[axis], stride)
+        if known[axis]:
+            total += scaled(known[axis], stride)
     return total
 
 
