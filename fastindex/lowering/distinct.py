@@ -15,4 +15,6 @@ def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     [2, 3, 5]
     """
     ordered = np.sort(numbers, axis=None)
-    return ordered if len(ordered) < 2 else ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
+    is_first = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return ordered[is_first]

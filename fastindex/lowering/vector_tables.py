@@ -69,7 +69,9 @@ class VectorTable:
         # Grains of half a byte lie in bytes, the others are counted as they are.
         addresses = places if self.halves == 1 else places // self.halves
         self._is_high = places % self.halves if self.halves > 1 else None
-        low, high = (int(addresses.min()), int(addresses.max()) + 1) if len(addresses) else (0, 0)
+        low, high = 0, 0
+        if len(addresses):
+            low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses)) + 1
         self.low, self.high = low * self._grain, high * self._grain
         self.used_bytes = len(addresses) * self._grain // self.halves
         # Addresses of the vectors one after the other, so far apart that no piece reaches from one to the next.
@@ -82,7 +84,7 @@ class VectorTable:
     def _elements(self, phase: int) -> tuple[Offsets, Offsets]:
         """Return which grains of the block are elements, and where each is in the source."""
         source, target = self._grains
-        slots = np.flatnonzero(~self._block.is_padding)
+        slots = (~self._block.is_padding).nonzero()[0]
         places = self._block.sources[slots] * source + phase
         if target == 1:
             return slots, places
@@ -98,11 +100,12 @@ class VectorTable:
         self.pieces = len(begins)
         self._counts = np.bincount(vectors, minlength=self.vectors)
         self.filled = self._counts.tolist().count(0)
-        spans = (_lasts(keys, begins) - self._firsts)[self._counts[vectors] > 1]
-        self._is_short = bool(len(spans)) and int(spans.max()) < SHORT_PIECE_BYTES // self._grain
+        is_shared = self._counts[vectors] > 1
+        spans = (_lasts(keys, begins) - self._firsts)[is_shared]
+        self._is_short = bool(len(spans)) and int(np.maximum.reduce(spans)) < SHORT_PIECE_BYTES // self._grain
         read: int | Offsets = self.vector_bytes
         if self._is_short:
-            read = np.where(self._counts[vectors] > 1, min(SHORT_PIECE_BYTES, read), read)
+            read = np.where(is_shared, min(SHORT_PIECE_BYTES, read), read)
         # The last piece ends with what may be read.
         last = np.maximum(0, high - low - read // self._grain)
         self._begins = np.minimum(self._firsts - vectors * self._apart, last)
@@ -151,12 +154,6 @@ class VectorTable:
         return found, order, kept
 
     @property
-    def _before(self) -> Offsets:
-        """How many pieces are before those of each vector."""
-        before: Offsets = np.cumsum(self._counts) - self._counts
-        return before
-
-    @property
     def _patterns(self) -> NDArray[np.uint8]:
         """The patterns of each vector: where it has padding, then for each piece which byte of it goes where.
 
@@ -164,30 +161,35 @@ class VectorTable:
         """
         places = self.vector_bytes // self._grain
         is_made = self._counts > 0
-        made: Offsets = np.cumsum(is_made) - is_made
-        table = np.full(
-            (self.vectors - self.filled + self.halves * self.pieces, places, self._grain), NOTHING, np.uint8
-        )
-        heads = (made + self.halves * self._before)[is_made]
-        table[heads] = self._padding_masks()[is_made] if self._block.is_padding.any() else 0
+        heights = self._counts * self.halves + is_made
+        made, heads = is_made.cumsum() - is_made, (heights.cumsum() - heights)[is_made]
+        rows = len(heads) + self.halves * self.pieces
+        table = np.full((rows, places, self._grain), NOTHING, np.uint8)
+        has_padding = self.used_bytes < self.block_bytes
+        table[heads] = self._padding_masks()[is_made] if has_padding else 0
         piece = self._firsts.searchsorted(self._keys, "right") - 1
-        rows, at = made[self._vectors] + 1 + self.halves * piece, self._slots - self._vectors * self._per_vector
+        row, at = made[self._vectors] + 1 + self.halves * piece, self._slots - self._vectors * self._per_vector
         taken = (self._keys - self._vectors * self._apart - self._begins[piece]) * self._grain
         if self._is_high is not None:
             taken += self._is_high * HIGH_HALF
-            rows += at % self.halves
+            row += at % self.halves
             at //= self.halves
         grains = taken.astype(np.uint8)[:, None] + np.arange(self._grain, dtype=np.uint8)
-        table.reshape(-1, self._grain)[rows * places + at] = grains
+        table.reshape(-1, self._grain)[row * places + at] = grains
         return table.reshape(-1, self.vector_bytes)
 
     def _padding_masks(self) -> NDArray[np.uint8]:
         """Return all ones where there is padding."""
-        is_padding = np.zeros(self.vectors * self._per_vector, bool)
-        padded = np.repeat(self._block.is_padding, self._grains[1])
+        is_padding = np.zeros(self.vectors * self._per_vector, np.uint8)
+        padded = self._block.is_padding
+        if self._grains[1] > 1:
+            padded = padded.repeat(self._grains[1])
         is_padding[: len(padded)] = padded
-        ones = np.array([0xFF] if self.halves == 1 else [0x0F, 0xF0], np.uint8)
-        return (is_padding.reshape(self.vectors, -1, self.halves) @ ones)[:, :, None]
+        if self.halves == 1:
+            masks = is_padding * np.uint8(0xFF)
+        else:
+            masks = is_padding[::2] * np.uint8(0x0F) | is_padding[1::2] * np.uint8(0xF0)
+        return masks.reshape(self.vectors, -1, 1)
 
 
 def _covering(places: Offsets, length: int) -> Offsets:
@@ -200,8 +202,8 @@ def _covering(places: Offsets, length: int) -> Offsets:
     ends, found = np.concatenate((begins[1:], [len(places)])), [begins]
     while True:
         after = places.searchsorted(places[begins] + length)
-        left = after < ends
-        if not left.any():
+        left = (after < ends).nonzero()[0]
+        if not len(left):
             return begins if len(found) == 1 else np.sort(np.concatenate(found))
         begins, ends = after[left], ends[left]
         found.append(begins)
@@ -289,5 +291,5 @@ def on_lines(parts: Sequence[Offsets]) -> Offsets:
     """Return arrays one after the other, beginning with a line of memory."""
     size, per_line = sum(map(len, parts)), LINE_BYTES // 8
     room = np.empty(size + per_line, np.int64)
-    first = -room.ctypes.data // 8 % per_line
+    first = -room.__array_interface__["data"][0] // 8 % per_line
     return np.concatenate(parts, out=room[first : first + size])
