@@ -82,6 +82,8 @@ def without(loops: Iterable[Loop], taken: Iterable[Loop], by_source: bool = Fals
     for loop in taken:
         if loop in left:
             left.remove(loop)
+    if len(left) < 2:
+        return left
     if by_source:
         return sorted(left, key=lambda loop: (abs(loop.source_stride), abs(loop.destination_stride)))
     return sorted(left, key=lambda loop: (abs(loop.destination_stride), abs(loop.source_stride)))

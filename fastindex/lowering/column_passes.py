@@ -320,17 +320,19 @@ def _split(block: Block, per_line: int) -> tuple[Block, Loop | None]:
     Then these are columns beside each other, and not rows that share their lines.
     """
     slots = len(block.sources) if len(block.starts) == 1 else 0
+    first = int(block.is_padding.argmin())
     for count in range(slots // per_line, 1, -1):
         size, rest = divmod(slots, count)
-        if rest or size % per_line:
+        if rest or size % per_line or size <= first or block.is_padding[size + first]:
+            continue
+        step = int(block.sources[size + first] - block.sources[first])
+        if not 0 < step < per_line:
             continue
         is_padding, sources = block.is_padding.reshape(count, size), block.sources.reshape(count, size)
-        elements = ~is_padding[0]
-        if (is_padding != is_padding[0]).any() or not elements.any():
+        if (is_padding != is_padding[0]).any():
             continue
-        taken = sources[:, elements]
-        step = int(taken[1, 0] - taken[0, 0])
-        if 0 < step < per_line and (taken == taken[0] + step * np.arange(count)[:, None]).all():
+        taken = sources[:, ~is_padding[0]]
+        if (taken == taken[0] + step * np.arange(count)[:, None]).all():
             return Block(sources[0], is_padding[0], block.nests, block.starts), Loop(count, step, size)
     return block, None
 

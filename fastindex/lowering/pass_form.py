@@ -183,9 +183,9 @@ def _outer_table(loops: Sequence[Loop]) -> NDArray[np.int64]:
 
 def iterations(loops: Sequence[Loop]) -> int:
     """Return how often loops run together."""
-    return math.prod(k.size for k in loops)
+    return math.prod([k.size for k in loops])
 
 
 def readable_bytes(nest: Nest, width: int) -> int:
     """Return how many bytes may be read from the start of the source on."""
-    return width + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops)
+    return width + sum([(k.size - 1) * k.source_stride for k in nest.loops if k.source_stride > 0])

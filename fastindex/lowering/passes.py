@@ -76,7 +76,10 @@ def _pads_columns(fill: Nest, nest: Nest, width: int) -> bool:
 
 def _contiguous(nest: Nest, width: int, side: int) -> Loop | None:
     """Return the loop that is contiguous in the source, side 0, or in the destination, side 1."""
-    return next((k for k in nest.loops if (k.source_stride, k.destination_stride)[side] == width), None)
+    for loop in nest.loops:
+        if (loop.destination_stride if side else loop.source_stride) == width:
+            return loop
+    return None
 
 
 def _filled_run(fill: Nest, width: int) -> Loop:
@@ -109,7 +112,8 @@ def _widened(nest: Nest, width: int) -> tuple[Nest, int]:
 def copying_passes(nest: Nest, goal: Goal) -> Iterator[Draft]:
     """Choose the passes that copy a nest, in bytes."""
     nest, width = _widened(nest, goal.width)
-    goal, tuning, loops = replace(goal, width=width), goal.tuning, nest.loops
+    goal = goal if width == goal.width else replace(goal, width=width)
+    tuning, loops = goal.tuning, nest.loops
     run = next((k for k in loops if k.source_stride == k.destination_stride == width), None)
     if run is not None or not loops:
         for part in cut(nest, run, tuning.piece_bytes // width) if run is not None else (nest,):

@@ -53,7 +53,7 @@ class Nest(NamedTuple):
 
     @property
     def element_count(self) -> int:
-        return math.prod(loop.size for loop in self.loops)
+        return math.prod([loop.size for loop in self.loops])
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,16 +122,17 @@ def _lanes(kernel: str, chunk: Chunk, width: int) -> dict[str, int]:
     """Return how elements move within lanes of 16 bytes: what a column has of a lane, and the permutation to that."""
     if kernel not in MOST_VECTOR_BYTES or width > LANE_BYTES:
         return {"element_bytes": width, "unit_bytes": 0, "mask_low": 0, "mask_high": 0}
-    together = 1 << max(LANE_BYTES // (chunk.ways * width), 1).bit_length() - 1
-    unit = together * width
-    at = np.arange(LANE_BYTES)
-    if kernel == "deal":
-        column, place, byte = at // unit, at % unit // width, at % width
-        mask = np.where(column < chunk.ways, (place * chunk.ways + column) * width + byte, NOTHING)
-    else:
-        place, column, byte = at // (chunk.ways * width), at // width % chunk.ways, at % width
-        mask = np.where(place < together, column * unit + place * width + byte, NOTHING)
-    low, high = mask.astype(np.uint8).view(np.int64).tolist()
+    ways, together = chunk.ways, 1 << max(LANE_BYTES // (chunk.ways * width), 1).bit_length() - 1
+    unit, mask = together * width, bytearray()
+    for at in range(LANE_BYTES):
+        if kernel == "deal":
+            column, place, taken = at // unit, at % unit // width, at // unit < ways
+            source = (place * ways + column) * width
+        else:
+            place, column, taken = at // (ways * width), at // width % ways, at // (ways * width) < together
+            source = column * unit + place * width
+        mask.append(source + at % width & 0xFF if taken else NOTHING)
+    low, high = (int.from_bytes(half, "little", signed=True) for half in (mask[:8], mask[8:]))
     return {"element_bytes": width, "unit_bytes": unit, "mask_low": low, "mask_high": high}
 
 
