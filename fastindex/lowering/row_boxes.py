@@ -41,6 +41,8 @@ _GAPPED_ROWS, _GAPPED_LINES = 4, 4
 # Chunks of so many bytes and more are written from registers.
 _LONG_CHUNK_BYTES = 512
 
+Offsets = NDArray[np.int64]
+
 
 class _Rows(NamedTuple):
     """Rows of the destination without gaps, which some nests write together.
@@ -119,11 +121,13 @@ def row_box_drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) ->
     counts = [iterations(rows.outer) // size for rows, size in boxes]
     if sum(counts) * _LEAST_BYTES > total:
         return None
-    read = sum(count * len(lines_of(rows.part(size), width)) for count, (rows, size) in zip(counts, boxes, strict=True))
+    lines = [lines_of(rows.part(size), width) for rows, size in boxes]
+    read = sum(count * len(read) for count, read in zip(counts, lines, strict=True))
     if read > _MOST_READ * (read_lines(loops, width) + sum(counts)):
         return None
     goal = Goal(width, True, tuning)
-    return tuple(draft for rows, size in boxes for draft in _passes_of(rows, size, goal))
+    of_each = zip(boxes, lines, strict=True)
+    return tuple(draft for (rows, size), read in of_each for draft in _passes_of(rows, size, read, goal))
 
 
 def _shares_lines(nest: Nest, width: int) -> bool:
@@ -225,8 +229,11 @@ def _cost(way: Sequence[_Rows]) -> float:
     )
 
 
-def _passes_of(rows: _Rows, size: int, goal: Goal) -> Iterator[Draft]:
-    """Yield the pass over boxes of so many rows, and the one over what is left of rows that continue each other."""
+def _passes_of(rows: _Rows, size: int, lines: Offsets, goal: Goal) -> Iterator[Draft]:
+    """Yield the pass over boxes of so many rows, and the one over what is left of rows that continue each other.
+
+    `lines` are those that a box reads.
+    """
     following = rows.following
     others = tuple(k for k in rows.outer if k is not following)
     count, rest = divmod(following.size, size)
@@ -234,10 +241,13 @@ def _passes_of(rows: _Rows, size: int, goal: Goal) -> Iterator[Draft]:
         if taken and number:
             steps = Loop(number, size * following.source_stride, size * rows.nbytes)
             outer = [k for k in (steps, *others) if k.size > 1]
-            yield _box_pass(rows, taken, outer, (first * following.source_stride, first * rows.nbytes), goal)
+            begin = first * following.source_stride, first * rows.nbytes
+            yield _box_pass(rows, taken, outer, begin, goal, lines if taken == size else None)
 
 
-def _box_pass(rows: _Rows, size: int, outer: Sequence[Loop], first: tuple[int, int], goal: Goal) -> Draft:
+def _box_pass(
+    rows: _Rows, size: int, outer: Sequence[Loop], first: tuple[int, int], goal: Goal, lines: Offsets | None
+) -> Draft:
     """Return the pass over boxes of so many rows, the first of which begins `first` bytes on from the first row."""
     # In the cache, any order is as good as that of the source.
     tuning = replace(goal.tuning, by_source_bytes=1, by_source_line_bytes=1, gathered_run_bytes=1)
@@ -245,7 +255,7 @@ def _box_pass(rows: _Rows, size: int, outer: Sequence[Loop], first: tuple[int, i
     moving = [one for nest in nests for one in copying_passes(nest, Goal(goal.width, False, tuning, at_hand=True))]
 
     def tables() -> Tables:
-        return np.zeros(0, np.int64), lines_of(nests, goal.width)
+        return np.zeros(0, np.int64), lines_of(nests, goal.width) if lines is None else lines
 
     return Draft(
         "row boxes",
@@ -263,7 +273,7 @@ def _box_pass(rows: _Rows, size: int, outer: Sequence[Loop], first: tuple[int, i
     )
 
 
-def lines_of(nests: Iterable[Nest], width: int) -> NDArray[np.int64]:
+def lines_of(nests: Iterable[Nest], width: int) -> Offsets:
     """Return the offsets of the lines that nests read, in a source that begins with a line; the nests are in bytes.
 
     Examples
@@ -279,6 +289,19 @@ def lines_of(nests: Iterable[Nest], width: int) -> NDArray[np.int64]:
                 span += stride * (size - 1)
             else:
                 starts = (starts + stride * np.arange(size)[:, None]).reshape(-1)
-        first, last = starts // LINE_BYTES, (starts + span - 1) // LINE_BYTES
-        found += [np.minimum(first + i, last) for i in range(int((last - first).max()) + 1)]
+        first = starts // LINE_BYTES
+        found.append(_stretches(first, (starts + span - 1) // LINE_BYTES - first + 1))
     return distinct(np.concatenate(found)) * LINE_BYTES
+
+
+def _stretches(begins: Offsets, lengths: Offsets) -> Offsets:
+    """Return the numbers of stretches one after the other.
+
+    Examples
+    --------
+    >>> _stretches(np.array([7, 0]), np.array([2, 3])).tolist()
+    [7, 8, 0, 1, 2]
+    """
+    ends: Offsets = lengths.cumsum()
+    firsts: Offsets = np.repeat(begins - (ends - lengths), lengths)
+    return firsts + np.arange(int(ends[-1]))
