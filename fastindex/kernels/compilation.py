@@ -10,9 +10,10 @@ each process. And an unreadable or half-written cache file, or a full disk, is a
 from __future__ import annotations
 
 import hashlib
+import inspect
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -46,6 +47,30 @@ def kernel(signature: str | None = None, **options: Any) -> Callable[[Callable[.
             dispatcher._cache = _cache_of(function)
             if signature is not None:
                 _KERNELS.append((dispatcher, signature))
+        return dispatcher
+
+    return decorate
+
+
+def subroutine(*literals: str) -> Callable[[Callable[..., Any]], Any]:
+    """Make a decorator for a function that kernels call, compiled for the types of its arguments.
+
+    Numba compiles a function anew for every constant that is handed to it: parts of a transpose were compiled six times
+    in one kernel. Here only `literals`, names of parameters, are what they are; other constants are numbers.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        dispatcher = njit(nogil=True, error_model="numpy")(function)
+        if not hasattr(dispatcher, "get_call_template"):
+            return dispatcher
+        are_kept = [name in literals for name in inspect.signature(function).parameters]
+        template_of = dispatcher.get_call_template
+
+        def get_call_template(arguments: Sequence[types.Type], named: dict[str, types.Type]) -> Any:
+            pairs = zip(are_kept, arguments, strict=True)
+            return template_of([given if is_kept else types.unliteral(given) for is_kept, given in pairs], named)
+
+        dispatcher.get_call_template = get_call_template
         return dispatcher
 
     return decorate

@@ -8,8 +8,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from numba import njit
 
 from fastindex.kernels import compilation
+from fastindex.kernels.cpu.memory import literal
 
 HELPER = "def step(x):\n    return x + {step}\n"
 MODULE = textwrap.dedent(
@@ -158,3 +160,17 @@ def test_what_was_made_from_other_sources_is_not_loaded(tmp_path):
     assert (files.load("key"), files.holds("key")) == ("code", True)
     assert (others.load("key"), others.holds("key")) == (None, False)
     assert (files.load("another key"), files.holds("another key")) == (None, False)
+
+
+def test_a_subroutine_is_compiled_once_for_all_constants_but_its_literals() -> None:
+    @compilation.subroutine("width")
+    def scaled(width, place, flags):  # type: ignore[no-untyped-def]
+        return literal(width) * place + (1 if flags[1] else 0)
+
+    @njit
+    def caller(number):  # type: ignore[no-untyped-def]
+        first = scaled(2, 0, (number, True)) + scaled(2, number, (3, False))
+        return first + scaled(4, 5, (number, number > 0))
+
+    assert caller(7) == 1 + 14 + 21
+    assert sorted(signature[0].literal_value for signature in scaled.signatures) == [2, 4]

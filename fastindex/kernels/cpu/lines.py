@@ -6,8 +6,7 @@ what a kernel produces is gathered until lines are complete, and only the two en
 
 from __future__ import annotations
 
-from numba import njit
-
+from fastindex.kernels.compilation import subroutine
 from fastindex.kernels.cpu.memory import (
     copy_vector,
     entry,
@@ -20,7 +19,7 @@ from fastindex.kernels.cpu.memory import (
 from fastindex.kernels.cpu.vectors import transpose_stage
 
 
-@njit(nogil=True)
+@subroutine()
 def copy_short(target, source, size_bytes):  # type: ignore[no-untyped-def]
     """Copy fewer than 64 bytes; two moves that overlap serve every size between two powers of two."""
     if size_bytes >= 32:
@@ -44,7 +43,7 @@ def copy_short(target, source, size_bytes):  # type: ignore[no-untyped-def]
             copy_vector(target + i, source + i, 1)
 
 
-@njit(nogil=True)
+@subroutine()
 def copy_run(target, source, size_bytes, streamed):  # type: ignore[no-untyped-def]
     """Copy bytes, complete lines of the target past the cache if `streamed`."""
     head = min((-target) & 63, size_bytes) if streamed else 0
@@ -59,7 +58,7 @@ def copy_run(target, source, size_bytes, streamed):  # type: ignore[no-untyped-d
     copy_short(target + lines_end, source + lines_end, size_bytes - lines_end)
 
 
-@njit(nogil=True)
+@subroutine("width")
 def transpose_square(width, target, pitch_bytes, stage):  # type: ignore[no-untyped-def]
     """Transpose a square of staged rows, a line each, into a line of each column, `pitch_bytes` apart."""
     w = literal(width)
@@ -70,7 +69,7 @@ def transpose_square(width, target, pitch_bytes, stage):  # type: ignore[no-unty
         transpose_stage(width, target, pitch_bytes, stage)
 
 
-@njit(nogil=True)
+@subroutine()
 def prefetch_bytes(start, size):  # type: ignore[no-untyped-def]
     """Prefetch every line of a run; of a short one, which has neighbours far away, to L2."""
     if size > 128:
@@ -81,14 +80,14 @@ def prefetch_bytes(start, size):  # type: ignore[no-untyped-def]
             prefetch_to_l2(line)
 
 
-@njit(nogil=True)
+@subroutine()
 def prefetch_rows(source, rows, count, size):  # type: ignore[no-untyped-def]
     """Prefetch every line of a run of each of some rows."""
     for i in range(count):
         prefetch_bytes(source + entry(rows, i), size)
 
 
-@njit(nogil=True)
+@subroutine()
 def prefetch_ends(target, size):  # type: ignore[no-untyped-def]
     """Prefetch the lines that a run shares with its neighbours."""
     if target & 63:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from fastindex.kernels.compilation import subroutine
 from fastindex.kernels.cpu.memory import entry, set_entry
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.passes import (
@@ -25,32 +26,32 @@ from fastindex.tables.streams import CHUNK_BLOCK, CHUNK_COUNT, CHUNK_SOURCE_STRI
 SCRATCH_FRONT_BYTES = LINE_BYTES
 
 
-@njit(nogil=True)
+@subroutine()
 def with_padding(scratch, pattern):  # type: ignore[no-untyped-def]
     """Return a kernel's part of a thread's scratch memory, after storing the address of padding in front of it."""
     set_entry(scratch, 0, pattern)
     return scratch + SCRATCH_FRONT_BYTES
 
 
-@njit(nogil=True)
+@subroutine()
 def padding_of(scratch):  # type: ignore[no-untyped-def]
     """Return the address of 128 bytes of padding."""
     return entry(scratch - SCRATCH_FRONT_BYTES, 0)
 
 
-@njit(nogil=True)
+@subroutine()
 def set_end_of_source(scratch, end):  # type: ignore[no-untyped-def]
     """Store where the source ends, for the kernels that run within a box."""
     set_entry(scratch - SCRATCH_FRONT_BYTES, 1, end)
 
 
-@njit(nogil=True)
+@subroutine()
 def end_of_source(scratch):  # type: ignore[no-untyped-def]
     """Return where the source ends; only kernels within a box know."""
     return entry(scratch - SCRATCH_FRONT_BYTES, 1)
 
 
-@njit(nogil=True)
+@subroutine()
 def outer_place(table, iteration, source, target):  # type: ignore[no-untyped-def]
     """Return where source and destination are at an iteration of the loops around the tasks."""
     outer = entry(table, OUTER)

@@ -5,8 +5,7 @@ It is pending for the line at an address: `fill` bytes, the first `skip` of whic
 
 from __future__ import annotations
 
-from numba import njit
-
+from fastindex.kernels.compilation import subroutine
 from fastindex.kernels.cpu.lines import copy_short
 from fastindex.kernels.cpu.memory import copy_vector, prefetch_to_write, stream_line
 from fastindex.tables.streams import MOST_COLUMN_BYTES
@@ -23,7 +22,7 @@ PENDING_ROOM = 64 * (4 * MOST_COLUMN_BYTES + 128)
 _AHEAD_BYTES = 2048
 
 
-@njit(nogil=True)
+@subroutine()
 def drain(line, pending, fill, skip, streamed):  # type: ignore[no-untyped-def]
     """Write the complete lines of what is pending; return the new line, fill and skip."""
     whole = fill & ~63
@@ -45,7 +44,7 @@ def drain(line, pending, fill, skip, streamed):  # type: ignore[no-untyped-def]
     return line + whole, fill - whole, 0
 
 
-@njit(nogil=True)
+@subroutine()
 def restart(line, pending, fill, skip, streamed, target):  # type: ignore[no-untyped-def]
     """Write all that is pending, and go on at another address; return the new line, fill and skip."""
     line, fill, skip = drain(line, pending, fill, skip, streamed)
