@@ -47,7 +47,8 @@ Bytes = NDArray[np.uint8]
 #: The kernels of passes, by the name of the pass.
 PASS_KERNELS = {
     "copy": stream.copy_chunks,
-    "interleave": interleave.interleave_chunks,
+    "interleave": interleave.interleave_vectors,
+    "interleave squares": interleave.interleave_squares,
     "interleave in lanes": interleave_lanes.interleave_lane_chunks,
     "deal": deal.deal_chunks,
     "deal in lanes": deal_lanes.deal_lane_chunks,
@@ -106,7 +107,7 @@ def dispatcher_of(name: str, width: int, ways: int = 1) -> tuple[Any, tuple[type
         Bytes of an element; where packed elements are expanded or compressed, their bits; of an assembly, the bytes of
         a vector.
     ways : int
-        1 where the kernel has no such parameter; 0 for a number that vectors do not take.
+        1 where the kernel has no such parameter.
     """
     address, literal = types.int64, types.literal(width)
     if name == "gather":
@@ -143,8 +144,9 @@ def kernel_key(one: Pass) -> tuple[str, int, int]:
         return one.kernel, one.width, 1
     if in_lanes(one):
         return f"{one.kernel} in lanes", 1, 1
-    vectors = in_vectors(one.kernel, one.width, one.ways) and not one.geometry[PADDING]
-    return one.kernel, one.width, one.ways if vectors else 0
+    if in_vectors(one.kernel, one.width, one.ways) and not one.geometry[PADDING]:
+        return one.kernel, one.width, one.ways
+    return f"{one.kernel} squares", one.width, 1
 
 
 class _Scratch(threading.local):

@@ -151,7 +151,7 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
         yield "transpose", width, 1
         yield "narrow transpose", width, 1
     for width in _UNIT_BYTES:
-        yield "interleave", width, 0
+        yield "interleave squares", width, 1
         for kernel, ways in itertools.product(MOST_VECTOR_BYTES, VECTOR_WAYS):
             if in_vectors(kernel, width, ways):
                 yield kernel, width, ways

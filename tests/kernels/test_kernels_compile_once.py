@@ -24,7 +24,8 @@ from tests.cases import strategies
 
 DISPATCHERS = {
     "copy": stream_cpu.copy_chunks,
-    "interleave": interleave.interleave_chunks,
+    "interleave": interleave.interleave_vectors,
+    "interleave squares": interleave.interleave_squares,
     "interleave in lanes": interleave_lanes.interleave_lane_chunks,
     "deal": deal_cpu.deal_chunks,
     "deal in lanes": deal_lanes.deal_lane_chunks,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.kernels.compilation import kernel
+from fastindex.kernels.compilation import kernel, subroutine
 from fastindex.kernels.cpu.lane_columns import transpose_in_lanes, write_lane, write_lanes
 from fastindex.kernels.cpu.lines import copy_short
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, set_entry, stream_line
@@ -58,7 +58,7 @@ SCRATCH_BYTES = _COLLECTED + MOST_COLLECTED_BYTES + 2 * LINE_BYTES
 _LINES_AHEAD = 64
 
 
-@njit(nogil=True)
+@subroutine()
 def _write_padding_row(scratch):  # type: ignore[no-untyped-def]
     """Write a row of nothing but padding."""
     padding, row = padding_of(scratch), scratch + _PADDING
@@ -66,7 +66,7 @@ def _write_padding_row(scratch):  # type: ignore[no-untyped-def]
         copy_vector(row + LINE_BYTES * k, padding, 64)
 
 
-@njit(nogil=True)
+@subroutine("halves")
 def _write_addresses(halves, source, end, rows, counts, shifted, scratch):  # type: ignore[no-untyped-def]
     """Write the addresses of rows, `counts` of them and bytes of each: where padding is, and copies of the last rows.
 
@@ -113,16 +113,13 @@ def _collect(width, halves, sizes, further, shifted, pitch, scratch):  # type: i
         for chunk in range(chunks):
             offset = min(LINE_BYTES * chunk, last)
             asked = LINE_BYTES * chunk + beyond
-            if shifted:
-                transpose_in_lanes(width, halves, 1, target, pitch, table, offset, later, asked)
-            else:
-                transpose_in_lanes(width, halves, 0, target, pitch, table, offset, later, asked)
+            transpose_in_lanes(width, halves, shifted, target, pitch, table, offset, later, asked)
             target += lane * pitch
 
 
 @njit(nogil=True, inline="always")
 def _write_padding(streamed, target, padding):  # type: ignore[no-untyped-def]
-    if literal(streamed):
+    if streamed:
         stream_line(target, padding)
     else:
         copy_vector(target, padding, 64)
@@ -206,10 +203,7 @@ def _write_chunks(width, halves, state, places, targets, piece, sizes, scratch):
         if whole_lines:
             for half in range(literal(halves)):
                 vectors, own = source + half * lane * pitch, places + 8 * half
-                if state[4]:
-                    _write_lines(width, halves, 1, own, targets, lines, vectors, pitch)
-                else:
-                    _write_lines(width, halves, 0, own, targets, lines, vectors, pitch)
+                _write_lines(width, halves, state[4], own, targets, lines, vectors, pitch)
         else:
             for column in range(of_chunk):
                 place = entry(places, column)
@@ -218,45 +212,6 @@ def _write_chunks(width, halves, state, places, targets, piece, sizes, scratch):
         places += 8 * of_chunk
         source += lane * literal(halves) * pitch
     return state
-
-
-@njit(nogil=True, inline="always")
-def _run(width, halves, target, source, table, scratch, tasks):  # type: ignore[no-untyped-def]
-    geometry, groups, bands = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    run, streamed = entry(geometry, COLUMNS_BLOCK_BYTES), entry(geometry, COLUMNS_STREAMED) != 0
-    pitch, shifted = entry(geometry, COLUMNS_PITCH), entry(geometry, COLUMNS_SHIFTED)
-    group_count, band_count = entry(geometry, COLUMNS_GROUPS), entry(geometry, COLUMNS_BANDS)
-    all_places, lines = groups + COLUMN_GROUP_BYTES * group_count, bands + COLUMN_BAND_BYTES * band_count
-    end, padding, h = source + entry(geometry, COLUMNS_READABLE), padding_of(scratch), literal(halves)
-    whole_lines = entry(geometry, COLUMNS_WHOLE_LINES) != 0 and target & 63 == 0
-    _write_padding_row(scratch)
-    state = 0, 0, 0, -1, streamed
-    for task in range(tasks[0], tasks[1]):
-        at_source, at_target = outer_place(table, task, source, target)
-        next_task, _ = outer_place(table, min(task + 1, tasks[1] - 1), source, target)
-        places = all_places
-        for g in range(group_count):
-            group = groups + COLUMN_GROUP_BYTES * g
-            begin, row_bytes, chunks = (
-                entry(group, GROUP_SOURCE),
-                entry(group, GROUP_ROW_BYTES),
-                entry(group, GROUP_CHUNKS),
-            )
-            further = (entry(group + COLUMN_GROUP_BYTES, GROUP_SOURCE) - begin) // h
-            if g + 1 == group_count:
-                further = next_task - at_source + (entry(groups, GROUP_SOURCE) - begin) // h
-            for b in range(band_count):
-                band = bands + COLUMN_BAND_BYTES * b
-                first, line_count = entry(band, BAND_FIRST), entry(band, BAND_LINES)
-                rows, row_count = bands + entry(band, BAND_ROWS), entry(band, BAND_ROW_COUNT)
-                _write_addresses(halves, at_source * h + begin, end, rows, (row_count, row_bytes), shifted, scratch)
-                _collect(width, halves, (row_count, row_bytes, chunks), further, shifted, pitch, scratch)
-                piece = lines + 8 * first, line_count, min(run - LINE_BYTES * first, LINE_BYTES * line_count)
-                targets, sizes = (at_target + LINE_BYTES * first, padding), (chunks, pitch, whole_lines)
-                state = _write_chunks(width, halves, state, places, targets, piece, sizes, scratch)
-            places += 8 * (LINE_BYTES // literal(width) * h) * chunks
-    restart(state[0], scratch, state[1], state[2], streamed, 0)
-    fence()
 
 
 @kernel()
@@ -275,4 +230,38 @@ def assemble_columns(width, halves, target, source, table, scratch, first, last)
         line of a block where its lanes are among those of its band, in bytes, or `NOWHERE` where it is padding; then
         for each slot of the other lines where its row is in the source, in bytes or halves of these, or `NOWHERE`.
     """
-    _run(width, halves, target, source, table, scratch, (first, last))
+    geometry, groups, bands = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    run, streamed = entry(geometry, COLUMNS_BLOCK_BYTES), entry(geometry, COLUMNS_STREAMED) != 0
+    pitch, shifted = entry(geometry, COLUMNS_PITCH), entry(geometry, COLUMNS_SHIFTED)
+    group_count, band_count = entry(geometry, COLUMNS_GROUPS), entry(geometry, COLUMNS_BANDS)
+    all_places, lines = groups + COLUMN_GROUP_BYTES * group_count, bands + COLUMN_BAND_BYTES * band_count
+    end, padding, h = source + entry(geometry, COLUMNS_READABLE), padding_of(scratch), literal(halves)
+    whole_lines = entry(geometry, COLUMNS_WHOLE_LINES) != 0 and target & 63 == 0
+    _write_padding_row(scratch)
+    state = 0, 0, 0, -1, streamed
+    for task in range(first, last):
+        at_source, at_target = outer_place(table, task, source, target)
+        next_task, _ = outer_place(table, min(task + 1, last - 1), source, target)
+        places = all_places
+        for g in range(group_count):
+            group = groups + COLUMN_GROUP_BYTES * g
+            begin, row_bytes, chunks = (
+                entry(group, GROUP_SOURCE),
+                entry(group, GROUP_ROW_BYTES),
+                entry(group, GROUP_CHUNKS),
+            )
+            further = (entry(group + COLUMN_GROUP_BYTES, GROUP_SOURCE) - begin) // h
+            if g + 1 == group_count:
+                further = next_task - at_source + (entry(groups, GROUP_SOURCE) - begin) // h
+            for b in range(band_count):
+                band = bands + COLUMN_BAND_BYTES * b
+                first_line, line_count = entry(band, BAND_FIRST), entry(band, BAND_LINES)
+                rows, row_count = bands + entry(band, BAND_ROWS), entry(band, BAND_ROW_COUNT)
+                _write_addresses(halves, at_source * h + begin, end, rows, (row_count, row_bytes), shifted, scratch)
+                _collect(width, halves, (row_count, row_bytes, chunks), further, shifted, pitch, scratch)
+                piece = lines + 8 * first_line, line_count, min(run - LINE_BYTES * first_line, LINE_BYTES * line_count)
+                targets, sizes = (at_target + LINE_BYTES * first_line, padding), (chunks, pitch, whole_lines)
+                state = _write_chunks(width, halves, state, places, targets, piece, sizes, scratch)
+            places += 8 * (LINE_BYTES // literal(width) * h) * chunks
+    restart(state[0], scratch, state[1], state[2], streamed, 0)
+    fence()

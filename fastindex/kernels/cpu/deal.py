@@ -50,10 +50,7 @@ def _deal_direct(width, ways, target, rows, sources, run, streamed, scratch):  #
             asked = source + later if later < total else upcoming + later - total
             for i in range(count):
                 prefetch(asked + 64 * i)
-        if streamed:
-            deinterleave_line(width, ways, 1, target + column * w, rows, here)
-        else:
-            deinterleave_line(width, ways, 0, target + column * w, rows, here)
+        deinterleave_line(width, ways, streamed, target + column * w, rows, here)
         column += per_line
     if column < run:
         last = run - per_line

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba import njit
 
 from fastindex.kernels.compilation import kernel
@@ -55,10 +57,7 @@ def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):
             asked = _asked(source, upcoming, column * w + _ROW_AHEAD_BYTES, run * w)
             for i in range(count):
                 prefetch(asked + entry(rows, i))
-        if streamed:
-            interleave_rows(width, ways, 1, place, read, rows)
-        else:
-            interleave_rows(width, ways, 0, place, read, rows)
+        interleave_rows(width, ways, streamed, place, read, rows)
         column += per_line
     if column < run:
         last = run - per_line
@@ -126,53 +125,62 @@ def _append_transposed(width, ends, pending, source, rows, counts, upcoming, str
     return line, fill, skip
 
 
-@kernel()
-def interleave_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a relayout that makes one stream of a few rows, an element of each in turn.
+def _kernel(in_vectors: bool) -> Any:
+    """Make one of two kernels; each is compiled without what only the other needs."""
 
-    Parameters
-    ----------
-    width : literal int
-        Bytes of an element.
-    ways : literal int
-        How many rows, a power of two of at most 32 bytes; 0 for any other number: they are transposed.
-    target, source, table, scratch
-        As for `copy_chunks`; `RUN` is in elements of one row, `WAYS` the number of rows. The second table holds the
-        byte offsets in the source of the rows; where `ways` is 0, the last repeated up to whole squares. Behind each
-        column come `PADDING` elements of padding; `ways` is 0 then.
-    """
-    geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    run, streamed, row_count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
-    padding = entry(geometry, PADDING)
-    column_bytes = (row_count + padding) * literal(width)
-    chunk_bytes = run * column_bytes
-    for j in range(64):
-        set_entry(scratch + _TABLES, j, j * column_bytes)
-    ahead, rows_ahead = _AHEAD_BYTES // chunk_bytes + 1, entry(geometry, CHUNKS_AHEAD)
-    line, fill, skip, position = 0, 0, 0, -1
-    for task in range(first, last):
-        at_source, at_target, count = start_of_block(source, target, table, task)
-        for x in range(count):
-            read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
-            upcoming = at_source + entry(chunks, 2 * min(x + max(rows_ahead, 1), count - 1))
-            if rows_ahead > 0:
-                prefetch_rows(upcoming, rows, row_count, run * literal(width))
-            if rows_ahead:
-                upcoming = 0
-            if literal(ways) and run * literal(width) >= 64:
-                if x + ahead < count:
-                    prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1), chunk_bytes)
-                _interleave_run(width, ways, place, (read, upcoming), rows, run, streamed, scratch)
-                continue
-            if place != position:
-                position = place
-                line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
-            ends, counts = (line, fill, skip), (row_count, padding, run)
-            if literal(ways):
-                line, fill, skip = _append_columns(width, ends, scratch, read, rows, counts, streamed)
-            else:
-                line, fill, skip = _append_transposed(width, ends, scratch, read, rows, counts, upcoming, streamed)
-            position += chunk_bytes
-    restart(line, scratch, fill, skip, streamed, 0)
-    if streamed:
-        fence()
+    @kernel()
+    def interleave_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+        """Run the tasks `first` to `last` of a relayout that makes one stream of a few rows, in turns.
+
+        Parameters
+        ----------
+        width : literal int
+            Bytes of an element.
+        ways : literal int
+            How many rows, a power of two of at most 32 bytes. Where squares of any number of rows are transposed, 1.
+        target, source, table, scratch
+            As for `copy_chunks`; `RUN` is in elements of one row, `WAYS` the number of rows. The second table holds the
+            byte offsets in the source of the rows; where squares are transposed, the last is repeated until they are
+            whole, and `PADDING` elements of padding come behind each column.
+        """
+        geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+        run, streamed, row_count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
+        padding = entry(geometry, PADDING)
+        column_bytes = (row_count + padding) * literal(width)
+        chunk_bytes = run * column_bytes
+        for j in range(64):
+            set_entry(scratch + _TABLES, j, j * column_bytes)
+        ahead, rows_ahead = _AHEAD_BYTES // chunk_bytes + 1, entry(geometry, CHUNKS_AHEAD)
+        line, fill, skip, position = 0, 0, 0, -1
+        for task in range(first, last):
+            at_source, at_target, count = start_of_block(source, target, table, task)
+            for x in range(count):
+                read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
+                upcoming = at_source + entry(chunks, 2 * min(x + max(rows_ahead, 1), count - 1))
+                if rows_ahead > 0:
+                    prefetch_rows(upcoming, rows, row_count, run * literal(width))
+                if rows_ahead:
+                    upcoming = 0
+                if in_vectors and run * literal(width) >= 64:
+                    if x + ahead < count:
+                        prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1), chunk_bytes)
+                    _interleave_run(width, ways, place, (read, upcoming), rows, run, streamed, scratch)
+                    continue
+                if place != position:
+                    position = place
+                    line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
+                ends, counts = (line, fill, skip), (row_count, padding, run)
+                if in_vectors:
+                    line, fill, skip = _append_columns(width, ends, scratch, read, rows, counts, streamed)
+                else:
+                    line, fill, skip = _append_transposed(width, ends, scratch, read, rows, counts, upcoming, streamed)
+                position += chunk_bytes
+        restart(line, scratch, fill, skip, streamed, 0)
+        if streamed:
+            fence()
+
+    return interleave_chunks
+
+
+#: For any number of ways, and for those that vectors take.
+interleave_squares, interleave_vectors = _kernel(in_vectors=False), _kernel(in_vectors=True)

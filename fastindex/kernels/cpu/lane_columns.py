@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at
+from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at, store_lines
 from fastindex.kernels.cpu.vectors import lane_transpose, lines_of_lanes, paired, shuffle
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 
@@ -58,21 +58,35 @@ def transpose_in_lanes(
 
     Parameters
     ----------
-    width, halves, shifted : literal int
-        Bytes of an element; 2 where elements of four bits move, else 1; whether places of rows count half bytes. Of
-        elements of four bits, rows are paired, and the vectors of low halves come before those of high halves.
+    width, halves : literal int
+        Bytes of an element; 2 where elements of four bits move, else 1. Of elements of four bits, rows are paired, and
+        the vectors of low halves come before those of high halves.
+    shifted : int64
+        Whether places of rows count half bytes; only those of elements of four bits do.
     target, pitch_bytes : int64
     rows, offset : int64
         Address of a table of the rows' addresses, and what is added to each of these.
     upcoming, further : int64
         The same of rows that are read later, whose lines are prefetched.
     """
-    size, is_paired, is_shifted = width.literal_value, halves.literal_value == 2, bool(shifted.literal_value)
+    size, is_paired = width.literal_value, halves.literal_value == 2
     lane = LANE_BYTES // size
+    count = lane * halves.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, _, target, pitch, rows, offset, upcoming, further = arguments
-        count = lane * halves.literal_value
+        _, _, shifted, *others = arguments
+        if not is_paired:
+            write(builder, others, False)
+            return context.get_dummy_value()
+        with builder.if_else(builder.icmp_signed("!=", shifted, _INT64(0))) as (with_shift, without):
+            with with_shift:
+                write(builder, others, True)
+            with without:
+                write(builder, others, False)
+        return context.get_dummy_value()
+
+    def write(builder: Any, arguments: Sequence[Any], is_shifted: bool) -> None:
+        target, pitch, rows, offset, upcoming, further = arguments
         for i in range(count):
             place = _address_at(builder, upcoming, i)
             if is_shifted:
@@ -86,20 +100,19 @@ def transpose_in_lanes(
         vectors = [vector for part in parts for vector in (lane_transpose(builder, part, size) if lane > 1 else part)]
         for j, vector in enumerate(vectors):
             store_at(builder, vector, builder.add(target, builder.mul(pitch, _INT64(j))), False)
-        return context.get_dummy_value()
 
-    return types.void(width, halves, shifted, *(types.int64,) * 6), generate
+    return types.void(width, halves, *(types.int64,) * 7), generate
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def write_lanes(typingctx: Any, streamed: Any, targets: Any, offset: Any, source: Any) -> Any:
     """Write the four lines that four vectors at `source` have lanes of, each `offset` behind one of four targets."""
-    past_cache = bool(streamed.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, targets, offset, source = arguments
-        for k, line in enumerate(lines_of_lanes(builder, source)):
-            store_at(builder, line, builder.add(builder.extract_value(targets, k), offset), past_cache)
+        past_cache, targets, offset, source = arguments
+        lines = enumerate(lines_of_lanes(builder, source))
+        written = [(line, builder.add(builder.extract_value(targets, k), offset)) for k, line in lines]
+        store_lines(builder, written, past_cache, streamed)
         return context.get_dummy_value()
 
     return types.void(streamed, types.UniTuple(types.int64, _LANES), types.int64, _ADDRESS), generate
@@ -108,13 +121,12 @@ def write_lanes(typingctx: Any, streamed: Any, targets: Any, offset: Any, source
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def write_lane(typingctx: Any, streamed: Any, target: Any, source: Any) -> Any:
     """Write the line that four vectors have one lane of, that of the first at `source`."""
-    past_cache = bool(streamed.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, target, source = arguments
+        past_cache, target, source = arguments
         lanes = [load_at(builder, offset_by(builder, source, LINE_BYTES * k), 2, 8) for k in range(_LANES)]
         low, high = (shuffle(builder, lanes[k], lanes[k + 1], range(4)) for k in (0, 2))
-        store_at(builder, shuffle(builder, low, high, range(8)), target, past_cache)
+        store_lines(builder, [(shuffle(builder, low, high, range(8)), target)], past_cache, streamed)
         return context.get_dummy_value()
 
     return types.void(streamed, _ADDRESS, _ADDRESS), generate

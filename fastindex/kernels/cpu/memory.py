@@ -9,6 +9,7 @@ writes; without that it would not vectorise. A `barrier` after each loop ends th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from llvmlite import ir
@@ -41,6 +42,25 @@ def store_at(builder: Any, value: Any, address: Any, streamed: bool) -> None:
     stored.align = LINE_BYTES if streamed else 1
     if streamed:
         stored.set_metadata("nontemporal", builder.module.add_metadata([_INT32(1)]))
+
+
+def store_lines(builder: Any, lines: Iterable[tuple[Any, Any]], streamed: Any, kind: Any) -> None:
+    """Store values to addresses, all past the cache or none; `kind` is the type of `streamed`, maybe a literal's.
+
+    Where only a call knows, lines are put together once for both, and the call branches between the stores.
+    """
+    pairs = list(lines)
+    if isinstance(kind, types.Literal):
+        for value, address in pairs:
+            store_at(builder, value, address, bool(kind.literal_value))
+        return
+    with builder.if_else(streamed) as (past_cache, through_cache):
+        with past_cache:
+            for value, address in pairs:
+                store_at(builder, value, address, True)
+        with through_cache:
+            for value, address in pairs:
+                store_at(builder, value, address, False)
 
 
 def prefetch_at(builder: Any, address: Any, to_write: int = 0, nearness: int = 3) -> None:

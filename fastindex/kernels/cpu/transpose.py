@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from fastindex.kernels.compilation import kernel
+from fastindex.kernels.compilation import kernel, subroutine
 from fastindex.kernels.cpu.lines import copy_run, copy_short, transpose_square
 from fastindex.kernels.cpu.memory import (
     copy_vector,
@@ -66,14 +66,14 @@ EDGE_BYTES = 2 * _STAGE_BYTES + 8 * 64
 SCRATCH_BYTES = EDGE_BYTES + STAGED_BYTES
 
 
-@njit(nogil=True)
+@subroutine()
 def write_pitches(table, pitch_bytes):  # type: ignore[no-untyped-def]
     """Write the table of 64 places that are equally far apart."""
     for j in range(64):
         set_entry(table, j, j * pitch_bytes)
 
 
-@njit(nogil=True)
+@subroutine("width")
 def stage_rows(width, stage, source, rows, row_count, columns):  # type: ignore[no-untyped-def]
     """Copy up to a line of each of some rows to where they are a line apart."""
     size = columns * literal(width)
@@ -124,7 +124,7 @@ def _asked(width, sources, rows, column, band, reach):  # type: ignore[no-untype
     return upcoming + later, rows
 
 
-@njit(nogil=True)
+@subroutine("width")
 def edge_band(width, target, sources, tables, band, counts, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write a part of each column that is less than whole lines, or of less columns than make a square.
 
@@ -187,15 +187,9 @@ def _whole_band(width, target, sources, tables, band, streamed, scratch):  # typ
             stage_rows(width, scratch, read, rows + 8 * first, 2 * per_line, per_line)
             for lane in range(4):
                 lane_table = table + 8 * lane * (16 // w)
-                if streamed:
-                    transpose_stage_lanes(width, 1, start, lane_table, scratch + 16 * lane)
-                else:
-                    transpose_stage_lanes(width, 0, start, lane_table, scratch + 16 * lane)
+                transpose_stage_lanes(width, start, lane_table, scratch + 16 * lane)
         else:
-            if streamed:
-                transpose_rows(width, 2, 1, 1, start, table, read, rows + 8 * first, asked, asked_rows)
-            else:
-                transpose_rows(width, 2, 0, 1, start, table, read, rows + 8 * first, asked, asked_rows)
+            transpose_rows(width, 2, streamed and w > 2, 1, start, table, read, rows + 8 * first, asked, asked_rows)
         if column == last:
             break
         column = min(column_first if column < column_first else column + per_line, last)
@@ -235,7 +229,7 @@ def _shifted_band(width, target, sources, tables, band, scratch):  # type: ignor
         column = min(column_first if column < column_first else column + per_line, last)
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width")
 def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratch):  # type: ignore[no-untyped-def]
     """A panel whose columns all have a line boundary `lead[0]` rows after their first, rows `lead[1]` columns."""
     w = literal(width)
@@ -258,7 +252,7 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
         if first + window <= end and column_count >= per_line:
             lines = (first, end, column_first, column_count)
             if w <= 2 and streamed:
-                staged_band(width, target, sources, tables, lines, ALIGNED, scratch + EDGE_BYTES)
+                staged_band(width, target, sources, tables, lines, literal(ALIGNED), scratch + EDGE_BYTES)
             else:
                 _whole_band(width, target, sources, tables, lines, streamed, scratch)
         else:
@@ -276,28 +270,26 @@ def _staged_panel(width, target, sources, tables, panel, column_first, scratch):
     per_line = 64 // w
     window = 2 * per_line
     (rows, columns), (row_count, column_count, _, following) = tables, panel
-    first = 0
+    done = 0
     for begin in range(0, column_count, MOST_CARRIED):
         # The last lines of a row overlap, rather than be less than whole.
         column = min(begin, column_count - per_line)
         at, places = (sources[0] + column * w, sources[1]), (rows, columns + 8 * column)
         count = min(MOST_CARRIED, column_count - column)
-        first = 0
-        while first + window <= row_count:
+        for first in range(0, row_count - window + 1, window):
             lines = (first, row_count, column_first, count)
             staged_band(width, target, at, places, lines, SHIFTED if first else FIRST_SHIFTED, scratch + EDGE_BYTES)
-            first += window
         # What the last of them has left over is read again, with the rows behind it.
-        first = max(first - per_line, 0)
-        while first < row_count and first + window <= row_count + following:
-            lines = (first, row_count + following, column_first, count)
-            staged_band(width, target, at, places, lines, FIRST_SHIFTED, scratch + EDGE_BYTES)
-            first += per_line
+        done = max(row_count // window * window - per_line, 0)
+        while done < row_count and done + window <= row_count + following:
+            lines = (done, row_count + following, column_first, count)
+            staged_band(width, target, at, places, lines, literal(FIRST_SHIFTED), scratch + EDGE_BYTES)
+            done += per_line
         write_staged(width, scratch + EDGE_BYTES)
-    return first
+    return done
 
 
-@njit(nogil=True, inline="always")
+@subroutine("width")
 def _shifted_panel(width, target, sources, tables, panel, column_first, scratch):  # type: ignore[no-untyped-def]
     """A panel each of whose columns has its line boundaries elsewhere."""
     w = literal(width)
@@ -336,7 +328,7 @@ def _panel(width, target, sources, tables, panel, aligned, streamed, scratch):  
         _shifted_panel(width, target, sources, tables, panel, column_first, scratch)
 
 
-@njit(nogil=True)
+@subroutine("width")
 def _start_of_panel(source, target, table, task, width):  # type: ignore[no-untyped-def]
     """Return where a task starts on both sides, and which block of rows and of columns it has."""
     geometry = entry(table, GEOMETRY)

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at
+from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at, store_lines
 from fastindex.tables.cache_lines import LINE_BYTES
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -150,11 +150,11 @@ def transpose_rows(
     ``upcoming + upcoming_rows[i]``.
     """
     lines, count = _Lines(width.literal_value), squares.literal_value
-    past_cache, prefetches = bool(streamed.literal_value), bool(asks.literal_value)
+    prefetches = bool(asks.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, _, _, target, columns, source, rows, upcoming, upcoming_rows = arguments
-        if lines.count > 32 or (lines.count == 32 and (past_cache or count == 1)):
+        _, _, past_cache, _, target, columns, source, rows, upcoming, upcoming_rows = arguments
+        if lines.count > 32 or (lines.count == 32 and count == 1):
             # Never reached: too many registers, or elements of one or two bytes that are staged.
             return context.get_dummy_value()
         transposed = []
@@ -164,10 +164,11 @@ def transpose_rows(
             for i in numbers if prefetches else ():
                 prefetch_at(builder, from_table(builder, upcoming, upcoming_rows, i))
             transposed.append(lines.transpose(builder, [lines.load(builder, start) for start in starts]))
+        written = []
         for j in range(lines.count):
             start = from_table(builder, target, columns, j)
-            for square in range(count):
-                store_at(builder, transposed[square][j], offset_by(builder, start, LINE_BYTES * square), past_cache)
+            written += [(transposed[k][j], offset_by(builder, start, LINE_BYTES * k)) for k in range(count)]
+        store_lines(builder, written, past_cache, streamed)
         return context.get_dummy_value()
 
     return types.void(width, squares, streamed, asks, *(_ADDRESS,) * 6), generate
@@ -197,18 +198,17 @@ def transpose_stage(typingctx: Any, width: Any, target: Any, pitch_bytes: Any, s
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def transpose_stage_lanes(typingctx: Any, width: Any, streamed: Any, target: Any, columns: Any, stage: Any) -> Any:
+def transpose_stage_lanes(typingctx: Any, width: Any, target: Any, columns: Any, stage: Any) -> Any:
     """Transpose 16 bytes of each of ``2 * 64/width`` staged rows to two lines of each of ``16/width`` columns.
 
     `width` is 1 or 2; `columns` is the address of an int64 table of byte offsets from `target`.
     """
     size = width.literal_value
-    past_cache = bool(streamed.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, target, columns, stage = arguments
-        if size > 2 or past_cache:
-            # Never reached: `transpose_rows` serves these widths, and staged bands what is streamed.
+        _, target, columns, stage = arguments
+        if size > 2:
+            # Never reached: `transpose_rows` serves these widths.
             return context.get_dummy_value()
         pair = [
             lane_transpose(builder, _gather_lanes(builder, stage, first_row, size), size)
@@ -217,28 +217,23 @@ def transpose_stage_lanes(typingctx: Any, width: Any, streamed: Any, target: Any
         for j in range(16 // size):
             start = from_table(builder, target, columns, j)
             for line in (0, 1):
-                store_at(builder, pair[line][j], offset_by(builder, start, LINE_BYTES * line), past_cache)
+                store_at(builder, pair[line][j], offset_by(builder, start, LINE_BYTES * line), False)
         return context.get_dummy_value()
 
-    return types.void(width, streamed, _ADDRESS, _ADDRESS, _ADDRESS), generate
+    return types.void(width, _ADDRESS, _ADDRESS, _ADDRESS), generate
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def interleave_rows(typingctx: Any, width: Any, ways: Any, streamed: Any, target: Any, source: Any, rows: Any) -> Any:
-    """Read a line at ``source + rows[i]`` of each of `ways` rows, write their elements in turn to `target`.
-
-    With 0 ways, which no call reaches, nothing happens.
-    """
+    """Read a line at ``source + rows[i]`` of each of `ways` rows, write their elements in turn to `target`."""
     lines, count = _Lines(width.literal_value), ways.literal_value
-    past_cache = bool(streamed.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, _, target, source, rows = arguments
-        if not count:
-            return context.get_dummy_value()
+        _, _, past_cache, target, source, rows = arguments
         loaded = [lines.load(builder, from_table(builder, source, rows, i)) for i in range(count)]
-        for i, line in enumerate(lines.interleave(builder, loaded)):
-            store_at(builder, line, offset_by(builder, target, LINE_BYTES * i), past_cache)
+        interleaved = enumerate(lines.interleave(builder, loaded))
+        written = [(line, offset_by(builder, target, LINE_BYTES * i)) for i, line in interleaved]
+        store_lines(builder, written, past_cache, streamed)
         return context.get_dummy_value()
 
     return types.void(width, ways, streamed, _ADDRESS, _ADDRESS, _ADDRESS), generate
@@ -250,13 +245,13 @@ def deinterleave_line(
 ) -> Any:
     """Read `ways` lines at `source`, write every `ways`-th element to a line at ``target + columns[i]``."""
     lines, count = _Lines(width.literal_value), ways.literal_value
-    past_cache = bool(streamed.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, _, target, columns, source = arguments
+        _, _, past_cache, target, columns, source = arguments
         loaded = [lines.load(builder, offset_by(builder, source, LINE_BYTES * i)) for i in range(count)]
-        for i, line in enumerate(lines.deinterleave(builder, loaded)):
-            store_at(builder, line, from_table(builder, target, columns, i), past_cache)
+        dealt = enumerate(lines.deinterleave(builder, loaded))
+        written = [(line, from_table(builder, target, columns, i)) for i, line in dealt]
+        store_lines(builder, written, past_cache, streamed)
         return context.get_dummy_value()
 
     return types.void(width, ways, streamed, _ADDRESS, _ADDRESS, _ADDRESS), generate
