@@ -22,6 +22,7 @@ from fastindex.kernels.cpu import (
     deal_lanes,
     element_moves,
     gather_pieces,
+    half_transpose,
     interleave,
     interleave_lanes,
     narrow_transpose,
@@ -66,6 +67,7 @@ PASS_KERNELS = {
     "halves": boxes.copy_halves,
     "pair": paired_runs.pair_chunks,
     "row boxes": row_boxes.run_row_boxes,
+    "transpose halves": half_transpose.transpose_halves,
 }
 
 _KERNEL_MODULES = (
@@ -79,6 +81,7 @@ _KERNEL_MODULES = (
     transpose,
     narrow_transpose,
     gather_pieces,
+    half_transpose,
     assemble,
     assemble_columns,
 )

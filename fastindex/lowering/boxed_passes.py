@@ -22,6 +22,7 @@ from fastindex.lowering.box_parts import (
     single_halves,
     with_largest_boxes,
 )
+from fastindex.lowering.half_transpose_passes import half_transpose_passes
 from fastindex.lowering.paired_passes import paired_passes
 from fastindex.lowering.pass_costs import cost
 from fastindex.lowering.pass_form import Draft, Goal, iterations
@@ -90,6 +91,7 @@ def boxed_passes(
         ways = [_Boxes(nest, packed, goal, slots, readable).passes()]
         if all(packed):
             ways.append(paired_passes(nest, goal, slots, readable))
+            ways.append(half_transpose_passes(nest, goal, slots, readable))
         possible = [way for way in ways if way is not None]
         if not possible:
             return None

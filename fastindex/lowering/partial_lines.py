@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.pass_form import Pass
-from fastindex.tables import assemblies, boxes, gathers, passes, streams, transposes
+from fastindex.tables import assemblies, boxes, gathers, half_transposes, passes, streams, transposes
 from fastindex.tables.cache_lines import LINE_BYTES
 
 Offsets = NDArray[np.int64]
@@ -92,6 +92,8 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
             )
             # Steps of single halves count two and two, which is near enough.
             yield places // 2, 1, [(size, stride // 2) for size, stride in loops]
+        case "transpose halves":
+            yield from _half_columns(geometry, loops)
         case _:
             yield from _chunks_of(one, geometry, loops)
 
@@ -171,3 +173,15 @@ def _columns_of(one: Pass, geometry: list[int], loops: list[tuple[int, int]]) ->
         joined = _joined(places, rows) if geometry[transposes.COLUMNS_JOINED] else [(places, rows)]
         for starts, size in joined:
             yield starts, size, [*loops, (tasks, step)]
+
+
+def _half_columns(geometry: list[int], loops: list[tuple[int, int]]) -> Iterator[Pieces]:
+    """Yield the columns of a transpose of packed elements; those of a task that continue each other are one."""
+    one = half_transposes.HalfTransposeGeometry(*geometry)
+    rows = one.row_block * (one.row_blocks - 1) + one.last_rows
+    places = one.target_start + one.column_stride * np.arange(one.columns)
+    if one.column_stride == rows and one.row_blocks == 1:
+        taken = one.chunks * half_transposes.CHUNK_COLUMNS
+        places, rows = places[::taken], rows * min(taken, one.columns)
+    # Ends within a byte count as ends beside it, which is near enough.
+    yield places // 2, rows // 2, [(size, stride // 2) for size, stride in loops]

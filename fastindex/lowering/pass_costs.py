@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fastindex.lowering.distinct import distinct
 from fastindex.lowering.pass_form import Draft
 from fastindex.lowering.stream_passes import in_lanes, in_vectors
-from fastindex.tables import assemblies, gathers, streams, transposes
+from fastindex.tables import assemblies, gathers, half_transposes, streams, transposes
 from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, L2_SETS, L2_WAYS, LINE_BYTES
 
 # As many for a line are hidden behind its transfer: a copy takes about 20, with two threads that share the memory.
@@ -55,6 +55,8 @@ _PACKED_CYCLES, _PACKED_RUN_CYCLES = 6, 40
 _PAIR_CYCLES, _PAIR_LINE_CYCLES = 6, 6
 # A box, beside what runs within it, and a half of a byte that is copied by itself.
 _BOX_CYCLES, _HALF_CYCLES = 300, 60
+# A line of packed elements that are transposed in lines, and an end of a column.
+_HALF_LINE_CYCLES, _HALF_END_CYCLES = 21, 40
 # A column of few rows that goes on with padding.
 _PADDED_COLUMN_CYCLES = 120
 
@@ -161,6 +163,12 @@ def _cost_of(one: Draft) -> float:
             return blocks * (20 + put + read)
         case "assemble columns" | "assemble half columns":
             return _columns_cost(one, geometry)
+        case "transpose halves":
+            columns, chunk = geometry[half_transposes.HALF_COLUMNS], half_transposes.CHUNK_COLUMNS
+            # The last chunk overlaps the one before.
+            moved = lines * -(-columns // chunk) * chunk / columns
+            half_columns = 2 * nbytes / geometry[half_transposes.HALF_LAST_ROWS]
+            return moved * _HALF_LINE_CYCLES + 2 * half_columns * _HALF_END_CYCLES
         case _:
             return lines * 10
 

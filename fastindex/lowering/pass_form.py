@@ -20,6 +20,7 @@ from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
 from fastindex.tables.boxes import BoxGeometry, HalvesGeometry, PairGeometry, RowBoxGeometry
 from fastindex.tables.gathers import GatherGeometry
+from fastindex.tables.half_transposes import HalfTransposeGeometry
 from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
 from fastindex.tables.streams import StreamGeometry
 from fastindex.tables.transposes import TransposeGeometry
@@ -31,6 +32,7 @@ Geometry = (
     | ColumnsGeometry
     | FillGeometry
     | GatherGeometry
+    | HalfTransposeGeometry
     | HalvesGeometry
     | PairGeometry
     | RowBoxGeometry
@@ -69,7 +71,7 @@ class Pass:
     ----------
     kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
             "expand", "compress", "assemble", "assemble columns", "assemble half columns", "boxes", "halves", "pair",
-            "row boxes"}
+            "row boxes", "transpose halves"}
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.
     ways : int

@@ -6,13 +6,8 @@ destination that begin or end within a byte leave single halves, which are copie
 
 from __future__ import annotations
 
-from typing import Any
-
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-
 from fastindex.kernels.compilation import kernel
+from fastindex.kernels.cpu.halves import put_half
 from fastindex.kernels.cpu.memory import byte_at, entry, set_byte
 from fastindex.kernels.cpu.pass_runner import call_in_box
 from fastindex.kernels.cpu.pass_table import outer_place, set_end_of_source
@@ -60,20 +55,6 @@ def run_boxes(width, ways, target, source, table, scratch, first, last):  # type
             call_in_box(call, written, read, scratch)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _put_bits(typingctx: Any, address: Any, kept: Any, added: Any) -> Any:
-    """Keep some bits of the byte at an address and add others, while other threads change the rest of it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte = ir.IntType(8)
-        place = builder.inttoptr(arguments[0], byte.as_pointer())
-        builder.atomic_rmw("and", place, builder.trunc(arguments[1], byte), "monotonic")
-        builder.atomic_rmw("or", place, builder.trunc(arguments[2], byte), "monotonic")
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
 @kernel()
 def copy_halves(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a copy of halves of bytes, the other halves of which are somebody else's.
@@ -97,7 +78,6 @@ def copy_halves(width, ways, target, source, table, scratch, first, last):  # ty
             if place == end:
                 set_byte(target + (place >> 1), value)
             else:
-                shift = (place & 1) * 4
-                _put_bits(target + (place >> 1), 0xF0 >> shift, value << shift)
+                put_half(target + (place >> 1), place & 1, value)
             read += source_stride
             place += target_stride

@@ -104,6 +104,64 @@ def transpose_in_lanes(
     return types.void(width, halves, *(types.int64,) * 7), generate
 
 
+def _halves_from(builder: Any, place: Any) -> Any:
+    """Load a line of packed elements from a place on that counts half bytes; 8 bytes more may be read."""
+    address = builder.lshr(place, _INT64(1))
+    line, behind = (load_at(builder, offset_by(builder, address, at), 8, 8) for at in (0, 8))
+    amount = builder.shl(builder.and_(place, _INT64(1)), _INT64(2))
+    first = builder.insert_element(ir.Constant(line.type, ir.Undefined), amount, ir.IntType(32)(0))
+    kind = ir.FunctionType(line.type, [line.type] * 3)
+    name = "llvm.fshr.v8i64"
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    shifted = builder.call(function, [behind, line, shuffle(builder, first, first, [0] * 8)])
+    return builder.bitcast(shifted, ir.VectorType(ir.IntType(8), LINE_BYTES))
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def stage_halves(typingctx: Any, later: Any, targets: Any, pitch_bytes: Any, places: Any, offset: Any) -> Any:
+    """Pair the elements of a line each of some rows, two rows to a byte, and transpose within lanes.
+
+    Parameters
+    ----------
+    later : literal int
+        0 where rows 0 and 1, 2 and 3 ... to 31 make pairs. 1 where this is so of the odd elements of a row, counted
+        from 0, but of the even elements rows 1 and 2, 3 and 4 ... to 32 do; 2 where it is the other way round.
+    targets, pitch_bytes : (int64, int64), int64
+        Where 16 vectors each of the even and of the odd elements go, and how far apart: lane ``l`` of vector ``j`` has
+        those of the columns ``32 * l + 2 * j`` and ``32 * l + 2 * j + 1``.
+    places, offset : int64
+        Address of a table of the rows' places, and what is added to each, in half bytes. 8 bytes behind each line may
+        be read.
+    """
+    kind = later.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, targets, pitch, places, offset = arguments
+        even, odd = (builder.extract_value(targets, k) for k in range(2))
+        loaded = [
+            _halves_from(builder, builder.add(_address_at(builder, places, i), offset))
+            for i in range(2 * LANE_BYTES + (kind > 0))
+        ]
+        first = [int(kind == 1 + part) for part in range(2)]
+        pairs = [
+            [paired(builder, *loaded[i : i + 2])[part] for i in range(first[part], 2 * LANE_BYTES, 2)]
+            for part in range(2)
+        ]
+        # The odd elements wait in memory: there are not enough registers for both.
+        for j, line in enumerate(pairs[1]):
+            store_at(builder, line, builder.add(odd, builder.mul(pitch, _INT64(j))), False)
+        for j, vector in enumerate(lane_transpose(builder, pairs[0], 1)):
+            store_at(builder, vector, builder.add(even, builder.mul(pitch, _INT64(j))), False)
+        waiting = [
+            load_at(builder, builder.add(odd, builder.mul(pitch, _INT64(j))), LINE_BYTES, 1) for j in range(LANE_BYTES)
+        ]
+        for j, vector in enumerate(lane_transpose(builder, waiting, 1)):
+            store_at(builder, vector, builder.add(odd, builder.mul(pitch, _INT64(j))), False)
+        return context.get_dummy_value()
+
+    return types.void(later, types.UniTuple(types.int64, 2), *(types.int64,) * 3), generate
+
+
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def write_lanes(typingctx: Any, streamed: Any, targets: Any, offset: Any, source: Any) -> Any:
     """Write the four lines that four vectors at `source` have lanes of, each `offset` behind one of four targets."""
