@@ -1,6 +1,6 @@
 """Packed elements that move box by box, and halves of bytes by themselves: against the slow reference, between guards.
 
-Tests of: lowering.boxed_passes, kernels.cpu.boxes, tables.boxes.
+Tests of: lowering.boxed_passes, kernels.cpu.boxes, kernels.cpu.halves, tables.boxes.
 """
 
 from __future__ import annotations
