@@ -10,7 +10,7 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import copy_short
-from fastindex.kernels.cpu.memory import entry, fence, literal, prefetch, prefetch_to_l2
+from fastindex.kernels.cpu.memory import entry, fence, literal, prefetch
 from fastindex.kernels.cpu.pass_table import padding_of, start_of_block
 from fastindex.kernels.cpu.pending import PENDING_BYTES, drain, restart
 from fastindex.kernels.cpu.permutes import assemble_vector, pad_vector
@@ -91,14 +91,10 @@ def assemble_block(size, halves, streamed, target, source, table, between, paddi
 
 
 @njit(nogil=True, inline="always")
-def _ask(source, lines, line_count, scattered):  # type: ignore[no-untyped-def]
+def _ask(source, lines, line_count):  # type: ignore[no-untyped-def]
     """Ask for the lines of a block of the source."""
-    if scattered:
-        for i in range(line_count):
-            prefetch_to_l2(source + entry(lines, i))
-    else:
-        for i in range(line_count):
-            prefetch(source + entry(lines, i))
+    for i in range(line_count):
+        prefetch(source + entry(lines, i))
 
 
 @kernel()
@@ -123,20 +119,19 @@ def assemble_chunks(size, halves, target, source, table, scratch, first, last): 
     low, span = entry(geometry, LOW), entry(geometry, HIGH) - entry(geometry, LOW)
     readable = source + entry(geometry, READABLE_BYTES) - literal(size)
     padding = padding_of(scratch)
-    scattered = LINE_BYTES * line_count > 2 * run * every
     whole_lines = streamed and run & 63 == 0 and literal(size) == 64
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = start_of_block(source, target, table, task)
         due = 0
         for x in range(0, min(ahead, count), every):
-            _ask(at_source + entry(chunks, 2 * x), lines, line_count, scattered)
+            _ask(at_source + entry(chunks, 2 * x), lines, line_count)
         for x in range(count):
             read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
             if x == due:
                 due += every
                 if x + ahead < count:
-                    _ask(at_source + entry(chunks, 2 * (x + ahead)), lines, line_count, scattered)
+                    _ask(at_source + entry(chunks, 2 * (x + ahead)), lines, line_count)
             if place != position:
                 position = place
                 line, fill, skip = restart(line, scratch, fill, skip, streamed, position)

@@ -91,7 +91,7 @@ def transpose_in_lanes(
             place = _address_at(builder, upcoming, i)
             if is_shifted:
                 place = builder.lshr(place, _INT64(1))
-            prefetch_at(builder, builder.add(place, further), nearness=2)
+            prefetch_at(builder, builder.add(place, further))
         lines = [_loaded(builder, _address_at(builder, rows, i), offset, size, is_shifted) for i in range(count)]
         parts: Sequence[list[Any]] = [lines]
         if is_paired:

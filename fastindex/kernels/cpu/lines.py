@@ -12,7 +12,6 @@ from fastindex.kernels.cpu.memory import (
     entry,
     literal,
     prefetch,
-    prefetch_to_l2,
     prefetch_to_write,
     stream_line,
 )
@@ -71,13 +70,9 @@ def transpose_square(width, target, pitch_bytes, stage):  # type: ignore[no-unty
 
 @subroutine()
 def prefetch_bytes(start, size):  # type: ignore[no-untyped-def]
-    """Prefetch every line of a run; of a short one, which has neighbours far away, to L2."""
-    if size > 128:
-        for line in range(start & ~63, start + size, 64):
-            prefetch(line)
-    else:
-        for line in range(start & ~63, start + size, 64):
-            prefetch_to_l2(line)
+    """Prefetch every line of a run."""
+    for line in range(start & ~63, start + size, 64):
+        prefetch(line)
 
 
 @subroutine()
