@@ -16,7 +16,7 @@ from fastindex.cpu.numpy_moves import look_up_by_numpy, loops_by_numpy, move_by_
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.lowering.chosen_passes import chosen_passes
 from fastindex.lowering.index_program import conversion_program
-from fastindex.lowering.line_counts import for_scattered_lines, read_lines
+from fastindex.lowering.line_counts import for_scattered_lines, read_lines, spanned_bytes
 from fastindex.lowering.partial_lines import partial_writes
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.passes import passes, whole_buffer_passes
@@ -240,7 +240,8 @@ def movement(source: Shape | Strides, destination: Shape | Strides, tuning: Tuni
     if slots.loops is not None:
         count = sum(nest.element_count for nest in (*slots.loops.copies, *slots.loops.fills))
         read = LINE_BYTES * read_lines(slots.loops, slots.width)
-        tuning = for_scattered_lines(tuning, read, count * slots.width)
+        spanned = spanned_bytes(slots.loops, slots.width)
+        tuning = for_scattered_lines(tuning, read, spanned, count * slots.width)
     found = Movement(source, destination, slots, tuning)
     if slots.loops is None and not (isinstance(source, Shape) and isinstance(destination, Shape)):
         # Without loops, NumPy looks slots up, and strides have none.

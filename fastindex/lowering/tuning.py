@@ -20,7 +20,8 @@ class Tuning:
     streamed_bytes
         Larger destinations are written past the cache, where nobody would find them again. f32 to T(8,128), kept and
         past the cache: 73 and 41 at 4 MiB, 20 and 35 at 7 MiB; with a reader after it, 43 and 24, 24 and 25. Index
-        conversion, from 1 to 8 MiB: alike, 26 to 30.
+        conversion, from 1 to 8 MiB: alike, 26 to 30. So are smaller ones out of sources that span as much, see
+        `line_counts.for_scattered_lines`.
     piece_bytes
         Longer runs are cut so that threads share them. 16 KiB to 1 MiB measure alike: 50 to 53.
     stream_piece_bytes
