@@ -81,7 +81,7 @@ def for_scattered_lines(tuning: Tuning, read_bytes: int, spanned: int, written_b
     if spanned >= tuning.streamed_bytes:
         # Out of so large a source, what is written is past the cache sooner, with a reader after it too, and where both
         # are in L3: f32[24576,2,40] out of T(4,128)(2,1) in 0.78, 0.95 and 0.82 of the time.
-        tuning = replace(tuning, streamed_bytes=0)
+        tuning = replace(tuning, streamed_bytes=0, shifted_bytes=tuning.streamed_bytes)
     share = read_bytes // max(written_bytes, 1)
     if share < 2:
         return tuning

@@ -25,11 +25,12 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], go
         rows = rows[:1]
     others = without(nest.loops, (*rows, *columns), by_source=bool(between))
     column_blocks, aligned = column_panels(columns, goal)
+    streamed = goal.streamed and (aligned or width * iterations(nest.loops) >= goal.tuning.shifted_bytes)
     block_bytes = goal.tuning.least_row_bytes if between else goal.tuning.row_bytes
     row_blocks = _row_blocks(rows, iterations(others), column_blocks, block_bytes, goal)
     outer = (*others, *row_blocks.outer, *column_blocks.outer)
     row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
-    narrow = column_blocks.number == 1 and _is_narrow(rows[0].source_stride, row_bytes, column_bytes, goal)
+    narrow = streamed and column_blocks.number == 1 and _is_narrow(rows[0].source_stride, row_bytes, column_bytes, goal)
     follow = columns[0].destination_stride == row_bytes and row_blocks.number == 1 and len(columns) == 1
     # A line that has more than the ends of two columns is no end of one and beginning of the next.
     joined = follow and not narrow and row_bytes >= LINE_BYTES
@@ -50,7 +51,7 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], go
         column_target_stride=column_blocks.destination_stride,
         columns_aligned=aligned,
         columns_joined=joined,
-        streamed=goal.streamed,
+        streamed=streamed,
         readable_bytes=readable_bytes(nest, width),
         row_target_stride=row_blocks.places * width,
         row_table_step=0,
@@ -106,4 +107,4 @@ def _is_narrow(pitch_bytes: int, row_bytes: int, column_bytes: int, goal: Goal) 
     """Whether few columns are best read as one sequential stream: rows lie near each other and are long enough."""
     fits = column_bytes <= goal.tuning.narrow_columns * goal.width and row_bytes >= goal.tuning.narrow_row_bytes
     near = min(LINE_BYTES, column_bytes) <= abs(pitch_bytes) <= 4 * max(column_bytes, LINE_BYTES)
-    return goal.streamed and fits and near
+    return fits and near
