@@ -20,7 +20,7 @@ from fastindex.lowering.passes import drafts
 from fastindex.lowering.relayout_loops import Strides, relayout_loops, shared_digits
 from fastindex.lowering.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING
-from fastindex.tables import assemblies
+from fastindex.tables import assemblies, streams, transposes
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES, AssemblyGeometry, ColumnsGeometry
 
 BY_BLOCKS = [
@@ -92,6 +92,22 @@ def test_what_reads_much_and_writes_little_has_tasks_to_share() -> None:
     assert not scattered.compiled.is_small
     together = sure_movement(fi.Shape.parse("f32[12288,3,3]"), fi.Shape.parse("f32[12288,3,3]{0,1,2}"))
     assert together.compiled.is_small
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "streamed"),
+    [
+        ("f64[12288,2,10]{2,1,0:T(256)}", "f64[12288,2,10]", True),
+        ("f64[1024,2,10]{2,1,0:T(256)}", "f64[1024,2,10]", False),
+        # Columns that begin with lines, and columns that do not, which would be shifted first.
+        ("f64[880,50,10]{2,1,0:T(8,128)}", "f64[880,50,10]{0,1,2}", True),
+        ("f64[877,50,10]{2,1,0:T(8,128)}", "f64[877,50,10]{0,1,2}", False),
+    ],
+)
+def test_what_is_taken_out_of_large_sparse_sources_is_streamed(source: str, destination: str, streamed: bool) -> None:
+    found = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination)).passes or ()
+    place = {"copy": streams.STREAMED, "transpose": transposes.STREAMED}
+    assert [bool(one.geometry[place[one.kernel]]) for one in found] == [streamed]
 
 
 def test_columns_within_a_line_of_each_other_are_read_together() -> None:
