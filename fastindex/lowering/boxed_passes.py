@@ -9,6 +9,7 @@ over, a half of a byte at either end of a row, is copied by itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -64,9 +65,16 @@ class _Image:
 
 
 def boxed_passes(
-    loops: RelayoutLoops, formats: tuple[SlotFormat, SlotFormat], goal: Goal, slots: int, readable: int
+    loops: RelayoutLoops,
+    formats: tuple[SlotFormat, SlotFormat],
+    goal: Goal,
+    slots: int,
+    readable: int,
+    most_cycles: float = math.inf,
 ) -> tuple[Draft, ...] | None:
-    """Return the passes that move packed elements box by box, or None where that is not possible.
+    """Return the passes that move packed elements box by box.
+
+    None where that is not possible, or where they take as long as `most_cycles`, another way to do it.
 
     Parameters
     ----------
@@ -77,6 +85,7 @@ def boxed_passes(
     goal : Goal
     slots, readable : int
         Slots of the destination, and bytes of the source.
+    most_cycles : float, optional
     """
     packed = formats[0].is_packed, formats[1].is_packed
     if not any(packed) or any(
@@ -86,8 +95,12 @@ def boxed_passes(
     fills = grouped(RelayoutLoops((), loops.fills), PER_BYTE) if packed[1] else loops
     if fills is None:
         return None
+    filling = [fill_pass(nest, goal) for nest in fills.fills]
     found: list[Draft] = []
+    cycles = cost(filling)
     for nest in loops.copies:
+        if cycles >= most_cycles:
+            return None
         ways = [_Boxes(nest, packed, goal, slots, readable).passes()]
         if all(packed):
             ways.append(paired_passes(nest, goal, slots, readable))
@@ -95,8 +108,9 @@ def boxed_passes(
         possible = [way for way in ways if way is not None]
         if not possible:
             return None
-        found += min(possible, key=cost)
-    return (*found, *(fill_pass(nest, goal) for nest in fills.fills))
+        best = min(possible, key=cost)
+        found, cycles = found + best, cycles + cost(best)
+    return (*found, *filling)
 
 
 class _Boxes:

@@ -78,25 +78,46 @@ def _chosen_drafts(
     if by_loops_cost <= hidden_cycles(_element_bytes(destination, slots), nbytes) and not steps_apart:
         return by_loops, converts
     goal = Goal(1, nbytes >= tuning.streamed_bytes, tuning)
+    put, put_cost = _put_together(source, destination, slot_bits, vector_bytes, goal, (nbytes, by_loops_cost))
+    # Boxes are drafted as far as they may be better, and what is collected first too, which reads from the cache.
+    most = min(by_loops_cost, put_cost * _FROM_MEMORY)
     if steps_apart and slots.loops is not None:
         count = destination.slot_count if isinstance(destination, Shape) else 0
-        boxed = boxed_passes(slots.loops, forms, goal, count, source.nbytes if isinstance(source, Shape) else 0)
-        if boxed is not None and (boxed_cost := cost(boxed)) < by_loops_cost:
-            by_loops, converts, by_loops_cost = boxed, True, boxed_cost
+        readable = source.nbytes if isinstance(source, Shape) else 0
+        boxed = boxed_passes(slots.loops, forms, goal, count, readable, most)
+        if boxed is not None and (boxed_cost := cost(boxed)) < most:
+            by_loops, converts, by_loops_cost, most = boxed, True, boxed_cost, boxed_cost
     if slot_bits == (HALF_BITS, HALF_BITS) and isinstance(source, Shape) and isinstance(destination, Shape):
-        collected = collected_passes(source, destination, vector_bytes, goal)
-        if collected is not None and (collected_cost := cost(collected)) < by_loops_cost:
+        collected = collected_passes(source, destination, vector_bytes, goal, most)
+        if collected is not None and (collected_cost := cost(collected)) < most:
             by_loops, converts, by_loops_cost = collected, True, collected_cost / _FROM_MEMORY
-    if by_loops_cost <= least_cycles(source, destination, nbytes, slot_bits, vector_bytes):
-        return by_loops, converts
+    return (put, HALF_BITS in slot_bits) if put is not None and put_cost < by_loops_cost else (by_loops, converts)
+
+
+def _put_together(
+    source: Shape | Strides,
+    destination: Shape | Strides,
+    slot_bits: tuple[int, int],
+    vector_bytes: int,
+    goal: Goal,
+    written: tuple[int, float],
+) -> tuple[tuple[Draft, ...] | None, float]:
+    """Return the passes that put blocks together, and their cost; None and infinity where loops do as well.
+
+    `written` is how many bytes are written, and what that costs by loops.
+    """
+    nbytes, most_cycles = written
+    nothing = None, float("inf")
+    if most_cycles <= least_cycles(source, destination, nbytes, slot_bits, vector_bytes):
+        return nothing
     for variables, left, right in shared_digits(source, destination):
         found = assembly(variables, left, right, destination, slot_bits[1])
         if found is not None and _fits(found, slot_bits[1]):
             readable = source.slot_count if isinstance(source, Shape) else 0
-            made = assembly_passes(found, slot_bits, vector_bytes, goal, readable, by_loops_cost)
+            made = assembly_passes(found, slot_bits, vector_bytes, goal, readable, most_cycles)
             if made is not None:
-                return made, HALF_BITS in slot_bits
-    return by_loops, converts
+                return made, cost(made)
+    return nothing
 
 
 def _fits(found: Assembly, slot_bits: int) -> bool:

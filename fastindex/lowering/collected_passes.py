@@ -55,8 +55,12 @@ class _Collected:
     is_sparse: bool
 
 
-def collected_passes(source: Shape, destination: Shape, vector_bytes: int, goal: Goal) -> tuple[Draft, ...] | None:
-    """Return the passes of packed elements of four bits, or None where no slabs of sparse spans are to be had.
+def collected_passes(
+    source: Shape, destination: Shape, vector_bytes: int, goal: Goal, most_cycles: float = math.inf
+) -> tuple[Draft, ...] | None:
+    """Return the passes of packed elements of four bits.
+
+    None where no slabs of sparse spans are to be had, or they take as long as `most_cycles`, another way to do it.
 
     Parameters
     ----------
@@ -64,6 +68,7 @@ def collected_passes(source: Shape, destination: Shape, vector_bytes: int, goal:
     vector_bytes : int
         What the machine permutes with one instruction.
     goal : Goal
+    most_cycles : float, optional
     """
     outer = _outermost(source)
     if outer is None or outer != _outermost(destination):
@@ -79,7 +84,8 @@ def collected_passes(source: Shape, destination: Shape, vector_bytes: int, goal:
     found: list[Draft] = []
     for first, slab, slabs in ((0, most, count // most), (count // most * most, count % most, 1)):
         if slab and slabs:
-            made = _slab_passes(source, destination, outer, slab, vector_bytes, goal)
+            sides = _with_steps(source, outer, slab), _with_steps(destination, outer, slab)
+            made = _slab_passes(sides, vector_bytes, goal, most_cycles / slabs)
             if made is None:
                 return None
             loops = (Loop(slabs, slab * steps[0], slab * steps[1]),) if slabs > 1 else ()
@@ -106,10 +112,9 @@ def _with_steps(shape: Shape, dimension: int, count: int) -> Shape:
 
 
 def _slab_passes(
-    source: Shape, destination: Shape, outer: int, slab: int, vector_bytes: int, goal: Goal
+    sides: tuple[Shape, Shape], vector_bytes: int, goal: Goal, most_cycles: float
 ) -> tuple[tuple[Draft, bool, bool], ...] | None:
     """Return the passes of one slab, with whether they read from scratch memory, and write to it."""
-    sides = tuple(_with_steps(side, outer, slab) for side in (source, destination))
     systems = shared_digits(*sides)
     if not systems:
         return None
@@ -120,7 +125,8 @@ def _slab_passes(
     found = assembly(variables, collected.digits, right, sides[1], HALF_BITS)
     if found is None or any(len(block.sources) * HALF_BITS > 8 * MOST_BLOCK_BYTES for block in found.blocks):
         return None
-    moving = assembly_passes(found, (HALF_BITS, HALF_BITS), vector_bytes, goal, PER_BYTE * collected.nbytes)
+    readable = PER_BYTE * collected.nbytes
+    moving = assembly_passes(found, (HALF_BITS, HALF_BITS), vector_bytes, goal, readable, most_cycles)
     if moving is None or any(one.kernel == "fill" for one in moving):
         # What it fills with is not at hand within a box.
         return None
