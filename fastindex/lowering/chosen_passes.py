@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from fastindex.lowering.assembly import Assembly, assembly
 from fastindex.lowering.assembly_bounds import least_cycles
@@ -26,6 +27,8 @@ _APART_CYCLES = 1
 _SHARED_LINES = 1.5
 # Blocks that are put together straight from memory wait for its lines: so many times as long as what they cost.
 _FROM_MEMORY = 1.5
+# Boxes take so many cycles for an element and less, if they are any good.
+_BOXED_CYCLES = 0.5
 
 
 def chosen_passes(
@@ -47,77 +50,86 @@ def chosen_passes(
         None where every slot has to be looked up.
     bool
     """
-    found, converts = _chosen_drafts(source, destination, slots, vector_bytes, tuning)
-    return None if found is None else with_tables(found), converts
+    best = _chosen_way(source, destination, slots, vector_bytes, tuning)
+    return None if best.drafts is None else with_tables(best.drafts), best.converts
 
 
-def _chosen_drafts(
+class _Way(NamedTuple):
+    """One way to do it: its passes if there are any, whether they convert packed slots themselves, and their cycles."""
+
+    drafts: tuple[Draft, ...] | None
+    converts: bool
+    cycles: float
+
+
+def _chosen_way(
     source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, vector_bytes: int, tuning: Tuning
-) -> tuple[tuple[Draft, ...] | None, bool]:
-    """Choose among loops, boxes and blocks by their costs; each is drafted only where it may be the cheapest."""
-    by_loops, converts = _loop_passes(source, destination, slots, tuning)
+) -> _Way:
+    """Choose among loops, boxes and blocks by their costs; each is drafted only as far as it may be the cheapest."""
+    best = _by_loops(source, destination, slots, tuning)
     if 0 in source.dimensions:
         # There is padding to write, and not one element to read.
-        return by_loops, converts
+        return best
     slot_bits = slots.source.bits, slots.destination.bits
     if any(bits != HALF_BITS and (bits % 8 or bits > 128) for bits in slot_bits):
-        return by_loops, converts
-    steps_apart = slots.unit == "value" and not converts and slot_bits != (8 * slots.width,) * 2
+        return best
+    steps_apart = slots.unit == "value" and not best.converts and slot_bits != (8 * slots.width,) * 2
     forms = slots.source, slots.destination
     if steps_apart and (HALF_BITS not in slot_bits or not all(form.is_plain or form.is_packed for form in forms)):
         # Slots wider than their values are packed last: their padding is not a value repeated.
-        return by_loops, converts
-    nbytes = _written_bytes(destination, slots)
-    by_loops_cost = float("inf") if by_loops is None else cost(by_loops)
+        return best
+    nbytes, element_bytes = _written_bytes(destination, slots), _element_bytes(destination, slots)
     if steps_apart:
-        by_loops_cost += _APART_CYCLES * sum(
-            side.slot_count
-            for side, form in ((source, slots.source), (destination, slots.destination))
-            if isinstance(side, Shape) and not form.is_plain
-        )
-    if by_loops_cost <= hidden_cycles(_element_bytes(destination, slots), nbytes) and not steps_apart:
-        return by_loops, converts
+        apart = (side for side, form in zip((source, destination), forms, strict=True) if not form.is_plain)
+        slot_count = sum(side.slot_count for side in apart if isinstance(side, Shape))
+        best = best._replace(cycles=best.cycles + _APART_CYCLES * slot_count)
+    elif best.cycles <= hidden_cycles(element_bytes, nbytes):
+        return best
     goal = Goal(1, nbytes >= tuning.streamed_bytes, tuning)
-    put, put_cost = _put_together(source, destination, slot_bits, vector_bytes, goal, (nbytes, by_loops_cost))
-    # Boxes are drafted as far as they may be better, and what is collected first too, which reads from the cache.
-    most = min(by_loops_cost, put_cost * _FROM_MEMORY)
-    if steps_apart and slots.loops is not None:
-        count = destination.slot_count if isinstance(destination, Shape) else 0
-        readable = source.nbytes if isinstance(source, Shape) else 0
-        boxed = boxed_passes(slots.loops, forms, goal, count, readable, most)
-        if boxed is not None and (boxed_cost := cost(boxed)) < most:
-            by_loops, converts, by_loops_cost, most = boxed, True, boxed_cost, boxed_cost
+    least = least_cycles(source, destination, nbytes, slot_bits, vector_bytes)
+    # What is likely to be the cheapest comes first.
+    has_boxes = steps_apart and slots.loops is not None
+    boxes_first = nbytes == element_bytes and least > _BOXED_CYCLES * math.prod(destination.dimensions)
+    if has_boxes and boxes_first:
+        best = _boxed(source, destination, slots, goal, best)
+    put = _put_together(source, destination, slots, vector_bytes, goal, best) if best.cycles > least else best
     if slot_bits == (HALF_BITS, HALF_BITS) and isinstance(source, Shape) and isinstance(destination, Shape):
-        collected = collected_passes(source, destination, vector_bytes, goal, most)
-        if collected is not None and (collected_cost := cost(collected)) < most:
-            by_loops, converts, by_loops_cost = collected, True, collected_cost / _FROM_MEMORY
-    return (put, HALF_BITS in slot_bits) if put is not None and put_cost < by_loops_cost else (by_loops, converts)
+        most_cycles = min(best.cycles, put.cycles * _FROM_MEMORY)
+        collected = collected_passes(source, destination, vector_bytes, goal, most_cycles)
+        if collected is not None and (cycles := cost(collected)) < most_cycles:
+            put = _Way(collected, True, cycles)
+    return put if boxes_first or not has_boxes else _boxed(source, destination, slots, goal, put)
+
+
+def _by_loops(source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, tuning: Tuning) -> _Way:
+    found, converts = _loop_passes(source, destination, slots, tuning)
+    return _Way(found, converts, math.inf if found is None else cost(found))
+
+
+def _boxed(source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, goal: Goal, best: _Way) -> _Way:
+    """Return the way box by box where it is better than the best so far, else that."""
+    assert slots.loops is not None
+    count = destination.slot_count if isinstance(destination, Shape) else 0
+    readable = source.nbytes if isinstance(source, Shape) else 0
+    boxed = boxed_passes(slots.loops, (slots.source, slots.destination), goal, count, readable, best.cycles)
+    if boxed is None or (cycles := cost(boxed)) >= best.cycles:
+        return best
+    return _Way(boxed, True, cycles)
 
 
 def _put_together(
-    source: Shape | Strides,
-    destination: Shape | Strides,
-    slot_bits: tuple[int, int],
-    vector_bytes: int,
-    goal: Goal,
-    written: tuple[int, float],
-) -> tuple[tuple[Draft, ...] | None, float]:
-    """Return the passes that put blocks together, and their cost; None and infinity where loops do as well.
-
-    `written` is how many bytes are written, and what that costs by loops.
-    """
-    nbytes, most_cycles = written
-    nothing = None, float("inf")
-    if most_cycles <= least_cycles(source, destination, nbytes, slot_bits, vector_bytes):
-        return nothing
+    source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, vector_bytes: int, goal: Goal, best: _Way
+) -> _Way:
+    """Return the way block by block where it is better than the best so far, else that."""
+    slot_bits = slots.source.bits, slots.destination.bits
+    readable = source.slot_count if isinstance(source, Shape) else 0
     for variables, left, right in shared_digits(source, destination):
         found = assembly(variables, left, right, destination, slot_bits[1])
         if found is not None and _fits(found, slot_bits[1]):
-            readable = source.slot_count if isinstance(source, Shape) else 0
-            made = assembly_passes(found, slot_bits, vector_bytes, goal, readable, most_cycles)
+            made = assembly_passes(found, slot_bits, vector_bytes, goal, readable, best.cycles)
             if made is not None:
-                return made, cost(made)
-    return nothing
+                return _Way(made, HALF_BITS in slot_bits, cost(made))
+    return best
 
 
 def _fits(found: Assembly, slot_bits: int) -> bool:
