@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fastindex.lowering.blocks import cut, even_steps
 from fastindex.lowering.pass_costs import cost
@@ -136,16 +137,20 @@ def by_parity(outer: Nest, packed: tuple[bool, bool]) -> Iterator[Nest]:
         yield from even_steps(part, 1) if packed[1] else (part,)
 
 
-def moving_passes(nest: Nest, goal: Goal) -> list[Draft]:
-    """Return the passes that move a box: a transpose where its rows are too short for what loops would choose."""
+@lru_cache(maxsize=16)
+def moving_passes(nest: Nest, goal: Goal) -> tuple[Draft, ...]:
+    """Return the passes that move a box: a transpose where its rows are too short for what loops would choose.
+
+    The boxes at the ends of loops often move as others do, so what was found last is kept.
+    """
     if any(k.source_stride == k.destination_stride == 1 and k.size >= _LEAST_RUN for k in nest.loops):
-        return list(copy_passes(nest, goal))
-    found = list(copying_passes(nest, goal))
+        return tuple(copy_passes(nest, goal))
+    found = tuple(copying_passes(nest, goal))
     row = next((k for k in nest.loops if k.destination_stride == 1), None)
     column = next((k for k in nest.loops if k.source_stride == 1 and k is not row), None)
     if row is None or column is None:
         return found
-    other = [transpose_pass(nest, *rows_and_columns(nest.loops, row, column, 1), goal)]
+    other = (transpose_pass(nest, *rows_and_columns(nest.loops, row, column, 1), goal),)
     return other if cost(other) < cost(found) else found
 
 

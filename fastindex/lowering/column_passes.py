@@ -170,9 +170,15 @@ class BlockColumns:
 
     def _is_in_lines(self, nest: Nest) -> bool:
         """Whether every block has whole lines of a destination that begins with one."""
-        starts = self._block.starts[:, 1].tolist()
-        places = (*starts, nest.destination_start, *(k.destination_stride for k in nest.loops))
-        return not any(n * self._bits % (8 * LINE_BYTES) for n in (len(self._block.sources), *places))
+        per_line = 8 * LINE_BYTES // self._bits
+        places = nest.destination_start, *(k.destination_stride for k in nest.loops)
+        return self._has_whole_lines and not any(place % per_line for place in places)
+
+    @cached_property
+    def _has_whole_lines(self) -> bool:
+        """Whether blocks have whole lines where their nests begin with one."""
+        per_line = 8 * LINE_BYTES // self._bits
+        return not (len(self._block.sources) % per_line or (self._block.starts[:, 1] % per_line).any())
 
     def _parts(self, nest: Nest) -> Iterator[tuple[Offsets, Offsets, Nest]]:
         """Yield blocks that lie within few lines of each row, and the nest around them, for each part of a nest."""

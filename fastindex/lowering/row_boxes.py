@@ -121,10 +121,12 @@ def row_box_drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) ->
     counts = [iterations(rows.outer) // size for rows, size in boxes]
     if sum(counts) * _LEAST_BYTES > total:
         return None
-    lines = [lines_of(rows.part(size), width) for rows, size in boxes]
-    read = sum(count * len(read) for count, read in zip(counts, lines, strict=True))
-    if read > _MOST_READ * (read_lines(loops, width) + sum(counts)):
-        return None
+    lines, left = [], _MOST_READ * (read_lines(loops, width) + sum(counts))
+    for count, (rows, size) in zip(counts, boxes, strict=True):
+        lines.append(lines_of(rows.part(size), width))
+        left -= count * len(lines[-1])
+        if left < 0:
+            return None
     goal = Goal(width, True, tuning)
     of_each = zip(boxes, lines, strict=True)
     return tuple(draft for (rows, size), read in of_each for draft in _passes_of(rows, size, read, goal))
