@@ -372,10 +372,11 @@ def _block(
     values: dict[Variable, Offsets] = {}
     is_padding = np.zeros(axes, bool)
     for i, s in enumerate(inside):
-        number = np.arange(s.room).reshape(s.room, *(1,) * i)
+        number = np.arange(s.room).reshape(-1, *(1,) * i)
         if s.room > s.used:
             is_padding |= number >= s.used
-        values[s.variable] = values.get(s.variable, 0) + number * s.low
+        value = number if s.low == 1 else number * s.low
+        values[s.variable] = values[s.variable] + value if s.variable in values else value
     sources = np.zeros(axes, np.int64)
     for variable, value in values.items():
         if variable in rests:

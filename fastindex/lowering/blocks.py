@@ -56,10 +56,11 @@ class Blocks:
 
 
 def _offsets(loops: Iterable[tuple[int, int]]) -> NDArray[np.int64]:
-    found = np.zeros(1, np.int64)
+    found: NDArray[np.int64] | None = None
     for size, stride in loops:
-        found = (np.arange(size)[:, None] * stride + found).reshape(-1)
-    return found
+        places = np.arange(size) * stride
+        found = places if found is None else (places[:, None] + found).reshape(-1)
+    return np.zeros(1, np.int64) if found is None else found
 
 
 def blocks(loops: Sequence[Loop], most: int) -> Blocks:

@@ -47,8 +47,10 @@ class Digit(NamedTuple):
 
     def value_of(self, number: Any) -> Any:
         """Return the digit of a number, or of an array of them, with its weight."""
-        value = number // self.low
-        return self.weight * (value if self.high is None else value % (self.high // self.low))
+        value = number if self.low == 1 else number // self.low
+        if self.high is not None:
+            value = value % (self.high // self.low)
+        return value if self.weight == 1 else self.weight * value
 
 
 Digits = tuple[Digit, ...]
