@@ -88,9 +88,8 @@ def _chosen_way(
     goal = Goal(1, nbytes >= tuning.streamed_bytes, tuning)
     least = least_cycles(source, destination, nbytes, slot_bits, vector_bytes)
     # What is likely to be the cheapest comes first.
-    has_boxes = steps_apart and slots.loops is not None
     boxes_first = nbytes == element_bytes and least > _BOXED_CYCLES * math.prod(destination.dimensions)
-    if has_boxes and boxes_first:
+    if steps_apart and boxes_first:
         best = _boxed(source, destination, slots, goal, best)
     put = _put_together(source, destination, slots, vector_bytes, goal, best) if best.cycles > least else best
     if slot_bits == (HALF_BITS, HALF_BITS) and isinstance(source, Shape) and isinstance(destination, Shape):
@@ -98,7 +97,7 @@ def _chosen_way(
         collected = collected_passes(source, destination, vector_bytes, goal, most_cycles)
         if collected is not None and (cycles := cost(collected)) < most_cycles:
             put = _Way(collected, True, cycles)
-    return put if boxes_first or not has_boxes else _boxed(source, destination, slots, goal, put)
+    return _boxed(source, destination, slots, goal, put) if steps_apart and not boxes_first else put
 
 
 def _by_loops(source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, tuning: Tuning) -> _Way:
@@ -108,7 +107,8 @@ def _by_loops(source: Shape | Strides, destination: Shape | Strides, slots: Slot
 
 def _boxed(source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, goal: Goal, best: _Way) -> _Way:
     """Return the way box by box where it is better than the best so far, else that."""
-    assert slots.loops is not None
+    if slots.loops is None:
+        return best
     count = destination.slot_count if isinstance(destination, Shape) else 0
     readable = source.nbytes if isinstance(source, Shape) else 0
     boxed = boxed_passes(slots.loops, (slots.source, slots.destination), goal, count, readable, best.cycles)
