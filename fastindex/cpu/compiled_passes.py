@@ -22,6 +22,7 @@ from fastindex.kernels.cpu import (
     deal_lanes,
     element_moves,
     gather_pieces,
+    half_rows,
     half_transpose,
     interleave,
     interleave_lanes,
@@ -67,6 +68,7 @@ PASS_KERNELS = {
     "halves": boxes.copy_halves,
     "pair": paired_runs.pair_chunks,
     "row boxes": row_boxes.run_row_boxes,
+    "stream halves": half_rows.stream_halves,
     "transpose halves": half_transpose.transpose_halves,
 }
 
@@ -81,6 +83,7 @@ _KERNEL_MODULES = (
     transpose,
     narrow_transpose,
     gather_pieces,
+    half_rows,
     half_transpose,
     assemble,
     assemble_columns,

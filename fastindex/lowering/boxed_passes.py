@@ -23,6 +23,7 @@ from fastindex.lowering.box_parts import (
     single_halves,
     with_largest_boxes,
 )
+from fastindex.lowering.half_row_passes import half_row_passes
 from fastindex.lowering.half_transpose_passes import half_transpose_passes
 from fastindex.lowering.paired_passes import paired_passes
 from fastindex.lowering.pass_costs import cost
@@ -96,9 +97,21 @@ def boxed_passes(
     if fills is None:
         return None
     filling = [fill_pass(nest, goal) for nest in fills.fills]
+    streams = half_row_passes(loops.copies, packed[0], goal, slots, readable) if packed[1] else None
+    least = cost(filling)
+    most = most_cycles - least if streams is None else min(most_cycles - least, cost(streams))
+    boxes = _nest_by_nest(loops.copies, packed, goal, slots, readable, most)
+    found = streams if boxes is None else boxes
+    return None if found is None else (*found, *filling)
+
+
+def _nest_by_nest(
+    nests: Sequence[Nest], packed: tuple[bool, bool], goal: Goal, slots: int, readable: int, most_cycles: float
+) -> list[Draft] | None:
+    """Return the passes that move each nest in the cheapest way, or None as `boxed_passes`."""
     found: list[Draft] = []
-    cycles = cost(filling)
-    for nest in loops.copies:
+    cycles = 0.0
+    for nest in nests:
         if cycles >= most_cycles:
             return None
         ways = [_Boxes(nest, packed, goal, slots, readable).passes()]
@@ -110,7 +123,7 @@ def boxed_passes(
             return None
         best = min(possible, key=cost)
         found, cycles = found + best, cycles + cost(best)
-    return (*found, *filling)
+    return found if cycles < most_cycles else None
 
 
 class _Boxes:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.pass_form import Pass
-from fastindex.tables import assemblies, boxes, gathers, half_transposes, passes, streams, transposes
+from fastindex.tables import assemblies, boxes, gathers, half_rows, half_transposes, passes, streams, transposes
 from fastindex.tables.cache_lines import LINE_BYTES
 
 Offsets = NDArray[np.int64]
@@ -92,6 +92,16 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
             )
             # Steps of single halves count two and two, which is near enough.
             yield places // 2, 1, [(size, stride // 2) for size, stride in loops]
+        case "stream halves":
+            size, steps = geometry[half_rows.ROW_HALVES], list(loops)
+            while steps and steps[0][1] == size:
+                # Boxes that continue each other share no line.
+                size *= steps.pop(0)[0]
+            yield (
+                np.array([geometry[half_rows.ROW_TARGET_START] // 2]),
+                size // 2,
+                [(n, step // 2) for n, step in steps],
+            )
         case "transpose halves":
             yield from _half_columns(geometry, loops)
         case _:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fastindex.lowering.distinct import distinct
 from fastindex.lowering.pass_form import Draft
 from fastindex.lowering.stream_passes import in_lanes, in_vectors
-from fastindex.tables import assemblies, gathers, half_transposes, streams, transposes
+from fastindex.tables import assemblies, gathers, half_rows, half_transposes, streams, transposes
 from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, L2_SETS, L2_WAYS, LINE_BYTES
 
 # As many for a line are hidden behind its transfer: a copy takes about 20, with two threads that share the memory.
@@ -57,6 +57,8 @@ _PAIR_CYCLES, _PAIR_LINE_CYCLES = 6, 6
 _BOX_CYCLES, _HALF_CYCLES = 300, 60
 # A line of packed elements that are transposed in lines, and an end of a column.
 _HALF_LINE_CYCLES, _HALF_END_CYCLES = 21, 40
+# A line of packed elements that are put together as a stream, a piece of it, and one whose lines are read again.
+_STREAMED_LINE_CYCLES, _STREAMED_PIECE_CYCLES, _SHARED_PIECE_CYCLES = 6, 14, 30
 # A column of few rows that goes on with padding.
 _PADDED_COLUMN_CYCLES = 120
 
@@ -163,6 +165,10 @@ def _cost_of(one: Draft) -> float:
             return blocks * (20 + put + read)
         case "assemble columns" | "assemble half columns":
             return _columns_cost(one, geometry)
+        case "stream halves":
+            pieces = one.tasks * geometry[half_rows.ROW_PIECES]
+            piece = _STREAMED_PIECE_CYCLES + (_SHARED_PIECE_CYCLES if one.reads is not None else 0)
+            return lines * _STREAMED_LINE_CYCLES + pieces * piece
         case "transpose halves":
             columns, chunk = geometry[half_transposes.HALF_COLUMNS], half_transposes.CHUNK_COLUMNS
             # The last chunk overlaps the one before.

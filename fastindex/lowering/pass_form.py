@@ -20,6 +20,7 @@ from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
 from fastindex.tables.boxes import BoxGeometry, HalvesGeometry, PairGeometry, RowBoxGeometry
 from fastindex.tables.gathers import GatherGeometry
+from fastindex.tables.half_rows import HalfRowsGeometry
 from fastindex.tables.half_transposes import HalfTransposeGeometry
 from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
 from fastindex.tables.streams import StreamGeometry
@@ -32,6 +33,7 @@ Geometry = (
     | ColumnsGeometry
     | FillGeometry
     | GatherGeometry
+    | HalfRowsGeometry
     | HalfTransposeGeometry
     | HalvesGeometry
     | PairGeometry
@@ -71,7 +73,7 @@ class Pass:
     ----------
     kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
             "expand", "compress", "assemble", "assemble columns", "assemble half columns", "boxes", "halves", "pair",
-            "row boxes", "transpose halves"}
+            "row boxes", "stream halves", "transpose halves"}
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.
     ways : int
@@ -133,7 +135,7 @@ class Draft(NamedTuple):
     inner : tuple of (Draft, bool, bool)
     reads : callable, optional
         Returns the offsets of the lines of the source, or of the rows, that a chunk of an assembly, of an interleave or
-        of a gather reads.
+        of a gather reads; of a stream of halves, where boxes much later read the same lines.
     """
 
     kernel: str

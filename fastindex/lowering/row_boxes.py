@@ -44,7 +44,7 @@ _LONG_CHUNK_BYTES = 512
 Offsets = NDArray[np.int64]
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """Rows of the destination without gaps, which some nests write together.
 
     Attributes
@@ -107,7 +107,7 @@ def row_box_drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) ->
     if any(k.source_stride < 0 or k.destination_stride <= 0 for nest in nests for k in nest.loops):
         return None
     lengths = sorted({k.destination_stride for nest in nests for k in nest.loops if k.destination_stride > width})
-    ways = [way for way in (_rows(nests, length, width) for length in lengths) if way is not None]
+    ways = [way for way in (rows_of(nests, length, width) for length in lengths) if way is not None]
     shared = [way for way in ways if any(len(rows.nests) > 1 for rows in way)]
     if shared and any(_shares_lines(nest, width) for nest in nests):
         best = min(shared, key=_cost)
@@ -143,7 +143,7 @@ def _shares_lines(nest: Nest, width: int) -> bool:
     return any(number % LINE_BYTES for number in (length, *steps))
 
 
-def _interleaves_badly(rows: _Rows, width: int, tuning: Tuning) -> bool:
+def _interleaves_badly(rows: Rows, width: int, tuning: Tuning) -> bool:
     """Whether rows of the source are interleaved, and would be written in parts of lines, or read with gaps.
 
     Longer chunks that end within a line share it with the next; short ones are collected anyway. Nests that follow each
@@ -166,19 +166,19 @@ def _interleaves_badly(rows: _Rows, width: int, tuning: Tuning) -> bool:
     return gapped
 
 
-def _rows(nests: Iterable[Nest], length: int, width: int) -> list[_Rows] | None:
+def rows_of(nests: Iterable[Nest], length: int, width: int) -> list[Rows] | None:
     """Split nests between the loops within rows of so many bytes at most and those around them.
 
     Returns
     -------
-    list of _Rows or None
+    list of Rows or None
         None where rows have gaps, or are too long.
     """
     together: dict[tuple[Loop, ...], list[Nest]] = {}
     for nest in nests:
         inner, outer = _split(nest, length)
         together.setdefault(outer, []).append(Nest(inner, nest.source_start, nest.destination_start))
-    found: list[_Rows] = []
+    found: list[Rows] = []
     for outer, parts in together.items():
         parts.sort(key=lambda nest: nest.destination_start)
         while parts:
@@ -188,7 +188,7 @@ def _rows(nests: Iterable[Nest], length: int, width: int) -> list[_Rows] | None:
             nbytes = width * sum(nest.element_count for nest in some)
             if nbytes > MOST_ROW_BOX_BYTES or max(map(_last, some)) + width != first + nbytes:
                 return None
-            found.append(_Rows(tuple(some), nbytes, outer))
+            found.append(Rows(tuple(some), nbytes, outer))
     return found
 
 
@@ -214,14 +214,14 @@ def _split(nest: Nest, length: int) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]
     return tuple(inner), tuple(sorted(outer, key=lambda k: (k.destination_stride, k.source_stride)))
 
 
-def _rows_of_box(rows: _Rows) -> int:
+def _rows_of_box(rows: Rows) -> int:
     """Return how many rows a box has: as many as end with a line, if these are not too long."""
     together = LINE_BYTES // math.gcd(rows.nbytes, LINE_BYTES)
     most = _BOX_BYTES // (together * rows.nbytes) * together or max(_BOX_BYTES // rows.nbytes, 1)
     return min(most, rows.following.size)
 
 
-def _cost(way: Sequence[_Rows]) -> float:
+def _cost(way: Sequence[Rows]) -> float:
     """Return the cycles that are lost at the ends of pieces, and on boxes that leave L1 before they are written."""
     lost = sum(rows.pieces * _PIECE_CYCLES for rows in way)
     return lost + sum(
@@ -231,7 +231,7 @@ def _cost(way: Sequence[_Rows]) -> float:
     )
 
 
-def _passes_of(rows: _Rows, size: int, lines: Offsets, goal: Goal) -> Iterator[Draft]:
+def _passes_of(rows: Rows, size: int, lines: Offsets, goal: Goal) -> Iterator[Draft]:
     """Yield the pass over boxes of so many rows, and the one over what is left of rows that continue each other.
 
     `lines` are those that a box reads.
@@ -248,7 +248,7 @@ def _passes_of(rows: _Rows, size: int, lines: Offsets, goal: Goal) -> Iterator[D
 
 
 def _box_pass(
-    rows: _Rows, size: int, outer: Sequence[Loop], first: tuple[int, int], goal: Goal, lines: Offsets | None
+    rows: Rows, size: int, outer: Sequence[Loop], first: tuple[int, int], goal: Goal, lines: Offsets | None
 ) -> Draft:
     """Return the pass over boxes of so many rows, the first of which begins `first` bytes on from the first row."""
     # In the cache, any order is as good as that of the source.

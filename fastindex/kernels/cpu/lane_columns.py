@@ -117,6 +117,40 @@ def _halves_from(builder: Any, place: Any) -> Any:
     return builder.bitcast(shifted, ir.VectorType(ir.IntType(8), LINE_BYTES))
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def copy_halves_line(typingctx: Any, target: Any, place: Any) -> Any:
+    """Copy a line of packed elements from a place on that counts half bytes; 8 bytes more may be read."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        store_at(builder, _halves_from(builder, arguments[1]), arguments[0], False)
+        return context.get_dummy_value()
+
+    return types.void(_ADDRESS, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def join_halves_line(typingctx: Any, target: Any, place: Any) -> Any:
+    """Join the same half of each byte of two lines to a line, from a place on that counts half bytes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, place = arguments
+        word, count = ir.IntType(16), LINE_BYTES // 2
+        wide, narrow = ir.VectorType(word, count), ir.VectorType(ir.IntType(8), count)
+        address = builder.lshr(place, _INT64(1))
+        amount = builder.trunc(builder.shl(builder.and_(place, _INT64(1)), _INT64(2)), word)
+        first = builder.insert_element(ir.Constant(wide, ir.Undefined), amount, ir.IntType(32)(0))
+        amounts = shuffle(builder, first, first, [0] * count)
+        low, high, four = (ir.Constant(wide, [number] * count) for number in (0x0F, 0xF0, 4))
+        for half in range(2):
+            words = load_at(builder, offset_by(builder, address, LINE_BYTES * half), count, 2)
+            words = builder.lshr(words, amounts)
+            joined = builder.or_(builder.and_(words, low), builder.and_(builder.lshr(words, four), high))
+            store_at(builder, builder.trunc(joined, narrow), offset_by(builder, target, count * half), False)
+        return context.get_dummy_value()
+
+    return types.void(_ADDRESS, types.int64), generate
+
+
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def stage_halves(typingctx: Any, later: Any, targets: Any, pitch_bytes: Any, places: Any, offset: Any) -> Any:
     """Pair the elements of a line each of some rows, two rows to a byte, and transpose within lanes.
