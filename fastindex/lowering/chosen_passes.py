@@ -128,7 +128,8 @@ def _put_together(
         if found is not None and _fits(found, slot_bits[1]):
             made = assembly_passes(found, slot_bits, vector_bytes, goal, readable, best.cycles)
             if made is not None:
-                return _Way(made, HALF_BITS in slot_bits, cost(made))
+                # Of two ways that take as long, blocks come second, in whatever order they are drafted.
+                return _Way(made, HALF_BITS in slot_bits, math.nextafter(cost(made), math.inf))
     return best
 
 

@@ -60,6 +60,31 @@ def test_what_is_fast_by_loops_stays(source: str, destination: str) -> None:
     assert not any(one.kernel.startswith("assemble") for one in chosen(source, destination)[0])
 
 
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        # Boxes, of which some collect spans first; then blocks; then what costs as much by blocks.
+        ("s4[393216,2,6]{2,1,0:T(1,128)E(4)}", "s4[393216,2,6]{0,1,2:E(4)}"),
+        ("s4[1048576,8,12]{0,1,2:E(4)}", "s4[1048576,8,12]{2,1,0:E(4)}"),
+        ("s4[98304,1,6]{2,1,0:T(1024)E(4)}", "s4[98304,1,6]{1,2,0:E(4)}"),
+        ("s4[98304,2,10]{2,1,0:T(8,128)(4,1)E(4)}", "s4[98304,2,10]{2,1,0:E(4)}"),
+        ("s4[98304,8,5]{2,1,0:T(8,128)E(4)}", "s4[98304,8,5]{2,1,0:E(4)}"),
+        ("s4[196608,1,40]{2,1,0:T(4,128)(2,1)E(4)}", "s4[196608,1,40]{1,2,0:E(4)}"),
+        ("s4[12288,1,100]{1,2,0:E(4)}", "s4[12288,1,100]{2,1,0:T(64,128)(8,1)E(4)}"),
+        ("s4[98304,2,100]{2,1,0:T(8,128)(8,1)E(4)}", "s4[98304,2,100]{0,1,2:E(4)}"),
+        ("s4[131072,3,128]{2,1,0:T(256)E(4)}", "s4[131072,3,128]{0,1,2:E(4)}"),
+    ],
+)
+def test_the_order_in_which_ways_are_drafted_changes_nothing(
+    source: str, destination: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways = []
+    for boxed_cycles in (0, 0.5, np.inf):
+        monkeypatch.setattr("fastindex.lowering.chosen_passes._BOXED_CYCLES", boxed_cycles)
+        ways.append([one.describe() for one in chosen(source, destination)[0]])
+    assert ways[0] == ways[1] == ways[2]
+
+
 def test_padding_in_single_elements_is_dear() -> None:
     shapes = fi.Shape.parse("f32[1024,1,8]"), fi.Shape.parse("f32[1024,1,8]{2,1,0:T(4,8)(2,1)}")
     loops = relayout_loops(*shapes)
