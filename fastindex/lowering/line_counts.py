@@ -10,6 +10,8 @@ from fastindex.tables.cache_lines import LINE_BYTES
 
 # Longer pieces of the source are streams of their own.
 _FEW_BYTES = 1024
+# Lines that are far from each other take some four times as long.
+_FAR_LINES = 4
 
 
 def read_lines(loops: RelayoutLoops, width: int) -> int:
@@ -78,10 +80,18 @@ def for_scattered_lines(tuning: Tuning, read_bytes: int, spanned: int, written_b
     read_bytes, spanned, written_bytes : int
         What the lines that are read have, how far the first of them is from the last, and what is written.
     """
+    calls = tuning.small_call_bytes
     if spanned >= tuning.streamed_bytes:
         # Out of so large a source, what is written is past the cache sooner, with a reader after it too, and where both
         # are in L3: f32[24576,2,40] out of T(4,128)(2,1) in 0.78, 0.95 and 0.82 of the time.
-        tuning = replace(tuning, streamed_bytes=0, shifted_bytes=tuning.streamed_bytes)
+        # A second thread helps sooner: f64[877,50,10] reversed out of T(8,128) 1.3 to 0.9 ms; c128[3072,2,5] still not.
+        small = 4 * tuning.small_call_bytes * written_bytes // max(written_bytes + _FAR_LINES * read_bytes, 1)
+        tuning = replace(
+            tuning,
+            streamed_bytes=0,
+            shifted_bytes=tuning.streamed_bytes,
+            small_call_bytes=min(tuning.small_call_bytes, small),
+        )
     share = read_bytes // max(written_bytes, 1)
     if share < 2:
         return tuning
@@ -91,6 +101,5 @@ def for_scattered_lines(tuning: Tuning, read_bytes: int, spanned: int, written_b
         stream_piece_bytes=max(tuning.stream_piece_bytes // share, LINE_BYTES),
         task_bytes=max(tuning.task_bytes // share, LINE_BYTES),
         share_bytes=max(tuning.share_bytes // share, LINE_BYTES),
-        # Lines that are far from each other take some four times as long.
-        small_call_bytes=tuning.small_call_bytes // (4 * share),
+        small_call_bytes=min(tuning.small_call_bytes, calls // (_FAR_LINES * share)),
     )
