@@ -13,18 +13,20 @@ from __future__ import annotations
 from numba import njit
 from numba.extending import overload
 
+from fastindex.kernels.compilation import subroutine
 from fastindex.kernels.cpu.lanes import stage_lanes, write_carried_lanes, write_staged_lanes
 from fastindex.kernels.cpu.memory import entry, literal, set_entry
 
 #: Bytes of the elements that are staged; kernels for others do not contain any of this.
 STAGED_WIDTHS = (1, 2)
 
-# Groups of rows that make a band, and how many lines of all rows of a group are staged, and asked for ahead.
+# Groups of rows that make a band, and how many lines of all rows of a group are staged, and asked for ahead. A chunk
+# may have a line of each row more: rows off a line boundary do, and a chunk of one line would hold up all others.
 _GROUPS = 8
 _STAGED_LINES, _LINES_AHEAD = 128, 64
 # What eight groups have of a column follows each other; a line more, so that columns meet in all sets of the cache.
 _PITCH_BYTES = _GROUPS * 64 + 64
-_CHUNK_BYTES = _STAGED_LINES * _PITCH_BYTES
+_CHUNK_BYTES = (_STAGED_LINES + 16) * _PITCH_BYTES
 
 # What is staged and not yet written: in which half of the memory, how many lines of each row, where it goes, whether a
 # band before it has carried something, the first line's number, and for each line the table of its columns.
@@ -43,7 +45,7 @@ STAGED_BYTES = _CARRY + 64 * (MOST_CARRIED + 2 * 64)
 ALIGNED, FIRST_SHIFTED, SHIFTED = 0, 1, 2
 
 
-@njit(nogil=True)
+@subroutine()
 def begin_staging(scratch):  # type: ignore[no-untyped-def]
     """Note that nothing is staged."""
     set_entry(scratch + _PENDING, _HALF, 0)
@@ -67,7 +69,7 @@ def _write_next(width, scratch, half, done):  # type: ignore[no-untyped-def]
         write_carried_lanes(width, entry(pending, _TARGET), table, stage, carry, is_first, numbers)
 
 
-@njit(nogil=True)
+@subroutine("width")
 def _write_staged(width, scratch):  # type: ignore[no-untyped-def]
     half = entry(scratch + _PENDING, _HALF)
     for done in range(entry(scratch + _PENDING, _COUNT) * (16 // literal(width))):
@@ -81,7 +83,7 @@ def _column(line, column_first, last, per_line):  # type: ignore[no-untyped-def]
     return min(column_first + (line - 1) * per_line, last) if line else 0
 
 
-@njit(nogil=True)
+@subroutine("width")
 def _staged_band(width, target, sources, tables, band, carried, scratch):  # type: ignore[no-untyped-def]
     w = literal(width)
     per_line, group = 64 // w, 16 // w
@@ -90,8 +92,10 @@ def _staged_band(width, target, sources, tables, band, carried, scratch):  # typ
     last, most = column_count - per_line, _STAGED_LINES // group
     column_first = column_first if column_first else per_line
     lines = (2 + max(last - column_first + per_line - 1, 0) // per_line) if last else 1
-    for begin in range(0, lines, most):
-        count = min(most, lines - begin)
+    chunks = (lines + most) // (most + 1)
+    following = 0
+    for chunk in range(chunks):
+        begin, count = following, lines // chunks + (1 if chunk < lines % chunks else 0)
         half, done, waiting = entry(pending, _HALF), 0, entry(pending, _COUNT) * group
         stage, each = scratch + (1 - half) * _CHUNK_BYTES, (waiting + _GROUPS * count - 1) // (_GROUPS * count)
         # What is read after this chunk: the next columns, the next band, the next panel.
