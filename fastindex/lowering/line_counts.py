@@ -33,7 +33,7 @@ def spanned_bytes(loops: RelayoutLoops, width: int) -> int:
     --------
     >>> from fastindex.lowering.relayout_loops import Loop
     >>> spanned_bytes(RelayoutLoops((Nest((Loop(10, 1, 1), Loop(500, 1024, 80))),), ()), 4)
-    2044044
+    2043944
     """
     steps = [[(k.size - 1) * k.source_stride for k in nest.loops] for nest in loops.copies]
     begins = [nest.source_start + sum(min(k, 0) for k in of) for nest, of in zip(loops.copies, steps, strict=True)]
