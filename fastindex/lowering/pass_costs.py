@@ -159,13 +159,7 @@ def _cost_of(one: Draft) -> float:
         case "gather pieces":
             return _gather_cost(one)
         case "assemble":
-            blocks = nbytes / geometry[assemblies.BLOCK_BYTES]
-            piece = _piece_cycles(one.ways == 2)
-            filled, pieces = geometry[assemblies.FILLED], geometry[assemblies.PIECES]
-            vectors = geometry[assemblies.VECTORS] - filled
-            put = vectors * _VECTOR_CYCLES + filled * one.width / LINE_BYTES * _FILLED_LINE_CYCLES + pieces * piece
-            read = geometry[assemblies.LINES] * (_MISSED_LINE_CYCLES if _is_evicted(one) else _READ_LINE_CYCLES)
-            return blocks * (20 + put + read)
+            return _assembly_cost(one)
         case "assemble columns" | "assemble half columns":
             return _columns_cost(one, geometry)
         case "stream halves":
@@ -182,6 +176,21 @@ def _cost_of(one: Draft) -> float:
             return moved * (_HALF_LINE_CYCLES + aligned) + 2 * half_columns * _HALF_END_CYCLES
         case _:
             return lines * 10
+
+
+def _assembly_cost(one: Draft) -> float:
+    geometry = one.geometry
+    blocks = one.tasks * one.task_bytes / geometry[assemblies.BLOCK_BYTES]
+    piece = _piece_cycles(one.ways == 2)
+    filled, pieces = geometry[assemblies.FILLED], geometry[assemblies.PIECES]
+    vectors = geometry[assemblies.VECTORS] - filled
+    put = vectors * _VECTOR_CYCLES + filled * one.width / LINE_BYTES * _FILLED_LINE_CYCLES + pieces * piece
+    lines = geometry[assemblies.LINES]
+    read = lines * (_MISSED_LINE_CYCLES if _is_evicted(one) else _READ_LINE_CYCLES)
+    # Lines that meet in few sets of L1 have left it when the next piece is read from them.
+    if pieces > 2 * lines > 2 * L1_WAYS and one.reads is not None and _overflows(one.reads(), L1_SETS, L1_WAYS):
+        read += (pieces - lines) * _READ_LINE_CYCLES
+    return blocks * (20 + put + read)
 
 
 def _interleave_cost(one: Draft) -> float:

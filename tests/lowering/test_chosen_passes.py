@@ -137,6 +137,18 @@ def test_what_is_taken_out_of_large_sparse_sources_is_streamed(source: str, dest
     assert [bool(one.geometry[place[one.kernel]]) for one in found] == [streamed]
 
 
+@pytest.mark.parametrize(
+    ("source", "destination", "kernel"),
+    [
+        ("f32[98,1000,5]{2,1,0:T(8,128)(8,1)}", "f32[98,1000,5]{0,1,2}", "interleave"),
+        ("f64[49,1000,5]{2,1,0:T(8,128)(4,1)}", "f64[49,1000,5]{0,1,2}", "assemble columns"),
+    ],
+)
+def test_pieces_of_lines_that_leave_l1_are_dear(source: str, destination: str, kernel: str) -> None:
+    """A block has many pieces of each line, and all its lines meet in a few sets of L1."""
+    assert {one.kernel for one in chosen(source, destination)[0]} == {kernel}
+
+
 def test_columns_within_a_line_of_each_other_are_read_together() -> None:
     """Two bytes of every eight: between those that are read are columns that go nowhere, and no line is read twice."""
     found, _ = chosen("u8[6144,2,127]{2,1,0:T(64,128)(8,1)}", "u8[6144,2,127]{0,1,2}")
