@@ -101,7 +101,7 @@ def row_box_drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) ->
     tuning : Tuning, optional
     """
     total = width * sum(nest.element_count for nest in loops.copies)
-    if not loops.copies or loops.fills or total < tuning.streamed_bytes:
+    if not loops.copies or loops.fills or total < max(tuning.streamed_bytes, tuning.shifted_bytes):
         return None
     nests = [in_bytes(nest, width) for nest in loops.copies]
     if any(k.source_stride < 0 or k.destination_stride <= 0 for nest in nests for k in nest.loops):

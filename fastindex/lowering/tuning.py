@@ -24,7 +24,8 @@ class Tuning:
         `line_counts.for_scattered_lines`.
     shifted_bytes
         At least so large are transposes that are written past the cache though their columns begin within lines: these
-        are shifted first. f64[877,50,10] reversed out of T(8,128): kept in 0.8 ms, past the cache in 0.95.
+        are shifted first; and what is written in boxes of rows. f64[877,50,10] reversed out of T(8,128): kept in 0.8
+        ms, past the cache in 0.95; f32[12288,3,12] out of T(8,128)(2,1): gathered in 0.53 ms, in boxes in 0.78.
     piece_bytes
         Longer runs are cut so that threads share them. 16 KiB to 1 MiB measure alike: 50 to 53.
     stream_piece_bytes
