@@ -166,6 +166,7 @@ def assemble_chunks(size, halves, target, source, table, scratch, first, last): 
     readable = source + entry(geometry, READABLE_BYTES) - literal(size)
     tables = block, between, padding_of(scratch)
     whole_lines = streamed and run & 63 == 0 and literal(size) == 64
+    whole_vectors = not streamed and run % literal(size) == 0
     vectors = max(entry(geometry, VECTORS) - entry(geometry, FILLED), 1)
     at_once = (_ASKED_VECTORS * line_count + vectors - 1) // vectors
     line, fill, skip, position = 0, 0, 0, -1
@@ -188,7 +189,7 @@ def assemble_chunks(size, halves, target, source, table, scratch, first, last): 
                     asked = upcoming, lines, line_count, at_once, _ASKED_VECTORS
                 elif upcoming:
                     _ask(upcoming, lines, 0, line_count)
-            if place != position:
+            if place != position and not whole_vectors:
                 position = place
                 line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
             if span < literal(size) and read + low > readable:
@@ -200,7 +201,9 @@ def assemble_chunks(size, halves, target, source, table, scratch, first, last): 
                 assemble_block(64, halves, 1, line, read, tables, asked)
                 line += run
                 continue
-            assemble_block(size, halves, 0, scratch + fill, read, tables, asked)
+            assemble_block(size, halves, 0, place if whole_vectors else scratch + fill, read, tables, asked)
+            if whole_vectors:
+                continue
             fill += run
             if fill >= PENDING_BYTES:
                 line, fill, skip = drain(line, scratch, fill, skip, streamed)
