@@ -57,9 +57,10 @@ _PAIR_CYCLES, _PAIR_LINE_CYCLES = 6, 6
 _BOX_CYCLES, _HALF_CYCLES = 300, 60
 # A line of packed elements that are transposed in lines, and an end of a column.
 _HALF_LINE_CYCLES, _HALF_END_CYCLES = 19, 40
-# More where columns begin with lines: columns that are collected first are as fast there. ms with two threads in lines
-# and collected: u4[8448,4224] 1.05 and 0.90, u4[8190,4098] 1.25 and 1.39, s4[7864,50,128] out of T(256) 2.4 and 3.7.
-_ALIGNED_HALF_LINE_CYCLES = 2
+# More where columns begin with lines: columns that are collected first are faster there. ms with two threads in lines
+# and collected: u4[8448,4224] 0.95 and 0.89, s4[98304,8,128] reversed 4.8 and 3.3; where columns do not, u4[8190,4098]
+# 1.19 and 1.32, s4[7864,50,128] out of T(256) 3.0 and 3.4.
+_ALIGNED_HALF_LINE_CYCLES = 3
 # A line of packed elements that are put together as a stream, a piece of it, and one whose lines are read again.
 _STREAMED_LINE_CYCLES, _STREAMED_PIECE_CYCLES, _SHARED_PIECE_CYCLES = 6, 14, 30
 # A column of few rows that goes on with padding.

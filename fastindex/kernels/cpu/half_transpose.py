@@ -81,17 +81,19 @@ SCRATCH_BYTES = _HALVES + 8 * (2 * CHUNK_COLUMNS * MOST_CHUNKS + 8)
 
 @njit(nogil=True)
 def _write_places(places, rows, base, span):  # type: ignore[no-untyped-def]
-    """Write where the rows of a band begin, and the row before; return the highest place.
+    """Write where the rows of a band begin, and the row before.
 
-    `span` is (first row, first and last row that there are). Others are what the nearest of these is.
+    Return the highest place, and whether some rows begin within lines. `span` is (first row, first and last row that
+    there are). Others are what the nearest of these is.
     """
     first, least, most = span
-    highest = 0
+    highest, all_bits = 0, 0
     for i in range(BAND_ROWS + 1):
         place = base + entry(rows, 1 + min(max(first - 1 + i, least), most))
         set_entry(places, i, place)
         highest = max(highest, place)
-    return highest
+        all_bits |= place
+    return highest, int(all_bits & 127 != 0)
 
 
 @njit(nogil=True)
@@ -151,17 +153,19 @@ def _write_targets(scratch, columns):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _ask(places, chunks, columns, steps):  # type: ignore[no-untyped-def]
-    """Prefetch lines of a band's rows: of a number of steps, each of which asks for a line."""
-    per_row = chunks + 1
-    row, line = divmod(steps[0], per_row)
+def _ask(places, within, chunks, columns, steps):  # type: ignore[no-untyped-def]
+    """Prefetch lines of a band's rows: of a number of steps, each of which asks for a line.
+
+    Those in which each of a row's chunks ends, and where rows begin `within` lines, first that in which it begins.
+    """
+    row, line = divmod(steps[0], chunks + within)
+    line -= within
     for _ in range(steps[0], steps[1]):
-        # The line in which a row begins, and that in which each of its chunks ends.
-        column = _offset_of(line - 1, columns) + CHUNK_COLUMNS - 1 if line else 0
+        column = _offset_of(line, columns) + CHUNK_COLUMNS - 1 if line >= 0 else 0
         prefetch_to_l2((entry(places, row + 1) + column) >> 1)
         line += 1
-        if line == per_row:
-            row, line = row + 1, 0
+        if line == chunks:
+            row, line = row + 1, -within
 
 
 @njit(nogil=True)
@@ -291,17 +295,18 @@ def _transpose_block(scratch, rows, base, columns, block, ends):  # type: ignore
     bands = (pairs + _BAND_BYTES - 1) // _BAND_BYTES
     whole = bands if aligned and row_count % BAND_ROWS == 0 else bands - 1
     least, most = 0 if is_first else -1, row_count - 1 if is_last else row_count + 2 * 64
-    lines = BAND_ROWS * (chunks + 1)
     _write_targets(scratch, columns)
     # Each step stages what a group has of a chunk, writes as much of the band before, and asks for the band after.
     asked, steps = scratch + _PLACES, _GROUPS * chunks
-    highest = _write_places(asked, rows, base, (0, least, most))
-    _ask(asked, chunks, count, (0, lines))
+    highest, within = _write_places(asked, rows, base, (0, least, most))
+    lines = BAND_ROWS * (chunks + within)
+    _ask(asked, within, chunks, count, (0, lines))
     for number in range(bands + 1):
         staged, highest_staged = asked, highest
         if number + 1 < bands:
             asked = scratch + _PLACES + _PLACES_BYTES * ((number + 1) % 2)
-            highest = _write_places(asked, rows, base, ((number + 1) * BAND_ROWS, least, most))
+            highest, within = _write_places(asked, rows, base, ((number + 1) * BAND_ROWS, least, most))
+            lines = BAND_ROWS * (chunks + within)
         before, stage = number - 1, scratch + number % 2 * MOST_CHUNKS * _CHUNK_BYTES
         waiting = scratch + before % 2 * MOST_CHUNKS * _CHUNK_BYTES
         is_whole = before >= (0 if aligned else 1) and before < whole
@@ -314,7 +319,7 @@ def _transpose_block(scratch, rows, base, columns, block, ends):  # type: ignore
             if is_whole:
                 _write_vectors(scratch, waiting, before * _BAND_BYTES, aligned, (4 * step, 4 * step + 4))
             if number + 1 < bands:
-                _ask(asked, chunks, count, (lines * step // steps, lines * (step + 1) // steps))
+                _ask(asked, within, chunks, count, (lines * step // steps, lines * (step + 1) // steps))
         if before >= 0 and not is_whole:
             _write_ends(scratch, waiting, columns, (before, bands, aligned), block, ends[1])
 

@@ -106,9 +106,11 @@ def transpose_in_lanes(
 
 def _halves_from(builder: Any, place: Any) -> Any:
     """Load a line of packed elements from a place on that counts half bytes; 8 bytes more may be read."""
-    address = builder.lshr(place, _INT64(1))
-    line, behind = (load_at(builder, offset_by(builder, address, at), 8, 8) for at in (0, 8))
-    amount = builder.shl(builder.and_(place, _INT64(1)), _INT64(2))
+    address, odd = builder.lshr(place, _INT64(1)), builder.and_(place, _INT64(1))
+    # Nothing is shifted that begins with a byte: what is behind it, in a line that nobody asked for, is not read then.
+    further = builder.add(address, builder.shl(odd, _INT64(3)))
+    line, behind = (load_at(builder, at, 8, 8) for at in (address, further))
+    amount = builder.shl(odd, _INT64(2))
     first = builder.insert_element(ir.Constant(line.type, ir.Undefined), amount, ir.IntType(32)(0))
     kind = ir.FunctionType(line.type, [line.type] * 3)
     name = "llvm.fshr.v8i64"
