@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.lowering.relayout_loops import Strides
+from fastindex.lowering.shared_digits import Strides
 from fastindex.lowering.slot_format import slot_format
 from fastindex.shapes.shape import Shape
 

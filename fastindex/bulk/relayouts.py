@@ -33,7 +33,7 @@ from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError
 from fastindex.interop.notebooks import ShownInNotebooks
-from fastindex.lowering.relayout_loops import Strides
+from fastindex.lowering.shared_digits import Strides
 from fastindex.lowering.slot_format import slot_format
 from fastindex.lowering.slot_moves import SlotMove
 from fastindex.lowering.tuning import TUNING, Tuning

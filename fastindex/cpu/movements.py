@@ -20,7 +20,8 @@ from fastindex.lowering.line_counts import for_scattered_lines, read_lines, span
 from fastindex.lowering.partial_lines import partial_writes
 from fastindex.lowering.pass_form import Pass
 from fastindex.lowering.passes import passes, whole_buffer_passes
-from fastindex.lowering.relayout_loops import RelayoutLoops, Strides
+from fastindex.lowering.relayout_loops import RelayoutLoops
+from fastindex.lowering.shared_digits import Strides
 from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.slot_moves import SlotMove, packed_byte, packing_loops, slot_move, unpacking_loops
 from fastindex.lowering.tuning import TUNING, Tuning

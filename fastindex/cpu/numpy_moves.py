@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from fastindex.cpu import numpy_stages
 from fastindex.cpu.numpy_programs import AT_ONCE
 from fastindex.lowering.index_program import conversion_program
-from fastindex.lowering.relayout_loops import Loop, RelayoutLoops, Strides
+from fastindex.lowering.relayout_loops import Loop, RelayoutLoops
+from fastindex.lowering.shared_digits import Strides
 from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.slot_moves import SlotMove
 from fastindex.shapes.shape import Shape

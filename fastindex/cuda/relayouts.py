@@ -24,7 +24,8 @@ from fastindex.cuda.queues import Queue, queue_for, watched
 from fastindex.errors import FastIndexError
 from fastindex.kernels.cuda.copies import pack_bits_kernel
 from fastindex.kernels.cuda.device import THREADS
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, Strides
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops
+from fastindex.lowering.shared_digits import Strides
 from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.slot_moves import packed_byte, packing_loops, slot_move, unpacking_loops
 from fastindex.shapes.shape import Shape

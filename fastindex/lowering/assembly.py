@@ -22,13 +22,13 @@ from fastindex.lowering.relayout_loops import (
     MOST_NESTS,
     Loop,
     Nest,
-    Strides,
     coalesced,
     cut_into_boxes,
     padding_boxes,
     products,
     shared_levels,
 )
+from fastindex.lowering.shared_digits import Strides
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.shape_sizes import axes_of
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES, MOST_ROWS

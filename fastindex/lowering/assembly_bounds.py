@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from fastindex.lowering.pass_costs import least_assembly_cost
-from fastindex.lowering.relayout_loops import Strides, shared_digits, stride_at
+from fastindex.lowering.relayout_loops import stride_at
+from fastindex.lowering.shared_digits import Strides, shared_digits
 from fastindex.shapes.shape import Shape
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tiling.digits import Digits

@@ -14,8 +14,8 @@ from fastindex.lowering.counted_passes import counted_passes
 from fastindex.lowering.pass_costs import cost, hidden_cycles
 from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
 from fastindex.lowering.passes import drafts, packed_drafts
-from fastindex.lowering.relayout_loops import Strides, shared_digits
 from fastindex.lowering.row_boxes import row_box_drafts
+from fastindex.lowering.shared_digits import Strides, shared_digits
 from fastindex.lowering.slot_moves import UNIT_BYTES, SlotMove
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape

@@ -14,7 +14,8 @@ from fastindex.lowering.assembly import assembly
 from fastindex.lowering.assembly_passes import assembly_passes
 from fastindex.lowering.box_parts import PER_BYTE, pass_over
 from fastindex.lowering.pass_form import Draft, Goal
-from fastindex.lowering.relayout_loops import Loop, Nest, coalesced, shared_digits
+from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
+from fastindex.lowering.shared_digits import shared_digits
 from fastindex.lowering.stream_passes import copy_passes
 from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import HALF_BITS, MOST_BLOCK_BYTES

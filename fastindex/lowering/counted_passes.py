@@ -17,15 +17,14 @@ from fastindex.lowering.relayout_loops import (
     MOST_NESTS,
     Loop,
     Nest,
-    Strides,
     coalesced,
     cut_into_boxes,
     in_bytes,
     padding_nests,
     products,
-    shared_digits,
     shared_levels,
 )
+from fastindex.lowering.shared_digits import Strides, shared_digits
 from fastindex.lowering.transpose_passes import column_panels
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape

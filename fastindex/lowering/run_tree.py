@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fastindex.lowering.digit_places import by_variable, digit_places
-from fastindex.lowering.relayout_loops import coordinate_systems
+from fastindex.lowering.shared_digits import coordinate_systems
 from fastindex.lowering.strided_runs import StridedRun
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.shape_sizes import axes_of

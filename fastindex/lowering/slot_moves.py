@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, Strides, coalesced, grouped, relayout_loops
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced, grouped, relayout_loops
+from fastindex.lowering.shared_digits import Strides
 from fastindex.lowering.slot_format import SlotFormat, slot_format
 from fastindex.shapes.shape import Shape
 

@@ -14,7 +14,7 @@ from fastindex.cpu.compiled_passes import CompiledPasses
 from fastindex.lowering.assembly import assembly
 from fastindex.lowering.assembly_passes import assembly_passes
 from fastindex.lowering.pass_form import Goal, Pass, with_tables
-from fastindex.lowering.relayout_loops import shared_digits
+from fastindex.lowering.shared_digits import shared_digits
 from fastindex.lowering.tuning import TUNING
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits

@@ -15,7 +15,7 @@ from fastindex.lowering.assembly_bounds import least_cycles
 from fastindex.lowering.assembly_passes import assembly_passes
 from fastindex.lowering.pass_costs import cost
 from fastindex.lowering.pass_form import Goal
-from fastindex.lowering.relayout_loops import Strides, shared_digits
+from fastindex.lowering.shared_digits import Strides, shared_digits
 from fastindex.lowering.tuning import TUNING
 from tests.cases import assembly_cases, strategies
 

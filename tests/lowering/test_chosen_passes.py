@@ -17,7 +17,8 @@ from fastindex.lowering.line_counts import read_lines
 from fastindex.lowering.pass_costs import cost
 from fastindex.lowering.pass_form import Draft, Goal, Pass
 from fastindex.lowering.passes import drafts
-from fastindex.lowering.relayout_loops import Strides, relayout_loops, shared_digits
+from fastindex.lowering.relayout_loops import relayout_loops
+from fastindex.lowering.shared_digits import Strides, shared_digits
 from fastindex.lowering.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables import assemblies, streams, transposes

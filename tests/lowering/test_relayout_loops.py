@@ -17,12 +17,12 @@ from fastindex.lowering.relayout_loops import (
     Loop,
     Nest,
     RelayoutLoops,
-    Strides,
     coalesced,
     grouped,
     padding_nests,
     relayout_loops,
 )
+from fastindex.lowering.shared_digits import Strides
 from fastindex.shapes.shape_sizes import axes_of
 from fastindex.tiling.digits import Names, Variable, digit, slot_digits
 from tests.cases import strategies

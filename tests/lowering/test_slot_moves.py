@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 import fastindex as fi
-from fastindex.lowering.relayout_loops import Strides, relayout_loops
+from fastindex.lowering.relayout_loops import relayout_loops
+from fastindex.lowering.shared_digits import Strides
 from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.slot_moves import packed_byte, packing_loops, slot_move, unpacking_loops
 from tests.oracles import reference

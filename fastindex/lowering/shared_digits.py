@@ -1,0 +1,115 @@
+"""The slots of both sides of a relayout as sums of digits of the same coordinates."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape_sizes import axes_of
+from fastindex.tiling.definition import (
+    COMBINE,
+    Axis,
+    CountAxis,
+    DimensionAxis,
+    MergedAxis,
+    OffsetAxis,
+    physical_axes,
+    tile_axes,
+)
+from fastindex.tiling.digits import Digits, Names, Variable, canonical, digit, scaled, slot_digits
+
+
+@dataclass(frozen=True, slots=True)
+class Strides:
+    """An array in memory that is described by a stride per dimension, in elements, as NumPy does it."""
+
+    dimensions: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@lru_cache(maxsize=64)
+def shared_digits(
+    source: Shape | Strides, destination: Shape | Strides
+) -> tuple[tuple[tuple[Variable, ...], Digits, Digits], ...]:
+    """Return independent coordinates, and the slots of both sides as sums of their digits, where they are such sums.
+
+    Loops and blocks are both made of them, so they are kept for a while.
+    """
+    found = []
+    for coordinates in coordinate_systems(source, destination):
+        names: Names = {}
+        left, right = (_slot_digits(side, coordinates, names) for side in (source, destination))
+        if all(d.variable.is_coordinate for d in (*left, *right)):
+            variables = tuple({d.variable: None for d in itertools.chain(*coordinates)})
+            found.append((variables, left, right))
+    return tuple(found)
+
+
+def _slot_digits(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
+    """Return the slot as a sum of digits, rejoining those that a tile has split to no effect."""
+    if isinstance(side, Shape):
+        return canonical(slot_digits(axes_of(side), coordinates, names))
+    weighted = zip(coordinates, side.strides, strict=True)
+    return canonical(d for digits, stride in weighted if stride for d in scaled(digits, stride))
+
+
+def coordinate_systems(source: Shape | Strides, destination: Shape | Strides) -> Iterator[list[Digits]]:
+    """Return the coordinates as digits: each dimension a variable, then those that `*` merges in one variable.
+
+    Examples
+    --------
+    >>> shape = Shape.parse("f32[4,6]{1,0:T(*,8)}")
+    >>> [len({d.variable for digits in system for d in digits}) for system in coordinate_systems(shape, shape)]
+    [2, 1]
+    """
+    sizes = source.dimensions
+    yield [digit(1, Variable(d, size, True), 1, None) for d, size in enumerate(sizes)]
+    groups = _merged_dimensions(source) | _merged_dimensions(destination)
+    taken = [d for group in groups for d in group]
+    if not groups or len(taken) != len(set(taken)):
+        return
+    coordinates = [digit(1, Variable(d, size, True), 1, None) for d, size in enumerate(sizes)]
+    for group in groups:
+        joint = Variable(group, math.prod(sizes[d] for d in group), True)
+        low = 1
+        for d in reversed(group):
+            coordinates[d] = digit(1, joint, low, low * sizes[d])
+            low *= sizes[d]
+    yield coordinates
+
+
+def _merged_dimensions(shape: Shape | Strides) -> set[tuple[int, ...]]:
+    """Return the groups of whole dimensions that the first tiles merge, each from major to minor."""
+    if isinstance(shape, Strides):
+        return set()
+    layout = shape.layout
+    groups: set[tuple[int, ...]] = set()
+    if not any(COMBINE in tile for tile in layout.tiles):
+        return groups
+    axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, ())
+    for tile in layout.tiles:
+        axes = tile_axes(axes, tile)
+        pending = list(axes)
+        while pending:
+            axis = pending.pop()
+            if isinstance(axis, MergedAxis):
+                members = _members(axis)
+                dimensions = [member.dimension for member in members if isinstance(member, DimensionAxis)]
+                if len(dimensions) == len(members):
+                    groups.add(tuple(dimensions))
+            elif isinstance(axis, CountAxis | OffsetAxis):
+                pending.append(axis.whole)
+    return groups
+
+
+def _members(axis: Axis) -> list[Axis]:
+    """Return the axes that `*` has merged, from major to minor."""
+    members: list[Axis] = []
+    while isinstance(axis, MergedAxis):
+        members.append(axis.inner)
+        axis = axis.outer
+    return [axis, *reversed(members)]
