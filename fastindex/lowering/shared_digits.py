@@ -45,8 +45,45 @@ def shared_digits(
         left, right = (_slot_digits(side, coordinates, names) for side in (source, destination))
         if all(d.variable.is_coordinate for d in (*left, *right)):
             variables = tuple({d.variable: None for d in itertools.chain(*coordinates)})
-            found.append((variables, left, right))
+            found.append(_joined(variables, left, right))
     return tuple(found)
+
+
+def _joined(
+    variables: tuple[Variable, ...], left: Digits, right: Digits
+) -> tuple[tuple[Variable, ...], Digits, Digits]:
+    """Make one coordinate of two wherever both sides count on from one to the other.
+
+    Blocks that are cut from one long coordinate leave less over than blocks of short ones.
+    """
+    for inner, outer in itertools.permutations(variables, 2):
+        joint = Variable((outer.key, inner.key), outer.extent * inner.extent, True)
+        sides = [_with_joint(side, inner, outer, joint) for side in (left, right)]
+        if sides[0] is not None and sides[1] is not None:
+            rest = tuple([joint if v == outer else v for v in variables if v != inner])
+            return _joined(rest, sides[0], sides[1])
+    return variables, left, right
+
+
+def _with_joint(side: Digits, inner: Variable, outer: Variable, joint: Variable) -> Digits | None:
+    """Return a sum with digits of ``outer * inner.extent + inner``; None where one does not continue the other."""
+    size = inner.extent
+    top = next((d for d in side if d.variable == inner and d.high is None), None)
+    bottom = next((d for d in side if d.variable == outer and d.low == 1), None)
+    if top is None or bottom is None or bottom.weight * top.low != top.weight * size:
+        return None
+    found: Digits = ()
+    for d in side:
+        if d.variable == inner:
+            high = d.high or size
+            if size % d.low or size % high:
+                return None
+            found += digit(d.weight, joint, d.low, high)
+        elif d.variable == outer:
+            found += digit(d.weight, joint, d.low * size, None if d.high is None else d.high * size)
+        else:
+            found += (d,)
+    return canonical(found)
 
 
 def _slot_digits(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
