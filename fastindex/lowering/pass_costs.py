@@ -66,6 +66,9 @@ _STREAMED_LINE_CYCLES, _STREAMED_PIECE_CYCLES, _SHARED_PIECE_CYCLES = 6, 14, 30
 # A column of few rows that goes on with padding.
 _PADDED_COLUMN_CYCLES = 120
 
+# What these write is counted in chunks.
+_IN_CHUNKS = ("copy", "interleave", "deal", "gather pieces", "assemble")
+
 
 def cost(found: Iterable[Draft]) -> float:
     """Return the cycles that passes take, all tasks together."""
@@ -127,7 +130,7 @@ def _piece_cycles(in_halves: bool) -> int:
 
 def _cost_of(one: Draft) -> float:
     geometry: Sequence[int] = one.geometry
-    nbytes = one.tasks * one.task_bytes
+    nbytes = _written_bytes(one)
     lines = nbytes / LINE_BYTES
     match one.kernel:
         case "strided":
@@ -179,9 +182,17 @@ def _cost_of(one: Draft) -> float:
             return lines * 10
 
 
+def _written_bytes(one: Draft) -> float:
+    """Return what all tasks write: of chunks, the last task of a block may have fewer."""
+    if one.kernel not in _IN_CHUNKS:
+        return one.tasks * one.task_bytes
+    block, count = one.geometry[streams.CHUNK_BLOCK], one.geometry[streams.CHUNK_COUNT]
+    return one.tasks * one.task_bytes * count / (block * -(-count // block))
+
+
 def _assembly_cost(one: Draft) -> float:
     geometry = one.geometry
-    blocks = one.tasks * one.task_bytes / geometry[assemblies.BLOCK_BYTES]
+    blocks = _written_bytes(one) / geometry[assemblies.BLOCK_BYTES]
     piece = _piece_cycles(one.ways == 2)
     filled, pieces = geometry[assemblies.FILLED], geometry[assemblies.PIECES]
     vectors = geometry[assemblies.VECTORS] - filled
@@ -195,7 +206,7 @@ def _assembly_cost(one: Draft) -> float:
 
 
 def _interleave_cost(one: Draft) -> float:
-    geometry, nbytes = one.geometry, one.tasks * one.task_bytes
+    geometry, nbytes = one.geometry, _written_bytes(one)
     lines = nbytes / LINE_BYTES
     if in_vectors(one.kernel, one.width, one.ways):
         run = geometry[streams.RUN]
@@ -221,7 +232,7 @@ def _transpose_cost(one: Draft) -> float:
 
 def _gather_cost(one: Draft) -> float:
     piece = one.geometry[gathers.ELEMENTS] * one.width
-    nbytes = one.tasks * one.task_bytes
+    nbytes = _written_bytes(one)
     pieces, lines = nbytes / piece, nbytes / LINE_BYTES
     element = _GATHERED_CYCLES
     if one.reads is not None and _overflows(one.reads(), L1_SETS, L1_WAYS + L1_WAYS // 4):
@@ -266,7 +277,7 @@ def _shared_rows_cost(one: Draft) -> float:
     run = one.geometry[streams.RUN] * one.width
     if run >= LINE_BYTES or one.reads is None or not _overflows(one.reads()):
         return 0
-    return one.tasks * one.task_bytes / run * _MISSED_LINE_CYCLES
+    return _written_bytes(one) / run * _MISSED_LINE_CYCLES
 
 
 def _overflows(offsets: NDArray[np.int64], sets: int = L2_SETS, ways: int = L2_WAYS) -> bool:
