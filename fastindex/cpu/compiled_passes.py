@@ -95,6 +95,9 @@ _BOXES = -(-max(module.SCRATCH_BYTES for module in _KERNEL_MODULES) // LINE_BYTE
 #: Bytes of scratch memory that any kernel needs, for itself.
 SCRATCH_BYTES = SCRATCH_FRONT_BYTES + _BOXES + 2 * BOX_BYTES
 
+# Kernels that read one part of a task while they write the part before it, from one task to the next.
+_READ_AHEAD = ("assemble columns", "assemble half columns")
+
 # More than any pass has tasks; a thread adds to it what it takes at once, and it still is.
 _ALL_TAKEN = 1 << 62
 
@@ -252,6 +255,14 @@ def _calls_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], list[Any]]:
     return np.array(calls, np.int64), kept
 
 
+def _tasks_at_once(one: Pass, tuning: Tuning) -> int:
+    """Return how many tasks a thread takes at a time."""
+    most = tuning.share_bytes // one.task_bytes
+    if one.kernel in _READ_AHEAD:
+        most = max(most, min(tuning.ahead_share_bytes // one.task_bytes, one.tasks // tuning.least_tasks))
+    return max(1, min(most, one.tasks))
+
+
 def _call_of(one: Pass, table: NDArray[np.int64], tuning: Tuning) -> PassCall:
     # Offsets of packed elements count elements, all of them at the start of a byte.
     return PassCall(
@@ -260,7 +271,7 @@ def _call_of(one: Pass, table: NDArray[np.int64], tuning: Tuning) -> PassCall:
         source_start=one.source_start // (one.ways if one.kernel == "expand" else 1),
         target_start=one.destination_start // (one.ways if one.kernel == "compress" else 1),
         tasks=one.tasks,
-        tasks_at_once=max(1, min(tuning.share_bytes // one.task_bytes, one.tasks)),
+        tasks_at_once=_tasks_at_once(one, tuning),
         fills=one.kernel == "fill",
     )
 

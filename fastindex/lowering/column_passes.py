@@ -253,7 +253,8 @@ class BlockColumns:
         start = nest.destination_start * bits // 8
 
         def written_tables() -> Tables:
-            heads = np.array([head for head, _ in groups], np.int64).reshape(-1)
+            firsts = itertools.accumulate((8 * len(targets) for _, targets in groups), initial=0)
+            heads = np.array([head._replace(places=at) for (head, _), at in zip(groups, firsts)], np.int64).reshape(-1)
             places = (_in_bytes_of(targets, bits) for _, targets in groups)
             return np.concatenate([heads, *places]), self._numbers(found, row_shift)
 
@@ -363,7 +364,7 @@ def _groups(runs: Sequence[_Run], most: int, bits: int) -> Iterator[tuple[Column
             elif rest:
                 places = np.concatenate([places, np.full(per_line - rest, NOWHERE, np.int64)])
             yield (
-                ColumnGroup((run.begin + first) * width, count * bits // 8, len(places) // per_line),
+                ColumnGroup((run.begin + first) * width, count * bits // 8, len(places) // per_line, 0),
                 places,
             )
 

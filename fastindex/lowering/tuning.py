@@ -63,6 +63,9 @@ class Tuning:
     share_bytes
         A thread takes tasks of so many bytes at a time. f32 8192 by 2048 to T(8,128): 46/63 with 16 KiB, 47/52 with
         256 KiB, 46/51 with 2 MiB.
+    ahead_share_bytes
+        The same for kernels that read a part of a task while they write the part before it: the first part of what a
+        thread takes at a time is read alone, and the last written alone.
     small_conversion
         So many indices, or fewer, are converted on the caller's thread. Millions a second with one thread and with two:
         1421 and 1197 for 65536, 1495 and 1405 for 131072, 1636 and 1475 for 262144.
@@ -95,6 +98,7 @@ class Tuning:
     narrow_row_bytes: int = 512
     small_call_bytes: int = 4 << 20
     share_bytes: int = 256 << 10
+    ahead_share_bytes: int = 4 << 20
     small_conversion: int = 1 << 17
     least_conversion_share: int = 1 << 15
     most_conversion_share: int = 1 << 18

@@ -181,18 +181,20 @@ NOWHERE = -(1 << 62)
 
 
 class ColumnGroup(NamedTuple):
-    """Columns that are read together: where in the source, how many bytes of each row, how many chunks.
+    """Columns that are read together: where in the source, how many bytes of each row, how many chunks, their places.
 
-    Where is counted in bytes, of packed elements in halves of them.
+    Where in the source is counted in bytes, of packed elements in halves of them. The places of its columns begin so
+    many bytes behind those of the first group.
     """
 
     source: int
     row_bytes: int
     chunks: int
+    places: int
 
 
-GROUP_SOURCE, GROUP_ROW_BYTES, GROUP_CHUNKS = range(3)
-COLUMN_GROUP_BYTES = 8 * 3
+GROUP_SOURCE, GROUP_ROW_BYTES, GROUP_CHUNKS, GROUP_PLACES = range(4)
+COLUMN_GROUP_BYTES = 8 * 4
 
 
 class ColumnBand(NamedTuple):
@@ -207,6 +209,6 @@ class ColumnBand(NamedTuple):
 BAND_FIRST, BAND_LINES, BAND_ROWS, BAND_ROW_COUNT = range(4)
 COLUMN_BAND_BYTES = 8 * 4
 
-#: The most lines with elements of a band, lines of each row that are read after each other, and bytes of collected
-#: columns: what the kernel's scratch memory holds, and half of L2.
-MOST_BAND_LINES, MOST_CHUNKS, MOST_COLLECTED_BYTES = 32, 32, 576 << 10
+#: The most lines with elements of a band, lines of each row that are read after each other, and bytes of the collected
+#: columns of a band: what the kernel's scratch memory holds, and a quarter of L2.
+MOST_BAND_LINES, MOST_CHUNKS, MOST_COLLECTED_BYTES = 32, 32, 288 << 10

@@ -5,7 +5,8 @@ straight into lines of the destination: whatever the tiles, nothing is left to p
 every line of the source is read once, and every line of the destination written once, padding included.
 
 Rows are read some lines at a time, a set of rows after the other, and transposed within lanes; lines of a block are put
-together of these lanes one after the other.
+together of these lanes one after the other. What is read is a band of the lines of the blocks of a group of columns;
+while one is read, the one before it is written, so that memory is read and written at the same time.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from fastindex.tables.assemblies import (
     COLUMNS_STREAMED,
     COLUMNS_WHOLE_LINES,
     GROUP_CHUNKS,
+    GROUP_PLACES,
     GROUP_ROW_BYTES,
     GROUP_SOURCE,
     MOST_BAND_LINES,
@@ -45,14 +47,17 @@ from fastindex.tables.assemblies import (
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 
-# Scratch memory: what is pending and a block more, addresses of rows, a row of padding, the rows that end where the
-# source does, and lanes. Two elements of four bits may begin in each of the last bytes of the source.
+# Scratch memory: what is pending and a block more; addresses of rows, and the rows that end where the source does, of two
+# bands each; a row of padding; lanes of two bands. Two elements of four bits may begin in each of the last bytes of the
+# source.
 _ADDRESSES = PENDING_BYTES + MOST_BLOCK_BYTES + 2 * LINE_BYTES
-_PADDING = _ADDRESSES + 8 * 2 * LINE_BYTES * MOST_BAND_LINES
-_STAGE = _PADDING + (MOST_CHUNKS + 2) * LINE_BYTES
-_COLLECTED = _STAGE + 2 * (LINE_BYTES + 2) * 2 * LINE_BYTES
+_STAGE = 8 * 2 * LINE_BYTES * MOST_BAND_LINES
+_ADDRESSES_BYTES = _STAGE + 2 * (LINE_BYTES + 2) * 2 * LINE_BYTES
+_PADDING = _ADDRESSES + 2 * _ADDRESSES_BYTES
+_COLLECTED = _PADDING + (MOST_CHUNKS + 2) * LINE_BYTES
+_COLLECTED_BYTES = MOST_COLLECTED_BYTES + 2 * LINE_BYTES
 #: Bytes of scratch memory that this kernel needs.
-SCRATCH_BYTES = _COLLECTED + MOST_COLLECTED_BYTES + 2 * LINE_BYTES
+SCRATCH_BYTES = _COLLECTED + 2 * _COLLECTED_BYTES
 
 # So many lines are prefetched before they are read.
 _LINES_AHEAD = 64
@@ -67,19 +72,19 @@ def _write_padding_row(scratch):  # type: ignore[no-untyped-def]
 
 
 @subroutine("halves")
-def _write_addresses(halves, source, end, rows, counts, shifted, scratch):  # type: ignore[no-untyped-def]
+def _write_addresses(halves, source, end, rows, counts, shifted, addresses, padding):  # type: ignore[no-untyped-def]
     """Write the addresses of rows, `counts` of them and bytes of each: where padding is, and copies of the last rows.
 
     `source` is where rows are counted from, in bytes or halves of these; so are addresses where `shifted`.
     """
     row_count, row_bytes = counts
-    table, stage, padding = scratch + _ADDRESSES, scratch + _STAGE, scratch + _PADDING << shifted
+    stage, nothing = addresses + _STAGE, padding << shifted
     whole = literal(halves) == 1
     last = end - LINE_BYTES - shifted if row_bytes < LINE_BYTES else end
     for i in range(row_count):
         row = entry(rows, i)
         if row == NOWHERE:
-            set_entry(table, i, padding)
+            set_entry(addresses, i, nothing)
             continue
         row += source
         address = row if whole else row >> 1
@@ -90,31 +95,62 @@ def _write_addresses(halves, source, end, rows, counts, shifted, scratch):  # ty
             copy_short(stage + size // 2, address + size // 2, size - size // 2)
             address = stage
             stage += 2 * LINE_BYTES
-        set_entry(table, i, address if not shifted else 2 * address + (row & 1))
+        set_entry(addresses, i, address if not shifted else 2 * address + (row & 1))
 
 
 @njit(nogil=True, inline="always")
-def _collect(width, halves, sizes, further, shifted, pitch, scratch):  # type: ignore[no-untyped-def]
-    """Transpose rows within lanes.
+def _band_of(halves, table, step, starts, shifted, addresses, padding):  # type: ignore[no-untyped-def]
+    """Locate the rows of a band; return (addresses, rows, bytes of each, chunks) and what is to be written of it.
 
-    `sizes` is how many rows there are, bytes of each, and chunks; `further` how much further in the source the rows are
-    that come after these.
+    `step` is (task, group, band), `starts` where source and destination are, and where the source ends. The latter is
+    (places of columns, where the first line of a block goes, lines, how many, bytes, columns in all).
     """
-    row_count, row_bytes, chunks = sizes
+    (task, g, b), (source, target, end), h = step, starts, literal(halves)
+    geometry, groups, bands = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    at_source, at_target = outer_place(table, task, source, target)
+    group, band = groups + COLUMN_GROUP_BYTES * g, bands + COLUMN_BAND_BYTES * b
+    row_bytes, chunks = entry(group, GROUP_ROW_BYTES), entry(group, GROUP_CHUNKS)
+    rows, row_count = bands + entry(band, BAND_ROWS), entry(band, BAND_ROW_COUNT)
+    begin, counts = at_source * h + entry(group, GROUP_SOURCE), (row_count, row_bytes)
+    _write_addresses(halves, begin, end, rows, counts, shifted, addresses, padding)
+    first_line, line_count = entry(band, BAND_FIRST), entry(band, BAND_LINES)
+    lines = bands + COLUMN_BAND_BYTES * entry(geometry, COLUMNS_BANDS) + 8 * first_line
+    nbytes = min(entry(geometry, COLUMNS_BLOCK_BYTES) - LINE_BYTES * first_line, LINE_BYTES * line_count)
+    places = groups + COLUMN_GROUP_BYTES * entry(geometry, COLUMNS_GROUPS) + entry(group, GROUP_PLACES)
+    written = places, at_target + LINE_BYTES * first_line, lines, line_count, nbytes, chunks
+    return (addresses, row_count, row_bytes, chunks), written
+
+
+@njit(nogil=True, inline="always")
+def _collect(width, halves, state, bands, job, form, target, scratch):  # type: ignore[no-untyped-def]
+    """Transpose the rows of a band within lanes, and write what the band before has collected.
+
+    `bands` is this band and the next one, `job` what is left to write of the one before; `form` is (whether places
+    count half bytes, bytes between vectors, whether lines are whole).
+    """
+    band, (later_rows, later_count, _, _) = bands
+    (addresses, row_count, row_bytes, chunks), (shifted, pitch, whole_lines) = band, form
     lane = LANE_BYTES // literal(width) * literal(halves)
-    addresses, collected = scratch + _ADDRESSES, scratch + _COLLECTED
-    last = max(row_bytes - LINE_BYTES, 0)
-    ahead = min(max(_LINES_AHEAD // (lane * chunks), 1) * lane, row_count)
-    for first in range(0, row_count, lane):
-        table, target = addresses + 8 * first, collected + first // lane * LINE_BYTES
-        later, beyond = table + 8 * ahead, 0
-        if first + ahead + lane > row_count:
-            later, beyond = addresses + 8 * max(first + ahead - row_count, 0), further
+    last, per_chunk = max(row_bytes - LINE_BYTES, 0), lane * pitch
+    asked_set, asked_chunk = divmod(max(_LINES_AHEAD // lane, 1), chunks)
+    sets, due, waiting = row_count // lane, 0, job[0]
+    every = sets * chunks
+    for first in range(sets):
         for chunk in range(chunks):
-            offset = min(LINE_BYTES * chunk, last)
-            asked = LINE_BYTES * chunk + beyond
-            transpose_in_lanes(width, halves, shifted, target, pitch, table, offset, later, asked)
-            target += lane * pitch
+            later = addresses + 8 * lane * asked_set
+            if asked_set >= sets:
+                later = later_rows + 8 * lane * min(asked_set - sets, later_count // lane - 1)
+            offset, asked = min(LINE_BYTES * chunk, last), LINE_BYTES * asked_chunk
+            place = target + chunk * per_chunk + first * LINE_BYTES
+            transpose_in_lanes(width, halves, shifted, place, pitch, addresses + 8 * lane * first, offset, later, asked)
+            asked_chunk += 1
+            if asked_chunk == chunks:
+                asked_set, asked_chunk = asked_set + 1, 0
+            due += waiting
+            while due >= every:
+                due -= every
+                state, job = _write_next(width, halves, state, job, pitch, whole_lines, scratch)
+    return state, job
 
 
 @njit(nogil=True, inline="always")
@@ -126,41 +162,39 @@ def _write_padding(streamed, target, padding):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, inline="always")
-def _write_lines(width, halves, streamed, places, targets, lines, source, pitch):  # type: ignore[no-untyped-def]
-    """Write whole lines of the columns of a chunk, of four columns at a time.
+def _write_lines(width, halves, streamed, places, targets, lines, source):  # type: ignore[no-untyped-def]
+    """Write whole lines of four columns.
 
-    `targets` is what is added to places, and where padding is; `lines` is where their table is, and how many.
+    `places` is where the first one's place is, `targets` is what is added to places, and where padding is; `lines` is
+    where their table is, and how many.
     """
-    lane, every = LANE_BYTES // literal(width), 8 * literal(halves)
+    every = 8 * (LANE_BYTES // literal(width)) * literal(halves)
     (target, padding), (table, count) = targets, lines
-    for j in range(lane):
-        vectors, own = source + j * pitch, places + every * j
-        columns = own, own + every * lane, own + 2 * every * lane, own + 3 * every * lane
-        first, second, third, fourth = (
-            entry(columns[0], 0),
-            entry(columns[1], 0),
-            entry(columns[2], 0),
-            entry(columns[3], 0),
-        )
-        if min(min(first, second), min(third, fourth)) != NOWHERE:
-            begins = target + first, target + second, target + third, target + fourth
+    first, second, third, fourth = (
+        entry(places, 0),
+        entry(places + every, 0),
+        entry(places + 2 * every, 0),
+        entry(places + 3 * every, 0),
+    )
+    if min(min(first, second), min(third, fourth)) != NOWHERE:
+        begins = target + first, target + second, target + third, target + fourth
+        for k in range(count):
+            at, behind = entry(table, k), LINE_BYTES * k
+            if at != NOWHERE:
+                write_lanes(streamed, begins, behind, source + at)
+            else:
+                for begin in begins:
+                    _write_padding(streamed, begin + behind, padding)
+        return
+    for part in range(4):
+        place = entry(places + part * every, 0)
+        if place != NOWHERE:
             for k in range(count):
-                at, behind = entry(table, k), LINE_BYTES * k
+                at, begin = entry(table, k), target + place + LINE_BYTES * k
                 if at != NOWHERE:
-                    write_lanes(streamed, begins, behind, vectors + at)
+                    write_lane(streamed, begin, source + at + LANE_BYTES * part)
                 else:
-                    for begin in begins:
-                        _write_padding(streamed, begin + behind, padding)
-            continue
-        for part in range(4):
-            place = entry(own, part * literal(halves) * lane)
-            if place != NOWHERE:
-                for k in range(count):
-                    at, begin = entry(table, k), target + place + LINE_BYTES * k
-                    if at != NOWHERE:
-                        write_lane(streamed, begin, vectors + at + LANE_BYTES * part)
-                    else:
-                        _write_padding(streamed, begin, padding)
+                    _write_padding(streamed, begin, padding)
 
 
 @njit(nogil=True, inline="always")
@@ -191,27 +225,30 @@ def _append(width, halves, state, place, column, lines, collected, scratch):  # 
 
 
 @njit(nogil=True, inline="always")
-def _write_chunks(width, halves, state, places, targets, piece, sizes, scratch):  # type: ignore[no-untyped-def]
-    """Write a band of the blocks of some chunks of columns.
+def _write_next(width, halves, state, job, pitch, whole_lines, scratch):  # type: ignore[no-untyped-def]
+    """Write the next four columns of a band, or the next one where lines are not whole.
 
-    `piece` is (table of lines, how many, bytes), `sizes` is (chunks, bytes between vectors, whether lines are whole).
+    `job` is (how often there is more to write, next column of the chunk, places of its columns, where it is collected,
+    what is added to places, table of lines, how many, bytes).
     """
-    target, (chunks, pitch, whole_lines) = targets[0], sizes
-    lane, of_chunk = LANE_BYTES // literal(width), LINE_BYTES // literal(width) * literal(halves)
-    source, lines = scratch + _COLLECTED, (piece[0], piece[1])
-    for _ in range(chunks):
-        if whole_lines:
-            for half in range(literal(halves)):
-                vectors, own = source + half * lane * pitch, places + 8 * half
-                _write_lines(width, halves, state[4], own, targets, lines, vectors, pitch)
-        else:
-            for column in range(of_chunk):
-                place = entry(places, column)
-                if place != NOWHERE:
-                    state = _append(width, halves, state, target + place, column, piece, (source, pitch), scratch)
-        places += 8 * of_chunk
-        source += lane * literal(halves) * pitch
-    return state
+    left, column, places, source, target, table, count, nbytes = job
+    lane, h = LANE_BYTES // literal(width), literal(halves)
+    if whole_lines:
+        half = column // lane if h == 2 else 0
+        own = places + 8 * (half + h * (column - half * lane))
+        targets, vectors = (target, padding_of(scratch)), source + column * pitch
+        _write_lines(width, halves, state[4], own, targets, (table, count), vectors)
+        of_chunk = lane * h
+    else:
+        place = entry(places, column)
+        if place != NOWHERE:
+            piece = table, count, nbytes
+            state = _append(width, halves, state, target + place, column, piece, (source, pitch), scratch)
+        of_chunk = 4 * lane * h
+    column += 1
+    if column == of_chunk:
+        column, places, source = 0, places + 8 * 4 * lane * h, source + lane * h * pitch
+    return state, (left - 1, column, places, source, target, table, count, nbytes)
 
 
 @kernel()
@@ -230,38 +267,32 @@ def assemble_columns(width, halves, target, source, table, scratch, first, last)
         line of a block where its lanes are among those of its band, in bytes, or `NOWHERE` where it is padding; then
         for each slot of the other lines where its row is in the source, in bytes or halves of these, or `NOWHERE`.
     """
-    geometry, groups, bands = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    run, streamed = entry(geometry, COLUMNS_BLOCK_BYTES), entry(geometry, COLUMNS_STREAMED) != 0
+    geometry = entry(table, GEOMETRY)
     pitch, shifted = entry(geometry, COLUMNS_PITCH), entry(geometry, COLUMNS_SHIFTED)
     group_count, band_count = entry(geometry, COLUMNS_GROUPS), entry(geometry, COLUMNS_BANDS)
-    all_places, lines = groups + COLUMN_GROUP_BYTES * group_count, bands + COLUMN_BAND_BYTES * band_count
-    end, padding, h = source + entry(geometry, COLUMNS_READABLE), padding_of(scratch), literal(halves)
+    starts, padding = (source, target, source + entry(geometry, COLUMNS_READABLE)), scratch + _PADDING
     whole_lines = entry(geometry, COLUMNS_WHOLE_LINES) != 0 and target & 63 == 0
+    of_chunk = LANE_BYTES // literal(width) * literal(halves) * (1 if whole_lines else 4)
+    form = shifted, pitch, whole_lines
     _write_padding_row(scratch)
-    state = 0, 0, 0, -1, streamed
-    for task in range(first, last):
-        at_source, at_target = outer_place(table, task, source, target)
-        next_task, _ = outer_place(table, min(task + 1, last - 1), source, target)
-        places = all_places
-        for g in range(group_count):
-            group = groups + COLUMN_GROUP_BYTES * g
-            begin, row_bytes, chunks = (
-                entry(group, GROUP_SOURCE),
-                entry(group, GROUP_ROW_BYTES),
-                entry(group, GROUP_CHUNKS),
-            )
-            further = (entry(group + COLUMN_GROUP_BYTES, GROUP_SOURCE) - begin) // h
-            if g + 1 == group_count:
-                further = next_task - at_source + (entry(groups, GROUP_SOURCE) - begin) // h
-            for b in range(band_count):
-                band = bands + COLUMN_BAND_BYTES * b
-                first_line, line_count = entry(band, BAND_FIRST), entry(band, BAND_LINES)
-                rows, row_count = bands + entry(band, BAND_ROWS), entry(band, BAND_ROW_COUNT)
-                _write_addresses(halves, at_source * h + begin, end, rows, (row_count, row_bytes), shifted, scratch)
-                _collect(width, halves, (row_count, row_bytes, chunks), further, shifted, pitch, scratch)
-                piece = lines + 8 * first_line, line_count, min(run - LINE_BYTES * first_line, LINE_BYTES * line_count)
-                targets, sizes = (at_target + LINE_BYTES * first_line, padding), (chunks, pitch, whole_lines)
-                state = _write_chunks(width, halves, state, places, targets, piece, sizes, scratch)
-            places += 8 * (LINE_BYTES // literal(width) * h) * chunks
-    restart(state[0], scratch, state[1], state[2], streamed, 0)
+    state = 0, 0, 0, -1, entry(geometry, COLUMNS_STREAMED) != 0
+    job = 0, 0, 0, 0, 0, 0, 0, 0
+    task, g, b, half = first, 0, 0, 0
+    band, written = _band_of(halves, table, (task, g, b), starts, shifted, scratch + _ADDRESSES, padding)
+    while task < last:
+        b += 1
+        if b == band_count:
+            b, g = 0, g + 1
+        if g == group_count:
+            g, task = 0, task + 1
+        step, half = (min(task, last - 1), g, b), 1 - half
+        addresses, collected = scratch + _ADDRESSES + half * _ADDRESSES_BYTES, scratch + _COLLECTED + half * _COLLECTED_BYTES
+        following, then_written = _band_of(halves, table, step, starts, shifted, addresses, padding)
+        state, job = _collect(width, halves, state, (band, following), job, form, collected, scratch)
+        places, at, lines, count, nbytes, chunks = written
+        job = chunks * of_chunk, 0, places, collected, at, lines, count, nbytes
+        band, written = following, then_written
+    while job[0]:
+        state, job = _write_next(width, halves, state, job, pitch, whole_lines, scratch)
+    restart(state[0], scratch, state[1], state[2], state[4], 0)
     fence()
