@@ -16,7 +16,7 @@ from numba import njit
 from fastindex.kernels.compilation import kernel, subroutine
 from fastindex.kernels.cpu.lane_columns import transpose_in_lanes, write_lane, write_lanes
 from fastindex.kernels.cpu.lines import copy_short
-from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, set_entry, stream_line
+from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch, set_entry, stream_line
 from fastindex.kernels.cpu.pass_table import outer_place, padding_of
 from fastindex.kernels.cpu.pending import PENDING_BYTES, drain, restart
 from fastindex.tables.assemblies import (
@@ -60,7 +60,7 @@ _COLLECTED_BYTES = MOST_COLLECTED_BYTES + 2 * LINE_BYTES
 SCRATCH_BYTES = _COLLECTED + 2 * _COLLECTED_BYTES
 
 # So many lines are prefetched before they are read.
-_LINES_AHEAD = 64
+_LINES_AHEAD = 128
 
 
 @subroutine()
@@ -122,30 +122,45 @@ def _band_of(halves, table, step, starts, shifted, addresses, padding):  # type:
 
 
 @njit(nogil=True, inline="always")
+def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
+    """Prefetch the next lines of rows that are read later, of one row after the other; return which comes next.
+
+    `cursor` is the row and its line, `bands` this band and the one whose rows come behind its last.
+    """
+    (row, line), ((addresses, row_count, row_bytes, chunks), following) = cursor, bands
+    while count > 0:
+        table = addresses + 8 * row
+        if row >= row_count:
+            table = following[0] + 8 * min(row - row_count, following[1] - 1)
+        begin = entry(table, 0) >> shifted
+        end = min(line + count, chunks + 1)
+        for k in range(line, end):
+            # A row that begins within a line ends within one more.
+            prefetch(begin + min(LINE_BYTES * k, row_bytes - 1))
+        count, line = count - (end - line), end
+        if line > chunks:
+            row, line = row + 1, 0
+    return row, line
+
+
+@njit(nogil=True, inline="always")
 def _collect(width, halves, state, bands, job, form, target, scratch):  # type: ignore[no-untyped-def]
     """Transpose the rows of a band within lanes, and write what the band before has collected.
 
     `bands` is this band and the next one, `job` what is left to write of the one before; `form` is (whether places
     count half bytes, bytes between vectors, whether lines are whole).
     """
-    band, (later_rows, later_count, _, _) = bands
-    (addresses, row_count, row_bytes, chunks), (shifted, pitch, whole_lines) = band, form
+    (addresses, row_count, row_bytes, chunks), (shifted, pitch, whole_lines) = bands[0], form
     lane = LANE_BYTES // literal(width) * literal(halves)
     last, per_chunk = max(row_bytes - LINE_BYTES, 0), lane * pitch
-    asked_set, asked_chunk = divmod(max(_LINES_AHEAD // lane, 1), chunks)
+    cursor, asked = (lane * max(_LINES_AHEAD // (lane * chunks), 1), 0), lane + (lane + chunks - 1) // chunks
     sets, due, waiting = row_count // lane, 0, job[0]
     every = sets * chunks
     for first in range(sets):
         for chunk in range(chunks):
-            later = addresses + 8 * lane * asked_set
-            if asked_set >= sets:
-                later = later_rows + 8 * lane * min(asked_set - sets, later_count // lane - 1)
-            offset, asked = min(LINE_BYTES * chunk, last), LINE_BYTES * asked_chunk
-            place = target + chunk * per_chunk + first * LINE_BYTES
-            transpose_in_lanes(width, halves, shifted, place, pitch, addresses + 8 * lane * first, offset, later, asked)
-            asked_chunk += 1
-            if asked_chunk == chunks:
-                asked_set, asked_chunk = asked_set + 1, 0
+            cursor = _ask(cursor, asked, bands, shifted)
+            offset, place = min(LINE_BYTES * chunk, last), target + chunk * per_chunk + first * LINE_BYTES
+            transpose_in_lanes(width, halves, shifted, place, pitch, addresses + 8 * lane * first, offset)
             due += waiting
             while due >= every:
                 due -= every
