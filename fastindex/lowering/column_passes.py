@@ -17,6 +17,7 @@ from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
 from fastindex.lowering.vector_tables import VectorTable
 from fastindex.tables.assemblies import (
     COLUMN_BAND_BYTES,
+    COLUMN_GROUP_BYTES,
     HALF_BITS,
     MOST_BAND_LINES,
     MOST_CHUNKS,
@@ -35,6 +36,8 @@ _LEAST_PIECES = 2
 # Blocks that are read together, on average, where not all lie side by side.
 _LEAST_GROUP = 4
 _MOST_COLUMNS = 1024
+# Runs of columns begin at most so many times their length from each other.
+_MOST_GAP = 8
 # So much of each row is read at a time, and as many lines of a block are written, where these are whole lines of the
 # destination: u8[49152,8,100]{0,1,2} to T(4,128) took 4.1 ns a line with 256 bytes of each row and all 16 lines of a
 # block, 3.9 with 512 and 8, 3.3 with 1024 and 4, 3.2 with 2048 and 4, 4.6 with 2048 and 2.
@@ -158,14 +161,14 @@ class BlockColumns:
         return found or None
 
     def _close(self, nest: Nest, most: int) -> list[Loop]:
-        """Return the loops along which blocks lie within a line of each other, or continue those that do."""
+        """Return the loops along which blocks lie within a line of each other, or in runs not far from each other."""
         close: list[Loop] = []
         reach = 8 * LINE_BYTES // self._bits
         for k in sorted((k for k in nest.loops if k.source_stride > 0), key=lambda k: k.source_stride):
             if k.source_stride >= reach or iterations(close) >= most:
                 break
             close.append(k)
-            reach = max(reach, sum((one.size - 1) * one.source_stride for one in close) + 2)
+            reach = max(reach, _MOST_GAP * (sum((one.size - 1) * one.source_stride for one in close) + 2))
         return close
 
     def _is_in_lines(self, nest: Nest) -> bool:
@@ -241,11 +244,11 @@ class BlockColumns:
         whole_lines = self._is_in_lines(nest) and not (targets * bits % (8 * LINE_BYTES)).any()
         # Where blocks are not whole lines, pieces of them would end within lines too.
         found = self._rows(_BAND_LINES if whole_lines else MOST_BAND_LINES)
-        width, block_bytes = max(bits // 8, 1), self._block_bytes
+        width, block_bytes, line = max(bits // 8, 1), self._block_bytes, 8 * LINE_BYTES // bits
         # An odd number of lines, so that vectors do not meet in few sets of the cache.
         pitch = LINE_BYTES * (4 * max(count for _, _, count in found.bands) | 1)
         chunk_bytes = pitch * LANE_BYTES // width * halves
-        groups = list(_groups(runs, max(min(MOST_COLLECTED_BYTES // chunk_bytes, MOST_CHUNKS), 1), bits))
+        groups = list(_groups(runs, max(min(MOST_COLLECTED_BYTES // chunk_bytes, MOST_CHUNKS), 1), line))
         outer = [
             Loop(k.size, k.source_stride * bits // 8, k.destination_stride * bits // 8)
             for k in sorted(nest.loops, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
@@ -253,10 +256,7 @@ class BlockColumns:
         start = nest.destination_start * bits // 8
 
         def written_tables() -> Tables:
-            firsts = itertools.accumulate((8 * len(targets) for _, targets in groups), initial=0)
-            heads = np.array([head._replace(places=at) for (head, _), at in zip(groups, firsts)], np.int64).reshape(-1)
-            places = (_in_bytes_of(targets, bits) for _, targets in groups)
-            return np.concatenate([heads, *places]), self._numbers(found, row_shift)
+            return _group_table(groups, bits), self._numbers(found, row_shift)
 
         geometry = ColumnsGeometry(
             block_bytes=block_bytes,
@@ -265,7 +265,7 @@ class BlockColumns:
             readable=readable - nest.source_start * bits // 8,
             bands=len(found.bands),
             groups=len(groups),
-            chunks=sum(head.chunks for head, _ in groups),
+            chunks=sum(len(one.offsets) for one in groups),
             lines=found.live_lines,
             rows=len(self._elements),
             pitch=pitch,
@@ -344,29 +344,57 @@ def _split(block: Block, per_line: int) -> tuple[Block, Loop | None]:
     return block, None
 
 
-def _groups(runs: Sequence[_Run], most: int, bits: int) -> Iterator[tuple[ColumnGroup, Offsets]]:
-    """Yield groups of at most `most` chunks of columns, all about as many, and where their blocks go, in slots."""
-    per_line, width = 8 * LINE_BYTES // bits, max(bits // 8, 1)
+class _Group(NamedTuple):
+    """Columns that are read together: where they begin and end in a row, where chunks begin, which blocks are where."""
+
+    begin: int
+    end: int
+    offsets: list[int]
+    places: list[Offsets]
+
+
+def _groups(runs: Sequence[_Run], most: int, per_line: int) -> Iterator[_Group]:
+    """Yield groups of at most `most` chunks of columns, all about as many, in slots."""
+    chunks = [
+        (run, first, min(first + per_line, run.begin + run.size))
+        for run in runs
+        for first in range(run.begin, run.begin + run.size, per_line)
+    ]
+    blocks_of = {run.begin: np.full(run.size, NOWHERE, np.int64) for run in runs}
     for run in runs:
-        chunks = -(-run.size // per_line)
-        size = -(-chunks // -(-chunks // most)) * per_line
-        targets = np.full(run.size, NOWHERE, np.int64)
-        targets[run.columns - run.begin] = run.targets
-        for first in range(0, run.size, size):
-            places = targets[first : first + size]
-            count, whole = len(places), len(places) // per_line * per_line
-            rest = count - whole
-            if rest and whole:
-                # The last chunk overlaps the one before, so that all of it is read.
-                last = np.full(per_line, NOWHERE, np.int64)
-                last[per_line - rest :] = places[whole:]
-                places = np.concatenate([places[:whole], last])
-            elif rest:
-                places = np.concatenate([places, np.full(per_line - rest, NOWHERE, np.int64)])
-            yield (
-                ColumnGroup((run.begin + first) * width, count * bits // 8, len(places) // per_line, 0),
-                places,
-            )
+        blocks_of[run.begin][run.columns - run.begin] = run.targets
+    size = -(-len(chunks) // -(-len(chunks) // most))
+    for at in range(0, len(chunks), size):
+        taken = chunks[at : at + size]
+        begin, end = taken[0][1], taken[-1][2]
+        if end - begin < per_line <= taken[-1][0].size:
+            # The last columns of a run; the line that ends with them is read.
+            begin = end - per_line
+        offsets, places = [], []
+        for run, first, behind in taken:
+            # All of a line is read, but nothing behind the last column: lines at the end overlap.
+            offset = max(min(first, end - per_line), begin)
+            own = np.full(per_line, NOWHERE, np.int64)
+            own[first - offset : behind - offset] = blocks_of[run.begin][first - run.begin : behind - run.begin]
+            offsets.append(offset - begin)
+            places.append(own)
+        yield _Group(begin, end, offsets, places)
+
+
+def _group_table(groups: Sequence[_Group], bits: int) -> Offsets:
+    """Return the groups, the places of their columns and the offsets of their chunks, as the kernel reads them."""
+    heads, at = [], COLUMN_GROUP_BYTES * len(groups)
+    behind = at + 8 * sum(8 * LINE_BYTES // bits * len(one.offsets) for one in groups)
+    for one in groups:
+        begin, span = one.begin * max(bits // 8, 1), (one.end - one.begin) * bits // 8
+        heads.append(ColumnGroup(begin, span, len(one.offsets), at, behind))
+        at, behind = at + 8 * 8 * LINE_BYTES // bits * len(one.offsets), behind + 8 * (len(one.offsets) + 1)
+    places = [_in_bytes_of(own, bits) for one in groups for own in one.places]
+    # A line of the row may begin with its last byte.
+    lines = [line * bits // 8 for one in groups for line in (*one.offsets, one.end - one.begin)]
+    offsets = np.array(lines, np.int64)
+    offsets[np.cumsum([len(one.offsets) + 1 for one in groups]) - 1] -= 1
+    return np.concatenate([np.array(heads, np.int64).reshape(-1), *places, offsets])
 
 
 def _in_bytes_of(places: Offsets, bits: int) -> Offsets:

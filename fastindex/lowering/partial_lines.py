@@ -68,7 +68,8 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
             yield from _columns_of(one, geometry, loops)
         case "assemble columns" | "assemble half columns":
             first = geometry[assemblies.COLUMNS_GROUPS] * len(assemblies.ColumnGroup._fields)
-            places = one.tables[0][first:]
+            count = geometry[assemblies.COLUMNS_CHUNKS] * LINE_BYTES // one.width * one.ways
+            places = one.tables[0][first : first + count]
             places = places[places != assemblies.NOWHERE]
             block = geometry[assemblies.COLUMNS_BLOCK_BYTES]
             bands = one.tables[1][: geometry[assemblies.COLUMNS_BANDS] * len(assemblies.ColumnBand._fields)]

@@ -181,20 +181,29 @@ NOWHERE = -(1 << 62)
 
 
 class ColumnGroup(NamedTuple):
-    """Columns that are read together: where in the source, how many bytes of each row, how many chunks, their places.
+    """Columns that are read together.
 
-    Where in the source is counted in bytes, of packed elements in halves of them. The places of its columns begin so
-    many bytes behind those of the first group.
+    Attributes
+    ----------
+    source : int
+        Where the first is in the source, in bytes, of packed elements in halves of them.
+    row_bytes : int
+        How many bytes of each row lie between its first and its last column.
+    chunks : int
+        Of so many lines of each row.
+    places, offsets : int
+        Where the places of the columns of each chunk are in the table, and where the chunks begin in a row; in bytes.
     """
 
     source: int
     row_bytes: int
     chunks: int
     places: int
+    offsets: int
 
 
-GROUP_SOURCE, GROUP_ROW_BYTES, GROUP_CHUNKS, GROUP_PLACES = range(4)
-COLUMN_GROUP_BYTES = 8 * 4
+GROUP_SOURCE, GROUP_ROW_BYTES, GROUP_CHUNKS, GROUP_PLACES, GROUP_OFFSETS = range(5)
+COLUMN_GROUP_BYTES = 8 * 5
 
 
 class ColumnBand(NamedTuple):

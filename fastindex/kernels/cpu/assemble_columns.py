@@ -14,7 +14,7 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel, subroutine
-from fastindex.kernels.cpu.lane_columns import transpose_in_lanes, write_lane, write_lanes
+from fastindex.kernels.cpu.lane_columns import MANY_ROWS, transpose_in_lanes, write_lane, write_lanes
 from fastindex.kernels.cpu.lines import copy_short
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch, set_entry, stream_line
 from fastindex.kernels.cpu.pass_table import outer_place, padding_of
@@ -35,6 +35,7 @@ from fastindex.tables.assemblies import (
     COLUMNS_STREAMED,
     COLUMNS_WHOLE_LINES,
     GROUP_CHUNKS,
+    GROUP_OFFSETS,
     GROUP_PLACES,
     GROUP_ROW_BYTES,
     GROUP_SOURCE,
@@ -47,9 +48,9 @@ from fastindex.tables.assemblies import (
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 
-# Scratch memory: what is pending and a block more; addresses of rows, and the rows that end where the source does, of two
-# bands each; a row of padding; lanes of two bands. Two elements of four bits may begin in each of the last bytes of the
-# source.
+# Scratch memory: what is pending and a block more; of two bands each the addresses of rows, and the rows that end where
+# the source does; a row of padding; lanes of two bands. Two elements of four bits may begin in each of the last bytes of
+# the source.
 _ADDRESSES = PENDING_BYTES + MOST_BLOCK_BYTES + 2 * LINE_BYTES
 _STAGE = 8 * 2 * LINE_BYTES * MOST_BAND_LINES
 _ADDRESSES_BYTES = _STAGE + 2 * (LINE_BYTES + 2) * 2 * LINE_BYTES
@@ -60,7 +61,7 @@ _COLLECTED_BYTES = MOST_COLLECTED_BYTES + 2 * LINE_BYTES
 SCRATCH_BYTES = _COLLECTED + 2 * _COLLECTED_BYTES
 
 # So many lines are prefetched before they are read.
-_LINES_AHEAD = 128
+_LINES_AHEAD = 64
 
 
 @subroutine()
@@ -100,7 +101,7 @@ def _write_addresses(halves, source, end, rows, counts, shifted, addresses, padd
 
 @njit(nogil=True, inline="always")
 def _band_of(halves, table, step, starts, shifted, addresses, padding):  # type: ignore[no-untyped-def]
-    """Locate the rows of a band; return (addresses, rows, bytes of each, chunks) and what is to be written of it.
+    """Locate the rows of a band; return (addresses, rows, offsets of chunks, chunks) and what is to be written of it.
 
     `step` is (task, group, band), `starts` where source and destination are, and where the source ends. The latter is
     (places of columns, where the first line of a block goes, lines, how many, bytes, columns in all).
@@ -116,9 +117,15 @@ def _band_of(halves, table, step, starts, shifted, addresses, padding):  # type:
     first_line, line_count = entry(band, BAND_FIRST), entry(band, BAND_LINES)
     lines = bands + COLUMN_BAND_BYTES * entry(geometry, COLUMNS_BANDS) + 8 * first_line
     nbytes = min(entry(geometry, COLUMNS_BLOCK_BYTES) - LINE_BYTES * first_line, LINE_BYTES * line_count)
-    places = groups + COLUMN_GROUP_BYTES * entry(geometry, COLUMNS_GROUPS) + entry(group, GROUP_PLACES)
-    written = places, at_target + LINE_BYTES * first_line, lines, line_count, nbytes, chunks
-    return (addresses, row_count, row_bytes, chunks), written
+    written = (
+        groups + entry(group, GROUP_PLACES),
+        at_target + LINE_BYTES * first_line,
+        lines,
+        line_count,
+        nbytes,
+        chunks,
+    )
+    return (addresses, row_count, groups + entry(group, GROUP_OFFSETS), chunks), written
 
 
 @njit(nogil=True, inline="always")
@@ -127,20 +134,29 @@ def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
 
     `cursor` is the row and its line, `bands` this band and the one whose rows come behind its last.
     """
-    (row, line), ((addresses, row_count, row_bytes, chunks), following) = cursor, bands
+    (row, line), ((addresses, row_count, offsets, chunks), following) = cursor, bands
     while count > 0:
         table = addresses + 8 * row
         if row >= row_count:
             table = following[0] + 8 * min(row - row_count, following[1] - 1)
-        begin = entry(table, 0) >> shifted
-        end = min(line + count, chunks + 1)
+        begin, end = entry(table, 0) >> shifted, min(line + count, chunks + 1)
         for k in range(line, end):
-            # A row that begins within a line ends within one more.
-            prefetch(begin + min(LINE_BYTES * k, row_bytes - 1))
+            prefetch(begin + entry(offsets, k))
         count, line = count - (end - line), end
         if line > chunks:
             row, line = row + 1, 0
     return row, line
+
+
+@njit(nogil=True, inline="always")
+def _asked(cursor, lane, bands):  # type: ignore[no-untyped-def]
+    """Return the addresses of the rows of the set of a cursor, which line of each, and the next set and line."""
+    (number, line), ((addresses, row_count, offsets, chunks), following) = cursor, bands
+    rows = addresses + 8 * lane * number
+    if lane * number >= row_count:
+        rows = following[0] + 8 * min(lane * number - row_count, following[1] - lane)
+    further = entry(offsets, line)
+    return rows, further, (number, line + 1) if line + 1 < chunks else (number + 1, 0)
 
 
 @njit(nogil=True, inline="always")
@@ -150,17 +166,24 @@ def _collect(width, halves, state, bands, job, form, target, scratch):  # type: 
     `bands` is this band and the next one, `job` what is left to write of the one before; `form` is (whether places
     count half bytes, bytes between vectors, whether lines are whole).
     """
-    (addresses, row_count, row_bytes, chunks), (shifted, pitch, whole_lines) = bands[0], form
+    (addresses, row_count, offsets, chunks), (shifted, pitch, whole_lines) = bands[0], form
     lane = LANE_BYTES // literal(width) * literal(halves)
-    last, per_chunk = max(row_bytes - LINE_BYTES, 0), lane * pitch
-    cursor, asked = (lane * max(_LINES_AHEAD // (lane * chunks), 1), 0), lane + (lane + chunks - 1) // chunks
-    sets, due, waiting = row_count // lane, 0, job[0]
+    # Of many rows, all lines of the next set, a row after the other; else a line of each row, some lines ahead.
+    many, share = lane >= MANY_ROWS, lane + (lane + chunks - 1) // chunks
+    cursor = divmod(_LINES_AHEAD // lane, chunks)
+    if many:
+        cursor = lane * max(2 * _LINES_AHEAD // (lane * chunks), 1), 0
+    sets, due, waiting, rows, further = row_count // lane, 0, job[0], addresses, 0
     every = sets * chunks
     for first in range(sets):
         for chunk in range(chunks):
-            cursor = _ask(cursor, asked, bands, shifted)
-            offset, place = min(LINE_BYTES * chunk, last), target + chunk * per_chunk + first * LINE_BYTES
-            transpose_in_lanes(width, halves, shifted, place, pitch, addresses + 8 * lane * first, offset)
+            if many:
+                cursor = _ask(cursor, share, bands, shifted)
+            else:
+                rows, further, cursor = _asked(cursor, lane, bands)
+            offset, place = entry(offsets, chunk), target + chunk * lane * pitch + first * LINE_BYTES
+            table = addresses + 8 * lane * first
+            transpose_in_lanes(width, halves, shifted, place, pitch, table, offset, rows, further)
             due += waiting
             while due >= every:
                 due -= every
@@ -277,8 +300,9 @@ def assemble_columns(width, halves, target, source, table, scratch, first, last)
     halves : literal int
         2 where elements of four bits move, else 1.
     target, source, table, scratch
-        As for `copy_chunks`. The first table has a `ColumnGroup` for each group, then for each column of each chunk
-        the offset of its block in the destination, or `NOWHERE`. The second has a `ColumnBand` for each band; for each
+        As for `copy_chunks`. The first table has a `ColumnGroup` for each group; for each column of each chunk the
+        offset of its block in the destination, or `NOWHERE`; then for each group where its chunks begin in a row, and
+        where the row ends. The second has a `ColumnBand` for each band; for each
         line of a block where its lanes are among those of its band, in bytes, or `NOWHERE` where it is padding; then
         for each slot of the other lines where its row is in the source, in bytes or halves of these, or `NOWHERE`.
     """
@@ -301,7 +325,10 @@ def assemble_columns(width, halves, target, source, table, scratch, first, last)
         if g == group_count:
             g, task = 0, task + 1
         step, half = (min(task, last - 1), g, b), 1 - half
-        addresses, collected = scratch + _ADDRESSES + half * _ADDRESSES_BYTES, scratch + _COLLECTED + half * _COLLECTED_BYTES
+        addresses, collected = (
+            scratch + _ADDRESSES + half * _ADDRESSES_BYTES,
+            scratch + _COLLECTED + half * _COLLECTED_BYTES,
+        )
         following, then_written = _band_of(halves, table, step, starts, shifted, addresses, padding)
         state, job = _collect(width, halves, state, (band, following), job, form, collected, scratch)
         places, at, lines, count, nbytes, chunks = written

@@ -14,13 +14,16 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fastindex.kernels.cpu.memory import load_at, offset_by, store_at, store_lines
+from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at, store_lines
 from fastindex.kernels.cpu.vectors import lane_transpose, lines_of_lanes, paired, shuffle
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 
 _INT64 = ir.IntType(64)
 _ADDRESS = types.int64
 _LANES = LINE_BYTES // LANE_BYTES
+
+#: So many rows and more are best prefetched one after the other, not a line of each in turn.
+MANY_ROWS = 16
 
 
 def _address_at(builder: Any, table: Any, position: int) -> Any:
@@ -51,6 +54,8 @@ def transpose_in_lanes(
     pitch_bytes: Any,
     rows: Any,
     offset: Any,
+    upcoming: Any,
+    further: Any,
 ) -> Any:
     """Transpose a line of each of some rows within lanes: a vector for each element of a lane, `pitch_bytes` apart.
 
@@ -64,6 +69,8 @@ def transpose_in_lanes(
     target, pitch_bytes : int64
     rows, offset : int64
         Address of a table of the rows' addresses, and what is added to each of these.
+    upcoming, further : int64
+        The same of rows that are read later, whose lines are prefetched: of fewer than `MANY_ROWS` only.
     """
     size, is_paired = width.literal_value, halves.literal_value == 2
     lane = LANE_BYTES // size
@@ -82,7 +89,9 @@ def transpose_in_lanes(
         return context.get_dummy_value()
 
     def write(builder: Any, arguments: Sequence[Any], is_shifted: bool) -> None:
-        target, pitch, rows, offset = arguments
+        target, pitch, rows, offset, upcoming, further = arguments
+        for i in range(count if count < MANY_ROWS else 0):
+            prefetch_at(builder, builder.add(_address_at(builder, upcoming, i), further))
         lines = [_loaded(builder, _address_at(builder, rows, i), offset, size, is_shifted) for i in range(count)]
         parts: Sequence[list[Any]] = [lines]
         if is_paired:
@@ -92,7 +101,7 @@ def transpose_in_lanes(
         for j, vector in enumerate(vectors):
             store_at(builder, vector, builder.add(target, builder.mul(pitch, _INT64(j))), False)
 
-    return types.void(width, halves, *(types.int64,) * 5), generate
+    return types.void(width, halves, *(types.int64,) * 7), generate
 
 
 def _halves_from(builder: Any, place: Any) -> Any:
