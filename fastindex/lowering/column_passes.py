@@ -22,6 +22,7 @@ from fastindex.tables.assemblies import (
     MOST_BAND_LINES,
     MOST_CHUNKS,
     MOST_COLLECTED_BYTES,
+    MOST_ROW_LINES,
     MOST_ROWS,
     NOWHERE,
     ColumnBand,
@@ -363,19 +364,22 @@ def _groups(runs: Sequence[_Run], most: int, per_line: int) -> Iterator[_Group]:
     blocks_of = {run.begin: np.full(run.size, NOWHERE, np.int64) for run in runs}
     for run in runs:
         blocks_of[run.begin][run.columns - run.begin] = run.targets
-    size = -(-len(chunks) // -(-len(chunks) // most))
-    for at in range(0, len(chunks), size):
-        taken = chunks[at : at + size]
+    size, at = -(-len(chunks) // -(-len(chunks) // most)), 0
+    while at < len(chunks):
+        behind = at + 1
+        while behind < min(at + size, len(chunks)) and chunks[behind][2] - chunks[at][1] <= MOST_ROW_LINES * per_line:
+            behind += 1
+        taken, at = chunks[at:behind], behind
         begin, end = taken[0][1], taken[-1][2]
         if end - begin < per_line <= taken[-1][0].size:
             # The last columns of a run; the line that ends with them is read.
             begin = end - per_line
         offsets, places = [], []
-        for run, first, behind in taken:
+        for run, first, last in taken:
             # All of a line is read, but nothing behind the last column: lines at the end overlap.
             offset = max(min(first, end - per_line), begin)
             own = np.full(per_line, NOWHERE, np.int64)
-            own[first - offset : behind - offset] = blocks_of[run.begin][first - run.begin : behind - run.begin]
+            own[first - offset : last - offset] = blocks_of[run.begin][first - run.begin : last - run.begin]
             offsets.append(offset - begin)
             places.append(own)
         yield _Group(begin, end, offsets, places)

@@ -221,3 +221,5 @@ COLUMN_BAND_BYTES = 8 * 4
 #: The most lines with elements of a band, lines of each row that are read after each other, and bytes of the collected
 #: columns of a band: what the kernel's scratch memory holds, and a quarter of L2.
 MOST_BAND_LINES, MOST_CHUNKS, MOST_COLLECTED_BYTES = 32, 32, 288 << 10
+#: The most lines between the first and the last column of a group: a row of padding has as many.
+MOST_ROW_LINES = 128

@@ -41,21 +41,21 @@ from fastindex.tables.assemblies import (
     GROUP_SOURCE,
     MOST_BAND_LINES,
     MOST_BLOCK_BYTES,
-    MOST_CHUNKS,
     MOST_COLLECTED_BYTES,
+    MOST_ROW_LINES,
     NOWHERE,
 )
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 
-# Scratch memory: what is pending and a block more; of two bands each the addresses of rows, and the rows that end where
-# the source does; a row of padding; lanes of two bands. Two elements of four bits may begin in each of the last bytes of
-# the source.
+# Scratch memory: what is pending and a block more; of two bands each the addresses of rows, and the rows that end
+# where the source does; a row of padding; lanes of two bands. Two elements of four bits may begin in each of the last
+# bytes of the source.
 _ADDRESSES = PENDING_BYTES + MOST_BLOCK_BYTES + 2 * LINE_BYTES
 _STAGE = 8 * 2 * LINE_BYTES * MOST_BAND_LINES
 _ADDRESSES_BYTES = _STAGE + 2 * (LINE_BYTES + 2) * 2 * LINE_BYTES
 _PADDING = _ADDRESSES + 2 * _ADDRESSES_BYTES
-_COLLECTED = _PADDING + (MOST_CHUNKS + 2) * LINE_BYTES
+_COLLECTED = _PADDING + (MOST_ROW_LINES + 2) * LINE_BYTES
 _COLLECTED_BYTES = MOST_COLLECTED_BYTES + 2 * LINE_BYTES
 #: Bytes of scratch memory that this kernel needs.
 SCRATCH_BYTES = _COLLECTED + 2 * _COLLECTED_BYTES
@@ -65,10 +65,13 @@ _LINES_AHEAD = 64
 
 
 @subroutine()
-def _write_padding_row(scratch):  # type: ignore[no-untyped-def]
-    """Write a row of nothing but padding."""
-    padding, row = padding_of(scratch), scratch + _PADDING
-    for k in range(MOST_CHUNKS + 2):
+def _write_padding_row(groups, group_count, scratch):  # type: ignore[no-untyped-def]
+    """Write a row of nothing but padding, as long as any row of the groups, or a line."""
+    padding, row, nbytes = padding_of(scratch), scratch + _PADDING, LINE_BYTES
+    for g in range(group_count):
+        nbytes = max(nbytes, entry(groups + COLUMN_GROUP_BYTES * g, GROUP_ROW_BYTES))
+    # Rows of packed elements may begin with a high half, and end in a byte more.
+    for k in range(nbytes // LINE_BYTES + 2):
         copy_vector(row + LINE_BYTES * k, padding, 64)
 
 
@@ -313,7 +316,7 @@ def assemble_columns(width, halves, target, source, table, scratch, first, last)
     whole_lines = entry(geometry, COLUMNS_WHOLE_LINES) != 0 and target & 63 == 0
     of_chunk = LANE_BYTES // literal(width) * literal(halves) * (1 if whole_lines else 4)
     form = shifted, pitch, whole_lines
-    _write_padding_row(scratch)
+    _write_padding_row(entry(table, FIRST), group_count, scratch)
     state = 0, 0, 0, -1, entry(geometry, COLUMNS_STREAMED) != 0
     job = 0, 0, 0, 0, 0, 0, 0, 0
     task, g, b, half = first, 0, 0, 0
