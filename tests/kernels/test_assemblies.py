@@ -52,6 +52,8 @@ def wrong(pair: Pair, one: Pass) -> bool:
 COLUMNS = (
     ("u8[70,2,60]{0,1,2}", "u8[70,2,60]{2,1,0:T(4,128)}"),
     ("f32[131,50]{0,1}", "f32[131,50]{1,0:T(8,128)}"),
+    # Several runs of columns, and rows of padding as long as all of these.
+    ("u8[7,900]{1,0:T(2,128)}", "u8[7,900]{0,1:T(8,16)}"),
 )
 
 
