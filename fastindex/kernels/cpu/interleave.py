@@ -23,11 +23,14 @@ _TABLES = _STAGE + 64 * 64
 SCRATCH_BYTES = _TABLES + 64 * 8
 
 _AHEAD_BYTES, _ROW_AHEAD_BYTES = 1024, 256
+# Of rows that are no longer, chunks are asked for whose lines are so many ahead.
+_LINES_AHEAD = 32
 
 
 @njit(nogil=True, inline="always")
-def _asked(source, upcoming, later, run_bytes):  # type: ignore[no-untyped-def]
-    """Return what is to be prefetched `later` bytes behind the begin of a run, which is `upcoming` where it ends."""
+def _asked(source, upcoming, place, ahead_bytes, run_bytes):  # type: ignore[no-untyped-def]
+    """Return what is prefetched where a run is read at `place`: what is ahead in it or, behind its end, in another."""
+    later = place + min(ahead_bytes, run_bytes)
     return source + later if later < run_bytes else upcoming + later - run_bytes
 
 
@@ -54,7 +57,7 @@ def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):
     while column + per_line <= run:
         read, place = source + column * w, target + column * column_bytes
         if upcoming:
-            asked = _asked(source, upcoming, column * w + _ROW_AHEAD_BYTES, run * w)
+            asked = _asked(source, upcoming, column * w, _ROW_AHEAD_BYTES, run * w)
             for i in range(count):
                 prefetch(asked + entry(rows, i))
         interleave_rows(width, ways, streamed, place, read, rows)
@@ -100,7 +103,7 @@ def _append_transposed(width, ends, pending, source, rows, counts, upcoming, str
     for column in range(0, run, per_line):
         read = source + column * w
         count = min(per_line, run - column)
-        asked = _asked(source, upcoming, column * w + _ROW_AHEAD_BYTES // 2, run * w) if upcoming else read
+        asked = _asked(source, upcoming, column * w, _ROW_AHEAD_BYTES // 2, run * w) if upcoming else read
         for square in range((row_count - 1) // per_line, -1, -1):
             place = pending + fill + 64 * square
             first = square * per_line
@@ -151,12 +154,15 @@ def _kernel(in_vectors: bool) -> Any:
         for j in range(64):
             set_entry(scratch + _TABLES, j, j * column_bytes)
         ahead, rows_ahead = _AHEAD_BYTES // chunk_bytes + 1, entry(geometry, CHUNKS_AHEAD)
+        later = max(rows_ahead, 1)
+        if rows_ahead == 0 and run * literal(width) <= _ROW_AHEAD_BYTES:
+            later = max(_LINES_AHEAD // (row_count * ((run * literal(width) + 63) // 64)), 1)
         line, fill, skip, position = 0, 0, 0, -1
         for task in range(first, last):
             at_source, at_target, count = start_of_block(source, target, table, task)
             for x in range(count):
                 read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
-                upcoming = at_source + entry(chunks, 2 * min(x + max(rows_ahead, 1), count - 1))
+                upcoming = at_source + entry(chunks, 2 * min(x + later, count - 1))
                 if rows_ahead > 0:
                     prefetch_rows(upcoming, rows, row_count, run * literal(width))
                 if rows_ahead:
