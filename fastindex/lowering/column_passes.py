@@ -18,6 +18,7 @@ from fastindex.lowering.vector_tables import VectorTable
 from fastindex.tables.assemblies import (
     COLUMN_BAND_BYTES,
     COLUMN_GROUP_BYTES,
+    ENDS_AHEAD,
     HALF_BITS,
     MOST_BAND_LINES,
     MOST_CHUNKS,
@@ -388,7 +389,7 @@ def _groups(runs: Sequence[_Run], most: int, per_line: int) -> Iterator[_Group]:
 def _group_table(groups: Sequence[_Group], bits: int) -> Offsets:
     """Return the groups, the places of their columns and the offsets of their chunks, as the kernel reads them."""
     heads, at = [], COLUMN_GROUP_BYTES * len(groups)
-    behind = at + 8 * sum(8 * LINE_BYTES // bits * len(one.offsets) for one in groups)
+    behind = at + 8 * sum(8 * LINE_BYTES // bits * len(one.offsets) for one in groups) + 8 * ENDS_AHEAD
     for one in groups:
         begin, span = one.begin * max(bits // 8, 1), (one.end - one.begin) * bits // 8
         heads.append(ColumnGroup(begin, span, len(one.offsets), at, behind))
@@ -398,7 +399,8 @@ def _group_table(groups: Sequence[_Group], bits: int) -> Offsets:
     lines = [line * bits // 8 for one in groups for line in (*one.offsets, one.end - one.begin)]
     offsets = np.array(lines, np.int64)
     offsets[np.cumsum([len(one.offsets) + 1 for one in groups]) - 1] -= 1
-    return np.concatenate([np.array(heads, np.int64).reshape(-1), *places, offsets])
+    none = np.full(ENDS_AHEAD, NOWHERE, np.int64)
+    return np.concatenate([np.array(heads, np.int64).reshape(-1), *places, none, offsets])
 
 
 def _in_bytes_of(places: Offsets, bits: int) -> Offsets:

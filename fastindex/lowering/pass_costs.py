@@ -31,6 +31,9 @@ _SQUARE_LINE_CYCLES = 10
 _COLUMNS_BLOCK_CYCLES = 10
 # A line of a transpose in squares, and of columns that are collected first.
 _TRANSPOSED_CYCLES, _COLLECTED_CYCLES = {1: 20, 2: 18}, 12
+# The same of narrow elements of which rows have no more than two lines: more streams than the processor follows. GB/s
+# of u8[49152,8,127] reversed out of T(1,128), transposed and collected first: 22 and 37.
+_SHORT_ROW_CYCLES = 28
 # A line of a row of these, or of padding, transposed in lanes; a line of a block that is put together of lanes.
 _LANE_SLOT_CYCLES, _PUT_LINE_CYCLES = 4, 5
 # A line of the source that a block reads, which may have left L1 since the block before read it.
@@ -226,7 +229,10 @@ def _transpose_cost(one: Draft) -> float:
     row = geometry[transposes.ROW_COUNT] * one.width
     column = geometry[transposes.COLUMN_COUNT] * one.width
     share = min(row, LINE_BYTES) * min(column, LINE_BYTES) / LINE_BYTES**2
-    squares = lines * _TRANSPOSED_CYCLES.get(one.width, 12) / max(share, 1 / LINE_BYTES)
+    line = _TRANSPOSED_CYCLES.get(one.width, 12)
+    if one.width in _TRANSPOSED_CYCLES and LINE_BYTES < column <= 2 * LINE_BYTES:
+        line = _SHORT_ROW_CYCLES
+    squares = lines * line / max(share, 1 / LINE_BYTES)
     return squares + one.tasks * _PANEL_CYCLES * max(0.0, 1 - lines / one.tasks / _PANEL_LINES)
 
 

@@ -221,5 +221,8 @@ COLUMN_BAND_BYTES = 8 * 4
 #: The most lines with elements of a band, lines of each row that are read after each other, and bytes of the collected
 #: columns of a band: what the kernel's scratch memory holds, and a quarter of L2.
 MOST_BAND_LINES, MOST_CHUNKS, MOST_COLLECTED_BYTES = 32, 32, 288 << 10
+#: The ends of so many blocks are asked for before they are written, where these end within lines of others; behind the
+#: places of the columns there are as many `NOWHERE`.
+ENDS_AHEAD = 8
 #: The most lines between the first and the last column of a group: a row of padding has as many.
 MOST_ROW_LINES = 128

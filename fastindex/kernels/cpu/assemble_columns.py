@@ -15,7 +15,7 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel, subroutine
 from fastindex.kernels.cpu.lane_columns import MANY_ROWS, transpose_in_lanes, write_lane, write_lanes
-from fastindex.kernels.cpu.lines import copy_short
+from fastindex.kernels.cpu.lines import copy_short, prefetch_ends
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch, set_entry, stream_line
 from fastindex.kernels.cpu.pass_table import outer_place, padding_of
 from fastindex.kernels.cpu.pending import PENDING_BYTES, drain, restart
@@ -34,6 +34,7 @@ from fastindex.tables.assemblies import (
     COLUMNS_SHIFTED,
     COLUMNS_STREAMED,
     COLUMNS_WHOLE_LINES,
+    ENDS_AHEAD,
     GROUP_CHUNKS,
     GROUP_OFFSETS,
     GROUP_PLACES,
@@ -281,7 +282,9 @@ def _write_next(width, halves, state, job, pitch, whole_lines, scratch):  # type
         _write_lines(width, halves, state[4], own, targets, (table, count), vectors)
         of_chunk = lane * h
     else:
-        place = entry(places, column)
+        place, later = entry(places, column), entry(places, column + ENDS_AHEAD)
+        if later != NOWHERE and later != entry(places, column + ENDS_AHEAD - 1) + nbytes:
+            prefetch_ends(target + later, nbytes)
         if place != NOWHERE:
             piece = table, count, nbytes
             state = _append(width, halves, state, target + place, column, piece, (source, pitch), scratch)
@@ -304,8 +307,8 @@ def assemble_columns(width, halves, target, source, table, scratch, first, last)
         2 where elements of four bits move, else 1.
     target, source, table, scratch
         As for `copy_chunks`. The first table has a `ColumnGroup` for each group; for each column of each chunk the
-        offset of its block in the destination, or `NOWHERE`; then for each group where its chunks begin in a row, and
-        where the row ends. The second has a `ColumnBand` for each band; for each
+        offset of its block in the destination, or `NOWHERE`, and `ENDS_AHEAD` times that; then for each group where its
+        chunks begin in a row, and where the row ends. The second has a `ColumnBand` for each band; for each
         line of a block where its lanes are among those of its band, in bytes, or `NOWHERE` where it is padding; then
         for each slot of the other lines where its row is in the source, in bytes or halves of these, or `NOWHERE`.
     """
