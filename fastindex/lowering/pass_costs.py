@@ -225,9 +225,12 @@ def _interleave_cost(one: Draft) -> float:
 
 
 def _transpose_cost(one: Draft) -> float:
-    geometry, lines = one.geometry, one.tasks * one.task_bytes / LINE_BYTES
-    row = geometry[transposes.ROW_COUNT] * one.width
-    column = geometry[transposes.COLUMN_COUNT] * one.width
+    geometry = one.geometry
+    row, row_block = (geometry[k] * one.width for k in (transposes.ROW_COUNT, transposes.ROW_BLOCK))
+    column, column_block = (geometry[k] * one.width for k in (transposes.COLUMN_COUNT, transposes.COLUMN_BLOCK))
+    # The last block of rows, and that of columns, may be much smaller than the others.
+    panels = -(-row // row_block) * -(-column // column_block)
+    lines = one.tasks / panels * row * column / one.width / LINE_BYTES
     share = min(row, LINE_BYTES) * min(column, LINE_BYTES) / LINE_BYTES**2
     line = _TRANSPOSED_CYCLES.get(one.width, 12)
     if one.width in _TRANSPOSED_CYCLES and LINE_BYTES < column <= 2 * LINE_BYTES:
