@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,6 +138,12 @@ def _sharing(nest: Nest, taken: tuple[Loop, ...]) -> Iterator[tuple[Nest, tuple[
         yield from _sharing(part, (*taken, along(part, loop)))
 
 
+def _shares_lines(others: Iterable[Loop], table: VectorTable) -> bool:
+    """Whether blocks use part of the lines that they read, and some much later read the same lines."""
+    close = any(0 < abs(k.source_stride) < 2 * LINE_BYTES for k in others)
+    return close and 3 * table.used_bytes < 2 * LINE_BYTES * len(table.lines)
+
+
 def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal, starts: Offsets | None = None) -> Draft:
     tuning, every = goal.tuning, iterations(shared)
     most = max(
@@ -181,4 +187,5 @@ def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal, 
         nest.destination_start,
         f"blocks of {table.block_bytes} bytes, a vector of {table.pieces / table.vectors:.1f} pieces of the source",
         reads=lambda: table.lines,
+        shares_lines=_shares_lines([k for k in nest.loops if k not in shared], table),
     )

@@ -21,6 +21,9 @@ from fastindex.tables.half_rows import MOST_PIECE_HALVES, HalfRowsGeometry
 
 # So many elements of a box make a task, if rows continue each other that far.
 _BOX_HALVES = 32 << 10
+# Boxes of at least so many elements follow each other along the loops that share lines of the source, less than so far
+# apart, rather than in the order of the destination.
+_LEAST_BOX_HALVES, _CLOSE_HALVES = 8 << 10, 8 * LINE_BYTES * 2
 # Shorter pieces, on average, are better moved in other ways.
 _LEAST_PIECE = 24
 # Of smaller arrays, blocks that are put together within the cache are faster.
@@ -87,10 +90,11 @@ def _passes_of(rows: Rows, goal: Goal, slots: int, readable: int) -> Iterator[Dr
         if not taken or not number:
             continue
         steps = Loop(number, size * following.source_stride, size * rows.nbytes)
-        outer = [k for k in (steps, *others) if k.size > 1]
         nests = rows.part(taken)
-        # Other boxes, much later, read lines that this one has read.
-        is_shared = any(k.source_stride < 2 * LINE_BYTES for k in others)
+        # Other boxes read lines that this one has read: if these are the next ones, before the lines have left L2.
+        close = sorted((k for k in others if _shares_lines(k)), key=lambda k: k.source_stride)
+        is_large = taken * rows.nbytes >= _LEAST_BOX_HALVES
+        outer = [*close, steps, *without(others, close)] if is_large else [steps, *others]
         geometry = HalfRowsGeometry(
             pieces=sum(_piece_count(nest) for nest in nests),
             halves=taken * rows.nbytes,
@@ -104,7 +108,7 @@ def _passes_of(rows: Rows, goal: Goal, slots: int, readable: int) -> Iterator[Dr
             "stream halves",
             1,
             1,
-            outer,
+            [k for k in outer if k.size > 1],
             geometry,
             partial(_tables, nests),
             iterations(outer),
@@ -112,13 +116,13 @@ def _passes_of(rows: Rows, goal: Goal, slots: int, readable: int) -> Iterator[Dr
             0,
             0,
             f"rows of {rows.nbytes} packed elements, put together of runs of the source",
-            reads=partial(_lines, nests) if is_shared else None,
+            shares_lines=any(_shares_lines(k) for k in (*others, *([following] if taken == 1 else []))),
         )
 
 
-def _lines(nests: Sequence[Nest]) -> Offsets:
-    """Return the offsets of the pieces of some nests, in bytes."""
-    return _tables(nests)[0][::3] // 2
+def _shares_lines(loop: Loop) -> bool:
+    """Whether what is a step of a loop apart in the source shares lines, mostly."""
+    return loop.source_stride < _CLOSE_HALVES and loop.source_stride % (2 * LINE_BYTES) != 0
 
 
 def _piece_count(nest: Nest) -> int:

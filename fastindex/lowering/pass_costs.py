@@ -40,6 +40,9 @@ _LANE_SLOT_CYCLES, _PUT_LINE_CYCLES = 4, 5
 _READ_LINE_CYCLES = 6
 # The same where it has left L2 too, because too many lines of a block meet in one of its sets.
 _MISSED_LINE_CYCLES = 60
+# More for a line of which little is used, and which other blocks read much later: u4[30000,33,65] in another order in
+# blocks takes 12.1 ms, in streams of rows 7.1, in boxes 6.2; u4[15000,33,129] 7.4, 5.2 and 5.8.
+_READ_AGAIN_CYCLES = 30
 # A line of a row that is dealt out or interleaved in lanes, and the two ends of its run.
 _LANE_LINE_CYCLES, _LANE_ROW_CYCLES = 10, 12
 # The same of elements of which a lane has few, by their bytes.
@@ -65,7 +68,7 @@ _HALF_LINE_CYCLES, _HALF_END_CYCLES = 19, 40
 # 1.19 and 1.32, s4[7864,50,128] out of T(256) 3.0 and 3.4.
 _ALIGNED_HALF_LINE_CYCLES = 3
 # A line of packed elements that are put together as a stream, a piece of it, and one whose lines are read again.
-_STREAMED_LINE_CYCLES, _STREAMED_PIECE_CYCLES, _SHARED_PIECE_CYCLES = 6, 14, 30
+_STREAMED_LINE_CYCLES, _STREAMED_PIECE_CYCLES, _SHARED_PIECE_CYCLES = 6, 20, 25
 # A column of few rows that goes on with padding.
 _PADDED_COLUMN_CYCLES = 120
 
@@ -171,7 +174,7 @@ def _cost_of(one: Draft) -> float:
             return _columns_cost(one, geometry)
         case "stream halves":
             pieces = one.tasks * geometry[half_rows.ROW_PIECES]
-            piece = _STREAMED_PIECE_CYCLES + (_SHARED_PIECE_CYCLES if one.reads is not None else 0)
+            piece = _STREAMED_PIECE_CYCLES + (_SHARED_PIECE_CYCLES if one.shares_lines else 0)
             return lines * _STREAMED_LINE_CYCLES + pieces * piece
         case "transpose halves":
             columns, chunk = geometry[half_transposes.HALF_COLUMNS], half_transposes.CHUNK_COLUMNS
@@ -202,6 +205,8 @@ def _assembly_cost(one: Draft) -> float:
     put = vectors * _VECTOR_CYCLES + filled * one.width / LINE_BYTES * _FILLED_LINE_CYCLES + pieces * piece
     lines = geometry[assemblies.LINES]
     read = lines * (_MISSED_LINE_CYCLES if _is_evicted(one) else _READ_LINE_CYCLES)
+    if one.shares_lines:
+        read += lines * _READ_AGAIN_CYCLES
     # Lines that meet in few sets of L1 have left it when the next piece is read from them.
     if pieces > 2 * lines > 2 * L1_WAYS and one.reads is not None and _overflows(one.reads(), L1_SETS, L1_WAYS):
         read += (pieces - lines) * _READ_LINE_CYCLES

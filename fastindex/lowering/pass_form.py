@@ -135,7 +135,10 @@ class Draft(NamedTuple):
     inner : tuple of (Draft, bool, bool)
     reads : callable, optional
         Returns the offsets of the lines of the source, or of the rows, that a chunk of an assembly, of an interleave or
-        of a gather reads; of a stream of halves, where boxes much later read the same lines.
+        of a gather reads.
+    shares_lines : bool
+        Whether chunks of an assembly, or boxes of a stream of halves, read lines of the source that others read much
+        later, or before.
     """
 
     kernel: str
@@ -151,6 +154,7 @@ class Draft(NamedTuple):
     why: str
     inner: tuple[tuple[Draft, bool, bool], ...] = ()
     reads: Callable[[], NDArray[np.int64]] | None = None
+    shares_lines: bool = False
 
     def written(self) -> Pass:
         """Return the pass, with its tables."""

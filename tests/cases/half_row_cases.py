@@ -40,6 +40,7 @@ def passes_of(source: str, destination: str, streamed: bool, box: int = 32768, p
     goal = Goal(1, streamed, TUNING)
     with (
         mock.patch.object(half_row_passes, "_BOX_HALVES", box),
+        mock.patch.object(half_row_passes, "_LEAST_BOX_HALVES", box // 4),
         mock.patch.object(half_row_passes, "MOST_PIECE_HALVES", piece),
         mock.patch.object(half_row_passes, "_LEAST_PIECE", 0),
         mock.patch.object(half_row_passes, "_LEAST_SOURCE_BYTES", 0),

@@ -60,6 +60,15 @@ def test_what_it_is_not_for() -> None:
     assert half_row_passes([Nest((run, Loop(9, 200, 100)))], True, Goal(1, False, TUNING), 900, 1000) is None
 
 
+@pytest.mark.parametrize(("run", "is_close"), [(65, True), (127, True), (128, False), (1001, True), (1025, False)])
+def test_boxes_that_share_lines_of_the_source_follow_each_other(run: int, is_close: bool) -> None:
+    close, rows = Loop(33, run, run * 3000), Loop(3000, 33 * run, run)
+    made = half_row_passes([Nest((Loop(run, 1, 1), rows, close))], True, Goal(1, True, TUNING), 99000 * run, 1 << 30)
+    assert made
+    assert (made[0].outer[0] == close) == is_close
+    assert made[0].shares_lines == is_close
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_plans_of_large_arrays(threads: int) -> None:
     for tiles in strategies.rotating(["T(8,128)E(4)", "T(8,128)(2,1)E(4)", "T(8,128)"]):

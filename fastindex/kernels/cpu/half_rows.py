@@ -83,11 +83,15 @@ def _finish(line, pending, fill, skip, streamed, end):  # type: ignore[no-untype
 @njit(nogil=True, inline="always")
 def _ask(place, piece):  # type: ignore[no-untyped-def]
     """Prefetch the lines of a piece; of long ones, the processor asks for the others itself."""
-    begin = place + entry(piece, PIECE_SOURCE)
-    last = begin + (entry(piece, PIECE_LENGTH) - 1) * entry(piece, PIECE_STRIDE)
+    at = place + entry(piece, PIECE_SOURCE)
+    last = at + (entry(piece, PIECE_LENGTH) - 1) * entry(piece, PIECE_STRIDE)
+    end = min(last, at + _MOST_ASKED_HALVES)
     prefetch(last >> 1)
-    for at in range(begin, min(last, begin + _MOST_ASKED_HALVES), _LINE_HALVES):
+    prefetch(at >> 1)
+    at += _LINE_HALVES
+    while at < end:
         prefetch(at >> 1)
+        at += _LINE_HALVES
 
 
 @njit(nogil=True, inline="always")
@@ -95,7 +99,7 @@ def _append(pending, fill, place, length, stride, ends):  # type: ignore[no-unty
     """Append elements from a place in the source on to what waits, `fill` halves; `ends` are those of the source."""
     odd = fill & 1
     total, begin = length + odd, place - odd * stride
-    whole = (total + _LINE_HALVES - 1) // _LINE_HALVES * _LINE_HALVES
+    whole = (total + _LINE_HALVES - 1) & -_LINE_HALVES
     if begin < 2 * ends[0] or ((begin + whole * stride) >> 1) + 8 > ends[1]:
         stage, first = pending + _STAGE + 64, place >> 1
         copy_run(stage, first, ((place + (length - 1) * stride) >> 1) + 1 - first, False)
