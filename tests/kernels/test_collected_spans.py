@@ -14,6 +14,7 @@ import fastindex as fi
 from fastindex.cpu.movements import sure_movement
 from fastindex.kernels.cpu.permutes import permuted_bytes
 from fastindex.lowering import collected_passes
+from fastindex.tables import streams
 from tests.cases import strategies
 from tests.cases.assembly_cases import Guarded, Pair, move, moved_between_guards
 from tests.cases.collected_cases import NAMED, passes_of
@@ -64,6 +65,18 @@ def test_plans_collect_spans(threads: int) -> None:
     dense = values[::2] | values[1::2] << 4
     tiled = fi.relayout(dense, destination, source)
     assert np.array_equal(fi.relayout(tiled, source, destination, threads=threads).view(np.uint8), dense)
+
+
+@pytest.mark.parametrize(("columns", "run"), [(1, 1), (2, 5), (5, 24), (6, 24)])
+def test_spans_are_copied_to_where_the_next_begins(columns: int, run: int) -> None:
+    """Else each of them would be written by itself."""
+    made = passes_of(
+        f"s4[512,2,{columns}]{{2,1,0:T(8,128)(8,1)E(4)}}", f"s4[512,2,{columns}]{{2,1,0:E(4)}}", permuted_bytes(), True
+    )
+    assert made is not None
+    copied = made[0].inner[0][0]
+    assert copied.kernel == "copy"
+    assert copied.geometry[streams.RUN] == run
 
 
 def test_planted_bugs_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
