@@ -189,11 +189,19 @@ def _cost_of(one: Draft) -> float:
 
 
 def _written_bytes(one: Draft) -> float:
-    """Return what all tasks write: of chunks, the last task of a block may have fewer."""
-    if one.kernel not in _IN_CHUNKS:
-        return one.tasks * one.task_bytes
-    block, count = one.geometry[streams.CHUNK_BLOCK], one.geometry[streams.CHUNK_COUNT]
-    return one.tasks * one.task_bytes * count / (block * -(-count // block))
+    """Return what all tasks write: the last one may have fewer chunks than the others, or rows, or columns."""
+    geometry, nbytes = one.geometry, float(one.tasks * one.task_bytes)
+    if one.kernel in _IN_CHUNKS:
+        return nbytes * _filled(geometry[streams.CHUNK_BLOCK], geometry[streams.CHUNK_COUNT])
+    if one.kernel in ("transpose", "narrow transpose"):
+        rows = _filled(geometry[transposes.ROW_BLOCK], geometry[transposes.ROW_COUNT])
+        return nbytes * rows * _filled(geometry[transposes.COLUMN_BLOCK], geometry[transposes.COLUMN_COUNT])
+    return nbytes
+
+
+def _filled(block: int, count: int) -> float:
+    """Return which part of the blocks is filled that take so many things."""
+    return count / (block * -(-count // block))
 
 
 def _assembly_cost(one: Draft) -> float:
@@ -230,12 +238,9 @@ def _interleave_cost(one: Draft) -> float:
 
 
 def _transpose_cost(one: Draft) -> float:
-    geometry = one.geometry
-    row, row_block = (geometry[k] * one.width for k in (transposes.ROW_COUNT, transposes.ROW_BLOCK))
-    column, column_block = (geometry[k] * one.width for k in (transposes.COLUMN_COUNT, transposes.COLUMN_BLOCK))
-    # The last block of rows, and that of columns, may be much smaller than the others.
-    panels = -(-row // row_block) * -(-column // column_block)
-    lines = one.tasks / panels * row * column / one.width / LINE_BYTES
+    geometry, lines = one.geometry, _written_bytes(one) / LINE_BYTES
+    row = geometry[transposes.ROW_COUNT] * one.width
+    column = geometry[transposes.COLUMN_COUNT] * one.width
     share = min(row, LINE_BYTES) * min(column, LINE_BYTES) / LINE_BYTES**2
     line = _TRANSPOSED_CYCLES.get(one.width, 12)
     if one.width in _TRANSPOSED_CYCLES and LINE_BYTES < column <= 2 * LINE_BYTES:
