@@ -12,6 +12,11 @@ from fastindex.tables.cache_lines import LINE_BYTES
 _FEW_BYTES = 1024
 # Lines that are far from each other take some four times as long.
 _FAR_LINES = 4
+# So few scattered lines are read sooner by one thread than another one has begun. Least us of 11 calls with one thread
+# and with two: 127 and 208 for 12,288 lines of c128[3072,2,5] out of T(8,128), 209 and 284 for 36,864 of
+# c128[3072,3,12] out of T(8,128)(4,1), 269 and 443 for 49,152 of u8[49152,1,6] reversed out of T(1024); 632 and 579 for
+# 122,880 of bf16[24576,1,40] out of T(8,128)(4,1).
+_ALONE_BYTES = 50_000 * LINE_BYTES
 
 
 def read_lines(loops: RelayoutLoops, width: int) -> int:
@@ -81,6 +86,7 @@ def for_scattered_lines(tuning: Tuning, read_bytes: int, spanned: int, written_b
         What the lines that are read have, how far the first of them is from the last, and what is written.
     """
     calls = tuning.small_call_bytes
+    alone = spanned >= tuning.streamed_bytes and read_bytes <= _ALONE_BYTES
     if spanned >= tuning.streamed_bytes:
         # Out of so large a source, what is written is past the cache sooner, with a reader after it too, and where both
         # are in L3: f32[24576,2,40] out of T(4,128)(2,1) in 0.78, 0.95 and 0.82 of the time.
@@ -90,7 +96,7 @@ def for_scattered_lines(tuning: Tuning, read_bytes: int, spanned: int, written_b
             tuning,
             streamed_bytes=0,
             shifted_bytes=tuning.streamed_bytes,
-            small_call_bytes=min(tuning.small_call_bytes, small),
+            small_call_bytes=calls if alone else min(calls, small),
         )
     share = read_bytes // max(written_bytes, 1)
     if share < 2:
@@ -101,5 +107,5 @@ def for_scattered_lines(tuning: Tuning, read_bytes: int, spanned: int, written_b
         stream_piece_bytes=max(tuning.stream_piece_bytes // share, LINE_BYTES),
         task_bytes=max(tuning.task_bytes // share, LINE_BYTES),
         share_bytes=max(tuning.share_bytes // share, LINE_BYTES),
-        small_call_bytes=min(tuning.small_call_bytes, calls // (_FAR_LINES * share)),
+        small_call_bytes=calls if alone else min(tuning.small_call_bytes, calls // (_FAR_LINES * share)),
     )
