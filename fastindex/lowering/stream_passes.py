@@ -13,7 +13,7 @@ from fastindex.lowering.line_counts import is_scattered
 from fastindex.lowering.pass_form import Draft, Goal, Pass, Tables, iterations, readable_bytes
 from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.tables.assemblies import NOTHING
-from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
+from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LANE_BYTES, LINE_BYTES
 from fastindex.tables.streams import (
     AT_HAND,
     MOST_COLUMN_BYTES,
@@ -29,6 +29,8 @@ _ROW_AHEAD_BYTES, _RUN_AHEAD_BYTES = 256, 1024
 _LINES_AHEAD, _MOST_CHUNK_LINES = 64, 128
 # Of longer runs that are copied, the processor asks for the lines itself.
 _MOST_ASKED_RUN_BYTES = 512
+# Chunks of so many bytes and more may be written anywhere: the ends of each are parts of lines.
+_LEAST_APART_BYTES = 1024
 
 
 class Chunk(NamedTuple):
@@ -221,8 +223,24 @@ def interleave_passes(nest: Nest, rows: Sequence[Loop], column: Loop, goal: Goal
     column_bytes = (ways + padding) * width
     for part in cut(nest, column, goal.tuning.stream_piece_bytes // column_bytes):
         run = along(part, column)
-        chunk = Chunk((*rows, run), offsets, run.size, column_bytes * run.size, ways, padding)
+        nbytes = column_bytes * run.size
+        first = _sharing(part, (*rows, run), run.size * width) if nbytes >= _LEAST_APART_BYTES else ()
+        chunk = Chunk((*rows, run), offsets, run.size, nbytes, ways, padding, first=first)
         yield _stream_pass("interleave", part, chunk, goal, why)
+
+
+def _sharing(nest: Nest, taken: Sequence[Loop], run_bytes: int) -> tuple[Loop, ...]:
+    """Return the loops along which chunks of other loops share lines, if these would leave L2 before they are met.
+
+    Runs of less than a line are meant, of rows that are far from each other: chunks that share lines follow each other
+    then, though they do not in the destination.
+    """
+    others = without(nest.loops, taken)
+    near = [k for k in others if abs(k.source_stride) < LINE_BYTES]
+    if run_bytes >= LINE_BYTES or not near:
+        return ()
+    between = iterations(taken) // max(taken[-1].size, 1) * iterations(others[: others.index(near[0])])
+    return tuple(near) if between > L2_SETS * L2_WAYS // 4 else ()
 
 
 def deal_passes(nest: Nest, columns: Sequence[Loop], row: Loop, goal: Goal) -> Iterator[Draft]:

@@ -156,6 +156,20 @@ def test_pieces_of_lines_that_leave_l1_are_dear(source: str, destination: str, k
     assert {one.kernel for one in chosen(source, destination)[0]} == {kernel}
 
 
+def test_chunks_that_share_lines_follow_each_other_where_l2_would_lose_them() -> None:
+    """Two columns of eight elements lie in a line; chunks of all rows come by the column, not as they are written."""
+
+    def steps(source: str, destination: str) -> list[int]:
+        (one,) = chosen(source, destination)[0]
+        assert one.kernel == "interleave"
+        return one.tables[0].reshape(-1, 2)[:6, 0].tolist()
+
+    tiles, tile_bytes = "{2,1,0:T(8,128)(8,1)}", 4096
+    assert steps(f"f32[98,1000,5]{tiles}", "f32[98,1000,5]{0,1,2}") == [0, 32, 64, 96, 128, tile_bytes]
+    # Those of ten tiles stay there.
+    assert steps(f"f32[98,80,5]{tiles}", "f32[98,80,5]{0,1,2}") == [tile_bytes * tile for tile in range(6)]
+
+
 def test_columns_within_a_line_of_each_other_are_read_together() -> None:
     """Two bytes of every eight: between those that are read are columns that go nowhere, and no line is read twice."""
     found, _ = chosen("u8[6144,2,127]{2,1,0:T(64,128)(8,1)}", "u8[6144,2,127]{0,1,2}")
