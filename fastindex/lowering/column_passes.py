@@ -39,7 +39,9 @@ _LEAST_PIECES = 2
 _LEAST_GROUP = 4
 _MOST_COLUMNS = 1024
 # Runs of columns begin at most so many times their length from each other.
-_MOST_GAP = 8
+_MOST_GAP = 2
+# Where fewer lines of each row fit two bands, these are written before the next are read, and may have twice as many.
+_LEAST_CHUNKS = 8
 # So much of each row is read at a time, and as many lines of a block are written, where these are whole lines of the
 # destination: u8[49152,8,100]{0,1,2} to T(4,128) took 4.1 ns a line with 256 bytes of each row and all 16 lines of a
 # block, 3.9 with 512 and 8, 3.3 with 1024 and 4, 3.2 with 2048 and 4, 4.6 with 2048 and 2.
@@ -250,7 +252,10 @@ class BlockColumns:
         # An odd number of lines, so that vectors do not meet in few sets of the cache.
         pitch = LINE_BYTES * (4 * max(count for _, _, count in found.bands) | 1)
         chunk_bytes = pitch * LANE_BYTES // width * halves
-        groups = list(_groups(runs, max(min(MOST_COLLECTED_BYTES // chunk_bytes, MOST_CHUNKS), 1), line))
+        most = MOST_COLLECTED_BYTES // chunk_bytes
+        apart = not goal.streamed or most < min(_LEAST_CHUNKS, sum(-(-run.size // line) for run in runs))
+        most = 2 * MOST_COLLECTED_BYTES // chunk_bytes if apart else most
+        groups = list(_groups(runs, max(min(most, MOST_CHUNKS), 1), line))
         outer = [
             Loop(k.size, k.source_stride * bits // 8, k.destination_stride * bits // 8)
             for k in sorted(nest.loops, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
@@ -272,6 +277,7 @@ class BlockColumns:
             rows=len(self._elements),
             pitch=pitch,
             shifted=shifted,
+            apart=apart,
         )
         return Draft(
             "assemble columns" if halves == 1 else "assemble half columns",

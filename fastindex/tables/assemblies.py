@@ -147,6 +147,8 @@ class ColumnsGeometry(NamedTuple):
         Bytes from one vector of lanes to the next, of the same chunk.
     shifted : int
         Whether rows of packed elements begin with either half of a byte; else all begin with the low half.
+    apart : int
+        Whether a band is written before the next one is read; else while it is.
     """
 
     block_bytes: int
@@ -160,6 +162,7 @@ class ColumnsGeometry(NamedTuple):
     rows: int
     pitch: int
     shifted: int
+    apart: int
 
 
 (
@@ -174,7 +177,8 @@ class ColumnsGeometry(NamedTuple):
     COLUMNS_ROWS,
     COLUMNS_PITCH,
     COLUMNS_SHIFTED,
-) = range(11)
+    COLUMNS_APART,
+) = range(12)
 
 #: The place of a block that a column does not have, of a row that is padding, and of a line that is.
 NOWHERE = -(1 << 62)
@@ -219,7 +223,7 @@ BAND_FIRST, BAND_LINES, BAND_ROWS, BAND_ROW_COUNT = range(4)
 COLUMN_BAND_BYTES = 8 * 4
 
 #: The most lines with elements of a band, lines of each row that are read after each other, and bytes of the collected
-#: columns of a band: what the kernel's scratch memory holds, and a quarter of L2.
+#: columns of a band: what the kernel's scratch memory holds twice, and a quarter of L2.
 MOST_BAND_LINES, MOST_CHUNKS, MOST_COLLECTED_BYTES = 32, 32, 288 << 10
 #: The ends of so many blocks are asked for before they are written, where these end within lines of others; behind the
 #: places of the columns there are as many `NOWHERE`.

@@ -6,7 +6,8 @@ every line of the source is read once, and every line of the destination written
 
 Rows are read some lines at a time, a set of rows after the other, and transposed within lanes; lines of a block are put
 together of these lanes one after the other. What is read is a band of the lines of the blocks of a group of columns;
-while one is read, the one before it is written, so that memory is read and written at the same time.
+while one is read, the one before it is written, so that memory is read and written at the same time. Where what is
+written stays in the cache, or two bands would have few lines of each row, one band is written before the next is read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel, subroutine
-from fastindex.kernels.cpu.lane_columns import MANY_ROWS, transpose_in_lanes, write_lane, write_lanes
+from fastindex.kernels.cpu.lane_columns import transpose_in_lanes, write_lane, write_lanes
 from fastindex.kernels.cpu.lines import copy_short, prefetch_ends
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch, set_entry, stream_line
 from fastindex.kernels.cpu.pass_table import outer_place, padding_of
@@ -26,6 +27,7 @@ from fastindex.tables.assemblies import (
     BAND_ROWS,
     COLUMN_BAND_BYTES,
     COLUMN_GROUP_BYTES,
+    COLUMNS_APART,
     COLUMNS_BANDS,
     COLUMNS_BLOCK_BYTES,
     COLUMNS_GROUPS,
@@ -61,8 +63,9 @@ _COLLECTED_BYTES = MOST_COLLECTED_BYTES + 2 * LINE_BYTES
 #: Bytes of scratch memory that this kernel needs.
 SCRATCH_BYTES = _COLLECTED + 2 * _COLLECTED_BYTES
 
-# So many lines are prefetched before they are read.
-_LINES_AHEAD = 64
+# So many lines are prefetched before they are read. Of many rows of some lines, all lines of a row after those of the
+# row before, else a line of each row in turn.
+_LINES_AHEAD, _MANY_ROWS, _LONG_ROW = 64, 16, 4
 
 
 @subroutine()
@@ -133,6 +136,12 @@ def _band_of(halves, table, step, starts, shifted, addresses, padding):  # type:
 
 
 @njit(nogil=True, inline="always")
+def _end_of_line(offsets, chunk, chunks):  # type: ignore[no-untyped-def]
+    """Return where in a row the last byte is that is read of a chunk; lines at the end of a row overlap."""
+    return min(entry(offsets, chunk) + LINE_BYTES - 1, entry(offsets, chunks))
+
+
+@njit(nogil=True, inline="always")
 def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
     """Prefetch the next lines of rows that are read later, of one row after the other; return which comes next.
 
@@ -143,24 +152,16 @@ def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
         table = addresses + 8 * row
         if row >= row_count:
             table = following[0] + 8 * min(row - row_count, following[1] - 1)
-        begin, end = entry(table, 0) >> shifted, min(line + count, chunks + 1)
+        begin, end = entry(table, 0) >> shifted, min(line + count, chunks)
         for k in range(line, end):
-            prefetch(begin + entry(offsets, k))
+            prefetch(begin + _end_of_line(offsets, k, chunks))
         count, line = count - (end - line), end
-        if line > chunks:
+        if line == chunks:
+            # A row that begins within a line has parts of one more.
+            if begin & (LINE_BYTES - 1):
+                prefetch(begin)
             row, line = row + 1, 0
     return row, line
-
-
-@njit(nogil=True, inline="always")
-def _asked(cursor, lane, bands):  # type: ignore[no-untyped-def]
-    """Return the addresses of the rows of the set of a cursor, which line of each, and the next set and line."""
-    (number, line), ((addresses, row_count, offsets, chunks), following) = cursor, bands
-    rows = addresses + 8 * lane * number
-    if lane * number >= row_count:
-        rows = following[0] + 8 * min(lane * number - row_count, following[1] - lane)
-    further = entry(offsets, line)
-    return rows, further, (number, line + 1) if line + 1 < chunks else (number + 1, 0)
 
 
 @njit(nogil=True, inline="always")
@@ -171,23 +172,22 @@ def _collect(width, halves, state, bands, job, form, target, scratch):  # type: 
     count half bytes, bytes between vectors, whether lines are whole).
     """
     (addresses, row_count, offsets, chunks), (shifted, pitch, whole_lines) = bands[0], form
-    lane = LANE_BYTES // literal(width) * literal(halves)
-    # Of many rows, all lines of the next set, a row after the other; else a line of each row, some lines ahead.
-    many, share = lane >= MANY_ROWS, lane + (lane + chunks - 1) // chunks
-    cursor = divmod(_LINES_AHEAD // lane, chunks)
-    if many:
-        cursor = lane * max(2 * _LINES_AHEAD // (lane * chunks), 1), 0
-    sets, due, waiting, rows, further = row_count // lane, 0, job[0], addresses, 0
-    every = sets * chunks
-    for first in range(sets):
+    lane, h = LANE_BYTES // literal(width) * literal(halves), literal(halves)
+    by_rows = h == 2 or (lane >= _MANY_ROWS and chunks >= _LONG_ROW)
+    ahead = lane * max((2 if by_rows else 1) * _LINES_AHEAD // (lane * chunks), 1)
+    cursor, due, waiting, every = (ahead, 0), 0, job[0], row_count // lane * chunks
+    for first in range(0, row_count, lane):
+        rows, later, place = addresses + 8 * first, addresses + 8 * (first + ahead), target + first // lane * LINE_BYTES
+        if first + ahead >= row_count:
+            later = bands[1][0] + 8 * min(first + ahead - row_count, bands[1][1] - lane)
         for chunk in range(chunks):
-            if many:
-                cursor = _ask(cursor, share, bands, shifted)
+            offset, further = entry(offsets, chunk), _end_of_line(offsets, chunk, chunks)
+            if by_rows:
+                cursor = _ask(cursor, lane, bands, shifted)
+                transpose_in_lanes(width, halves, 0, shifted, place, pitch, rows, offset, later, further)
             else:
-                rows, further, cursor = _asked(cursor, lane, bands)
-            offset, place = entry(offsets, chunk), target + chunk * lane * pitch + first * LINE_BYTES
-            table = addresses + 8 * lane * first
-            transpose_in_lanes(width, halves, shifted, place, pitch, table, offset, rows, further)
+                transpose_in_lanes(width, halves, 1, shifted, place, pitch, rows, offset, later, further)
+            place += lane * pitch
             due += waiting
             while due >= every:
                 due -= every
@@ -318,7 +318,7 @@ def assemble_columns(width, halves, target, source, table, scratch, first, last)
     starts, padding = (source, target, source + entry(geometry, COLUMNS_READABLE)), scratch + _PADDING
     whole_lines = entry(geometry, COLUMNS_WHOLE_LINES) != 0 and target & 63 == 0
     of_chunk = LANE_BYTES // literal(width) * literal(halves) * (1 if whole_lines else 4)
-    form = shifted, pitch, whole_lines
+    form, apart = (shifted, pitch, whole_lines), entry(geometry, COLUMNS_APART) != 0
     _write_padding_row(entry(table, FIRST), group_count, scratch)
     state = 0, 0, 0, -1, entry(geometry, COLUMNS_STREAMED) != 0
     job = 0, 0, 0, 0, 0, 0, 0, 0
@@ -331,16 +331,14 @@ def assemble_columns(width, halves, target, source, table, scratch, first, last)
         if g == group_count:
             g, task = 0, task + 1
         step, half = (min(task, last - 1), g, b), 1 - half
-        addresses, collected = (
-            scratch + _ADDRESSES + half * _ADDRESSES_BYTES,
-            scratch + _COLLECTED + half * _COLLECTED_BYTES,
-        )
+        addresses = scratch + _ADDRESSES + half * _ADDRESSES_BYTES
+        collected = scratch + _COLLECTED + (0 if apart else half * _COLLECTED_BYTES)
         following, then_written = _band_of(halves, table, step, starts, shifted, addresses, padding)
         state, job = _collect(width, halves, state, (band, following), job, form, collected, scratch)
         places, at, lines, count, nbytes, chunks = written
         job = chunks * of_chunk, 0, places, collected, at, lines, count, nbytes
         band, written = following, then_written
-    while job[0]:
-        state, job = _write_next(width, halves, state, job, pitch, whole_lines, scratch)
+        while job[0] and (apart or task == last):
+            state, job = _write_next(width, halves, state, job, pitch, whole_lines, scratch)
     restart(state[0], scratch, state[1], state[2], state[4], 0)
     fence()

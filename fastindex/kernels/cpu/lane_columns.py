@@ -22,9 +22,6 @@ _INT64 = ir.IntType(64)
 _ADDRESS = types.int64
 _LANES = LINE_BYTES // LANE_BYTES
 
-#: So many rows and more are best prefetched one after the other, not a line of each in turn.
-MANY_ROWS = 16
-
 
 def _address_at(builder: Any, table: Any, position: int) -> Any:
     return builder.load(builder.inttoptr(offset_by(builder, table, 8 * position), _INT64.as_pointer()))
@@ -49,6 +46,7 @@ def transpose_in_lanes(
     typingctx: Any,
     width: Any,
     halves: Any,
+    asks: Any,
     shifted: Any,
     target: Any,
     pitch_bytes: Any,
@@ -64,20 +62,22 @@ def transpose_in_lanes(
     width, halves : literal int
         Bytes of an element; 2 where elements of four bits move, else 1. Of elements of four bits, rows are paired, and
         the vectors of low halves come before those of high halves.
+    asks : literal int
+        Whether lines of the rows `upcoming` are prefetched; not of elements of four bits.
     shifted : int64
         Whether places of rows count half bytes; only those of elements of four bits do.
     target, pitch_bytes : int64
     rows, offset : int64
         Address of a table of the rows' addresses, and what is added to each of these.
     upcoming, further : int64
-        The same of rows that are read later, whose lines are prefetched: of fewer than `MANY_ROWS` only.
+        The same of rows that are read later.
     """
     size, is_paired = width.literal_value, halves.literal_value == 2
     lane = LANE_BYTES // size
-    count = lane * halves.literal_value
+    count, asked = lane * halves.literal_value, bool(asks.literal_value) and not is_paired
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, shifted, *others = arguments
+        _, _, _, shifted, *others = arguments
         if not is_paired:
             write(builder, others, False)
             return context.get_dummy_value()
@@ -90,7 +90,7 @@ def transpose_in_lanes(
 
     def write(builder: Any, arguments: Sequence[Any], is_shifted: bool) -> None:
         target, pitch, rows, offset, upcoming, further = arguments
-        for i in range(count if count < MANY_ROWS else 0):
+        for i in range(count if asked else 0):
             prefetch_at(builder, builder.add(_address_at(builder, upcoming, i), further))
         lines = [_loaded(builder, _address_at(builder, rows, i), offset, size, is_shifted) for i in range(count)]
         parts: Sequence[list[Any]] = [lines]
@@ -101,7 +101,7 @@ def transpose_in_lanes(
         for j, vector in enumerate(vectors):
             store_at(builder, vector, builder.add(target, builder.mul(pitch, _INT64(j))), False)
 
-    return types.void(width, halves, *(types.int64,) * 7), generate
+    return types.void(width, halves, asks, *(types.int64,) * 7), generate
 
 
 def _halves_from(builder: Any, place: Any) -> Any:
