@@ -374,7 +374,7 @@ def _groups(runs: Sequence[_Run], most: int, per_line: int) -> Iterator[_Group]:
     size, at = -(-len(chunks) // -(-len(chunks) // most)), 0
     while at < len(chunks):
         behind = at + 1
-        while behind < min(at + size, len(chunks)) and chunks[behind][2] - chunks[at][1] <= MOST_ROW_LINES * per_line:
+        while behind < min(at + size, len(chunks)) and _is_near(chunks[behind][1:], chunks[at][1], per_line):
             behind += 1
         taken, at = chunks[at:behind], behind
         begin, end = taken[0][1], taken[-1][2]
@@ -390,6 +390,12 @@ def _groups(runs: Sequence[_Run], most: int, per_line: int) -> Iterator[_Group]:
             offsets.append(offset - begin)
             places.append(own)
         yield _Group(begin, end, offsets, places)
+
+
+def _is_near(chunk: tuple[int, int], begin: int, per_line: int) -> bool:
+    """Whether a chunk, (first, end), is not far from where a group begins, and begins with the same half of a byte."""
+    first, end = chunk
+    return end - begin <= MOST_ROW_LINES * per_line and (first - begin) * LINE_BYTES % per_line == 0
 
 
 def _group_table(groups: Sequence[_Group], bits: int) -> Offsets:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fastindex.kernels.cpu.permutes import permuted_bytes
+from fastindex.lowering import column_passes
 from fastindex.lowering.pass_form import Pass
 from fastindex.tables import assemblies
 from tests.cases import strategies
@@ -79,6 +80,17 @@ def test_planted_bugs_of_columns_are_noticed(pair: Pair) -> None:
     swapped[used] = groups[used[::-1]]
     for tables in ((groups, moved), (groups, dropped), (swapped, numbers)):
         assert move(pair, (dataclasses.replace(one, tables=tables), *rest), Guarded(), (0, 0))
+
+
+@pytest.mark.parametrize("step", [194, 195, 131])
+def test_chunks_of_a_group_begin_with_the_same_half_of_a_byte(step: int) -> None:
+    """Runs of packed columns that are an odd number of elements apart: their offsets within a row are bytes."""
+    begins = range(-1, 3 * step, step)
+    runs = [column_passes._Run(k, 66, np.arange(k, k + 66), np.arange(66) * 900) for k in begins]
+    groups = list(column_passes._groups(runs, 32, 128))
+    assert not any(offset % 2 for one in groups for offset in one.offsets)
+    written = np.concatenate([place for one in groups for place in one.places])
+    assert np.array_equal(written[written != assemblies.NOWHERE], np.tile(np.arange(66) * 900, len(runs)))
 
 
 def test_planted_bugs_are_noticed() -> None:
