@@ -110,12 +110,11 @@ def _write_addresses(halves, source, end, rows, counts, shifted, addresses, padd
 def _band_of(halves, table, step, starts, shifted, addresses, padding):  # type: ignore[no-untyped-def]
     """Locate the rows of a band; return (addresses, rows, offsets of chunks, chunks) and what is to be written of it.
 
-    `step` is (task, group, band), `starts` where source and destination are, and where the source ends. The latter is
-    (places of columns, where the first line of a block goes, lines, how many, bytes, columns in all).
+    `step` is (group, band), `starts` where a task begins in source and destination, and where the source ends. The
+    latter is (places of columns, where the first line of a block goes, lines, how many, bytes, columns in all).
     """
-    (task, g, b), (source, target, end), h = step, starts, literal(halves)
+    (g, b), (at_source, at_target, end), h = step, starts, literal(halves)
     geometry, groups, bands = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    at_source, at_target = outer_place(table, task, source, target)
     group, band = groups + COLUMN_GROUP_BYTES * g, bands + COLUMN_BAND_BYTES * b
     row_bytes, chunks = entry(group, GROUP_ROW_BYTES), entry(group, GROUP_CHUNKS)
     rows, row_count = bands + entry(band, BAND_ROWS), entry(band, BAND_ROW_COUNT)
@@ -315,7 +314,7 @@ def assemble_columns(width, halves, target, source, table, scratch, first, last)
     geometry = entry(table, GEOMETRY)
     pitch, shifted = entry(geometry, COLUMNS_PITCH), entry(geometry, COLUMNS_SHIFTED)
     group_count, band_count = entry(geometry, COLUMNS_GROUPS), entry(geometry, COLUMNS_BANDS)
-    starts, padding = (source, target, source + entry(geometry, COLUMNS_READABLE)), scratch + _PADDING
+    end, padding = source + entry(geometry, COLUMNS_READABLE), scratch + _PADDING
     whole_lines = entry(geometry, COLUMNS_WHOLE_LINES) != 0 and target & 63 == 0
     of_chunk = LANE_BYTES // literal(width) * literal(halves) * (1 if whole_lines else 4)
     form, apart = (shifted, pitch, whole_lines), entry(geometry, COLUMNS_APART) != 0
@@ -323,17 +322,20 @@ def assemble_columns(width, halves, target, source, table, scratch, first, last)
     state = 0, 0, 0, -1, entry(geometry, COLUMNS_STREAMED) != 0
     job = 0, 0, 0, 0, 0, 0, 0, 0
     task, g, b, half = first, 0, 0, 0
-    band, written = _band_of(halves, table, (task, g, b), starts, shifted, scratch + _ADDRESSES, padding)
+    at_source, at_target = outer_place(table, task, source, target)
+    starts = at_source, at_target, end
+    band, written = _band_of(halves, table, (g, b), starts, shifted, scratch + _ADDRESSES, padding)
     while task < last:
         b += 1
         if b == band_count:
             b, g = 0, g + 1
         if g == group_count:
             g, task = 0, task + 1
-        step, half = (min(task, last - 1), g, b), 1 - half
+            at_source, at_target = outer_place(table, min(task, last - 1), source, target)
+        starts, half = (at_source, at_target, end), 1 - half
         addresses = scratch + _ADDRESSES + half * _ADDRESSES_BYTES
         collected = scratch + _COLLECTED + (0 if apart else half * _COLLECTED_BYTES)
-        following, then_written = _band_of(halves, table, step, starts, shifted, addresses, padding)
+        following, then_written = _band_of(halves, table, (g, b), starts, shifted, addresses, padding)
         state, job = _collect(width, halves, state, (band, following), job, form, collected, scratch)
         places, at, lines, count, nbytes, chunks = written
         job = chunks * of_chunk, 0, places, collected, at, lines, count, nbytes
