@@ -32,7 +32,7 @@ def value_of(key: Hashable, multi_index: Sequence[int], sizes: Sequence[int]) ->
 
 def test_sums_of_digits_are_the_slots_of_the_definition() -> None:
     joined = merged = 0
-    for seed in strategies.rotating_seeds(240):
+    for seed in strategies.seeds(120):
         pair = strategies.random_pair(seed)
         for system, (variables, left, right) in enumerate(shared_digits(*(fi.Shape.parse(str(one)) for one in pair))):
             sizes = pair[0].dimensions
