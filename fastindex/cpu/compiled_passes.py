@@ -98,7 +98,7 @@ SCRATCH_BYTES = SCRATCH_FRONT_BYTES + _BOXES + 2 * BOX_BYTES
 # Kernels that read one part of a task while they write the part before it, from one task to the next.
 _READ_AHEAD = ("assemble columns", "assemble half columns")
 
-# More than any pass has tasks.
+# More than any pass has tasks; a thread adds to it what it takes at once, and it still is.
 _ALL_TAKEN = 1 << 62
 
 # Padding is handed to kernels repeated to so many bytes: a line may begin anywhere in an element.
@@ -256,7 +256,7 @@ def _calls_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], list[Any]]:
 
 
 def _tasks_at_once(one: Pass, tuning: Tuning) -> int:
-    """Return the fewest tasks that a thread takes at a time."""
+    """Return how many tasks a thread takes at a time."""
     most = tuning.share_bytes // one.task_bytes
     if one.kernel in _READ_AHEAD:
         most = max(most, min(tuning.ahead_share_bytes // one.task_bytes, one.tasks // tuning.least_tasks))

@@ -14,6 +14,8 @@ from fastindex.lowering.counted_passes import counted_passes
 from fastindex.lowering.pass_costs import cost, hidden_cycles
 from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
 from fastindex.lowering.passes import drafts, packed_drafts
+from fastindex.lowering.period_boxes import period_box_passes, waiting_cycles
+from fastindex.lowering.relayout_loops import RelayoutLoops
 from fastindex.lowering.row_boxes import row_box_drafts
 from fastindex.lowering.shared_digits import Strides, shared_digits
 from fastindex.lowering.slot_moves import UNIT_BYTES, SlotMove
@@ -101,8 +103,22 @@ def _chosen_way(
 
 
 def _by_loops(source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, tuning: Tuning) -> _Way:
-    found, converts = _loop_passes(source, destination, slots, tuning)
+    if slots.loops is None:
+        return _without_loops(source, destination, slots, tuning)
+    found, converts = _loop_passes(slots.loops, slots, tuning)
     return _Way(found, converts, math.inf if found is None else cost(found))
+
+
+def _without_loops(source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, tuning: Tuning) -> _Way:
+    """Choose what is fastest where the two sides share no loops, but may share all of them save for a coordinate."""
+    best = _Way(None, False, math.inf)
+    if slots.width not in UNIT_BYTES:
+        return best
+    for way in (counted_passes, period_box_passes):
+        found = way(source, destination, slots.width, tuning)
+        if found is not None:
+            best = min(best, _Way(found, False, cost(found) + waiting_cycles(found)), key=lambda way: way.cycles)
+    return best
 
 
 def _boxed(source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, goal: Goal, best: _Way) -> _Way:
@@ -138,17 +154,13 @@ def _fits(found: Assembly, slot_bits: int) -> bool:
     return all(len(block.sources) * slot_bits <= 8 * MOST_BLOCK_BYTES for block in found.blocks)
 
 
-def _loop_passes(
-    source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, tuning: Tuning
-) -> tuple[tuple[Draft, ...] | None, bool]:
-    if slots.loops is None:
-        return counted_passes(source, destination, slots.width, tuning) if slots.width in UNIT_BYTES else None, False
+def _loop_passes(loops: RelayoutLoops, slots: SlotMove, tuning: Tuning) -> tuple[tuple[Draft, ...] | None, bool]:
     if slots.conversion is not None:
         packed = slots.source if slots.source.is_packed else slots.destination
-        converting = packed_drafts(slots.loops, 8 // packed.bits, slots.conversion, tuning)
+        converting = packed_drafts(loops, 8 // packed.bits, slots.conversion, tuning)
         if converting is not None:
             return converting, True
-    plain, rows = drafts(slots.loops, slots.width, tuning), row_box_drafts(slots.loops, slots.width, tuning)
+    plain, rows = drafts(loops, slots.width, tuning), row_box_drafts(loops, slots.width, tuning)
     return (plain if rows is None or cost(rows) > _SHARED_LINES * cost(plain) else rows), False
 
 
