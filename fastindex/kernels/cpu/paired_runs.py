@@ -12,7 +12,7 @@ from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.lines import copy_run
 from fastindex.kernels.cpu.memory import entry, literal, prefetch, prefetch_to_l2
 from fastindex.kernels.cpu.pass_table import end_of_source, start_of_block
-from fastindex.kernels.cpu.vectors import pair_groups, pair_lines
+from fastindex.kernels.cpu.vectors import pair_groups, pair_rows
 from fastindex.tables.boxes import (
     PAIR_APART,
     PAIR_BEGIN,
@@ -25,6 +25,8 @@ from fastindex.tables.passes import FIRST, GEOMETRY
 
 # A line and a byte of each of two rows, or two lines.
 _STAGE_BYTES = 128
+# Rows of so many bytes and fewer are read by less than a line.
+_SHORT_BYTES = 16
 #: Bytes of scratch memory that this kernel needs.
 SCRATCH_BYTES = 2 * _STAGE_BYTES
 
@@ -42,18 +44,25 @@ def _pair_run(shifted, target, high, sources, elements, ahead, ends):  # type: i
     size = (elements + 1) >> 1
     reach = max(first, second) + 64 + literal(shifted)
     at = 0
+    if size <= _SHORT_BYTES and reach <= end:
+        # A line would often reach into the next one, which nobody has asked for.
+        for row in ahead:
+            prefetch_to_l2(row)
+            prefetch_to_l2(row + size - 1)
+        pair_rows(_SHORT_BYTES, shifted, target, target + high, (first, second), odd)
+        return
     while at < size:
         prefetch_to_l2(ahead[0] + at)
         prefetch_to_l2(ahead[1] + at)
         # The last line of long rows overlaps the one before: rows lie behind each other without gaps.
         place = min(at, max(size - 64, 0))
         if reach + place <= end:
-            pair_lines(shifted, target + place, target + high + place, (first + place, second + place), odd)
+            pair_rows(64, shifted, target + place, target + high + place, (first + place, second + place), odd)
         else:
             # No more than the bytes that hold elements may be read.
             copy_run(stage, first + place, min(((elements + odd[0] + 1) >> 1) - place, 65), False)
             copy_run(stage + 128, second + place, min(((elements + odd[1] + 1) >> 1) - place, 65), False)
-            pair_lines(shifted, target + place, target + high + place, (stage, stage + 128), odd)
+            pair_rows(64, shifted, target + place, target + high + place, (stage, stage + 128), odd)
         at += 64
 
 

@@ -315,32 +315,33 @@ def paired(builder: Any, first: Any, second: Any) -> list[Any]:
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def pair_lines(typingctx: Any, shifted: Any, target: Any, high: Any, sources: Any, odd: Any) -> Any:
-    """Pair a line each of two rows of packed elements of 4 bits: a byte of two elements at the same place of both.
+def pair_rows(typingctx: Any, count: Any, shifted: Any, target: Any, high: Any, sources: Any, odd: Any) -> Any:
+    """Pair `count` bytes each of two rows of packed elements of 4 bits: a byte of two elements at the same place.
 
     Parameters
     ----------
+    count : literal int
     shifted : literal int
         Whether a row may begin with the high half of a byte.
     target, high : int64
-        Addresses of a line of pairs of elements that were low halves, if the row begins with one, and of a line of the
-        others, which is written last.
+        Addresses of the pairs of elements that were low halves, if the row begins with one, and of the others, which
+        are written last.
     sources : (int64, int64)
         Addresses of the rows.
     odd : (int64, int64)
-        1 for a row that begins with the high half, and goes on with a byte behind the line; otherwise 0.
+        1 for a row that begins with the high half, and goes on with a byte behind these; otherwise 0.
     """
-    may_shift = bool(shifted.literal_value)
+    may_shift, size = bool(shifted.literal_value), count.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, target, high, sources, odd = arguments
+        _, _, target, high, sources, odd = arguments
         rows = []
         for place in range(2):
             source, is_odd = builder.extract_value(sources, place), builder.extract_value(odd, place)
-            row = load_at(builder, source, LINE_BYTES, 1)
+            row = load_at(builder, source, size, 1)
             if may_shift:
-                four = ir.Constant(row.type, [4] * LINE_BYTES)
-                following = load_at(builder, builder.add(source, is_odd), LINE_BYTES, 1)
+                four = ir.Constant(row.type, [4] * size)
+                following = load_at(builder, builder.add(source, is_odd), size, 1)
                 moved = builder.or_(builder.lshr(row, four), builder.shl(following, four))
                 row = builder.select(builder.icmp_signed("!=", is_odd, _INT64(0)), moved, row)
             rows.append(row)
@@ -349,7 +350,7 @@ def pair_lines(typingctx: Any, shifted: Any, target: Any, high: Any, sources: An
         return context.get_dummy_value()
 
     two = types.UniTuple(types.int64, 2)
-    return types.void(shifted, _ADDRESS, _ADDRESS, two, two), generate
+    return types.void(count, shifted, _ADDRESS, _ADDRESS, two, two), generate
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
