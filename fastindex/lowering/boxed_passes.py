@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from fastindex.lowering.blocks import even_steps
 from fastindex.lowering.box_parts import (
@@ -25,6 +24,7 @@ from fastindex.lowering.box_parts import (
 )
 from fastindex.lowering.half_row_passes import half_row_passes
 from fastindex.lowering.half_transpose_passes import half_transpose_passes
+from fastindex.lowering.packed_images import FRONT_BYTES, Image, expanding, image_of, source_image
 from fastindex.lowering.paired_passes import paired_passes
 from fastindex.lowering.pass_costs import cost
 from fastindex.lowering.pass_form import Draft, Goal, iterations
@@ -34,35 +34,6 @@ from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.stream_passes import packed_run_passes
 from fastindex.tables.assemblies import HALF_BITS
 from fastindex.tables.boxes import BOX_BYTES
-from fastindex.tables.cache_lines import LINE_BYTES
-
-# In front of the expanded elements, so that a span may begin an element early.
-_FRONT_BYTES = LINE_BYTES
-# Gaps of up to such a part of a span, or of so many elements, are expanded with it.
-_GAP_SHARE, _LEAST_GAP = 4, 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Image:
-    """Where the elements of a box are in scratch memory.
-
-    Attributes
-    ----------
-    strides : dict
-        Bytes between the elements of a loop.
-    length : int
-        Of a span, in elements.
-    apart : tuple of Loop
-        The loops from one span to the next.
-    """
-
-    strides: dict[Loop, int]
-    length: int
-    apart: tuple[Loop, ...]
-
-    @property
-    def nbytes(self) -> int:
-        return _FRONT_BYTES + self.length + LINE_BYTES + sum((k.size - 1) * self.strides[k] for k in self.apart)
 
 
 def boxed_passes(
@@ -178,13 +149,13 @@ class _Boxes:
 
     def _box_passes(self, box: tuple[Loop, ...], is_longer: bool, outer: Nest) -> list[Draft] | None:
         """Return the pass over boxes, none where only single halves are written; None where they are too large."""
-        read, written = _source_image(box), self._target_image(box)
+        read, written = source_image(box), self._target_image(box)
         if (self.packed[0] and read.nbytes > BOX_BYTES) or (self.packed[1] and written.nbytes > BOX_BYTES):
             return None
         inner: list[tuple[Draft, bool, bool]] = []
         odd = outer.source_start % PER_BYTE
         if self.packed[0]:
-            inner += [(one, False, True) for one in _expanding(read, odd, self.goal)]
+            inner += [(one, False, True) for one in expanding(read, odd, self.goal)]
         moved = self._move(box, read, written, odd)
         goal = Goal(1, self.goal.streamed and not self.packed[1], self.goal.tuning)
         inner += [(one, *self.packed) for one in moving_passes(moved, goal)]
@@ -195,7 +166,7 @@ class _Boxes:
             inner += [(one, True, False) for one in compressing]
         return [pass_over(box, outer, self.packed, tuple(inner), self.readable)]
 
-    def _move(self, box: tuple[Loop, ...], read: _Image, written: _Image, odd: int) -> Nest:
+    def _move(self, box: tuple[Loop, ...], read: Image, written: Image, odd: int) -> Nest:
         """Return how the elements of a box move as bytes; `odd` is the half of a byte that they begin with."""
         loops = tuple(
             Loop(
@@ -205,17 +176,17 @@ class _Boxes:
             )
             for k in box
         )
-        starts = _FRONT_BYTES + odd if self.packed[0] else 0, BOX_BYTES + _FRONT_BYTES if self.packed[1] else 0
+        starts = FRONT_BYTES + odd if self.packed[0] else 0, BOX_BYTES + FRONT_BYTES if self.packed[1] else 0
         return coalesced(Nest(loops, *starts))
 
-    def _target_image(self, box: tuple[Loop, ...]) -> _Image:
+    def _target_image(self, box: tuple[Loop, ...]) -> Image:
         """Return where a box is before it is compressed: what is one run of the destination is one here."""
         last = self.joined[-1].destination_stride if self.joined else 0
         within = [k for k in box if k.destination_stride <= last]
         apart = sorted((k for k in box if k not in within), key=lambda k: k.destination_stride)
-        return _image({k: k.destination_stride for k in within}, iterations(within), apart)
+        return image_of({k: k.destination_stride for k in within}, iterations(within), apart)
 
-    def _compressing(self, image: _Image, is_longer: bool, start: int) -> Iterator[Draft]:
+    def _compressing(self, image: Image, is_longer: bool, start: int) -> Iterator[Draft]:
         """Yield the passes that compress the runs of a box, the first of which begins at the half `start` of a byte."""
         apart = Nest(tuple(Loop(k.size, image.strides[k], k.destination_stride) for k in image.apart), 0, start)
         for part in even_steps(apart, 1):
@@ -224,7 +195,7 @@ class _Boxes:
             if self.is_shifted:
                 length -= length % PER_BYTE
             if length:
-                run, begin = Loop(length, 1, 1), BOX_BYTES + _FRONT_BYTES + part.source_start + odd
+                run, begin = Loop(length, 1, 1), BOX_BYTES + FRONT_BYTES + part.source_start + odd
                 nest = Nest((run, *part.loops), begin, part.destination_start + odd)
                 yield from packed_run_passes(nest, run, PER_BYTE, "compress", self.goal)
 
@@ -241,37 +212,3 @@ def _joined(loops: Sequence[Loop], sizes: dict[Loop, int]) -> list[Loop]:
             break
         length *= loop.size
     return found
-
-
-def _source_image(box: Sequence[Loop]) -> _Image:
-    """Return where a box is once it is expanded: short gaps are expanded with it."""
-    strides: dict[Loop, int] = {}
-    length, apart = 1, list[Loop]()
-    for loop in sorted(box, key=lambda k: k.source_stride):
-        if not apart and loop.source_stride <= length + max(length // _GAP_SHARE, _LEAST_GAP):
-            strides[loop] = loop.source_stride
-            length += loop.source_stride * (loop.size - 1)
-        else:
-            apart.append(loop)
-    return _image(strides, length, apart)
-
-
-def _image(strides: dict[Loop, int], length: int, apart: Sequence[Loop]) -> _Image:
-    """Return an image whose spans are an odd number of lines apart, so that they do not meet in few sets of L1."""
-    step = LINE_BYTES * (length // LINE_BYTES + 1 | 1) if length >= LINE_BYTES else length // 8 * 8 + 8
-    for loop in apart:
-        strides[loop] = step
-        step *= loop.size
-    return _Image(strides, length, tuple(apart))
-
-
-def _expanding(image: _Image, start: int, goal: Goal) -> Iterator[Draft]:
-    """Yield the passes that expand the spans of a box; `start` is the half of a byte that the first begins with."""
-    loops = tuple(Loop(k.size, k.source_stride, image.strides[k]) for k in image.apart)
-    kept = Goal(1, False, goal.tuning)
-    for part in even_steps(Nest(loops, start, _FRONT_BYTES + start), 0):
-        # A span that begins within a byte is expanded from that byte on.
-        odd = part.source_start % PER_BYTE
-        run = Loop(image.length + odd, 1, 1)
-        nest = Nest((run, *part.loops), part.source_start - odd, part.destination_start - odd)
-        yield from packed_run_passes(nest, run, PER_BYTE, "expand", kept)

@@ -11,6 +11,7 @@ from fastindex.lowering.assembly_passes import assembly_passes
 from fastindex.lowering.boxed_passes import boxed_passes
 from fastindex.lowering.collected_passes import collected_passes
 from fastindex.lowering.counted_passes import counted_passes
+from fastindex.lowering.packed_period_boxes import packed_period_passes
 from fastindex.lowering.pass_costs import cost, hidden_cycles
 from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
 from fastindex.lowering.passes import drafts, packed_drafts
@@ -124,7 +125,9 @@ def _without_loops(source: Shape | Strides, destination: Shape | Strides, slots:
 def _boxed(source: Shape | Strides, destination: Shape | Strides, slots: SlotMove, goal: Goal, best: _Way) -> _Way:
     """Return the way box by box where it is better than the best so far, else that."""
     if slots.loops is None:
-        return best
+        apart = packed_period_passes(source, destination, (slots.source, slots.destination), goal)
+        cycles = math.inf if apart is None else cost(apart) + waiting_cycles(apart)
+        return _Way(apart, True, cycles) if cycles < best.cycles else best
     count = destination.slot_count if isinstance(destination, Shape) else 0
     readable = source.nbytes if isinstance(source, Shape) else 0
     boxed = boxed_passes(slots.loops, (slots.source, slots.destination), goal, count, readable, best.cycles)
