@@ -58,17 +58,23 @@ _PANEL_CYCLES, _PANEL_LINES = 500, 256
 # A line's worth of packed elements that are expanded or compressed, and the ends of their run.
 _PACKED_CYCLES, _PACKED_RUN_CYCLES = 6, 40
 # A pair of rows of packed elements, and a line of pairs.
-_PAIR_CYCLES, _PAIR_LINE_CYCLES = 6, 6
-# A box, beside what runs within it, and a half of a byte that is copied by itself.
-_BOX_CYCLES, _HALF_CYCLES = 300, 60
+_PAIR_CYCLES, _PAIR_LINE_CYCLES = 6, 18
+# More for a line that is copied within a box, and how much longer a transpose takes there. ms with two threads in boxes
+# and in the way that is chosen with these: s4[11184810,3,100] reversed 13.8 and 6.7, s4[7021,50,130] out of
+# T(8,128)(2,1) 5.8 and 2.5, s4[786,1000,128]{1,2,0} to T(4,128) 3.9 and 2.5.
+_KEPT_LINE_CYCLES, _KEPT_TRANSPOSE = 5, 2
+# A box, beside what runs within it, and a half of a byte that is copied by itself, mostly to a line that is not there.
+_BOX_CYCLES, _HALF_CYCLES = 300, 120
 # A line of packed elements that are transposed in lines, and an end of a column.
-_HALF_LINE_CYCLES, _HALF_END_CYCLES = 19, 40
+_HALF_LINE_CYCLES, _HALF_END_CYCLES = 23, 48
 # More where columns begin with lines: columns that are collected first are faster there. ms with two threads in lines
 # and collected: u4[8448,4224] 0.95 and 0.89, s4[98304,8,128] reversed 4.8 and 3.3; where columns do not, u4[8190,4098]
 # 1.19 and 1.32, s4[7864,50,128] out of T(256) 3.0 and 3.4.
 _ALIGNED_HALF_LINE_CYCLES = 3
-# A line of packed elements that are put together as a stream, a piece of it, and one whose lines are read again.
-_STREAMED_LINE_CYCLES, _STREAMED_PIECE_CYCLES, _SHARED_PIECE_CYCLES = 6, 20, 25
+# A line of packed elements that are put together as a stream, a piece of it, and one whose lines are read again. As a
+# stream and in blocks, ms with two threads: s4[196608,1,127] out of T(4,128) 2.0 and 1.1, s4[98304,1,40] out of
+# T(8,128)(2,1) 1.1 and 0.5.
+_STREAMED_LINE_CYCLES, _STREAMED_PIECE_CYCLES, _SHARED_PIECE_CYCLES = 6, 42, 25
 # A column of few rows that goes on with padding.
 _PADDED_COLUMN_CYCLES = 120
 
@@ -280,8 +286,10 @@ def _cost_within(one: Draft) -> float:
     if one.kernel == "pair":
         chunks = one.geometry[streams.CHUNK_BLOCK]
         return one.tasks * (chunks * _PAIR_CYCLES + one.task_bytes / LINE_BYTES * _PAIR_LINE_CYCLES)
+    if one.kernel == "copy":
+        return cost((one,)) + _written_bytes(one) / LINE_BYTES * _KEPT_LINE_CYCLES
     if one.kernel not in ("expand", "compress"):
-        return cost((one,))
+        return cost((one,)) * (_KEPT_TRANSPOSE if one.kernel == "transpose" else 1)
     nbytes = one.tasks * one.task_bytes
     return nbytes / LINE_BYTES * _PACKED_CYCLES + nbytes / one.geometry[streams.RUN] * _PACKED_RUN_CYCLES
 
