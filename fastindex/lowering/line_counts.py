@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from fastindex.lowering.relayout_loops import Nest, RelayoutLoops
 from fastindex.lowering.tuning import Tuning
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
 
 # Longer pieces of the source are streams of their own.
 _FEW_BYTES = 1024
@@ -63,6 +64,18 @@ def is_scattered(nest: Nest, width: int) -> bool:
             return span <= _FEW_BYTES
         span += stride * (size - 1)
     return False
+
+
+def lines_in_cache(stride: int) -> int:
+    """Return how many lines of the source, so many bytes apart, stay in half of L2 together.
+
+    Examples
+    --------
+    >>> lines_in_cache(1 << 16), lines_in_cache(1 << 13)
+    (8, 64)
+    """
+    sets = L2_SETS // math.gcd(stride // LINE_BYTES, L2_SETS) if stride % LINE_BYTES == 0 else L2_SETS
+    return sets * L2_WAYS // 2
 
 
 def _lines_of(nest: Nest, width: int) -> int:

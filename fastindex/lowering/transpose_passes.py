@@ -7,14 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastindex.lowering.blocks import Blocks, blocks, without
-from fastindex.lowering.line_counts import is_scattered
+from fastindex.lowering.line_counts import is_scattered, lines_in_cache
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations, readable_bytes
 from fastindex.lowering.relayout_loops import Loop, Nest
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 from fastindex.tables.transposes import TransposeGeometry
 
 # Rows that are shorter go on where they continue each other: their ends are parts of lines.
 _LEAST_ROW_BYTES = 512
+# Rows so far from each other lie on pages of their own.
+_FAR_BYTES = 4096
 
 
 def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], goal: Goal) -> Draft:
@@ -26,7 +28,7 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], go
     others = without(nest.loops, (*rows, *columns), by_source=bool(between))
     column_blocks, aligned = column_panels(columns, goal)
     streamed = goal.streamed and (aligned or width * iterations(nest.loops) >= goal.tuning.shifted_bytes)
-    block_bytes = goal.tuning.least_row_bytes if between else goal.tuning.row_bytes
+    block_bytes = _block_bytes(rows[0].source_stride, goal) if between else goal.tuning.row_bytes
     row_blocks = _row_blocks(rows, iterations(others), column_blocks, block_bytes, goal)
     outer = (*others, *row_blocks.outer, *column_blocks.outer)
     row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
@@ -77,10 +79,20 @@ def _between(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], width: i
 
     These are read with the rows, so that the source is read in the order of memory.
     """
-    if not is_scattered(nest, width) or rows[0].size * width < _LEAST_ROW_BYTES:
+    stride = abs(rows[0].source_stride)
+    apart = stride >= _FAR_BYTES and width < LANE_BYTES and width * iterations(columns) <= 2 * LINE_BYTES
+    if not (apart or is_scattered(nest, width)) or rows[0].size * width < _LEAST_ROW_BYTES:
         return []
     others = without(nest.loops, (rows[0], *columns), by_source=True)
-    return [k for k in others if abs(k.source_stride) < abs(rows[0].source_stride)]
+    return [k for k in others if abs(k.source_stride) < stride]
+
+
+def _block_bytes(stride: int, goal: Goal) -> int:
+    """Return how much of a row is read with what lies between its lines: less if these would not stay in L2.
+
+    f64[768,3,128] reversed out of T(64,128)(8,1), us with 64 to 512 bytes: 857, 678, 562, 598; 2 and 8 KiB: 665, 1047.
+    """
+    return min(goal.tuning.least_row_bytes, max(goal.width * lines_in_cache(stride), 4 * LINE_BYTES))
 
 
 def column_panels(columns: Sequence[Loop], goal: Goal) -> tuple[Blocks, bool]:
