@@ -36,9 +36,9 @@ BITS = (1, 2, 4)
 INTERLEAVES = [
     *((1, ways) for ways in (2, 4, 8, 16, 32, 3, 5, 9, 12, 17, 33, 64, 200, 500)),
     *((2, ways) for ways in (2, 8, 16, 3, 7, 9, 32, 100)),
-    *((4, ways) for ways in (2, 4, 8, 3, 5, 16, 99)),
+    *((4, ways) for ways in (2, 4, 8, 3, 5, 16, 63)),
     *((8, ways) for ways in (2, 3, 4, 5, 9)),
-    *((16, ways) for ways in (2, 3, 31)),
+    *((16, ways) for ways in (2, 3, 15)),
     *((32, ways) for ways in (2, 5)),
 ]
 DEALS = [

@@ -264,6 +264,9 @@ CHOICES: list[tuple[str, int, str, int, tuple[tuple[int, int, int], ...]]] = [
     ("fours of rows", 1, "interleave", 4, ((4, 500, 1), (500, 1, 4), (100, 2000, 2000))),
     ("three rows", 4, "interleave", 3, ((3, 500, 1), (500, 1, 3))),
     ("sixteen channels of the most minor", 4, "interleave", 16, ((16, 500, 1), (500, 1, 16))),
+    ("columns of almost four lines", 4, "interleave", 63, ((63, 500, 1), (500, 1, 63))),
+    ("columns of more than four lines", 4, "transpose", 1, ((65, 500, 1), (500, 1, 65))),
+    ("columns of almost eight lines, of bytes", 1, "interleave", 500, ((500, 600, 1), (600, 1, 500))),
     ("columns of two lines", 4, "transpose", 1, ((32, 500, 1), (500, 1, 32))),
     ("pairs of columns", 2, "deal", 2, ((500, 2, 1), (2, 1, 500), (100, 1000, 1000))),
     ("three columns", 4, "deal", 3, ((500, 3, 1), (3, 1, 500))),
@@ -286,6 +289,18 @@ def test_which_kernel(width: int, kernel: str, ways: int, numbers: tuple[tuple[i
     steps = passes(RelayoutLoops((Nest(loops(*numbers)),), ()), width)
     assert {step.kernel for step in steps} == {kernel}
     assert {step.ways for step in steps} == {ways}
+
+
+@pytest.mark.parametrize(
+    ("pitch", "row_bytes"), [(1 << 16, 256), (5 << 13, 512), (1 << 9, 4096)], ids=["one set of L2", "far", "near"]
+)
+def test_far_rows_are_read_with_the_lines_between_them(pitch: int, row_bytes: int) -> None:
+    nest = Nest(loops((768, pitch // 8, 1), (3, 1, 768), (pitch // 64, 8, 3 * 768)))
+    (one,) = passes(RelayoutLoops((nest,), ()), 8)
+    inner = one.geometry[transpose_tables.INNER_ITERATIONS]
+    assert one.kernel == "transpose"
+    assert inner == (pitch // 64 if pitch > 4096 else 1)
+    assert 8 * one.geometry[transpose_tables.ROW_BLOCK] == row_bytes
 
 
 @pytest.mark.parametrize(
