@@ -12,6 +12,7 @@ import numpy as np
 
 from fastindex.lowering.blocks import along, blocks, cut, without
 from fastindex.lowering.distinct import distinct
+from fastindex.lowering.line_counts import is_scattered
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.tables.cache_lines import LINE_BYTES
@@ -109,4 +110,5 @@ def _draft(nest: Nest, taken: Sequence[Loop], goal: Goal) -> Draft:
         nest.destination_start,
         f"pieces of {piece_bytes} bytes, of elements in {len(lines)} lines of the source",
         reads=lambda: lines,
+        is_scattered=is_scattered(nest, width),
     )

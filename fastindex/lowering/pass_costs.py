@@ -34,6 +34,12 @@ _TRANSPOSED_CYCLES, _COLLECTED_CYCLES = {1: 20, 2: 18}, 12
 # The same of narrow elements of which rows have no more than two lines: more streams than the processor follows. GB/s
 # of u8[49152,8,127] reversed out of T(1,128), transposed and collected first: 22 and 37.
 _SHORT_ROW_CYCLES = 28
+# Transposes of narrow elements take so many times as long where short rows of more than a few elements are far from
+# each other: us transposed and collected first, reversed, bf16[32768,3,40] out of T(256) 1311 and 651,
+# bf16[49152,3,100] out of T(2,128) 2783 and 2133, u8[49152,8,100] out of T(4,128)(2,1) 3378 and 2323. So do gathers:
+# us gathered and put together, minor two swapped, c128[12288,2,6] out of T(1,128) 487 and 269, c128[3072,8,5] out of
+# T(4,128)(2,1) 305 and 254, f64[768,8,3] out of T(1024) 124 and 108.
+_FAR_ROWS, _FAR_PIECES, _FEW_ELEMENTS = 1.5, 1.25, 8
 # A line of a row of these, or of padding, transposed in lanes; a line of a block that is put together of lanes.
 _LANE_SLOT_CYCLES, _PUT_LINE_CYCLES = 4, 5
 # A line of the source that a block reads, which may have left L1 since the block before read it.
@@ -248,9 +254,11 @@ def _transpose_cost(one: Draft) -> float:
     row = geometry[transposes.ROW_COUNT] * one.width
     column = geometry[transposes.COLUMN_COUNT] * one.width
     share = min(row, LINE_BYTES) * min(column, LINE_BYTES) / LINE_BYTES**2
-    line = _TRANSPOSED_CYCLES.get(one.width, 12)
+    line: float = _TRANSPOSED_CYCLES.get(one.width, 12)
     if one.width in _TRANSPOSED_CYCLES and LINE_BYTES < column <= 2 * LINE_BYTES:
         line = _SHORT_ROW_CYCLES
+    if one.is_scattered and one.width in _TRANSPOSED_CYCLES and _FEW_ELEMENTS * one.width < column <= 4 * LINE_BYTES:
+        line *= _FAR_ROWS
     squares = lines * line / max(share, 1 / LINE_BYTES)
     return squares + one.tasks * _PANEL_CYCLES * max(0.0, 1 - lines / one.tasks / _PANEL_LINES)
 
@@ -264,7 +272,7 @@ def _gather_cost(one: Draft) -> float:
         element = _MISSED_CYCLES
     places = one.tables()[0][:, 1]
     apart = pieces * float((np.diff(places) != piece).mean()) if len(places) > 1 else one.tasks
-    return (
+    return (_FAR_PIECES if one.is_scattered else 1) * (
         nbytes / one.width * element
         + lines * _GATHERED_LINE_CYCLES
         + pieces * (_GATHERED_PIECE_CYCLES + one.geometry[gathers.LINES] * _READ_LINE_CYCLES)

@@ -139,6 +139,8 @@ class Draft(NamedTuple):
     shares_lines : bool
         Whether chunks of an assembly, or boxes of a stream of halves, read lines of the source that others read much
         later, or before.
+    is_scattered : bool
+        Whether a transpose or a gather reads a few lines of the source here and a few there.
     """
 
     kernel: str
@@ -155,6 +157,7 @@ class Draft(NamedTuple):
     inner: tuple[tuple[Draft, bool, bool], ...] = ()
     reads: Callable[[], NDArray[np.int64]] | None = None
     shares_lines: bool = False
+    is_scattered: bool = False
 
     def written(self) -> Pass:
         """Return the pass, with its tables."""

@@ -71,6 +71,7 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], go
         nest.source_start,
         nest.destination_start,
         f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination",
+        is_scattered=is_scattered(nest, width),
     )
 
 

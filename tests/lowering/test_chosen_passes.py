@@ -162,6 +162,21 @@ def test_pieces_of_lines_that_leave_l1_are_dear(source: str, destination: str, k
     assert {one.kernel for one in chosen(source, destination)[0]} == {kernel}
 
 
+@pytest.mark.parametrize(
+    ("source", "destination", "kernel"),
+    [
+        ("bf16[32768,3,40]{2,1,0:T(256)}", "bf16[32768,3,40]{0,1,2}", "assemble columns"),
+        ("bf16[32768,3,40]", "bf16[32768,3,40]{0,1,2}", "transpose"),
+        # Rows of three elements are moved one by one.
+        ("bf16[49152,2,3]{2,1,0:T(256)}", "bf16[49152,2,3]{0,1,2}", "transpose"),
+        ("c128[12288,2,6]{2,1,0:T(1,128)}", "c128[12288,2,6]{1,2,0}", "assemble"),
+        ("c128[12288,2,6]", "c128[12288,2,6]{1,2,0}", "gather pieces"),
+    ],
+)
+def test_short_rows_far_from_each_other_are_dear(source: str, destination: str, kernel: str) -> None:
+    assert {one.kernel for one in chosen(source, destination)[0]} == {kernel}
+
+
 def test_chunks_that_share_lines_follow_each_other_where_l2_would_lose_them() -> None:
     """Two columns of eight elements lie in a line; chunks of all rows come by the column, not as they are written."""
 
