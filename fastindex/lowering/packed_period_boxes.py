@@ -92,7 +92,7 @@ def _boxes_of(
             steps = _steps_of(order, box, packed, part.source_start % PER_BYTE, goal)
             if steps is None:
                 break
-            whole = (Loop(math.prod(box.values()), 1, 1),)
+            whole = (Loop(math.prod(map(len, box.values())), 1, 1),)
             made.append(pass_over(whole, part, packed, tuple(steps), readable))
         if len(made) == len(kinds) and (best is None or cost(made) < cost(best)):
             best = made
@@ -106,7 +106,7 @@ def _is_odd(nest: Nest, side: int) -> bool:
 
 
 def _steps_of(
-    order: Sequence[Loop | Joint], box: dict[Loop | Joint, int], packed: tuple[bool, bool], odd: int, goal: Goal
+    order: Sequence[Loop | Joint], box: dict[Loop | Joint, range], packed: tuple[bool, bool], odd: int, goal: Goal
 ) -> _Steps | None:
     """Return the steps of a box that begins with the half `odd` of a byte of the source; None where it is too large."""
     kept = Goal(1, False, goal.tuning)

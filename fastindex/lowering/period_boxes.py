@@ -90,13 +90,13 @@ def _boxes_of(nest: Nest, joints: Sequence[Joint], goals: tuple[Goal, Goal]) -> 
 
 
 def _box_pass(
-    order: Sequence[Loop | Joint], box: dict[Loop | Joint, int], outer: Nest, goals: tuple[Goal, Goal]
+    order: Sequence[Loop | Joint], box: dict[Loop | Joint, range], outer: Nest, goals: tuple[Goal, Goal]
 ) -> Draft:
     """Return the pass over boxes of one kind, whose loops scratch memory has in an order, minor first.
 
     The goals are those of what is written to scratch memory, and to the destination.
     """
-    elements = math.prod(box.values())
+    elements = math.prod(map(len, box.values()))
     reading = [(one, False, True) for nest in nests_to_scratch(order, box, 0) for one in _moving(nest, goals[0])]
     writing = [
         (one, True, False) for nest in nests_to_scratch(order, box, 1) for one in _moving(turned(nest), goals[1])

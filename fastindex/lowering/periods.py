@@ -30,8 +30,11 @@ from fastindex.tiling.digits import Digit, Digits, Variable
 _MOST_BYTES, _LEAST_BYTES = 256 << 10, 32 << 10
 # Runs of the source and of the destination that are long enough.
 _RUN_BYTES = 256, 512
+# A box has one of so many parts of a period where runs would be less than such a part of what is enough, and with it
+# are so many times as long; more parts than these only where scratch memory does not hold larger ones.
+_PERIOD_PARTS, _LONG_ENOUGH, _LONGER, _FEW_PARTS = (1, 2, 4, 8, 16), 0.25, 2, 8
 #: More kinds of boxes than this take longer to plan than to move.
-MOST_KINDS = 32
+MOST_KINDS = 48
 
 
 class Joint(NamedTuple):
@@ -52,9 +55,19 @@ class Joint(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A part of a loop, or of a joint coordinate, that boxes take: so many values each, from `start` on both sides."""
+    """A part of a loop, or of a joint coordinate, that boxes take.
 
-    size: int
+    Attributes
+    ----------
+    values : range
+        What the first box has, of a joint coordinate up to whole periods before it.
+    steps : Loop
+        From one box to the next.
+    start : (int, int)
+        Where those values begin on both sides: for a joint coordinate, the periods before them.
+    """
+
+    values: range
     steps: Loop
     start: tuple[int, int]
 
@@ -118,10 +131,40 @@ def _linear(variable: Variable) -> tuple[Digit, ...]:
 
 
 def box_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, largest: int) -> BoxSizes | None:
-    """Choose how much a box has: runs of both sides that get longer together, as long as scratch memory holds them."""
-    sizes = BoxSizes(dict.fromkeys(loops, 1), {j: min(j.period, j.variable.extent) for j in joints})
-    if sizes.elements * width > largest:
-        return None
+    """Choose how much a box has: runs of both sides that get longer together, as long as scratch memory holds them.
+
+    Where a period is too large for that, a box has a part of it, and each part is a kind of box.
+    """
+    best: tuple[float, BoxSizes] | None = None
+    for parts in _PERIOD_PARTS:
+        if best is not None and parts > _FEW_PARTS:
+            break
+        smallest = {joint: _part_of(joint, parts) for joint in joints}
+        if None in smallest.values():
+            continue
+        sizes = BoxSizes(dict.fromkeys(loops, 1), {j: size for j, size in smallest.items() if size is not None})
+        if sizes.elements * width <= largest:
+            sizes = _grown(sizes, width, min(_MOST_BYTES, largest))
+            share = min(length * width / wanted for length, _, wanted in _growing(sizes, width))
+            if best is None or share >= _LONGER * best[0]:
+                best = share, sizes
+            if best[0] >= _LONG_ENOUGH:
+                break
+    return None if best is None else _rounded(best[1])
+
+
+def _part_of(joint: Joint, parts: int) -> int | None:
+    """Return one of some parts of a period, or of the coordinate; None where no side has its rows whole in it."""
+    if parts == 1:
+        return min(joint.period, joint.variable.extent)
+    size, rest = divmod(joint.period, parts)
+    largest = (max(d.low for d in side) for side in (joint.left, joint.right))
+    whole = not rest and size % 2 == 0 and size < joint.variable.extent and any(size % low == 0 for low in largest)
+    return size if whole else None
+
+
+def _grown(sizes: BoxSizes, width: int, most: int) -> BoxSizes:
+    """Return sizes with longer runs."""
     while True:
         runs = [(length * width / wanted, more) for length, more, wanted in _growing(sizes, width)]
         short = sorted((run for run in runs if run[0] < 1 and run[1] is not None), key=lambda run: run[0])
@@ -130,11 +173,11 @@ def box_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, larges
         for _, more in short:
             assert more is not None
             larger = sizes.with_more(more)
-            if larger.elements * width <= min(_MOST_BYTES, largest):
+            if larger.elements * width <= most:
                 sizes = larger
                 break
         else:
-            return _rounded(sizes)
+            return sizes
 
 
 def _growing(sizes: BoxSizes, width: int) -> Iterator[tuple[int, Loop | Joint | None, int]]:
@@ -156,7 +199,7 @@ def _steps(sizes: BoxSizes, side: int) -> Iterator[tuple[int, int, Loop | Joint,
     for loop, size in sizes.loops.items():
         yield (loop.destination_stride if side else loop.source_stride), size, loop, size == loop.size
     for joint, size in sizes.joints.items():
-        inner = _cut(joint, size, side)[0].loops
+        inner = _cut(joint, range(size), side)[0].loops
         for k in inner[:-1]:
             yield k.source_stride, k.size, joint, True
         yield inner[-1].source_stride, inner[-1].size, joint, size == joint.variable.extent
@@ -168,11 +211,36 @@ def _any_more(sizes: BoxSizes) -> Iterator[Loop | Joint]:
     yield from (of for _, _, of, _ in steps)
 
 
-def _cut(joint: Joint, size: int, side: int) -> list[Nest]:
-    """Return the nests between a side, as the source, and a stretch of `size` values where they are linear."""
-    levels = shared_levels(joint.side(side), _linear(joint.variable), size)
+def _cut(joint: Joint, values: range, side: int) -> list[Nest]:
+    """Return the nests between a side, as the source, and some values one after the other; the largest first.
+
+    Nests begin in the source where the values do, whatever comes before them.
+    """
+    digits = joint.side(side)
+    levels = shared_levels(digits, _linear(joint.variable), values.stop)
     assert levels is not None, "the cuts of one side divide each other"
-    return list(cut_into_boxes(size, levels))
+    units = [low for low, _, _ in levels]
+    found = []
+    for first, count, i in _units(values.start, values.stop, units):
+        inner = [Loop(levels[j + 1][0] // levels[j][0], *levels[j][1:]) for j in range(i)]
+        start = sum(d.value_of(first) for d in digits)
+        found.append(Nest((*inner, Loop(count, *levels[i][1:])), start, first - values.start))
+    return sorted(found, key=lambda nest: -nest.element_count)
+
+
+def _units(first: int, end: int, units: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Cut a stretch at multiples of units, each a multiple of the one before: yield where, how many, of which unit."""
+    i = len(units) - 1
+    begin, last = -(-first // units[i]) * units[i], end // units[i] * units[i]
+    if begin > last:
+        yield from _units(first, end, units[:i])
+        return
+    if first < begin:
+        yield from _units(first, begin, units[:i])
+    if begin < last:
+        yield begin, (last - begin) // units[i], i
+    if last < end:
+        yield from _units(last, end, units[:i])
 
 
 def _rounded(sizes: BoxSizes) -> BoxSizes:
@@ -193,21 +261,25 @@ def order_on(sizes: BoxSizes, side: int) -> tuple[Loop | Joint, ...]:
     return tuple(sorted(nearest, key=lambda of: nearest[of]))
 
 
-def _parts(of: Loop | Joint, size: int) -> list[_Part]:
-    """Return the parts of a loop or a joint coordinate: whole ones, and what is left over."""
+def _parts(of: Loop | Joint, size: int) -> Iterator[_Part]:
+    """Yield the parts of a loop or a joint coordinate: whole ones, and what is left over."""
     if isinstance(of, Loop):
-        extent, step = of.size, (size * of.source_stride, size * of.destination_stride)
+        extent, period = of.size, size
+        step = size * of.source_stride, size * of.destination_stride
     else:
-        extent, step = of.variable.extent, of.places(size)
-    count, rest = divmod(extent, size)
-    found = [_Part(size, Loop(count, *step), (0, 0))]
-    if rest:
-        start = (count * step[0], count * step[1])
-        found.append(_Part(rest, Loop(1, 0, 0), start))
-    return found
+        extent, period = of.variable.extent, max(size, of.period)
+        step = of.places(period)
+    for begin in range(0, min(period, extent), size):
+        count, rest = divmod(extent - begin, period)
+        if count + (rest >= size):
+            yield _Part(range(begin, begin + size), Loop(count + (rest >= size), *step), (0, 0))
+    if rest := extent % size:
+        before = (extent - rest) // period
+        values = range((extent - rest) % period, (extent - rest) % period + rest)
+        yield _Part(values, Loop(1, 0, 0), (before * step[0], before * step[1]))
 
 
-def kinds_of_boxes(nest: Nest, sizes: BoxSizes) -> Iterator[tuple[dict[Loop | Joint, int], Nest]]:
+def kinds_of_boxes(nest: Nest, sizes: BoxSizes) -> Iterator[tuple[dict[Loop | Joint, range], Nest]]:
     """Yield what each kind of box has, and the nest of such boxes."""
     of_each = [_parts(of, size) for sized in (sizes.loops, sizes.joints) for of, size in sized.items()]
     for parts in itertools.product(*of_each):
@@ -217,22 +289,22 @@ def kinds_of_boxes(nest: Nest, sizes: BoxSizes) -> Iterator[tuple[dict[Loop | Jo
             nest.destination_start + sum(part.start[1] for part in parts),
         )
         yield (
-            dict(zip((*sizes.loops, *sizes.joints), (part.size for part in parts), strict=True)),
+            dict(zip((*sizes.loops, *sizes.joints), (part.values for part in parts), strict=True)),
             outer,
         )
 
 
-def nests_to_scratch(order: Sequence[Loop | Joint], box: dict[Loop | Joint, int], side: int) -> Iterator[Nest]:
+def nests_to_scratch(order: Sequence[Loop | Joint], box: dict[Loop | Joint, range], side: int) -> Iterator[Nest]:
     """Yield the nests between a side, as the source, and scratch memory."""
     pieces: list[list[Nest]] = []
     step = 1
     for of in order:
-        size = box[of]
+        size = len(box[of])
         if isinstance(of, Loop):
             stride = of.destination_stride if side else of.source_stride
             pieces.append([Nest((Loop(size, stride, step),))])
         else:
-            pieces.append([_scaled(nest, step) for nest in _cut(of, size, side)])
+            pieces.append([_scaled(nest, step) for nest in _cut(of, box[of], side)])
         step *= size
     return (coalesced(nest) for nest in products(pieces))
 

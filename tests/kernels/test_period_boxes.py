@@ -150,9 +150,32 @@ def test_boxes_hold_long_runs_of_both_sides() -> None:
 
 
 def test_large_periods_are_left_alone() -> None:
-    """Scratch memory holds no period of 128 times 9999 elements."""
-    pair = "f32[3,500,9999]{1,2,0}", "f32[3,500,9999]{2,1,0:T(2,*,128)}"
+    """Scratch memory holds no sixteenth of a period of 128 times 99999 elements."""
+    pair = "f32[3,200,99999]{1,2,0}", "f32[3,200,99999]{2,1,0:T(2,*,128)}"
     assert passes_of(pair, True) is None
+
+
+@pytest.mark.parametrize("element", ["u8", "f64"])
+def test_parts_of_periods(element: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Boxes begin within a tile or a row of either side where runs would be short otherwise."""
+    width = WIDTHS[element]
+    monkeypatch.setattr(periods, "_MOST_BYTES", 512 * width)
+    monkeypatch.setattr(periods, "_LEAST_BYTES", 0)
+    for source, destination in (
+        ("[40,19,10]{0,1,2}", "[40,19,10]{2,1,0:T(2,*,16)}"),
+        ("[40,19,10]{2,1,0:T(2,*,16)}", "[40,19,10]{0,1,2}"),
+        ("[50,3,19,6]{0,2,1,3}", "[50,3,19,6]{3,2,1,0:T(4,*,32)}"),
+    ):
+        pair = element + source, element + destination
+        made = passes_of(pair, True)
+        assert made is not None
+        assert len([one for one in made if one.kernel == "boxes"]) >= 3
+        assert moved_between_guards(pair, made, (width * 3, width * 7))
+
+
+def test_stretches_are_cut_at_units() -> None:
+    cut = list(periods._units(5, 47, [1, 4, 20]))
+    assert cut == [(5, 3, 0), (8, 3, 1), (20, 1, 2), (40, 1, 1), (44, 3, 0)]
 
 
 def test_what_has_loops_has_no_boxes() -> None:
