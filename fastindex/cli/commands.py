@@ -39,9 +39,10 @@ def main() -> None:
 
     \b
     Environment:
-      FASTINDEX_NUM_THREADS  threads to compute with
-      NUMBA_CACHE_DIR        where compiled kernels are kept
-      NO_COLOR               no colours
+      FASTINDEX_NUM_THREADS        threads to compute with
+      FASTINDEX_SPIN_MICROSECONDS  how long they look out for more work before they sleep
+      NUMBA_CACHE_DIR              where compiled kernels are kept
+      NO_COLOR                     no colours
     """
 
 

@@ -60,6 +60,10 @@ class Tuning:
         Rows of 512 and 1024 bytes: 22/26 and 21/37 without, 33/41 and 34/32 with.
     small_call_bytes
         Calls that write less stay on the caller's thread. f32 to T(8,128): 83/44 at 4 MiB, 36/43 at 8 MiB.
+    close_calls
+        Where calls follow each other closely, other threads look out for work, and help with calls that write so many
+        times less. One thread and two, microseconds: f32 to T(8,128) 12.3 and 8.5 at 512 KiB, 47.5 and 32.1 at 2 MiB;
+        transposed 99 and 55 at 2 MiB (2026-11-23).
     share_bytes
         A thread takes tasks of so many bytes at a time. f32 8192 by 2048 to T(8,128): 46/63 with 16 KiB, 47/52 with
         256 KiB, 46/51 with 2 MiB.
@@ -99,6 +103,7 @@ class Tuning:
     narrow_columns: int = MOST_NARROW_COLUMNS
     narrow_row_bytes: int = 512
     small_call_bytes: int = 4 << 20
+    close_calls: int = 8
     share_bytes: int = 256 << 10
     ahead_share_bytes: int = 4 << 20
     small_conversion: int = 1 << 17

@@ -30,6 +30,8 @@ from fastindex.tables.passes import (
 from fastindex.tables.plain_arrays import PADDING, PASS_COUNT, PASSES
 
 _INT64 = ir.IntType(64)
+# While there are many tasks left, a thread takes a 16th of them, and so many times the least that it takes at most.
+_LEFT_BITS, _MOST_SHARES = 4, 4
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -56,14 +58,32 @@ def call_in_box(call, target, source, scratch):  # type: ignore[no-untyped-def]
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _take(typingctx: Any, counter: Any, amount: Any) -> Any:
-    """Add to the int64 at an address that threads share, and return its old value."""
+def exchange(typingctx: Any, counter: Any, expected: Any, wanted: Any) -> Any:
+    """Write to the int64 at an address that threads share if it is what is expected; return what it was."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = builder.inttoptr(arguments[0], _INT64.as_pointer())
-        return builder.atomic_rmw("add", place, arguments[1], "seq_cst")
+        found = builder.cmpxchg(place, arguments[1], arguments[2], "seq_cst", "seq_cst")
+        return builder.extract_value(found, 0)
 
-    return types.int64(types.int64, types.int64), generate
+    return types.int64(types.int64, types.int64, types.int64), generate
+
+
+@njit(nogil=True)
+def _take(counter, tasks, at_once):  # type: ignore[no-untyped-def]
+    """Take the next tasks for this thread; return the first of them and the one behind them, `tasks` if none is left.
+
+    Neighbours in memory are faster together; the last that are taken are few, so that all threads end at once.
+    """
+    first = 0
+    while first < tasks:
+        count = min(max((tasks - first) >> _LEFT_BITS, at_once), _MOST_SHARES * at_once)
+        behind = min(first + count, tasks)
+        found = exchange(counter, first, behind)
+        if found == first:
+            return first, behind
+        first = found
+    return tasks, tasks
 
 
 @njit(nogil=True)
@@ -76,10 +96,18 @@ def _run_pass(one, target, source, padding, scratch, counter):  # type: ignore[n
         call_kernel(compiled, target, source, table, scratch, 0, tasks)
         return
     at_once = entry(one, TASKS_AT_ONCE)
-    first = _take(counter, at_once)
+    first, behind = _take(counter, tasks, at_once)
     while first < tasks:
-        call_kernel(compiled, target, source, table, scratch, first, min(first + at_once, tasks))
-        first = _take(counter, at_once)
+        call_kernel(compiled, target, source, table, scratch, first, behind)
+        first, behind = _take(counter, tasks, at_once)
+
+
+@njit(nogil=True)
+def run_all(passes, count, target, source, padding, scratch, counters):  # type: ignore[no-untyped-def]
+    """Run the passes of a relayout, as `run_passes`."""
+    for i in range(count):
+        counter = counters + 8 * i if counters else 0
+        _run_pass(passes + PASS_CALL_BYTES * i, target, source, padding, scratch, counter)
 
 
 @kernel("void(int64,int64,int64,int64,int64,int64,int64)")
@@ -99,9 +127,7 @@ def run_passes(passes, count, target, source, padding, scratch, counters):  # ty
     counters : int64
         Address of an int64 for each pass, 0 at first, that all threads of a call share; 0 for a thread that is alone.
     """
-    for i in range(count):
-        counter = counters + 8 * i if counters else 0
-        _run_pass(passes + PASS_CALL_BYTES * i, target, source, padding, scratch, counter)
+    run_all(passes, count, target, source, padding, scratch, counters)
 
 
 @kernel("boolean(int64,int64,int64,int64)")

@@ -1,0 +1,144 @@
+"""Threads that help with passes: they look out for work, sleep, are woken, and never work on after a call.
+
+Tests of: cpu.pass_threads, kernels.cpu.pass_jobs, tables.pass_jobs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import fastindex as fi
+import fastindex.kernels.compilation
+from fastindex.cpu import pass_threads
+from fastindex.cpu.compiled_passes import thread_scratch
+from fastindex.tables.pass_jobs import ASLEEP, STATE, WAITING
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS, COLUMNS = 700, 1024
+
+
+def transposed(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    return values.reshape(ROWS, COLUMNS).T.reshape(-1)
+
+
+@pytest.fixture
+def plan() -> Any:
+    """A relayout of 2.7 MiB: too small to wake a thread for, large enough for one that is awake."""
+    return fi.plan_relayout(f"f32[{ROWS},{COLUMNS}]", f"f32[{ROWS},{COLUMNS}]{{0,1}}")
+
+
+@pytest.fixture
+def crew(monkeypatch: pytest.MonkeyPatch) -> Any:
+    made = pass_threads._Crew()
+    monkeypatch.setattr(pass_threads, "_crew", made)
+    yield made
+    made.close()
+
+
+def test_calls_that_follow_each_other_are_shared(plan: Any, crew: Any) -> None:
+    generator = np.random.default_rng(5)
+    outs = [np.empty(ROWS * COLUMNS, np.float32) for _ in range(4)]
+    for _ in range(40):
+        values = generator.random(ROWS * COLUMNS, np.float32)
+        for out in outs:
+            out[:] = -1
+        for out in outs:
+            plan(values, out=out, threads=2)
+        # What the helper writes is there when the call returns.
+        assert all(np.array_equal(out, transposed(values)) for out in reversed(outs))
+    assert crew.count == 1
+    assert len(crew.idle) == 1
+
+
+def test_a_call_by_itself_wakes_nobody_unless_it_is_large(plan: Any, crew: Any) -> None:
+    values = np.random.default_rng(1).random(ROWS * COLUMNS, np.float32)
+    for _ in range(3):
+        assert np.array_equal(plan(values, threads=2), transposed(values))
+        time.sleep(0.01)
+    assert crew.count == 0
+    large = fi.plan_relayout("f32[1500,1024]", "f32[1500,1024]{0,1}")
+    several = np.random.default_rng(2).random(1500 * 1024, np.float32)
+    assert np.array_equal(large(several, threads=3), several.reshape(1500, 1024).T.reshape(-1))
+    assert crew.count == 2
+
+
+def test_a_thread_sleeps_after_a_while_and_is_woken(crew: Any) -> None:
+    large = fi.plan_relayout("f32[1500,1024]", "f32[1500,1024]{0,1}")
+    values = np.random.default_rng(2).random(1500 * 1024, np.float32)
+    for _ in range(3):
+        assert np.array_equal(large(values, threads=2), values.reshape(1500, 1024).T.reshape(-1))
+        (one,) = crew.idle
+        deadline = time.monotonic() + 10
+        while one._fields[STATE] != ASLEEP and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert one._fields[STATE] == ASLEEP
+
+
+def test_many_callers_have_helpers_of_their_own(plan: Any, crew: Any) -> None:
+    def work(seed: int) -> bool:
+        values = np.random.default_rng(seed).random(ROWS * COLUMNS, np.float32)
+        out = np.empty_like(values)
+        for k in range(20):
+            out[:] = -1
+            plan(values, out=out, threads=1 + k % 3)
+            plan(values, out=out, threads=1 + k % 3)
+            if not np.array_equal(out, transposed(values)):
+                return False
+        return True
+
+    with ThreadPoolExecutor(6) as callers:
+        assert all(callers.map(work, range(12)))
+    assert len(crew.idle) == crew.count
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_a_call_that_ends_early_leaves_nobody_at_work(crew: Any, error: type[BaseException]) -> None:
+    def fails(*_: int) -> None:
+        raise error
+
+    crew.last_end = time.monotonic()
+    with pytest.raises(error):
+        pass_threads.run_shared(fails, (0, 0, 0, 0, 0), lambda: thread_scratch.address, 2, True)
+    assert [one._fields[STATE] in (WAITING, ASLEEP) for one in crew.idle] == [True, True]
+
+
+PROGRAM = f"""
+import numpy as np
+import fastindex as fi
+import fastindex.kernels.compilation
+plan = fi.plan_relayout("f32[{ROWS},{COLUMNS}]", "f32[{ROWS},{COLUMNS}]{{0,1}}")
+values = np.arange({ROWS * COLUMNS}, dtype=np.float32)
+out = np.empty_like(values)
+for _ in range(50):
+    plan(values, out=out, threads=2)
+assert (out == values.reshape({ROWS}, {COLUMNS}).T.reshape(-1)).all()
+large = fi.plan_relayout("f32[1500,1024]", "f32[1500,1024]{{0,1}}")
+large(np.zeros(1500 * 1024, np.float32), threads=3)
+"""
+
+
+@pytest.mark.parametrize("microseconds", ["", "0", "100000"])
+def test_a_process_ends_while_threads_look_out(microseconds: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(pass_threads.SPIN_VARIABLE, microseconds)
+    begin = time.monotonic()
+    subprocess.run([sys.executable, "-W", "error", "-c", PROGRAM], cwd=ROOT, check=True, timeout=120)
+    assert time.monotonic() - begin < 100
+
+
+@pytest.mark.parametrize("microseconds", ["-1", "x", "1.5", "1000001"])
+def test_bad_settings_are_refused(microseconds: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(pass_threads.SPIN_VARIABLE, microseconds)
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, check=False, timeout=120, capture_output=True, text=True
+    )
+    assert ended.returncode == 1
+    assert f"{pass_threads.SPIN_VARIABLE} must be an integer from 0 to 1000000" in ended.stderr
