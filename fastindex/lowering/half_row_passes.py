@@ -17,13 +17,15 @@ from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.lowering.row_boxes import Rows, rows_of
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tables.half_rows import MOST_PIECE_HALVES, HalfRowsGeometry
+from fastindex.tables.half_rows import MOST_PIECE_HALVES, ROW_PIECES, HalfRowsGeometry
 
 # So many elements of a box make a task, if rows continue each other that far.
 _BOX_HALVES = 32 << 10
+# Elements of a line.
+_LINE_HALVES = 2 * LINE_BYTES
 # Boxes of at least so many elements follow each other along the loops that share lines of the source, less than so far
 # apart, rather than in the order of the destination.
-_LEAST_BOX_HALVES, _CLOSE_HALVES = 8 << 10, 8 * LINE_BYTES * 2
+_LEAST_BOX_HALVES, _CLOSE_HALVES = 8 << 10, 8 * _LINE_HALVES
 # Shorter pieces, on average, are better moved in other ways.
 _LEAST_PIECE = 24
 # Of smaller arrays, blocks that are put together within the cache are faster.
@@ -70,7 +72,7 @@ def half_row_passes(
     else:
         return None
     made = [one for rows in found for one in _passes_of(rows, goal, slots, readable)]
-    pieces = sum(one.tasks * one.geometry[0] for one in made)
+    pieces = sum(one.tasks * one.geometry[ROW_PIECES] for one in made)
     halves = sum(nest.element_count for nest in nests)
     return made if pieces * _LEAST_PIECE <= halves else None
 
@@ -122,7 +124,7 @@ def _passes_of(rows: Rows, goal: Goal, slots: int, readable: int) -> Iterator[Dr
 
 def _shares_lines(loop: Loop) -> bool:
     """Whether what is a step of a loop apart in the source shares lines, mostly."""
-    return loop.source_stride < _CLOSE_HALVES and loop.source_stride % (2 * LINE_BYTES) != 0
+    return loop.source_stride < _CLOSE_HALVES and loop.source_stride % _LINE_HALVES != 0
 
 
 def _piece_count(nest: Nest) -> int:

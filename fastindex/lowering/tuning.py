@@ -65,8 +65,9 @@ class Tuning:
         times less. One thread and two, microseconds: f32 to T(8,128) 12.3 and 8.5 at 512 KiB, 47.5 and 32.1 at 2 MiB;
         transposed 99 and 55 at 2 MiB (2026-11-23).
     share_bytes
-        A thread takes tasks of so many bytes at a time. f32 8192 by 2048 to T(8,128): 46/63 with 16 KiB, 47/52 with
-        256 KiB, 46/51 with 2 MiB.
+        A thread takes tasks of so many bytes at a time, up to four times as many while many are left. A copy of 48 MiB,
+        two threads: 30 with 64 KiB, 46 with 256 KiB, 53 with 1 MiB and with 4 MiB (2026-11-23). Four times as many to
+        the end: 0.85 of the speed where tasks are large.
     ahead_share_bytes
         The same for kernels that read a part of a task while they write the part before it: the first part of what a
         thread takes at a time is read alone, and the last written alone. Two threads, u8[131072,3,127] out of

@@ -58,7 +58,7 @@ class PassCall(NamedTuple):
         Bytes from the addresses that a call is given.
     tasks : int
     tasks_at_once : int
-        How many of them a thread takes at a time.
+        The fewest that a thread takes at a time.
     fills : int
         Whether it writes padding, so that the padding is its source.
     """

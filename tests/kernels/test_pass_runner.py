@@ -1,0 +1,38 @@
+"""How threads share the tasks of a pass."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from fastindex.kernels.cpu.pass_runner import _take
+
+
+@pytest.mark.parametrize(("tasks", "least"), [(1, 1), (7, 3), (1000, 1), (1000, 7), (5000, 5000), (3, 10)])
+def test_every_task_is_taken_once(tasks: int, least: int) -> None:
+    counter = np.zeros(1, np.int64)
+
+    def share(_: int) -> list[tuple[int, int]]:
+        taken = []
+        while (some := _take(counter.ctypes.data, tasks, least))[0] < tasks:
+            taken.append(some)
+        return taken
+
+    with ThreadPoolExecutor(4) as pool:
+        ranges = sorted(some for part in pool.map(share, range(4)) for some in part)
+    assert [first for first, _ in ranges] == [0, *(behind for _, behind in ranges[:-1])]
+    assert ranges[-1][1] == tasks
+    lengths = [behind - first for first, behind in ranges]
+    assert all(length >= min(least, tasks - first) for length, (first, _) in zip(lengths, ranges, strict=True))
+    assert max(lengths) <= 4 * least
+    # Threads end together: towards the end they take little.
+    assert all(
+        length == least for length, (first, _) in zip(lengths[:-1], ranges, strict=False) if first + 16 * least > tasks
+    )
+
+
+def test_no_task_is_taken_once_all_are_marked_as_taken() -> None:
+    counter = np.full(1, 1 << 62, np.int64)
+    assert _take(counter.ctypes.data, 1000, 1) == (1000, 1000)
