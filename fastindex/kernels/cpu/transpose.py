@@ -62,6 +62,8 @@ _ROWS_AHEAD = 64
 # T(64,128)(8,1) in squares and one by one: 13.9 and 7.7, of bf16[1024,2,5] out of T(256) 7.8 and 5.2, of u8[1024,2,8]
 # 7.2 and 8.2.
 _FEW_COLUMNS, _FEW_BYTES = 8, 4
+# So many lines of each column are then written at a time: the elements have left the store buffer by then.
+_FEW_COLUMNS_LINES = 16
 _PITCH_BYTES = 192
 
 #: Bytes of scratch memory that edges need: staged rows, transposed columns, and where these start.
@@ -108,6 +110,12 @@ def _stage_short_rows(width, stage, sources, rows, band, counts):  # type: ignor
         if (later & 63) + size > 64:
             prefetch_to_l2(later + size - 1)
         copy_short(stage + (i - first) * 64, source + entry(rows, i), size)
+
+
+@njit(nogil=True, inline="always")
+def _is_few(width, column_count):  # type: ignore[no-untyped-def]
+    """Whether rows are so short that their elements are moved one by one."""
+    return column_count < 64 // literal(width) and column_count <= (_FEW_COLUMNS if literal(width) > 1 else _FEW_BYTES)
 
 
 @njit(nogil=True, inline="always")
@@ -169,7 +177,7 @@ def edge_band(width, target, sources, tables, band, counts, streamed, scratch): 
     transposed = scratch + _STAGE_BYTES
     for column in range(0, column_count, per_line):
         count = min(per_line, column_count - column)
-        is_few = column_count < per_line and column_count <= (_FEW_COLUMNS if w > 1 else _FEW_BYTES)
+        is_few = _is_few(width, column_count)
         if is_few:
             _move_short_rows(width, transposed, pitch, sources, rows, (first, rows_end, _ROWS_AHEAD), counts)
         elif column_count < per_line:
@@ -261,9 +269,10 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
     """A panel whose columns all have a line boundary `lead[0]` rows after their first, rows `lead[1]` columns."""
     w = literal(width)
     per_line = 64 // w
-    window = 2 * per_line
     lead, column_first = lead
     row_count, column_count, is_first, following = panel
+    is_few = _is_few(width, column_count)
+    window = (_FEW_COLUMNS_LINES if is_few else 2) * per_line
     # What the next panel has before its first line boundary, this one writes.
     end = row_count + (min(((-(target + row_count * w)) & 63) // w, following) if streamed else 0)
     counts = (end, column_count)
@@ -273,7 +282,7 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
         edge_band(width, target, sources, tables, band, counts, streamed, scratch)
     while first < end:
         left = end - first
-        if per_line <= left < window and first + left // per_line * per_line - window >= lead:
+        if not is_few and per_line <= left < window and first + left // per_line * per_line - window >= lead:
             # Once more what is written already, rather than half of what a band can do.
             first += left // per_line * per_line - window
         if first + window <= end and column_count >= per_line:
@@ -321,8 +330,8 @@ def _shifted_panel(width, target, sources, tables, panel, column_first, scratch)
     """A panel each of whose columns has its line boundaries elsewhere."""
     w = literal(width)
     per_line = 64 // w
-    window = 2 * per_line
     row_count, column_count, is_first, following = panel
+    window = (_FEW_COLUMNS_LINES if _is_few(width, column_count) else 2) * per_line
     readable = row_count + following
     counts = (readable, column_count)
     if is_first:
