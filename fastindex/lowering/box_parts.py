@@ -76,16 +76,23 @@ def _sizes(loops: Sequence[Loop], most: int) -> dict[Loop, int]:
         if larger is None or wanted > most:
             break
         sizes, wanted = larger, 2 * wanted
+    # Where not both sides have room for twice as long runs, the source may: these are read with what lies beside them.
+    read = _longer(loops, sizes, wanted, only_adjacent=False, sides=(0,))
+    if math.prod(read.values()) <= most:
+        sizes = read
     return {loop: size if size == loop.size else _rounded(size) for loop, size in sizes.items()}
 
 
-def _longer(loops: Sequence[Loop], sizes: dict[Loop, int], wanted: int, only_adjacent: bool) -> dict[Loop, int]:
+def _longer(
+    loops: Sequence[Loop], sizes: dict[Loop, int], wanted: int, only_adjacent: bool, sides: tuple[int, ...] = (1, 0)
+) -> dict[Loop, int]:
     """Return sizes that make runs of so many elements in the source, and of more in the destination.
 
     Runs may have gaps, unless only what is adjacent, or in the same line, is to be taken.
     """
     larger = dict(sizes)
-    for side, least in ((1, _LONGER * wanted), (0, wanted)):
+    for side in sides:
+        least = _LONGER * wanted if side else wanted
         length = span = 1
         for loop in sorted(loops, key=lambda k: (k.source_stride, k.destination_stride)[side]):
             stride = (loop.source_stride, loop.destination_stride)[side]

@@ -15,8 +15,8 @@ import pytest
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
 from fastindex.lowering import box_parts, boxed_passes
-from fastindex.lowering.pass_form import Goal, Pass, with_tables
-from fastindex.lowering.relayout_loops import relayout_loops
+from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
+from fastindex.lowering.relayout_loops import Loop, relayout_loops
 from fastindex.lowering.slot_format import slot_format
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables import boxes
@@ -161,3 +161,15 @@ def _spoiled(one: Pass) -> Iterator[Pass]:
         geometry = one.geometry.copy()
         geometry[place] -= 1
         yield dataclasses.replace(one, geometry=geometry)
+
+
+def test_sources_are_read_by_longer_runs_where_only_these_have_room() -> None:
+    rows, seconds, minor = Loop(50331, 2000, 1), Loop(50, 40, 50331), Loop(40, 1, 50331 * 50)
+    found: list[dict[Loop, int]] = []
+
+    def keep(sizes: dict[Loop, int]) -> list[Draft]:
+        found.append(sizes)
+        return []
+
+    box_parts.with_largest_boxes((rows, seconds, minor), keep)
+    assert found == [{rows: 512, seconds: 4, minor: 40}]
