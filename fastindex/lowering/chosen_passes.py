@@ -15,6 +15,7 @@ from fastindex.lowering.packed_period_boxes import packed_period_passes
 from fastindex.lowering.pass_costs import cost, hidden_cycles
 from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
 from fastindex.lowering.passes import drafts, packed_drafts
+from fastindex.lowering.period_blocks import period_block_passes
 from fastindex.lowering.period_boxes import period_box_passes, waiting_cycles
 from fastindex.lowering.relayout_loops import RelayoutLoops
 from fastindex.lowering.row_boxes import row_box_drafts
@@ -142,6 +143,7 @@ def _put_together(
     """Return the way block by block where it is better than the best so far, else that."""
     slot_bits = slots.source.bits, slots.destination.bits
     readable = source.slot_count if isinstance(source, Shape) else 0
+    has_blocks = False
     for variables, left, right in shared_digits(source, destination):
         found = assembly(variables, left, right, destination, slot_bits[1])
         if found is not None and _fits(found, slot_bits[1]):
@@ -149,6 +151,11 @@ def _put_together(
             if made is not None:
                 # Of two ways that take as long, blocks come second, in whatever order they are drafted.
                 return _Way(made, HALF_BITS in slot_bits, math.nextafter(cost(made), math.inf))
+            has_blocks = True
+    if slots.loops is None and not has_blocks and isinstance(source, Shape) and slot_bits == (8 * slots.width,) * 2:
+        apart = period_block_passes(source, destination, slots.width, vector_bytes, goal, best.cycles)
+        if apart is not None:
+            return _Way(apart, False, cost(apart))
     return best
 
 

@@ -109,21 +109,37 @@ def _coordinates_apart(
     variables: Sequence[Variable], left: Digits, right: Digits
 ) -> tuple[list[Nest], list[Joint]] | None:
     """Return the nests of the coordinates that both sides cut alike, and the other coordinates, one at least."""
-    joints: list[Joint] = []
+    joints = joints_of(variables, left, right)
+    if not joints:
+        return None
     pieces: list[list[Nest]] = []
     for variable in variables:
-        own = [tuple(d for d in side if d.variable == variable) for side in (left, right)]
-        levels = shared_levels(own[0], own[1], variable.extent)
-        if levels is not None:
+        if all(variable != joint.variable for joint in joints):
+            levels = shared_levels(*_own(variable, left, right), variable.extent)
+            assert levels is not None, "it is no joint coordinate"
             pieces.append(list(cut_into_boxes(variable.extent, levels)))
+    if math.prod(map(len, pieces)) > MOST_KINDS:
+        return None
+    return [coalesced(nest) for nest in products(pieces)], joints
+
+
+def joints_of(variables: Sequence[Variable], left: Digits, right: Digits) -> list[Joint] | None:
+    """Return the coordinates that the two sides cut apart; None where a side has no loops along one."""
+    joints = []
+    for variable in variables:
+        own = _own(variable, left, right)
+        if shared_levels(*own, variable.extent) is not None:
             continue
         if any(shared_levels(side, _linear(variable), variable.extent) is None for side in own):
             return None
         period = math.lcm(*(d.low for side in own for d in side), *(d.high or 1 for side in own for d in side))
-        joints.append(Joint(variable, own[0], own[1], period))
-    if not joints or math.prod(map(len, pieces)) > MOST_KINDS:
-        return None
-    return [coalesced(nest) for nest in products(pieces)], joints
+        joints.append(Joint(variable, *own, period))
+    return joints
+
+
+def _own(variable: Variable, left: Digits, right: Digits) -> tuple[Digits, Digits]:
+    """Return the digits of a coordinate on both sides."""
+    return tuple(d for d in left if d.variable == variable), tuple(d for d in right if d.variable == variable)
 
 
 def _linear(variable: Variable) -> tuple[Digit, ...]:
