@@ -6,7 +6,7 @@ whole periods follow each other at regular distances on both sides. A box is cop
 coordinate is linear, by loops that the source shares with it, and from there by loops that the destination shares.
 
 Left to looking every slot up: sides that merge dimensions in two ways of which none continues the other, digits of sums
-that a tile splits unevenly, and periods that scratch memory does not hold.
+that a tile splits unevenly, and periods of which scratch memory does not hold a sixteenth.
 """
 
 from __future__ import annotations
