@@ -40,6 +40,10 @@ _SHORT_ROW_CYCLES = 28
 # us gathered and put together, minor two swapped, c128[12288,2,6] out of T(1,128) 487 and 269, c128[3072,8,5] out of
 # T(4,128)(2,1) 305 and 254, f64[768,8,3] out of T(1024) 124 and 108.
 _FAR_ROWS, _FAR_PIECES, _FEW_ELEMENTS = 1.5, 1.25, 8
+# A line of wider elements; a row of few elements, or of few bytes, which are moved one by one. us by columns and so,
+# reversed: bf16[98304,2,5] out of T(2,128) 921 and 704, bf16[24576,8,6] out of T(8,128) 844 and 719, u8[7021,50,2] out
+# of T(8,128)(2,1) 800 and 679; put together and so u8[98304,2,2] out of T(256) 1032 and 673.
+_MOVED_ROW_CYCLES, _FEW_BYTES = 12, 4
 # A line of a row of these, or of padding, transposed in lanes; a line of a block that is put together of lanes.
 _LANE_SLOT_CYCLES, _PUT_LINE_CYCLES = 4, 5
 # A line of the source that a block reads, which may have left L1 since the block before read it.
@@ -254,7 +258,8 @@ def _transpose_cost(one: Draft) -> float:
     row = geometry[transposes.ROW_COUNT] * one.width
     column = geometry[transposes.COLUMN_COUNT] * one.width
     share = min(row, LINE_BYTES) * min(column, LINE_BYTES) / LINE_BYTES**2
-    line: float = _TRANSPOSED_CYCLES.get(one.width, 12)
+    few = one.kernel == "transpose" and column <= (_FEW_ELEMENTS * one.width if one.width > 1 else _FEW_BYTES)
+    line: float = _MOVED_ROW_CYCLES if few else _TRANSPOSED_CYCLES.get(one.width, _MOVED_ROW_CYCLES)
     if one.width in _TRANSPOSED_CYCLES and LINE_BYTES < column <= 2 * LINE_BYTES:
         line = _SHORT_ROW_CYCLES
     if one.is_scattered and one.width in _TRANSPOSED_CYCLES and _FEW_ELEMENTS * one.width < column <= 4 * LINE_BYTES:

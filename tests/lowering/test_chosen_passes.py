@@ -167,7 +167,9 @@ def test_pieces_of_lines_that_leave_l1_are_dear(source: str, destination: str, k
     [
         ("bf16[32768,3,40]{2,1,0:T(256)}", "bf16[32768,3,40]{0,1,2}", "assemble columns"),
         ("bf16[32768,3,40]", "bf16[32768,3,40]{0,1,2}", "transpose"),
-        # Rows of three elements are moved one by one.
+        # Rows of few elements are moved one by one.
+        ("bf16[98304,2,5]{2,1,0:T(2,128)}", "bf16[98304,2,5]{0,1,2}", "transpose"),
+        ("u8[98304,2,2]{2,1,0:T(256)}", "u8[98304,2,2]{0,1,2}", "transpose"),
         ("bf16[49152,2,3]{2,1,0:T(256)}", "bf16[49152,2,3]{0,1,2}", "transpose"),
         ("c128[12288,2,6]{2,1,0:T(1,128)}", "c128[12288,2,6]{1,2,0}", "assemble"),
         ("c128[12288,2,6]", "c128[12288,2,6]{1,2,0}", "gather pieces"),
