@@ -400,8 +400,6 @@ class RelayoutPlan(ShownInNotebooks):
                 if one_call.is_small:
                     self._single = one_call
                 return out
-            if not alone and one_call.run_shared(id(buffer), id(out), threads):
-                return out
         return self.apply(buffer, None, out, threads, stream)
 
     @cached_property

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of, expected_pair
 from fastindex.arguments.buffers import aligned_bytes
-from fastindex.cpu.pass_threads import run_pair_shared, run_shared
+from fastindex.cpu.pass_threads import run_shared
 from fastindex.cpu.threads import thread_count
 from fastindex.kernels.cpu import (
     assemble,
@@ -41,7 +41,6 @@ from fastindex.lowering.stream_passes import in_lanes, in_vectors
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.boxes import BOX_BYTES, BoxCall
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tables.pass_jobs import MOST_COUNTED
 from fastindex.tables.passes import PassCall, PassTable
 from fastindex.tables.plain_arrays import PairCall
 from fastindex.tables.streams import PADDING
@@ -189,8 +188,6 @@ class CompiledPasses:
         Where the rows of a `PassCall` are, and how many.
     is_small : bool
         Whether a call stays on the caller's thread.
-    is_large : bool
-        Whether it is worth while to wake other threads for a call.
     """
 
     def __init__(self, passes: Sequence[Pass], tuning: Tuning = TUNING) -> None:
@@ -198,24 +195,18 @@ class CompiledPasses:
         calls = [_call_of(one, table, tuning) for one, (table, _) in zip(passes, self._tables, strict=True)]
         self._calls = np.array(calls, np.int64).reshape(len(calls), len(PassCall._fields))
         self.address, self.count = address_of(self._calls), len(calls)
-        nbytes = sum(one.tasks * one.task_bytes for one in passes)
-        self.is_small = nbytes <= tuning.small_call_bytes // tuning.close_calls
-        self.is_large = nbytes > tuning.small_call_bytes
+        self.is_small = sum(one.tasks * one.task_bytes for one in passes) <= tuning.small_call_bytes
         self._shares = sum(-(-call.tasks // call.tasks_at_once) for call in calls)
-
-    def helpers(self, threads: int | None) -> int:
-        """Return how many threads may help the caller's."""
-        return 0 if self.is_small else max(min(thread_count(threads), self._shares) - 1, 0)
 
     def run(self, source: int, destination: int, padding: bytes, threads: int | None) -> None:
         """Run them between two addresses; `padding` is what fills write, once or repeated."""
         kept = _repeated(padding)
         addresses = self.address, self.count, destination, source, kept[1]
-        helpers = self.helpers(threads)
-        if not helpers:
+        helpers = 0 if self.is_small else min(thread_count(threads), self._shares) - 1
+        if helpers <= 0:
             _driver()(*addresses, thread_scratch.address, 0)
         else:
-            run_shared(_driver(), addresses, lambda: thread_scratch.address, helpers, self.is_large)
+            run_shared(_driver(), addresses, lambda: thread_scratch.address, helpers)
 
 
 def _table_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], Any]:
@@ -318,35 +309,13 @@ class OneCall:
     ) -> None:
         self.run: Callable[[int, int, int, int], bool] = _never
         self.address, self.is_small = 0, False
-        self._passes = passes
         if passes is None:
             return
         repeated, padding_address = _repeated(padding)
         call = PairCall(passes.address, passes.count, padding_address)
         table = np.array((*expected_pair(source, destination), *call), np.int64)
-        self._kept = table, repeated, source, destination
+        self._kept = table, repeated, passes, source, destination
         self.run, self.address, self.is_small = _plain_driver(), address_of(table), passes.is_small
-
-    def run_shared(self, source: int, target: int, threads: int | None) -> bool:
-        """Move between two arrays, unless threads have to be woken for it.
-
-        Parameters
-        ----------
-        source, target : int
-            The ``id`` of both.
-        threads : int, optional
-            As `thread_count` takes them.
-
-        Returns
-        -------
-        bool
-            Whether it has moved anything.
-        """
-        passes = self._passes
-        if passes is None or passes.count > MOST_COUNTED:
-            return False
-        addresses = source, target, self.address, self.scratch.address
-        return run_pair_shared(self.run, addresses, passes.helpers(threads), passes.is_large)
 
 
 def _never(source: int, target: int, call: int, scratch: int) -> bool:

@@ -1,8 +1,8 @@
 """The threads that help with passes; each of them belongs to one call at a time.
 
 A thread that has done its share looks out for the next for some microseconds before it sleeps, without the GIL and
-without the system: calls that follow each other closely share their work at once. ``FASTINDEX_SPIN_MICROSECONDS`` says
-for how long, 0 that it sleeps at once.
+without the system: the next of calls that follow each other closely need not wake it. ``FASTINDEX_SPIN_MICROSECONDS``
+says for how long, 0 that it sleeps at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fastindex.arguments.addresses import address_of
 from fastindex.errors import FastIndexError
 from fastindex.kernels.cpu import pass_jobs
-from fastindex.tables.pass_jobs import ASLEEP, JOB_BYTES, MOVING, NOT_PLAIN, OWN_COUNTERS, STATE, WAITING
+from fastindex.tables.pass_jobs import ASLEEP, JOB_BYTES, STATE, WAITING
 
 #: Environment variable that says for how long a thread looks out for more work.
 SPIN_VARIABLE = "FASTINDEX_SPIN_MICROSECONDS"
@@ -35,8 +35,6 @@ _ALL_TAKEN = 1 << 62
 _MOST_THREADS = max(32, 2 * (os.cpu_count() or 1))
 # How long a caller sleeps at a time that waits for threads with more to do than it had.
 _NAP_SECONDS = 50e-6
-# Calls follow each other closely if there is no more between two of them.
-_CLOSE_SECONDS = 200e-6
 _SPINS_TRIED = 2000
 
 #: The last numbers of a `PassJob`, from `passes` to `counters`.
@@ -50,7 +48,6 @@ class _Helper:
         self._memory = np.zeros(JOB_BYTES // 8 + 16, np.int64)
         # In lines of its own.
         self._fields = self._memory[-(address_of(self._memory) // 8) % 8 :]
-        self.counters = self._fields[OWN_COUNTERS // 8 : JOB_BYTES // 8]
         self._fields[STATE] = WAITING
         self.job = address_of(self._fields)
         self._scratch = scratch
@@ -63,10 +60,6 @@ class _Helper:
         serve, scratch, spins = _native().serve, self._scratch(), _spins()
         while serve(self.job, scratch, spins) == ASLEEP:
             self._wake.acquire()
-
-    @property
-    def is_awake(self) -> bool:
-        return bool(self._fields[STATE] == WAITING)
 
     def post(self, addresses: Addresses) -> None:
         if _native().post(self.job, *addresses):
@@ -87,13 +80,10 @@ class _Crew:
     def __init__(self) -> None:
         self.idle: list[_Helper] = []
         self.count = 0
-        self.last_end = -math.inf
         self.is_closed = False
 
-    def take(self, most: int, wakes: bool, scratch: Callable[[], int]) -> list[_Helper]:
-        """Return up to so many helpers; unless it `wakes` others, only while calls follow each other closely."""
-        if not wakes and not self.is_busy:
-            return []
+    def take(self, most: int, scratch: Callable[[], int]) -> list[_Helper]:
+        """Return up to so many helpers."""
         taken: list[_Helper] = []
         # RuntimeError: the interpreter is shutting down or the system grants no more threads; work with fewer.
         with contextlib.suppress(RuntimeError):
@@ -103,20 +93,6 @@ class _Crew:
                     break
                 taken.append(one)
         return taken
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether calls follow each other closely."""
-        return time.monotonic() - self.last_end <= _CLOSE_SECONDS
-
-    def awake(self) -> _Helper | None:
-        """Return the helper that has worked last, if it still looks out for more."""
-        with contextlib.suppress(IndexError):
-            one = self.idle.pop()
-            if one.is_awake:
-                return one
-            self.idle.append(one)
-        return None
 
     def _next(self, scratch: Callable[[], int]) -> _Helper | None:
         with contextlib.suppress(IndexError):
@@ -157,7 +133,6 @@ def run_shared(
     addresses: tuple[int, int, int, int, int],
     scratch: Callable[[], int],
     helpers: int,
-    wakes: bool,
 ) -> None:
     """Run passes on the caller's thread, and on up to `helpers` others.
 
@@ -174,11 +149,9 @@ def run_shared(
         Returns the address of the memory for kernels of the thread that calls it.
     helpers : int
         The most threads beside the caller's.
-    wakes : bool
-        Whether it is worth while to wake a thread for this.
     """
     crew = _crew
-    taken = crew.take(helpers, wakes, scratch)
+    taken = crew.take(helpers, scratch)
     counters = np.zeros(addresses[1], np.int64)
     shared = address_of(counters) if taken else 0
     try:
@@ -191,51 +164,6 @@ def run_shared(
     finally:
         _dismiss(taken, counters)
         crew.idle.extend(reversed(taken))
-        crew.last_end = time.monotonic()
-
-
-def run_pair_shared(
-    run: Callable[[int, int, int, int], bool], addresses: tuple[int, int, int, int], helpers: int, wakes: bool
-) -> bool:
-    """Move between two plain arrays, if they are what is expected, without going back to Python in between.
-
-    That is possible where one other thread helps, which is awake, and where nobody does. Where others are to be woken,
-    nothing is moved.
-
-    Parameters
-    ----------
-    run : callable
-        `run_plain`, compiled.
-    addresses : tuple of int
-        Its arguments: ``id`` of both, address of a `PlainPair` and, behind it, a `PairCall`, and that of the memory for
-        kernels of this thread.
-    helpers : int
-        The most threads beside the caller's.
-    wakes : bool
-        As for `run_shared`.
-
-    Returns
-    -------
-    bool
-        Whether it has moved anything.
-    """
-    crew = _crew
-    one = crew.awake() if helpers == 1 else None
-    if one is None:
-        if helpers and (wakes or crew.is_busy):
-            return False
-        moved = run(*addresses)
-        crew.last_end = time.monotonic()
-        return moved
-    found = MOVING
-    try:
-        found = _native().run_plain_shared(*addresses, one.job, _spins())
-    finally:
-        if found == MOVING:
-            _dismiss([one], one.counters)
-        crew.idle.append(one)
-        crew.last_end = time.monotonic()
-    return found != NOT_PLAIN
 
 
 def _dismiss(taken: Sequence[_Helper], counters: NDArray[np.int64]) -> None:
@@ -261,13 +189,12 @@ class _Native(NamedTuple):
     serve: Callable[[int, int, int], int]
     post: Callable[..., bool]
     withdraw: Callable[[int, int], bool]
-    run_plain_shared: Callable[[int, int, int, int, int, int], int]
     close: Callable[[int], int]
 
 
 @cache
 def _native() -> _Native:
-    counts = {"serve": 3, "post": 7, "withdraw": 2, "run_plain_shared": 6, "close": 1}
+    counts = {"serve": 3, "post": 7, "withdraw": 2, "close": 1}
     return _Native(*(getattr(pass_jobs, name).compile((types.int64,) * count) for name, count in counts.items()))
 
 

@@ -59,11 +59,10 @@ class Tuning:
         A transpose of so few columns, of rows so long, reads one stream. f32 NHWC to NCHW: 31/40 without, 34/40 with.
         Rows of 512 and 1024 bytes: 22/26 and 21/37 without, 33/41 and 34/32 with.
     small_call_bytes
-        Calls that write less stay on the caller's thread. f32 to T(8,128): 83/44 at 4 MiB, 36/43 at 8 MiB.
-    close_calls
-        Where calls follow each other closely, other threads look out for work, and help with calls that write so many
-        times less. One thread and two, microseconds: f32 to T(8,128) 12.3 and 8.5 at 512 KiB, 47.5 and 32.1 at 2 MiB;
-        transposed 99 and 55 at 2 MiB (2026-11-23).
+        Calls that write less stay on the caller's thread. f32 to T(8,128): 83/44 at 4 MiB, 36/43 at 8 MiB. Where calls
+        follow each other closely and a thread is awake to help, 1 MiB and more take 0.55 to 0.7 of the time; but where
+        threads of other libraries hold the processor meanwhile, f32 to T(8,128) falls from 54 to 25 at 2 MiB
+        (2026-11-23).
     share_bytes
         A thread takes tasks of so many bytes at a time, up to four times as many while many are left. A copy of 48 MiB,
         two threads: 30 with 64 KiB, 46 with 256 KiB, 53 with 1 MiB and with 4 MiB (2026-11-23). Four times as many to
@@ -104,7 +103,6 @@ class Tuning:
     narrow_columns: int = MOST_NARROW_COLUMNS
     narrow_row_bytes: int = 512
     small_call_bytes: int = 4 << 20
-    close_calls: int = 8
     share_bytes: int = 256 << 10
     ahead_share_bytes: int = 4 << 20
     small_conversion: int = 1 << 17

@@ -26,14 +26,7 @@ class PassJob(NamedTuple):
 
 
 STATE, JOB_PASSES, JOB_COUNT, JOB_TARGET, JOB_SOURCE, JOB_PADDING, JOB_COUNTERS = range(7)
-
-#: Behind a job there is room for counters of so many passes.
-MOST_COUNTED = 24
-OWN_COUNTERS = 8 * 8
-JOB_BYTES = OWN_COUNTERS + 8 * MOST_COUNTED
+JOB_BYTES = 8 * 7
 
 #: A helper waits for its lock; it looks out for work; there is work that it has not seen; it works; it has to end.
 ASLEEP, WAITING, POSTED, WORKING, CLOSED = range(5)
-
-#: What became of a pair of arrays: they are not what is expected; they have been moved; a helper still moves its share.
-NOT_PLAIN, MOVED, MOVING = range(3)

@@ -11,7 +11,6 @@ from numba import njit
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import entry, fence, set_entry
 from fastindex.kernels.cpu.pass_runner import exchange, run_all
-from fastindex.kernels.cpu.plain_arrays import plain_addresses
 from fastindex.tables.pass_jobs import (
     ASLEEP,
     CLOSED,
@@ -21,16 +20,11 @@ from fastindex.tables.pass_jobs import (
     JOB_PASSES,
     JOB_SOURCE,
     JOB_TARGET,
-    MOVED,
-    MOVING,
-    NOT_PLAIN,
-    OWN_COUNTERS,
     POSTED,
     STATE,
     WAITING,
     WORKING,
 )
-from fastindex.tables.plain_arrays import PADDING, PASS_COUNT, PASSES
 
 
 @kernel("int64(int64,int64,int64)")
@@ -73,16 +67,6 @@ def _wait_while(job, state, spins):  # type: ignore[no-untyped-def]
     return spins
 
 
-@njit(nogil=True)
-def _describe(job, passes, count, target, source, padding, counters):  # type: ignore[no-untyped-def]
-    set_entry(job, JOB_PASSES, passes)
-    set_entry(job, JOB_COUNT, count)
-    set_entry(job, JOB_TARGET, target)
-    set_entry(job, JOB_SOURCE, source)
-    set_entry(job, JOB_PADDING, padding)
-    set_entry(job, JOB_COUNTERS, counters)
-
-
 @kernel("boolean(int64,int64,int64,int64,int64,int64,int64)")
 def post(job, passes, count, target, source, padding, counters):  # type: ignore[no-untyped-def]
     """Ask a helper that has nothing to do to take its share; return whether it has to be woken.
@@ -94,20 +78,17 @@ def post(job, passes, count, target, source, padding, counters):  # type: ignore
     passes, count, target, source, padding, counters : int64
         As for `run_passes`.
     """
-    _describe(job, passes, count, target, source, padding, counters)
+    set_entry(job, JOB_PASSES, passes)
+    set_entry(job, JOB_COUNT, count)
+    set_entry(job, JOB_TARGET, target)
+    set_entry(job, JOB_SOURCE, source)
+    set_entry(job, JOB_PADDING, padding)
+    set_entry(job, JOB_COUNTERS, counters)
     while True:
         if exchange(job, WAITING, POSTED) == WAITING:
             return False
         if exchange(job, ASLEEP, POSTED) == ASLEEP:
             return True
-
-
-@njit(nogil=True)
-def _withdraw(job, spins):  # type: ignore[no-untyped-def]
-    if exchange(job, POSTED, WAITING) == POSTED:
-        return True
-    _wait_while(job, WORKING, spins)
-    return exchange(job, WORKING, WORKING) != WORKING
 
 
 @kernel("boolean(int64,int64)")
@@ -121,40 +102,10 @@ def withdraw(job, spins):  # type: ignore[no-untyped-def]
     spins : int64
         How often to look.
     """
-    return _withdraw(job, spins)
-
-
-@kernel("int64(int64,int64,int64,int64,int64,int64)")
-def run_plain_shared(source, target, call, scratch, job, spins):  # type: ignore[no-untyped-def]
-    """Run the passes of a relayout between two arrays, as `run_plain`, and let a helper take its share if it is awake.
-
-    Parameters
-    ----------
-    source, target, call, scratch : int64
-        As for `run_plain`; there are at most `MOST_COUNTED` passes.
-    job : int64
-        Address of a `PassJob` that nobody else has posted.
-    spins : int64
-        As for `withdraw`.
-
-    Returns
-    -------
-    int64
-        `NOT_PLAIN`, `MOVED`, or `MOVING`: the job has to be withdrawn.
-    """
-    begin, place = plain_addresses(source, target, call)
-    if not place:
-        return NOT_PLAIN
-    passes, count, padding = entry(call, PASSES), entry(call, PASS_COUNT), entry(call, PADDING)
-    counters = job + OWN_COUNTERS
-    for i in range(count):
-        set_entry(counters, i, 0)
-    _describe(job, passes, count, place, begin, padding, counters)
-    if exchange(job, WAITING, POSTED) != WAITING:
-        run_all(passes, count, place, begin, padding, scratch, 0)
-        return MOVED
-    run_all(passes, count, place, begin, padding, scratch, counters)
-    return MOVED if _withdraw(job, spins) else MOVING
+    if exchange(job, POSTED, WAITING) == POSTED:
+        return True
+    _wait_while(job, WORKING, spins)
+    return exchange(job, WORKING, WORKING) != WORKING
 
 
 @kernel("int64(int64)")
