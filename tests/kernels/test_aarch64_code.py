@@ -14,8 +14,9 @@ import pytest
 #: (`__udivti3`) and atomics out of line (`__aarch64_ldadd8_relax`), which a process may lack.
 PROVIDED = ("Py", "NRT_", "numba_", "memcpy", "memmove", "memset")
 
-#: Kernels that move one element at a time, or only call others.
-SCALAR = {"run_passes", "run_plain", "boxes 1 1", "halves 1 1"} | {f"strided {width} 1" for width in (1, 2, 4, 8)}
+#: Kernels that move one element at a time, or only call others, or only tell other threads what to call.
+SCALAR = {"run_passes", "run_plain", "serve", "post", "withdraw", "close", "boxes 1 1", "halves 1 1"}
+SCALAR |= {f"strided {width} 1" for width in (1, 2, 4, 8)}
 
 
 #: What keeps Numba from writing code for this machine.
