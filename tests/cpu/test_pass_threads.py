@@ -119,7 +119,7 @@ plan(values, threads=3)
 """
 
 
-@pytest.mark.parametrize("microseconds", ["", "0", "100000"])
+@pytest.mark.parametrize("microseconds", ["0", "100000"])
 def test_a_process_ends_while_threads_look_out(microseconds: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(pass_threads.SPIN_VARIABLE, microseconds)
     begin = time.monotonic()
@@ -130,8 +130,5 @@ def test_a_process_ends_while_threads_look_out(microseconds: str, monkeypatch: p
 @pytest.mark.parametrize("microseconds", ["-1", "x", "1.5", "1000001"])
 def test_bad_settings_are_refused(microseconds: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(pass_threads.SPIN_VARIABLE, microseconds)
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, check=False, timeout=120, capture_output=True, text=True
-    )
-    assert ended.returncode == 1
-    assert f"{pass_threads.SPIN_VARIABLE} must be an integer from 0 to 1000000" in ended.stderr
+    with pytest.raises(fi.FastIndexError, match=f"{pass_threads.SPIN_VARIABLE} must be an integer from 0 to 1000000"):
+        pass_threads._spins.__wrapped__()
