@@ -21,8 +21,9 @@ from fastindex.tables.half_rows import MOST_PIECE_HALVES, ROW_PIECES, HalfRowsGe
 
 # So many elements of a box make a task, if rows continue each other that far.
 _BOX_HALVES = 32 << 10
-# Elements of a line.
-_LINE_HALVES = 2 * LINE_BYTES
+# Halves of bytes of a byte, and of a line.
+_PER_BYTE = 2
+_LINE_HALVES = _PER_BYTE * LINE_BYTES
 # Boxes of at least so many elements follow each other along the loops that share lines of the source, less than so far
 # apart, rather than in the order of the destination.
 _LEAST_BOX_HALVES, _CLOSE_HALVES = 8 << 10, 8 * _LINE_HALVES
@@ -71,7 +72,8 @@ def half_row_passes(
             break
     else:
         return None
-    made = [one for rows in found for one in _passes_of(rows, goal, slots, readable)]
+    is_sparse = 2 * sum(nest.element_count for nest in nests) * per_element < _PER_BYTE * readable
+    made = [one._replace(is_scattered=is_sparse) for rows in found for one in _passes_of(rows, goal, slots, readable)]
     pieces = sum(one.tasks * one.geometry[ROW_PIECES] for one in made)
     halves = sum(nest.element_count for nest in nests)
     return made if pieces * _LEAST_PIECE <= halves else None

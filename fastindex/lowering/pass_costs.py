@@ -81,10 +81,11 @@ _HALF_LINE_CYCLES, _HALF_END_CYCLES = 23, 48
 # and collected: u4[8448,4224] 0.95 and 0.89, s4[98304,8,128] reversed 4.8 and 3.3; where columns do not, u4[8190,4098]
 # 1.19 and 1.32, s4[7864,50,128] out of T(256) 3.0 and 3.4.
 _ALIGNED_HALF_LINE_CYCLES = 3
-# A line of packed elements that are put together as a stream, a piece of it, and one whose lines are read again. As a
-# stream and in blocks, ms with two threads: s4[196608,1,127] out of T(4,128) 2.0 and 1.1, s4[98304,1,40] out of
-# T(8,128)(2,1) 1.1 and 0.5.
-_STREAMED_LINE_CYCLES, _STREAMED_PIECE_CYCLES, _SHARED_PIECE_CYCLES = 6, 42, 25
+# A line of packed elements that are put together as a stream, a piece of it, one out of a source that is mostly
+# padding, and more for one whose lines are read again. As a stream and in blocks, ms with two threads:
+# s4[196608,1,127] out of T(4,128) 2.0 and 1.1, s4[98304,1,40] out of T(8,128)(2,1) 1.1 and 0.5; of a copy,
+# s4[12288,8,1000] out of T(8,128)(2,1) 0.66 and 0.3, s4[786,1000,127] out of T(8,128) 0.64 and 0.78.
+_STREAMED_LINE_CYCLES, _STREAMED_PIECE_CYCLES, _SPARSE_PIECE_CYCLES, _SHARED_PIECE_CYCLES = 6, 32, 42, 25
 # A column of few rows that goes on with padding.
 _PADDED_COLUMN_CYCLES = 120
 
@@ -190,7 +191,8 @@ def _cost_of(one: Draft) -> float:
             return _columns_cost(one, geometry)
         case "stream halves":
             pieces = one.tasks * geometry[half_rows.ROW_PIECES]
-            piece = _STREAMED_PIECE_CYCLES + (_SHARED_PIECE_CYCLES if one.shares_lines else 0)
+            piece = _SPARSE_PIECE_CYCLES if one.is_scattered else _STREAMED_PIECE_CYCLES
+            piece += _SHARED_PIECE_CYCLES if one.shares_lines else 0
             return lines * _STREAMED_LINE_CYCLES + pieces * piece
         case "transpose halves":
             columns, chunk = geometry[half_transposes.HALF_COLUMNS], half_transposes.CHUNK_COLUMNS

@@ -140,7 +140,8 @@ class Draft(NamedTuple):
         Whether chunks of an assembly, or boxes of a stream of halves, read lines of the source that others read much
         later, or before.
     is_scattered : bool
-        Whether a transpose or a gather reads a few lines of the source here and a few there.
+        Whether a transpose or a gather reads a few lines of the source here and a few there, and a stream of halves
+        less than half of it.
     """
 
     kernel: str
