@@ -335,7 +335,7 @@ class RelayoutPlan(ShownInNotebooks):
         self._pattern = fill_pattern(destination)
         self._movement = sure_movement(source, destination, tuning)
         self.is_bitcast = _keeps_places(source, destination, self._movement.slots)
-        # Set once a call has been a single native one; calls with `out` then begin with it.
+        # Set once a call has been a single native one on each thread; calls with `out` then begin with it.
         self._single: OneCall | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -384,8 +384,12 @@ class RelayoutPlan(ShownInNotebooks):
         if single is not None and (out is None or not counted or stream is not None or shape):
             single = None
         # It looks itself whether both are plain arrays of the right kind.
-        if single is not None and single.run(id(buffer), id(out), single.address, single.scratch.address):
-            return out
+        if single is not None:
+            if single.is_small:
+                if single.run(id(buffer), id(out), single.address, single.scratch.address):
+                    return out
+            elif single.run_on_threads(id(buffer), id(out), threads):
+                return out
         if engine_of(buffer) is not None:
             return relayout(buffer, self.source, self.destination, out=out, threads=threads, stream=stream, shape=shape)
         if shape:
@@ -395,10 +399,8 @@ class RelayoutPlan(ShownInNotebooks):
             if out is None:
                 out = new_buffer(self.destination)
             one_call = self._one_call
-            alone = one_call.is_small or threads == 1
-            if alone and one_call.run(id(buffer), id(out), one_call.address, one_call.scratch.address):
-                if one_call.is_small:
-                    self._single = one_call
+            if one_call.run_on_threads(id(buffer), id(out), threads):
+                self._single = one_call
                 return out
         return self.apply(buffer, None, out, threads, stream)
 

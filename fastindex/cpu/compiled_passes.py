@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of, expected_pair
 from fastindex.arguments.buffers import aligned_bytes
-from fastindex.cpu.pass_threads import run_shared
+from fastindex.cpu.pass_threads import run_with_helpers
 from fastindex.cpu.threads import thread_count
 from fastindex.kernels.cpu import (
     assemble,
@@ -30,6 +30,7 @@ from fastindex.kernels.cpu import (
     narrow_transpose,
     packed_runs,
     paired_runs,
+    pass_jobs,
     pass_runner,
     row_boxes,
     stream,
@@ -168,6 +169,10 @@ class _Scratch(threading.local):
 thread_scratch = _Scratch()
 
 
+def _scratch_address() -> int:
+    return thread_scratch.address
+
+
 @lru_cache(maxsize=64)
 def _repeated(padding: bytes) -> tuple[Bytes, int]:
     """Return padding as kernels read it, and its address.
@@ -202,11 +207,19 @@ class CompiledPasses:
         """Run them between two addresses; `padding` is what fills write, once or repeated."""
         kept = _repeated(padding)
         addresses = self.address, self.count, destination, source, kept[1]
-        helpers = 0 if self.is_small else min(thread_count(threads), self._shares) - 1
+        helpers = self.helpers(threads)
         if helpers <= 0:
             _driver()(*addresses, thread_scratch.address, 0)
-        else:
-            run_shared(_driver(), addresses, lambda: thread_scratch.address, helpers)
+            return
+
+        def lead(jobs: int, scratch: int, spins: int) -> int:
+            return _leader()(jobs, spins, *addresses, scratch)
+
+        run_with_helpers(lead, self.count, _scratch_address, helpers)
+
+    def helpers(self, threads: int | None) -> int:
+        """Return how many threads may help the caller's."""
+        return 0 if self.is_small else min(thread_count(threads), self._shares) - 1
 
 
 def _table_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], Any]:
@@ -283,6 +296,12 @@ def _driver() -> Callable[..., None]:
     return compiled
 
 
+@cache
+def _leader() -> Callable[..., int]:
+    compiled: Callable[..., int] = pass_jobs.lead.compile((types.int64,) * 8)
+    return compiled
+
+
 class OneCall:
     """Passes between two plain arrays as one native call, which looks at the arrays too.
 
@@ -309,13 +328,27 @@ class OneCall:
     ) -> None:
         self.run: Callable[[int, int, int, int], bool] = _never
         self.address, self.is_small = 0, False
+        self._passes = passes
         if passes is None:
             return
         repeated, padding_address = _repeated(padding)
         call = PairCall(passes.address, passes.count, padding_address)
         table = np.array((*expected_pair(source, destination), *call), np.int64)
-        self._kept = table, repeated, passes, source, destination
+        self._kept = table, repeated, source, destination
         self.run, self.address, self.is_small = _plain_driver(), address_of(table), passes.is_small
+
+    def run_on_threads(self, source: int, destination: int, threads: int | None) -> bool:
+        """Do the same on as many threads as help; takes the ``id`` of both arrays."""
+        passes = self._passes
+        helpers = 0 if passes is None else passes.helpers(threads)
+        if passes is None or helpers <= 0:
+            return self.run(source, destination, self.address, self.scratch.address)
+        call = self.address
+
+        def lead(jobs: int, scratch: int, spins: int) -> int:
+            return _plain_leader()(jobs, spins, source, destination, call, scratch)
+
+        return run_with_helpers(lead, passes.count, _scratch_address, helpers)
 
 
 def _never(source: int, target: int, call: int, scratch: int) -> bool:
@@ -325,4 +358,10 @@ def _never(source: int, target: int, call: int, scratch: int) -> bool:
 @cache
 def _plain_driver() -> Callable[[int, int, int, int], bool]:
     compiled: Callable[[int, int, int, int], bool] = pass_runner.run_plain.compile((types.int64,) * 4)
+    return compiled
+
+
+@cache
+def _plain_leader() -> Callable[..., int]:
+    compiled: Callable[..., int] = pass_jobs.lead_plain.compile((types.int64,) * 6)
     return compiled

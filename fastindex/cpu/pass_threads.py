@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import math
 import os
 import threading
@@ -19,58 +20,67 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
 from fastindex.errors import FastIndexError
 from fastindex.kernels.cpu import pass_jobs
-from fastindex.tables.pass_jobs import ASLEEP, JOB_BYTES, STATE, WAITING
+from fastindex.tables.pass_jobs import (
+    FOLLOWING,
+    JOB_BYTES,
+    JOB_COUNTERS,
+    JOB_SLEEP,
+    JOB_WAKE,
+    REFUSED,
+    SEMAPHORE_BYTES,
+    STATE,
+    WAITING,
+)
 
 #: Environment variable that says for how long a thread looks out for more work.
 SPIN_VARIABLE = "FASTINDEX_SPIN_MICROSECONDS"
 _SPIN_MICROSECONDS, _MOST_SPIN_MICROSECONDS = 50, 1_000_000
 
-# More than any pass has tasks.
-_ALL_TAKEN = 1 << 62
 _MOST_THREADS = max(32, 2 * (os.cpu_count() or 1))
 # How long a caller sleeps at a time that waits for threads with more to do than it had.
 _NAP_SECONDS = 50e-6
 _SPINS_TRIED = 2000
-
-#: The last numbers of a `PassJob`, from `passes` to `counters`.
-Addresses = tuple[int, int, int, int, int, int]
+# More passes than most relayouts have; each has a counter.
+_COUNTERS = 64
 
 
 class _Helper:
     """A thread, and the job that it looks at."""
 
     def __init__(self, scratch: Callable[[], int]) -> None:
-        self._memory = np.zeros(JOB_BYTES // 8 + 16, np.int64)
+        self._memory = np.zeros((JOB_BYTES + SEMAPHORE_BYTES) // 8 + 16, np.int64)
         # In lines of its own.
         self._fields = self._memory[-(address_of(self._memory) // 8) % 8 :]
         self._fields[STATE] = WAITING
         self.job = address_of(self._fields)
+        self._fields[JOB_SLEEP], self._fields[JOB_WAKE] = _semaphore_at(self.job + JOB_BYTES)
+        self._counters = np.zeros(_COUNTERS, np.int64)
         self._scratch = scratch
-        self._wake = threading.Lock()
-        self._wake.acquire()
         self._thread = threading.Thread(target=self._serve, name="fastindex", daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
-        serve, scratch, spins = _native().serve, self._scratch(), _spins()
-        while serve(self.job, scratch, spins) == ASLEEP:
-            self._wake.acquire()
+        _native().serve(self.job, self._scratch(), _spins())
 
-    def post(self, addresses: Addresses) -> None:
-        if _native().post(self.job, *addresses):
-            self._wake.release()
+    def follow(self, job: int) -> None:
+        """Say which job of the same call follows this one, 0 for none."""
+        self._fields[FOLLOWING] = job
+
+    def go_first(self, passes: int) -> None:
+        """Have a counter for each pass of a call whose first helper this is."""
+        if passes > len(self._counters):
+            self._counters = np.zeros(passes, np.int64)
+        self._fields[JOB_COUNTERS] = address_of(self._counters)
 
     def withdraw(self) -> bool:
         return _native().withdraw(self.job, _spins())
 
     def close(self) -> None:
-        if _native().close(self.job) == ASLEEP:
-            self._wake.release()
+        _native().close(self.job)
         self._thread.join(1)
 
 
@@ -128,23 +138,23 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_crew)
 
 
-def run_shared(
-    run: Callable[..., None],
-    addresses: tuple[int, int, int, int, int],
-    scratch: Callable[[], int],
-    helpers: int,
-) -> None:
-    """Run passes on the caller's thread, and on up to `helpers` others.
+#: Takes the address of the first job, the scratch memory of a thread and how often to look whether helpers have ended;
+#: returns how many still work, or `REFUSED`.
+Lead = Callable[[int, int, int], int]
 
-    If the caller is interrupted, nobody begins with more, and all are waited for: they use the caller's arrays. Safe to
-    call from many threads at once, and in a forked child.
+
+def run_with_helpers(lead: Lead, passes: int, scratch: Callable[[], int], helpers: int) -> bool:
+    """Run passes on the caller's thread, and on up to `helpers` others; return whether anything was run.
+
+    All helpers are waited for, also where the caller is interrupted: they use its arrays. Safe to call from many
+    threads at once, and in a forked child.
 
     Parameters
     ----------
-    run : callable
-        `run_passes`, compiled.
-    addresses : tuple of int
-        Its arguments up to `padding`.
+    lead : callable
+        Runs them, by a kernel of `pass_jobs`.
+    passes : int
+        How many there are.
     scratch : callable
         Returns the address of the memory for kernels of the thread that calls it.
     helpers : int
@@ -152,22 +162,24 @@ def run_shared(
     """
     crew = _crew
     taken = crew.take(helpers, scratch)
-    counters = np.zeros(addresses[1], np.int64)
-    shared = address_of(counters) if taken else 0
+    jobs = 0
+    left = len(taken)
     try:
-        for one in taken:
-            one.post((*addresses, shared))
-        run(*addresses, scratch(), shared)
-    except BaseException:
-        counters.fill(_ALL_TAKEN)
-        raise
+        if taken:
+            for one in reversed(taken):
+                one.follow(jobs)
+                jobs = one.job
+            taken[0].go_first(passes)
+        left = lead(jobs, scratch(), _spins())
     finally:
-        _dismiss(taken, counters)
+        if left > 0:
+            _dismiss(taken)
         crew.idle.extend(reversed(taken))
+    return left != REFUSED
 
 
-def _dismiss(taken: Sequence[_Helper], counters: NDArray[np.int64]) -> None:
-    """Wait until nobody works; an interrupt ends that sooner, and is raised then."""
+def _dismiss(taken: Sequence[_Helper]) -> None:
+    """Wait until nobody works; an interrupt is raised then."""
     interrupt: KeyboardInterrupt | None = None
     for one in taken:
         works = True
@@ -177,7 +189,6 @@ def _dismiss(taken: Sequence[_Helper], counters: NDArray[np.int64]) -> None:
                 if works:
                     time.sleep(_NAP_SECONDS)
             except KeyboardInterrupt as error:
-                counters.fill(_ALL_TAKEN)
                 interrupt = error
     if interrupt is not None:
         raise interrupt
@@ -186,15 +197,23 @@ def _dismiss(taken: Sequence[_Helper], counters: NDArray[np.int64]) -> None:
 class _Native(NamedTuple):
     """The kernels of jobs, compiled."""
 
-    serve: Callable[[int, int, int], int]
-    post: Callable[..., bool]
+    serve: Callable[[int, int, int], None]
     withdraw: Callable[[int, int], bool]
-    close: Callable[[int], int]
+    close: Callable[[int], None]
+
+
+def _semaphore_at(address: int) -> tuple[int, int]:
+    """Make a semaphore of the C library; return the addresses of what waits for one and of what raises it."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.sem_init(ctypes.c_void_p(address), 0, 0):
+        raise OSError(ctypes.get_errno(), "no semaphore could be made")
+    wait, post = (ctypes.cast(one, ctypes.c_void_p).value or 0 for one in (library.sem_wait, library.sem_post))
+    return wait, post
 
 
 @cache
 def _native() -> _Native:
-    counts = {"serve": 3, "post": 7, "withdraw": 2, "close": 1}
+    counts = {"serve": 3, "withdraw": 2, "close": 1}
     return _Native(*(getattr(pass_jobs, name).compile((types.int64,) * count) for name, count in counts.items()))
 
 

@@ -13,11 +13,11 @@ from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
 _FEW_BYTES = 1024
 # Lines that are far from each other take some four times as long.
 _FAR_LINES = 4
-# So few scattered lines are read sooner by one thread than another one has begun. Least us of 11 calls with one thread
-# and with two: 127 and 208 for 12,288 lines of c128[3072,2,5] out of T(8,128), 209 and 284 for 36,864 of
-# c128[3072,3,12] out of T(8,128)(4,1), 269 and 443 for 49,152 of u8[49152,1,6] reversed out of T(1024); 632 and 579 for
-# 122,880 of bf16[24576,1,40] out of T(8,128)(4,1).
-_ALONE_BYTES = 50_000 * LINE_BYTES
+# So few scattered lines are read sooner by one thread than another one has begun. Least us of 9 calls with one thread
+# and with two: 137 and 174 for 12,288 lines of c128[3072,2,5] out of T(8,128), 187 and 210 for 36,864 of
+# c128[3072,3,12] out of T(8,128)(4,1), 332 and 332 for 49,152 of u8[49152,1,6] reversed out of T(1024), 541 and 407 for
+# as many of f64[3072,8,10] reversed out of T(256), 472 and 351 of u8[49152,2,12] out of T(8,128)(2,1).
+_ALONE_BYTES = 40_000 * LINE_BYTES
 
 
 def read_lines(loops: RelayoutLoops, width: int) -> int:

@@ -14,6 +14,10 @@ class PassJob(NamedTuple):
         One of those below.
     passes, pass_count, target, source, padding, counters : int
         As `run_passes` has them.
+    following : int
+        The address of the next job of the same call; 0 for the last.
+    sleep, wake : int
+        Addresses of C functions that wait for the semaphore behind these numbers, and raise it; 0 where nobody sleeps.
     """
 
     state: int
@@ -23,10 +27,29 @@ class PassJob(NamedTuple):
     source: int
     padding: int
     counters: int
+    following: int
+    sleep: int
+    wake: int
 
 
-STATE, JOB_PASSES, JOB_COUNT, JOB_TARGET, JOB_SOURCE, JOB_PADDING, JOB_COUNTERS = range(7)
-JOB_BYTES = 8 * 7
+(
+    STATE,
+    JOB_PASSES,
+    JOB_COUNT,
+    JOB_TARGET,
+    JOB_SOURCE,
+    JOB_PADDING,
+    JOB_COUNTERS,
+    FOLLOWING,
+    JOB_SLEEP,
+    JOB_WAKE,
+) = range(10)
+JOB_BYTES = 8 * 10
+#: How much room a semaphore of the C library is given behind them.
+SEMAPHORE_BYTES = 48
 
-#: A helper waits for its lock; it looks out for work; there is work that it has not seen; it works; it has to end.
+#: What a call returns in place of how many helpers still work, where its arrays are not what it expects.
+REFUSED = -1
+
+#: A helper waits for its semaphore; it looks out for work; there is work that it has not seen; it works; it has to end.
 ASLEEP, WAITING, POSTED, WORKING, CLOSED = range(5)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,13 @@ from numpy.typing import NDArray
 
 import fastindex as fi
 import fastindex.kernels.compilation
+from fastindex.arguments.addresses import address_of
 from fastindex.cpu import pass_threads
-from fastindex.cpu.compiled_passes import thread_scratch
-from fastindex.tables.pass_jobs import ASLEEP, STATE, WAITING
+from fastindex.cpu.compiled_passes import CompiledPasses, thread_scratch
+from fastindex.lowering.passes import passes
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops
+from fastindex.lowering.tuning import TUNING
+from fastindex.tables.pass_jobs import ASLEEP, JOB_COUNT, STATE, WAITING
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS, COLUMNS = 1100, 1024
@@ -57,6 +62,39 @@ def test_calls_that_follow_each_other_are_shared(plan: Any, crew: Any) -> None:
         assert all(np.array_equal(out, transposed(values)) for out in reversed(outs))
     assert crew.count == 1
     assert len(crew.idle) == 1
+
+
+def test_each_pass_has_a_counter(crew: Any) -> None:
+    """More passes than a helper has counters for at first; then fewer, and none of the counters is old."""
+    rng = np.random.default_rng(3)
+    values = rng.random(600 * 2000, np.float32)
+    loops = tuple(Nest((Loop(2000, 1, 1), Loop(6, 2000, 2000)), 12000 * k, 12000 * (99 - k)) for k in range(100))
+    tuning = replace(TUNING, small_call_bytes=0, share_bytes=1 << 10)
+    for count in (100, 1, 100, 3):
+        made = CompiledPasses(passes(RelayoutLoops(loops[:count], ()), 4, tuning), tuning)
+        assert made.count == count
+        out = np.zeros_like(values)
+        made.run(address_of(values), address_of(out), b"\0", 3)
+        wanted = np.zeros_like(values).reshape(100, -1)
+        wanted[100 - count :] = values.reshape(100, -1)[:count][::-1]
+        assert np.array_equal(out, wanted.reshape(-1))
+        assert any(len(one._counters) >= count for one in crew.idle)
+    assert crew.count == 2
+    assert all(one._fields[JOB_COUNT] for one in crew.idle), "every helper is asked"
+
+
+def test_arrays_that_a_plan_does_not_expect_go_the_long_way(plan: Any, crew: Any) -> None:
+    values = np.random.default_rng(2).random(ROWS * COLUMNS, np.float32)
+    out = np.zeros_like(values)
+    assert plan(values, out=out, threads=2) is out
+    frozen = out.copy()
+    frozen.flags.writeable = False
+    for bad in (frozen, np.zeros(2 * len(out), np.float32)[::2], values, np.zeros(len(out)), np.zeros(7, np.float32)):
+        with pytest.raises(fi.FastIndexError):
+            plan(values, out=bad, threads=2)
+    for good in (values.tobytes(), values.view(np.uint8), values[None][0]):
+        assert np.array_equal(plan(good, threads=2), transposed(values))
+    assert len(crew.idle) == crew.count == 1
 
 
 def test_small_calls_wake_nobody(crew: Any) -> None:
@@ -101,7 +139,7 @@ def test_a_call_that_ends_early_leaves_nobody_at_work(crew: Any, error: type[Bas
         raise error
 
     with pytest.raises(error):
-        pass_threads.run_shared(fails, (0, 0, 0, 0, 0), lambda: thread_scratch.address, 2)
+        pass_threads.run_with_helpers(fails, 1, lambda: thread_scratch.address, 2)
     assert [one._fields[STATE] in (WAITING, ASLEEP) for one in crew.idle] == [True, True]
 
 
