@@ -42,7 +42,8 @@ from fastindex.lowering.stream_passes import in_lanes, in_vectors
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.boxes import BOX_BYTES, BoxCall
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tables.passes import PassCall, PassTable
+from fastindex.tables.pass_jobs import MOST_COUNTERS
+from fastindex.tables.passes import PASS_CALL_BYTES, PassCall, PassTable
 from fastindex.tables.plain_arrays import PairCall
 from fastindex.tables.streams import PADDING
 
@@ -212,10 +213,10 @@ class CompiledPasses:
             _driver()(*addresses, thread_scratch.address, 0)
             return
 
-        def lead(jobs: int, scratch: int, spins: int) -> int:
-            return _leader()(jobs, spins, *addresses, scratch)
-
-        run_with_helpers(lead, self.count, _scratch_address, helpers)
+        for first in range(0, self.count, MOST_COUNTERS):
+            count = min(MOST_COUNTERS, self.count - first)
+            arguments = self.address + PASS_CALL_BYTES * first, count, *addresses[2:]
+            run_with_helpers(_leader(), arguments, _scratch_address, helpers)
 
     def helpers(self, threads: int | None) -> int:
         """Return how many threads may help the caller's."""
@@ -343,12 +344,9 @@ class OneCall:
         helpers = 0 if passes is None else passes.helpers(threads)
         if passes is None or helpers <= 0:
             return self.run(source, destination, self.address, self.scratch.address)
-        call = self.address
-
-        def lead(jobs: int, scratch: int, spins: int) -> int:
-            return _plain_leader()(jobs, spins, source, destination, call, scratch)
-
-        return run_with_helpers(lead, passes.count, _scratch_address, helpers)
+        if passes.count > MOST_COUNTERS:
+            return False
+        return run_with_helpers(_plain_leader(), (source, destination, self.address), _scratch_address, helpers)
 
 
 def _never(source: int, target: int, call: int, scratch: int) -> bool:

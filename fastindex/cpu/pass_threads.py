@@ -14,7 +14,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -24,12 +24,17 @@ from numba import types
 from fastindex.arguments.addresses import address_of
 from fastindex.errors import FastIndexError
 from fastindex.kernels.cpu import pass_jobs
+from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.pass_jobs import (
-    FOLLOWING,
+    CREW_JOBS,
+    CREW_SIZE,
+    CREW_SPINS,
     JOB_BYTES,
-    JOB_COUNTERS,
     JOB_SLEEP,
     JOB_WAKE,
+    MISSING,
+    MOST_COUNTERS,
+    OWN_COUNTERS,
     REFUSED,
     SEMAPHORE_BYTES,
     STATE,
@@ -44,21 +49,19 @@ _MOST_THREADS = max(32, 2 * (os.cpu_count() or 1))
 # How long a caller sleeps at a time that waits for threads with more to do than it had.
 _NAP_SECONDS = 50e-6
 _SPINS_TRIED = 2000
-# More passes than most relayouts have; each has a counter.
-_COUNTERS = 64
 
 
 class _Helper:
     """A thread, and the job that it looks at."""
 
     def __init__(self, scratch: Callable[[], int]) -> None:
-        self._memory = np.zeros((JOB_BYTES + SEMAPHORE_BYTES) // 8 + 16, np.int64)
+        self._memory = np.zeros((JOB_BYTES + SEMAPHORE_BYTES) // 8 + MOST_COUNTERS + LINE_BYTES // 8, np.int64)
         # In lines of its own.
-        self._fields = self._memory[-(address_of(self._memory) // 8) % 8 :]
-        self._fields[STATE] = WAITING
-        self.job = address_of(self._fields)
-        self._fields[JOB_SLEEP], self._fields[JOB_WAKE] = _semaphore_at(self.job + JOB_BYTES)
-        self._counters = np.zeros(_COUNTERS, np.int64)
+        self.fields = self._memory[-(address_of(self._memory) // 8) % (LINE_BYTES // 8) :]
+        self.job = address_of(self.fields)
+        self.fields[STATE] = WAITING
+        self.fields[OWN_COUNTERS] = self.job + JOB_BYTES + SEMAPHORE_BYTES
+        self.fields[JOB_SLEEP], self.fields[JOB_WAKE] = _semaphore_at(self.job + JOB_BYTES)
         self._scratch = scratch
         self._thread = threading.Thread(target=self._serve, name="fastindex", daemon=True)
         self._thread.start()
@@ -66,62 +69,40 @@ class _Helper:
     def _serve(self) -> None:
         _native().serve(self.job, self._scratch(), _spins())
 
-    def follow(self, job: int) -> None:
-        """Say which job of the same call follows this one, 0 for none."""
-        self._fields[FOLLOWING] = job
-
-    def go_first(self, passes: int) -> None:
-        """Have a counter for each pass of a call whose first helper this is."""
-        if passes > len(self._counters):
-            self._counters = np.zeros(passes, np.int64)
-        self._fields[JOB_COUNTERS] = address_of(self._counters)
-
-    def withdraw(self) -> bool:
-        return _native().withdraw(self.job, _spins())
-
     def close(self) -> None:
-        _native().close(self.job)
-        self._thread.join(1)
+        if _native().close(self.job):
+            self._thread.join(1)
 
 
 class _Crew:
-    """The helpers of this process: those that no call has taken, the last that worked at the end."""
+    """The helpers of this process; which of them belong to a call, their jobs say."""
 
     def __init__(self) -> None:
-        self.idle: list[_Helper] = []
-        self.count = 0
-        self.is_closed = False
+        self.helpers: list[_Helper] = []
+        self._table = np.zeros(CREW_JOBS + _MOST_THREADS, np.int64)
+        self.address = address_of(self._table)
+        self._growing = threading.Lock()
+        self._is_closed = False
 
-    def take(self, most: int, scratch: Callable[[], int]) -> list[_Helper]:
-        """Return up to so many helpers."""
-        taken: list[_Helper] = []
+    def grow(self, count: int, scratch: Callable[[], int]) -> None:
+        """Have so many helpers, if the system and the interpreter grant them."""
         # RuntimeError: the interpreter is shutting down or the system grants no more threads; work with fewer.
-        with contextlib.suppress(RuntimeError):
-            while len(taken) < most:
-                one = self._next(scratch)
-                if one is None:
-                    break
-                taken.append(one)
-        return taken
-
-    def _next(self, scratch: Callable[[], int]) -> _Helper | None:
-        with contextlib.suppress(IndexError):
-            return self.idle.pop()
-        if self.is_closed or self.count >= _MOST_THREADS:
-            return None
-        if not self.count:
-            # Whatever may be wrong with the setting, now is the time to say so.
-            _spins()
-            atexit.register(self.close)
-        self.count += 1
-        return _Helper(scratch)
+        with self._growing, contextlib.suppress(RuntimeError):
+            if not self.helpers:
+                # Whatever may be wrong with the setting, now is the time to say so.
+                self._table[CREW_SPINS] = _spins()
+                atexit.register(self.close)
+            while len(self.helpers) < min(count, _MOST_THREADS) and not self._is_closed:
+                self.helpers.append(_Helper(scratch))
+                self._table[CREW_JOBS + len(self.helpers) - 1] = self.helpers[-1].job
+                self._table[CREW_SIZE] = len(self.helpers)
 
     def close(self) -> None:
         """End the threads before the interpreter takes down what they look at."""
-        self.is_closed = True
-        with contextlib.suppress(IndexError):
-            while True:
-                self.idle.pop().close()
+        with self._growing:
+            self._is_closed = True
+            for one in self.helpers:
+                one.close()
 
 
 _crew = _Crew()
@@ -138,12 +119,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_crew)
 
 
-#: Takes the address of the first job, the scratch memory of a thread and how often to look whether helpers have ended;
-#: returns how many still work, or `REFUSED`.
-Lead = Callable[[int, int, int], int]
-
-
-def run_with_helpers(lead: Lead, passes: int, scratch: Callable[[], int], helpers: int) -> bool:
+def run_with_helpers(
+    lead: Callable[..., int], arguments: tuple[int, ...], scratch: Callable[[], int], helpers: int
+) -> bool:
     """Run passes on the caller's thread, and on up to `helpers` others; return whether anything was run.
 
     All helpers are waited for, also where the caller is interrupted: they use its arrays. Safe to call from many
@@ -152,44 +130,39 @@ def run_with_helpers(lead: Lead, passes: int, scratch: Callable[[], int], helper
     Parameters
     ----------
     lead : callable
-        Runs them, by a kernel of `pass_jobs`.
-    passes : int
-        How many there are.
+        A kernel of `pass_jobs`.
+    arguments : tuple of int
+        Its arguments between `helpers` and `scratch`.
     scratch : callable
         Returns the address of the memory for kernels of the thread that calls it.
     helpers : int
         The most threads beside the caller's.
     """
-    crew = _crew
-    taken = crew.take(helpers, scratch)
-    jobs = 0
-    left = len(taken)
+    crew, owner = _crew, scratch()
+    if len(crew.helpers) < helpers:
+        crew.grow(helpers, scratch)
+    found = 1
     try:
-        if taken:
-            for one in reversed(taken):
-                one.follow(jobs)
-                jobs = one.job
-            taken[0].go_first(passes)
-        left = lead(jobs, scratch(), _spins())
+        found = lead(crew.address, helpers, *arguments, owner)
     finally:
-        if left > 0:
-            _dismiss(taken)
-        crew.idle.extend(reversed(taken))
-    return left != REFUSED
+        if found > 0:
+            _dismiss(crew, owner)
+            # Callers at the same time have helpers of their own, the next time.
+            crew.grow(len(crew.helpers) + found // MISSING, scratch)
+    return found != REFUSED
 
 
-def _dismiss(taken: Sequence[_Helper]) -> None:
-    """Wait until nobody works; an interrupt is raised then."""
+def _dismiss(crew: _Crew, owner: int) -> None:
+    """Wait until none of the helpers of a call works; an interrupt is raised then."""
     interrupt: KeyboardInterrupt | None = None
-    for one in taken:
-        works = True
-        while works:
-            try:
-                works = not one.withdraw()
-                if works:
-                    time.sleep(_NAP_SECONDS)
-            except KeyboardInterrupt as error:
-                interrupt = error
+    left = 1
+    while left:
+        try:
+            left = _native().dismiss(crew.address, owner)
+            if left:
+                time.sleep(_NAP_SECONDS)
+        except KeyboardInterrupt as error:
+            interrupt = error
     if interrupt is not None:
         raise interrupt
 
@@ -198,8 +171,8 @@ class _Native(NamedTuple):
     """The kernels of jobs, compiled."""
 
     serve: Callable[[int, int, int], None]
-    withdraw: Callable[[int, int], bool]
-    close: Callable[[int], None]
+    dismiss: Callable[[int, int], int]
+    close: Callable[[int], bool]
 
 
 def _semaphore_at(address: int) -> tuple[int, int]:
@@ -213,7 +186,7 @@ def _semaphore_at(address: int) -> tuple[int, int]:
 
 @cache
 def _native() -> _Native:
-    counts = {"serve": 3, "withdraw": 2, "close": 1}
+    counts = {"serve": 3, "dismiss": 2, "close": 1}
     return _Native(*(getattr(pass_jobs, name).compile((types.int64,) * count) for name, count in counts.items()))
 
 

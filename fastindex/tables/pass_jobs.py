@@ -1,4 +1,4 @@
-"""What the caller of a relayout and a thread that helps it know of each other: a few numbers in shared memory."""
+"""What the caller of a relayout and the threads that help it know of each other: a few numbers in shared memory."""
 
 from __future__ import annotations
 
@@ -12,44 +12,70 @@ class PassJob(NamedTuple):
     ----------
     state : int
         One of those below.
+    owner : int
+        The address of the scratch memory of the thread whose call it belongs to; 0 while it is free.
     passes, pass_count, target, source, padding, counters : int
         As `run_passes` has them.
-    following : int
-        The address of the next job of the same call; 0 for the last.
+    own_counters : int
+        The address of `MOST_COUNTERS` counters, for a call whose first helper this is.
     sleep, wake : int
         Addresses of C functions that wait for the semaphore behind these numbers, and raise it; 0 where nobody sleeps.
     """
 
     state: int
+    owner: int
     passes: int
     pass_count: int
     target: int
     source: int
     padding: int
     counters: int
-    following: int
+    own_counters: int
     sleep: int
     wake: int
 
 
 (
     STATE,
+    OWNER,
     JOB_PASSES,
     JOB_COUNT,
     JOB_TARGET,
     JOB_SOURCE,
     JOB_PADDING,
     JOB_COUNTERS,
-    FOLLOWING,
+    OWN_COUNTERS,
     JOB_SLEEP,
     JOB_WAKE,
-) = range(10)
-JOB_BYTES = 8 * 10
+) = range(11)
+JOB_BYTES = 8 * 11
 #: How much room a semaphore of the C library is given behind them.
-SEMAPHORE_BYTES = 48
-
-#: What a call returns in place of how many helpers still work, where its arrays are not what it expects.
-REFUSED = -1
+SEMAPHORE_BYTES = 40
+#: How many passes are run at a time where threads help; each has a counter.
+MOST_COUNTERS = 64
 
 #: A helper waits for its semaphore; it looks out for work; there is work that it has not seen; it works; it has to end.
 ASLEEP, WAITING, POSTED, WORKING, CLOSED = range(5)
+
+
+class CrewTable(NamedTuple):
+    """The helpers of a process; behind these numbers stand the addresses of their jobs.
+
+    Attributes
+    ----------
+    spins : int
+        How often to look at a job before giving up.
+    size : int
+        How many helpers there are.
+    """
+
+    spins: int
+    size: int
+
+
+CREW_SPINS, CREW_SIZE, CREW_JOBS = range(3)
+
+#: What a call returns: how many helpers still work, and how many there were too few, times this.
+MISSING = 1 << 32
+#: What it returns in place of that where its arrays are not what it expects.
+REFUSED = -1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,7 +26,7 @@ from fastindex.cpu.compiled_passes import CompiledPasses, thread_scratch
 from fastindex.lowering.passes import passes
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops
 from fastindex.lowering.tuning import TUNING
-from fastindex.tables.pass_jobs import ASLEEP, JOB_COUNT, STATE, WAITING
+from fastindex.tables.pass_jobs import ASLEEP, JOB_COUNT, OWNER, STATE, WAITING, WORKING
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS, COLUMNS = 1100, 1024
@@ -33,6 +34,18 @@ ROWS, COLUMNS = 1100, 1024
 
 def transposed(values: NDArray[np.float32]) -> NDArray[np.float32]:
     return values.reshape(ROWS, COLUMNS).T.reshape(-1)
+
+
+def is_free(crew: Any) -> bool:
+    """Whether no helper works or belongs to a call."""
+    return all(one.fields[OWNER] == 0 and one.fields[STATE] in (WAITING, ASLEEP) for one in crew.helpers)
+
+
+def wait_until_asleep(one: Any) -> None:
+    deadline = time.monotonic() + 10
+    while one.fields[STATE] != ASLEEP and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert one.fields[STATE] == ASLEEP
 
 
 @pytest.fixture
@@ -60,12 +73,12 @@ def test_calls_that_follow_each_other_are_shared(plan: Any, crew: Any) -> None:
             plan(values, out=out, threads=2)
         # What the helper writes is there when the call returns.
         assert all(np.array_equal(out, transposed(values)) for out in reversed(outs))
-    assert crew.count == 1
-    assert len(crew.idle) == 1
+    assert len(crew.helpers) == 1
+    assert is_free(crew)
 
 
 def test_each_pass_has_a_counter(crew: Any) -> None:
-    """More passes than a helper has counters for at first; then fewer, and none of the counters is old."""
+    """More passes than a helper has counters for, then fewer; none of the counters is old."""
     rng = np.random.default_rng(3)
     values = rng.random(600 * 2000, np.float32)
     loops = tuple(Nest((Loop(2000, 1, 1), Loop(6, 2000, 2000)), 12000 * k, 12000 * (99 - k)) for k in range(100))
@@ -78,9 +91,8 @@ def test_each_pass_has_a_counter(crew: Any) -> None:
         wanted = np.zeros_like(values).reshape(100, -1)
         wanted[100 - count :] = values.reshape(100, -1)[:count][::-1]
         assert np.array_equal(out, wanted.reshape(-1))
-        assert any(len(one._counters) >= count for one in crew.idle)
-    assert crew.count == 2
-    assert all(one._fields[JOB_COUNT] for one in crew.idle), "every helper is asked"
+    assert [one.fields[JOB_COUNT] > 0 for one in crew.helpers] == [True, True]
+    assert is_free(crew)
 
 
 def test_arrays_that_a_plan_does_not_expect_go_the_long_way(plan: Any, crew: Any) -> None:
@@ -94,7 +106,8 @@ def test_arrays_that_a_plan_does_not_expect_go_the_long_way(plan: Any, crew: Any
             plan(values, out=bad, threads=2)
     for good in (values.tobytes(), values.view(np.uint8), values[None][0]):
         assert np.array_equal(plan(good, threads=2), transposed(values))
-    assert len(crew.idle) == crew.count == 1
+    assert len(crew.helpers) == 1
+    assert is_free(crew)
 
 
 def test_small_calls_wake_nobody(crew: Any) -> None:
@@ -102,18 +115,15 @@ def test_small_calls_wake_nobody(crew: Any) -> None:
     values = np.random.default_rng(2).random(700 * 1024, np.float32)
     for _ in range(3):
         assert np.array_equal(small(values, threads=3), values.reshape(700, 1024).T.reshape(-1))
-    assert crew.count == 0
+    assert not crew.helpers
 
 
 def test_a_thread_sleeps_after_a_while_and_is_woken(plan: Any, crew: Any) -> None:
     values = np.random.default_rng(2).random(ROWS * COLUMNS, np.float32)
     for _ in range(3):
         assert np.array_equal(plan(values, threads=2), transposed(values))
-        (one,) = crew.idle
-        deadline = time.monotonic() + 10
-        while one._fields[STATE] != ASLEEP and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert one._fields[STATE] == ASLEEP
+        (one,) = crew.helpers
+        wait_until_asleep(one)
 
 
 def test_many_callers_have_helpers_of_their_own(plan: Any, crew: Any) -> None:
@@ -130,7 +140,21 @@ def test_many_callers_have_helpers_of_their_own(plan: Any, crew: Any) -> None:
 
     with ThreadPoolExecutor(6) as callers:
         assert all(callers.map(work, range(12)))
-    assert len(crew.idle) == crew.count
+    assert is_free(crew)
+
+
+def test_a_caller_without_helpers_works_alone_and_has_some_the_next_time(plan: Any, crew: Any) -> None:
+    values = np.random.default_rng(2).random(ROWS * COLUMNS, np.float32)
+    plan(values, threads=2)
+    (taken,) = crew.helpers
+    taken.fields[OWNER] = 1
+    assert np.array_equal(plan(values, threads=2), transposed(values))
+    assert len(crew.helpers) == 2
+    assert np.array_equal(plan(values, threads=2), transposed(values))
+    assert len(crew.helpers) == 2
+    assert crew.helpers[1].fields[JOB_COUNT] == 1
+    taken.fields[OWNER] = 0
+    assert is_free(crew)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
@@ -139,8 +163,34 @@ def test_a_call_that_ends_early_leaves_nobody_at_work(crew: Any, error: type[Bas
         raise error
 
     with pytest.raises(error):
-        pass_threads.run_with_helpers(fails, 1, lambda: thread_scratch.address, 2)
-    assert [one._fields[STATE] in (WAITING, ASLEEP) for one in crew.idle] == [True, True]
+        pass_threads.run_with_helpers(fails, (), lambda: thread_scratch.address, 2)
+    assert len(crew.helpers) == 2
+    assert is_free(crew)
+
+
+def test_a_call_that_is_interrupted_waits_for_its_helpers(plan: Any, crew: Any) -> None:
+    """A helper that has not ended when the call does is waited for, with the interrupt at the end."""
+    values = np.random.default_rng(2).random(ROWS * COLUMNS, np.float32)
+    plan(values, threads=2)
+    (one,) = crew.helpers
+    wait_until_asleep(one)
+    owner = thread_scratch.address
+    begun: list[int] = []
+
+    def leaves_it_working(*_: int) -> int:
+        one.fields[OWNER], one.fields[STATE] = owner, WORKING
+        threading.Timer(0.05, end).start()
+        raise KeyboardInterrupt
+
+    def end() -> None:
+        begun.append(one.fields[OWNER])
+        one.fields[STATE] = ASLEEP
+
+    with pytest.raises(KeyboardInterrupt):
+        pass_threads.run_with_helpers(leaves_it_working, (), lambda: owner, 1)
+    assert begun == [owner], "it is not free while it works"
+    assert is_free(crew)
+    assert np.array_equal(plan(values, threads=2), transposed(values))
 
 
 PROGRAM = f"""

@@ -21,7 +21,9 @@ from fastindex.kernels.cpu.plain_arrays import plain_addresses
 from fastindex.tables.pass_jobs import (
     ASLEEP,
     CLOSED,
-    FOLLOWING,
+    CREW_JOBS,
+    CREW_SIZE,
+    CREW_SPINS,
     JOB_BYTES,
     JOB_COUNT,
     JOB_COUNTERS,
@@ -31,6 +33,9 @@ from fastindex.tables.pass_jobs import (
     JOB_SOURCE,
     JOB_TARGET,
     JOB_WAKE,
+    MISSING,
+    OWN_COUNTERS,
+    OWNER,
     POSTED,
     REFUSED,
     STATE,
@@ -139,47 +144,64 @@ def _withdrawn(job, spins):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _lead(jobs, spins, passes, count, target, source, padding, scratch):  # type: ignore[no-untyped-def]
-    counters = entry(jobs, JOB_COUNTERS) if jobs else 0
-    if counters:
+def _wait_for_helpers(crew, owner):  # type: ignore[no-untyped-def]
+    """Wait for those of a call, but not for ever; free all of them once none works, and return how many still do."""
+    count, left = entry(crew, CREW_SIZE), 0
+    for i in range(count):
+        job = entry(crew, CREW_JOBS + i)
+        if entry(job, OWNER) == owner:
+            left += not _withdrawn(job, entry(crew, CREW_SPINS))
+    if not left:
         for i in range(count):
-            set_entry(counters, i, 0)
-    job = jobs
-    while job:
-        _post(job, passes, count, target, source, padding, counters)
-        job = entry(job, FOLLOWING)
-    run_all(passes, count, target, source, padding, scratch, counters)
-    left, job = 0, jobs
-    while job:
-        left += not _withdrawn(job, spins)
-        job = entry(job, FOLLOWING)
+            exchange(entry(crew, CREW_JOBS + i) + 8 * OWNER, owner, 0)
     return left
 
 
+@njit(nogil=True)
+def _lead(crew, helpers, passes, count, target, source, padding, scratch):  # type: ignore[no-untyped-def]
+    counters, asked = 0, 0
+    for i in range(entry(crew, CREW_SIZE)):
+        job = entry(crew, CREW_JOBS + i)
+        if asked < helpers and exchange(job + 8 * OWNER, 0, scratch) == 0:
+            if not asked:
+                counters = entry(job, OWN_COUNTERS)
+                for k in range(count):
+                    set_entry(counters, k, 0)
+            _post(job, passes, count, target, source, padding, counters)
+            asked += 1
+    run_all(passes, count, target, source, padding, scratch, counters)
+    left = _wait_for_helpers(crew, scratch) if asked else 0
+    return left + (helpers - asked) * MISSING
+
+
 @kernel("int64(int64,int64,int64,int64,int64,int64,int64,int64)")
-def lead(jobs, spins, passes, count, target, source, padding, scratch):  # type: ignore[no-untyped-def]
-    """Run passes on this thread and on helpers; return how many of these still work.
+def lead(crew, helpers, passes, count, target, source, padding, scratch):  # type: ignore[no-untyped-def]
+    """Run passes on this thread and on helpers that are free.
 
     Parameters
     ----------
-    jobs : int64
-        Address of the first `PassJob`, 0 without helpers; each names the one that follows it. The first says where the
-        counters are.
-    spins : int64
-        How often to look whether a helper has ended.
+    crew : int64
+        Address of a `CrewTable`.
+    helpers : int64
+        The most that are asked.
     passes, count, target, source, padding, scratch : int64
-        As for `run_passes`.
+        As for `run_passes`, but of at most `MOST_COUNTERS` passes.
+
+    Returns
+    -------
+    int64
+        How many helpers still work, and `MISSING` for each one that there was too few.
     """
-    return _lead(jobs, spins, passes, count, target, source, padding, scratch)
+    return _lead(crew, helpers, passes, count, target, source, padding, scratch)
 
 
 @kernel("int64(int64,int64,int64,int64,int64,int64)")
-def lead_plain(jobs, spins, source, target, call, scratch):  # type: ignore[no-untyped-def]
+def lead_plain(crew, helpers, source, target, call, scratch):  # type: ignore[no-untyped-def]
     """Run the passes of a relayout between two arrays, as `lead`; return `REFUSED` if they are not what it expects.
 
     Parameters
     ----------
-    jobs, spins : int64
+    crew, helpers : int64
         As for `lead`.
     source, target, call, scratch : int64
         As for `run_plain`.
@@ -188,27 +210,35 @@ def lead_plain(jobs, spins, source, target, call, scratch):  # type: ignore[no-u
     if not place:
         return REFUSED
     passes, count, padding = entry(call, PASSES), entry(call, PASS_COUNT), entry(call, PADDING)
-    return _lead(jobs, spins, passes, count, place, begin, padding, scratch)
+    return _lead(crew, helpers, passes, count, place, begin, padding, scratch)
 
 
-@kernel("boolean(int64,int64)")
-def withdraw(job, spins):  # type: ignore[no-untyped-def]
-    """Take back what a helper has not begun, or wait for its end, but not for ever; return whether it does nothing.
+@kernel("int64(int64,int64)")
+def dismiss(crew, owner):  # type: ignore[no-untyped-def]
+    """Take back what the helpers of a call have not begun, wait for their end, but not for ever.
 
     Parameters
     ----------
-    job : int64
-        Address of a `PassJob`.
-    spins : int64
-        How often to look.
+    crew : int64
+        Address of a `CrewTable`.
+    owner : int64
+        Address of the scratch memory of the thread that has made the call.
+
+    Returns
+    -------
+    int64
+        How many still work; none of the call's helpers is free before all are.
     """
-    return _withdrawn(job, spins)
+    return _wait_for_helpers(crew, owner)
 
 
-@kernel("void(int64)")
+@kernel("boolean(int64)")
 def close(job):  # type: ignore[no-untyped-def]
-    """Have a helper that does nothing end; one that works goes on."""
+    """Have a helper that belongs to no call end; return whether it does. It then never belongs to one again."""
+    if exchange(job + 8 * OWNER, 0, job) != 0:
+        return False
     if exchange(job, ASLEEP, CLOSED) == ASLEEP:
         _wake(job)
     else:
         exchange(job, WAITING, CLOSED)
+    return True
