@@ -9,15 +9,15 @@ from fastindex.lowering.relayout_loops import Nest, RelayoutLoops
 from fastindex.lowering.tuning import Tuning
 from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
 
-# Longer pieces of the source are streams of their own.
-_FEW_BYTES = 1024
+#: Longer pieces of the source are streams of their own.
+FEW_BYTES = 1024
 # Lines that are far from each other take some four times as long.
 _FAR_LINES = 4
 # So few scattered lines are read sooner by one thread than another one has begun. Least us of 9 calls with one thread
-# and with two: 137 and 174 for 12,288 lines of c128[3072,2,5] out of T(8,128), 187 and 210 for 36,864 of
-# c128[3072,3,12] out of T(8,128)(4,1), 332 and 332 for 49,152 of u8[49152,1,6] reversed out of T(1024), 541 and 407 for
-# as many of f64[3072,8,10] reversed out of T(256), 472 and 351 of u8[49152,2,12] out of T(8,128)(2,1).
-_ALONE_BYTES = 40_000 * LINE_BYTES
+# and with two: 137 and 174 for 12,288 lines of c128[3072,2,5] out of T(8,128), 199 and 197 for 24,576 of
+# f32[12288,1,2] out of T(4,128)(2,1), 412 and 286 for 36,864 of f32[12288,1,6] out of T(8,128)(8,1), 541 and 407 for
+# 49,152 of f64[3072,8,10] reversed out of T(256), 472 and 351 of u8[49152,2,12] out of T(8,128)(2,1) (2026-11-23).
+_ALONE_BYTES = 20_000 * LINE_BYTES
 
 
 def read_lines(loops: RelayoutLoops, width: int) -> int:
@@ -47,8 +47,8 @@ def spanned_bytes(loops: RelayoutLoops, width: int) -> int:
     return width * (max(ends) - min(begins) + 1) if begins else 0
 
 
-def is_scattered(nest: Nest, width: int) -> bool:
-    """Whether the source is read a few lines here and a few lines there; the nest is in bytes.
+def is_scattered(nest: Nest, width: int, most_bytes: int = FEW_BYTES) -> bool:
+    """Whether the source is read a few lines here and a few lines there, `most_bytes` at most; the nest is in bytes.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def is_scattered(nest: Nest, width: int) -> bool:
     span = width
     for stride, size in sorted((abs(loop.source_stride), loop.size) for loop in nest.loops):
         if stride >= span + 2 * LINE_BYTES:
-            return span <= _FEW_BYTES
+            return span <= most_bytes
         span += stride * (size - 1)
     return False
 
@@ -103,13 +103,12 @@ def for_scattered_lines(tuning: Tuning, read_bytes: int, spanned: int, written_b
     if spanned >= tuning.streamed_bytes:
         # Out of so large a source, what is written is past the cache sooner, with a reader after it too, and where both
         # are in L3: f32[24576,2,40] out of T(4,128)(2,1) in 0.78, 0.95 and 0.82 of the time.
-        # A second thread helps sooner: f64[877,50,10] reversed out of T(8,128) 1.3 to 0.9 ms; c128[3072,2,5] still not.
-        small = 4 * tuning.small_call_bytes * written_bytes // max(written_bytes + _FAR_LINES * read_bytes, 1)
+        # A second thread helps sooner.
         tuning = replace(
             tuning,
             streamed_bytes=0,
             shifted_bytes=tuning.streamed_bytes,
-            small_call_bytes=calls if alone else min(calls, small),
+            small_call_bytes=calls if alone else 0,
         )
     share = read_bytes // max(written_bytes, 1)
     if share < 2:
