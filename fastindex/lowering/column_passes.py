@@ -158,11 +158,33 @@ class BlockColumns:
         nest = nest if again is None else Nest((*nest.loops, again), nest.source_start, nest.destination_start)
         for sources, targets, around in self._parts(coalesced(nest)):
             for even in even_steps(around) if self._bits == HALF_BITS else (around,):
-                one = self._pass_of(sources, targets, even)
-                if one is None:
-                    return None
-                found.append(one)
+                made = [self._pass_of(sources, targets, part) for part in self._within_source(even, sources)]
+                for one in made:
+                    if one is None:
+                        return None
+                    found.append(one)
         return found or None
+
+    def _within_source(self, nest: Nest, sources: Offsets) -> Iterator[Nest]:
+        """Yield the parts of a nest, the last blocks apart where rows would begin in front of the source otherwise.
+
+        An odd number of packed elements of each row is read with the element behind it, or with the one in front.
+        """
+        largest = max(nest.loops, key=lambda k: k.source_stride, default=None)
+        odd = self._bits == HALF_BITS and len(self._parities) > 1 and (int(sources[-1]) - int(sources[0])) % 2 == 0
+        reaches_end = self._source_slots <= self._end_of(nest) + int(sources[-1])
+        if not odd or not reaches_end or largest is None or largest.source_stride <= 0:
+            yield nest
+            return
+        others = tuple(k for k in nest.loops if k is not largest)
+        source, destination, count = nest.source_start, nest.destination_start, largest.size - 1
+        before = Loop(count, largest.source_stride, largest.destination_stride)
+        yield Nest((*others, before) if count > 1 else others, source, destination)
+        yield Nest(others, source + count * largest.source_stride, destination + count * largest.destination_stride)
+
+    def _end_of(self, nest: Nest) -> int:
+        """Return where the first column of the last row ends."""
+        return nest.source_start + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops) + self._last + 1
 
     def _close(self, nest: Nest, most: int) -> list[Loop]:
         """Return the loops along which blocks lie within a line of each other, or in runs not far from each other."""
@@ -224,14 +246,14 @@ class BlockColumns:
         parities = (self._parities + row_shift) % per_byte
         column_shift = int(parities[0]) if len(parities) == 1 else 0
         shifted = len(parities) > 1
-        last = nest.source_start + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops) + self._last
-        readable = -(-max(self._source_slots, last + int(sources[-1]) + 1) * self._bits // 8)
+        end = self._end_of(nest) + int(sources[-1])
+        readable = -(-max(self._source_slots, end) * self._bits // 8)
         least = begin + sum((k.size - 1) * min(k.source_stride, 0) for k in nest.loops)
         runs = _runs(sources + column_shift, targets, 8 * LINE_BYTES // self._bits)
         if len(runs) > 1 and len(sources) < _LEAST_GROUP * len(runs):
             return None
         if per_byte > 1:
-            behind = int(self._source_slots > last + sources[-1] + 1)
+            behind = int(self._source_slots > end)
             runs = [_in_bytes(run, shifted, behind) for run in runs]
             if least + min(run.begin for run in runs) < 0:
                 # The first row would begin outside the source.

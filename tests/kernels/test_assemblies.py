@@ -11,6 +11,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+import fastindex as fi
 from fastindex.kernels.cpu.permutes import permuted_bytes
 from fastindex.lowering import column_passes
 from fastindex.lowering.pass_form import Pass
@@ -42,6 +43,18 @@ def test_random_layouts(vector_bytes: int) -> None:
         for seed, pair in zip(seeds, random_pairs(seeds), strict=True)
     ]
     assert sum(found) > 0.6 * len(found)
+
+
+def test_the_last_odd_rows_are_collected_too() -> None:
+    """Packed rows of an odd number of elements that begin with either half of a byte: nothing is behind the last."""
+    source, destination = "s4[261,160,35]{0,1,2:E(4)}", "s4[261,160,35]{2,1,0:T(64)E(4)}"
+    plan = fi.plan_relayout(source, destination)
+    assert [line.split(",")[0] for line in plan.describe().splitlines()[1:3]] == ["assemble half columns"] * 2
+    packed = np.random.default_rng(1).integers(0, 256, 261 * 160 * 35 // 2, np.uint8)
+    values = np.stack([packed & 15, packed >> 4], -1).reshape(35, 160, 261)
+    padded = np.zeros((261, 160, 64), np.uint8)
+    padded[..., :35] = values.transpose(2, 1, 0)
+    assert np.array_equal(plan(packed), (padded[..., ::2] | padded[..., 1::2] << 4).reshape(-1))
 
 
 def wrong(pair: Pair, one: Pass) -> bool:
