@@ -21,7 +21,8 @@ _ELEMENT_CYCLES = 10
 _FILLED_LINE_CYCLES = 4
 # A run of padding. 128 bytes behind each 384 that are copied: 20 GB/s as two passes, 32 as one assembly.
 _FILLED_RUN_CYCLES = 60
-# A run of padding that ends within a line: what is beside it is another pass's, so the line is read and written twice.
+# A run of padding that ends within a line, and a column of a transpose that does and is not continued by the next: what
+# is beside it is another pass's, or another task's, so the line is read and written twice.
 _END_CYCLES = 150
 # A run that is copied.
 _RUN_CYCLES = 6
@@ -267,6 +268,8 @@ def _transpose_cost(one: Draft) -> float:
     if one.is_scattered and one.width in _TRANSPOSED_CYCLES and _FEW_ELEMENTS * one.width < column <= 4 * LINE_BYTES:
         line *= _FAR_ROWS
     squares = lines * line / max(share, 1 / LINE_BYTES)
+    if one.shares_lines:
+        squares += 2 * lines * LINE_BYTES / row * _END_CYCLES
     return squares + one.tasks * _PANEL_CYCLES * max(0.0, 1 - lines / one.tasks / _PANEL_LINES)
 
 

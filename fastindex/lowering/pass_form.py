@@ -138,7 +138,7 @@ class Draft(NamedTuple):
         of a gather reads.
     shares_lines : bool
         Whether chunks of an assembly, or boxes of a stream of halves, read lines of the source that others read much
-        later, or before.
+        later, or before; whether columns of a transpose begin or end within lines that the next one does not continue.
     is_scattered : bool
         Whether a transpose or a gather reads a few lines of the source here and a few there, and a stream of halves
         less than half of it.

@@ -33,9 +33,10 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], go
     outer = (*others, *row_blocks.outer, *column_blocks.outer)
     row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
     narrow = streamed and column_blocks.number == 1 and _is_narrow(rows[0].source_stride, row_bytes, column_bytes, goal)
-    follow = columns[0].destination_stride == row_bytes and row_blocks.number == 1 and len(columns) == 1
+    follow = columns[0].destination_stride == row_bytes
     # A line that has more than the ends of two columns is no end of one and beginning of the next.
-    joined = follow and not narrow and row_bytes >= LINE_BYTES
+    joined = follow and row_blocks.number == 1 and len(columns) == 1 and not narrow and row_bytes >= LINE_BYTES
+    in_lines = aligned and row_bytes % LINE_BYTES == 0
     step = width if joined else row_blocks.source_stride
 
     def tables() -> Tables:
@@ -71,6 +72,7 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], go
         nest.source_start,
         nest.destination_start,
         f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination",
+        shares_lines=streamed and not follow and not in_lines,
         is_scattered=is_scattered(nest, width),
     )
 
