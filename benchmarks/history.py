@@ -33,6 +33,9 @@ COMMITS = {
     "775839d": "columns and blocks put together",
     "186b2a6": "packed slots by loops again",
     "e0eb783": "windows measured",
+    "64b2f17": "packed rows as streams",
+    "36b5f3d": "lines of sparse sources asked for",
+    "8d3cd05": "a shared call as one native call",
 }
 
 
