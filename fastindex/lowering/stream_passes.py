@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.blocks import Blocks, along, blocks, cut, without
-from fastindex.lowering.line_counts import FEW_BYTES, is_scattered
+from fastindex.lowering.line_counts import FEW_BYTES, is_scattered, lines_in_cache
 from fastindex.lowering.pass_form import Draft, Goal, Pass, Tables, iterations, readable_bytes
 from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.tables.assemblies import NOTHING
@@ -32,7 +33,7 @@ _LINES_AHEAD, _MOST_CHUNK_LINES = 32, 128
 # 512 to 2048 bytes: f32[12288,2,128] out of T(4,128) 0.48 and 0.77, c128[24,1000,40] out of T(1,128) 0.47 and 0.76,
 # f64[24576,1,130] out of T(256) 0.52 and 0.74 (2026-11-23).
 _MOST_ASKED_RUN_BYTES = 4096
-# Chunks of so many bytes and more may be written anywhere: the ends of each are parts of lines.
+# Chunks of so many bytes and more, and of whole lines, may be written anywhere: the ends of others are parts of lines.
 _LEAST_APART_BYTES = 1024
 
 
@@ -226,8 +227,9 @@ def interleave_passes(nest: Nest, rows: Sequence[Loop], column: Loop, goal: Goal
     column_bytes = (ways + padding) * width
     for part in cut(nest, column, goal.tuning.stream_piece_bytes // column_bytes):
         run = along(part, column)
-        nbytes = column_bytes * run.size
-        first = _sharing(part, (*rows, run), run.size * width) if nbytes >= _LEAST_APART_BYTES else ()
+        nbytes, others = column_bytes * run.size, without(part.loops, (*rows, run))
+        in_lines = not any(number % LINE_BYTES for number in (nbytes, *(k.destination_stride for k in others)))
+        first = _sharing(part, (*rows, run), run.size * width) if nbytes >= _LEAST_APART_BYTES or in_lines else ()
         chunk = Chunk((*rows, run), offsets, run.size, nbytes, ways, padding, first=first)
         yield _stream_pass("interleave", part, chunk, goal, why)
 
@@ -236,14 +238,16 @@ def _sharing(nest: Nest, taken: Sequence[Loop], run_bytes: int) -> tuple[Loop, .
     """Return the loops along which chunks of other loops share lines, if these would leave L2 before they are met.
 
     Runs of less than a line are meant, of rows that are far from each other: chunks that share lines follow each other
-    then, though they do not in the destination.
+    then, though they do not in the destination. Lines at distances of powers of two meet in few sets of L2.
     """
     others = without(nest.loops, taken)
     near = [k for k in others if abs(k.source_stride) < LINE_BYTES]
     if run_bytes >= LINE_BYTES or not near:
         return ()
-    between = iterations(taken) // max(taken[-1].size, 1) * iterations(others[: others.index(near[0])])
-    return tuple(near) if between > L2_SETS * L2_WAYS // 4 else ()
+    before = others[: others.index(near[0])]
+    between = iterations(taken) // max(taken[-1].size, 1) * iterations(before)
+    apart = math.gcd(*(k.source_stride for k in (*taken[:-1], *before)))
+    return tuple(near) if between > min(L2_SETS * L2_WAYS // 4, lines_in_cache(apart)) else ()
 
 
 def deal_passes(nest: Nest, columns: Sequence[Loop], row: Loop, goal: Goal) -> Iterator[Draft]:

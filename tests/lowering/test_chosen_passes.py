@@ -191,8 +191,9 @@ def test_chunks_that_share_lines_follow_each_other_where_l2_would_lose_them() ->
 
     tiles, tile_bytes = "{2,1,0:T(8,128)(8,1)}", 4096
     assert steps(f"f32[60,1000,5]{tiles}", "f32[60,1000,5]{0,1,2}") == [0, 32, 64, 96, 128, tile_bytes]
-    # Those of ten tiles stay there.
-    assert steps(f"f32[60,80,5]{tiles}", "f32[60,80,5]{0,1,2}") == [tile_bytes * tile for tile in range(6)]
+    # Lines that are tiles apart meet in few sets: those of 12 rows of 20 tiles do not stay there, those of ten do.
+    assert steps(f"f32[12,160,5]{tiles}", "f32[12,160,5]{0,1,2}") == [0, 32, 64, 96, 128, tile_bytes]
+    assert steps(f"f32[12,80,5]{tiles}", "f32[12,80,5]{0,1,2}") == [tile_bytes * tile for tile in range(6)]
 
 
 def test_columns_within_a_line_of_each_other_are_read_together() -> None:
