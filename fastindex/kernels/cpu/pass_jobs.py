@@ -72,6 +72,17 @@ def _wake(job):  # type: ignore[no-untyped-def]
     _call_c(entry(job, JOB_WAKE), job + JOB_BYTES)
 
 
+@njit(nogil=True)
+def _tell(job, state):  # type: ignore[no-untyped-def]
+    """Set the state of a job whose helper has nothing to do, and wake the helper if it sleeps."""
+    while True:
+        if exchange(job, WAITING, state) == WAITING:
+            return
+        if exchange(job, ASLEEP, state) == ASLEEP:
+            _wake(job)
+            return
+
+
 @kernel("void(int64,int64,int64)")
 def serve(job, scratch, spins):  # type: ignore[no-untyped-def]
     """Run what is posted until the job is closed; sleep where nothing has been posted for a while.
@@ -126,12 +137,7 @@ def _post(job, passes, count, target, source, padding, counters):  # type: ignor
     set_entry(job, JOB_SOURCE, source)
     set_entry(job, JOB_PADDING, padding)
     set_entry(job, JOB_COUNTERS, counters)
-    while True:
-        if exchange(job, WAITING, POSTED) == WAITING:
-            return
-        if exchange(job, ASLEEP, POSTED) == ASLEEP:
-            _wake(job)
-            return
+    _tell(job, POSTED)
 
 
 @njit(nogil=True)
@@ -237,8 +243,5 @@ def close(job):  # type: ignore[no-untyped-def]
     """Have a helper that belongs to no call end; return whether it does. It then never belongs to one again."""
     if exchange(job + 8 * OWNER, 0, job) != 0:
         return False
-    if exchange(job, ASLEEP, CLOSED) == ASLEEP:
-        _wake(job)
-    else:
-        exchange(job, WAITING, CLOSED)
+    _tell(job, CLOSED)
     return True
