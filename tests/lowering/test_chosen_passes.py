@@ -196,6 +196,21 @@ def test_chunks_that_share_lines_follow_each_other_where_l2_would_lose_them() ->
     assert steps(f"f32[12,80,5]{tiles}", "f32[12,80,5]{0,1,2}") == [tile_bytes * tile for tile in range(6)]
 
 
+def test_runs_out_of_sparse_sources_are_asked_for_ahead() -> None:
+    """Those of 512 bytes too, but none that lie side by side."""
+    for source, is_asked in (("f32[12288,2,128]{2,1,0:T(4,128)}", True), ("f32[12288,4,128]{2,1,0:T(4,128)}", False)):
+        (one,) = chosen(source, source[: source.index("{")])[0]
+        assert one.kernel == "copy"
+        assert (int(one.geometry[streams.CHUNKS_AHEAD]) > 0) == is_asked
+
+
+def test_columns_that_nothing_continues_are_put_together_with_their_padding() -> None:
+    """A transpose would end within lines that the padding behind its columns shares."""
+    found, _ = chosen("bf16[3932,50,127]{1,2,0}", "bf16[3932,50,127]{2,1,0:T(4,128)(2,1)}")
+    assert "assemble columns" in {one.kernel for one in found}
+    assert "transpose" not in {one.kernel for one in found}
+
+
 def test_columns_within_a_line_of_each_other_are_read_together() -> None:
     """Two bytes of every eight: between those that are read are columns that go nowhere, and no line is read twice."""
     found, _ = chosen("u8[6144,2,127]{2,1,0:T(64,128)(8,1)}", "u8[6144,2,127]{0,1,2}")
