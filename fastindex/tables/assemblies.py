@@ -9,6 +9,16 @@ HALF_BITS = 4
 #: Of a byte of a permutation: nothing comes from the piece; the high half of a byte of packed elements is taken.
 NOTHING, HIGH_HALF = 0x80, 0x40
 
+
+def patterns_of_piece(halves: int) -> int:
+    """Return how many patterns a piece has.
+
+    One for bytes. For halves of bytes, `halves` being 2, one for the low halves of the vector, one for the high ones,
+    and a mask of all ones for the halves that the piece has.
+    """
+    return 3 if halves == 2 else 1
+
+
 #: The most elements of a block whose elements are gathered column by column: what the kernel's scratch memory holds.
 MOST_ROWS = 1024
 

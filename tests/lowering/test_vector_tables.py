@@ -80,19 +80,24 @@ def units_of_table(table: VectorTable) -> tuple[Numbers, list[list[int]], list[i
                 continue
             for half, ones in enumerate((0xFF,) if halves == 1 else (0x0F, 0xF0)):
                 units[vector, patterns[row] & ones == ones, half] = _PADDING
-            used |= set(range(row, row + 1 + halves * run.pieces))
+            used |= set(range(row, row + 1 + (1 if halves == 1 else 3) * run.pieces))
             pieces[vector] = [offsets.pop(0) for _ in range(run.pieces)]
             piece_bytes = min(SHORT_PIECE_BYTES, v) if header.short and run.pieces > 1 else v
             ends += [offset + piece_bytes - 1 for offset in pieces[vector]]
             for offset in pieces[vector]:
+                masks = np.zeros(v, np.uint8)
                 for half in range(halves):
                     row += 1
                     pattern = patterns[row].astype(np.int64)
                     taken = pattern & NOTHING == 0
+                    masks[taken] |= (0x0F, 0xF0)[half]
                     assert (units[vector, taken, half] == _NOTHING).all()
                     assert (pattern[taken] & (HIGH_HALF - 1) < piece_bytes).all()
                     byte, high = offset + (pattern & (HIGH_HALF - 1)), pattern & HIGH_HALF != 0
                     units[vector, taken, half] = (byte * halves + high)[taken]
+                if halves > 1:
+                    row += 1
+                    np.testing.assert_array_equal(patterns[row], masks)
     assert sorted(seen) == list(range(table.vectors))
     assert used == set(range(len(patterns)))
     return units.reshape(-1), pieces, ends
@@ -149,6 +154,24 @@ def test_long_blocks(vector_bytes: int) -> None:
     is_padding[7::13, :5] = True
     block = Block(sources.reshape(-1), is_padding.reshape(-1), (), np.zeros((1, 2), np.int64))
     check(block, 0, (8, 8), vector_bytes)
+
+
+@pytest.mark.parametrize("lines", [2, 3, 4, 8, 16, 20])
+def test_lines_do_not_wait_long_for_their_neighbours(lines: int) -> None:
+    """Rows of some lines, of which the first alone has elements."""
+    run = 64 * lines
+    is_padding = np.tile(np.arange(run) >= 10, 8192 // run * 3)
+    sources = np.where(is_padding, 0, np.arange(len(is_padding)))
+    table = VectorTable(Block(sources, is_padding, (), np.zeros((1, 2), np.int64)), 0, (8, 8), 64)
+    numbers = table.numbers(np.empty(0, np.int64))
+    head, width = len(VectorHeader._fields), len(VectorRun._fields)
+    order = []
+    for number in range(numbers[0]):
+        run_of_vectors = VectorRun(*numbers[head + width * number :][:width].tolist())
+        order += [run_of_vectors.begin // 64 + k * run_of_vectors.step // 64 for k in range(run_of_vectors.vectors)]
+    assert sorted(order) == list(range(table.vectors))
+    waiting = np.abs(np.diff(np.argsort(order)))
+    assert (waiting > 8).mean() < 1 / 8
 
 
 @pytest.mark.parametrize("numbers", [[], [7], [3, 3], [5, 2, 5, 3, 2], [[4, 1], [1, 9]]])

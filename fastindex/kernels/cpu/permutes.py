@@ -20,7 +20,7 @@ from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 
 from fastindex.kernels.cpu.memory import load_at, offset_by, store_at
-from fastindex.tables.assemblies import HIGH_HALF
+from fastindex.tables.assemblies import HIGH_HALF, patterns_of_piece
 from fastindex.tables.cache_lines import LINE_BYTES
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -110,9 +110,7 @@ def shifted_lines(builder: Any, lines: Sequence[Any], lead: Any, numbers: Any, r
         return builder.inttoptr(address, line.as_pointer())
 
     if "avx512vbmi" in _features():
-        kind = ir.FunctionType(line, [line, line, line])
-        name = "llvm.x86.avx512.vpermi2var.qi.512"
-        permute = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        permute = _permute_of_lines(builder, line)
         places = builder.load(at(builder.add(numbers, lead)), align=1)
         return [builder.call(permute, [first, places, second]) for first, second in pairwise(given)]
     for place, one in enumerate(given):
@@ -121,30 +119,44 @@ def shifted_lines(builder: Any, lines: Sequence[Any], lead: Any, numbers: Any, r
     return [builder.load(at(begin), align=1) for begin in begins]
 
 
-def _halves(builder: Any, value: Any, patterns: tuple[Any, Any]) -> Any:
-    """Take packed elements of four bits: one pattern for the low halves of the bytes, one for the high ones."""
-    vector = value.type
+def _halves(builder: Any, value: Any, patterns: Sequence[Any]) -> Any:
+    """Take packed elements of four bits: a pattern for the low halves of the bytes, and one for the high ones.
 
-    def constant(number: int) -> Any:
-        return ir.Constant(vector, [number] * vector.count)
+    What is in a half that a pattern has nothing for is anything.
+    """
+    vector, words = value.type, ir.VectorType(ir.IntType(16), value.type.count // 2)
+    whole, four = builder.bitcast(value, words), ir.Constant(words, [4] * words.count)
+    # What shifts bring from one byte to the next is in the half that is not taken.
+    lowered = builder.bitcast(builder.lshr(whole, four), vector)
+    raised = builder.bitcast(builder.shl(whole, four), vector)
+    low = _permuted_of_two(builder, value, lowered, patterns[0])
+    high = _permuted_of_two(builder, raised, value, patterns[1])
+    low_half, high_half = (ir.Constant(vector, [number] * vector.count) for number in (0x0F, 0xF0))
+    return builder.or_(builder.and_(low, low_half), builder.and_(high, high_half))
 
-    found = []
-    for pattern, place in zip(patterns, (0, 1), strict=True):
-        taken = _permuted(builder, value, pattern)
-        is_high = builder.icmp_unsigned("!=", builder.and_(pattern, constant(HIGH_HALF)), constant(0))
-        if place:
-            moved = builder.select(is_high, taken, builder.shl(taken, constant(4)))
-            found.append(builder.and_(moved, constant(0xF0)))
-        else:
-            moved = builder.select(is_high, builder.lshr(taken, constant(4)), taken)
-            found.append(builder.and_(moved, constant(0x0F)))
-    return builder.or_(*found)
+
+def _permuted_of_two(builder: Any, first: Any, second: Any, pattern: Any) -> Any:
+    """Take the bytes of a vector that a pattern says, those with `HIGH_HALF` of a second one."""
+    vector = first.type
+    if vector.count == 64 and "avx512vbmi" in _features():
+        return builder.call(_permute_of_lines(builder, vector), [first, pattern, second])
+    found = [_permuted(builder, value, pattern) for value in (first, second)]
+    high = ir.Constant(vector, [HIGH_HALF] * vector.count)
+    is_high = builder.icmp_unsigned("!=", builder.and_(pattern, high), ir.Constant(vector, [0] * vector.count))
+    return builder.select(is_high, found[1], found[0])
+
+
+def _permute_of_lines(builder: Any, line: Any) -> Any:
+    """Return the function that takes bytes of two lines, by numbers from 0 to 127."""
+    name = "llvm.x86.avx512.vpermi2var.qi.512"
+    kind = ir.FunctionType(line, [line, line, line])
+    return builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
 
 
 def _merged(builder: Any, made: Any, piece: Any, patterns: Sequence[Any]) -> Any:
-    """Return a vector with what it gets of a piece: by a pattern, or by two where halves of bytes move."""
-    if len(patterns) == 2:
-        return builder.or_(made, _halves(builder, piece, (patterns[0], patterns[1])))
+    """Return a vector with what it gets of a piece, by patterns as `patterns_of_piece` counts them."""
+    if len(patterns) > 1:
+        return builder.or_(made, builder.and_(_halves(builder, piece, patterns), patterns[2]))
     vector = made.type
     if vector.count == 64 and "avx512vbmi" in _features():
         taken = builder.call(_declared(builder, "llvm.x86.avx512.permvar.qi.512", vector), [piece, patterns[0]])
@@ -195,10 +207,11 @@ def assemble_vector(
         goes past the cache; how many pieces there are if it is always as many, else 0.
     addresses : (int64, int64, int64, int64, int64, int64)
         Addresses of the vector and of the source; how many pieces there are; the addresses of an int64 for each, its
-        distance from the source; of the patterns, a vector that is all ones where there is padding, then `halves`
-        vectors for each piece; and of a vector of padding.
+        distance from the source; of the patterns, a vector that is all ones where there is padding, then those of
+        each piece, see `patterns_of_piece`; and of a vector of padding.
     """
-    size, read, parts = vector_bytes.literal_value, piece_bytes.literal_value, halves.literal_value
+    size, read = vector_bytes.literal_value, piece_bytes.literal_value
+    parts = patterns_of_piece(halves.literal_value)
     past_cache, known = bool(streamed.literal_value), pieces.literal_value
     sizes = min(read, size), parts
 
