@@ -26,7 +26,7 @@ _FILLED_RUN_CYCLES = 60
 _END_CYCLES = 150
 # A run that is copied.
 _RUN_CYCLES = 6
-_VECTOR_CYCLES, _PIECE_CYCLES, _HALVES_CYCLES = 4, 4, 8
+_VECTOR_CYCLES, _PIECE_CYCLES, _HALVES_CYCLES = 4, 4, 2
 _SQUARE_LINE_CYCLES = 10
 # A block of an assembly by columns, beside its vectors.
 _COLUMNS_BLOCK_CYCLES = 10

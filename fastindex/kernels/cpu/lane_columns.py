@@ -63,7 +63,7 @@ def transpose_in_lanes(
         Bytes of an element; 2 where elements of four bits move, else 1. Of elements of four bits, rows are paired, and
         the vectors of low halves come before those of high halves.
     asks : literal int
-        Whether lines of the rows `upcoming` are prefetched; not of elements of four bits.
+        Whether lines of the rows `upcoming` are prefetched, to L2; not of elements of four bits.
     shifted : int64
         Whether places of rows count half bytes; only those of elements of four bits do.
     target, pitch_bytes : int64
@@ -91,7 +91,7 @@ def transpose_in_lanes(
     def write(builder: Any, arguments: Sequence[Any], is_shifted: bool) -> None:
         target, pitch, rows, offset, upcoming, further = arguments
         for i in range(count if asked else 0):
-            prefetch_at(builder, builder.add(_address_at(builder, upcoming, i), further))
+            prefetch_at(builder, builder.add(_address_at(builder, upcoming, i), further), nearness=2)
         lines = [_loaded(builder, _address_at(builder, rows, i), offset, size, is_shifted) for i in range(count)]
         parts: Sequence[list[Any]] = [lines]
         if is_paired:
