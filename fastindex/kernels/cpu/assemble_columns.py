@@ -287,9 +287,9 @@ def _write_next(width, halves, state, job, pitch, whole_lines, scratch):  # type
     left, column, places, source, target, table, count, nbytes = job
     lane, h = LANE_BYTES // literal(width), literal(halves)
     if whole_lines:
-        half = column // lane if h == 2 else 0
-        own = places + 8 * (half + h * (column - half * lane))
-        targets, vectors = (target, padding_of(scratch)), source + column * pitch
+        # Neighbours follow each other: a line past the cache waits for the next one.
+        own, targets = places + 8 * column, (target, padding_of(scratch))
+        vectors = source + (column // h + column % h * lane) * pitch
         _write_lines(width, halves, state[4], own, targets, (table, count), vectors)
         of_chunk = lane * h
     else:
