@@ -83,10 +83,10 @@ _HALF_LINE_CYCLES, _HALF_END_CYCLES = 23, 48
 # 1.19 and 1.32, s4[7864,50,128] out of T(256) 3.0 and 3.4.
 _ALIGNED_HALF_LINE_CYCLES = 3
 # A line of packed elements that are put together as a stream, a piece of it, one out of a source that is mostly
-# padding, and more for one whose lines are read again. As a stream and in blocks, ms with two threads:
-# s4[196608,1,127] out of T(4,128) 2.0 and 1.1, s4[98304,1,40] out of T(8,128)(2,1) 1.1 and 0.5; of a copy,
-# s4[12288,8,1000] out of T(8,128)(2,1) 0.66 and 0.3, s4[786,1000,127] out of T(8,128) 0.64 and 0.78.
-_STREAMED_LINE_CYCLES, _STREAMED_PIECE_CYCLES, _SPARSE_PIECE_CYCLES, _SHARED_PIECE_CYCLES = 6, 32, 42, 25
+# padding, and more for one whose lines are read again. As a stream and in blocks, two threads, fractions of a copy on
+# an Intel Xeon (2026-11-23): s4[786,1000,127] out of T(2,128) 0.59 and 0.52, s4[393216,1,127] 0.35 and 0.40,
+# s4[12288,8,1000] out of T(8,128)(2,1) 0.60 and 0.22, s4[49152,8,130] out of T(4,128)(2,1) 0.40 and 0.41.
+_STREAMED_LINE_CYCLES, _STREAMED_PIECE_CYCLES, _SPARSE_PIECE_CYCLES, _SHARED_PIECE_CYCLES = 6, 16, 27, 15
 # A column of few rows that goes on with padding.
 _PADDED_COLUMN_CYCLES = 120
 

@@ -120,37 +120,29 @@ def interleave_lanes(typingctx: Any, unit: Any, target: Any, stride: Any, source
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def stage_lanes(
-    typingctx: Any,
-    width: Any,
-    target: Any,
-    pitch: Any,
-    source: Any,
-    rows: Any,
-    asks: Any,
-    upcoming: Any,
-    later: Any,
+    typingctx: Any, width: Any, target: Any, pitch: Any, source: Any, rows: Any, upcoming: Any, later: Any
 ) -> Any:
     """Read a line of each of ``16/width`` rows and transpose within lanes; write as many lines, `pitch` apart.
 
     Lane ``l`` of line ``j`` is then what the rows have of column ``l * 16/width + j``. Row ``i`` is read at
-    ``source + rows[i]``; where `asks` is not 0, a line is prefetched at ``upcoming + later[i]``. `rows` and `later` are
-    addresses of tables. `width` is 1 or 2.
+    ``source + rows[i]``, and a line prefetched at ``upcoming + later[i]`` unless `upcoming` is 0; `rows` and `later`
+    are addresses of tables. `width` is 1 or 2.
     """
     size = width.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, target, pitch, source, rows, asks, upcoming, later = arguments
+        _, target, pitch, source, rows, upcoming, later = arguments
         count = LANE_BYTES // size if size <= 2 else 0
         loaded = [load_at(builder, from_table(builder, source, rows, i), LINE_BYTES, 1) for i in range(count)]
         for line in _transposed(builder, loaded, size) if loaded else ():
             store_at(builder, line, target, False)
             target = _advanced(builder, target, pitch)
-        with builder.if_then(builder.icmp_signed("!=", asks, _INT64(0))):
+        with builder.if_then(builder.icmp_signed("!=", upcoming, _INT64(0))):
             for i in range(count):
                 prefetch_at(builder, from_table(builder, upcoming, later, i))
         return context.get_dummy_value()
 
-    return types.void(width, *(_ADDRESS,) * 7), generate
+    return types.void(width, *(_ADDRESS,) * 6), generate
 
 
 def _columns_of_lanes(builder: Any, stage: Any) -> list[tuple[Any, Any]]:

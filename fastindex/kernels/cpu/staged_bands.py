@@ -98,7 +98,7 @@ def _staged_band(width, target, sources, tables, band, carried, scratch):  # typ
     column_first = column_first if column_first else per_line
     lines = (2 + max(last - column_first + per_line - 1, 0) // per_line) if last else 1
     chunks = (lines + most) // (most + 1)
-    asks = 1 if group <= L1_WAYS or (entry(rows, first + 1) - entry(rows, first)) % _ONE_SET_BYTES else 0
+    asks = group <= L1_WAYS or (entry(rows, first + 1) - entry(rows, first)) % _ONE_SET_BYTES != 0
     following = 0
     for chunk in range(chunks):
         begin, count = following, lines // chunks + (1 if chunk < lines % chunks else 0)
@@ -123,7 +123,7 @@ def _staged_band(width, target, sources, tables, band, carried, scratch):  # typ
                     asked_rows = next_rows
                 read = source + _column(begin + line, column_first, last, per_line) * w
                 place = stage + line * group * _PITCH_BYTES + 64 * part
-                stage_lanes(width, place, _PITCH_BYTES, read, table, asks, asked, asked_rows)
+                stage_lanes(width, place, _PITCH_BYTES, read, table, asked if asks else 0, asked_rows)
                 asked_line += 1
                 if asked_line == count:
                     asked_group, asked_line = asked_group + 1, 0
