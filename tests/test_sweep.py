@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from benchmarks import copy_ceiling, images, line_reads, measure, own_lines, peers, sweep, sweep_cells, sweep_report
+from benchmarks import (
+    copy_ceiling,
+    images,
+    line_reads,
+    line_writes,
+    measure,
+    own_lines,
+    peers,
+    sweep,
+    sweep_cells,
+    sweep_report,
+)
 from benchmarks.sweep_cells import Cell
 
 MACHINE = {"processor": "a <b>", "processors": 2, "system": "Linux", "python": "3"}
@@ -141,4 +152,14 @@ def test_reads_of_lines_at_toy_size(monkeypatch: pytest.MonkeyPatch) -> None:
     line_reads.check(memory)
     header, _, *rows = line_reads.markdown(memory, [1]).splitlines()
     assert header == "| one line of every | 64 B | 512 B |"
+    assert [row.count("|") for row in rows] == [4, 4]
+
+
+def test_writes_of_lines_at_toy_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {"BLOCKS": (1 << 10, 2 << 10), "STEPS": (1, 2), "ROUNDS": 1, "ROOM_BYTES": 1 << 16}.items():
+        monkeypatch.setattr(line_writes, name, size)
+    memory = measure.touched_bytes(1 << 16)
+    line_writes.check(memory)
+    header, _, *rows = line_writes.markdown(memory, [1]).splitlines()
+    assert header == "| one line of every, threads | blocks of 1 KiB | blocks of 2 KiB |"
     assert [row.count("|") for row in rows] == [4, 4]
