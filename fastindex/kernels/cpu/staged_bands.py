@@ -25,10 +25,10 @@ STAGED_WIDTHS = (1, 2)
 # may have a line of each row more: rows off a line boundary do, and a chunk of one line would hold up all others.
 _GROUPS = 8
 _STAGED_LINES, _LINES_AHEAD = 128, 64
-# Rows of a group that meet in one set of L1 would lose what is asked for before they are read. Fractions of a copy with
-# prefetches and without, one thread of an Intel Xeon (2026-11-23): u8 8192 by 8192 0.57 and 0.69, 8256 by 8256 0.71 and
-# 0.67; u8[16,2048,2048] turned, two sets, 0.61 and 0.56.
-_ONE_SET_BYTES = L1_SETS * LINE_BYTES
+# Long rows of a group that meet in one set of L1 would lose what is asked for before they are read. Fractions of a copy
+# with prefetches and without, an Intel Xeon (2026-11-23): u8 8192 by 8192 0.57 and 0.69, 8256 by 8256 0.71 and 0.67;
+# u8[16,2048,2048] turned, two sets, 0.61 and 0.56; u8[48,1000,1000] reversed out of T(1024), short, 0.68 and 0.58.
+_ONE_SET_BYTES, _LONG_ROW_BYTES = L1_SETS * LINE_BYTES, 4096
 # What eight groups have of a column follows each other; a line more, so that columns meet in all sets of the cache.
 _PITCH_BYTES = _GROUPS * 64 + 64
 _CHUNK_BYTES = (_STAGED_LINES + 16) * _PITCH_BYTES
@@ -98,7 +98,8 @@ def _staged_band(width, target, sources, tables, band, carried, scratch):  # typ
     column_first = column_first if column_first else per_line
     lines = (2 + max(last - column_first + per_line - 1, 0) // per_line) if last else 1
     chunks = (lines + most) // (most + 1)
-    asks = group <= L1_WAYS or (entry(rows, first + 1) - entry(rows, first)) % _ONE_SET_BYTES != 0
+    is_lost = group > L1_WAYS and (entry(rows, first + 1) - entry(rows, first)) % _ONE_SET_BYTES == 0
+    asks = not is_lost or column_count * w < _LONG_ROW_BYTES
     following = 0
     for chunk in range(chunks):
         begin, count = following, lines // chunks + (1 if chunk < lines % chunks else 0)
