@@ -270,6 +270,9 @@ def _are_apart(runs: Sequence[range]) -> bool:
     >>> _are_apart([range(32, 64), range(32)])
     False
     """
+    if all(len(run) < 2 or run.step == 1 for run in runs) and _MOST_APART * len(runs) <= sum(map(len, runs)):
+        # Only between two runs may there be others.
+        return False
     order = np.concatenate(runs)
     written = np.empty(int(order.max()) + 1, np.int64)
     written[order] = np.arange(len(order))
