@@ -75,7 +75,7 @@ SCRATCH_BYTES = _COLLECTED + 2 * _COLLECTED_BYTES
 # lines, all lines of a row after those of the row before, else a line of each row in turn. Of many rows of bytes that
 # are longer and lie on pages of their own, none: the processor follows them. Fractions of a copy with prefetches to L1,
 # to L2 and without, one thread of an Intel Xeon (2026-11-23): u8[49152,1,1000] reversed to T(256) 0.55, 0.58, 0.68;
-# two threads, pages shared, u8[3780,1000,130] turned to T(8,128)(2,1) 0.66, 0.65, 0.56.
+# two threads, pages shared, u8[196,1000,130] turned to T(8,128)(2,1) 0.66, 0.65, 0.56.
 _LINES_AHEAD, _MANY_ROWS, _LONG_ROW, _FOLLOWED_ROW, _PAGE_BYTES = 64, 16, 4, 8, 4096
 
 

@@ -27,7 +27,7 @@ _GROUPS = 8
 _STAGED_LINES, _LINES_AHEAD = 128, 64
 # Long rows of a group that meet in one set of L1 would lose what is asked for before they are read. Fractions of a copy
 # with prefetches and without, an Intel Xeon (2026-11-23): u8 8192 by 8192 0.57 and 0.69, 8256 by 8256 0.71 and 0.67;
-# u8[16,2048,2048] turned, two sets, 0.61 and 0.56; u8[48,1000,1000] reversed out of T(1024), short, 0.68 and 0.58.
+# u8[16,2048,2048] turned, two sets, 0.61 and 0.56; u8[49,1000,1000] reversed out of T(1024), short, 0.68 and 0.58.
 _ONE_SET_BYTES, _LONG_ROW_BYTES = L1_SETS * LINE_BYTES, 4096
 # What eight groups have of a column follows each other; a line more, so that columns meet in all sets of the cache.
 _PITCH_BYTES = _GROUPS * 64 + 64
