@@ -8,7 +8,7 @@ scratch memory without the gaps between them; there blocks are put together of f
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastindex.lowering.assembly import assembly
 from fastindex.lowering.assembly_passes import assembly_passes
@@ -109,7 +109,8 @@ def _with_steps(shape: Shape, dimension: int, count: int) -> Shape:
     """Return the shape of a slab of so many steps."""
     sizes = list(shape.dimensions)
     sizes[dimension] = count
-    return Shape(shape.element_type, tuple(sizes), shape.layout)
+    # Where a layout is split may lie beyond a slab, and moves nothing.
+    return Shape(shape.element_type, tuple(sizes), replace(shape.layout, split_configs=()))
 
 
 def _slab_passes(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.cpu import movements
 from fastindex.kernels.cpu.permutes import permuted_bytes
 from fastindex.lowering import column_passes
 from fastindex.lowering.pass_form import Pass
@@ -125,3 +126,23 @@ def test_planted_bugs_are_noticed() -> None:
     for planted in (shifted, missing, fewer, moved, turned):
         spoiled = dataclasses.replace(one, tables=(chunks, planted))
         assert move(pair, (spoiled, *rest), Guarded(), (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        ("s4[1,4,130]{2,1,0}", "s4[1,4,130]{2,1,0:PAD(1,7,133)PV(highest)T(4)(7,5)E(4)}"),
+        ("u1[130,8]{0,1}", "u1[130,8]{0,1:PAD(133,11)PV(one)T(*,1,5)(1)E(4)}"),
+    ],
+)
+def test_half_a_byte_behind_the_last_slot_stays_zero(
+    source: str, destination: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last slots are padding, which is not zero."""
+    monkeypatch.setattr(movements, "bytes_by_numpy", lambda nbytes: False)
+    plan = fi.plan_relayout(source, destination)
+    elements = fi.Shape.parse(source).element_count
+    given = (np.arange(elements) % 2).astype(plan.source.element_type.numpy_dtype)
+    moved = plan(given)
+    assert moved[-1] >> 4 == 0
+    assert moved[-1] & 15 == moved[-2] >> 4 != 0

@@ -94,3 +94,12 @@ def test_planted_bugs_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
                 numbers = np.array([len(inside), one.geometry[1]])
                 wrong = dataclasses.replace(one, inner=inside, geometry=numbers)
                 assert move(pair, (*made[:at], wrong, *made[at + 1 :]), Guarded(), (0, 0)), later.describe()
+
+
+@pytest.mark.parametrize("split", ["SC(0:631)", "SC(0:20010)"])
+def test_a_layout_may_be_split_beyond_a_slab(split: str) -> None:
+    plain, divided = "s4[20011,1]{1,0:E(4)}", f"s4[20011,1]{{1,0:E(4){split}}}"
+    given = np.random.default_rng(0).integers(0, 256, 10006, np.uint8)
+    given[-1] &= 15
+    for source, destination in ((plain, divided), (divided, plain)):
+        np.testing.assert_array_equal(fi.relayout(given, source, destination), given)
