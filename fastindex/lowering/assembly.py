@@ -279,10 +279,9 @@ def _in_whole_bytes(blocks: Sequence[Block], per_byte: int, slots: int) -> bool:
             if any(number % per_byte for number in numbers):
                 return False
             alone = len(block.starts) == 1 and not nest.loops
-            if len(block.sources) % per_byte and not (alone and nest.destination_start + len(block.sources) == slots):
-                return False
+            is_last = alone and nest.destination_start + len(block.sources) == slots
             # A vector of padding alone would pad what is left of the last byte, too.
-            if len(block.sources) % per_byte and block.is_padding[-1]:
+            if len(block.sources) % per_byte and (not is_last or block.is_padding[-1]):
                 return False
     return True
 

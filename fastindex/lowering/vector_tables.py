@@ -27,11 +27,11 @@ from fastindex.tables.cache_lines import LINE_BYTES
 Offsets = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# Vectors of as many pieces are written after each other within so many bytes, and few of them more than so many vectors
-# before or after their neighbours. One thread of an Intel Xeon (2026-11-23), every second line and then the others: 25
-# GB/s of 1 KiB, as in order, 19 of 2 KiB, 14 of 8 KiB; of an AMD EPYC as fast as in order, 92 GB/s, up to 8 KiB, 57 of
-# 64 KiB.
-_REORDERED_BYTES, _MOST_APART = 8192, 8
+# Vectors of as many pieces are written after each other within so many bytes, and at most one in so many of them more
+# than so many vectors before or after its neighbour. One thread of an Intel Xeon (2026-11-23), every second line and
+# then the others: 25 GB/s of 1 KiB, as in order, 19 of 2 KiB, 14 of 8 KiB; of an AMD EPYC as fast as in order, 92 GB/s,
+# up to 8 KiB, 57 of 64 KiB.
+_REORDERED_BYTES, _SELDOM, _MOST_APART = 8192, 8, 8
 # All ones in the low and in the high half of a byte.
 _ONES = np.uint8(0x0F), np.uint8(0xF0)
 # A run of so many vectors that share their patterns, which then stay in L1, is worth its own loop.
@@ -270,13 +270,13 @@ def _are_apart(runs: Sequence[range]) -> bool:
     >>> _are_apart([range(32, 64), range(32)])
     False
     """
-    if all(len(run) < 2 or run.step == 1 for run in runs) and _MOST_APART * len(runs) <= sum(map(len, runs)):
+    if all(len(run) < 2 or run.step == 1 for run in runs) and _SELDOM * len(runs) <= sum(map(len, runs)):
         # Only between two runs may there be others.
         return False
     order = np.concatenate(runs)
     written = np.empty(int(order.max()) + 1, np.int64)
     written[order] = np.arange(len(order))
-    return _MOST_APART * int((np.abs(np.diff(written)) > _MOST_APART).sum()) > len(order)
+    return _SELDOM * int((np.abs(np.diff(written)) > _MOST_APART).sum()) > len(order)
 
 
 def _in_runs(kinds: Sequence[int]) -> list[range]:
