@@ -22,7 +22,7 @@ from fastindex.arguments.buffers import (
 from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu.box_arrays import ArrayBoxes, BufferBoxes
 from fastindex.cpu.box_jobs import LEAST_MEMORY_BYTES, plan_boxes
-from fastindex.cpu.memory_maps import share_bytes
+from fastindex.cpu.memory_maps import may_share_file, share_bytes
 from fastindex.cpu.threads import check_threads
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.shapes.shape import Shape
@@ -70,7 +70,11 @@ def _target_buffer(result: NDArray[Any], shape: Shape) -> BufferBoxes:
 
 def _move(source: Boxes, target: Boxes, pattern: bytes, threads: int | None, max_memory: int) -> None:
     _check_limit(max_memory)
-    if share_bytes(source.mappings, target.mappings):
+    if source.mappings is None or target.mappings is None:
+        is_shared = may_share_file(source.array, target.array)
+    else:
+        is_shared = share_bytes(source.mappings, target.mappings)
+    if is_shared:
         raise FastIndexError("out is a map of the bytes of the file that the input is a map of; give it another file")
     for side in (source, target):
         side.drop()

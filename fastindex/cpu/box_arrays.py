@@ -47,7 +47,7 @@ class _Boxes:
 
     def __init__(self, shape: Shape, array: NDArray[Any], is_target: bool) -> None:
         self.shape = shape
-        self._array = array
+        self.array = array
         self._is_target = is_target
         self.mappings = mappings_of(described(array))
 
@@ -63,7 +63,7 @@ class _Boxes:
     @property
     def bytes_to_come(self) -> int:
         """What the array itself may add to the resident memory."""
-        return bytes_to_come(described(self._array), self.mappings, self._is_target)
+        return bytes_to_come(described(self.array), self.mappings, self._is_target)
 
     def costs(self, sizes: Sizes) -> tuple[int, int]:
         """Return the memory and the cost of a box of some sizes."""
@@ -82,11 +82,11 @@ class _Boxes:
         reason = f"a part of {name} could not be {done}: the file of its memory map is shorter than the map"
         if self._is_target:
             reason += ", or the disk is full; map it again before you go on"
-        return faults_raised(self._array, OSError(errno.EIO, reason))
+        return faults_raised(self.array, OSError(errno.EIO, reason))
 
     def drop(self) -> None:
         """Drop all pages of memory maps."""
-        drop_pages(self.mappings, *described(self._array).extent)
+        drop_pages(self.mappings, *described(self.array).extent)
 
     def read(self, box: Box, into: Bytes) -> None:
         """Read a box as `box_shape` packs it."""
@@ -103,7 +103,7 @@ class _Boxes:
     def _drop(self, view: NDArray[Any]) -> None:
         if self._is_mapped and view.size:
             begin, end = described(view).extent
-            first, last = described(self._array).extent
+            first, last = described(self.array).extent
             drop_pages(self.mappings, max(begin - _AROUND_BYTES, first), min(end + _AROUND_BYTES, last))
 
     def _parts(self, box: Box, content: Bytes) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
@@ -139,7 +139,7 @@ class BufferBoxes(_Boxes):
             start, length = run.start * bits // 8, -(-run.length * bits // 8)
             strides = [stride * bits // 8 for stride in run.strides]
             writable = self._is_target
-            views.append(as_strided(self._array[start:], (*run.counts, length), (*strides, 1), writeable=writable))
+            views.append(as_strided(self.array[start:], (*run.counts, length), (*strides, 1), writeable=writable))
         return views
 
 

@@ -275,6 +275,8 @@ class _Memory:
 def resident_bytes() -> int | None:
     """Return the resident memory of this process in bytes, or None if it is unknown.
 
+    Systems without Linux's ``/proc`` tell the most that it has had.
+
     Examples
     --------
     >>> resident_bytes() is None or resident_bytes() > 1 << 20
@@ -284,4 +286,13 @@ def resident_bytes() -> int | None:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * mmap.PAGESIZE
     except (OSError, ValueError, IndexError):
+        return _most_resident_bytes()
+
+
+def _most_resident_bytes() -> int | None:
+    try:
+        import resource
+    except ImportError:
         return None
+    # getrusage(2): bytes on macOS, kibibytes elsewhere.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

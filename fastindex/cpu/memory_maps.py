@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.arrays import Array
@@ -133,6 +135,34 @@ def share_bytes(some: list[Mapping] | None, others: list[Mapping] | None) -> boo
         for one in some or ()
         for other in others or ()
     )
+
+
+def may_share_file(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two arrays may be maps of one file, where the system does not say what memory is of.
+
+    Maps that NumPy has made know the name of their file. Of others nothing is known, so two of these may share one.
+
+    Examples
+    --------
+    >>> may_share_file(np.zeros(3), np.zeros(3))
+    False
+    """
+    names = [_mapped_file(array) for array in (one, other)]
+    if None in names:
+        return False
+    return "" in names or os.path.samefile(*(name for name in names if name))
+
+
+def _mapped_file(array: Any) -> str | None:
+    """Return the file that an array is a map of: empty if it has no name, None if it is no map."""
+    while array is not None:
+        name = getattr(array, "filename", None)
+        if isinstance(array, np.memmap) and name is not None:
+            return os.fspath(name)
+        if isinstance(array, mmap.mmap):
+            return ""
+        array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
+    return None
 
 
 def _loaded() -> Any:

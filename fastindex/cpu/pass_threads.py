@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import math
 import os
 import threading
@@ -22,6 +21,7 @@ import numpy as np
 from numba import types
 
 from fastindex.arguments.addresses import address_of
+from fastindex.cpu.semaphores import semaphore_at
 from fastindex.errors import FastIndexError
 from fastindex.kernels.cpu import pass_jobs
 from fastindex.tables.cache_lines import LINE_BYTES
@@ -30,6 +30,7 @@ from fastindex.tables.pass_jobs import (
     CREW_SIZE,
     CREW_SPINS,
     JOB_BYTES,
+    JOB_SEMAPHORE,
     JOB_SLEEP,
     JOB_WAKE,
     MISSING,
@@ -61,7 +62,9 @@ class _Helper:
         self.job = address_of(self.fields)
         self.fields[STATE] = WAITING
         self.fields[OWN_COUNTERS] = self.job + JOB_BYTES + SEMAPHORE_BYTES
-        self.fields[JOB_SLEEP], self.fields[JOB_WAKE] = _semaphore_at(self.job + JOB_BYTES)
+        semaphore = semaphore_at(self.job + JOB_BYTES)
+        self.fields[JOB_SEMAPHORE] = semaphore.argument
+        self.fields[JOB_SLEEP], self.fields[JOB_WAKE] = semaphore.wait, semaphore.post
         self._scratch = scratch
         self._thread = threading.Thread(target=self._serve, name="fastindex", daemon=True)
         self._thread.start()
@@ -86,8 +89,9 @@ class _Crew:
 
     def grow(self, count: int, scratch: Callable[[], int]) -> None:
         """Have so many helpers, if the system and the interpreter grant them."""
-        # RuntimeError: the interpreter is shutting down or the system grants no more threads; work with fewer.
-        with self._growing, contextlib.suppress(RuntimeError):
+        # RuntimeError: the interpreter is shutting down or the system grants no more threads; OSError: it grants no
+        # semaphores. Work with fewer.
+        with self._growing, contextlib.suppress(RuntimeError, OSError):
             if not self.helpers:
                 # Whatever may be wrong with the setting, now is the time to say so.
                 self._table[CREW_SPINS] = _spins()
@@ -173,15 +177,6 @@ class _Native(NamedTuple):
     serve: Callable[[int, int, int], None]
     dismiss: Callable[[int, int], int]
     close: Callable[[int], bool]
-
-
-def _semaphore_at(address: int) -> tuple[int, int]:
-    """Make a semaphore of the C library; return the addresses of what waits for one and of what raises it."""
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.sem_init(ctypes.c_void_p(address), 0, 0):
-        raise OSError(ctypes.get_errno(), "no semaphore could be made")
-    wait, post = (ctypes.cast(one, ctypes.c_void_p).value or 0 for one in (library.sem_wait, library.sem_post))
-    return wait, post
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import tempfile
 from typing import Any
 
@@ -33,13 +32,9 @@ class WarmUp(WorkerPlugin):  # type: ignore[misc]
 
 
 def _warm_up_in_turn() -> None:
-    from fastindex.cpu.warmup import warm_up
-
-    if sys.platform == "win32":
-        # Windows has no such locks: workers that start at the same time all compile.
-        warm_up()
-        return
     import fcntl
+
+    from fastindex.cpu.warmup import warm_up
 
     path = os.path.join(tempfile.gettempdir(), f"fastindex-warm-up-{os.getuid()}.lock")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -19,7 +19,9 @@ class PassJob(NamedTuple):
     own_counters : int
         The address of `MOST_COUNTERS` counters, for a call whose first helper this is.
     sleep, wake : int
-        Addresses of C functions that wait for the semaphore behind these numbers, and raise it; 0 where nobody sleeps.
+        Addresses of C functions that wait for a semaphore, and raise it; 0 where nobody sleeps.
+    semaphore : int
+        What they take.
     """
 
     state: int
@@ -33,6 +35,7 @@ class PassJob(NamedTuple):
     own_counters: int
     sleep: int
     wake: int
+    semaphore: int
 
 
 (
@@ -47,9 +50,10 @@ class PassJob(NamedTuple):
     OWN_COUNTERS,
     JOB_SLEEP,
     JOB_WAKE,
-) = range(11)
-JOB_BYTES = 8 * 11
-#: How much room a semaphore of the C library is given behind them.
+    JOB_SEMAPHORE,
+) = range(12)
+JOB_BYTES = 8 * 12
+#: How much room a semaphore is given behind them.
 SEMAPHORE_BYTES = 40
 #: How many passes are run at a time where threads help; each has a counter.
 MOST_COUNTERS = 64

@@ -159,6 +159,30 @@ def test_limits_and_arrays_that_cannot_be(tmp_path: Path) -> None:
     assert buffer.tobytes() == PACKED.tobytes()
 
 
+def test_one_file_where_the_system_does_not_say_what_is_a_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(box_arrays, "mappings_of", lambda array: None)
+    buffer = mapped(tmp_path / "b", PACKED, "r+")
+    os.link(tmp_path / "b", tmp_path / "same")
+    whole = (tmp_path / "b").open("r+b")
+    nameless = [np.frombuffer(mmap.mmap(whole.fileno(), 0), np.float32) for _ in range(2)]
+    for source, out in (
+        (np.memmap(tmp_path / "b", np.float32, "r"), buffer),
+        (np.asarray(np.memmap(tmp_path / "same", np.float32, "r")), buffer.view(np.ndarray)[:]),
+        (nameless[0], nameless[1]),
+        (nameless[0], buffer),
+    ):
+        with pytest.raises(fi.FastIndexError, match="map of the bytes of the file that the input is a map of"):
+            fi.relayout(source, TILED, TILED, out=out, max_memory=ENOUGH)
+    assert buffer.tobytes() == PACKED.tobytes()
+    for source, out in (
+        (nameless[0], np.zeros_like(PACKED)),
+        (buffer, np.memmap(tmp_path / "c", np.float32, "w+", shape=PACKED.shape)),
+    ):
+        fi.relayout(source, TILED, TILED, out=out, max_memory=ENOUGH)
+        assert out.tobytes() == PACKED.tobytes()
+    whole.close()
+
+
 def test_two_parts_of_one_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(VALUES.tobytes() + bytes(5000 + PACKED.nbytes))
     values = np.memmap(tmp_path / "a", np.float32, "r", shape=VALUES.shape)

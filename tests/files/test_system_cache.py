@@ -6,6 +6,7 @@ Tests of: files.input_files, files.positions, files.written_behind.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import threading
 from pathlib import Path
@@ -24,7 +25,7 @@ from fastindex.files.written_behind import WrittenBehind
 from tests.cases import strategies
 from tests.oracles import reference
 
-PAGE = 4096
+PAGE = mmap.PAGESIZE
 
 
 class Silent:

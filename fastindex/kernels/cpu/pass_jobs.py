@@ -24,11 +24,11 @@ from fastindex.tables.pass_jobs import (
     CREW_JOBS,
     CREW_SIZE,
     CREW_SPINS,
-    JOB_BYTES,
     JOB_COUNT,
     JOB_COUNTERS,
     JOB_PADDING,
     JOB_PASSES,
+    JOB_SEMAPHORE,
     JOB_SLEEP,
     JOB_SOURCE,
     JOB_TARGET,
@@ -49,7 +49,7 @@ _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _call_c(typingctx: Any, function: Any, address: Any) -> Any:
-    """Call the C function at an address with another address."""
+    """Call the C function at an address with a number: an address, or what fits its lower half."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         declared = ir.FunctionType(_INT32, [_INT64])
@@ -63,13 +63,13 @@ def _call_c(typingctx: Any, function: Any, address: Any) -> Any:
 def _sleep(job):  # type: ignore[no-untyped-def]
     """Sleep until a job is in another state; a signal may wake this thread too."""
     while entry(job, STATE) == ASLEEP:
-        _call_c(entry(job, JOB_SLEEP), job + JOB_BYTES)
+        _call_c(entry(job, JOB_SLEEP), entry(job, JOB_SEMAPHORE))
 
 
 @njit(nogil=True)
 def _wake(job):  # type: ignore[no-untyped-def]
     """Wake the thread that slept until now."""
-    _call_c(entry(job, JOB_WAKE), job + JOB_BYTES)
+    _call_c(entry(job, JOB_WAKE), entry(job, JOB_SEMAPHORE))
 
 
 @njit(nogil=True)
