@@ -88,7 +88,8 @@ def _try(tally: Tally, row: str, text: str) -> None:
         report = fi.report(text, instruction_results=tally.random.random() < 0.3)
         if report.total_nbytes != sum(use.nbytes * use.count for use in report.uses):
             tally.find(row, f"total {report.total_nbytes} is not the sum of the rows of {text!r}")
-        if report.peak_nbytes is not None and report.peak_nbytes > report.total_nbytes and not report.problems:
+        # Of an assignment with lines missing, XLA's own peak is more than what is left.
+        if row == "modules of HLO" and (report.peak_nbytes or 0) > report.total_nbytes:
             tally.find(row, f"a peak of {report.peak_nbytes}, above the total, of {text!r}")
         if min((report.total_nbytes, report.total_logical_nbytes, report.wasted_nbytes)) < 0:
             tally.find(row, f"a negative total of {text!r}")
