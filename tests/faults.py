@@ -46,6 +46,7 @@ from tests.fault_parts.tally import Row, Saved, read  # noqa: E402
 PARTS = {
     "texts": 8,
     "hlo_pieces": 6,
+    "divisions": 1,
     "signals": 2,
     "disks": 1,
     "sources": 1,

@@ -124,7 +124,7 @@ def cheapest_division(shape: Shape, sharding: Sharding) -> Sharding | None:
     >>> str(cheapest_division(Shape.parse("f32[17,8]"), Sharding.parse("{devices=[8,1]<=[8]}")))
     '{devices=[1,8]<=[8]}'
     """
-    if sharding.kind != "tiled" or 0 in shape.dimensions:
+    if not sharding.parts or 0 in shape.dimensions:
         return None
     total, rank = math.prod(sharding.parts), len(sharding.parts)
     if total > _MOST_TRIED:

@@ -67,7 +67,7 @@ class ModuleBuffers:
     schedule : list of (Computation, int, int)
         When each computation runs: its first step and the one after its last.
     too_deep : bool
-        Computations call each other in a circle; then there are no buffers.
+        Computations call each other deeper than any program does; then there are no buffers.
     """
 
     buffers: list[Buffer]
@@ -95,8 +95,8 @@ def module_buffers(module: Module, table: ShapeTable) -> ModuleBuffers:
     for output, number, path in module.input_output_aliases():
         if number in parameters and entry.root >= 0:
             place, values = parameters[number]
-            begin, end = walk.entries[entry.shape(entry.root)].at(output, table)
-            first, last = walk.entries[entry.shape(place)].at(path, table)
+            begin, end = walk.entries[entry.shape(entry.root)].at(output)
+            first, last = walk.entries[entry.shape(place)].at(path)
             walk.join(values[first:last], outputs[begin:end])
     arguments = {walk.find(value) for _, values in parameters.values() for value in values}
     return ModuleBuffers(_collect(walk, arguments, {walk.find(value) for value in outputs}), walk.clock, walk.schedule)

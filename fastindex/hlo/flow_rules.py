@@ -15,7 +15,6 @@ from typing import Literal
 
 from fastindex.hlo.attributes import Details, Path
 from fastindex.hlo.computations import Computation
-from fastindex.hlo.modules import Module
 
 Flow = Literal["operand", "element", "tuple", "part", "start", "while", "call", "conditional", "parameter"]
 
@@ -171,8 +170,3 @@ def may_reuse(opcode: str, number: int) -> bool:
     Source: ``HloDataflowAnalysis::CanShareOperandBufferWithUser``.
     """
     return opcode in ELEMENTWISE or opcode == "sort" or (opcode == "triangular-solve" and number == 1)
-
-
-def control_flow_callees(module: Module, details: Details) -> list[Computation]:
-    """Return the computations that run as part of an instruction and are in the text."""
-    return [module.computations[name] for name in details.callees if name in module.computations]

@@ -16,6 +16,7 @@ from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.sources import TextSource
 from fastindex.hlo.uses import Counted
+from fastindex.hlo.walk import DEEPEST
 from fastindex.shapes.shape import Shape
 
 _BEFORE_LAYOUTS = (
@@ -65,7 +66,8 @@ def module_uses(
     if counted == "buffers":
         found = module_buffers(module, table)
         if found.too_deep:
-            problems.append(Problem(0, "computations call each other in a circle", module.name, source.name))
+            message = f"computations call each other more than {DEEPEST} deep; their buffers are not counted"
+            problems.append(Problem(0, message, module.name, source.name))
         lives = _lives(found, table) if module.is_scheduled and found.buffers else {}
         alive = frozenset(number for live in lives.values() for number in live.alive)
         uses = _buffer_rows(module, found, alive, table, label)

@@ -134,14 +134,15 @@ class ModuleReader:
         self._computation = OpenComputation(name.decode("utf-8", "replace"), is_entry)
 
     def close_computation(self) -> None:
-        """End a computation; of two with the same name, the first keeps it."""
+        """End a computation; of several with the same name, the first keeps it."""
         if self._computation is None:
             return
         computation = Computation(self._computation)
         self._computation = None
         known = self._module.computations
-        while computation.name in known:
-            computation.name += "'"
+        if computation.name in known:
+            # No name has a quote.
+            computation.name += f"'{len(known)}"
         known[computation.name] = computation
 
     def finish(self) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from fastindex.errors import FastIndexError
+from fastindex.hlo.attributes import Path
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
+
+Span = tuple[int, int]
+Spans = tuple[Span, ...]
 
 _PLAIN_ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([0-9]+(?:,[0-9]+)*|)\](\{[0-9:][^{}]*\})")
 #: The most shapes to keep; the modules of a report have many in common.
 _MOST_ENTRIES = 100_000
+#: Paths of programs lead into two or three tuples; of deeper ones each step counts the leaves below it again.
+_DEEPEST = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +34,41 @@ class Leaves:
         Of a tuple: where the leaves of each element begin and end.
     problem : str
         Why the shape, or one of its leaves, has no size; or "".
+    elements : tuple of Shape
+        Of a tuple: its elements.
     """
 
     leaves: tuple[int, ...]
     spans: tuple[tuple[int, int], ...]
     problem: str = ""
+    elements: tuple[Shape, ...] = ()
+    #: The same of the tuples in it, by their paths, once they have been asked for.
+    _inner: dict[Path, tuple[Spans, tuple[Shape, ...]]] = field(default_factory=dict)
 
-    def at(self, path: tuple[int, ...], table: ShapeTable) -> tuple[int, int]:
-        """Return where the leaves at a path into the tuple begin and end."""
-        if not path:
-            return 0, len(self.leaves)
-        if path[0] >= len(self.spans):
+    def at(self, path: Path) -> Span:
+        """Return where the leaves at a path into the tuple begin and end; (0, 0) if it leads nowhere.
+
+        Examples
+        --------
+        >>> entry = ShapeTable().entry(b"(f32[2]{0}, (s8[3]{0}, (), f32[2]{0}))")
+        >>> entry.at(()), entry.at((1,)), entry.at((1, 2)), entry.at((1, 3))
+        ((0, 3), (1, 3), (2, 3), (0, 0))
+        """
+        if len(path) > _DEEPEST:
             return 0, 0
-        begin, end = self.spans[path[0]]
-        # Only the top level is split; deeper paths are rare and name single leaves.
-        return (begin, end) if len(path) == 1 else (min(begin + path[1], end - 1), min(begin + path[1] + 1, end))
+        span = 0, len(self.leaves)
+        spans, elements = self.spans, self.elements
+        for depth, number in enumerate(path, 1):
+            if number >= len(spans):
+                return 0, 0
+            span = spans[number]
+            if depth < len(path):
+                inner = self._inner.get(path[:depth])
+                if inner is None:
+                    parts = _parts_of(elements[number])
+                    inner = self._inner[path[:depth]] = _spans_of(parts, span[0]), parts
+                spans, elements = inner
+        return span
 
 
 class ShapeTable:
@@ -101,20 +128,24 @@ class ShapeTable:
         except FastIndexError as error:
             return Leaves((), (), str(error).splitlines()[0])
         leaves = tuple(self.number(leaf) for leaf in shape.leaves())
-        spans = []
-        if shape.is_tuple:
-            begin = 0
-            for element in shape.tuple_shapes:
-                end = begin + sum(1 for _ in element.leaves())
-                spans.append((begin, end))
-                begin = end
+        elements = _parts_of(shape)
         problem = ""
         try:
             # A shape of unknown size, or a tuple with such a leaf, is a problem, but its other leaves still count.
             shape.nbytes  # noqa: B018
         except FastIndexError as error:
             problem = str(error).splitlines()[0]
-        return Leaves(leaves, tuple(spans), problem)
+        return Leaves(leaves, _spans_of(elements, 0), problem, elements)
+
+
+def _parts_of(shape: Shape) -> tuple[Shape, ...]:
+    return tuple(shape.tuple_shapes) if shape.is_tuple else ()
+
+
+def _spans_of(elements: tuple[Shape, ...], begin: int) -> Spans:
+    """Return where the leaves of each element begin and end."""
+    ends = [*itertools.accumulate((sum(1 for _ in element.leaves()) for element in elements), initial=begin)]
+    return tuple(itertools.pairwise(ends))
 
 
 def array_of(shape: Shape) -> Shape | None:

@@ -2,7 +2,8 @@
 
 Computations that run (the entry, bodies of loops, branches, calls) are walked in the order in which they run.
 Each result is a list of values, one for each array in it; values that must share memory are joined. A value lives
-from the instruction that defines it to the last that uses it, both included.
+from the instruction that defines it to the last that uses it, both included. Text may be an excerpt, or damaged: what
+it does not say is unknown, and an unknown result is a new value.
 
 Sources: ``xla/hlo/analysis/hlo_alias_analysis.cc``, ``xla/hlo/utils/hlo_live_range.cc``; the opcodes are in
 `flow_rules`.
@@ -15,13 +16,13 @@ from collections.abc import Sequence
 
 from fastindex.hlo.attributes import Details
 from fastindex.hlo.computations import Computation
-from fastindex.hlo.flow_rules import IN_PLACE, FusionFlow, Rule, control_flow_callees, fusion_flow, may_reuse, rule_of
+from fastindex.hlo.flow_rules import IN_PLACE, FusionFlow, Rule, fusion_flow, may_reuse, rule_of
 from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable
 
 Values = tuple[int, ...]
-#: The deepest nesting of computations; a cycle of calls would never end.
-_DEEPEST = 200
+#: The deepest nesting of computations: far more than programs have, far less than Python's stack holds.
+DEEPEST = 200
 
 
 class TooDeep(Exception):  # noqa: N818 - a signal, not an error
@@ -87,7 +88,7 @@ class Walk:
     def run(self, computation: Computation, arguments: list[Values] | None) -> list[Values]:
         """Walk a computation; return the values of its instructions."""
         self._depth += 1
-        if self._depth > _DEEPEST:
+        if self._depth > DEEPEST:
             raise TooDeep
         self._walked.add(computation.name)
         begin = self.clock
@@ -111,6 +112,7 @@ class Walk:
                 else:
                     given = arguments if rule.flow == "parameter" else None
                     values = self._pass_on(rule, computation, place, operands, results, given, begin)
+                values = self._fitted(values, computation, place)
                 for value in values:
                     end[value] = self.clock
             results.append(values)
@@ -120,6 +122,18 @@ class Walk:
             self.see(results[computation.root], self.clock)
         self._depth -= 1
         return results
+
+    def _fitted(self, values: Values, computation: Computation, place: int) -> Values:
+        """Return values that are passed on, as many as the shape of the instruction has arrays.
+
+        Where the text contradicts itself, such as a call whose callee returns fewer, the others are new.
+        """
+        entry = self.entries[computation.shape(place)]
+        if len(values) == len(entry.leaves) or (entry.problem and not entry.leaves):
+            return values
+        return values[: len(entry.leaves)] + self.new_values(
+            entry.leaves[len(values) :], computation, place, self.clock
+        )
 
     def _pass_on(
         self,
@@ -163,18 +177,20 @@ class Walk:
     ) -> Values:
         """Walk the computations that an instruction calls; return its values."""
         given = [results[operand] if operand >= 0 else () for operand in operands]
-        details = computation.details[place]
-        callees = [c for c in control_flow_callees(self.module, details) if c.name not in self._walked]
+        names = computation.details[place].callees
         if rule.flow == "start":
-            return self._start(rule, computation, place, given, callees)
-        if rule.flow == "while" and len(callees) == 2 and given:
-            return self._loop(computation, place, given[0], callees)
-        if rule.flow == "call" and callees:
-            return self.run(callees[0], given)[callees[0].root]
+            return self._start(rule, computation, place, given, names)
+        if rule.flow == "while" and len(names) == 2 and given:
+            return self._loop(computation, place, given[0], names)
+        called = self._callee(names[0]) if rule.flow == "call" and names else None
+        if called is not None:
+            return self.run(called, given)[called.root]
         roots = []
         if rule.flow == "conditional":
-            for callee, argument in zip(callees, given[1:], strict=False):
-                roots.append(self.run(callee, [argument])[callee.root])
+            for number, name in enumerate(names, 1):
+                branch = self._callee(name)
+                if branch is not None:
+                    roots.append(self.run(branch, given[number : number + 1])[branch.root])
         for values in given:
             self.see(values, self.clock)
         values = self.new_values(self.leaves[computation.shape(place)], computation, place, self.clock)
@@ -184,30 +200,36 @@ class Walk:
             self.join(values, given[0])
         return values
 
-    def _loop(self, computation: Computation, place: int, init: Values, callees: list[Computation]) -> Values:
+    def _callee(self, name: str) -> Computation | None:
+        """Return a computation to walk; None if it is not in the text, empty, or walked: its result is unknown."""
+        callee = self.module.computations.get(name)
+        return callee if callee is not None and len(callee) and name not in self._walked else None
+
+    def _loop(self, computation: Computation, place: int, init: Values, names: Sequence[str]) -> Values:
         """Walk a loop: its operand, the parameters, the root of the body and its result share buffers."""
-        condition, body = callees
         leaves = self.leaves[computation.shape(place)]
-        carried = self.new_values(leaves, condition, _parameter(condition), self.clock)
-        self.join(init, carried)
-        self.run(condition, [carried])
-        # The initial values are needed up to the parameter of the body, its first instruction.
-        self.see(init, self.clock)
-        carried = self.new_values(leaves, body, _parameter(body), self.clock)
-        self.join(init, carried)
-        root = self.run(body, [carried])[body.root]
-        self.join(init, root)
+        for is_body, name in enumerate(names):
+            # The initial values are needed up to the parameter of the body, its first instruction.
+            self.see(init, self.clock)
+            callee = self._callee(name)
+            if callee is not None:
+                carried = self.new_values(leaves, callee, _parameter(callee), self.clock)
+                self.join(init, carried)
+                root = self.run(callee, [carried])[callee.root]
+                if is_body:
+                    self.join(init, root)
         values = self.new_values(leaves, computation, place, self.clock)
         self.join(init, values)
         return values
 
     def _start(
-        self, rule: Rule, computation: Computation, place: int, given: list[Values], callees: list[Computation]
+        self, rule: Rule, computation: Computation, place: int, given: list[Values], names: Sequence[str]
     ) -> Values:
         """Walk an asynchronous start: its result is a tuple of its operands and new results."""
         root: Values = ()
-        if callees:
-            root = self.run(callees[0], given)[callees[0].root]
+        callee = self._callee(names[0]) if names else None
+        if callee is not None:
+            root = self.run(callee, given)[callee.root]
         for values in given:
             self.see(values, self.clock)
         number = computation.shape(place)
@@ -263,7 +285,7 @@ class Walk:
             flow = self._fusions[name] = fusion_flow(fused, details)
         for path, number in flow.in_place:
             if 0 <= number < len(operands) and operands[number] >= 0:
-                begin, end = self.entries[computation.shape(place)].at(path, self.table)
+                begin, end = self.entries[computation.shape(place)].at(path)
                 self.join(results[operands[number]], values[begin:end])
         if flow.elementwise and not flow.in_place:
             for number in flow.elementwise:
@@ -282,9 +304,9 @@ class Walk:
         """Join the values that ``output_to_operand_aliasing`` lists."""
         for output, number, path in details.aliases:
             if number < len(operands) and operands[number] >= 0:
-                begin, end = self.entries[computation.shape(place)].at(output, self.table)
+                begin, end = self.entries[computation.shape(place)].at(output)
                 operand = operands[number]
-                first, last = self.entries[computation.shape(operand)].at(path, self.table)
+                first, last = self.entries[computation.shape(operand)].at(path)
                 self.join(results[operand][first:last], values[begin:end])
 
     def _note_reuse(self, computation: Computation, operand: int, given: Values, values: Values) -> None:

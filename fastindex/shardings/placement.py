@@ -53,7 +53,8 @@ def placement(shape: Shape, sharding: Sharding, device_count: int) -> Placement:
     devices = sharding.order.array()
     place = np.empty(device_count, np.int64)
     place[devices] = np.arange(device_count)
-    parts = np.unravel_index(place, sharding.dimensions)[: shape.rank]
+    # NumPy has no index into no dimensions.
+    parts = np.unravel_index(place, sharding.dimensions)[: shape.rank] if shape.rank else ()
     index = np.stack(parts, axis=1).astype(np.int64) if parts else np.zeros((device_count, 0), np.int64)
     held = np.array(shard.dimensions, np.int64)
     return Placement(shard, index, np.minimum(index * held, sizes), np.minimum((index + 1) * held, sizes))

@@ -25,16 +25,25 @@ _SUBGROUPS = {0: "replicated", 4: "manual", 6: "unreduced"}
 _GROUPS = ("shard_as", "shard_like")
 
 
-def sharding_to_bytes(sharding: Any) -> bytes:
-    """Serialise a sharding as an ``OpSharding``."""
+def sharding_to_bytes(sharding: Any, keeps_devices: bool = False) -> bytes:
+    """Serialise a sharding as an ``OpSharding``.
+
+    Parameters
+    ----------
+    keeps_devices : bool
+        Whether devices that are all of one unreduced subgroup are to be read back: XLA's own proto of them, read
+        again, is ``{unreduced}``. A subgroup of one device beside it says more.
+    """
     if sharding.mesh is not None:
         return bytes_field(14, _mesh_sharding_to_bytes(sharding.mesh, sharding.metadata))
     metadata = b"".join(bytes_field(7, item.to_proto()) for item in sharding.metadata)
     if sharding.kind == "tuple":
-        elements = b"".join(bytes_field(5, sharding_to_bytes(element)) for element in sharding.elements)
+        elements = b"".join(bytes_field(5, sharding_to_bytes(element, keeps_devices)) for element in sharding.elements)
         return int_field(1, _TYPES["tuple"]) + elements + metadata
-    order, types = sharding.order, sharding.subgroup_types
-    written = [int_field(1, _TYPES[sharding.kind]), packed_field(3, sharding.dimensions)]
+    order, types, dimensions = sharding.order, sharding.subgroup_types, sharding.dimensions
+    if keeps_devices and types == ("unreduced",):
+        types, dimensions = (*types, "replicated"), (*dimensions, 1)
+    written = [int_field(1, _TYPES[sharding.kind]), packed_field(3, dimensions)]
     if sharding.kind == "maximal":
         written.append(packed_field(4, (sharding.device,)))
     if order is not None and order.ids is not None:

@@ -385,7 +385,7 @@ class Sharding(ShownInNotebooks):
         raise AttributeError(f"a Sharding cannot be changed: {name}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return sharding_from_bytes, (self.to_proto(), Sharding)
+        return sharding_from_bytes, (sharding_to_bytes(self, keeps_devices=True), Sharding)
 
     def __str__(self) -> str:
         return format_sharding(self)

@@ -16,13 +16,16 @@ SUBGROUP_TYPES = ("manual", "unreduced", "replicated")
 Assignment = tuple[str, tuple[int, ...], DeviceOrder | None, tuple[str, ...]]
 
 
-def canonical_assignment(dimensions: Sequence[int], order: DeviceOrder, types: Sequence[str]) -> Assignment:
+def canonical_assignment(
+    dimensions: Sequence[int], order: DeviceOrder, types: Sequence[str], of_mesh: bool = False
+) -> Assignment:
     """Return kind, dimensions, order and subgroup types as XLA writes them.
 
     Subgroups of the same type are merged, in the order manual, unreduced, replicated, and those of size 1 are dropped.
-    If the array is not divided and all remaining subgroups have the same type, that is the kind of the sharding. XLA
-    checks this before it drops size 1, so it prints ``{devices=[1,2,1]<=[2] last_tile_dims={manual, replicated}}`` as
-    a text that it reads back as ``{manual}``; here it is ``{manual}`` at once.
+    If the array is not divided and all remaining subgroups have the same type, that is the kind of the sharding. For
+    unreduced, XLA asks this before it drops size 1: ``{devices=[1,1,3]<=[3] last_tile_dims={replicated, unreduced}}``
+    stays ``{devices=[1,3]<=[3] last_tile_dims={unreduced}}``, and knows its devices. A mesh knows them anyway, and its
+    text does not say what axes of size 1 do.
     """
     rank = len(dimensions) - len(types)
     sizes = list(dimensions[:rank])
@@ -34,8 +37,9 @@ def canonical_assignment(dimensions: Sequence[int], order: DeviceOrder, types: S
             permutation += members
             sizes.append(math.prod(dimensions[d] for d in members))
             kept.append(kind)
-    if math.prod(dimensions[:rank]) == 1 and types and len(set(kept or types)) == 1:
-        return (kept or types)[0], (), None, ()
+    same = set(types) if "unreduced" in kept and not of_mesh else set(kept or types)
+    if math.prod(dimensions[:rank]) == 1 and len(same) == 1:
+        return same.pop(), (), None, ()
     permutation += [d for d in range(rank, len(dimensions)) if d not in permutation]
     order = order.transposed(dimensions, permutation)
     if kept[-1:] == ["replicated"]:

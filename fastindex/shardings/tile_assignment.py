@@ -22,7 +22,7 @@ def assignment_of_mesh(mesh: MeshSharding) -> Assignment:
         return "maximal", (), None, ()
     if mesh.divides_nothing and not mesh.unreduced and not mesh.manual:
         return "replicated", (), None, ()
-    return canonical_assignment(*mesh.assignment())
+    return canonical_assignment(*mesh.assignment(), of_mesh=True)
 
 
 def checked_assignment(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from random import Random
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import fastindex as fi
 from fastindex.advice.sharding_sentences import cheapest_division
 from tests.cases.sharding_texts import tiled_text
+from tests.fault_parts import divisions
 
 
 def test_the_issue_in_words() -> None:
@@ -31,6 +33,30 @@ def test_the_issue_in_words() -> None:
 )
 def test_every_kind(sharding: str, words: str) -> None:
     assert words in fi.explain("f32[24,64]{1,0:T(8,128)}", sharding)
+
+
+@pytest.mark.parametrize(
+    "sharding",
+    [
+        "{mesh['0z'=4,'a'=8,'x_y'=128], [], manual={'0z', 'a'}}",
+        "{devices=[2,2]<=[4] last_tile_dims={manual,replicated}}",
+        "{devices=[1,3]<=[3] last_tile_dims={replicated,unreduced}}",
+    ],
+)
+def test_a_scalar_with_subgroups_has_no_other_division(sharding: str) -> None:
+    assert cheapest_division(fi.Shape.parse("f32[]"), fi.Sharding.parse(sharding)) is None
+    assert "no dimension is divided" in fi.explain("f32[]", sharding)
+
+
+@pytest.mark.parametrize("first", range(6))
+def test_random_questions(first: int) -> None:
+    """`tests/faults.py` asks a hundred thousand."""
+    source, answered = Random(first), 0
+    for _ in range(40):
+        with contextlib.suppress(fi.FastIndexError):
+            divisions.check(source, *divisions.random_question(source))
+            answered += 1
+    assert answered
 
 
 def test_numbers_of_random_divisions() -> None:

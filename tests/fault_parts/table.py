@@ -12,6 +12,8 @@ LINES: dict[str, tuple[str, ...]] = {
     "texts of shapes, layouts and shardings, damaged": ("texts",),
     "protos of shapes and shardings, damaged": ("protos of ",),
     "pieces of HLO, of other dumps and messages, damaged": ("pieces of ", "hlo_pieces"),
+    "modules of HLO, damaged in their structure": ("modules of HLO",),
+    "questions about divided arrays, subgroups of all kinds": ("divided arrays", "divisions"),
     "metadata of Zarr stores, damaged": ("metadata of Zarr stores",),
     "relayouts between pages that kill, random layouts": ("relayouts between fenced pages", "layouts"),
     "indices, `pack`, `unpack` between such pages": ("indices, pack and unpack between fenced pages",),

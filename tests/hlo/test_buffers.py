@@ -238,7 +238,8 @@ def test_calls_in_a_circle_and_to_nowhere() -> None:
         for i in range(500)
     )
     report = fi.report(entry(f"%p = {A} parameter(0)", f"ROOT %r = {A} call(%p), to_apply=%f0", before=deep))
-    assert "circle" in report.problems[0].message
+    assert "more than 200 deep" in report.problems[0].message
+    assert report.buffer_count == 0
 
 
 def test_a_module_that_is_not_scheduled_has_no_peak() -> None:
