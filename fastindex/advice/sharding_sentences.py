@@ -14,13 +14,14 @@ _WHOLE = {
     "replicated": "every device holds the whole array",
     "manual": "the program itself divides the array; XLA sees the whole of what each device has",
     "unknown": "XLA has not decided yet; until then, every device holds the whole array",
-    "unreduced": "every device holds a part of a sum, of the whole shape",
+    "unreduced": "every device holds a part of a {reduction}, of the whole shape",
 }
 _SUBGROUPS = {
     "replicated": "hold the same part",
     "manual": "are left to the program",
-    "unreduced": "hold parts of a sum",
+    "unreduced": "hold parts of a {reduction}",
 }
+_REDUCTIONS = {"sum": "sum", "max": "maximum", "min": "minimum"}
 
 #: For more parts than that, numbers that divide a dimension evenly are not looked for one by one.
 _MOST_TRIED = 1 << 16
@@ -70,12 +71,12 @@ def _division(sharding: Sharding) -> str:
     if sharding.kind == "maximal":
         return f"only device {sharding.device} has the array; the buffers of others mean nothing"
     if sharding.kind in _WHOLE:
-        return _WHOLE[sharding.kind]
+        return _WHOLE[sharding.kind].format(reduction=_REDUCTIONS[sharding.reduction])
     divided = [f"dimension {d} is divided by {n:,}" for d, n in enumerate(sharding.parts) if n > 1]
     text = listed(divided) if divided else "no dimension is divided"
     sizes = sharding.dimensions[len(sharding.parts) :]
     for kind, size in zip(sharding.subgroup_types, sizes, strict=True):
-        text += f", {size:,} devices each {_SUBGROUPS[kind]}"
+        text += f", {size:,} devices each " + _SUBGROUPS[kind].format(reduction=_REDUCTIONS[sharding.reduction])
     return text
 
 

@@ -97,7 +97,9 @@ def plan_reshard(
         side = side_of(side_shape, sharding, count)
         check_movable(side.part)
         if sharding.kind == "unreduced" or "unreduced" in sharding.subgroup_types:
-            raise UnsupportedError(f"the buffers of {sharding} are parts of a sum; only adding them up gives the array")
+            raise UnsupportedError(
+                f"the buffers of {sharding} are parts of a {sharding.reduction}; only reducing them gives the array"
+            )
         sides.append(side)
     if sides[0].part.element_bits != sides[1].part.element_bits:
         raise LayoutError(f"elements must be as wide on both sides: {shape} and {after}")

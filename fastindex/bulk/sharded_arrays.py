@@ -146,7 +146,9 @@ def _movable_part(shape: Shape, sharding: Sharding) -> Shape:
     part = sharding.shard_shape(shape)
     check_movable(part)
     if sharding.kind == "unreduced" or "unreduced" in sharding.subgroup_types:
-        raise UnsupportedError(f"the buffers of {sharding} are parts of a sum; add them up, then use another sharding")
+        raise UnsupportedError(
+            f"the buffers of {sharding} are parts of a {sharding.reduction}; reduce them, then use another sharding"
+        )
     return part
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Self, SupportsIndex
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, OutOfBoundsError, UnsupportedError
@@ -59,6 +60,9 @@ class ShapeFields:
             layout = Layout.parse(layout) if isinstance(layout, str) else layout
             if not isinstance(layout, Layout):
                 raise ArgumentTypeError(f"layout must be a Layout or its text such as '{{1,0}}', got {layout!r}")
+            if sizes and layout.memory_space and not layout.minor_to_major:
+                # From jaxlib 0.12 on, XLA writes so what has a memory space, and an order only by default.
+                layout = replace(layout, minor_to_major=tuple(range(len(sizes)))[::-1])
             check_fit(sizes, layout)
         self._fill(kind, sizes, dynamic, layout, ())
 

@@ -8,7 +8,9 @@ Source: ``xla/hlo/ir/tile_assignment.cc``.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -69,15 +71,13 @@ class DeviceOrder:
         for i, size in enumerate(sizes):
             if size < 1:
                 raise ShardingError(f"sizes must be at least 1: {size} in {spelled(sizes)}", field="reshape", index=i)
-        count = math.prod(sizes)
-        if count > INT64_MAX:
-            raise ShardingError(f"the devices must fit int64: {spelled(sizes)} are {count}", field="reshape")
+        count = device_count_of(sizes, "reshape")
         if sorted(permutation) != list(range(len(sizes))):
             raise ShardingError(
                 f"a transpose must name each of the {len(sizes)} dimensions once, from 0: {spelled(permutation)}",
                 field="permutation",
             )
-        strides = [math.prod(sizes[d + 1 :]) for d in range(len(sizes))]
+        strides = [*itertools.accumulate(reversed(sizes[1:]), operator.mul, initial=1)][::-1]
         return DeviceOrder(count, _shortest([(sizes[d], strides[d]) for d in permutation]), None)
 
     @staticmethod
@@ -170,6 +170,28 @@ class DeviceOrder:
         if self.ids is not None and other.ids is not None:
             return self.ids == other.ids
         return self.counter() == other.counter()
+
+
+def device_count_of(sizes: Sequence[int], field: str) -> int:
+    """Return the product of sizes, none of them below 1.
+
+    Raises
+    ------
+    ShardingError
+        It does not fit int64.
+
+    Examples
+    --------
+    >>> device_count_of((4, 2), "dimensions")
+    8
+    """
+    count = 1
+    for size in sizes:
+        count *= size
+        # A product of all sizes would have as many digits as the text, and take time by its square.
+        if count > INT64_MAX:
+            raise ShardingError(f"the devices must fit int64, and {spelled(sizes)} are more", field=field)
+    return count
 
 
 def counted(digits: Digits) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fastindex.errors import ShardingError
-from fastindex.shardings.device_order import DeviceOrder
+from fastindex.shardings.device_order import DeviceOrder, device_count_of
 
 #: More than any mesh has, and few enough to compare all pairs.
 MOST_AXES = 256
@@ -71,7 +71,7 @@ class Mesh:
                 raise ShardingError(f"mesh axes must have at least 1 device: {size}", field="sizes", index=i)
         if self.device is not None and self.device < 0:
             raise ShardingError(f"devices count from 0, got {self.device}", field="device")
-        count = math.prod(self.sizes)
+        count = device_count_of(self.sizes, "sizes")
         if self.names and self.order is None:
             object.__setattr__(self, "order", DeviceOrder.transposed_iota((count,), (0,)))
         if self.order is not None and self.order.count != count:
@@ -94,6 +94,8 @@ class MeshSharding:
     dimensions : tuple of DimensionAxes
     replicated, unreduced, manual : tuple of Axis
         Axes that divide nothing. Axes that are not named replicate.
+    reduction : str
+        What puts the parts of unreduced axes together: "sum", "max" or "min".
     """
 
     mesh: Mesh
@@ -101,6 +103,7 @@ class MeshSharding:
     replicated: tuple[Axis, ...] = ()
     unreduced: tuple[Axis, ...] = ()
     manual: tuple[Axis, ...] = ()
+    reduction: str = "sum"
 
     def __post_init__(self) -> None:
         groups: list[tuple[str, int | None, tuple[Axis, ...]]]

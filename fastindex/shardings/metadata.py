@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastindex.shapes.wire import Fields, bytes_field, int_field, packed_field
@@ -35,6 +36,10 @@ class OpMetadata:
     """
 
     attributes: tuple[tuple[str, Value], ...] = ()
+
+    def value(self, name: str) -> str:
+        """Return an attribute that is a text, empty where it is missing."""
+        return next((value for attribute, value in self.attributes if attribute == name and isinstance(value, str)), "")
 
     def to_proto(self) -> bytes:
         """Serialise as an ``OpMetadata``; zeros and empty strings are left out."""
@@ -70,6 +75,32 @@ def metadata_from_proto(data: bytes) -> OpMetadata:
         if value:
             attributes.append((name, value))
     return OpMetadata(tuple(attributes))
+
+
+#: What puts the parts of an unreduced sharding together; places are the numbers in a ``NamedShardingProto``.
+REDUCTIONS = ("sum", "max", "min")
+
+_REDUCTION = "sdy::reduction_op"
+
+
+def reduction_in(metadata: Sequence[OpMetadata]) -> str:
+    """Return the reduction that metadata names, the last if there are several; XLA hides it there from 0.12 on.
+
+    Examples
+    --------
+    >>> reduction_in([OpMetadata((("op_type", "sdy::reduction_op"), ("op_name", "MAX")))])
+    'max'
+    """
+    names = [item.value("op_name") for item in metadata if item.value("op_type") == _REDUCTION]
+    return next((name.lower() for name in reversed(names) if name in ("MAX", "MIN")), "sum")
+
+
+def with_reduction(metadata: Sequence[OpMetadata], reduction: str | None) -> list[OpMetadata]:
+    """Return metadata with one item about the reduction, the last; with none for None."""
+    others = [item for item in metadata if item.value("op_type") != _REDUCTION]
+    if reduction is None:
+        return others
+    return [*others, OpMetadata((("op_type", _REDUCTION), ("op_name", reduction.upper())))]
 
 
 def ordered_metadata(attributes: dict[str, Value]) -> OpMetadata:

@@ -14,7 +14,7 @@ from fastindex.errors import ShardingError
 from fastindex.shapes.wire import Fields, bytes_field, int_field, packed_field
 from fastindex.shardings.device_order import DeviceOrder
 from fastindex.shardings.mesh import Axis, DimensionAxes, Mesh, MeshSharding
-from fastindex.shardings.metadata import metadata_from_proto
+from fastindex.shardings.metadata import REDUCTIONS, metadata_from_proto, with_reduction
 
 Built = TypeVar("Built")
 
@@ -36,7 +36,10 @@ def sharding_to_bytes(sharding: Any, keeps_devices: bool = False) -> bytes:
     """
     if sharding.mesh is not None:
         return bytes_field(14, _mesh_sharding_to_bytes(sharding.mesh, sharding.metadata))
-    metadata = b"".join(bytes_field(7, item.to_proto()) for item in sharding.metadata)
+    is_unreduced = "unreduced" in (sharding.kind, *sharding.subgroup_types)
+    reduction = sharding.reduction if is_unreduced or sharding.reduction != "sum" else None
+    items = with_reduction(sharding.metadata, reduction)
+    metadata = b"".join(bytes_field(7, item.to_proto()) for item in items)
     if sharding.kind == "tuple":
         elements = b"".join(bytes_field(5, sharding_to_bytes(element, keeps_devices)) for element in sharding.elements)
         return int_field(1, _TYPES["tuple"]) + elements + metadata
@@ -69,6 +72,7 @@ def _mesh_sharding_to_bytes(sharding: MeshSharding, metadata: Any) -> bytes:
     written += [bytes_field(5, _axis_to_bytes(axis)) for axis in sharding.unreduced]
     written += [bytes_field(6, item.to_proto()) for item in metadata]
     written += [bytes_field(7, _axis_to_bytes(axis)) for axis in sharding.manual]
+    written.append(int_field(8, REDUCTIONS.index(sharding.reduction)))
     return b"".join(written)
 
 
@@ -156,7 +160,9 @@ def _mesh_sharding_from_bytes(data: bytes, build: Callable[..., Built]) -> Built
     replicated, unreduced, manual = (
         tuple(_axis_from_bytes(axis, mesh) for axis in fields.messages(number)) for number in (4, 5, 7)
     )
-    sharding = MeshSharding(mesh, tuple(dimensions), replicated, unreduced, manual)
+    number = fields.integer(8)
+    reduction = REDUCTIONS[number] if 0 <= number < len(REDUCTIONS) else "sum"
+    sharding = MeshSharding(mesh, tuple(dimensions), replicated, unreduced, manual, reduction)
     return build("tiled", mesh=sharding, metadata=[metadata_from_proto(item) for item in fields.messages(6)])
 
 

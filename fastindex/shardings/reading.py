@@ -13,7 +13,7 @@ from fastindex.errors import ShardingError, ShardingSyntaxError
 from fastindex.shapes.tokens import SKIPPED, TokenReader
 from fastindex.shardings.device_order import DeviceOrder
 from fastindex.shardings.mesh import Axis, DimensionAxes, Mesh, MeshSharding
-from fastindex.shardings.metadata import ATTRIBUTES, OpMetadata, Value, ordered_metadata
+from fastindex.shardings.metadata import ATTRIBUTES, REDUCTIONS, OpMetadata, Value, ordered_metadata
 
 Built = TypeVar("Built")
 
@@ -235,11 +235,17 @@ class _Parser(TokenReader, Generic[Built]):
         mesh = self.mesh(begin)
         self.expect(",", "',' and what the axes divide")
         every = tuple(Axis(i) for i in range(len(mesh.names)))
-        for name in ("replicated", "unreduced", "manual"):
-            if self.taken(name):
-                return MeshSharding(
-                    mesh, unreduced=every if name == "unreduced" else (), manual=every if name == "manual" else ()
-                )
+        if self.taken("replicated"):
+            return MeshSharding(mesh)
+        if self.taken("manual"):
+            return MeshSharding(mesh, manual=every)
+        if self.token in ("unreduced", "unreduced="):
+            self.at += 1
+            reduction = self.reduction() if self.tokens[self.at - 1] == "unreduced=" else "sum"
+            self.begins["unreduced", None] = self.at
+            unreduced = self.braced_axes(mesh) if self.token == "{" else every
+            named = {"unreduced": unreduced, "reduction": reduction}
+            return self.checked(begin, MeshSharding, mesh, **named)  # type: ignore[no-any-return]
         self.expect("[", "replicated, manual, unreduced, or '[' and the axes of each dimension")
         dimensions: list[DimensionAxes] = []
         while not self.taken("]"):
@@ -251,16 +257,16 @@ class _Parser(TokenReader, Generic[Built]):
             is_open = self.taken("?")
             self.expect("}", "'}': ? must be the last" if is_open else "',' or '}'")
             dimensions.append(DimensionAxes(axes, is_open))
-        kept: dict[str, tuple[Axis, ...]] = {}
+        kept: dict[str, Any] = {}
         while self.token == "," and self.tokens[self.at + 1] in ("replicated=", "unreduced=", "manual="):
             name = self.tokens[self.at + 1][:-1]
             if name in kept:
                 self.fail(f"{name}= only once", self.at + 1)
             self.at += 2
+            if name == "unreduced" and self.token != "{":
+                kept["reduction"] = self.reduction()
             self.begins[name, None] = self.at
-            self.expect("{")
-            kept[name] = self.axes(mesh)
-            self.expect("}", "',' or '}'")
+            kept[name] = self.braced_axes(mesh)
         sharding: MeshSharding = self.checked(begin, MeshSharding, mesh, tuple(dimensions), **kept)
         return sharding
 
@@ -291,6 +297,19 @@ class _Parser(TokenReader, Generic[Built]):
             self.expect(")", "')' after the devices")
         mesh: Mesh = self.checked(begin, Mesh, tuple(names), tuple(sizes), order)
         return mesh
+
+    def reduction(self) -> str:
+        """Read what puts the parts of unreduced axes together."""
+        if self.token not in REDUCTIONS:
+            self.fail("sum, max or min, or the axes that are unreduced")
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def braced_axes(self, mesh: Mesh) -> tuple[Axis, ...]:
+        self.expect("{")
+        axes = self.axes(mesh)
+        self.expect("}", "',' or '}'")
+        return axes
 
     def axes(self, mesh: Mesh) -> tuple[Axis, ...]:
         """Read axes up to '?' or '}', which stays unread."""

@@ -20,7 +20,7 @@ from fastindex.shapes.layout_rules import MOST_DIMENSIONS
 from fastindex.shapes.shape import Shape
 from fastindex.shardings.device_order import DeviceOrder
 from fastindex.shardings.mesh import MeshSharding, same_division
-from fastindex.shardings.metadata import OpMetadata
+from fastindex.shardings.metadata import OpMetadata, reduction_in
 from fastindex.shardings.proto import sharding_from_bytes, sharding_to_bytes
 from fastindex.shardings.reading import parse_sharding
 from fastindex.shardings.sharding_html import sharding_html
@@ -57,7 +57,7 @@ class Sharding(ShownInNotebooks):
     shard_group : (str, int), optional
         ``("shard_as", number)`` or ``("shard_like", number)``.
     metadata : sequence of OpMetadata
-        The operations it came from; neither printed nor compared.
+        The operations it came from; neither printed nor compared, but for ``sdy::reduction_op``, see `reduction`.
 
     Attributes
     ----------
@@ -67,6 +67,8 @@ class Sharding(ShownInNotebooks):
         As above, in canonical form; mesh forms have dimensions too.
     order : DeviceOrder or None
         The devices as a counter or a list; `devices` is the same as an array.
+    reduction : str
+        What puts the parts of an unreduced sharding together: "sum", "max" or "min".
 
     Raises
     ------
@@ -78,7 +80,8 @@ class Sharding(ShownInNotebooks):
     Notes
     -----
     Lists, counters and meshes compare equal if dimensions and devices are the same, as in XLA. Axis names and
-    metadata are ignored. Between two meshes, open dimensions and the sizes of the axes matter.
+    metadata are ignored. Between two meshes, open dimensions and the sizes of the axes matter. Reductions are compared
+    as jaxlib 0.12 does; versions before it know sums only.
 
     Examples
     --------
@@ -97,6 +100,7 @@ class Sharding(ShownInNotebooks):
     elements: tuple[Sharding, ...]
     shard_group: tuple[str, int] | None
     metadata: tuple[OpMetadata, ...]
+    reduction: str
     _device: int | None
 
     def __init__(
@@ -135,6 +139,8 @@ class Sharding(ShownInNotebooks):
         put(self, "elements", members)
         put(self, "shard_group", shard_group)
         put(self, "metadata", tuple(metadata))
+        own = "sum" if kind == "tuple" else reduction_in(self.metadata)
+        put(self, "reduction", own if mesh is None else mesh.reduction)
 
     @staticmethod
     def parse(text: str) -> Sharding:
@@ -404,12 +410,8 @@ class Sharding(ShownInNotebooks):
             return NotImplemented
         if hash(self) != hash(other) or self.elements != other.elements or self.kind != other.kind:
             return False
-        if (self.dimensions, self.subgroup_types, self.device, self.shard_group) != (
-            other.dimensions,
-            other.subgroup_types,
-            other.device,
-            other.shard_group,
-        ):
+        names = ("dimensions", "subgroup_types", "device", "shard_group", "reduction")
+        if any(getattr(self, name) != getattr(other, name) for name in names):
             return False
         if self.mesh is not None and other.mesh is not None:
             return self.kind in ("replicated", "maximal") or same_division(self.mesh, other.mesh)

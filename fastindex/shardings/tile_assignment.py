@@ -5,13 +5,12 @@ Source: ``OpSharding`` in ``xla/xla_data.proto``, ``xla/hlo/ir/tile_assignment.c
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
 from fastindex.errors import ShardingError
-from fastindex.shapes.integers import INT64_MAX, as_integers, spelled
-from fastindex.shardings.device_order import DeviceOrder
+from fastindex.shapes.integers import as_integers, spelled
+from fastindex.shardings.device_order import DeviceOrder, device_count_of
 from fastindex.shardings.mesh import MeshSharding
 from fastindex.shardings.subgroups import SUBGROUP_TYPES, Assignment, canonical_assignment
 
@@ -51,9 +50,7 @@ def checked_assignment(
             raise ShardingError(
                 f"every dimension must be at least 1: {size} in {spelled(dimensions)}", field="dimensions", index=i
             )
-    count = math.prod(dimensions)
-    if count > INT64_MAX:
-        raise ShardingError(f"the devices must fit int64: {spelled(dimensions)} are {count}", field="dimensions")
+    count = device_count_of(dimensions, "dimensions")
     for i, name in enumerate(types):
         if name not in SUBGROUP_TYPES:
             raise ShardingError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from fastindex.shardings.device_order import DeviceOrder
@@ -60,15 +61,27 @@ def format_mesh_sharding(sharding: MeshSharding) -> str:
         covered = math.prod(mesh.size_of(axis) for axis in named.get(name, ()))
         told = name in named and (covered > 1 or other not in named)
         if not sharding.dimensions and told and covered == math.prod(mesh.sizes):
-            return "{" + text + f", {name}}}"
+            return "{" + text + f", {name}{_unreduced_text(sharding) if name == 'unreduced' else ''}}}"
     dimensions = []
     for dimension in sharding.dimensions:
         parts = [_axis_text(axis, mesh) for axis in dimension.axes] + ["?"] * dimension.is_open
         dimensions.append("{" + ", ".join(parts) + "}")
     text += ", [" + ", ".join(dimensions) + "]"
     for name, axes in named.items():
-        text += f", {name}={{" + ", ".join(_axis_text(axis, mesh) for axis in axes) + "}"
+        reduction = sharding.reduction if name == "unreduced" and sharding.reduction != "sum" else ""
+        text += f", {name}={reduction}{_axes_text(axes, mesh)}"
     return "{" + text + "}"
+
+
+def _unreduced_text(sharding: MeshSharding) -> str:
+    """Return what stands behind ``unreduced`` where nothing else does: no sums, and no axes if they are all."""
+    is_all = len(sharding.unreduced) == len(sharding.mesh.names)
+    reduction = "" if sharding.reduction == "sum" else f"={sharding.reduction}"
+    return reduction + ("" if is_all else _axes_text(sharding.unreduced, sharding.mesh))
+
+
+def _axes_text(axes: Iterable[Axis], mesh: Mesh) -> str:
+    return "{" + ", ".join(_axis_text(axis, mesh) for axis in axes) + "}"
 
 
 def _axis_text(axis: Axis, mesh: Mesh) -> str:

@@ -26,6 +26,8 @@ def test_the_issue_in_words() -> None:
         ("{replicated}", "every device holds the whole array"),
         ("{maximal device=3}", "only device 3 has the array"),
         ("{unreduced}", "a part of a sum"),
+        ("{mesh['a'=2], unreduced=max}", "a part of a maximum"),
+        ("{mesh['a'=2,'b'=2], [{'a'}, {}], unreduced=min{'b'}}", "2 devices each hold parts of a minimum"),
         ("{manual}", "the program itself"),
         ("{devices=[2,1,4]<=[8] last_tile_dim_replicate}", "4 devices each hold the same part"),
         ("{devices=[1,8]<=[8]}", "Tile padding comes on top"),

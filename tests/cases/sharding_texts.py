@@ -31,6 +31,30 @@ REAL = (
     "{mesh['x'=2,'y'=4], device_ids=([4,2]T(1,0)), [{'y'}, {'x'}]}",
 )
 
+#: What jaxlib reads from 0.12 on: how unreduced parts are put together; several spellings of some.
+REDUCTIONS = (
+    "{mesh['a'=2,'b'=4], [{'a'}], unreduced=max{'b'}}",
+    "{mesh['a'=2,'b'=4], [{'a'}], unreduced=min{'b'}}",
+    "{mesh['a'=2,'b'=4], [{'a'}], unreduced=sum{'b'}}",
+    "{mesh['a'=2,'b'=4], [{'a'}], unreduced= max {'b'}}",
+    "{mesh['a'=2,'b'=4], [{'a'}], unreduced=max{}}",
+    "{mesh['a'=2,'b'=4], [], unreduced=max{'b'}, manual={'a'}}",
+    "{mesh['a'=2,'b'=4], [], unreduced=max{}, manual={'a', 'b'}}",
+    "{mesh['a'=2,'b'=4], [], replicated={'b'}, unreduced=min{'a'}}",
+    "{mesh['a'=2,'b'=4], [{?}], unreduced=max{'a', 'b'}}",
+    "{mesh['a'=2,'b'=4], [], unreduced=max{'a', 'b'}}",
+    "{mesh['a'=2,'b'=4], unreduced=max{'a', 'b'}}",
+    "{mesh['a'=2,'b'=4], unreduced=max{'b'}}",
+    "{mesh['a'=2,'b'=4], unreduced=min}",
+    "{mesh['a'=2,'b'=4], unreduced=sum}",
+    "{mesh['a'=2,'b'=4], unreduced{'b'}}",
+    "{mesh['a'=2,'b'=4], unreduced{}}",
+    "{mesh['a'=2,'b'=1], unreduced{'a'}}",
+    "{mesh['a'=2,'b'=1], [], replicated={'b'}, unreduced={'a'}}",
+    "{mesh['a'=2,'b'=1], [], unreduced=max{'a'}}",
+    "{mesh['a'=4], [], unreduced=min{'a':(1)2}}",
+)
+
 #: What XLA's text cannot be, or cannot mean, and the 0-based offset of the fault.
 BAD = (
     ("", 0),
@@ -92,6 +116,15 @@ BAD = (
     ("{mesh['a'=2], replicated, [{'a'}]}", 26),
     ("{mesh['a'=2], [{'a'}], foo={'a'}}", 23),
     ("{mesh['a'=2], [{'a'}], shard_as 1}", 23),
+    ("{mesh['a'=2,'b'=2], [{'a'}], unreduced=MAX{'b'}}", 39),
+    ("{mesh['a'=2,'b'=2], [{'a'}], unreduced=max}", 42),
+    ("{mesh['a'=2,'b'=2], [{'a'}], manual=max{'b'}}", 36),
+    ("{mesh['a'=2,'b'=2], unreduced={'b'}}", 30),
+    ("{mesh['a'=2,'b'=2], manual{'b'}}", 26),
+    ("{mesh['a'=2,'b'=2], unreduced{'b','a'}}", 29),
+    ("{mesh['a'=2,'b'=2], unreduced=max{'a'}, manual={'b'}}", 40),
+    ("{devices=[" + "2," * 20000 + "2]<=[2]}", 10),
+    ("{mesh['a'=4294967296,'b'=4294967296], [{'a'}]}", 0),
     ("{mesh['a'=4], [{'a':(1)3}]}", 15),
     ("{mesh['a'=4], [{'a':(1)4}]}", 15),
     ("{mesh['a'=4], [{'a':(1)1}]}", 15),
