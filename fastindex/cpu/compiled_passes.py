@@ -17,6 +17,7 @@ from fastindex.arguments.addresses import address_of, expected_pair
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.cpu.pass_threads import run_with_helpers
 from fastindex.cpu.threads import thread_count
+from fastindex.first_use import uninterrupted
 from fastindex.kernels.cpu import (
     assemble,
     assemble_columns,
@@ -129,6 +130,10 @@ def dispatcher_of(name: str, width: int, ways: int = 1) -> tuple[Any, tuple[type
 @cache
 def pass_kernel(name: str, width: int, ways: int) -> int:
     """Compile the kernel of a pass, or load it from the cache, and return its address."""
+    return uninterrupted(lambda: _compiled_address(name, width, ways))
+
+
+def _compiled_address(name: str, width: int, ways: int) -> int:
     dispatcher, signature = dispatcher_of(name, width, ways)
     dispatcher.compile(signature)
     compiled = dispatcher.overloads[signature]
@@ -164,7 +169,7 @@ class _ScratchMemory:
     """Memory that goes with its thread, but never while a kernel may use it.
 
     When the interpreter ends, it drops what daemon threads have of their own, while their kernels run on without the
-    GIL. What stands in the frames of such a thread is never dropped; memory that only an address points to is kept here.
+    GIL. What stands in the frames of such a thread is never dropped; what only an address points to is kept here.
     """
 
     def __init__(self) -> None:
