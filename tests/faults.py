@@ -48,6 +48,7 @@ PARTS = {
     "hlo_pieces": 6,
     "signals": 2,
     "disks": 1,
+    "every_call": 1,
     "sources": 1,
     "stores": 1,
     "workers": 1,
