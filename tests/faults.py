@@ -49,6 +49,7 @@ PARTS = {
     "divisions": 1,
     "signals": 2,
     "disks": 1,
+    "every_call": 1,
     "sources": 1,
     "stores": 1,
     "workers": 1,

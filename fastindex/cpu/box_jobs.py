@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.first_answer import is_disabled
 from fastindex.cpu.movements import sure_movement
-from fastindex.cpu.numpy_moves import move_by_numpy
+from fastindex.cpu.numpy_moves import SCRATCH_BYTES, move_by_numpy, scratch
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.errors import FastIndexError
 from fastindex.lowering.box_segments import Box, Grid, box_shape, box_steps, covering, slab_order
@@ -164,11 +164,11 @@ def plan_boxes(
     for cut in choices:
         for workers in dict.fromkeys((thread_count(threads), 1)):
             # The smallest box may have to be larger than boxes need to be.
-            most = min((max_memory - taken) // workers, max(_MOST_BOX_BYTES, costs(cut)[0]))
+            most = min((max_memory - taken) // workers - SCRATCH_BYTES, max(_MOST_BOX_BYTES, costs(cut)[0]))
             sizes = box_sizes(dimensions, cut, costs, most, _BOXES_OF_A_WORKER * workers)
             if sizes is not None:
                 return BoxJob(source, target, Grid(dimensions, sizes), workers, by_numpy)
-    least = taken + min(costs(cut)[0] for cut in choices)
+    least = taken + SCRATCH_BYTES + min(costs(cut)[0] for cut in choices)
     arrays = f", {_mebibytes(held)} of arrays that are no shared memory maps," if held else ""
     raise FastIndexError(
         f"{_mebibytes(max_memory)} do not hold this program{arrays} and one box of {target.shape.cut_text()}; allow at "
@@ -249,14 +249,14 @@ class _Worker:
     def _relayout_part(self, source: Shape, target: Shape, read: Bytes, written: Bytes, box: Box, around: Box) -> None:
         """Move a box of the target out of a larger one of the source."""
         dtype = source.element_type.numpy_dtype
-        whole = np.empty(source.dimensions, dtype)
         plain = Shape(source.element_type, source.dimensions)
+        whole = scratch(plain.nbytes).view(dtype).reshape(source.dimensions)
         self._relayout(source, plain, read, whole.reshape(-1).view(np.uint8))
         part = whole[tuple(slice(a.start - b.start, a.stop - b.start) for a, b in zip(box, around, strict=True))]
-        values = np.ascontiguousarray(part)
-        self._relayout(
-            Shape(source.element_type, target.dimensions), target, values.reshape(-1).view(np.uint8), written
-        )
+        here = Shape(source.element_type, target.dimensions)
+        values = scratch(here.nbytes)
+        np.copyto(values.view(dtype).reshape(target.dimensions), part)
+        self._relayout(here, target, values, written)
 
 
 class _Memory:
@@ -268,7 +268,7 @@ class _Memory:
     def of(self, nbytes: int) -> Bytes:
         if len(self._bytes) < nbytes:
             self._bytes = np.empty(0, np.uint8)
-            self._bytes = np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
+            self._bytes = scratch(nbytes)
         return self._bytes[:nbytes]
 
 

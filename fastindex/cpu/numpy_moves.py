@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,6 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from fastindex.cpu import numpy_stages
-from fastindex.cpu.numpy_programs import AT_ONCE
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.relayout_loops import Loop, RelayoutLoops
 from fastindex.lowering.shared_digits import Strides
@@ -20,6 +20,11 @@ from fastindex.lowering.slot_moves import SlotMove
 from fastindex.shapes.shape import Shape
 
 Bytes = NDArray[np.uint8]
+
+#: What a move takes beside its arrays and the values that it unpacks, at most; it stays in the cache.
+SCRATCH_BYTES = 2 << 20
+#: Larger arrays go back to the system when they are no longer used, which the allocator does not promise.
+_LEAST_MAPPED_BYTES = 1 << 16
 
 _NONE = np.empty(0, np.uint8)
 _UNITS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
@@ -42,12 +47,12 @@ def move_by_numpy(
     left, right = sides
     values, moved = _NONE, _NONE
     if slots.unit == "value" and not slots.source.is_plain and isinstance(left, Shape):
-        values = np.empty(left.slot_count * slots.width, np.uint8)
+        values = scratch(left.slot_count * slots.width)
         unpack_by_numpy(slots.source, left.slot_count, source, values.ctypes.data)
         source = values.ctypes.data
     target = destination
     if slots.unit == "value" and not slots.destination.is_plain and isinstance(right, Shape):
-        moved = np.empty(right.slot_count * slots.width, np.uint8)
+        moved = scratch(right.slot_count * slots.width)
         target = moved.ctypes.data
     if slots.loops is not None:
         loops_by_numpy(slots.loops, slots.width, source, target, slots.padding(pattern))
@@ -57,6 +62,13 @@ def move_by_numpy(
         look_up_by_numpy((left, right), slots.width, source, target, slots.padding(pattern), range(right.slot_count))
     if target != destination and isinstance(right, Shape):
         pack_by_numpy(slots.destination, right.slot_count, target, destination)
+
+
+def scratch(nbytes: int) -> Bytes:
+    """Return memory for a while."""
+    if nbytes < _LEAST_MAPPED_BYTES:
+        return np.empty(nbytes, np.uint8)
+    return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
 
 
 def loops_by_numpy(loops: RelayoutLoops, width: int, source: int, destination: int, padding: bytes) -> None:
@@ -93,19 +105,23 @@ def look_up_by_numpy(
     left, right = sides
     read = _memory(source, left.slot_count * width).view(_UNITS[width])
     written = _memory(destination, right.slot_count * width).view(_UNITS[width])
-    for begin in range(wanted.start, wanted.stop, AT_ONCE):
-        part = written[begin : min(begin + AT_ONCE, wanted.stop)]
+    program = conversion_program(right, left)
+    # The slots, each quotient, and what is on the way to the sum: a product, two sums, two masks, places and values.
+    at_once = SCRATCH_BYTES // (8 * (len(program.quotients) + 8))
+    for begin in range(wanted.start, wanted.stop, at_once):
+        part = written[begin : min(begin + at_once, wanted.stop)]
         part[...] = _element(padding, width)
         with np.errstate(over="ignore"):
-            (found,), holds = conversion_program(right, left).evaluate((np.arange(begin, begin + len(part)),))
+            (found,), holds = program.evaluate((np.arange(begin, begin + len(part)),))
         valid = np.broadcast_to(holds, part.shape)
         part[valid] = read[np.broadcast_to(found, part.shape)[valid]]
 
 
 def unpack_by_numpy(layout: SlotFormat, count: int, source: int, target: int) -> None:
     """Unpack `count` slots into values."""
-    for begin in range(0, count, AT_ONCE):
-        part = min(AT_ONCE, count - begin)
+    at_once = _values_at_once(layout)
+    for begin in range(0, count, at_once):
+        part = min(at_once, count - begin)
         slots = _memory(source + begin * layout.bits // 8, layout.nbytes(part))
         values = _memory(target + begin * layout.value_bytes, part * layout.value_bytes)
         values[:] = unpacked_by_numpy(slots, layout, part)
@@ -113,11 +129,17 @@ def unpack_by_numpy(layout: SlotFormat, count: int, source: int, target: int) ->
 
 def pack_by_numpy(layout: SlotFormat, count: int, source: int, target: int) -> None:
     """Pack `count` values into slots."""
-    for begin in range(0, count, AT_ONCE):
-        part = min(AT_ONCE, count - begin)
+    at_once = _values_at_once(layout)
+    for begin in range(0, count, at_once):
+        part = min(at_once, count - begin)
         values = _memory(source + begin * layout.value_bytes, part * layout.value_bytes)
         slots = _memory(target + begin * layout.bits // 8, layout.nbytes(part))
         slots[:] = packed_by_numpy(values, layout, part)
+
+
+def _values_at_once(layout: SlotFormat) -> int:
+    """Return how many values to convert at a time; whole bytes of slots, and four arrays of slots or values."""
+    return SCRATCH_BYTES // (4 * max(layout.bits // 8, layout.value_bytes)) & -8
 
 
 def unpacked_by_numpy(slots: Bytes, layout: SlotFormat, count: int) -> Bytes:

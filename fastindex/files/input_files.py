@@ -10,7 +10,6 @@ import math
 import mmap
 import os
 import stat
-import tokenize
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,7 +20,14 @@ from numpy.typing import NDArray
 from fastindex.cpu.map_faults import faults_raised
 from fastindex.cpu.threads import run_chunks
 from fastindex.errors import FastIndexError
-from fastindex.files.positions import can_read_once, expect_order, read_at
+from fastindex.files.positions import (
+    OPEN_FLAGS,
+    can_read_once,
+    close_quietly,
+    expect_order,
+    read_at,
+    uninterrupted,
+)
 from fastindex.shapes.integers import INT64_MAX
 from fastindex.shapes.layout_rules import MOST_DIMENSIONS
 
@@ -36,6 +42,8 @@ _MOST_SCATTERED = 1 << 20
 _AT_A_TIME = 4
 #: NumPy refuses longer headers, but only after reading them.
 _LONGEST_HEADER = 1 << 16
+#: The magic number, the version and the length of the header.
+_MOST_BEFORE_HEADER = 12
 
 
 class InputFile:
@@ -55,24 +63,30 @@ class InputFile:
         The bytes of the array, mapped into memory.
     """
 
-    def __init__(self, path: str, file: io.FileIO, dtype: np.dtype[Any] | None = None) -> None:
+    def __init__(self, path: str, file: int) -> None:
         self.path = path
-        self.dtype = dtype
-        self.start, self.nbytes = 0, os.fstat(file.fileno()).st_size
+        self.dtype: np.dtype[Any] | None = None
+        self.start, self.nbytes = 0, os.fstat(file).st_size
         self.dimensions: tuple[int, ...] = (self.nbytes,)
         self.fortran_order = False
         self.data = np.empty(0, np.uint8)
         self._map: mmap.mmap | None = None
-        self._file = os.dup(file.fileno())
+        self._file = file
+        weakref.finalize(self, close_quietly, file)
         self._can_read_once = can_read_once(self._file)
         self._is_sequential = True
-        self._first_stamp = self._stamp()
-        weakref.finalize(self, os.close, self._file)
+        self._first_status = os.fstat(file)
 
-    def _stamp(self) -> tuple[int, int]:
-        """Return what changes with every write: the size, and the time of the last write in nanoseconds."""
-        status = os.fstat(self._file)
-        return status.st_size, status.st_mtime_ns
+    def _has_changed(self) -> bool:
+        """Whether the file was written to since it was opened.
+
+        A program can set the time of the last write back, but not that of the last change of anything, which a new or
+        lost name sets, too: another file may take this one's place while it is read.
+        """
+        first, now = self._first_status, os.fstat(self._file)
+        if (now.st_size, now.st_mtime_ns) != (first.st_size, first.st_mtime_ns):
+            return True
+        return now.st_nlink == first.st_nlink and now.st_ctime_ns != first.st_ctime_ns
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -81,8 +95,8 @@ class InputFile:
         Raises
         ------
         FastIndexError
-            It was written to, or truncated. Changes within a tick of the file system's clock, usually four
-            milliseconds, go unnoticed.
+            It was written to or truncated, or its owner or mode changed. Changes within a tick of the file system's
+            clock, usually four milliseconds, go unnoticed.
         OSError
             The operating system could not read it.
         """
@@ -91,7 +105,7 @@ class InputFile:
             with faults_raised(self.data, failed):
                 yield
         finally:
-            if self._stamp() != self._first_stamp:
+            if self._has_changed():
                 raise FastIndexError(f"{self.path} changed while it was read; nothing was written") from None
 
     def read(self, start: int, into: Bytes) -> None:
@@ -102,13 +116,13 @@ class InputFile:
         FastIndexError
             The file was truncated.
         """
-        rest, at = memoryview(into.data), self.start + start
         once = self._can_read_once and len(into) >= _LEAST_READ_ONCE
-        while rest:
-            count = read_at(self._file, rest, at, once)
-            if count == 0:
-                raise FastIndexError(f"{self.path} has become shorter while it was read")
-            rest, at = rest[count:], at + count
+        try:
+            count = read_at(self._file, memoryview(into.data), self.start + start, once)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from None
+        if count < len(into):
+            raise FastIndexError(f"{self.path} has become shorter while it was read")
 
     def read_segments(self, segments: Iterable[tuple[int, int]], longest: int, into: Bytes) -> None:
         """Fill an array with segments of the file, one after the other.
@@ -155,7 +169,9 @@ class InputFile:
         """Map the bytes of the array as `data`, which takes no memory until it is read."""
         if self.nbytes:
             try:
-                self._map = mmap.mmap(self._file, self.start + self.nbytes, access=mmap.ACCESS_READ)
+                self._map = uninterrupted(mmap.mmap, self._file, self.start + self.nbytes, access=mmap.ACCESS_READ)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, self.path) from None
             except ValueError:
                 # mmap checks the size, which has just changed.
                 raise FastIndexError(f"{self.path} has become shorter while it was read") from None
@@ -187,15 +203,15 @@ def open_input(path: str) -> InputFile:
         raise FastIndexError(f"{path} holds several arrays; save the one you need as .npy, with numpy.save")
     # Check before opening: opening a pipe would wait for its other end.
     _check_regular(path, os.stat(path).st_mode)
-    with open(path, "rb", buffering=0) as file:
-        found = InputFile(path, file)
-        if not path.endswith(".npy"):
-            return found.mapped()
-        with io.BufferedReader(file) as buffered:
-            found.dimensions, found.fortran_order, dtype = _read_header(path, buffered)
-            found.start = buffered.tell()
-        found.dtype = dtype
-        there, found.nbytes = found.nbytes - found.start, dtype.itemsize * math.prod(found.dimensions)
+    found = InputFile(path, os.open(path, os.O_RDONLY | OPEN_FLAGS))
+    if not path.endswith(".npy"):
+        return found.mapped()
+    beginning = np.empty(min(found.nbytes, _LONGEST_HEADER + _MOST_BEFORE_HEADER), np.uint8)
+    found.read(0, beginning)
+    stream = io.BytesIO(beginning.tobytes())
+    found.dimensions, found.fortran_order, dtype = _read_header(path, stream)
+    found.start, found.dtype = stream.tell(), dtype
+    there, found.nbytes = found.nbytes - found.start, dtype.itemsize * math.prod(found.dimensions)
     if there < found.nbytes:
         raise FastIndexError(
             f"{path} is cut short: {dtype} of {spelled(found.dimensions)} takes {found.nbytes} bytes after the "
@@ -211,15 +227,20 @@ def _check_regular(path: str, mode: int) -> None:
         raise FastIndexError(f"{path} is not a regular file and cannot be read in any order; copy it to one")
 
 
-def _read_header(path: str, file: io.BufferedIOBase) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _read_header(path: str, file: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
         reader = readers.get(np.lib.format.read_magic(file))
         header = reader(_Header(file)) if reader is not None else None
-    except (ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError) as error:
-        # The last three come from Python's parser of literals, for brackets nested thousands deep.
+    except FastIndexError:
+        raise
+    except TypeError:
+        # NumPy sorts the keys of any header.
+        raise FastIndexError(f"{path} is not a .npy file: its header has keys that are no strings") from None
+    except Exception as error:
+        # Whatever NumPy makes of a stranger's header: of brackets nested thousands deep, Python's parser says nothing.
         raise FastIndexError(f"{path} is not a .npy file: {str(error) or 'its header nests too deep'}") from None
-    if header is None or header[2].hasobject or header[2].names is not None:
+    if header is None or header[2].hasobject or header[2].names is not None or header[2].subdtype is not None:
         raise FastIndexError(f"{path} holds Python objects or records; an array of numbers is needed")
     dimensions, _, dtype = header
     if dtype.itemsize == 0 or len(dimensions) > MOST_DIMENSIONS or not all(map(_is_size, dimensions)):
@@ -239,7 +260,7 @@ def _cut(value: object) -> str:
 class _Header:
     """Wraps a file so that NumPy can read the header of float8_e5m2, which `numpy.save` writes as ``<f1``."""
 
-    def __init__(self, file: io.BufferedIOBase) -> None:
+    def __init__(self, file: io.BytesIO) -> None:
         self._file = file
 
     def read(self, size: int = -1, /) -> bytes:

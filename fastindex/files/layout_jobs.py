@@ -125,8 +125,7 @@ def relayout_file(
         _relayout_on_gpu(source_path, target_path, source, destination, memory_bytes)
         return
     stored = _buffer_source(source_path, source)
-    several = isinstance(stored, StoredArray) and len(stored.file.dimensions) > 1
-    with _buffer_target(target_path, destination, several) as target, stored.reading():
+    with _buffer_target(target_path, destination, keeps_dimensions=True) as target, stored.reading():
         _move(stored, target, progress, memory_bytes)
 
 
@@ -138,7 +137,7 @@ def _relayout_on_gpu(source_path: str, target_path: str, source: Shape, destinat
     stored = stored_buffer(file, source)
     # The GPU reads from memory: from the map of the file, unless the bytes have to be converted.
     whole = stored.whole()
-    with _buffer_output(target_path, destination, len(file.dimensions) > 1) as output, file.unchanged():
+    with _buffer_output(target_path, destination, keeps_dimensions=True) as output, file.unchanged():
         cuda.relayout_through_device(whole, source, destination, output.data, max_memory=memory_bytes)
 
 
@@ -177,7 +176,9 @@ def _buffer_target(path: str, shape: Shape, keeps_dimensions: bool = False) -> I
 def _buffer_output(path: str, shape: Shape, keeps_dimensions: bool = False) -> OutputFile:
     dtype = buffer_dtype(shape)
     dimensions = memory_dimensions(shape) if keeps_dimensions else None
-    return OutputFile(path, shape.nbytes, header_for(path, dtype, dimensions or (shape.nbytes // dtype.itemsize,)))
+    if dimensions is None:
+        dimensions = (shape.nbytes // dtype.itemsize,)
+    return OutputFile(path, shape.nbytes, header_for(path, dtype, dimensions))
 
 
 @dataclass(frozen=True, slots=True)

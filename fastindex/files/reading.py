@@ -116,7 +116,7 @@ def stored_buffer(file: InputFile, shape: Shape) -> StoredArray:
 
 def _is_array_of(file: InputFile, shape: Shape) -> bool:
     """Whether a file contains the array itself in the layout of NumPy's files: the same bytes."""
-    if len(file.dimensions) < 2:
+    if len(file.dimensions) == 1:
         return False
     in_order_of_memory = not file.fortran_order and file.dimensions == memory_dimensions(shape) != shape.dimensions
     if not in_order_of_memory and (

@@ -20,7 +20,15 @@ import numpy as np
 
 from fastindex.errors import FastIndexError
 from fastindex.files.input_files import Bytes, release_map
-from fastindex.files.positions import OPEN_FLAGS, free_bytes, write_at
+from fastindex.files.positions import (
+    OPEN_FLAGS,
+    close_file,
+    close_quietly,
+    free_bytes,
+    sync_folder,
+    uninterrupted,
+    write_at,
+)
 from fastindex.files.reading import has_name
 from fastindex.files.written_behind import WrittenBehind
 from fastindex.lazy import lazy_property
@@ -82,8 +90,7 @@ class OutputFile:
         self._size = len(header) + nbytes
         self._header = header
         self._target = Path(os.path.realpath(path))
-        name = f".{self._target.name[:_LONGEST_NAME]}.{secrets.token_hex(4)}.partial"
-        self._temporary = self._target.with_name(name)
+        self._temporary = _name_beside(self._target)
         self._file: int | None = None
         self._is_unnamed = False
         self._behind = WrittenBehind()
@@ -106,11 +113,8 @@ class OutputFile:
         """
         file = self._file
         assert file is not None
-        rest, at = memoryview(content.data), len(self._header) + start
         try:
-            while rest:
-                count = write_at(file, rest, at)
-                rest, at = rest[count:], at + count
+            write_at(file, memoryview(content.data), len(self._header) + start)
         except OSError as error:
             raise self._explained(error) from None
         self._behind.wrote(file, len(content))
@@ -119,7 +123,10 @@ class OutputFile:
     def _map(self) -> mmap.mmap:
         file = self._file
         assert file is not None
-        return _writable_map(file, self._size)
+        try:
+            return _writable_map(file, self._size)
+        except OSError as error:
+            raise self._explained(error) from None
 
     @lazy_property
     def data(self) -> Bytes:
@@ -172,7 +179,7 @@ class OutputFile:
         assert file is not None
         try:
             if "_map" in vars(self):
-                self._map.flush()
+                uninterrupted(self._map.flush)
             self._behind.wait()
             os.fsync(file)
             self._appear(file)
@@ -181,26 +188,68 @@ class OutputFile:
             raise self._explained(failed) if isinstance(failed, OSError) else failed from None
 
     def _appear(self, file: int) -> None:
-        is_linked = False
-        if self._is_unnamed:
+        """Give the complete file its name and put that on disk; after an error, everything is as it was before."""
+        if self._is_unnamed and self._has_linked(file):
             try:
-                _link(file, self._target)
-                is_linked = True
-            except FileExistsError:
-                _unfinished.add(self._temporary)
-                _link(file, self._temporary)
-        self._file = None
+                self._close()
+                sync_folder(self._target.parent)
+            except BaseException:
+                _remove(self._target)
+                raise
+            return
         # Windows does not rename open files.
-        os.close(file)
-        if not is_linked:
-            os.replace(self._temporary, self._target)
-        _unfinished.discard(self._temporary)
+        self._close()
+        self._replace()
+
+    def _has_linked(self, file: int) -> bool:
+        """Whether the target is new, and the unnamed file now has its name; otherwise it has the temporary one."""
+        try:
+            _link(file, self._target)
+            return True
+        except FileExistsError:
+            _unfinished.add(self._temporary)
+            _link(file, self._temporary)
+            return False
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            close_file(file)
+
+    def _replace(self) -> None:
+        """Give the temporary file the name of the target, which keeps a second name until that is on disk."""
+        is_there = self._target.exists()
+        kept = _name_beside(self._target)
+        _unfinished.add(kept)
+        try:
+            if is_there:
+                # Without it, there is no way back: on a file system without links, and for files of others.
+                with contextlib.suppress(OSError):
+                    uninterrupted(os.link, self._target, kept)
+            uninterrupted(os.replace, self._temporary, self._target)
+            _unfinished.discard(self._temporary)
+            try:
+                sync_folder(self._target.parent)
+            except BaseException:
+                if kept.exists():
+                    uninterrupted(os.replace, kept, self._target)
+                elif not is_there:
+                    _remove(self._target)
+                raise
+        finally:
+            _remove(kept)
 
     def _discard(self) -> None:
         self._behind.wait()
         if self._file is not None:
-            os.close(self._file)
+            close_quietly(self._file)
+            self._file = None
         _remove(self._temporary)
+
+
+def _name_beside(target: Path) -> Path:
+    """Return a name that nothing has, in the same folder."""
+    return target.with_name(f".{target.name[:_LONGEST_NAME]}.{secrets.token_hex(4)}.partial")
 
 
 def _unnamed_file(folder: Path) -> int | None:
@@ -216,12 +265,9 @@ def _unnamed_file(folder: Path) -> int | None:
 
 
 def _link(file: int, target: Path) -> None:
-    # With src_dir_fd, Python calls linkat, which follows the link in /proc to the file itself.
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.link(f"/proc/self/fd/{file}", target, src_dir_fd=folder, follow_symlinks=True)
-    finally:
-        os.close(folder)
+    # With src_dir_fd, of which an absolute path makes no use, Python calls linkat, which follows the link in /proc to
+    # the file itself.
+    uninterrupted(os.link, f"/proc/self/fd/{file}", target, src_dir_fd=file, follow_symlinks=True)
 
 
 _unfinished: set[Path] = set()
@@ -272,7 +318,7 @@ def removed_unless_finished(folder: Path) -> Iterator[None]:
 
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
-        os.unlink(path)
+        uninterrupted(os.unlink, path)
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     _unfinished.discard(path)
@@ -298,7 +344,7 @@ def _check_replaceable(path: str, mode: int) -> None:
 
 
 def _writable_map(file: int, size: int) -> mmap.mmap:
-    mapped = mmap.mmap(file, size)
+    mapped = uninterrupted(mmap.mmap, file, size)
     if hasattr(mapped, "madvise"):
         # Nothing is read before it is written; without this hint, the system reads megabytes ahead of each page.
         mapped.madvise(mmap.MADV_RANDOM)
@@ -312,8 +358,8 @@ def _reserve(file: int, size: int) -> None:
             os.posix_fallocate(file, 0, size)
             return
         except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                 raise
-    zeros, begin = memoryview(bytes(_ZEROS)), 0
-    while begin < size:
-        begin += write_at(file, zeros[: size - begin], begin)
+    zeros = memoryview(bytes(_ZEROS))
+    for begin in range(0, size, _ZEROS):
+        write_at(file, zeros[: size - begin], begin)

@@ -38,8 +38,14 @@ class WrittenBehind:
                 return
             self._count = 0
             self.wait()
-            self._thread = threading.Thread(target=release_written, args=(file,), daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=release_written, args=(file,), daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                # No memory for another thread.
+                release_written(file)
+                return
+            self._thread = thread
 
     def wait(self) -> None:
         """Return when the file may be closed."""

@@ -116,7 +116,7 @@ def _fail(tally: Tally, job: Job, folder: Path, failing: FailingCalls) -> None:
     before = _before(tally)
     prepare_files(job, folder, before)
     number = tally.random.choice(_ERRORS)
-    at = tally.random.randint(1, failing.count_of(job, folder))
+    at = tally.random.randint(1, len(failing.calls_of(job, folder, before)))
     case = f"{job.name}, call {at} fails with {errno.errorcode[number]}"
     tally.begin(case)
     prepare_files(job, folder, before)

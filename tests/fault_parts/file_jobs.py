@@ -85,6 +85,24 @@ def file_jobs() -> list[Job]:
     ]
 
 
+def small_jobs() -> list[Job]:
+    """Every file job from each kind of file to each, as small as a job can be that writes a header and several parts.
+
+    To be done hundreds of times.
+    """
+    tiled, left, right = "f32[60,301]{0,1:T(8,128)}", "f32[60,301]{1,0}", "f32[60,301]{0,1}"
+    jobs = []
+    for read in (".npy", ".bin"):
+        for written in (".npy", ".bin"):
+            files = f"{read} to {written}"
+            jobs += [
+                _pack(f"pack {files}", tiled, read, written),
+                _unpack(f"unpack {files}", tiled, read, written),
+                _relayout(f"relayout {files}", left, right, read, written, 1, ()),
+            ]
+    return [*jobs, *_index_jobs("f32[30,41]{1,0:T(8,128)}")]
+
+
 def values_of(shape: reference.ReferenceShape) -> NDArray[np.uint8]:
     """Return random bit patterns of all elements, (elements, bytes)."""
     width = -(-reference.VALUE_BITS[shape.element_type] // 8)
@@ -129,7 +147,15 @@ def _unpack(name: str, text: str, read: str, written: str) -> Job:
     return Job(name, ("unpack", "{in}", "{out}", "--shape", text), (read, written), source, target)
 
 
-def _relayout(name: str, left: str, right: str, read: str, written: str, times: int) -> Job:
+def _relayout(
+    name: str,
+    left: str,
+    right: str,
+    read: str,
+    written: str,
+    times: int,
+    options: tuple[str, ...] = ("--max-memory", "4GiB"),
+) -> Job:
     """A relayout of an array; with `times` its first dimension is so many times as large."""
     if times > 1:
         left, right = (
@@ -143,7 +169,7 @@ def _relayout(name: str, left: str, right: str, read: str, written: str, times: 
     for shape, suffix in zip(shapes, (read, written), strict=True):
         order = [shape.dimensions[d] for d in reversed(shape.minor_to_major)]
         files.append(_file(suffix, shape.element_type, order, buffer_of(shape, values)))
-    arguments = ("relayout", "{in}", "{out}", "--from", left, "--to", right, "--max-memory", "4GiB")
+    arguments = ("relayout", "{in}", "{out}", "--from", left, "--to", right, *options)
     return Job(name, arguments, (read, written), files[0], files[1])
 
 

@@ -23,9 +23,10 @@ LINES: dict[str, tuple[str, ...]] = {
     "full disks, limits, failing calls under file jobs": (
         "full disks",
         "limits of file sizes",
-        "failing calls",
+        "failing calls under",
         "disks",
     ),
+    "every call of file jobs failing, interrupted or half done": ("failing calls one by one", "every_call"),
     "sources that change or shrink while file jobs read": ("sources",),
     "calls from eight threads at once": ("calls from eight threads", "threads"),
     "children forked and spawned under load": ("children ", "forks"),

@@ -290,11 +290,10 @@ def test_a_source_that_is_written_to_is_an_error(tmp_path: Path, how: str) -> No
 def test_a_source_that_shrinks_while_it_is_opened(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(bytes(100))
-    with open(source, "rb", buffering=0) as file:
-        found = InputFile(str(source), file)
-        os.truncate(source, 50)
-        with pytest.raises(fi.FastIndexError, match="has become shorter while it was read"):
-            found.mapped()
+    found = InputFile(str(source), os.open(source, os.O_RDONLY))
+    os.truncate(source, 50)
+    with pytest.raises(fi.FastIndexError, match="has become shorter while it was read"):
+        found.mapped()
 
 
 def test_a_source_that_is_replaced_stays_what_it_was(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ def test_bytes_at_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lac
         monkeypatch.delattr(os, name)
     file = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     try:
-        assert write_at(file, memoryview(b"later"), 7) == 5
-        assert write_at(file, memoryview(b"sooner"), 0) == 6
+        write_at(file, memoryview(b"later"), 7)
+        write_at(file, memoryview(b"sooner"), 0)
         found = bytearray(20)
         assert read_at(file, memoryview(found), 3) == 9
         assert found[:9] == b"ner\0later"
