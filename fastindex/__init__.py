@@ -45,6 +45,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.advice.steps": ("steps",),
         "fastindex.advice.format_names": ("layout_name", "named_layout"),
         "fastindex.pictures.picture": ("Picture", "draw"),
+        "fastindex.hlo.copies.layout_copies": ("layout_copies",),
         "fastindex.hlo.report": ("Report", "report"),
         "fastindex.xla.bitcasts": ("reshape_is_bitcast", "transpose_is_bitcast"),
         "fastindex.xla.sizes": ("xla_array_size",),

@@ -42,6 +42,7 @@ from fastindex.errors import ShapeSyntaxError as ShapeSyntaxError
 from fastindex.errors import ShardingError as ShardingError
 from fastindex.errors import ShardingSyntaxError as ShardingSyntaxError
 from fastindex.errors import UnsupportedError as UnsupportedError
+from fastindex.hlo.copies.layout_copies import layout_copies as layout_copies
 from fastindex.hlo.report import Report as Report
 from fastindex.hlo.report import report as report
 from fastindex.lowering.strided_runs import StridedRun as StridedRun

@@ -48,10 +48,12 @@ def origin_text(what: str, verb: str, shape: Shape, source: Shape, carry: str = 
     there = layout_text(shape) if is_same else f"{shape.element_type}{list(shape.dimensions)}".replace(" ", "")
     if not is_same:
         there += layout_text(shape)
-    parts = [what + ("," if "," in what else "")]
-    if carry:
-        parts[0] = f"{what}, carried by {carry},"
-    text = f"{parts[0]} {verb} {there}"
+    if carry and verb == "writes":
+        text = f"the carry of {carry}, begun by {what}, is {there}"
+    elif carry:
+        text = f"{what}, carried by {carry}, {verb} {there}"
+    else:
+        text = f"{what}{',' if ',' in what else ''} {verb} {there}"
     return f"{text}, the same in every trip" if is_invariant else text
 
 
@@ -78,8 +80,5 @@ def wanted_text(consumers: Sequence[tuple[str, str]], result: Shape) -> str:
     if len(consumers) > _NAMED:
         named.append(f"{len(consumers) - _NAMED} more")
     need = any(verb == "need" for _, verb in consumers)
-    if len(named) == 1:
-        verb = "needs" if need else "is"
-    else:
-        verb = "need" if need else "are"
-    return f"{listed(named)} {verb} {layout_text(result)}"
+    singular, plural = ("needs", "need") if need else ("is", "are")
+    return f"{listed(named)} {singular if len(named) == 1 else plural} {layout_text(result)}"

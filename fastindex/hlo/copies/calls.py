@@ -67,7 +67,7 @@ class Calls:
         return self._count(computation.name, 0)
 
     def step(self, computation: Computation, place: int) -> int:
-        """Return the step of the schedule at which an instruction runs first; that of its fusion, if it is part of one."""
+        """Return the step of the schedule at which an instruction runs first: if it is part of a fusion, the fusion's."""
         begin, inner = self._begins.get(computation.name, (0, []))
         if self.is_fused(computation):
             return begin

@@ -1,4 +1,4 @@
-"""Where the operand of a copy gets its layout, and who wants the other one: chains through instructions that pass on."""
+"""Where the operand of a copy gets its layout, and who wants the other one: chains through what passes values on."""
 
 from __future__ import annotations
 
@@ -117,9 +117,7 @@ class Chains:
                 role = self._role(computation)
                 if step is not None and role in ("body", "condition"):
                     element = path[0] if path else 0
-                    is_invariant = is_invariant or (
-                        not carry and role == "body" and is_unchanged(computation, element)
-                    )
+                    is_invariant = is_invariant or (not carry and role == "body" and is_unchanged(computation, element))
                     carry = carry or self._carry_text(computation, element)
             elif first < 0:
                 pass
@@ -171,7 +169,7 @@ class Chains:
         """Follow a value to the instructions that take it, through those that pass it on."""
         found: dict[tuple[str, int, Path], Consumer] = {}
         waiting: list[tuple[Computation, int, Path]] = [(computation, place, ())]
-        seen = {(computation.name, place, ())}
+        seen: set[tuple[str, int, Path]] = {(computation.name, place, ())}
         for _ in range(_FURTHEST):
             if not waiting:
                 break
@@ -232,7 +230,9 @@ class Chains:
         _add(found, Consumer(kind, computation, user, path if kind == "loop carry" else ()))
         return []
 
-    def _enter(self, computation: Computation, user: int, value: int, path: Path) -> list[tuple[Computation, int, Path]]:
+    def _enter(
+        self, computation: Computation, user: int, value: int, path: Path
+    ) -> list[tuple[Computation, int, Path]]:
         callee = self._module.computations.get(computation.details[user].callees[0])
         if callee is None:
             return []

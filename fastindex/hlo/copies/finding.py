@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fastindex.advice.copy_sentences import origin_text, wanted_text
 from fastindex.hlo.computations import Computation
-from fastindex.hlo.copies.calls import Calls, find_calls
+from fastindex.hlo.copies.calls import find_calls
 from fastindex.hlo.copies.chains import Chains, Consumer, Origin
 from fastindex.hlo.copies.fused_bytes import FusedBytes
 from fastindex.hlo.copies.kinds import CopyKind, copy_kind
@@ -197,15 +197,14 @@ class _Finder:
         if consumer.kind == "branch":
             return f"a branch of {name}", "need"
         operation = self._read_metadata(consumer.computation, consumer.place).op_name.rpartition("/")[2]
-        return (f"{name} ({operation})" if operation and operation.isidentifier() else name), "need"
+        is_new = operation.isidentifier() and operation not in name
+        return (f"{name} ({operation})" if is_new else name), "need"
 
     def _read_metadata(self, computation: Computation, place: int) -> Metadata:
         number = computation.metadata(place)
         return self._reader.origin(self._metadata[number]) if number >= 0 else Metadata()
 
-    def _metadata_of(
-        self, computation: Computation, place: int, consumers: list[Consumer], origin: Origin
-    ) -> Metadata:
+    def _metadata_of(self, computation: Computation, place: int, consumers: list[Consumer], origin: Origin) -> Metadata:
         """Return the metadata of a copy, or of an instruction that wants it, or of what it copies."""
         own = self._read_metadata(computation, place)
         others = [self._read_metadata(consumer.computation, consumer.place) for consumer in consumers[:4]]
@@ -220,9 +219,7 @@ def _array(shape: Shape) -> Shape:
     return array if array is not None else shape
 
 
-def module_copies(
-    module: Module, table: ShapeTable, label: str, source: str, problems: list[Problem]
-) -> list[CopyRow]:
+def module_copies(module: Module, table: ShapeTable, label: str, source: str, problems: list[Problem]) -> list[CopyRow]:
     """Return the instructions of a module that move data, in the order in which they run."""
     finder = _Finder(module, table, label)
     rows = finder.rows()

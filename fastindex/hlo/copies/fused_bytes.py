@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.calls import Calls
@@ -14,8 +14,15 @@ _FURTHEST = 1000
 _PARTS = frozenset(("slice", "dynamic-slice", "gather"))
 _EMPTY = frozenset(("constant", "iota", "broadcast", "partition-id", "replica-id", "rng"))
 
+_UPDATES = frozenset(("dynamic-update-slice", "scatter"))
+_INDEXED = _PARTS | _UPDATES
 #: Bytes of the result of an instruction, and of one element of it if that is at least 0.
 NbytesOf = Callable[[Computation, int, int], int]
+
+
+def _updates(opcode: str, operands: Sequence[int]) -> Sequence[int]:
+    """Return the operands that are written: of a scatter of n arrays, those after n arrays and the indices."""
+    return operands[1:2] if opcode == "dynamic-update-slice" else operands[(len(operands) - 1) // 2 + 1 :]
 
 
 class FusedBytes:
@@ -67,8 +74,10 @@ class FusedBytes:
                 waiting.append((site.computation, site.place, element))
             for user in self._chains.users(here, value):
                 operands = here.operands(user)
-                if here.opcodes[user] == "dynamic-update-slice" and len(operands) > 1 and operands[1] == value:
-                    total += self._nbytes_of(here, value, -1)
+                if here.opcodes[user] in _INDEXED and value not in operands[:1]:
+                    # An update is written into a larger array; indices are not written at all.
+                    is_update = here.opcodes[user] in _UPDATES and value in _updates(here.opcodes[user], operands)
+                    total += self._nbytes_of(here, value, -1) if is_update else 0
                 elif here.opcodes[user] == "tuple":
                     waiting += [(here, user, number) for number, item in enumerate(operands) if item == value]
                 elif here.opcodes[user] == "get-tuple-element":

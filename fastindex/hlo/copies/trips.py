@@ -64,15 +64,18 @@ def is_unchanged(body: Computation, element: int) -> bool:
 
 
 def _count(begin: int, limit: int, step: int, direction: str) -> int | None:
-    if direction in ("LT", "LE") and step > 0:
-        last = limit if direction == "LT" else limit + 1
-        return max(-((begin - last) // step), 0)
-    if direction in ("GT", "GE") and step < 0:
-        last = limit if direction == "GT" else limit - 1
-        return max(-((last - begin) // -step), 0)
-    if direction == "NE" and step and (limit - begin) % step == 0 and (limit - begin) // step >= 0:
-        return (limit - begin) // step
-    return None
+    """Return how often a counter passes the test; None if it does until it overflows, or for another test."""
+    if direction == "NE":
+        trips = divmod(limit - begin, step) if step else (0, begin != limit)
+        return trips[0] if not trips[1] and trips[0] >= 0 else None
+    if direction in ("GT", "GE"):
+        begin, limit, step = -begin, -limit, -step
+    elif direction not in ("LT", "LE"):
+        return None
+    left = limit - begin + (direction in ("LE", "GE"))
+    if left <= 0:
+        return 0
+    return -(-left // step) if step > 0 else None
 
 
 def _element(computation: Computation, place: int, element: int) -> int:
@@ -102,9 +105,9 @@ class _Loop:
             return None
         scope, compared, direction = test
         sides = [self._evaluate(scope, operand) for operand in scope.computation.operands(compared)]
-        if len(sides) != 2 or sides[0] is None or sides[1] is None:
+        counter, limit = sides if len(sides) == 2 else (None, None)
+        if counter is None or limit is None:
             return None
-        counter, limit = sides
         if counter.element is None or (limit.element is not None and is_unchanged(self._body, counter.element)):
             counter, limit, direction = limit, counter, _FLIPPED.get(direction, "")
         if counter.element is None:
