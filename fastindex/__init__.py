@@ -47,6 +47,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.pictures.picture": ("Picture", "draw"),
         "fastindex.hlo.copies.layout_copies": ("layout_copies",),
         "fastindex.hlo.report": ("Report", "report"),
+        "fastindex.trials.try_layouts": ("try_layouts",),
         "fastindex.xla.bitcasts": ("reshape_is_bitcast", "transpose_is_bitcast"),
         "fastindex.xla.sizes": ("xla_array_size",),
     },

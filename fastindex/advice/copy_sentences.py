@@ -82,3 +82,28 @@ def wanted_text(consumers: Sequence[tuple[str, str]], result: Shape) -> str:
     need = any(verb == "need" for _, verb in consumers)
     singular, plural = ("needs", "need") if need else ("is", "are")
     return f"{listed(named)} {singular if len(named) == 1 else plural} {layout_text(result)}"
+
+
+def shared_origins_text(origins: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Advise on copies of the parts of one result: no layout of the whole suits all of them.
+
+    Parameters
+    ----------
+    origins : sequence of (str, str, str)
+        Of each copy: its name, the instruction that writes what it copies, and its operation in the program.
+
+    Examples
+    --------
+    >>> split = [("copy.5", "fusion.6", "jit(f)/split"), ("copy.6", "fusion.6", "jit(f)/split")]
+    >>> shared_origins_text(split)[0]
+    'copy.5 and copy.6 copy parts of what fusion.6 writes (split): if it is a product, give each part its own weights'
+    """
+    grouped: dict[str, list[str]] = {}
+    for name, origin, operation in origins:
+        if operation.rpartition("/")[2] in ("split", "slice", "dynamic_slice", "squeeze"):
+            grouped.setdefault(f"{origin} writes ({operation.rpartition('/')[2]})", []).append(name)
+    return [
+        f"{listed(names)} copy parts of what {what}: if it is a product, give each part its own weights"
+        for what, names in grouped.items()
+        if len(names) > 1
+    ]

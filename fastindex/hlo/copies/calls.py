@@ -62,12 +62,23 @@ class Calls:
         """Whether its instructions are parts of a fusion, or of a fusion within one."""
         return any(site.role == "fused" for site in self.sites.get(computation.name, ()))
 
+    def is_looped(self, computation: Computation) -> bool:
+        """Whether a computation runs in a loop."""
+        for _ in range(_DEEPEST):
+            sites = self.sites.get(computation.name)
+            if not sites:
+                return False
+            if sites[0].role in ("body", "condition"):
+                return True
+            computation = sites[0].computation
+        return False
+
     def trips(self, computation: Computation) -> int | None:
         """Return how often a computation runs; None if that is not known."""
         return self._count(computation.name, 0)
 
     def step(self, computation: Computation, place: int) -> int:
-        """Return the step of the schedule at which an instruction runs first: if it is part of a fusion, the fusion's."""
+        """Return the step of the schedule at which an instruction, or the fusion that it is part of, runs first."""
         begin, inner = self._begins.get(computation.name, (0, []))
         if self.is_fused(computation):
             return begin

@@ -132,6 +132,9 @@ class _Finder:
             argument_path=self._path_text(origin) if is_argument else "",
             chain=origin.chain,
             is_invariant=origin.is_invariant,
+            at_loop=self._calls.is_looped(computation)
+            or bool(origin.carry)
+            or any(consumer.kind == "loop carry" for consumer in consumers),
             op_name=metadata.op_name,
             source_file=metadata.source_file,
             source_line=metadata.source_line,

@@ -43,6 +43,8 @@ class CopyRow:
         The instructions between its operand and where the layout comes from, nearest first.
     is_invariant : bool
         Whether it copies the same data in every trip of the innermost loop around it.
+    at_loop : bool
+        Whether it runs in a loop, or copies what a loop carries.
     op_name, source_file, source_line : str, str, int
         Where it comes from in the program: its own metadata, or else those of an instruction that wants the result.
     step, steps : int
@@ -70,6 +72,7 @@ class CopyRow:
     argument_path: str = ""
     chain: tuple[str, ...] = ()
     is_invariant: bool = False
+    at_loop: bool = False
     op_name: str = ""
     source_file: str = ""
     source_line: int = 0
@@ -118,6 +121,7 @@ class CopyRow:
             "argument_path": self.argument_path or None,
             "chain": list(self.chain),
             "is_invariant": self.is_invariant,
+            "at_loop": self.at_loop,
             "step": self.step,
             "line": self.line or None,
             "module": self.module or None,

@@ -77,7 +77,8 @@ def test_trips(program: str, instruction: str, trips: int | None) -> None:
             "the carry of while.4, element 1, is {4,2,1,0,3:T(8,128)(2,1)}",
         ),
         (
-            "decoder_cache_v5e", "copy.1", "the carry of while.4, element 1, begun by copy, is {4,2,1,0,3:T(8,128)(2,1)}",
+            "decoder_cache_v5e", "copy.1",
+            "the carry of while.4, element 1, begun by copy, is {4,2,1,0,3:T(8,128)(2,1)}",
             "result 0 is {3,4,2,1,0:T(8,128)(2,1)}",
         ),
         (
@@ -247,8 +248,8 @@ def test_json_has_the_fields_of_the_documentation() -> None:
     table = fi.layout_copies(recorded("decoder_cache_v5e"))
     found = json.loads(json.dumps(table.to_json()))
     wanted = (
-        "instruction, computation, kind, source, result, nbytes_read, nbytes_written, trips, estimated_cycles, in_fusion, "
-        "op_name, source_file, source_line, origin, wanted_by"
+        "instruction, computation, kind, source, result, nbytes_read, nbytes_written, trips, estimated_cycles, "
+        "in_fusion, op_name, source_file, source_line, origin, wanted_by"
     )
     assert set(wanted.split(", ")) <= set(found["copies"][0])
     assert found["copies"][0]["nbytes_read"] + found["copies"][0]["nbytes_written"] == 20971520 + 41943040
@@ -286,8 +287,8 @@ def test_what_is_not_a_module(tmp_path: Path) -> None:
 
 
 def test_before_layouts_are_assigned_there_is_a_note() -> None:
-    text = "HloModule m\n\nENTRY e {\n  p = f32[8,300] parameter(0)\n  ROOT t = f32[300,8] transpose(p), dimensions={1,0}\n}\n"
-    assert "before layout assignment" in fi.layout_copies(text).notes[0]
+    text = "ENTRY e {\n  p = f32[8,300] parameter(0)\n  ROOT t = f32[300,8] transpose(p), dimensions={1,0}\n}\n"
+    assert "before layout assignment" in fi.layout_copies(f"HloModule m\n\n{text}").notes[0]
     assert fi.layout_copies(recorded("points_v5e")).notes == ()
 
 
@@ -314,11 +315,7 @@ def test_damaged_text_never_raises_more_than_the_report(path: Path) -> None:
                 case 4:
                     damaged[place] = damaged[place].replace("0", str(rng.choice((-1, 7, 10**30))), 1)
         text = "".join(damaged)
-        try:
-            table = fi.layout_copies(text)
-        except fi.FastIndexError as error:
-            assert "not HLO text" in str(error)
-            continue
+        table = fi.layout_copies(text)
         table.text(top=None, all_moves=True)
         table.html()
         json.dumps(table.to_json(all_moves=True))
