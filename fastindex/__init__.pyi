@@ -42,6 +42,7 @@ from fastindex.errors import ShapeSyntaxError as ShapeSyntaxError
 from fastindex.errors import ShardingError as ShardingError
 from fastindex.errors import ShardingSyntaxError as ShardingSyntaxError
 from fastindex.errors import UnsupportedError as UnsupportedError
+from fastindex.hlo.copies.layout_copies import layout_copies as layout_copies
 from fastindex.hlo.report import Report as Report
 from fastindex.hlo.report import report as report
 from fastindex.lowering.strided_runs import StridedRun as StridedRun
@@ -55,6 +56,7 @@ from fastindex.shapes.shape import Shape as Shape
 from fastindex.shapes.split_config import SplitConfig as SplitConfig
 from fastindex.shardings.placement import Shard as Shard
 from fastindex.shardings.sharding import Sharding as Sharding
+from fastindex.trials.try_layouts import try_layouts as try_layouts
 from fastindex.xla.bitcasts import reshape_is_bitcast as reshape_is_bitcast
 from fastindex.xla.bitcasts import transpose_is_bitcast as transpose_is_bitcast
 from fastindex.xla.sizes import xla_array_size as xla_array_size

@@ -12,7 +12,7 @@ from fastindex.cli.group import CommandLine
 from fastindex.cli.indexing import index
 from fastindex.cli.machine import demo, warmup
 from fastindex.cli.moving import pack, relayout, unpack
-from fastindex.cli.reporting import report
+from fastindex.cli.reporting import copies, report
 from fastindex.cli.sharding import shard
 
 
@@ -32,6 +32,7 @@ def main() -> None:
       fastindex index 'bf16[1024,1000]{1,0:T(8,128)(2,1)}' 9 130
       fastindex relayout in.raw out.raw --from 'f32[8,300]' --to 'f32[8,300]{1,0:T(8,128)}'
       fastindex report dump/
+      fastindex copies dump/
 
     \b
     Results go to stdout, notices and progress to stderr, and only on a terminal.
@@ -46,5 +47,5 @@ def main() -> None:
     """
 
 
-for _command in (info, show, index, shard, pack, unpack, relayout, report, explore, demo, warmup, completion):
+for _command in (info, show, index, shard, pack, unpack, relayout, report, copies, explore, demo, warmup, completion):
     main.add_command(_command)

@@ -1,9 +1,10 @@
-"""The command `report`: what the buffers of a program cost."""
+"""The commands about programs: `report`, what their buffers cost; `copies`, what layouts make them move."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +46,9 @@ def report(
 
     FILE is HLO text, a folder of dumps, a buffer assignment, a log with an out-of-memory message, or - for stdin.
     """
-    if "-" in files and len(files) > 1:
-        raise click.UsageError("stdin (-) cannot be combined with files")
-    if html is not None and not html.lower().endswith(".html"):
-        raise click.UsageError(f"--html writes HTML, and {html!r} is not named so; end the name in .html")
-    source: Any = sys.stdin.buffer if files == ("-",) else [Path(file) for file in files]
-    found = fastindex.report(source, instruction_results=all_results, show_progress=True)
+    found = fastindex.report(_source_of(files, html), instruction_results=all_results, show_progress=True)
     if html is not None:
-        from fastindex.files.writing import write_file
-
-        write_file(html, found.html(sort, top or _ROWS_OF_A_PAGE).encode())
-        notice(f"wrote {html}")
+        _write_page(html, found.html(sort, top or _ROWS_OF_A_PAGE))
     if as_json:
         click.echo(json.dumps(found.to_json(sort, top)))
     elif html is None:
@@ -63,7 +56,50 @@ def report(
 
         width = None if sys.stdout.isatty() else 110
         found.print(Console(file=sys.stdout, width=width), sort, top, names)
-    for problem in found.problems[:_MOST_PROBLEMS]:
+    _print_problems(found.problems)
+
+
+@click.command(short_help="What a program copies because of layouts, and why.")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Print only the first N rows.")
+@click.option("--all", "all_moves", is_flag=True, help="Also list plain moves between memory spaces.")
+@click.option("--html", type=PATH, metavar="OUT", help="Write a page with a timeline and a table to this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def copies(files: tuple[str, ...], top: int | None, all_moves: bool, html: str | None, as_json: bool) -> None:
+    """List what HLO modules move because of layouts: copies, reshapes, transposes; what each costs, and who wants it.
+
+    FILE is HLO text, a folder of dumps, or - for stdin.
+    """
+    found = fastindex.layout_copies(_source_of(files, html), show_progress=True)
+    if html is not None:
+        _write_page(html, found.html(top or _ROWS_OF_A_PAGE, all_moves))
+    if as_json:
+        click.echo(json.dumps(found.to_json(top, all_moves)))
+    elif html is None:
+        from rich.console import Console
+
+        width = None if sys.stdout.isatty() else 110
+        found.print(Console(file=sys.stdout, width=width), top, all_moves)
+    _print_problems(found.problems)
+
+
+def _source_of(files: tuple[str, ...], html: str | None) -> Any:
+    if "-" in files and len(files) > 1:
+        raise click.UsageError("stdin (-) cannot be combined with files")
+    if html is not None and not html.lower().endswith(".html"):
+        raise click.UsageError(f"--html writes HTML, and {html!r} is not named so; end the name in .html")
+    return sys.stdin.buffer if files == ("-",) else [Path(file) for file in files]
+
+
+def _write_page(html: str, text: str) -> None:
+    from fastindex.files.writing import write_file
+
+    write_file(html, text.encode())
+    notice(f"wrote {html}")
+
+
+def _print_problems(problems: Sequence[object]) -> None:
+    for problem in problems[:_MOST_PROBLEMS]:
         click.echo(f"fastindex: {problem}", err=True)
-    if len(found.problems) > _MOST_PROBLEMS:
-        click.echo(f"fastindex: {len(found.problems) - _MOST_PROBLEMS} more lines could not be read", err=True)
+    if len(problems) > _MOST_PROBLEMS:
+        click.echo(f"fastindex: {len(problems) - _MOST_PROBLEMS} more lines could not be read", err=True)

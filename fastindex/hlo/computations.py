@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from fastindex.hlo.attributes import Details
 
 _OPERAND = re.compile(rb"%([\w.\-]+)")
+#: One for all computations.
+_NO_FACTS: dict[int, object] = {}
 _BARE_OPERAND = re.compile(rb"([A-Za-z_][\w.\-]*)\s*(?=,|$)")
 
 
@@ -25,15 +27,19 @@ class Computation:
         The attributes of each instruction.
     root : int
         The place of the root instruction: the one marked, or the last.
+    facts : dict of int to object
+        What was asked for about an instruction, by its place.
     """
 
-    __slots__ = ("_names", "_numbers", "details", "is_entry", "name", "opcodes", "root")
+    __slots__ = ("_names", "_numbers", "details", "facts", "is_entry", "name", "opcodes", "root")
 
     def __init__(self, source: OpenComputation) -> None:
         self.name = source.name
         self.is_entry = source.is_entry
         self.opcodes = tuple(source.opcodes)
         self.details = tuple(source.details)
+        # Most computations are fusions without any.
+        self.facts = source.facts or _NO_FACTS
         self.root = source.root if source.root >= 0 else len(self.opcodes) - 1
         self._names = b"\n".join(source.places)
         # A single array: most computations are fusions of a few instructions, and each array takes 80 bytes more.
@@ -84,9 +90,11 @@ class OpenComputation:
         operands end in `operands`.
     operands : array of int
         The places of the operands of all.
+    facts : dict of int to object
+        What was asked for about an instruction, by its place.
     """
 
-    __slots__ = ("details", "is_entry", "name", "numbers", "opcodes", "operands", "places", "root")
+    __slots__ = ("details", "facts", "is_entry", "name", "numbers", "opcodes", "operands", "places", "root")
 
     def __init__(self, name: str, is_entry: bool) -> None:
         # Instructions that call it refer to it by the same string.
@@ -96,6 +104,7 @@ class OpenComputation:
         self.places: dict[bytes, int] = {}
         self.opcodes: list[str] = []
         self.details: list[Details] = []
+        self.facts: dict[int, object] = {}
         self.numbers = array("i")
         self.operands = array("i")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fastindex.hlo.attributes import DETAIL_READERS, NO_DETAILS, Alias, Details, aliases_in, metadata_of
@@ -14,6 +14,8 @@ from fastindex.hlo.sink import Row
 
 #: Opcodes whose text between the parentheses is not operands.
 _NO_OPERANDS = frozenset((b"constant", b"parameter", b"iota", b"partition-id", b"replica-id", b"after-all"))
+#: Reads something from the operands and the attributes of an instruction; None for nothing worth keeping.
+FactReader = Callable[[bytes, bytes], object]
 #: Starts with opcodes of their own; any other ``X-start`` is short for an ``async-start`` of ``X``.
 _NATIVE_STARTS = frozenset(
     (b"all-gather-start", b"all-reduce-start", b"async-start", b"collective-permute-start", b"copy-start")
@@ -98,20 +100,30 @@ class Module:
 class _Opcode:
     """What an instruction's opcode says about its text."""
 
-    __slots__ = ("has_operands", "is_short_start", "name", "read_details")
+    __slots__ = ("has_operands", "is_short_start", "name", "read_details", "read_fact")
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, read_fact: FactReader | None) -> None:
         self.name = text.decode()
         self.has_operands = text not in _NO_OPERANDS
         self.is_short_start = text.endswith(b"-start") and text not in _NATIVE_STARTS
         self.read_details: Callable[[bytes, bytes], Details] | None = DETAIL_READERS.get(text)
+        self.read_fact = read_fact
 
 
 class ModuleReader:
-    """A sink for the scanner that assembles modules and passes each on when it is complete."""
+    """A sink for the scanner that assembles modules and passes each on when it is complete.
 
-    def __init__(self, done: Callable[[Module], None]) -> None:
+    Parameters
+    ----------
+    done : callable
+        Receives each module.
+    facts : mapping of bytes to FactReader
+        What to keep of the instructions with an opcode, in `Computation.facts`.
+    """
+
+    def __init__(self, done: Callable[[Module], None], facts: Mapping[bytes, FactReader] | None = None) -> None:
         self._done = done
+        self._facts = facts or {}
         self._module = Module()
         self._computation: OpenComputation | None = None
         self._opcodes: dict[bytes, _Opcode] = {}
@@ -167,7 +179,7 @@ class ModuleReader:
             counts[number] += 1
             opcode = self._opcodes.get(opcode_text)
             if opcode is None:
-                opcode = self._opcodes[opcode_text] = _Opcode(opcode_text)
+                opcode = self._opcodes[opcode_text] = _Opcode(opcode_text, self._facts.get(opcode_text))
             origin, details = -1, NO_DETAILS
             if attributes:
                 text = metadata_of(attributes)
@@ -180,6 +192,8 @@ class ModuleReader:
             if operand_text and opcode.has_operands:
                 operands.extend(operand_places(operand_text, places))
             place = len(places)
+            if opcode.read_fact is not None and (fact := opcode.read_fact(operand_text, attributes)) is not None:
+                computation.facts[place] = fact
             if root is not None:
                 computation.root = place
             # Names are unique where a module is whole; the first keeps its place.

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from fastindex.errors import FastIndexError
 from fastindex.hlo.collecting import Collector
+from fastindex.hlo.reading_progress import reading_progress
 from fastindex.hlo.report_html import fragment, page
 from fastindex.hlo.report_text import print_report, summary
-from fastindex.hlo.sources import HloSource, TextSource, open_sources
+from fastindex.hlo.sources import HloSource, open_sources
 from fastindex.hlo.uses import SortKey, Uses
 from fastindex.interop.notebooks import ShownInNotebooks
 
@@ -121,7 +119,7 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
     """
     collector = Collector("instruction results" if instruction_results else "buffers")
     sources = open_sources(source)
-    with _progress(sources, show_progress) as advance:
+    with reading_progress(sources, show_progress) as advance:
         for item in sources:
             try:
                 collector.read(item, advance)
@@ -131,19 +129,3 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
                 collector.failed(item, error)
     total = collector.total(tuple(item.name for item in sources if item.name))
     return Report(**{field.name: getattr(total, field.name) for field in fields(total)})
-
-
-@contextlib.contextmanager
-def _progress(sources: list[TextSource], wanted: bool) -> Iterator[Callable[[int], None]]:
-    if not (wanted and sys.stderr.isatty()):
-        yield lambda nbytes: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    known = [item.nbytes for item in sources]
-    total = None if None in known else sum(size or 0 for size in known)
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading HLO", total=total)
-        yield lambda nbytes: bar.advance(task, nbytes)

@@ -1,8 +1,4 @@
-"""A report as HTML: a page, or a fragment for a notebook. It is self-contained and loads nothing.
-
-The colours are Okabe and Ito's, which colour-blind readers can tell apart, and padding is also hatched. The page
-follows the reader's light or dark scheme.
-"""
+"""A report as HTML: a page, or a fragment for a notebook. It is self-contained and loads nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from html import escape
 
 from fastindex.advice.spelling import bytes_text
 from fastindex.hlo.module_sums import Peak
+from fastindex.hlo.page_parts import STYLE, page_of, script_of
 from fastindex.hlo.report_text import place_lines, summary
 from fastindex.hlo.rows import ShapeUse
 from fastindex.hlo.uses import SortKey, Uses
@@ -19,66 +16,10 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 900, 220, 78, 24, 18
 _MOST_PLACES, _MOST_TIMELINES = 50, 20
 _NUMBERS = itertools.count(1)
 
-_STYLE = """
-.fi-report { --fg: #1b1b1b; --bg: #ffffff; --dim: #595959; --line: #c8c8c8; --elements: #0072b2; --padding: #d55e00;
-  color: var(--fg); background: var(--bg); font: 14px/1.45 system-ui, sans-serif; padding: 12px; }
-@media (prefers-color-scheme: dark) { .fi-report { --fg: #ececec; --bg: #161616; --dim: #a8a8a8; --line: #4a4a4a;
-  --elements: #56b4e9; --padding: #e69f00; } }
-.fi-report pre { font: 13px/1.45 ui-monospace, monospace; white-space: pre-wrap; margin: 0 0 12px; }
-.fi-report h2 { font-size: 15px; margin: 12px 0 4px; }
-.fi-report svg { max-width: 100%; height: auto; display: block; }
-.fi-report svg text { fill: var(--fg); font: 12px system-ui, sans-serif; }
-.fi-report .elements { fill: var(--elements); } .fi-report .padding { fill: var(--padding); }
-.fi-report .axis { stroke: var(--line); } .fi-report .peak { stroke: var(--fg); stroke-dasharray: 4 3; }
-.fi-report .hatch { stroke: var(--bg); stroke-width: 1.5; }
-.fi-report table { border-collapse: collapse; width: 100%; margin-top: 8px; }
-.fi-report th, .fi-report td { text-align: left; vertical-align: top; padding: 4px 10px 4px 0;
-  border-bottom: 1px solid var(--line); color: var(--fg); background: var(--bg); }
-.fi-report td.number, .fi-report th.number { text-align: right; white-space: nowrap;
-  font-variant-numeric: tabular-nums; }
-.fi-report td.text { min-width: 20em; width: 50%; overflow-wrap: anywhere; }
-.fi-report th button { all: unset; cursor: pointer; font-weight: 600; }
-.fi-report th button:focus-visible { outline: 2px solid var(--elements); }
-.fi-report th[aria-sort=descending] button::after { content: " \\25bc"; }
-.fi-report th[aria-sort=ascending] button::after { content: " \\25b2"; }
-.fi-report code { font: 13px ui-monospace, monospace; overflow-wrap: anywhere; }
-.fi-report .dim, .fi-report summary { color: var(--dim); }
-.fi-report .swatch { display: inline-block; width: 1em; height: 1em; vertical-align: -0.15em; margin: 0 0.3em 0 1em; }
-"""
-
-_SCRIPT = """
-(function () {
-  var root = document.getElementById("ID");
-  if (!root) return;
-  var body = root.querySelector("tbody"), heads = root.querySelectorAll("th");
-  heads.forEach(function (head, column) {
-    head.querySelector("button").addEventListener("click", function () {
-      var down = head.getAttribute("aria-sort") !== "descending";
-      heads.forEach(function (other) { other.removeAttribute("aria-sort"); });
-      head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      var rows = Array.prototype.slice.call(body.rows);
-      rows.sort(function (a, b) {
-        var x = a.cells[column].dataset.value, y = b.cells[column].dataset.value;
-        var order = isNaN(x - y) ? x.localeCompare(y) : x - y;
-        return down ? -order : order;
-      });
-      rows.forEach(function (row) { body.appendChild(row); });
-    });
-  });
-})();
-"""
-
 
 def page(uses: Uses, sort: SortKey = "waste", top: int | None = 500) -> str:
     """Return a report as a page."""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n<title>Memory report</title>\n'
-        "<style>body { margin: 0; background: #ffffff; }\n"
-        "@media (prefers-color-scheme: dark) { body { background: #161616; } }</style>\n</head>\n<body>\n"
-        f"{fragment(uses, sort, top)}\n</body>\n</html>\n"
-    )
+    return page_of("Memory report", fragment(uses, sort, top))
 
 
 def fragment(uses: Uses, sort: SortKey = "waste", top: int | None = 50) -> str:
@@ -94,7 +35,7 @@ def fragment(uses: Uses, sort: SortKey = "waste", top: int | None = 50) -> str:
     rest = len(uses.uses) - len(rows)
     parts = [
         f'<div class="fi-report" id="{number}">',
-        f"<style>{_STYLE}</style>",
+        f"<style>{STYLE}</style>",
         f"<pre>{escape(summary(uses))}</pre>",
         *[
             _timeline(module.label, space, peak, f"{number}-{place}")
@@ -102,7 +43,7 @@ def fragment(uses: Uses, sort: SortKey = "waste", top: int | None = 50) -> str:
         ],
         _table(rows, several=len(uses.modules) > 1),
         f'<p class="dim">{rest:,} more shapes</p>' if rest else "",
-        f"<script>{_SCRIPT.replace('ID', number)}</script>",
+        script_of(number),
         "</div>",
     ]
     return "\n".join(part for part in parts if part)

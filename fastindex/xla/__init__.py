@@ -8,6 +8,7 @@ from fastindex.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "fastindex.xla.bitcast_sequences": ("BitcastSequence", "bitcast_sequence"),
         "fastindex.xla.bitcasts": (
             "deduce_transpose_dimensions_for_bitcast",
             "is_reshape_or_transpose_bitcast",

@@ -1,3 +1,5 @@
+from fastindex.xla.bitcast_sequences import BitcastSequence as BitcastSequence
+from fastindex.xla.bitcast_sequences import bitcast_sequence as bitcast_sequence
 from fastindex.xla.bitcasts import deduce_transpose_dimensions_for_bitcast as deduce_transpose_dimensions_for_bitcast
 from fastindex.xla.bitcasts import is_reshape_or_transpose_bitcast as is_reshape_or_transpose_bitcast
 from fastindex.xla.bitcasts import is_untiled as is_untiled

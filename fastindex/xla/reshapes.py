@@ -17,7 +17,7 @@ from fastindex.shapes.layout import Layout
 from fastindex.shapes.permutations import checked_permutation, inverse, permuted
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shapes.shape_sizes import check_placed
-from fastindex.xla.bitcasts import is_untiled, reshape_is_bitcast
+from fastindex.xla.bitcasts import reshape_is_bitcast
 from fastindex.xla.dimension_edits import descending_with_same_physical_layout, drop_degenerate_dimensions
 from fastindex.xla.layout_queries import is_monotonic_with_dim0_major
 
@@ -244,9 +244,9 @@ class BitcastDecomposition:
     ----------
     transpose1_dimensions : tuple of int
     transpose1_shape : Shape
-        With a descending layout.
+        With a descending layout, and the tiles of the source.
     reshape_shape : Shape
-        With a descending layout.
+        With a descending layout, and the tiles of the result.
     transpose2_dimensions : tuple of int
     """
 
@@ -282,9 +282,10 @@ class BitcastDecomposition:
 def decompose_bitcast(a: Shape | str, b: Shape | str) -> BitcastDecomposition | None:
     """Decompose a bitcast from `a` to `b` into a transpose, a reshape and a transpose.
 
-    Return None unless both have the same number of elements of the same width, and no tiles with an effect.
+    Tiles and padding are taken into account: each step leaves every element in its slot. Return None if there are no
+    such steps; then the two differ in the number or width of their elements, or the layouts are related otherwise.
 
-    Source: ``ShapeUtil::DecomposeBitcastToTrt``.
+    Source: ``ShapeUtil::DecomposeBitcastToTrt``, which ignores tiles.
 
     Raises
     ------
@@ -296,18 +297,18 @@ def decompose_bitcast(a: Shape | str, b: Shape | str) -> BitcastDecomposition | 
     >>> found = decompose_bitcast("f32[2,3]{0,1}", "f32[6]{0}")
     >>> found.transpose1_dimensions, str(found.transpose1_shape), str(found.reshape_shape)
     ((1, 0), 'f32[3,2]{1,0}', 'f32[6]{0}')
+    >>> found = decompose_bitcast("f32[2,6,64,129]{3,2,1,0:T(8,128)}", "f32[2,129,384]{1,2,0:T(8,128)}")
+    >>> str(found.reshape_shape), found.transpose2_dimensions
+    ('f32[2,384,129]{2,1,0:T(8,128)}', (0, 2, 1))
     """
     a, b = as_shape(a), as_shape(b)
     check_placed(a)
     check_placed(b)
     if a.element_count != b.element_count or a.element_bits != b.element_bits:
         return None
-    for shape in (a, b):
-        if shape.slot_count != shape.element_count or not is_untiled(shape):
-            return None
-    return BitcastDecomposition(
-        a.layout.major_to_minor,
-        descending_with_same_physical_layout(a),
-        descending_with_same_physical_layout(b),
-        inverse(b.layout.major_to_minor),
-    )
+    before, after = descending_with_same_physical_layout(a), descending_with_same_physical_layout(b)
+    # Bits of the same width keep their slots whatever they mean.
+    same_type = Shape(a.element_type, after.dimensions, after.layout, after.dynamic_dimensions)
+    if not reshape_is_bitcast(before, same_type):
+        return None
+    return BitcastDecomposition(a.layout.major_to_minor, before, after, inverse(b.layout.major_to_minor))

@@ -1,0 +1,159 @@
+"""Which computations of a module run, from where they are called, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fastindex.hlo.computations import Computation
+from fastindex.hlo.copies.trips import loop_trips
+from fastindex.hlo.modules import Module
+
+#: The deepest nesting of computations; a cycle of calls would never end.
+_DEEPEST = 200
+_CALLERS = ("while", "conditional", "call", "fusion", "async-start")
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """An instruction that calls a computation.
+
+    Attributes
+    ----------
+    computation, place : Computation, int
+        The instruction.
+    role : str
+        "body", "condition", "branch", "fused" or "called".
+    number : int
+        Of a branch, which one.
+    trips : int or None
+        How often the computation runs each time the instruction does; None if that is not known.
+    """
+
+    computation: Computation
+    place: int
+    role: str
+    number: int = 0
+    trips: int | None = 1
+
+
+@dataclass(slots=True)
+class Calls:
+    """The computations of a module that run.
+
+    Attributes
+    ----------
+    computations : list of Computation
+        In the order in which they are first reached; the entry is the first.
+    sites : dict of str to list of CallSite
+        Where each computation is called.
+    steps : int
+        How many instructions run, counting the body of a loop once.
+    """
+
+    computations: list[Computation] = field(default_factory=list)
+    sites: dict[str, list[CallSite]] = field(default_factory=dict)
+    steps: int = 0
+    _callees: dict[str, list[tuple[CallSite, Computation]]] = field(default_factory=dict)
+    _trips: dict[str, int | None] = field(default_factory=dict)
+    _begins: dict[str, tuple[int, list[tuple[int, int]]]] = field(default_factory=dict)
+
+    def is_fused(self, computation: Computation) -> bool:
+        """Whether its instructions are parts of a fusion, or of a fusion within one."""
+        return any(site.role == "fused" for site in self.sites.get(computation.name, ()))
+
+    def is_looped(self, computation: Computation) -> bool:
+        """Whether a computation runs in a loop."""
+        for _ in range(_DEEPEST):
+            sites = self.sites.get(computation.name)
+            if not sites:
+                return False
+            if sites[0].role in ("body", "condition"):
+                return True
+            computation = sites[0].computation
+        return False
+
+    def trips(self, computation: Computation) -> int | None:
+        """Return how often a computation runs; None if that is not known."""
+        return self._count(computation.name, 0)
+
+    def step(self, computation: Computation, place: int) -> int:
+        """Return the step of the schedule at which an instruction, or the fusion that it is part of, runs first."""
+        begin, inner = self._begins.get(computation.name, (0, []))
+        if self.is_fused(computation):
+            return begin
+        return begin + place + sum(length for before, length in inner if before < place)
+
+    def _count(self, name: str, depth: int) -> int | None:
+        if name in self._trips:
+            return self._trips[name]
+        if depth > _DEEPEST:
+            return None
+        total: int | None = 0 if self.sites.get(name) else 1
+        # Until it is known; computations that call each other in a circle have no count.
+        self._trips[name] = None
+        for site in self.sites.get(name, ()):
+            outer = self._count(site.computation.name, depth + 1)
+            if total is None or outer is None or site.trips is None:
+                total = None
+                break
+            total += outer * site.trips
+        self._trips[name] = total
+        return total
+
+    def _place(self, computation: Computation, begin: int, depth: int) -> int:
+        """Give the computations that one calls their steps; return how many it takes with them."""
+        inner: list[tuple[int, int]] = []
+        self._begins[computation.name] = begin, inner
+        more = 0
+        for site, callee in self._callees.get(computation.name, ()) if depth < _DEEPEST else ():
+            if callee.name in self._begins:
+                continue
+            length = self._place(callee, begin + site.place + more, depth + 1)
+            if site.role != "fused":
+                inner.append((site.place, length))
+                more += length
+        return len(computation) + more
+
+
+def find_calls(module: Module) -> Calls:
+    """Follow the calls of a module from its entry."""
+    calls = Calls()
+    entry = module.entry
+    if entry is None:
+        return calls
+    waiting = [entry]
+    known = {entry.name}
+    while waiting:
+        computation = waiting.pop()
+        calls.computations.append(computation)
+        calls._callees[computation.name] = _calls_of(module, computation)
+        for site, callee in calls._callees[computation.name]:
+            calls.sites.setdefault(callee.name, []).append(site)
+            if callee.name not in known:
+                known.add(callee.name)
+                waiting.append(callee)
+    calls.steps = calls._place(entry, 0, 0)
+    return calls
+
+
+def _calls_of(module: Module, computation: Computation) -> list[tuple[CallSite, Computation]]:
+    found = []
+    for place, details in enumerate(computation.details):
+        if not details.callees or computation.opcodes[place] not in _CALLERS:
+            continue
+        callees = [module.computations.get(name) for name in details.callees]
+        opcode = computation.opcodes[place]
+        if opcode == "while":
+            trips = loop_trips(module, computation, place)
+            roles: Sequence[tuple[str, int | None]] = (
+                ("condition", None if trips is None else trips + 1),
+                ("body", trips),
+            )
+        else:
+            role = {"conditional": "branch", "fusion": "fused"}.get(opcode, "called")
+            roles = [(role, 1)] * len(callees)
+        for number, (callee, (role, count)) in enumerate(zip(callees, roles, strict=False)):
+            if callee is not None:
+                found.append((CallSite(computation, place, role, number, count), callee))
+    return found

@@ -1,0 +1,232 @@
+"""From a module to the rows of its copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fastindex.advice.copy_sentences import origin_text, wanted_text
+from fastindex.hlo.computations import Computation
+from fastindex.hlo.copies.calls import find_calls
+from fastindex.hlo.copies.chains import Chains, Consumer, Origin
+from fastindex.hlo.copies.fused_bytes import FusedBytes
+from fastindex.hlo.copies.kinds import CopyKind, copy_kind
+from fastindex.hlo.copies.rows import CopyRow
+from fastindex.hlo.metadata import MetadataReader
+from fastindex.hlo.metadata import Origin as Metadata
+from fastindex.hlo.modules import Module
+from fastindex.hlo.problems import Problem
+from fastindex.hlo.shape_table import ShapeTable, array_of
+from fastindex.shapes.shape import Shape
+
+_OPCODES = frozenset(("copy", "copy-start", "reshape", "transpose"))
+#: A fusion of only these moves data about; the cycles of the fusion are those of its copies.
+_FORMATTING = frozenset(("parameter", "copy", "bitcast", "reshape", "transpose", "tuple", "get-tuple-element"))
+#: The memory on a TPU's core; XLA's estimates of copies within it are placeholders.
+_FAST_MEMORY = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An instruction that moves data, before it is explained."""
+
+    computation: Computation
+    place: int
+    kind: CopyKind
+    source: int
+    result: int
+
+
+class _Finder:
+    """Finds the copies of one module."""
+
+    def __init__(self, module: Module, table: ShapeTable, label: str) -> None:
+        self._module = module
+        self._table = table
+        self._label = label
+        self._texts = list(module.shapes)
+        self._calls = find_calls(module)
+        self._chains = Chains(module, self._calls)
+        self._fused = FusedBytes(self._calls, self._chains, self._nbytes)
+        self._kinds: dict[tuple[str, int, int, object], CopyKind | None] = {}
+        self._reader = MetadataReader(module.tables)
+        self._metadata = list(module.metadata)
+        self.lost: list[tuple[Computation, int]] = []
+
+    def rows(self) -> list[CopyRow]:
+        """Return the rows of the module, in the order in which they run."""
+        found = [item for computation in self._calls.computations for item in self._in(computation)]
+        passes = frozenset(
+            (item.computation.name, item.place) for item in found if item.kind in ("memory space", "same layout")
+        )
+        rows = [self._row(item, passes) for item in found]
+        return sorted(rows, key=lambda row: row.step)
+
+    def _in(self, computation: Computation) -> Iterator[_Found]:
+        is_fused = self._calls.is_fused(computation)
+        for place, opcode in enumerate(computation.opcodes):
+            if opcode not in _OPCODES:
+                continue
+            operands = computation.operands(place)
+            if not len(operands) or operands[0] < 0:
+                self.lost.append((computation, place))
+                continue
+            source = self._leaves(computation, operands[0])
+            result = self._leaves(computation, place)
+            if opcode == "copy-start":
+                # The result is a tuple of the destination, the operand and a context.
+                result = result[: len(source)]
+            fact = computation.facts.get(place)
+            for before, after in zip(source, result, strict=False):
+                kind = self._kind(opcode, before, after, fact if opcode == "transpose" else None)
+                # Within a fusion, values that stay as they are have no buffers to be copied between.
+                if kind is not None and not (is_fused and kind in ("memory space", "same layout")):
+                    yield _Found(computation, place, kind, before, after)
+
+    def _leaves(self, computation: Computation, place: int) -> tuple[int, ...]:
+        return self._table.entry(self._texts[computation.shape(place)]).leaves
+
+    def _kind(self, opcode: str, before: int, after: int, permutation: object) -> CopyKind | None:
+        key = opcode, before, after, permutation
+        if key not in self._kinds:
+            known = self._table.nbytes[before] >= 0 and self._table.nbytes[after] >= 0
+            shapes = self._table.shapes[before], self._table.shapes[after]
+            order = permutation if isinstance(permutation, tuple) else None
+            self._kinds[key] = copy_kind(opcode, *shapes, order) if known else None
+        return self._kinds[key]
+
+    def _nbytes(self, computation: Computation, place: int, element: int) -> int:
+        entry = self._table.entry(self._texts[computation.shape(place)])
+        begin, end = (0, len(entry.leaves))
+        if element >= 0:
+            begin, end = entry.spans[element] if element < len(entry.spans) else (0, 0)
+        return sum(max(self._table.nbytes[leaf], 0) for leaf in entry.leaves[begin:end])
+
+    def _row(self, item: _Found, passes: frozenset[tuple[str, int]]) -> CopyRow:
+        computation, place = item.computation, item.place
+        operand = computation.operands(place)[0]
+        is_fused = self._calls.is_fused(computation)
+        source, result = self._table.shapes[item.source], self._table.shapes[item.result]
+        nbytes = self._table.nbytes[item.source], self._table.nbytes[item.result]
+        if is_fused:
+            nbytes = self._fused.read(computation, operand), self._fused.written(computation, place)
+        origin = self._chains.origin(computation, operand, passes)
+        consumers = self._chains.consumers(computation, place, passes)
+        metadata = self._metadata_of(computation, place, consumers, origin)
+        is_argument = origin.kind == "argument"
+        return CopyRow(
+            instruction=self._chains.name(computation, place),
+            computation=computation.name,
+            opcode=computation.opcodes[place],
+            kind=item.kind,
+            source=source,
+            result=result,
+            nbytes_read=nbytes[0],
+            nbytes_written=nbytes[1],
+            trips=self._calls.trips(computation),
+            estimated_cycles=self._cycles(item, source, result),
+            fusion=self._fusion_of(computation),
+            origin=self._origin_text(origin, source),
+            wanted_by=wanted_text([self._consumer_text(consumer) for consumer in consumers], _array(result)),
+            argument=origin.computation.details[origin.place].number if is_argument else None,
+            argument_path=self._path_text(origin) if is_argument else "",
+            chain=origin.chain,
+            is_invariant=origin.is_invariant,
+            at_loop=self._calls.is_looped(computation)
+            or bool(origin.carry)
+            or any(consumer.kind == "loop carry" for consumer in consumers),
+            op_name=metadata.op_name,
+            source_file=metadata.source_file,
+            source_line=metadata.source_line,
+            step=self._calls.step(computation, place),
+            steps=self._calls.steps,
+            line=computation.line(place),
+            module=self._label,
+        )
+
+    def _fusion_of(self, computation: Computation) -> str:
+        """Return the outermost fusion around a computation, or ""."""
+        fusion = ""
+        for _ in range(len(self._calls.computations)):
+            if not self._calls.is_fused(computation):
+                break
+            site = self._calls.sites[computation.name][0]
+            fusion, computation = self._chains.name(site.computation, site.place), site.computation
+        return fusion
+
+    def _cycles(self, item: _Found, source: Shape, result: Shape) -> int | None:
+        spaces = {_array(shape).layout.memory_space for shape in (source, result)}
+        computation, place = item.computation, item.place
+        if self._calls.is_fused(computation):
+            site = self._calls.sites[computation.name][0]
+            if self._calls.is_fused(site.computation) or not _FORMATTING.issuperset(computation.opcodes):
+                return None
+            computation, place = site.computation, site.place
+        cycles = computation.facts.get(place)
+        if spaces == {_FAST_MEMORY} or computation.opcodes[place] not in ("copy", "fusion"):
+            return None
+        return cycles if isinstance(cycles, int) else None
+
+    def _origin_text(self, origin: Origin, source: Shape) -> str:
+        name = self._chains.name(origin.computation, origin.place)
+        entry = self._table.entry(self._texts[origin.computation.shape(origin.place)])
+        begin, end = entry.at(origin.path, self._table)
+        leaves = entry.leaves[begin:end]
+        shape = _array(self._table.shapes[leaves[0]]) if len(leaves) == 1 else _array(source)
+        what, verb = name, "writes"
+        if origin.kind == "argument":
+            path = self._path_text(origin)
+            number = origin.computation.details[origin.place].number
+            what, verb = f"argument {number}" + (f", {path}" if path else ""), "is"
+        elif origin.kind == "constant":
+            what, verb = f"the constant {name}", "is"
+        elif origin.computation.opcodes[origin.place] == "parameter":
+            what, verb = f"{name} of {origin.computation.name}", "is"
+        return origin_text(what, verb, shape, _array(source), origin.carry, origin.is_invariant)
+
+    def _path_text(self, origin: Origin) -> str:
+        """Return the name of an argument: JAX writes its path into the metadata."""
+        metadata = self._read_metadata(origin.computation, origin.place)
+        name = metadata.op_name or self._chains.name(origin.computation, origin.place)
+        return name + "".join(f"[{number}]" for number in origin.path)
+
+    def _consumer_text(self, consumer: Consumer) -> tuple[str, str]:
+        name = self._chains.name(consumer.computation, consumer.place)
+        if consumer.kind == "result":
+            return ("the result" if not consumer.path else f"result {consumer.path[0]}"), "be"
+        if consumer.kind == "loop carry":
+            element = f", element {consumer.path[0]}," if consumer.path else ""
+            return f"the carry of {name}{element}", "be"
+        if consumer.kind == "branch":
+            return f"a branch of {name}", "need"
+        operation = self._read_metadata(consumer.computation, consumer.place).op_name.rpartition("/")[2]
+        is_new = operation.isidentifier() and operation not in name
+        return (f"{name} ({operation})" if is_new else name), "need"
+
+    def _read_metadata(self, computation: Computation, place: int) -> Metadata:
+        number = computation.metadata(place)
+        return self._reader.origin(self._metadata[number]) if number >= 0 else Metadata()
+
+    def _metadata_of(self, computation: Computation, place: int, consumers: list[Consumer], origin: Origin) -> Metadata:
+        """Return the metadata of a copy, or of an instruction that wants it, or of what it copies."""
+        own = self._read_metadata(computation, place)
+        others = [self._read_metadata(consumer.computation, consumer.place) for consumer in consumers[:4]]
+        others.append(self._read_metadata(origin.computation, origin.place))
+        located = next((item for item in (own, *others) if item.source_file), own)
+        named = next((item for item in (own, *others) if item.op_name), own)
+        return Metadata(named.op_name, located.source_file, located.source_line)
+
+
+def _array(shape: Shape) -> Shape:
+    array = array_of(shape)
+    return array if array is not None else shape
+
+
+def module_copies(module: Module, table: ShapeTable, label: str, source: str, problems: list[Problem]) -> list[CopyRow]:
+    """Return the instructions of a module that move data, in the order in which they run."""
+    finder = _Finder(module, table, label)
+    rows = finder.rows()
+    for computation, place in finder.lost:
+        name = computation.names()[place]
+        problems.append(Problem(computation.line(place), "an operand that is not in the text", name, source))
+    return rows

@@ -1,0 +1,88 @@
+"""What a copy inside a fusion reads and writes: the operands and the results of the fusion, not its own shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fastindex.hlo.computations import Computation
+from fastindex.hlo.copies.calls import Calls
+from fastindex.hlo.copies.chains import Chains
+
+#: How many instructions to look at.
+_FURTHEST = 1000
+#: Opcodes that read only as much of their operand as they return.
+_PARTS = frozenset(("slice", "dynamic-slice", "gather"))
+_EMPTY = frozenset(("constant", "iota", "broadcast", "partition-id", "replica-id", "rng"))
+
+_UPDATES = frozenset(("dynamic-update-slice", "scatter"))
+_INDEXED = _PARTS | _UPDATES
+#: Bytes of the result of an instruction, and of one element of it if that is at least 0.
+NbytesOf = Callable[[Computation, int, int], int]
+
+
+def _updates(opcode: str, operands: Sequence[int]) -> Sequence[int]:
+    """Return the operands that are written: of a scatter of n arrays, those after n arrays and the indices."""
+    return operands[1:2] if opcode == "dynamic-update-slice" else operands[(len(operands) - 1) // 2 + 1 :]
+
+
+class FusedBytes:
+    """Adds up the buffers that instructions inside fusions come from and go to."""
+
+    def __init__(self, calls: Calls, chains: Chains, nbytes_of: NbytesOf) -> None:
+        self._calls = calls
+        self._chains = chains
+        self._nbytes_of = nbytes_of
+
+    def read(self, computation: Computation, place: int) -> int:
+        """Return the bytes that the fusion reads for the result of an instruction."""
+        total = 0
+        seen: set[tuple[str, int]] = set()
+        waiting = [(computation, place)]
+        while waiting and len(seen) < _FURTHEST:
+            here, value = waiting.pop()
+            if value < 0 or (here.name, value) in seen:
+                continue
+            seen.add((here.name, value))
+            opcode = here.opcodes[value]
+            if not self._calls.is_fused(here) or opcode in _PARTS:
+                total += self._nbytes_of(here, value, -1)
+            elif opcode == "parameter":
+                site = self._calls.sites[here.name][0]
+                operands = site.computation.operands(site.place)
+                number = here.details[value].number
+                if 0 <= number < len(operands):
+                    waiting.append((site.computation, operands[number]))
+            elif opcode not in _EMPTY:
+                waiting += [(here, operand) for operand in here.operands(value)]
+        return total
+
+    def written(self, computation: Computation, place: int) -> int:
+        """Return the bytes that the fusion writes with the result of an instruction."""
+        total = 0
+        seen: set[tuple[str, int, int]] = set()
+        waiting = [(computation, place, -1)]
+        while waiting and len(seen) < _FURTHEST:
+            here, value, element = waiting.pop()
+            if (here.name, value, element) in seen:
+                continue
+            seen.add((here.name, value, element))
+            if not self._calls.is_fused(here):
+                total += self._nbytes_of(here, value, element)
+                continue
+            if value == here.root:
+                site = self._calls.sites[here.name][0]
+                waiting.append((site.computation, site.place, element))
+            for user in self._chains.users(here, value):
+                operands = here.operands(user)
+                if here.opcodes[user] in _INDEXED and value not in operands[:1]:
+                    # An update is written into a larger array; indices are not written at all.
+                    is_update = here.opcodes[user] in _UPDATES and value in _updates(here.opcodes[user], operands)
+                    total += self._nbytes_of(here, value, -1) if is_update else 0
+                elif here.opcodes[user] == "tuple":
+                    waiting += [(here, user, number) for number, item in enumerate(operands) if item == value]
+                elif here.opcodes[user] == "get-tuple-element":
+                    if here.details[user].number == element:
+                        waiting.append((here, user, -1))
+                else:
+                    waiting.append((here, user, -1))
+        return total

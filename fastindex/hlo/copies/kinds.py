@@ -1,0 +1,62 @@
+"""What an instruction that takes one array to another does to the buffer: nothing, a move, or another layout."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastindex.errors import FastIndexError
+from fastindex.hlo.shape_table import array_of
+from fastindex.shapes.shape import Shape
+from fastindex.xla.bitcasts import reshape_is_bitcast, transpose_is_bitcast
+
+CopyKind = Literal["layout", "reshape", "transpose", "element type", "memory space", "same layout"]
+
+
+def copy_kind(opcode: str, source: Shape, result: Shape, permutation: tuple[int, ...] | None = None) -> CopyKind | None:
+    """Return what a copy, reshape or transpose moves data for; None if nothing moves, or if it is not of arrays.
+
+    Parameters
+    ----------
+    opcode : str
+        "copy", "copy-start", "reshape" or "transpose".
+    source, result : Shape
+    permutation : tuple of int, optional
+        Of a transpose: dimension i of the result is dimension ``permutation[i]`` of the source.
+
+    Examples
+    --------
+    >>> a, b = Shape.parse("f32[16,128]{1,0:T(8,128)}"), Shape.parse("f32[16,128]{0,1:T(8,128)}")
+    >>> copy_kind("copy", a, b), copy_kind("copy", a, a), copy_kind("transpose", a, b, (0, 1))
+    ('layout', 'same layout', 'transpose')
+    >>> copy_kind("reshape", a, Shape.parse("f32[2048]{0:T(1024)}"))
+    """
+    before, after = array_of(source), array_of(result)
+    if before is None or after is None:
+        return None
+    if before.element_type != after.element_type:
+        return "element type"
+    try:
+        stays = _keeps_slots(opcode, before, after, permutation)
+    except FastIndexError:
+        return None
+    moves = before.layout.memory_space != after.layout.memory_space
+    if opcode in ("reshape", "transpose"):
+        if not stays:
+            return "reshape" if opcode == "reshape" else "transpose"
+        return "memory space" if moves else None
+    if not stays or _written_order(before) != _written_order(after):
+        return "layout"
+    return "memory space" if moves else "same layout"
+
+
+def _keeps_slots(opcode: str, before: Shape, after: Shape, permutation: tuple[int, ...] | None) -> bool:
+    if opcode == "transpose" and permutation is not None:
+        return transpose_is_bitcast(before, after, permutation)
+    return reshape_is_bitcast(before, after)
+
+
+def _written_order(shape: Shape) -> tuple[object, ...]:
+    """Return what is written of the order and the tiles, without dimensions of size 1."""
+    layout = shape.layout
+    order = tuple(d for d in layout.minor_to_major if shape.dimensions[d] != 1)
+    return order, layout.tiles, shape.element_bits

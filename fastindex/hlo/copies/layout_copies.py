@@ -1,0 +1,213 @@
+"""The table of a program's copies: what moves because of layouts, where from, what for, how much."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fastindex.errors import FastIndexError
+from fastindex.hlo.copies.facts import FACT_READERS
+from fastindex.hlo.copies.finding import module_copies
+from fastindex.hlo.copies.html import fragment, page
+from fastindex.hlo.copies.rows import CopyRow
+from fastindex.hlo.copies.table import CopyTable, most_bytes_first
+from fastindex.hlo.copies.text import print_copies, summary
+from fastindex.hlo.kinds import HEAD_NBYTES, kind_of
+from fastindex.hlo.modules import Module, ModuleReader
+from fastindex.hlo.problems import Problem
+from fastindex.hlo.reading_progress import reading_progress
+from fastindex.hlo.shape_table import ShapeTable
+from fastindex.hlo.sources import HloSource, TextSource, open_sources, refuse, scan_source
+from fastindex.interop.notebooks import ShownInNotebooks
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_BEFORE_LAYOUTS = (
+    "before layout assignment: there are no layouts yet, so what will be copied cannot be seen; compile the program, "
+    "or dump it with XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_text' and read DIR"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class LayoutCopies(CopyTable, ShownInNotebooks):
+    """The instructions of one or several HLO modules that move data because of layouts.
+
+    See `copies`, most bytes first, `totals` and `problems`.
+    """
+
+    def summary(self) -> str:
+        """Return the sums in a few lines."""
+        return summary(self)
+
+    def print(self, console: Console, top: int | None = None, all_moves: bool = False) -> None:
+        """Print the summary and the table to a rich console."""
+        print_copies(self, console, top, all_moves)
+
+    def text(self, top: int | None = 20, width: int = 110, all_moves: bool = False) -> str:
+        """Return the summary and the table as plain text.
+
+        Parameters
+        ----------
+        top : int or None
+            How many rows; None for all.
+        width : int
+            Of a line, in characters.
+        all_moves : bool
+            Also list plain moves between memory spaces.
+        """
+        from rich.console import Console
+
+        stream = io.StringIO()
+        console = Console(width=width, color_system=None, file=stream, force_jupyter=False, force_terminal=False)
+        print_copies(self, console, top, all_moves)
+        return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+
+    def html(self, top: int | None = 500, all_moves: bool = False) -> str:
+        """Return a page with the copies on the timeline of the program, by line and in a table; it works offline."""
+        return page(self, top, all_moves)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return fragment(self, top=50)
+
+
+def layout_copies(source: HloSource, *, show_progress: bool = False) -> LayoutCopies:
+    """List every instruction of a compiled program that moves data because of layouts, with its cost and its cause.
+
+    These are copies to another layout, and reshapes and transposes that move elements, in every computation that runs
+    and inside fusions. Each row says where the layout of the operand comes from and who wants the other one.
+
+    Parameters
+    ----------
+    source : str, bytes, path, binary file, iterable of paths, or jax.stages.Compiled
+        HLO text as ``--xla_dump_to`` and JAX print it. A path is a file or a folder of dumps, of which the last stage
+        of each module is read.
+    show_progress : bool
+        Show a progress bar on stderr if that is a terminal.
+
+    Returns
+    -------
+    LayoutCopies
+
+    Raises
+    ------
+    FastIndexError
+        No HLO module. Broken lines, and unreadable files among others, do not raise; see `LayoutCopies.problems`.
+    OSError
+        A file that cannot be read.
+
+    Notes
+    -----
+    That a reshape or a transpose moves nothing is proved by the digits of the slots: `fastindex.reshape_is_bitcast`,
+    `fastindex.transpose_is_bitcast`. How often a loop runs is XLA's ``known_trip_count``, or is read off its condition.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> hlo = '''HloModule m, is_scheduled=true
+    ... ENTRY e {
+    ...   p = f32[1000,3]{0,1:T(4,128)} parameter(0), metadata={op_name="points"}
+    ...   c = f32[1000,3]{1,0:T(8,128)} copy(p)
+    ...   ROOT n = f32[1000,3]{1,0:T(8,128)} negate(c)
+    ... }'''
+    >>> (row,) = fi.layout_copies(hlo).copies
+    >>> row.kind, row.nbytes_read, row.nbytes_written
+    ('layout', 16384, 512000)
+    >>> row.origin, row.wanted_by
+    ('argument 0, points, is {0,1:T(4,128)}', 'n needs {1,0:T(8,128)}')
+    """
+    reader = _Reader()
+    sources = open_sources(source)
+    with reading_progress(sources, show_progress) as advance:
+        for item in sources:
+            try:
+                reader.read(item, advance)
+            except (FastIndexError, OSError) as error:
+                if len(sources) == 1:
+                    raise
+                reader.failed(item, error)
+    return reader.result()
+
+
+class _Reader:
+    """Reads modules one after the other and keeps their copies."""
+
+    def __init__(self) -> None:
+        self._table = ShapeTable()
+        self._rows: list[CopyRow] = []
+        self._labels: list[str] = []
+        self._counts: dict[str, int] = {}
+        self._problems: list[Problem] = []
+        self._notes: list[str] = []
+        self._errors: list[Exception] = []
+        self._source = ""
+
+    def read(self, source: TextSource, advance: Callable[[int], None]) -> None:
+        """Read one text.
+
+        Raises
+        ------
+        FastIndexError
+            It holds no module.
+        OSError
+            It cannot be read.
+        """
+        head = b""
+        for chunk in source.chunks:
+            head += chunk
+            if len(head) >= HEAD_NBYTES:
+                break
+        try:
+            kind = kind_of(head)
+        except FastIndexError as error:
+            raise FastIndexError(f"{source.name}: {error}" if source.name else str(error)) from None
+        if kind in ("buffer assignment", "memory usage report"):
+            refuse(source.name, f"a {kind} has no instructions, so no copies; give the module beside it")
+        self._source = source.name
+        reader = ModuleReader(self._add, FACT_READERS)
+        whole = replace(source, chunks=itertools.chain((head,) if head else (), source.chunks))
+        scanner = scan_source(whole, reader, advance)
+        reader.finish()
+        self._problems += scanner.problems
+
+    def failed(self, source: TextSource, error: Exception) -> None:
+        """Record that a file could not be read; the others still count."""
+        self._errors.append(error)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        self._problems.append(Problem(0, reason.removeprefix(f"{source.name}: "), "", source.name))
+
+    def _add(self, module: Module) -> None:
+        count = self._counts[module.name] = self._counts.get(module.name, 0) + 1
+        label = module.name if count == 1 else f"{module.name} ({count})"
+        self._labels.append(label)
+        if not any(b"{" in text for text in module.shapes):
+            self._notes.append(_BEFORE_LAYOUTS)
+        self._rows += module_copies(module, self._table, label, self._source, self._problems)
+
+    def result(self) -> LayoutCopies:
+        """Return the rows of all modules.
+
+        Raises
+        ------
+        FastIndexError, OSError
+            Nothing could be read.
+        """
+        if not self._labels and self._errors:
+            raise self._errors[0]
+        rows: Sequence[CopyRow] = sorted(self._rows, key=most_bytes_first)
+        return LayoutCopies(
+            tuple(row for row in rows if row.kind != "memory space"),
+            tuple(row for row in rows if row.kind == "memory space"),
+            tuple(self._labels),
+            tuple(sorted(self._problems, key=lambda problem: (problem.source, problem.line))),
+            tuple(dict.fromkeys(self._notes)),
+        )

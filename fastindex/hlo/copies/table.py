@@ -1,0 +1,63 @@
+"""A table of copies: its rows, its sums, its JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastindex.hlo.copies.rows import CopyRow, CopyTotals, totals_of
+from fastindex.hlo.problems import Problem
+
+
+@dataclass(frozen=True)
+class CopyTable:
+    """The rows of a table of copies.
+
+    Attributes
+    ----------
+    copies : tuple of CopyRow
+        Most bytes first.
+    moves : tuple of CopyRow
+        The plain moves between memory spaces, which have nothing to do with layouts.
+    modules : tuple of str
+        The labels of the modules.
+    problems : tuple of Problem
+        Lines and files that could not be read; everything else was.
+    notes : tuple of str
+        Remarks for the reader.
+    """
+
+    copies: tuple[CopyRow, ...]
+    moves: tuple[CopyRow, ...] = ()
+    modules: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def totals(self) -> CopyTotals:
+        """The sums of `copies`: all of them, by kind, by line of the program, by argument."""
+        return totals_of(self.copies)
+
+    def rows(self, all_moves: bool = False, top: int | None = None) -> tuple[CopyRow, ...]:
+        """Return the rows, most bytes first, and only the first `top` of them; with `all_moves` also `moves`."""
+        if not all_moves:
+            return self.copies[:top]
+        return tuple(sorted((*self.copies, *self.moves), key=most_bytes_first))[:top]
+
+    def to_json(self, top: int | None = None, all_moves: bool = False) -> dict[str, Any]:
+        """Return the table for JSON; the totals are over all of `copies`, whatever `top` is."""
+        return {
+            "copies": [row.to_json() for row in self.rows(all_moves, top)],
+            "totals": self.totals.to_json(),
+            "modules": list(self.modules),
+            "notes": list(self.notes),
+            "problems": [
+                {"source": item.source, "line": item.line, "message": item.message, "text": item.text}
+                for item in self.problems
+            ],
+        }
+
+
+def most_bytes_first(row: CopyRow) -> tuple[int, int]:
+    """Return the sort key of a row."""
+    return -row.moved_nbytes, row.step

@@ -1,0 +1,208 @@
+"""Where variants are compiled: by this process for the devices it has, or by a child for a TPU that is described."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import IO, Any, Protocol
+
+from fastindex.errors import FastIndexError
+from fastindex.interop.jax_programs import (
+    CompiledProgram,
+    FlatProgram,
+    NamedSpec,
+    Wanted,
+    compile_with_layouts,
+    exported,
+    named_spec,
+    with_constraints,
+)
+
+#: For which values of a loop's carry which order is asked for: (loop, element) and dimensions, most major first.
+Constraints = tuple[tuple[tuple[int, int], tuple[int, ...]], ...]
+_POLL_SECONDS = 0.1
+#: What libtpu reads; without it, it looks for a TPU. It compiles for any topology, whatever the first line says.
+_ENVIRONMENT: Mapping[str, str] = {
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_WORKER_ID": "0",
+    "JAX_PLATFORMS": "cpu",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+
+
+class CompileError(FastIndexError):
+    """The compiler refused a variant, or ended."""
+
+
+class Compiler(Protocol):
+    """Compiles variants of one program."""
+
+    def __enter__(self) -> Compiler:
+        """Begin."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End what is still running."""
+
+    def compile(self, inputs: Sequence[Wanted], outputs: Sequence[Wanted], constraints: Constraints) -> CompiledProgram:
+        """Compile a variant.
+
+        Raises
+        ------
+        CompileError
+            The compiler refused it.
+        """
+
+
+class LocalCompiler:
+    """Compiles for the devices of this process."""
+
+    def __init__(
+        self, program: FlatProgram, shardings: tuple[Sequence[Any], Sequence[Any]], donated: Sequence[int]
+    ) -> None:
+        self._program = program
+        self._shardings = shardings
+        self._donated = donated
+
+    def __enter__(self) -> LocalCompiler:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def compile(self, inputs: Sequence[Wanted], outputs: Sequence[Wanted], constraints: Constraints) -> CompiledProgram:
+        """Compile a variant; see `Compiler`."""
+        program = with_constraints(self._program, dict(constraints)) if constraints else self._program
+        try:
+            return compile_with_layouts(
+                program.function, program.avals, (inputs, outputs), self._shardings, self._donated
+            )
+        except Exception as error:
+            # JAX raises errors of many classes.
+            raise CompileError(_first_line(str(error))) from error
+
+
+class TopologyCompiler:
+    """Compiles for a TPU that is not there, by libtpu in a child process, which may end at any time.
+
+    Raises
+    ------
+    FastIndexError
+        libtpu is not installed.
+    """
+
+    def __init__(
+        self,
+        program: FlatProgram,
+        topology: str,
+        shardings: tuple[Sequence[Any], Sequence[Any]],
+        donated: Sequence[int],
+    ) -> None:
+        for module, package in (("libtpu", "libtpu"), ("flatbuffers", "flatbuffers")):
+            if importlib.util.find_spec(module) is None:
+                raise FastIndexError(
+                    f"topology={topology!r} needs {package}: pip install 'fastindex[tpu]'; without a topology, the "
+                    "program is compiled for the devices that are there"
+                )
+        self._program = program
+        self._topology = topology
+        self._specs: tuple[list[NamedSpec | None], list[NamedSpec | None]] = (
+            [named_spec(item) for item in shardings[0]],
+            [named_spec(item) for item in shardings[1]],
+        )
+        self._donated = tuple(donated)
+        self._texts: dict[Constraints, bytes] = {}
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection | None = None
+        self._log: IO[bytes] | None = None
+
+    def __enter__(self) -> TopologyCompiler:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def compile(self, inputs: Sequence[Wanted], outputs: Sequence[Wanted], constraints: Constraints) -> CompiledProgram:
+        """Compile a variant; see `Compiler`."""
+        serialized = self._texts.get(constraints)
+        if serialized is None:
+            program = with_constraints(self._program, dict(constraints)) if constraints else self._program
+            try:
+                serialized = self._texts[constraints] = exported(program, "tpu")
+            except Exception as error:
+                raise CompileError(f"JAX cannot export it: {_first_line(str(error))}") from error
+        request = serialized, self._topology, (tuple(inputs), tuple(outputs)), self._specs, self._donated
+        answer = self._ask(request)
+        if isinstance(answer, str):
+            raise CompileError(answer)
+        return answer
+
+    def _ask(self, request: object) -> CompiledProgram | str:
+        if self._pipe is None:
+            self._start()
+        pipe, child = self._pipe, self._child
+        if pipe is None or child is None:
+            return "the compiler could not be started"
+        try:
+            pipe.send(request)
+            # Short waits let an interrupt through.
+            while not pipe.poll(_POLL_SECONDS):
+                pass
+            answer: CompiledProgram | str = pipe.recv()
+            return answer
+        except (EOFError, OSError):
+            status = child.wait()
+            reason = self._last_line()
+            self._end()
+            return f"libtpu ended with status {status}" + (f": {reason}" if reason else "")
+
+    def _start(self) -> None:
+        ours, theirs = Pipe()
+        log = self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "fastindex.trials.child", str(theirs.fileno())],
+            env={**os.environ, **_ENVIRONMENT},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[theirs.fileno()],
+        )
+        theirs.close()
+        self._pipe = ours
+
+    def _last_line(self) -> str:
+        if self._log is None:
+            return ""
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(self._log.tell() - 4096, 0))
+        lines = self._log.read().decode("utf-8", "replace").splitlines()
+        errors = [line for line in lines if "Check fail" in line or line.startswith("F")]
+        return _first_line((errors or lines or [""])[-1])
+
+    def _end(self) -> None:
+        if self._pipe is not None:
+            self._pipe.close()
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+        if self._log is not None:
+            self._log.close()
+        self._pipe, self._child, self._log = None, None, None
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n")[0][:300]

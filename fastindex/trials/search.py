@@ -1,0 +1,230 @@
+"""The search for layouts: the compiler's own choice, one change at a time, and the changes that help together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from fastindex.errors import FastIndexError
+from fastindex.hlo.copies.layout_copies import layout_copies
+from fastindex.hlo.copies.rows import CopyRow
+from fastindex.hlo.modules import Module
+from fastindex.hlo.report import report
+from fastindex.interop.jax import JaxLayout
+from fastindex.interop.jax_programs import AUTO, FlatProgram, Loop, Wanted
+from fastindex.shapes.element_types import ElementType
+from fastindex.shapes.shape import Shape
+from fastindex.trials.compilers import CompileError, Compiler
+from fastindex.trials.variants import Limits, Trial, Variant
+
+AS_IT_IS = "as it is"
+#: Receives how many compilations are done, and what comes next.
+Notify = Callable[[int, str], None]
+
+
+class Search:
+    """Compiles variants of one program and keeps what they cost."""
+
+    def __init__(
+        self, compiler: Compiler, program: FlatProgram, limits: Limits, most_compilations: int, notify: Notify
+    ) -> None:
+        self._compiler = compiler
+        self._program = program
+        self._limits = limits
+        self._left = most_compilations
+        self._notify = notify
+        self._known: dict[Variant, Trial] = {}
+        self.trials: list[Trial] = []
+        self.ran_out = False
+
+    def run(self, loops: Callable[[], list[Loop]]) -> Trial:
+        """Search; return the program as it is.
+
+        Parameters
+        ----------
+        loops : callable
+            Finds the loops of the program, if they are needed.
+
+        Raises
+        ------
+        CompileError
+            The program as it is does not compile.
+        """
+        none = self._variant()
+        base = self._try(AS_IT_IS, none)
+        if base is None or base.table is None:
+            raise CompileError(base.refused if base is not None else "no compilation is allowed")
+        if base.moved_nbytes:
+            auto = self._try("AUTO for all", Variant((AUTO,) * len(none.inputs), (AUTO,) * len(none.outputs)), base)
+            singles = list(self._singles(base, auto)) if auto is not None and auto.table is not None else []
+            if any(row.at_loop for row in base.rows):
+                singles += _loop_changes(base, loops(), none)
+            self._combine(base, singles)
+        return base
+
+    def best(self, base: Trial) -> Trial:
+        """Return the trial that moves least and is not refused; of equal ones, the one with fewest changes."""
+        allowed = [trial for trial in self.trials if not trial.refused and trial.table is not None]
+        return min(allowed, key=lambda trial: (*_cost(trial), _changes(trial, base)), default=base)
+
+    def _variant(self) -> Variant:
+        return Variant((None,) * len(self._program.avals), (None,) * len(self._program.results))
+
+    def _try(self, name: str, variant: Variant, base: Trial | None = None) -> Trial | None:
+        """Compile a variant; return None if none is left, and a refused trial if it does not compile."""
+        known = self._known.get(variant)
+        if known is not None:
+            return known
+        if self._left <= 0:
+            self.ran_out = True
+            return None
+        self._left -= 1
+        self._notify(len(self.trials), name)
+        try:
+            compiled = self._compiler.compile(variant.inputs, variant.outputs, variant.constraints)
+        except CompileError as error:
+            trial = Trial(name, variant, refused=f"does not compile: {error}")
+        else:
+            spaces = report(compiled.text)
+            peaks = tuple((space.memory_space, space.peak_nbytes or 0) for space in spaces.memory_spaces)
+            trial = Trial(
+                name,
+                variant,
+                layout_copies(compiled.text),
+                compiled.memory.get("argument_size_in_bytes", 0),
+                _peak(compiled.text, compiled.memory),
+                peaks,
+                tuple(compiled.inputs),
+                tuple(compiled.outputs),
+                aliases_of(compiled.text),
+            )
+            if base is not None:
+                trial = trial.with_refusal(self._limits.refusal(trial, base))
+        self._known[variant] = trial
+        self.trials.append(trial)
+        return trial
+
+    def _singles(self, base: Trial, auto: Trial) -> Iterator[tuple[str, Variant]]:
+        """Pin the compiler's choice for one argument at a time, a donated one with its result; then results."""
+        none = self._variant()
+        partners = _donated_results(base)
+        arguments = [i for i, layout in enumerate(auto.inputs) if layout is not None and layout != base.inputs[i]]
+        copied = {row.argument for row in base.rows}
+        paired: set[int] = set()
+        for number in sorted(arguments, key=lambda number: number not in copied):
+            layout = auto.inputs[number]
+            if layout is None:
+                continue
+            outputs = list(none.outputs)
+            for result in partners.get(number, ()):
+                outputs[result] = layout
+                paired.add(result)
+            with_result = " and its result" if partners.get(number) else ""
+            name = f"argument {number}, {self._program.paths[number]}{with_result}: {layout_words(layout)}"
+            yield name, replace(none, inputs=_at(none.inputs, number, layout), outputs=tuple(outputs))
+        for number, layout in enumerate(auto.outputs):
+            if layout is not None and layout != base.outputs[number] and number not in paired:
+                name = f"result {number}: {layout_words(layout)}"
+                yield name, replace(none, outputs=_at(none.outputs, number, layout))
+
+    def _combine(self, base: Trial, singles: list[tuple[str, Variant]]) -> None:
+        """Try each change alone, then add to the best those that make it better."""
+        alone = [(trial, variant) for name, variant in singles if (trial := self._try(name, variant, base)) is not None]
+        helpful = sorted(
+            ((trial, variant) for trial, variant in alone if trial.table is not None),
+            key=lambda pair: (bool(pair[0].refused), _cost(pair[0])),
+        )
+        if len(helpful) < 2:
+            return
+        current, merged = helpful[0]
+        # Changes that help only together begin with one that is refused alone because it moves no less.
+        for trial, variant in helpful[1:]:
+            if current.moved_nbytes == 0 and not current.refused:
+                break
+            both = merged.merged(variant)
+            found = self._try(f"{current.name}; {trial.name}", both, base)
+            if found is None:
+                break
+            if not found.refused and (current.refused or _cost(found) < _cost(current)):
+                current, merged = found, both
+
+
+def layout_words(layout: JaxLayout) -> str:
+    """Return a layout as XLA writes it.
+
+    Examples
+    --------
+    >>> layout_words(JaxLayout((0, 1), ((8, 128),), 0))
+    '{0,1:T(8,128)}'
+    """
+    tiles = "".join(f"({','.join(map(str, tile))})" for tile in layout.tiles)
+    order = ",".join(map(str, layout.minor_to_major))
+    return "{" + order + (f":T{tiles}" if tiles else "") + "}"
+
+
+def _at(items: Sequence[Wanted], number: int, item: Wanted) -> tuple[Wanted, ...]:
+    return (*items[:number], item, *items[number + 1 :])
+
+
+def _cost(trial: Trial) -> tuple[int, int, int]:
+    return trial.moved_nbytes, trial.argument_nbytes, trial.peak_nbytes
+
+
+def _changes(trial: Trial, base: Trial) -> int:
+    """How many layouts a trial changes; the compiler's choice for all is the last resort."""
+    differ = sum(new != old for new, old in zip(trial.inputs, base.inputs, strict=False))
+    differ += sum(new != old for new, old in zip(trial.outputs, base.outputs, strict=False))
+    return differ + len(trial.variant.constraints)
+
+
+def _peak(text: str, memory: dict[str, int]) -> int:
+    """Return XLA's peak: on a TPU what it says, elsewhere the sum of what it assigned, of which that is a part."""
+    if ":T(" in text:
+        return memory.get("peak_memory_in_bytes", 0)
+    parts = (memory.get(f"{part}_size_in_bytes", 0) for part in ("argument", "output", "temp"))
+    return sum(parts) - memory.get("alias_size_in_bytes", 0)
+
+
+def _donated_results(base: Trial) -> dict[int, list[int]]:
+    """Return the results that take the memory of each argument."""
+    found: dict[int, list[int]] = {}
+    for output, number in base.aliases:
+        found.setdefault(number, []).append(output[0] if output else 0)
+    return found
+
+
+def _loop_changes(base: Trial, loops: list[Loop], none: Variant) -> Iterator[tuple[str, Variant]]:
+    """Ask for an order of a value that a loop carries: the orders between which arrays of its sizes are copied."""
+    seen = set()
+    rows = [row for row in base.rows if row.at_loop and row.opcode.startswith("copy")]
+    for row in sorted(rows, key=lambda row: -row.moved_nbytes):
+        for number, loop in enumerate(loops):
+            for element, (dtype, sizes) in enumerate(loop.carries):
+                for order in _orders(row, dtype, sizes):
+                    if (number, element, order) not in seen:
+                        seen.add((number, element, order))
+                        where = f"loop {number}, element {element} of its carry"
+                        name = f"{where}: order {{{','.join(map(str, order[::-1]))}}}"
+                        yield name, replace(none, constraints=(((number, element), order),))
+
+
+def _orders(row: CopyRow, dtype: str, sizes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    found: dict[tuple[int, ...], None] = {}
+    for shape in (row.source, row.result):
+        if shape.is_array and shape.dimensions == sizes and _same_type(shape, dtype) and len(sizes) > 1:
+            found[shape.layout.major_to_minor] = None
+    return list(found)
+
+
+def _same_type(shape: Shape, dtype: str) -> bool:
+    try:
+        return shape.element_type == ElementType.from_dtype_name(dtype, "JAX")
+    except FastIndexError:
+        # Keys of random numbers, for one.
+        return False
+
+
+def aliases_of(text: str) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Return which result takes the memory of which argument, from the header of a module."""
+    header = text.split("\n", 1)[0]
+    return tuple((output, number) for output, number, _ in Module(header=header).input_output_aliases())

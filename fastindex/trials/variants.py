@@ -1,0 +1,144 @@
+"""Variants of a program's layouts, and what compiling one says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fastindex.advice.spelling import bytes_text
+from fastindex.hlo.copies.layout_copies import LayoutCopies
+from fastindex.hlo.copies.rows import CopyRow
+from fastindex.interop.jax import JaxLayout
+from fastindex.interop.jax_programs import Wanted
+from fastindex.trials.compilers import Constraints
+
+#: Kinds that another layout can avoid.
+_AVOIDABLE = ("layout", "reshape", "transpose", "element type")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Layouts to compile a program with.
+
+    Attributes
+    ----------
+    inputs, outputs : tuple
+        For each argument and result: a layout, "auto", or None for JAX's default.
+    constraints : tuple
+        For values that loops carry: which order of dimensions.
+    """
+
+    inputs: tuple[Wanted, ...]
+    outputs: tuple[Wanted, ...]
+    constraints: Constraints = ()
+
+    def merged(self, other: Variant) -> Variant:
+        """Return both changes together; where both change the same, the other's."""
+        constraints = {**dict(self.constraints), **dict(other.constraints)}
+        return Variant(
+            tuple(new if new is not None else old for old, new in zip(self.inputs, other.inputs, strict=True)),
+            tuple(new if new is not None else old for old, new in zip(self.outputs, other.outputs, strict=True)),
+            tuple(sorted(constraints.items())),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A variant that was compiled.
+
+    Attributes
+    ----------
+    name : str
+        What was changed, in words.
+    variant : Variant
+    table : LayoutCopies or None
+        The copies of the compiled program; None if it does not compile.
+    argument_nbytes : int
+        Of all arguments of one device, padding included.
+    peak_nbytes : int
+        XLA's peak; on some TPUs with the fast memory of the core.
+    space_peaks : dict of int to int
+        The peak in each memory space, estimated from live ranges.
+    inputs, outputs : tuple of JaxLayout or None
+        The layouts that the compiled program has.
+    aliases : tuple of (path, int)
+        Which result takes the memory of which argument.
+    refused : str
+        Why it is worse than the program as it is; or "".
+    """
+
+    name: str
+    variant: Variant
+    table: LayoutCopies | None = None
+    argument_nbytes: int = 0
+    peak_nbytes: int = 0
+    space_peaks: tuple[tuple[int, int], ...] = ()
+    inputs: tuple[JaxLayout | None, ...] = ()
+    outputs: tuple[JaxLayout | None, ...] = ()
+    aliases: tuple[tuple[tuple[int, ...], int], ...] = ()
+    refused: str = ""
+
+    @property
+    def rows(self) -> tuple[CopyRow, ...]:
+        """The instructions outside fusions that another layout could avoid."""
+        rows = self.table.copies if self.table is not None else ()
+        return tuple(row for row in rows if row.kind in _AVOIDABLE and not row.fusion)
+
+    @property
+    def copy_count(self) -> int:
+        """How many these are."""
+        return len(self.rows)
+
+    @property
+    def layout_copy_count(self) -> int:
+        """How many of them are copies, not reshapes or transposes."""
+        return sum(row.opcode.startswith("copy") for row in self.rows)
+
+    @property
+    def moved_nbytes(self) -> int:
+        """Bytes that these read and write, in all trips of loops; in one trip where their number is not known."""
+        return sum(row.moved_nbytes for row in self.rows)
+
+    def with_refusal(self, reason: str) -> Trial:
+        """Return the trial with the reason why it is refused."""
+        return replace(self, refused=reason)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers for JSON."""
+        return {
+            "name": self.name,
+            "copies": self.copy_count,
+            "moved_nbytes": self.moved_nbytes,
+            "argument_nbytes": self.argument_nbytes,
+            "peak_nbytes": self.peak_nbytes,
+            "space_peaks": {str(space): nbytes for space, nbytes in self.space_peaks},
+            "refused": self.refused or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a variant is worse than the program as it is, however few copies it has.
+
+    Attributes
+    ----------
+    argument_growth, peak_growth : float
+        By which part the bytes of the arguments, and the peak, may grow.
+    """
+
+    argument_growth: float
+    peak_growth: float
+
+    def refusal(self, trial: Trial, base: Trial) -> str:
+        """Return why a trial is refused, or ""."""
+        reasons = []
+        if trial.moved_nbytes >= base.moved_nbytes:
+            reasons.append(f"no less is moved, {bytes_text(base.moved_nbytes)} and {bytes_text(trial.moved_nbytes)}")
+        for what, before, after, growth in (
+            ("the arguments", base.argument_nbytes, trial.argument_nbytes, self.argument_growth),
+            ("the peak", base.peak_nbytes, trial.peak_nbytes, self.peak_growth),
+        ):
+            if after > before * (1 + growth):
+                times = f", {after / before:.3g} times" if before else ""
+                reasons.append(f"{what} would grow from {bytes_text(before)} to {bytes_text(after)}{times}")
+        return "; ".join(reasons)

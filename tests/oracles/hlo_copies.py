@@ -1,0 +1,150 @@
+"""The copies of an HLO module, counted with regular expressions; shares no code with the package.
+
+Sizes and slots are computed from the text of a layout by a formula for tiles that divide each other, which are those of
+XLA's compilers; anything else raises.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+_LINE = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = (\S+|\(.*?\)) ([a-z\-]+)\((?:[a-z]\w*\[[^ ]* )?%?([\w.\-]*)(.*)")
+_SHAPE = re.compile(r"([a-z]\w*)\[([\d,]*)\](?:\{([\d,]*)(?::(.*))?\})?")
+BITS = {
+    "pred": 8, "s4": 8, "u4": 8, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "bf16": 16, "f16": 16, "s32": 32, "u32": 32,
+    "f32": 32, "s64": 64, "u64": 64, "f64": 64, "c64": 64, "c128": 128,
+}  # fmt: skip
+
+
+class Array(NamedTuple):
+    dtype: str
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+    tiles: tuple[tuple[int, ...], ...]
+    bits: int
+    space: int
+
+    @property
+    def is_tiled(self) -> bool:
+        return bool(self.tiles)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",")) if text else ()
+
+
+def parse(text: str) -> Array:
+    found = _SHAPE.fullmatch(text)
+    assert found is not None, text
+    dtype, sizes, order, rest = found.groups()
+    rest = rest or ""
+    tiles = re.match(r"T((?:\([\d,]*\))+)", rest)
+    width = re.search(r"E\((\d+)\)", rest)
+    space = re.search(r"S\((\d+)\)", rest)
+    assert not re.search(r"[LP]\(|PAD", rest), text
+    dimensions = numbers(sizes)
+    return Array(
+        dtype,
+        dimensions,
+        numbers(order) if order is not None else tuple(range(len(dimensions)))[::-1],
+        tuple(numbers(tile) for tile in re.findall(r"\(([\d,]*)\)", tiles.group(1))) if tiles else (),
+        int(width.group(1)) if width else BITS[dtype],
+        int(space.group(1)) if space else 0,
+    )
+
+
+def slots_of(array: Array, index: list[np.ndarray]) -> tuple[np.ndarray, int]:
+    """Return the slot of each index, and the number of slots."""
+    sizes = [array.sizes[d] for d in reversed(array.order)]
+    places = [index[d] for d in reversed(array.order)]
+    for tile in array.tiles:
+        while len(sizes) < len(tile):
+            sizes.insert(0, 1)
+            places.insert(0, np.zeros_like(index[0]) if index else np.zeros(1, np.int64))
+        kept = len(sizes) - len(tile)
+        counts = [-(-size // width) for size, width in zip(sizes[kept:], tile, strict=True)]
+        outer = [place // width for place, width in zip(places[kept:], tile, strict=True)]
+        inner = [place % width for place, width in zip(places[kept:], tile, strict=True)]
+        sizes = [*sizes[:kept], *counts, *tile]
+        places = [*places[:kept], *outer, *inner]
+    slot = np.zeros_like(places[0]) if places else np.zeros(1, np.int64)
+    for size, place in zip(sizes, places, strict=True):
+        slot = slot * size + place
+    return slot, math.prod(sizes)
+
+
+def nbytes_of(array: Array) -> int:
+    _, slots = slots_of(array, [np.zeros(1, np.int64) for _ in array.sizes])
+    return -(-slots * array.bits // 8)
+
+
+def stays(before: Array, after: Array, permutation: tuple[int, ...] | None) -> bool:
+    """Whether every element keeps its slot when an array is reshaped, or transposed."""
+    if before.bits != after.bits or nbytes_of(before) != nbytes_of(after):
+        return False
+    count = math.prod(before.sizes)
+    index = [np.asarray(part).ravel() for part in np.unravel_index(np.arange(count), before.sizes or (1,))]
+    index = index[: len(before.sizes)]
+    if permutation is not None:
+        moved = [index[d] for d in permutation]
+    else:
+        moved = [np.asarray(part) for part in np.unravel_index(np.arange(count), after.sizes or (1,))]
+        moved = moved[: len(after.sizes)]
+    return bool(np.array_equal(slots_of(before, index)[0], slots_of(after, moved)[0]))
+
+
+class Counted(NamedTuple):
+    instruction: str
+    kind: str
+    nbytes_read: int
+    nbytes_written: int
+    in_fusion: bool
+
+
+def _key(array: Array) -> tuple[object, ...]:
+    return tuple(d for d in array.order if array.sizes[d] != 1), array.tiles, array.bits
+
+
+def _kind(opcode: str, before: Array, after: Array, rest: str) -> str:
+    if before.dtype != after.dtype:
+        return "element type"
+    if opcode in ("copy", "copy-start"):
+        if _key(before) != _key(after):
+            return "layout"
+        return "memory space" if before.space != after.space else "same layout"
+    dimensions = re.search(r"dimensions=\{([\d,]*)\}", rest)
+    permutation = numbers(dimensions.group(1)) if dimensions else None
+    if not stays(before, after, permutation if opcode == "transpose" else None):
+        return opcode
+    return "memory space" if before.space != after.space else ""
+
+
+def copies_of(text: str) -> list[Counted]:
+    """Count the copies of a module in every computation; inside fusions, without moves and copies within a layout."""
+    fused = set(re.findall(r" fusion\(.*?calls=%?([\w.\-]+)", text))
+    applied = set(re.findall(r"to_apply=%?([\w.\-]+)", text)) - set(re.findall(r" call\(.*to_apply=%?([\w.\-]+)", text))
+    found = []
+    shapes: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        heading = re.match(r"(?:ENTRY )?%?([\w.\-]+) .*\{$|(?:ENTRY )?%?([\w.\-]+) \{$", line)
+        if heading and not line.startswith(" "):
+            shapes, name = {}, heading.group(1) or heading.group(2)
+            continue
+        match = _LINE.match(line)
+        if match is None or name in applied:
+            continue
+        instruction, shape, opcode, operand, rest = match.groups()
+        shapes[instruction] = shape
+        if opcode not in ("copy", "copy-start", "reshape", "transpose"):
+            continue
+        result = shape[1:].split(", ")[0] if opcode == "copy-start" else shape
+        before, after = parse(shapes[operand]), parse(result)
+        kind = _kind(opcode, before, after, rest)
+        if kind and not (name in fused and kind in ("memory space", "same layout")):
+            found.append(Counted(instruction, kind, nbytes_of(before), nbytes_of(after), name in fused))
+    return found
