@@ -103,7 +103,11 @@ class Encoder:
     def take_type(self, modifiers: list[str], allowed: str = "bus") -> tuple[str, int, int]:
         """Take the last modifier as a type: its name, its bits, whether it is signed."""
         name = modifiers.pop() if modifiers else ""
-        if name not in TYPE_BITS or (name != "pred" and name[0] not in allowed) or (name == "pred" and "p" not in allowed):
+        if (
+            name not in TYPE_BITS
+            or (name != "pred" and name[0] not in allowed)
+            or (name == "pred" and "p" not in allowed)
+        ):
             raise self.error(f"a type that the emulator does not know here: .{name}")
         return name, TYPE_BITS[name], int(name[0] == "s")
 
@@ -436,7 +440,9 @@ def _atom(encoder: Encoder, modifiers: list[str], given: tuple[str, ...]) -> Non
     operation = modifiers.pop() if modifiers else ""
     if operation not in _ATOMICS or bits < 32:
         raise encoder.error(f"an atomic that the emulator does not know: .{operation}")
-    space, count = _take_space(encoder, [name for name in modifiers if name not in ("relaxed", "acquire", "release", "acq_rel")])
+    space, count = _take_space(
+        encoder, [name for name in modifiers if name not in ("relaxed", "acquire", "release", "acq_rel")]
+    )
     values = given[1 + returns :]
     encoder.require_operands(values, 2 if operation == "cas" else 1)
     target = encoder.register(given[0], bits) if returns and given[0] != "_" else -1

@@ -66,9 +66,11 @@ class Entry:
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _NAME = r"[\w$%.]+"
 _SHARED = re.compile(rf"(?:\.extern\s+)?\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+({_NAME})\s*(?:\[(\d*)\])?")
-_PARAMETER = re.compile(rf"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\S*\s+(?:\.\w+\s+\d*\s*)*)?({_NAME})(?:\[(\d+)\])?")
-_REGISTERS = re.compile(rf"\.reg\s+\.(\w+)\s+(.*)")
-_LABEL = re.compile(rf"\s*([\w$]+)\s*:(?!:)")
+_PARAMETER = re.compile(
+    rf"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\S*\s+(?:\.\w+\s+\d*\s*)*)?({_NAME})(?:\[(\d+)\])?"
+)
+_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)")
+_LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
 _GUARD = re.compile(r"@(!?)\s*(%?[\w$]+)\s+")
 #: What says nothing about what the kernel does.
 _IGNORED = (".pragma", ".loc", ".file", ".section")
@@ -187,9 +189,7 @@ class _Body:
         opcode, operands = (re.split(r"\s+", rest.strip(), maxsplit=1) + [""])[:2]
         parts = tuple(self.renamed(part) for part in _operands(operands))
         name = self.renamed(guard[2]) if guard else None
-        self.entry.statements.append(
-            Statement(line, shown, name, bool(guard and guard[1]), opcode, parts)
-        )
+        self.entry.statements.append(Statement(line, shown, name, bool(guard and guard[1]), opcode, parts))
 
     def registers(self, text: str, line: int) -> None:
         found = _REGISTERS.fullmatch(text.strip())
