@@ -54,6 +54,9 @@ class Kernel:
         found = self._loaded.get(device)
         if found is None:
             found = self._load(device)
+        if "u" in self.arguments:
+            # cuda.core takes the bits of an argument as those of an int64.
+            arguments = tuple(number - (1 << 64) if number >> 63 > 0 else number for number in arguments)
         _launcher()(stream, _grid(blocks), found, *arguments)
 
     def _load(self, device: int) -> Any:

@@ -38,7 +38,6 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
     load_shared, store_shared = LOAD_SHARED[4], STORE_SHARED[4]
     block_of, place_of = geometry.block_of, geometry.place_of
     steps, warps = geometry.steps, THREADS // 32
-    last_place = tile_rows * width - 4
     low_byte = np.uint32(0xFF)
 
     @device_function
@@ -108,9 +107,10 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
         lane: Any = np.int64(np.uint32(thread & _LANE))
         column = np.int64(np.uint32(thread >> _WARP_SHIFT))
         # A lane writes a word of each column, from the words of shared memory that it stands across.
-        low, high = memory + max(4 * lane - 4, 0), memory + min(4 * lane, last_place)
         d += destination
         nbytes = rows * width
+        last = (nbytes - 1) & ~3
+        low, high = memory + min(max(4 * lane - 4, 0), last), memory + min(4 * lane, last)
         while column < columns:
             at = d + load_int64(column_places + 8 * column)
             behind = at & 3

@@ -1,5 +1,7 @@
-// A stand-in for libcuda.so.1 with two devices: memory is host memory, streams and events are numbers, a kernel does nothing.
+// A stand-in for libcuda.so.1 with two devices: memory is host memory, streams and events are numbers. A kernel does
+// nothing, unless stand_in_run was called: then all work runs in the emulator, in the order of its streams (work.c).
 // What the tests ask about is written to the file that STAND_IN_LOG names, one line a call.
+#include "work.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -9,7 +11,7 @@
 #include <string.h>
 
 typedef int R;
-enum { OK = 0, BAD_VALUE = 1, OUT_OF_MEMORY = 2, NO_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600 };
+enum { OK = 0, BAD_VALUE = 1, OUT_OF_MEMORY = 2, NO_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600, BAD_ADDRESS = 700 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread intptr_t stack[64];
 static __thread int depth;
@@ -74,35 +76,57 @@ R cuCtxPushCurrent(void *c) { stack[depth++] = (intptr_t)c; return OK; }
 R cuCtxPopCurrent(void **c) { if (!depth) return NO_CONTEXT; *c = (void *)stack[--depth]; return OK; }
 R cuCtxGetDevice(int *d) { if (!depth) return NO_CONTEXT; *d = device_now(); return OK; }
 R cuCtxGetDevice_v2(int *d, void *c) { *d = c ? (int)((intptr_t)c & 0xff) - 1 : device_now(); return OK; }
-R cuCtxSynchronize(void) { say("synchronize context"); return OK; }
+static R done(void) { return work_failed() ? BAD_ADDRESS : OK; }
+R cuCtxSynchronize(void) { say("synchronize context"); work_finish_all(); return done(); }
 R cuCtxSynchronize_v2(void *c) { return cuCtxSynchronize(); }
 R cuCtxGetFlags(unsigned *f) { *f = 0; return OK; }
 R cuCtxGetApiVersion(void *c, unsigned *v) { *v = 3020; return OK; }
 
+// Bytes on both sides of a block that belong to none.
+enum { FENCE = 4096 };
+static size_t free_bytes(void) {
+  const char *given = getenv("STAND_IN_FREE_BYTES");
+  return given ? strtoull(given, 0, 10) : (size_t)1 << 34;
+}
 R cuMemAlloc(uintptr_t *p, size_t n) {
-  if (n > ((size_t)1 << 34)) return OUT_OF_MEMORY;
+  if (n > free_bytes()) return OUT_OF_MEMORY;
   void *memory = 0;
-  if (posix_memalign(&memory, 256, n ? n : 1)) return OUT_OF_MEMORY;
+  if (posix_memalign(&memory, FENCE, n + 2 * FENCE)) return OUT_OF_MEMORY;
+  memory = (char *)memory + FENCE;
+  // What nobody has written is neither zero nor what it was before.
+  if (n <= (size_t)64 << 20) memset(memory, 0xcb, n);
   pthread_mutex_lock(&lock);
   blocks[block_count++ & 0xffff] = (Block){(uintptr_t)memory, n ? n : 1, device_now()};
+  if (work_is_run()) ptx_memory_add((uintptr_t)memory, n ? n : 1);
   pthread_mutex_unlock(&lock);
   *p = (uintptr_t)memory;
   say("alloc %zu on %d", n, device_now());
   return OK;
 }
+void work_release(uintptr_t p) {
+  Block *found = block_of(p);
+  if (!found) return;
+  if (found->size <= (size_t)64 << 20) memset((void *)found->at, 0xdd, found->size);
+  if (work_is_run()) ptx_memory_remove(found->at);
+  found->size = 0;
+  free((void *)(found->at - FENCE));
+}
 R cuMemFree(uintptr_t p) {
   Block *found = block_of(p);
-  if (!found) return BAD_VALUE;
+  if (!found || found->at != p) return BAD_VALUE;
   say("free %zu", found->size);
-  memset((void *)p, 0xdd, found->size);
-  found->size = 0;
-  free((void *)p);
+  work_finish_all();
+  work_release(p);
   return OK;
 }
 R cuMemAllocAsync(uintptr_t *p, size_t n, void *s) { return cuMemAlloc(p, n); }
 R cuMemAllocFromPoolAsync(uintptr_t *p, size_t n, void *pool, void *s) { return cuMemAlloc(p, n); }
-R cuMemFreeAsync(uintptr_t p, void *s) { return cuMemFree(p); }
-R cuMemGetInfo(size_t *f, size_t *t) { *f = *t = (size_t)1 << 34; return OK; }
+R cuMemFreeAsync(uintptr_t p, void *s) {
+  if (!work_is_run()) return cuMemFree(p);
+  work_add((Work){.kind = RELEASE, .stream = s, .to = p});
+  return OK;
+}
+R cuMemGetInfo(size_t *f, size_t *t) { *f = *t = free_bytes(); return OK; }
 R cuMemGetAddressRange(uintptr_t *b, size_t *n, uintptr_t p) {
   Block *found = block_of(p);
   if (!found) return 1;
@@ -110,20 +134,63 @@ R cuMemGetAddressRange(uintptr_t *b, size_t *n, uintptr_t p) {
   if (n) *n = found->size;
   return OK;
 }
-R cuMemHostAlloc(void **p, size_t n, unsigned f) { *p = malloc(n ? n : 1); return OK; }
-R cuMemAllocHost(void **p, size_t n) { *p = malloc(n ? n : 1); return OK; }
-R cuMemFreeHost(void *p) { free(p); return OK; }
+// Host memory that copies read and write when their turn comes; all other is read at the call.
+static struct { uintptr_t at; size_t size; } pinned[1024];
+static int is_pinned(uintptr_t at) {
+  for (int i = 0; i < 1024; i++)
+    if (pinned[i].size && at >= pinned[i].at && at < pinned[i].at + pinned[i].size) return 1;
+  return 0;
+}
+R cuMemAllocHost(void **p, size_t n) {
+  *p = malloc(n ? n : 1);
+  for (int i = 0; i < 1024; i++)
+    if (!pinned[i].size) {
+      pinned[i].at = (uintptr_t)*p, pinned[i].size = n ? n : 1;
+      break;
+    }
+  return OK;
+}
+R cuMemHostAlloc(void **p, size_t n, unsigned f) { return cuMemAllocHost(p, n); }
+R cuMemFreeHost(void *p) {
+  work_finish_all();
+  for (int i = 0; i < 1024; i++)
+    if (pinned[i].at == (uintptr_t)p) pinned[i].size = 0;
+  free(p);
+  return OK;
+}
 R cuMemHostGetDevicePointer(uintptr_t *d, void *p, unsigned f) { *d = (uintptr_t)p; return OK; }
-R cuMemcpyHtoD(uintptr_t d, const void *s, size_t n) { memcpy((void *)d, s, n); return OK; }
-R cuMemcpyHtoDAsync(uintptr_t d, const void *s, size_t n, void *q) { say("copy in %zu stream %p", n, q); memcpy((void *)d, s, n); return OK; }
-R cuMemcpyDtoH(void *d, uintptr_t s, size_t n) { say("copy out %zu blocking", n); memcpy(d, (void *)s, n); return OK; }
-R cuMemcpyDtoHAsync(void *d, uintptr_t s, size_t n, void *q) { say("copy out %zu stream %p", n, q); memcpy(d, (void *)s, n); return OK; }
-R cuMemcpyDtoD(uintptr_t d, uintptr_t s, size_t n) { memcpy((void *)d, (void *)s, n); return OK; }
-R cuMemcpyDtoDAsync(uintptr_t d, uintptr_t s, size_t n, void *q) { memcpy((void *)d, (void *)s, n); return OK; }
-R cuMemcpy(uintptr_t d, uintptr_t s, size_t n) { memcpy((void *)d, (void *)s, n); return OK; }
-R cuMemcpyAsync(uintptr_t d, uintptr_t s, size_t n, void *q) { memcpy((void *)d, (void *)s, n); return OK; }
-R cuMemsetD8(uintptr_t d, unsigned char v, size_t n) { memset((void *)d, v, n); return OK; }
-R cuMemsetD8Async(uintptr_t d, unsigned char v, size_t n, void *q) { memset((void *)d, v, n); return OK; }
+
+static R copy(uintptr_t to, uintptr_t from, size_t n, void *stream, int waits) {
+  if (!n) return OK;
+  Work one = {.kind = COPY, .stream = stream, .to = to, .from = from, .size = n};
+  int from_host = !block_of(from), to_host = !block_of(to);
+  if (work_is_run()) {
+    Block *inside = from_host ? 0 : block_of(from), *target = to_host ? 0 : block_of(to);
+    if (inside && from + n > inside->at + inside->size) return BAD_VALUE;
+    if (target && to + n > target->at + target->size) return BAD_VALUE;
+    if (from_host && !is_pinned(from) && !waits) one.staged = memcpy(malloc(n), (void *)from, n);
+    work_add(one);
+    if (waits || (to_host && !is_pinned(to))) work_finish_stream(stream);
+    return done();
+  }
+  memcpy((void *)to, (void *)from, n);
+  return OK;
+}
+R cuMemcpyHtoD(uintptr_t d, const void *s, size_t n) { return copy(d, (uintptr_t)s, n, 0, 1); }
+R cuMemcpyHtoDAsync(uintptr_t d, const void *s, size_t n, void *q) { say("copy in %zu stream %p", n, q); return copy(d, (uintptr_t)s, n, q, 0); }
+R cuMemcpyDtoH(void *d, uintptr_t s, size_t n) { say("copy out %zu blocking", n); return copy((uintptr_t)d, s, n, 0, 1); }
+R cuMemcpyDtoHAsync(void *d, uintptr_t s, size_t n, void *q) { say("copy out %zu stream %p", n, q); return copy((uintptr_t)d, s, n, q, 0); }
+R cuMemcpyDtoD(uintptr_t d, uintptr_t s, size_t n) { return copy(d, s, n, 0, 0); }
+R cuMemcpyDtoDAsync(uintptr_t d, uintptr_t s, size_t n, void *q) { return copy(d, s, n, q, 0); }
+R cuMemcpy(uintptr_t d, uintptr_t s, size_t n) { return copy(d, s, n, 0, 1); }
+R cuMemcpyAsync(uintptr_t d, uintptr_t s, size_t n, void *q) { return copy(d, s, n, q, 0); }
+static R fill(uintptr_t d, unsigned char v, size_t n, void *q) {
+  if (work_is_run()) work_add((Work){.kind = FILL, .stream = q, .to = d, .value = v, .size = n});
+  else memset((void *)d, v, n);
+  return OK;
+}
+R cuMemsetD8(uintptr_t d, unsigned char v, size_t n) { return fill(d, v, n, 0); }
+R cuMemsetD8Async(uintptr_t d, unsigned char v, size_t n, void *q) { return fill(d, v, n, q); }
 R cuPointerGetAttribute(void *out, int a, uintptr_t p) {
   Block *found = block_of(p);
   if (!found) return BAD_VALUE;
@@ -151,12 +218,16 @@ R cuDeviceGetMemPool(void **p, int d) { *p = fresh(); return OK; }
 R cuMemPoolSetAttribute(void *p, int a, void *v) { return OK; }
 R cuMemPoolGetAttribute(void *p, int a, void *v) { *(uint64_t *)v = 0; return OK; }
 
-R cuStreamCreate(void **s, unsigned f) { *s = fresh(); return OK; }
-R cuStreamCreateWithPriority(void **s, unsigned f, int p) { *s = fresh(); return OK; }
+R cuStreamCreate(void **s, unsigned f) { *s = fresh(); work_stream_made(*s, f); return OK; }
+R cuStreamCreateWithPriority(void **s, unsigned f, int p) { return cuStreamCreate(s, f); }
 R cuStreamDestroy(void *s) { return OK; }
-R cuStreamSynchronize(void *s) { say("synchronize stream %p", s); return OK; }
-R cuStreamQuery(void *s) { return OK; }
-R cuStreamWaitEvent(void *s, void *e, unsigned f) { say("wait %p for %p", s, e); return OK; }
+R cuStreamSynchronize(void *s) { say("synchronize stream %p", s); work_finish_stream(s); return done(); }
+R cuStreamQuery(void *s) { work_finish_stream(s); return done(); }
+R cuStreamWaitEvent(void *s, void *e, unsigned f) {
+  say("wait %p for %p", s, e);
+  if (work_is_run()) work_add((Work){.kind = AWAIT, .stream = s, .event = e, .awaited = work_of_event(e)});
+  return OK;
+}
 R cuStreamGetCtx(void *s, void **c) { *c = depth ? (void *)stack[depth - 1] : 0; return OK; }
 R cuStreamGetFlags(void *s, unsigned *f) { *f = 1; return OK; }
 R cuStreamGetPriority(void *s, int *p) { *p = 0; return OK; }
@@ -167,12 +238,16 @@ R cuStreamGetCaptureInfo(void *s, int *c, uint64_t *i, void *g, void *d, size_t 
 R cuCtxGetStreamPriorityRange(int *a, int *b) { *a = *b = 0; return OK; }
 R cuEventCreate(void **e, unsigned f) { *e = fresh(); return OK; }
 R cuEventDestroy(void *e) { return OK; }
-R cuEventRecord(void *e, void *s) { say("record %p on %p", e, s); return OK; }
+R cuEventRecord(void *e, void *s) {
+  say("record %p on %p", e, s);
+  if (work_is_run()) work_add((Work){.kind = RECORD, .stream = s, .event = e});
+  return OK;
+}
 R cuEventRecordWithFlags(void *e, void *s, unsigned f) { return cuEventRecord(e, s); }
-// Nothing is ever done by itself, so what waits for an event is held until stand_in_finish.
+// Nothing is ever done by itself, so what waits for an event is held until stand_in_finish, or until work.c does it.
 static int finished;
-R cuEventQuery(void *e) { return finished ? OK : NOT_READY; }
-R cuEventSynchronize(void *e) { return OK; }
+R cuEventQuery(void *e) { return finished || (work_is_run() && work_event_is_done(e)) ? OK : NOT_READY; }
+R cuEventSynchronize(void *e) { work_finish_event(e); return done(); }
 R cuEventElapsedTime(float *t, void *a, void *b) { *t = 1; return OK; }
 void stand_in_finish(int on) { finished = on; }
 void stand_in_capture(int on) { capturing = on; }
@@ -182,31 +257,63 @@ R cuModuleLoadData(void **m, const void *i) { return cuModuleLoadDataEx(m, i, 0,
 R cuModuleUnload(void *m) { return OK; }
 R cuModuleGetFunction(void **f, void *m, const char *n) { *f = fresh(); return OK; }
 R cuModuleGetGlobal(uintptr_t *p, size_t *n, void *m, const char *s) { return NOT_FOUND; }
-R cuLibraryLoadData(void **l, const void *c, void *o, void *v, unsigned n, void *p, void *q, unsigned k) { say("load library"); *l = fresh(); return OK; }
+// A library is its one kernel where kernels run: what cuLinkComplete gave is PTX still.
+R cuLibraryLoadData(void **l, const void *c, void *o, void *v, unsigned n, void *p, void *q, unsigned k) {
+  say("load library");
+  *l = work_is_run() ? (void *)work_assembled(c) : fresh();
+  return *l ? OK : BAD_VALUE;
+}
 R cuLibraryUnload(void *l) { return OK; }
-R cuLibraryGetKernel(void **k, void *l, const char *n) { *k = fresh(); return OK; }
+R cuLibraryGetKernel(void **k, void *l, const char *n) { *k = work_is_run() ? l : fresh(); return OK; }
 R cuLibraryGetModule(void **k, void *l) { *k = fresh(); return OK; }
 R cuLibraryGetGlobal(uintptr_t *p, size_t *n, void *l, const char *s) { return NOT_FOUND; }
 R cuKernelGetFunction(void **f, void *k) { *f = k; return OK; }
 R cuKernelGetLibrary(void **l, void *k) { *l = fresh(); return OK; }
 R cuKernelGetAttribute(int *v, int a, void *k, int d) { *v = 32; return OK; }
-R cuKernelGetParamInfo(void *k, size_t i, size_t *o, size_t *n) { if (i > 20) return BAD_VALUE; *o = 8 * i; if (n) *n = 8; return OK; }
+R cuKernelGetParamInfo(void *k, size_t i, size_t *o, size_t *n) {
+  const Program *program = work_is_run() ? k : 0;
+  if (i >= (program ? (size_t)program->parameter_count : 21)) return BAD_VALUE;
+  *o = program ? program->parameters[i][0] : 8 * i;
+  if (n) *n = program ? program->parameters[i][1] : 8;
+  return OK;
+}
 R cuFuncGetAttribute(int *v, int a, void *f) { *v = 32; return OK; }
 R cuFuncSetAttribute(void *f, int a, int v) { return OK; }
 R cuFuncSetCacheConfig(void *f, int c) { return OK; }
 R cuFuncGetModule(void **m, void *f) { *m = fresh(); return OK; }
 R cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned a, unsigned b, unsigned c, unsigned m, void *s, void **p, void **e) {
   say("launch %u blocks of %u on device %d stream %p", x, a, device_now(), s);
-  return OK;
+  if (!work_is_run()) return OK;
+  Program *program = f;
+  if (!x || !y || !z || y > 65535 || z > 65535 || x > 0x7fffffffu) return BAD_VALUE;
+  uint8_t *given = calloc(program->parameter_bytes + 1, 1);
+  for (int i = 0; i < program->parameter_count; i++) memcpy(given + program->parameters[i][0], p[i], program->parameters[i][1]);
+  work_add((Work){.kind = LAUNCH, .stream = s, .program = program, .grid = {x, y, z}, .block = {a, b, c}, .shared = m, .parameters = given});
+  return done();
 }
 typedef struct { unsigned x, y, z, a, b, c, shared; void *stream; void *attributes; unsigned count; } Config;
 R cuLaunchKernelEx(const Config *g, void *f, void **p, void **e) {
   return cuLaunchKernel(f, g->x, g->y, g->z, g->a, g->b, g->c, g->shared, g->stream, p, e);
 }
-R cuLinkCreate(unsigned n, void *o, void *v, void **s) { return NOT_FOUND; }
+// A link of one PTX gives it back as it is.
+typedef struct { char *text; size_t size; } Link;
+R cuLinkCreate(unsigned n, void *o, void *v, void **s) { *s = calloc(1, sizeof(Link)); return work_is_run() ? OK : NOT_FOUND; }
+R cuLinkAddData(Link *s, int type, void *data, size_t size, const char *name, unsigned n, void *o, void *v) {
+  if (type != 1 || s->text) return BAD_VALUE;
+  s->text = calloc(size + 1, 1);
+  memcpy(s->text, data, size);
+  s->size = size + 1;
+  return OK;
+}
+R cuLinkComplete(Link *s, void **code, size_t *size) {
+  *code = s->text, *size = s->size;
+  return s->text ? OK : BAD_VALUE;
+}
+R cuLinkDestroy(Link *s) { free(s->text); free(s); return OK; }
 R cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, void *f, int b, size_t m) { *n = 4; return OK; }
 R cuGetErrorName(int e, const char **s) {
-  *s = e == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : e == NOT_READY ? "CUDA_ERROR_NOT_READY" : "CUDA_ERROR_STAND_IN";
+  *s = e == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : e == NOT_READY ? "CUDA_ERROR_NOT_READY"
+       : e == BAD_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_STAND_IN";
   return OK;
 }
 R cuGetErrorString(int e, const char **s) { *s = "the stand-in says no"; return OK; }

@@ -1,0 +1,145 @@
+// Work waits in its stream until somebody waits for it: a stream that is not waited for shows as stale or unwritten bytes.
+#include "work.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static Program *(*assemble)(const char *);
+static Work *works;
+static int64_t begin, count, room;   // works[i - begin], for i from begin up to count
+static char failure[1100];
+static pthread_mutex_t lock;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void make_lock(void) {
+  pthread_mutexattr_t kind;
+  pthread_mutexattr_init(&kind);
+  pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&lock, &kind);
+}
+#define LOCKED pthread_once(&once, make_lock); pthread_mutex_lock(&lock)
+#define UNLOCKED pthread_mutex_unlock(&lock)
+
+// Kernels run from now on; `given` makes a program of PTX.
+void stand_in_run(Program *(*given)(const char *)) { assemble = given; }
+int work_is_run(void) { return assemble != 0; }
+Program *work_assembled(const char *ptx) { return assemble ? assemble(ptx) : 0; }
+
+int work_failed(void) { return failure[0] != 0; }
+// Return what went wrong since the last time it was asked for, or null, after all work is done.
+const char *stand_in_failure(void) {
+  static char told[sizeof failure];
+  work_finish_all();
+  if (!failure[0]) return 0;
+  memcpy(told, failure, sizeof told);
+  failure[0] = 0;
+  return told;
+}
+
+// Streams that do not wait for the default stream, nor it for them.
+static void *independent[4096];
+static int independent_count;
+void work_stream_made(void *stream, unsigned flags) {
+  LOCKED;
+  if (flags & 1 && independent_count < 4096) independent[independent_count++] = stream;
+  UNLOCKED;
+}
+static int is_default(void *stream) { return (uintptr_t)stream <= 1; }
+static int is_independent(void *stream) {
+  for (int i = 0; i < independent_count; i++)
+    if (independent[i] == stream) return 1;
+  return 0;
+}
+static int in_order(void *a, void *b) {
+  if (a == b || (is_default(a) && is_default(b))) return 1;
+  return (is_default(a) && !is_independent(b)) || (is_default(b) && !is_independent(a));
+}
+
+static Work *work_at(int64_t number) { return &works[number - begin]; }
+
+static void execute(Work *one) {
+  switch (one->kind) {
+  case LAUNCH: {
+    int64_t blocks = (int64_t)one->grid[0] * one->grid[1] * one->grid[2];
+    if (ptx_launch(one->program, one->grid, one->block, one->shared, one->parameters, 0, blocks, 1, 0) && !failure[0]) {
+      snprintf(failure, sizeof failure, "%s", ptx_message());
+      fprintf(stderr, "stand-in driver: %s\n", failure);
+    }
+    free(one->parameters);
+    break;
+  }
+  case COPY:
+    memcpy((void *)one->to, one->staged ? one->staged : (void *)one->from, one->size);
+    ptx_memory_copied(one->to, one->from, one->size);
+    free(one->staged);
+    break;
+  case FILL:
+    memset((void *)one->to, one->value, one->size);
+    ptx_memory_written(one->to, one->size);
+    break;
+  case RELEASE: work_release(one->to); break;
+  default: break;
+  }
+}
+
+static void finish(int64_t number) {
+  if (number < begin || work_at(number)->done) return;
+  for (int64_t i = begin; i < number; i++)
+    if (!work_at(i)->done && in_order(work_at(i)->stream, work_at(number)->stream)) finish(i);
+  if (work_at(number)->kind == AWAIT) finish(work_at(number)->awaited);
+  Work *one = work_at(number);
+  one->done = 1;
+  execute(one);
+  while (begin < count && works[0].done) {
+    int64_t done = 0;
+    while (begin + done < count && works[done].done) done++;
+    memmove(works, works + done, (count - begin - done) * sizeof *works);
+    begin += done;
+  }
+}
+
+void work_add(Work one) {
+  LOCKED;
+  if (count - begin == room) works = realloc(works, (room = 2 * room + 64) * sizeof *works);
+  one.done = 0;
+  works[count++ - begin] = one;
+  UNLOCKED;
+}
+void work_finish_all(void) {
+  LOCKED;
+  int64_t last = count;
+  while (begin < last) finish(begin);
+  UNLOCKED;
+}
+void work_finish_stream(void *stream) {
+  LOCKED;
+  for (int64_t i = count - 1; i >= begin; i--)
+    if (work_at(i)->stream == stream || (is_default(stream) && in_order(work_at(i)->stream, stream))) finish(i);
+  UNLOCKED;
+}
+int64_t work_of_event(void *event) {
+  int64_t found = -1;
+  LOCKED;
+  for (int64_t i = count - 1; i >= begin && found < 0; i--)
+    if (work_at(i)->kind == RECORD && work_at(i)->event == event) found = i;
+  UNLOCKED;
+  return found;
+}
+void work_finish_event(void *event) {
+  LOCKED;
+  int64_t number = work_of_event(event);
+  if (number >= 0) finish(number);
+  UNLOCKED;
+}
+// Who asks a second time would wait for ever: then it is done.
+int work_event_is_done(void *event) {
+  static void *asked;
+  LOCKED;
+  int64_t number = work_of_event(event);
+  int done = number < 0 || work_at(number)->done;
+  if (!done && asked == event) finish(number);
+  asked = event;
+  UNLOCKED;
+  return done;
+}
