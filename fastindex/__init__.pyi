@@ -12,6 +12,10 @@ from fastindex.bulk.indices import linear_index as linear_index
 from fastindex.bulk.indices import multi_index as multi_index
 from fastindex.bulk.numpy_dropins import ravel_multi_index as ravel_multi_index
 from fastindex.bulk.numpy_dropins import unravel_index as unravel_index
+from fastindex.bulk.rearranged_arrays import rearrange as rearrange
+from fastindex.bulk.rearrangements import plan_rearrange as plan_rearrange
+from fastindex.bulk.rearrangements import reshape as reshape
+from fastindex.bulk.rearrangements import same_bytes as same_bytes
 from fastindex.bulk.relayouts import RelayoutPlan as RelayoutPlan
 from fastindex.bulk.relayouts import pack as pack
 from fastindex.bulk.relayouts import plan_relayout as plan_relayout

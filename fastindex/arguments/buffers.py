@@ -239,7 +239,7 @@ def require_movable_pair(source: Shape, destination: Shape) -> None:
     if source.dimensions != destination.dimensions or source.element_type != destination.element_type:
         raise FastIndexError(
             f"a relayout keeps the array: element type and dimensions of {source.cut_text()} "
-            f"and {destination.cut_text()} differ"
+            f"and {destination.cut_text()} differ; reshape and plan_rearrange give it other dimensions"
         )
     check_movable(source)
     check_movable(destination)

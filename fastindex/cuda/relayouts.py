@@ -21,13 +21,15 @@ from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue, queue_for, watched
-from fastindex.errors import FastIndexError
+from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.kernels.cuda.copies import pack_bits_kernel
 from fastindex.kernels.cuda.device import THREADS
+from fastindex.lowering.regrouped import RegroupedShape, RegroupedStrides
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops
 from fastindex.lowering.shared_digits import Strides
 from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.slot_moves import packed_byte, packing_loops, slot_move, unpacking_loops
+from fastindex.patterns.axes import MOVED_AS, Sides
 from fastindex.shapes.shape import Shape
 
 
@@ -66,6 +68,48 @@ def unpack(buffer: Any, shape: Shape, out: Any, stream: Any) -> Any:
             _sure_transfer(shape, plain).run(slots, whole, pattern, queue)
             slots, moved = whole, _sure_transfer(plain, side)
         moved.run(slots, target, pattern, queue)
+    return result
+
+
+def rearrange(array: Any, sides: Sides, fill: Any, out: Any) -> Any:
+    """Do what `fastindex.rearrange` does: sides by the same variables."""
+    values = as_device_array(array, "the array")
+    dtype = values.dtype
+    width = dtype.itemsize
+    if width not in MOVED_AS:
+        raise UnsupportedError(f"elements of {width} bytes do not move on the GPU; {dtype} has so many")
+    shapes = [Shape(MOVED_AS[width], dimensions) for dimensions in sides.dimensions]
+    source, destination = (
+        RegroupedShape(shape, coordinates, sides.variables)
+        for shape, coordinates in zip(shapes, sides.coordinates, strict=True)
+    )
+    pattern = bytes(width) if fill is None else np.asarray(fill).astype(dtype).tobytes()
+    target = None if out is None else as_device_array(out, "out")
+    if target is not None and (target.dtype, target.shape) != (dtype, shapes[1].dimensions):
+        raise FastIndexError(f"out must be {dtype} of {shapes[1].dimensions}, got {target.dtype} of {target.shape}")
+    side = element_strides(values)
+    if side is None:
+        raise FastIndexError(f"the array has strides that are not whole elements: {values.strides} bytes")
+    with _queue(None, values, target) as queue:
+        result = out
+        if target is None:
+            result, target = new_device_array(values, shapes[1].dimensions, dtype, queue.handle)
+        moved = _transfer(
+            RegroupedStrides(side.dimensions, side.strides, source.coordinates, sides.variables), destination
+        )
+        if moved is None:
+            whole = _scratch(values, shapes[0].nbytes, queue)
+            _sure_transfer(side, shapes[0]).run(values, whole, pattern, queue)
+            values, moved = whole, _sure_transfer(source, destination)
+        if target.is_contiguous:
+            moved.run(values, target, pattern, queue)
+        else:
+            made = _scratch(values, shapes[1].nbytes, queue)
+            moved.run(values, made, pattern, queue)
+            strides = element_strides(target)
+            if strides is None:
+                raise FastIndexError(f"out has strides that are not whole elements: {target.strides} bytes")
+            _sure_transfer(shapes[1], strides).run(made, target, pattern, queue)
     return result
 
 

@@ -12,6 +12,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "fastindex.dask.arrays": ("pack", "relayout", "unpack"),
         "fastindex.dask.indices": ("convert_index", "linear_index", "multi_index"),
+        "fastindex.dask.rearranging": ("rearrange",),
         "fastindex.dask.warming": ("WarmUp",),
     },
 )

@@ -14,6 +14,7 @@ from fastindex.lowering.assembly import assembly
 from fastindex.lowering.assembly_passes import assembly_passes
 from fastindex.lowering.box_parts import PER_BYTE, pass_over
 from fastindex.lowering.pass_form import Draft, Goal
+from fastindex.lowering.regrouped import RegroupedShape
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
 from fastindex.lowering.shared_digits import shared_digits
 from fastindex.lowering.stream_passes import copy_passes
@@ -98,6 +99,8 @@ def collected_passes(
 
 def _outermost(shape: Shape) -> int | None:
     """Return the dimension that no tile splits and no other is around, if there is one."""
+    if isinstance(shape, RegroupedShape):
+        return None
     layout = shape.layout
     tile = layout.tiles[0] if layout.tiles else ()
     if len(tile) >= len(layout.minor_to_major) or layout.padded_dimensions:

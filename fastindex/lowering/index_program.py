@@ -11,6 +11,7 @@ from functools import lru_cache
 from fastindex.errors import LayoutError
 from fastindex.lowering.axis_forms import Undoing, digits_of_slot, slot_form
 from fastindex.lowering.index_form import Check, Form, IndexProgram, ProgramBuilder, scaled_sum
+from fastindex.lowering.regrouped import RegroupedShape, dimension_forms, variable_forms
 from fastindex.lowering.units import bits_of_unit, require_one_element, units_in_buffer
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.shape_sizes import axes_of
@@ -77,7 +78,8 @@ def conversion_program(source: Shape, destination: Shape, simplify: bool = True,
     UnsupportedError, FastIndexError
         As `multi_program`.
     """
-    if source.dimensions != destination.dimensions:
+    regrouped = isinstance(source, RegroupedShape) and isinstance(destination, RegroupedShape)
+    if not regrouped and source.dimensions != destination.dimensions:
         raise LayoutError(f"both layouts must be of one array: the dimensions of {source} and {destination} differ")
     require_one_element(source, unit)
     bits_of_unit(destination, unit)
@@ -88,7 +90,11 @@ def conversion_program(source: Shape, destination: Shape, simplify: bool = True,
     coordinates, checks = coordinate_forms(builder, source, slot, last, every_check=not simplify)
     if destination.slot_count == 0:
         return builder.program([()], checks)
-    if not simplify or source.layout != destination.layout:
+    if isinstance(source, RegroupedShape) and isinstance(destination, RegroupedShape):
+        values, more = variable_forms(builder, source, coordinates)
+        coordinates, checks = dimension_forms(builder, destination, values), [*checks, *more]
+        slot = slot_form(builder, axes_of(destination), coordinates)
+    elif not simplify or source.layout != destination.layout:
         slot = slot_form(builder, axes_of(destination), coordinates)
     return builder.program([_in_unit(builder, destination, slot, unit)], checks)
 

@@ -84,7 +84,7 @@ def relayout_loops(source: Shape | Strides, destination: Shape | Strides) -> Rel
     Loop(size=4, source_stride=6, destination_stride=1)
     Loop(size=6, source_stride=1, destination_stride=4)
     """
-    if 0 in destination.dimensions:
+    if 0 in destination.dimensions or 0 in source.dimensions:
         if isinstance(destination, Strides):
             return RelayoutLoops((), ())
         whole = Nest((Loop(destination.slot_count, 0, 1),)) if destination.slot_count else None

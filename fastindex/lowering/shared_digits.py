@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+from fastindex.lowering.regrouped import RegroupedShape, RegroupedStrides, own_digits
+from fastindex.lowering.regrouped import Strides as Strides
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.shape_sizes import axes_of
 from fastindex.tiling.definition import (
@@ -21,14 +22,6 @@ from fastindex.tiling.definition import (
     tile_axes,
 )
 from fastindex.tiling.digits import Digits, Names, Variable, canonical, digit, scaled, slot_digits
-
-
-@dataclass(frozen=True, slots=True)
-class Strides:
-    """An array in memory that is described by a stride per dimension, in elements, as NumPy does it."""
-
-    dimensions: tuple[int, ...]
-    strides: tuple[int, ...]
 
 
 @lru_cache(maxsize=64)
@@ -88,6 +81,8 @@ def _with_joint(side: Digits, inner: Variable, outer: Variable, joint: Variable)
 
 def _slot_digits(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
     """Return the slot as a sum of digits, rejoining those that a tile has split to no effect."""
+    if isinstance(side, RegroupedShape | RegroupedStrides):
+        return own_digits(side, names)
     if isinstance(side, Shape):
         return canonical(slot_digits(axes_of(side), coordinates, names))
     weighted = zip(coordinates, side.strides, strict=True)
@@ -103,6 +98,10 @@ def coordinate_systems(source: Shape | Strides, destination: Shape | Strides) ->
     >>> [len({d.variable for digits in system for d in digits}) for system in coordinate_systems(shape, shape)]
     [2, 1]
     """
+    if isinstance(source, RegroupedShape | RegroupedStrides):
+        # Each side knows what its dimensions are made of.
+        yield [digit(1, variable, 1, None) for variable in source.variables]
+        return
     sizes = source.dimensions
     yield [digit(1, Variable(d, size, True), 1, None) for d, size in enumerate(sizes)]
     groups = _merged_dimensions(source) | _merged_dimensions(destination)

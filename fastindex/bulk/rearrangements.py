@@ -1,0 +1,314 @@
+"""Split, merge and reorder dimensions: einops' patterns and XLA's reshape, in one move between any layouts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import Any
+
+from fastindex.arguments.buffers import check_movable
+from fastindex.arguments.fills import fill_pattern
+from fastindex.bulk.relayouts import RelayoutPlan
+from fastindex.cpu.movements import sure_movement
+from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.lowering.nest_equality import same_moves
+from fastindex.lowering.regrouped import RegroupedShape, substituted
+from fastindex.lowering.tuning import TUNING
+from fastindex.patterns.axes import Sides, reshaped_sides, sides_of
+from fastindex.patterns.grammar import checked_sizes, parse_pattern
+from fastindex.shapes.shape import Shape, as_shape
+from fastindex.xla.bitcasts import reshape_is_bitcast
+
+
+class RearrangePlan(RelayoutPlan):
+    """How to move buffers between shapes of other dimensions; made by `plan_rearrange`.
+
+    Two plans are equal if they move the same slots to the same places of buffers of the same sizes, whatever their
+    shapes and patterns are called.
+
+    Attributes
+    ----------
+    source, destination : Shape
+    is_bitcast : bool
+        Whether every element stays at its place and the buffers have the same size.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> plan = fi.plan_rearrange("(a b) -> b a", "u8[6]", b=2)
+    >>> plan(np.arange(6, dtype=np.uint8)), plan.inverse()(plan(np.arange(6, dtype=np.uint8)))
+    (array([0, 2, 4, 1, 3, 5], dtype=uint8), array([0, 1, 2, 3, 4, 5], dtype=uint8))
+    """
+
+    def __init__(self, source: RegroupedShape, destination: RegroupedShape, title: str = "") -> None:
+        check_movable(source)
+        check_movable(destination)
+        self.source, self.destination = source.shape, destination.shape
+        self._sides = source, destination
+        self._title = title
+        self._pattern = fill_pattern(destination)
+        self._movement = sure_movement(source, destination, TUNING)
+        slots = self._movement.slots
+        self.is_bitcast = (
+            slots.source == slots.destination
+            and source.slot_count == destination.slot_count
+            and slots.loops is not None
+            and slots.loops.keeps_places
+        )
+        self._single = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RearrangePlan, (*self._sides, self._title)
+
+    def __repr__(self) -> str:
+        return f"<RearrangePlan {self.source} -> {self.destination}{self._title and ', ' + self._title}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RearrangePlan):
+            return NotImplemented
+        own, others = self._movement, other._movement
+        sizes = [
+            (m.slots.source, m.slots.destination, p.source.nbytes, p.destination.nbytes, p._pattern)
+            for m, p in ((own, self), (others, other))
+        ]
+        if sizes[0] != sizes[1]:
+            return False
+        return self._sides == other._sides or same_moves(self._sides, other._sides)
+
+    def __hash__(self) -> int:
+        return hash((self.source.nbytes, self.destination.nbytes))
+
+    def describe(self) -> str:
+        """Describe the shapes, the pattern, and which kernels run: a line for each pass.
+
+        Examples
+        --------
+        >>> import fastindex as fi
+        >>> print(fi.plan_rearrange("b (h d) -> (b h) d", "f32[8,128]", h=4).describe())
+        f32[8,128]{1,0} -> f32[32,32]{1,0}
+        b (h d) -> (b h) d
+        nothing changes its place
+        copy, 4-byte units, 1 task, about 4096 bytes: runs that both sides keep contiguous
+        """
+        lines = super().describe().split("\n")
+        return "\n".join([lines[0], *([self._title] if self._title else []), *lines[1:]])
+
+    def inverse(self) -> RearrangePlan:
+        """Return the plan back; what this one pads, it leaves out, and the other way round.
+
+        Examples
+        --------
+        >>> import fastindex as fi
+        >>> plan = fi.plan_rearrange("(a b) -> b a", "u8[70]", b=32, pad=True)
+        >>> str(plan.destination), plan.inverse().then(plan).is_bitcast
+        ('u8[32,3]{1,0}', True)
+        """
+        return RearrangePlan(self._sides[1], self._sides[0], self._title and f"the inverse of {self._title}")
+
+    def then(self, other: RearrangePlan) -> RearrangePlan:
+        """Return one plan that does what this one and another do one after the other.
+
+        What this one pads stays padding, with the padding value of the last destination.
+
+        Raises
+        ------
+        FastIndexError
+            The other begins with another shape than this one ends with.
+        UnsupportedError
+            The two cut a coordinate at places that do not divide each other, or each drops elements of the other.
+
+        Examples
+        --------
+        >>> import fastindex as fi
+        >>> rows = fi.plan_rearrange("a b -> b a", "u8[4,6]")
+        >>> rows.then(fi.plan_rearrange("b a -> a b", rows.destination)).is_bitcast
+        True
+        """
+        if not isinstance(other, RearrangePlan) or self.destination != other.source:
+            theirs = other.source if isinstance(other, RelayoutPlan) else other
+            raise FastIndexError(f"the next plan has to begin with {self.destination}, it begins with {theirs}")
+        (first, middle), (begin, last) = self._sides, other._sides
+        title = " then ".join(filter(None, (self._title, other._title)))
+        try:
+            return RearrangePlan(first, substituted(last, begin, middle), title)
+        except UnsupportedError:
+            return RearrangePlan(substituted(first, middle, begin), last, title)
+
+    def __call__(
+        self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None, shape: bool = False
+    ) -> Any:
+        """Move a buffer; padding gets the padding value of the destination.
+
+        Parameters and errors are those of `RelayoutPlan`.
+        """
+        return super().__call__(buffer, out, threads, stream, shape)
+
+    @cached_property
+    def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:
+        from fastindex.cuda.relayouts import DevicePlan
+
+        return DevicePlan(*self._sides)
+
+
+def regrouped(shapes: tuple[Shape, Shape], sides: Sides) -> tuple[RegroupedShape, RegroupedShape]:
+    """Return two shapes as sides of a move."""
+    left, right = (
+        RegroupedShape(shape, coordinates, sides.variables)
+        for shape, coordinates in zip(shapes, sides.coordinates, strict=True)
+    )
+    return left, right
+
+
+def plan_rearrange(
+    pattern: str,
+    source: Shape | str,
+    destination: Shape | str | None = None,
+    *,
+    pad: bool = False,
+    **sizes: Any,
+) -> RearrangePlan:
+    """Plan a rearrangement between layouts once, to call it many times.
+
+    Parameters
+    ----------
+    pattern : str
+        As for `rearrange`. Its two sides name the dimensions of `source` and of `destination`.
+    source : Shape or str
+        With any layout: tiled, padded, packed.
+    destination : Shape or str, optional
+        The same element type, and the dimensions that the pattern makes, in any layout; by default, contiguous.
+        With ``pad=True``, a dimension of several axes may be shorter than these: it is cut.
+    pad : bool
+        Whether a dimension that is split is padded up to a multiple.
+    **sizes : int
+        The sizes of axes that do not follow from the shapes.
+
+    Returns
+    -------
+    RearrangePlan
+        ``plan(buffer, out=None)`` moves a physical buffer as `relayout` does; ``plan.inverse()`` moves it back.
+
+    Raises
+    ------
+    FastIndexError
+        The pattern, or sizes that do not fit it.
+    UnsupportedError
+        As `relayout`; or an axis belongs to two dimensions that are both cut.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> plan = fi.plan_rearrange("k (n two) -> (two k) n", "u8[2,6]{0,1:T(2,2)}", "u8[4,3]{1,0:T(2,2)}", two=2)
+    >>> plan(fi.pack(np.arange(12, dtype=np.uint8).reshape(2, 6), plan.source), threads=1)
+    array([ 0,  2,  6,  8,  4,  0, 10,  0,  1,  3,  7,  9,  5,  0, 11,  0],
+          dtype=uint8)
+    """
+    parsed = parse_pattern(pattern)
+    given = tuple(sorted(checked_sizes(parsed, sizes.items()).items()))
+    target = None if destination is None else as_shape(destination)
+    return _plan(pattern, as_shape(source), target, bool(pad), given)
+
+
+@lru_cache(maxsize=512)
+def _plan(
+    pattern: str, source: Shape, destination: Shape | None, pad: bool, sizes: tuple[tuple[str, int], ...]
+) -> RearrangePlan:
+    check_movable(source)
+    sides = sides_of(
+        parse_pattern(pattern),
+        source.dimensions,
+        dict(sizes),
+        None if destination is None else destination.dimensions,
+        pad,
+    )
+    if destination is None:
+        destination = Shape(source.element_type, sides.dimensions[1])
+    _require_one_type(source, destination)
+    return RearrangePlan(*regrouped((source, destination), sides), pattern)
+
+
+def _require_one_type(source: Shape, destination: Shape) -> None:
+    if source.element_type != destination.element_type:
+        raise FastIndexError(
+            f"the element type stays: {source.cut_text()} and {destination.cut_text()} have two different ones"
+        )
+
+
+@lru_cache(maxsize=512)
+def _reshape_plan(source: Shape, destination: Shape) -> RearrangePlan:
+    check_movable(source)
+    check_movable(destination)
+    _require_one_type(source, destination)
+    return RearrangePlan(*regrouped((source, destination), reshaped_sides(source.dimensions, destination.dimensions)))
+
+
+def reshape(
+    buffer: Any,
+    source: Shape | str,
+    destination: Shape | str,
+    fill: Any = None,
+    *,
+    out: Any = None,
+    threads: int | None = None,
+    stream: Any = None,
+) -> Any:
+    """Move a physical buffer to a layout of other dimensions: XLA's ``reshape``, in one move.
+
+    Elements keep their linear order, the last dimension the fastest, whatever the two layouts are.
+
+    Parameters
+    ----------
+    buffer, out, threads, stream, fill
+        As for `relayout`.
+    source, destination : Shape or str
+        The same element type and number of elements.
+
+    Returns
+    -------
+    array of one dimension
+
+    Raises
+    ------
+    FastIndexError
+        Another number of elements or element type, or as `relayout`.
+    ArgumentTypeError, UnsupportedError
+        As `relayout`.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> fi.reshape(np.arange(6, dtype=np.uint8), "u8[2,3]{0,1}", "u8[3,2]{0,1}")
+    array([0, 4, 3, 2, 1, 5], dtype=uint8)
+    """
+    plan = _reshape_plan(as_shape(source), as_shape(destination))
+    pattern = None if fill is None else fill_pattern(plan.destination, fill)
+    return plan(buffer, out, threads, stream) if pattern is None else plan.apply(buffer, pattern, out, threads, stream)
+
+
+def same_bytes(a: Shape | str, b: Shape | str) -> bool:
+    """Whether two shapes, of any dimensions, describe the same bytes: a reshape from one to the other moves nothing.
+
+    Parameters
+    ----------
+    a, b : Shape or str
+
+    Raises
+    ------
+    UnsupportedError
+        Not arrays of fixed size.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> fi.same_bytes("u8[128,4]{1,0:T(32,4)}", "u8[4,32,4]"), fi.same_bytes("f32[6,4]", "f32[4,6]{0,1}")
+    (True, False)
+    """
+    left, right = as_shape(a), as_shape(b)
+    check_movable(left)
+    check_movable(right)
+    if left.element_type != right.element_type or math.prod(left.dimensions) != math.prod(right.dimensions):
+        return False
+    if left.slot_count != right.slot_count or left.element_bits != right.element_bits:
+        return False
+    return reshape_is_bitcast(left, right) or _reshape_plan(left, right).is_bitcast

@@ -1,0 +1,233 @@
+"""From a pattern and the dimensions of its sides to coordinates: which digit of which variable each axis is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.lowering.regrouped import Coordinates
+from fastindex.patterns.grammar import Group, Pattern
+from fastindex.tiling.digits import Digits, Variable, canonical, digit, scaled
+
+Ints = tuple[int, ...]
+
+#: What elements of so many bytes move as, whatever they mean.
+MOVED_AS = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "c128"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Both sides of a move by the same variables.
+
+    Attributes
+    ----------
+    dimensions : (tuple of int, tuple of int)
+        Of the source and of the destination.
+    coordinates : (tuple of Digits, tuple of Digits)
+        Each dimension as a sum of digits.
+    variables : tuple of Variable
+    """
+
+    dimensions: tuple[Ints, Ints]
+    coordinates: tuple[Coordinates, Coordinates]
+    variables: tuple[Variable, ...]
+
+    def turned(self) -> Sides:
+        """Return the move back."""
+        return Sides(self.dimensions[::-1], self.coordinates[::-1], self.variables)
+
+
+def sides_of(
+    pattern: Pattern,
+    source: Sequence[int],
+    sizes: Mapping[str, int],
+    destination: Sequence[int] | None = None,
+    pad: bool = False,
+) -> Sides:
+    """Return the sides of a pattern.
+
+    Parameters
+    ----------
+    pattern : Pattern
+    source : sequence of int
+        The dimensions of the source.
+    sizes : mapping
+        The sizes of axes, as far as they are given.
+    destination : sequence of int, optional
+        The dimensions of the destination; without them, what the axes make.
+    pad : bool
+        Whether axes may have room for more than a dimension has: what is behind its end is padding.
+
+    Raises
+    ------
+    FastIndexError
+        The sizes do not fit.
+
+    Examples
+    --------
+    >>> from fastindex.patterns.grammar import parse_pattern
+    >>> found = sides_of(parse_pattern("(a b) c -> b (c a)"), (70, 3), {"b": 32}, pad=True)
+    >>> found.dimensions
+    ((70, 3), (32, 9))
+    """
+    pattern, known = solved(pattern, source, sizes, destination, pad)
+    made = tuple(math.prod(known[name] for name in group) for group in pattern.destination)
+    return _with_digits(pattern, (tuple(source), made if destination is None else tuple(destination)), known)
+
+
+def solved(
+    pattern: Pattern,
+    source: Sequence[int],
+    sizes: Mapping[str, int],
+    destination: Sequence[int] | None = None,
+    pad: bool = False,
+) -> tuple[Pattern, dict[str, int]]:
+    """Return a pattern without its ellipsis, and the sizes of all its axes.
+
+    Parameters and errors are those of `sides_of`.
+
+    Examples
+    --------
+    >>> from fastindex.patterns.grammar import parse_pattern
+    >>> solved(parse_pattern("(a b) c -> b (c a)"), (64, 3), {"b": 32})[1]
+    {'b': 32, 'a': 2, 'c': 3}
+    """
+    pattern = _without_ellipsis(pattern, len(source))
+    known = dict(sizes)
+    if destination is not None and len(destination) != len(pattern.destination):
+        raise FastIndexError(
+            f"the right side of {pattern.text!r} has {len(pattern.destination)} dimensions, the destination "
+            f"{len(destination)}"
+        )
+    for group, size in zip(pattern.source, source, strict=True):
+        _solve(group, size, known, pattern, pad, final=destination is None)
+    for group, size in zip(pattern.destination, destination or (), strict=False):
+        _solve(group, size, known, pattern, pad, final=True)
+    for group, size in zip(pattern.source, source, strict=True):
+        _solve(group, size, known, pattern, pad, final=True)
+    return pattern, known
+
+
+def _without_ellipsis(pattern: Pattern, rank: int) -> Pattern:
+    named = sum(group != ("...",) for group in pattern.source)
+    has_ellipsis = named < len(pattern.source)
+    if rank < named or (rank > named and not has_ellipsis):
+        least = " or more" if has_ellipsis else ""
+        raise FastIndexError(f"{pattern.text!r} is for {named}{least} dimensions, the array has {rank}")
+    return pattern.with_axes(rank - named)
+
+
+def _solve(group: Group, size: int, known: dict[str, int], pattern: Pattern, pad: bool, final: bool) -> None:
+    """Find the size of the one axis of a dimension that is not known, and check the dimension."""
+    unknown = [name for name in group if name not in known]
+    if len(unknown) > 1:
+        if not final:
+            return
+        raise FastIndexError(
+            f"the sizes of {' and '.join(unknown)} do not follow from a dimension of {size}: give all but one of them, "
+            f"as in {unknown[-1]}=...; in {pattern.text!r}"
+        )
+    rest = math.prod(known[name] for name in group if name in known)
+    if unknown and rest == 0:
+        raise FastIndexError(f"the size of {unknown[0]} does not follow where the others are 0; in {pattern.text!r}")
+    is_padded = pad and len(group) > 1
+    if unknown:
+        if size % rest and not is_padded:
+            raise FastIndexError(
+                f"a dimension of {size} is not divisible by {rest}, the size of ({' '.join(group)}) without "
+                f"{unknown[0]}; pad=True pads it; in {pattern.text!r}"
+            )
+        known[unknown[0]] = -(-size // rest)
+        return
+    if size != rest and not (is_padded and size < rest):
+        why = "" if group else ", and 1 stands for a dimension of size 1"
+        more = "; pad=True pads it" if len(group) > 1 and size < rest and not pad else ""
+        raise FastIndexError(
+            f"({' '.join(group) or '1'}) has {rest} elements, the dimension {size}{why}{more}; in {pattern.text!r}"
+        )
+
+
+def _with_digits(pattern: Pattern, dimensions: tuple[Ints, Ints], known: Mapping[str, int]) -> Sides:
+    groups = pattern.source, pattern.destination
+    cut: dict[Group, int] = {}
+    for side, sizes in zip(groups, dimensions, strict=True):
+        for group, size in zip(side, sizes, strict=True):
+            if size < math.prod(known[name] for name in group):
+                cut[group] = min(size, cut.get(group, size))
+    axes: dict[str, Digits] = {}
+    variables: list[Variable] = []
+    for group, size in cut.items():
+        joint = Variable(group, size, True)
+        variables.append(joint)
+        low = 1
+        for name in reversed(group):
+            if name in axes:
+                raise UnsupportedError(
+                    f"the axis {name} is in two dimensions that are both cut, ({' '.join(group)}) and another; pad one "
+                    f"of them first; in {pattern.text!r}"
+                )
+            axes[name] = digit(1, joint, low, low * known[name])
+            low *= known[name]
+    for name in (name for group in pattern.source for name in group):
+        if name not in axes:
+            variables.append(Variable((name,), known[name], True))
+            axes[name] = digit(1, variables[-1], 1, None)
+    coordinates = tuple(tuple(_composed(group, axes, known) for group in side) for side in groups)
+    return Sides(dimensions, (coordinates[0], coordinates[1]), tuple(variables))
+
+
+def _composed(group: Group, axes: Mapping[str, Digits], known: Mapping[str, int]) -> Digits:
+    total: Digits = ()
+    weight = 1
+    for name in reversed(group):
+        total += scaled(axes[name], weight)
+        weight *= known[name]
+    return canonical(total)
+
+
+def reshaped_sides(source: Sequence[int], destination: Sequence[int]) -> Sides:
+    """Return the sides of a reshape: the same linear order of elements.
+
+    Raises
+    ------
+    FastIndexError
+        The two have different numbers of elements.
+
+    Examples
+    --------
+    >>> found = reshaped_sides((4, 6, 5), (24, 5))
+    >>> [v.extent for v in found.variables]
+    [24, 5]
+    """
+    if math.prod(source) != math.prod(destination):
+        raise FastIndexError(
+            f"a reshape keeps the elements: {tuple(source)} has {math.prod(source)}, {tuple(destination)} has "
+            f"{math.prod(destination)}"
+        )
+    variables: list[Variable] = []
+    coordinates: tuple[list[Digits], list[Digits]] = [], []
+    for parts in _common_factors(source, destination) if 0 not in source else [(source, destination)]:
+        variable = Variable((f"n{len(variables)}",), math.prod(parts[0]), True)
+        variables.append(variable)
+        for part, found in zip(parts, coordinates, strict=True):
+            weight = math.prod(part)
+            for size in part:
+                high, weight = weight, weight // size if size else 0
+                found.append(digit(1, variable, weight, high) if weight else ())
+    left, right = (tuple(found) for found in coordinates)
+    return Sides((tuple(source), tuple(destination)), (left, right), tuple(variables))
+
+
+def _common_factors(source: Sequence[int], destination: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Cut two lists of sizes into short parts of equal products."""
+    found: list[tuple[list[int], list[int]]] = []
+    rest = list(source), list(destination)
+    while rest[0] or rest[1]:
+        parts = [[one.pop(0)] if one else [] for one in rest]
+        while (products := [math.prod(part) for part in parts])[0] != products[1]:
+            smaller = products[0] > products[1]
+            parts[smaller].append(rest[smaller].pop(0))
+        found.append((parts[0], parts[1]))
+    return found

@@ -1,0 +1,418 @@
+"""Named formats of quantised weights, their scales and blocked tensors: one row for each way that a name is laid out.
+
+A row is data. `text` is XLA's text of the array once its dimensions are split: capital letters are the dimensions, what
+stands between them the sizes that they are split into, ``b`` the bits of a code, ``e`` an element of whole bytes, and
+other names are parameters. Dimensions that are split, or tiled, are padded up to multiples, unless `divides` says that
+sizes have to divide. Words are little-endian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """A format, for some values of its parameters.
+
+    Attributes
+    ----------
+    name : str
+    text : str
+    bits : int, optional
+        Of a code; None for elements of any whole number of bytes.
+    when : mapping
+        Values that parameters have. ``"name%n"`` is what is left over, ``"name%n!"`` what that is not.
+    divides : mapping
+        What a dimension has to be a multiple of, as a number or a product of parameters.
+    pads : mapping
+        What a dimension is padded to a multiple of, where that is more than the text says.
+    order : tuple of int
+        Where element i of a unit of so many elements, the most minor ones, lies; in order without.
+    order_bits : int
+        Of what that orders: bits, or whole codes.
+    stored : {"codes", "offset", "signed"}
+        "offset": unsigned codes, with the top bit of what is two's complement in int8 flipped; "signed": two's
+        complement, so the top bit of unsigned codes is flipped.
+    fill : int
+        The code in padding.
+    source : str
+        Whose function it is.
+    """
+
+    name: str
+    text: str
+    bits: int | None = None
+    when: Mapping[str, Any] = field(default_factory=dict)
+    divides: Mapping[str, int | str] = field(default_factory=dict)
+    pads: Mapping[str, int | str] = field(default_factory=dict)
+    order: tuple[int, ...] = ()
+    order_bits: int = 0
+    stored: str = "codes"
+    fill: int = 0
+    source: str = ""
+
+
+#: The parameters of names, with their vendors' names and defaults.
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "awq_gemv_fast": {"interleave": 4, "kstride": 64},
+    "marlin": {"activation_bits": 16},
+    "marlin_scales": {"grouped": True},
+    "pack_quantized": {"packed_dim": 1},
+    "tinygemm": {"inner_k_tiles": 8},
+    "blocked_scales": {"block": (128, 4)},
+    "hopper_mx_scale": {"num_warps": 8},
+    "hopper_mx_value": {"mma_version": 3},
+    "blackwell_mx4_value_shuffled": {"block_k": 128, "block_n": 256},
+    "trtllm_shuffle_matrix_a": {"epilogue_tile_m": 128},
+    "trtllm_shuffle_matrix_sf_a": {"epilogue_tile_m": 128},
+    "trtllm_block_layout": {"block_k": 128},
+    "aiter_shuffle_weight": {"layout": (16, 16)},
+    "bnb_nf4": {"blocksize": 64},
+    "mlx": {"group_size": 64},
+    "gguf_body": {"type": "q4_0"},
+    "ggml_q4_0_repacked_body": {"rows": 4, "interleave": 4},
+    "fractal_nz": {"c0": 16},
+    "tenstorrent_tile": {"tile": (32, 32), "face": (16, 16)},
+    "vnni": {"factor": 2},
+    "vllm_paged_key": {"x": 8},
+    "aten_int4pack_cpu": {"capability": "avx2"},
+    "cutlass_mixed_gemm": {"sm": 80},
+    "onednn": {"tag": None},
+}
+
+#: How wide an element or a code is where nothing is said; 4 for what is not here and has several widths.
+DEFAULT_BITS = {"fractal_nz": 16, "vnni": 16, "vllm_paged_key": 16, "vllm_paged_value": 16, "tenstorrent_tile": 16}
+
+#: What is no permutation of bits, and the step that is none.
+REFUSED = {
+    "gptq_zero_points": "version 1 stores z - 1; subtract 1 yourself, then move the codes as 'pack_quantized'",
+    "marlin_nvfp4_scales": "scales become S0E5M3 and are multiplied by a factor",
+    "marlin_fp8_activations": "codes are rewritten for fp8 activations before they are laid out",
+    "packed_ue8m0_from_f32": "taking the exponent of a float drops its mantissa; give the exponents to "
+    "'deep_gemm_packed_ue8m0'",
+    "tenstorrent_bfp8": "16 values share an exponent",
+    "tenstorrent_bfp4": "16 values share an exponent",
+    "kleidiai": "values, sums and scales are packed together",
+    "machete": "the order is computed on the device; discover(...) finds it there",
+}
+
+#: Data-dependent orders: what a caller gives as `order`, the places of the rows of K.
+ORDERED = ("marlin", "marlin_24_values", "gptq")
+
+_STRADDLING = (3, 5, 6, 7)
+_VLLM, _AWQ, _GPTQ = "vLLM quant_utils.py", "AutoAWQ", "AutoGPTQ qlinear"
+_MARLIN, _CT = "vLLM marlin_utils.py, marlin_utils_test.py", "compressed-tensors"
+_TRITON, _TRTLLM = "triton_kernels layout_details", "FlashInfer utils.py, fused_moe/core.py"
+_GGUF, _LT, _TORCH = "gguf-py quants.py, ggml-common.h", "cuBLASLt cublasLtOrder_t", "PyTorch"
+
+# A half-word of HOPPER_VALUE, bits 0 to 3 of four codes: three in order of their signs, the fourth in what they leave.
+_HOPPER_HALF = (6, 7, 8, 15, 3, 4, 5, 12, 0, 1, 2, 9, 13, 10, 11, 14)
+
+ROWS: tuple[Row, ...] = (
+    Row("awq", "u4[K,N/8,4,2]{2,3,1,0:E(4)}", 4, divides={"N": 8}, source=f"{_AWQ} gemm.py, {_VLLM} awq_pack"),
+    Row("awq", "u8[K,N/4,2,2]{2,3,1,0}", 8, divides={"N": 4}, source=f"{_VLLM} awq_pack"),
+    Row(
+        "awq_gemv_fast",
+        "u4[N/4,4,K/64,2,4,4,2]{4,6,5,3,1,2,0:E(4)}",
+        4,
+        when={"interleave": 4, "kstride": 64},
+        divides={"N": 4, "K": 64},
+        source=f"{_AWQ} gemv_fast.py",
+    ),
+    Row("gptq", "u4[K,N]{1,0:T(8,1)E(4)}", 4, source=_GPTQ),
+    Row("gptq", "u2[K,N]{1,0:T(16,1)E(2)}", 2, source=_GPTQ),
+    Row("gptq", "u8[K,N]{1,0:T(4,1)}", 8, source=_GPTQ),
+    Row("gptq", "u1[K/32,32,N,b]{3,1,2,0:T(N,*,32)E(1)}", 3, divides={"K": 32}, source=_GPTQ),
+    Row(
+        "marlin",
+        "u4[K/16,2,4,2,N/64,4,2,8]{1,6,3,5,2,7,4,0:E(4)}",
+        4,
+        when={"activation_bits": 16},
+        divides={"K": 16, "N": 64},
+        source=_MARLIN,
+    ),
+    Row(
+        "marlin",
+        "u8[K/16,2,4,2,N/64,4,2,8]{1,3,6,5,2,7,4,0}",
+        8,
+        when={"activation_bits": 16},
+        divides={"K": 16, "N": 64},
+        source=_MARLIN,
+    ),
+    Row(
+        "marlin",
+        "u4[K/32,2,4,4,N/32,2,2,8]{1,3,6,5,2,7,4,0:E(4)}",
+        4,
+        when={"activation_bits": 8},
+        divides={"K": 32, "N": 64},
+        source=_MARLIN,
+    ),
+    Row(
+        "marlin",
+        "u8[K/32,2,4,4,N/32,2,2,8]{3,1,6,5,2,7,4,0}",
+        8,
+        when={"activation_bits": 8},
+        divides={"K": 32, "N": 64},
+        source=_MARLIN,
+    ),
+    Row(
+        "marlin_scales",
+        "u16[G,N/64,8,8]{2,3,1,0}",
+        16,
+        when={"grouped": True},
+        divides={"N": 64},
+        source=f"{_MARLIN} marlin_permute_scales",
+    ),
+    Row(
+        "marlin_scales",
+        "u16[G,N/32,4,4,2]{4,2,3,1,0}",
+        16,
+        when={"grouped": False},
+        divides={"N": 32},
+        source=f"{_MARLIN} marlin_permute_scales",
+    ),
+    Row("marlin_zero_points", "u4[G,N/64,4,2,8]{2,3,4,1,0:E(4)}", 4, divides={"N": 64}, source=_MARLIN),
+    Row("marlin_zero_points", "u8[G,N/64,2,2,2,8]{3,4,2,5,1,0}", 8, divides={"N": 64}, source=_MARLIN),
+    Row(
+        "marlin_24_values",
+        "u4[K/16,2,4,2,N/64,4,2,2,4]{1,7,3,8,2,6,5,4,0:E(4)}",
+        4,
+        divides={"K": 16, "N": 64},
+        source=f"{_CT} 0.9.4 permutations_24",
+    ),
+    Row(
+        "marlin_24_values",
+        "u8[K/16,2,4,2,N/64,4,2,2,4]{1,3,7,8,2,6,5,4,0}",
+        8,
+        divides={"K": 16, "N": 64},
+        source=f"{_CT} 0.9.4 permutations_24",
+    ),
+    *(
+        Row(
+            "pack_quantized",
+            f"u{bits}[M,K]{{1,0:T({32 // bits}){f'E({bits})' if bits < 8 else ''}}}",
+            bits,
+            when={"packed_dim": 1},
+            stored="offset",
+            source=f"{_CT} pack_to_int32",
+        )
+        for bits in (1, 2, 4, 8)
+    ),
+    *(
+        Row(
+            "pack_quantized",
+            "u1[M,K,b]{2,1,0:T(*,32)E(1)}",
+            bits,
+            when={"packed_dim": 1},
+            stored="offset",
+            source=f"{_CT} pack_to_int32",
+        )
+        for bits in _STRADDLING
+    ),
+    *(
+        Row(
+            "pack_quantized",
+            f"u{bits}[M,K]{{1,0:T({32 // bits},1){f'E({bits})' if bits < 8 else ''}}}",
+            bits,
+            when={"packed_dim": 0},
+            stored="offset",
+            source=f"{_CT} pack_to_int32",
+        )
+        for bits in (1, 2, 4, 8)
+    ),
+    Row(
+        "tinygemm",
+        "u4[N/8,8,K/(16 inner_k_tiles),inner_k_tiles/2,2,2,4,2]{5,4,7,3,6,1,2,0:E(4)}",
+        4,
+        divides={"K": "16*inner_k_tiles"},
+        source=f"{_TORCH} int4mm.cu",
+    ),
+    Row(
+        "aten_int4pack_cpu",
+        "u4[N/32,2,16,K]{1,2,3,0:E(4)}",
+        4,
+        when={"capability": "avx2"},
+        divides={"N": 32},
+        source=f"{_TORCH} _convert_weight_to_int4pack_for_cpu",
+    ),
+    Row(
+        "aten_int4pack_cpu",
+        "u4[N/32,32,K]{1,2,0:E(4)}",
+        4,
+        when={"capability": "default"},
+        divides={"N": 32},
+        source=f"{_TORCH} _convert_weight_to_int4pack_for_cpu",
+    ),
+    Row(
+        "cutlass_mixed_gemm",
+        "u8[K/64,4,2,4,2,N/2,2]{2,4,3,1,6,0,5}",
+        8,
+        when={"sm": 80},
+        divides={"K": 64, "N": 64},
+        stored="offset",
+        source=f"{_TORCH} _quantized_conversions.py",
+    ),
+    Row(
+        "cutlass_mixed_gemm",
+        "u4[K/64,2,4,4,2,N/4,4]{2,4,3,1,6,0,5:E(4)}",
+        4,
+        when={"sm": 80},
+        divides={"K": 64, "N": 64},
+        stored="offset",
+        source=f"{_TORCH} _quantized_conversions.py",
+    ),
+    *(
+        Row(
+            "mlx",
+            f"u{bits}[M,K]{{1,0{f':E({bits})' if bits < 8 else ''}}}",
+            bits,
+            divides={"K": "group_size"},
+            source="mlx.core.quantize",
+        )
+        for bits in (2, 4, 8)
+    ),
+    *(
+        Row("mlx", "u1[M,K,b]{2,1,0:T(*,32)E(1)}", bits, divides={"K": "group_size"}, source="mlx.core.quantize")
+        for bits in (3, 5, 6)
+    ),
+    Row(
+        "bnb_nf4",
+        "u4[L/2,2]{1,0:E(4)}",
+        4,
+        order=(1, 0),
+        order_bits=4,
+        fill=7,
+        source="bitsandbytes quantize_4bit",
+    ),
+    Row("nvfp4", "u4[M,K]{1,0:E(4)}", 4, divides={"K": 2}, source=f"{_CT} pack_fp4_to_uint8"),
+    Row(
+        "blocked_scales",
+        "u8[M/128,4,32,K/4,4]{4,1,2,3,0}",
+        8,
+        when={"block": (128, 4)},
+        source="torchao to_blocked, cuBLAS 128x4",
+    ),
+    Row("trtllm_scales_8x4", "u8[M,K]{1,0:T(8,4)}", 8, source="FlashInfer layout_8x4"),
+    Row("deep_gemm_packed_ue8m0", "u8[M,K]{0,1:T(4,4)(4,1)}", 8, source="SGLang fp8_kernel.py, DeepGEMM"),
+    Row(
+        "blackwell_mx_scale",
+        "u8[K/4,4,N/128,4,32]{1,3,4,0,2}",
+        8,
+        pads={"K": 8},
+        source=f"{_TRITON} blackwell_scale.py",
+    ),
+    Row(
+        "hopper_mx_scale",
+        "u8[N/(32 num_warps),2,num_warps,2,8,K/2,2]{3,6,4,1,5,2,0}",
+        8,
+        source=f"{_TRITON} hopper_scale.py",
+    ),
+    Row(
+        "hopper_mx_value",
+        "u4[M/16,2,4,2,K/64,2,2,2,4,2]{1,7,9,6,5,8,3,4,2,0:E(4)}",
+        4,
+        when={"mma_version": 3},
+        order=_HOPPER_HALF,
+        order_bits=1,
+        source=f"{_TRITON} hopper_value.py",
+    ),
+    Row(
+        "hopper_mx_value",
+        "u4[M/16,2,4,2,K/64,2,2,2,4,2]{8,9,1,5,7,6,3,4,2,0:E(4)}",
+        4,
+        when={"mma_version": 2},
+        order=_HOPPER_HALF,
+        order_bits=1,
+        source=f"{_TRITON} hopper_value.py",
+    ),
+    Row(
+        "cdna4_mx_scale",
+        "u8[K/8,2,4,N/32,2,16]{4,1,5,2,0,3}",
+        8,
+        divides={"K": 8, "N": 32},
+        source=f"{_TRITON} cdna4_scale.py",
+    ),
+    Row(
+        "blackwell_mx4_value_shuffled",
+        "u4[K/block_k,block_k,N/block_n,block_n]{1,3,2,0:E(4)}",
+        4,
+        pads={"K": 256, "N": 256},
+        source=f"{_TRITON} blackwell_value_shuffled.py",
+    ),
+    Row(
+        "trtllm_shuffle_matrix_a",
+        "e[M/32,8,4,K]{3,1,2,0}",
+        when={"epilogue_tile_m%128": 0},
+        divides={"M": 32},
+        source=f"{_TRTLLM} get_shuffle_matrix_a_row_indices",
+    ),
+    Row(
+        "trtllm_shuffle_matrix_a",
+        "e[M/16,8,2,K]{3,1,2,0}",
+        when={"epilogue_tile_m%128!": 0},
+        divides={"M": 16},
+        source=f"{_TRTLLM} get_shuffle_matrix_a_row_indices",
+    ),
+    Row(
+        "trtllm_gated_rows",
+        "e[2,M/2,K]{2,0,1}",
+        divides={"M": 2},
+        source=f"{_TRTLLM} reorder_rows_for_gated_act_gemm",
+    ),
+    Row("trtllm_block_layout", "u8[M,K]{0,1:T(block_k,1)}", 8, divides={"K": "block_k"}, source=_TRTLLM),
+    Row(
+        "trtllm_shuffle_matrix_sf_a",
+        "u8[M/128,4,8,4,K/4,4]{5,1,2,3,4,0}",
+        8,
+        when={"epilogue_tile_m%128": 0},
+        divides={"M": 128},
+        source=f"{_TRTLLM} shuffle_matrix_sf_a",
+    ),
+    Row(
+        "aiter_shuffle_weight",
+        "u4[N,K]{1,0:T(layout0,32)E(4)}",
+        4,
+        divides={"N": "layout0", "K": "4*layout1"},
+        source="aiter ops/shuffle.py",
+    ),
+    Row(
+        "aiter_shuffle_weight",
+        "e[N,K]{1,0:T(layout0,chunk)}",
+        divides={"N": "layout0", "K": "2*layout1"},
+        source="aiter ops/shuffle.py",
+    ),
+    *(
+        Row(
+            "gguf_body",
+            "u4[M,K/32,2,16]{2,3,1,0:E(4)}",
+            4,
+            when={"type": kind},
+            divides={"K": 32},
+            source=_GGUF,
+        )
+        for kind in ("q4_0", "q4_1", "q5_0", "q5_1", "mxfp4")
+    ),
+    Row("gguf_body", "u8[M,K]{1,0}", 8, when={"type": "q8_0"}, divides={"K": 32}, source=_GGUF),
+    Row("gguf_q4_k_body", "u4[M,K/256,4,2,32]{3,4,2,1,0:E(4)}", 4, divides={"K": 256}, source=_GGUF),
+    Row("gguf_q6_k_low", "u4[M,K/256,2,2,64]{3,4,2,1,0:E(4)}", 4, divides={"K": 256}, source=_GGUF),
+    Row("gguf_q6_k_high", "u2[M,K/256,2,4,32]{3,4,2,1,0:E(2)}", 2, divides={"K": 256}, source=_GGUF),
+    Row(
+        "ggml_q4_0_repacked_body",
+        "u4[M/rows,rows,K/32,2,16/interleave,interleave]{3,5,1,4,2,0:E(4)}",
+        4,
+        divides={"M": "rows", "K": 32},
+        stored="signed",
+        source="llama.cpp ggml-cpu/repack.cpp",
+    ),
+    Row("col32", "e[M,N]{0,1:T(32,1)}", source=_LT),
+    Row("col4_4r2_8c", "e[M/8,4,2,N/32,4,2,4]{6,1,5,4,2,0,3}", source=_LT),
+    Row("col32_2r_4r4", "e[M/32,4,4,2,N/32,32]{5,3,1,2,0,4}", source=_LT),
+    Row("fractal_nz", "e[M,N]{0,1:T(c0,16)(c0,1)}", source="Ascend TransdataOperation"),
+    Row("tenstorrent_tile", "e[M,N]{1,0:T(tile0,tile1)(face0,face1)}", source="tt-metal tiles"),
+    Row("vnni", "e[K,N]{1,0:T(factor,1)}", source="Intel AMX, VNNI operand B"),
+    Row("vllm_paged_key", "e[B,T,H,D]{1,3,2,0:T(x,1)}", divides={"D": "x"}, source="vLLM paged_attention"),
+    Row("vllm_paged_value", "e[B,T,H,D]{1,3,2,0}", source="vLLM paged_attention"),
+)

@@ -1,0 +1,176 @@
+"""einops' patterns: ``b (h d) -> h b d`` as names in groups.
+
+Source of the grammar: https://einops.rocks/api/rearrange/ and ``einops/parsing.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fastindex.errors import ArgumentTypeError, FastIndexError
+
+#: What an ellipsis is called among the names of axes.
+ELLIPSIS = "..."
+
+Group = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Two sides of a pattern: for each dimension the names of its axes, most major first; none for a 1.
+
+    Attributes
+    ----------
+    text : str
+    source, destination : tuple of tuples of str
+    """
+
+    text: str
+    source: tuple[Group, ...]
+    destination: tuple[Group, ...]
+
+    def with_axes(self, count: int) -> Pattern:
+        """Return the pattern with the ellipsis spelled as so many axes.
+
+        Examples
+        --------
+        >>> parse_pattern("... a -> (... a)").with_axes(2).destination
+        (('...0', '...1', 'a'),)
+        """
+        sides = (_spelled(side, count) for side in (self.source, self.destination))
+        return Pattern(self.text, *sides)
+
+
+def _spelled(side: tuple[Group, ...], count: int) -> tuple[Group, ...]:
+    names = tuple(f"{ELLIPSIS}{i}" for i in range(count))
+    found: list[Group] = []
+    for group in side:
+        if group == (ELLIPSIS,):
+            found += [(name,) for name in names]
+        elif group == ("(", ELLIPSIS, ")"):
+            found.append(names)
+        else:
+            found.append(
+                tuple(n for name in group if name not in "()" for n in (names if name == ELLIPSIS else (name,)))
+            )
+    return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def parse_pattern(text: str) -> Pattern:
+    """Read a pattern.
+
+    Raises
+    ------
+    FastIndexError
+        The text is not a pattern of `rearrange`; the message says why.
+
+    Examples
+    --------
+    >>> parse_pattern("b (h d) 1 -> h b d")
+    Pattern(text='b (h d) 1 -> h b d', source=(('b',), ('h', 'd'), ()), destination=(('h',), ('b',), ('d',)))
+    """
+    if not isinstance(text, str):
+        raise ArgumentTypeError(f"a pattern is text such as 'b (h d) -> h b d', got {text!r}")
+    sides = text.split("->")
+    if len(sides) != 2:
+        raise FastIndexError(f"a pattern has one '->' between its two sides; in {text!r}")
+    source, destination = (_side(side, text) for side in sides)
+    names = [{name for group in side for name in group if name not in "()"} for side in (source, destination)]
+    for own, other, where in ((names[0], names[1], "right"), (names[1], names[0], "left")):
+        missing = sorted(own - other)
+        if missing:
+            raise FastIndexError(
+                f"every axis is on both sides of a rearrangement: {', '.join(missing)} is not on the {where}; "
+                f"in {text!r}"
+            )
+    if any(ELLIPSIS in group and group != (ELLIPSIS,) for group in source):
+        raise FastIndexError(f"an ellipsis in brackets has no sizes of its own on the left side; in {text!r}")
+    return Pattern(text, *(tuple(_kept(group) for group in side) for side in (source, destination)))
+
+
+def _kept(group: Group) -> Group:
+    """Return a group without its brackets, but where they tell ``(...)`` from ``...``."""
+    return group if group == ("(", ELLIPSIS, ")") else tuple(name for name in group if name not in "()")
+
+
+def _side(text: str, pattern: str) -> tuple[Group, ...]:
+    spaced = text.replace("…", ELLIPSIS)
+    for symbol in ("(", ")", ELLIPSIS):
+        spaced = spaced.replace(symbol, f" {symbol} ")
+    groups: list[Group] = []
+    inside: list[str] | None = None
+    seen: set[str] = set()
+    for token in spaced.split():
+        if token == "(":
+            if inside is not None:
+                raise FastIndexError(f"brackets are not nested; in {pattern!r}")
+            inside = []
+        elif token == ")":
+            if inside is None:
+                raise FastIndexError(f"a bracket is closed that was not opened; in {pattern!r}")
+            groups.append(("(", *inside, ")"))
+            inside = None
+        else:
+            name = _checked_name(token, pattern)
+            if name in seen:
+                raise FastIndexError(f"the axis {name} is twice on one side; in {pattern!r}")
+            seen |= {name} - {""}
+            if inside is not None:
+                inside += [name] if name else []
+            else:
+                groups.append((name,) if name else ())
+    if inside is not None:
+        raise FastIndexError(f"a bracket is not closed; in {pattern!r}")
+    return tuple(groups)
+
+
+def _checked_name(token: str, pattern: str) -> str:
+    """Return the name of an axis, nothing for 1."""
+    if token == "1":
+        return ""
+    if token == ELLIPSIS:
+        return token
+    if token.isdecimal():
+        raise FastIndexError(
+            f"a number other than 1 has no name that both sides know: write h with h={token} instead of {token}; "
+            f"in {pattern!r}"
+        )
+    if not token.isidentifier() or token.startswith("_") or token.endswith("_"):
+        raise FastIndexError(
+            f"{token!r} is not the name of an axis: letters, digits and underscores, none of these at its ends; "
+            f"in {pattern!r}"
+        )
+    return token
+
+
+def checked_sizes(pattern: Pattern, sizes: Iterable[tuple[str, object]]) -> dict[str, int]:
+    """Return the sizes that a caller gives to axes.
+
+    Raises
+    ------
+    FastIndexError
+        A size of an axis that the pattern does not have, or below 0.
+    ArgumentTypeError
+        A size that is not an integer.
+
+    Examples
+    --------
+    >>> checked_sizes(parse_pattern("(a b) -> a b"), [("b", 4)])
+    {'b': 4}
+    """
+    known = {name for group in pattern.source for name in group}
+    found: dict[str, int] = {}
+    for name, size in sizes:
+        if name not in known:
+            raise FastIndexError(f"{name}={size!r} is no axis of {pattern.text!r}")
+        try:
+            number = size.__index__()  # type: ignore[attr-defined]
+        except AttributeError:
+            raise ArgumentTypeError(f"the size of an axis is an integer, got {name}={size!r}") from None
+        if isinstance(size, bool) or number < 0:
+            raise FastIndexError(f"the size of an axis is 0 or more, got {name}={size!r}")
+        found[name] = int(number)
+    return found

@@ -1,0 +1,280 @@
+"""From the name of a format to a side of a move: a shape whose dimensions are digits of the array's."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.lowering.regrouped import RegroupedShape
+from fastindex.patterns.format_table import DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, Row
+from fastindex.shapes.layout import Layout
+from fastindex.shapes.shape import Shape
+from fastindex.tiling.digits import Digits, Variable, digit
+
+#: The array itself: the codes, one in a byte, or elements of their own width.
+PLAIN = "plain"
+
+_TEXT = re.compile(r"(u\d+|e)\[([^]]*)\]\{(.*)\}")
+_NAME = re.compile(r"[A-Za-z]\w*")
+_BIT = "b"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A row with the values of its parameters.
+
+    Attributes
+    ----------
+    row : Row
+    bits : int
+    values : dict
+        Every parameter, with numbers of pairs by themselves.
+    letters : str
+        The dimensions, in order.
+    """
+
+    row: Row
+    bits: int
+    values: dict[str, Any]
+    letters: str
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that the table knows.
+
+    Examples
+    --------
+    >>> names()[:3]
+    ('awq', 'awq_gemv_fast', 'gptq')
+    """
+    return tuple(dict.fromkeys([*(row.name for row in ROWS), "onednn"]))
+
+
+def check_name(name: str) -> None:
+    """Raise unless a format has this name.
+
+    Raises
+    ------
+    UnsupportedError
+        It is known, and no permutation of bits.
+    FastIndexError
+        It is not known.
+    """
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"a format is given by its name, got {name!r}")
+    if name in REFUSED:
+        raise UnsupportedError(f"{name} is no permutation of bits: {REFUSED[name]}")
+    if name != PLAIN and name not in names():
+        close = sorted(known for known in names() if known[:4] == name[:4])
+        raise FastIndexError(
+            f"no format is called {name!r}; {'did you mean ' + ' or '.join(close) if close else 'formats() lists them'}"
+        )
+
+
+def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
+    """Return the row of a format for some parameters.
+
+    Raises
+    ------
+    FastIndexError
+        A parameter that the format does not have, or a value of one, or of bits, that it does not have.
+
+    Examples
+    --------
+    >>> chosen("marlin", 8, {"activation_bits": 8}).row.text
+    'u8[K/32,2,4,4,N/32,2,2,8]{3,1,6,5,2,7,4,0}'
+    """
+    values = dict(PARAMETERS.get(name, {}))
+    for parameter, value in given.items():
+        if parameter not in values:
+            raise FastIndexError(f"{name} has no parameter {parameter}; it has {', '.join(values) or 'none'}")
+        values[parameter] = _checked_value(name, parameter, value, values[parameter])
+    rows = [row for row in ROWS if row.name == name and _is_for(row, values)]
+    if not rows:
+        known = [", ".join(f"{k}={v!r}" for k, v in row.when.items()) for row in ROWS if row.name == name]
+        raise FastIndexError(f"{name} is known with {'; '.join(dict.fromkeys(known))}, got {_spelled(values)}")
+    widths = [row.bits for row in rows]
+    if bits is None:
+        bits = DEFAULT_BITS.get(name, rows[0].bits or 8)
+    row = next((row for row in rows if row.bits == bits), None)
+    if row is None and None in widths and bits in (8, 16, 32, 64):
+        row = rows[widths.index(None)]
+    if row is None:
+        listed = ", ".join("8, 16, 32, 64" if width is None else str(width) for width in dict.fromkeys(widths))
+        raise FastIndexError(f"{name} has {listed} bits, got bits={bits}")
+    pairs = {f"{k}{i}": v for k, pair in values.items() if isinstance(pair, tuple) for i, v in enumerate(pair)}
+    letters = "".join(entry for entry in re.findall(r"[A-Z]", _parts(row.text)[1]))
+    return Chosen(row, bits, {**values, **pairs, "chunk": max(128 // bits, 1)}, letters)
+
+
+def _checked_value(name: str, parameter: str, value: Any, default: Any) -> Any:
+    if isinstance(default, tuple):
+        if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != len(default):
+            raise FastIndexError(f"{name}: {parameter} is {len(default)} sizes such as {default}, got {value!r}")
+        return tuple(_checked_value(name, parameter, one, 1) for one in value)
+    if isinstance(default, str) or default is None:
+        if not isinstance(value, str):
+            raise ArgumentTypeError(f"{name}: {parameter} is text, got {value!r}")
+        return value.lower() if isinstance(default, str) else value
+    if isinstance(default, bool):
+        return bool(value)
+    try:
+        number = int(value.__index__())
+    except AttributeError:
+        raise ArgumentTypeError(f"{name}: {parameter} is an integer, got {value!r}") from None
+    if number < 0 or (number == 0 and parameter != "packed_dim"):
+        raise FastIndexError(f"{name}: {parameter} is above 0, got {value!r}")
+    return number
+
+
+def _spelled(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k}={v!r}" for k, v in values.items())
+
+
+def _is_for(row: Row, values: Mapping[str, Any]) -> bool:
+    for condition, wanted in row.when.items():
+        name, _, modulus = condition.rstrip("!").partition("%")
+        value = values[name] % int(modulus) if modulus else values[name]
+        if (value == wanted) == condition.endswith("!"):
+            return False
+    return True
+
+
+def _parts(text: str) -> tuple[str, str, str]:
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise FastIndexError(f"{text!r} is not the text of a format")
+    element, dimensions, layout = found.groups()
+    return element, dimensions, layout
+
+
+def format_side(one: Chosen, sizes: Mapping[str, int], variables: Mapping[str, Variable]) -> RegroupedShape:
+    """Return a format as a side of a move, of codes or, where its text says so, of bits.
+
+    Parameters
+    ----------
+    one : Chosen
+    sizes : mapping
+        Of the dimensions, by their letters.
+    variables : mapping
+        Of the dimensions, and of the bits of a code.
+
+    Raises
+    ------
+    FastIndexError
+        A size that does not divide.
+    """
+    row, values = one.row, one.values
+    _check_sizes(one, sizes)
+    element, dimensions, layout = _parts(row.text)
+    groups: list[list[str]] = []
+    for entry in dimensions.split(","):
+        starts = entry[0].isupper() or entry == _BIT
+        if starts and groups and not any(_letter(e) for e in groups[-1]):
+            groups[-1].append(entry)
+        elif starts or not groups:
+            groups.append([entry])
+        else:
+            groups[-1].append(entry)
+    made: list[int] = []
+    coordinates: list[Digits] = []
+    whole: dict[str, int] = {}
+    for group in groups:
+        letter = next(_letter(entry) for entry in group if _letter(entry))
+        parts = _group_sizes(one, group, letter, sizes)
+        whole[letter] = math.prod(parts)
+        weight = math.prod(parts)
+        for i, size in enumerate(parts):
+            high, weight = weight, weight // size if size else 0
+            made.append(size)
+            coordinates.append(digit(1, variables[letter], weight, high if i else None) if weight else ())
+    named = {**{k: str(v) for k, v in whole.items()}, **{k: str(v) for k, v in values.items() if isinstance(v, int)}}
+    spelled = re.sub(r"(?<=[(,])([A-Za-z]\w*)(?=[,)])", lambda m: named.get(m.group(1), m.group(1)), layout)
+    kind = f"u{one.bits}" if element == "e" else element
+    shape = Shape(kind, made, Layout.parse("{" + spelled + "}"))
+    return RegroupedShape(shape, tuple(coordinates), tuple(variables.values()))
+
+
+def _letter(entry: str) -> str:
+    return entry[0] if entry[0].isupper() or entry == _BIT else ""
+
+
+def _group_sizes(one: Chosen, group: Sequence[str], letter: str, sizes: Mapping[str, int]) -> list[int]:
+    if letter == _BIT:
+        return [one.bits]
+    parts = [1 if _letter(entry) else _number(entry, one) for entry in group]
+    unit = math.prod(parts)
+    multiple = _number(str(one.row.pads.get(letter, 1)), one)
+    padded = -(-sizes[letter] // math.lcm(unit, multiple)) * math.lcm(unit, multiple)
+    return [padded // unit if _letter(entry) else part for entry, part in zip(group, parts, strict=True)]
+
+
+def _number(text: str, one: Chosen) -> int:
+    """Return the value of a product or quotient of numbers and parameters."""
+    spelled = _NAME.sub(lambda m: str(one.values[m.group()]), text)
+    upper, _, lower = spelled.partition("/")
+    number, rest = divmod(math.prod(map(int, upper.split("*"))), int(lower or 1))
+    if rest or not number:
+        given = _spelled({m: one.values[m] for m in _NAME.findall(text)})
+        raise FastIndexError(f"{one.row.name}: {text} is a whole number, got {given}")
+    return number
+
+
+def _check_sizes(one: Chosen, sizes: Mapping[str, int]) -> None:
+    for letter, product in one.row.divides.items():
+        multiple = _number(str(product), one)
+        if sizes[letter] % multiple:
+            raise FastIndexError(
+                f"{one.row.name} takes {letter} in multiples of {multiple}"
+                f"{'' if isinstance(product, int) else f' ({product})'}, got {letter}={sizes[letter]}"
+            )
+
+
+def plain_side(bits: int, sizes: Sequence[int], variables: Sequence[Variable], by_bits: bool) -> RegroupedShape:
+    """Return the array of codes, one in a byte, as a side of a move of codes or of bits."""
+    coordinates = tuple(digit(1, variable, 1, None) for variable in variables[: len(sizes)])
+    if not by_bits:
+        return RegroupedShape(Shape(f"u{bits}", sizes), coordinates, tuple(variables))
+    width = -(-bits // 8) * 8
+    order = tuple(range(len(sizes), -1, -1))
+    shape = Shape("u1", (*sizes, width), Layout(order, element_size_in_bits=1))
+    return RegroupedShape(shape, (*coordinates, digit(1, variables[-1], 1, None)), tuple(variables))
+
+
+def in_bits(side: RegroupedShape, bits: int, variable: Variable) -> RegroupedShape:
+    """Return a side of codes as one of bits, the same bytes.
+
+    Examples
+    --------
+    >>> k, b = Variable("k", 16, True), Variable("b", 4, True)
+    >>> codes = RegroupedShape(Shape.parse("u4[16]{0:T(8)E(4)}"), (digit(1, k, 1, None),), (k,))
+    >>> str(in_bits(codes, 4, b).shape)
+    'u1[16,4]{1,0:T(8,4)E(1)}'
+    """
+    layout = side.layout
+    split = replace(
+        layout,
+        minor_to_major=(len(side.dimensions), *layout.minor_to_major),
+        tiles=tuple((*tile, bits) for tile in layout.tiles),
+        element_size_in_bits=1,
+    )
+    shape = Shape("u1", (*side.dimensions, bits), split)
+    coordinates = (*side.coordinates, digit(1, variable, 1, None))
+    return RegroupedShape(shape, coordinates, (*side.variables, variable))
+
+
+@lru_cache(maxsize=512)
+def of_bits(row_text: str) -> bool:
+    """Whether the text of a row counts bits, not codes.
+
+    Examples
+    --------
+    >>> of_bits("u1[M,K,b]{2,1,0:T(*,32)E(1)}"), of_bits("u4[M,K]{1,0:E(4)}")
+    (True, False)
+    """
+    return _BIT in _parts(row_text)[1].split(",")

@@ -1,0 +1,191 @@
+"""`rearrange` on arrays: einops' own tests, and random patterns against NumPy.
+
+Tests of: bulk.rearranged_arrays, patterns.axes, dask.rearranging.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import random
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fastindex as fi
+from tests.oracles.rearranged import by_numpy, random_case
+
+einops = pytest.importorskip("einops", reason="einops is not installed; pip install einops")
+
+EINOPS_TESTS = [
+    ("test_ops", "test_collapsed_ellipsis_errors_out"),
+    ("test_ops", "test_ellipsis_ops_numpy"),
+    ("test_ops", "test_ellipsis_ops_imperative"),
+    ("test_ops", "test_rearrange_consistency_numpy"),
+    ("test_ops", "test_rearrange_permutations_numpy"),
+    ("test_ops", "test_concatenations_and_stacking"),
+    ("test_ops", "test_list_inputs"),
+    ("test_examples", "test_rearrange_examples"),
+]
+
+
+def backends() -> str:
+    found = ["numpy"]
+    for name in ("torch", "jax"):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+        found.append(name)
+    return ",".join(found)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("module", "name"), EINOPS_TESTS)
+def test_einops_own_test(module: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test runs as einops wrote it, with our `rearrange` and our error in place of einops'."""
+    monkeypatch.setenv("EINOPS_TEST_BACKENDS", backends())
+    tests = importlib.import_module(f"einops.tests.{module}")
+    monkeypatch.setattr(tests, "rearrange", fi.rearrange)
+    if hasattr(tests, "EinopsError"):
+        monkeypatch.setattr(tests, "EinopsError", fi.FastIndexError)
+    getattr(tests, name)()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_patterns(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(10):
+        case = random_case(rng)
+        array = case.array()
+        expected = by_numpy(array, case)
+        got = fi.rearrange(array, case.pattern, pad=case.pad, fill=case.fill if case.pad else None, **case.sizes)
+        assert got.shape == expected.shape, case
+        assert np.array_equal(got, expected), case
+        if not case.pad:
+            assert np.array_equal(einops.rearrange(array, case.pattern, **case.sizes), expected), case
+            empty = np.empty([2 * size for size in expected.shape], expected.dtype)
+            out = empty[tuple(slice(None, None, 2) for _ in expected.shape)]
+            assert fi.rearrange(array, case.pattern, out=out, **case.sizes) is out
+            assert np.array_equal(out, expected), case
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.bool_, np.float16, ml_dtypes.bfloat16, "M8[s]", np.complex128, np.longdouble, object, "U5", "V3", "S7"]
+)
+def test_every_dtype(dtype: Any) -> None:
+    array = np.arange(5 * 6 * 4).reshape(5, 6, 4).astype("U5" if dtype in ("U5", "V3") else "i8").astype(dtype)
+    expected = array.reshape(5, 3, 2, 4).transpose(2, 0, 3, 1).reshape(10, 12)
+    got = fi.rearrange(array, "a (b two) c -> (two a) (c b)", two=2)
+    assert got.dtype == array.dtype
+    assert got.tolist() == expected.tolist()
+
+
+def test_strides_of_every_kind() -> None:
+    base = np.arange(6 * 8 * 10, dtype=np.int16).reshape(6, 8, 10)
+    odd = np.frombuffer(bytes(range(200)) + b"\0" * 5, np.uint8)[1:193].view([("a", "u1"), ("b", "u2")])["b"]
+    views = [base[::-1], base[:, ::2], base.transpose(2, 0, 1), np.broadcast_to(base[:1], base.shape), base[..., ::-3]]
+    for view in views:
+        expected = view.reshape(view.shape[0], view.shape[1] // 2, 2, view.shape[2])
+        got = fi.rearrange(view, "a (b c) d -> d c (a b)", c=2)
+        assert np.array_equal(got, expected.transpose(3, 2, 0, 1).reshape(got.shape))
+    assert np.array_equal(fi.rearrange(odd, "(a b) -> b a", b=8), odd.reshape(-1, 8).T)
+
+
+def test_zero_sizes() -> None:
+    assert fi.rearrange(np.zeros((0, 6)), "a (b c) -> c (a b)", c=2).shape == (2, 0)
+    assert fi.rearrange(np.zeros((0, 7)), "a (b c) -> c (a b)", c=2, pad=True).shape == (2, 0)
+    padded = fi.rearrange(np.zeros(0), "(a b) -> b a", a=3, b=2, pad=True, fill=7)
+    assert padded.tolist() == [[7.0] * 3] * 2
+
+
+def test_padding_and_fill() -> None:
+    array = np.arange(70, dtype=np.int32).reshape(7, 10)
+    got = fi.rearrange(array, "(a b) (c d) -> a c (b d)", b=4, d=4, pad=True, fill=-3)
+    padded = np.pad(array, ((0, 1), (0, 2)), constant_values=-3)
+    assert np.array_equal(got, padded.reshape(2, 4, 3, 4).transpose(0, 2, 1, 3).reshape(2, 3, 16))
+
+
+def test_torch_and_jax_arrays_stay_what_they_are() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    import jax.numpy as jnp
+
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    expected = einops.rearrange(array, "a (b c) -> c (a b)", c=3)
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        got = fi.rearrange(torch.from_numpy(array).to(dtype).t(), "(b c) a -> c (a b)", c=3)
+        assert got.dtype == dtype
+        assert got.tolist() == expected.tolist()
+    got = fi.rearrange(jnp.asarray(array, jnp.bfloat16), "a (b c) -> c (a b)", c=3)
+    assert got.dtype == jnp.bfloat16
+    assert got.tolist() == expected.tolist()
+    leaf = torch.arange(7.0, requires_grad=True)
+    weights = torch.arange(8.0).reshape(2, 4)
+    (fi.rearrange(leaf, "(a b) -> b a", b=2, pad=True) * weights).sum().backward()
+    assert leaf.grad.tolist() == weights.t().reshape(-1)[:7].tolist()
+
+
+def test_dask_arrays_stay_lazy() -> None:
+    da = pytest.importorskip("dask.array", reason="dask is not installed")
+    rng = random.Random(5)
+    for _ in range(30):
+        case = random_case(rng)
+        array = case.array()
+        if 0 in array.shape:
+            continue
+        lazy = da.from_array(array, chunks=tuple(max(size // 2, 1) for size in array.shape))
+        got = fi.rearrange(lazy, case.pattern, pad=case.pad, fill=case.fill if case.pad else None, **case.sizes)
+        assert isinstance(got, da.Array)
+        assert np.array_equal(got.compute(), by_numpy(array, case)), case
+
+
+BAD = [
+    ("a b", {}, "one '->'"),
+    ("a b -> b a -> a b", {}, "one '->'"),
+    ("a b -> a", {}, "b is not on the right"),
+    ("a b -> a b c", {}, "c is not on the left"),
+    ("a a -> a", {}, "twice"),
+    ("(a b -> a b", {}, "not closed"),
+    ("a) b -> a b", {}, "not opened"),
+    ("((a) b) -> a b", {}, "not nested"),
+    ("a 2 -> a 2", {}, "write h with h=2"),
+    ("a _b -> a _b", {}, "not the name"),
+    ("a b c -> a b c", {}, "for 3 dimensions, the array has 2"),
+    ("a (b c) -> a b c", {}, "sizes of b and c do not follow"),
+    ("a (b c) -> a b c", {"c": 4}, "dimension of 6 is not divisible by 4.*pad=True"),
+    ("a (b c) -> a b c", {"b": 4, "c": 4}, "has 16 elements, the dimension 6.*pad=True"),
+    ("a (b c) -> a b c", {"z": 4}, "no axis"),
+    ("a (b c) -> a b c", {"c": -2}, "0 or more"),
+    ("a 1 -> a", {}, "1 stands for"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "sizes", "words"), BAD)
+def test_errors(pattern: str, sizes: dict[str, int], words: str) -> None:
+    with pytest.raises(fi.FastIndexError, match=words):
+        fi.rearrange(np.zeros((4, 6)), pattern, **sizes)
+
+
+def test_other_errors() -> None:
+    array = np.zeros((4, 6), np.uint8)
+    with pytest.raises(fi.ArgumentTypeError, match="integer"):
+        fi.rearrange(array, "a (b c) -> a b c", c=2.0)
+    with pytest.raises(fi.ArgumentTypeError, match="text"):
+        fi.rearrange(array, 5)  # type: ignore[arg-type]
+    with pytest.raises(fi.FastIndexError, match="must be a value of uint8"):
+        fi.rearrange(array, "a (b c) -> a b c", c=4, pad=True, fill=300)
+    with pytest.raises(fi.FastIndexError, match="pad=True"):
+        fi.rearrange(array, "a b -> b a", fill=3)
+    with pytest.raises(fi.FastIndexError, match="out has"):
+        fi.rearrange(array, "a b -> b a", out=np.zeros((4, 6), np.uint8))
+    with pytest.raises(fi.ArgumentTypeError, match="uint8"):
+        fi.rearrange(array, "a b -> b a", out=np.zeros((6, 4), np.int8))
+    with pytest.raises(fi.FastIndexError, match="overlaps"):
+        fi.rearrange(array, "a b -> b a", out=array.reshape(6, 4))
+
+
+def test_more_than_two_to_the_31_elements_are_planned() -> None:
+    plan = fi.plan_rearrange("(a b) c -> c b a", f"u8[{2**33 + 5},3]", b=64, pad=True)
+    assert plan.destination.dimensions == (3, 64, math.ceil((2**33 + 5) / 64))

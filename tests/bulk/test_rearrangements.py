@@ -1,0 +1,186 @@
+"""Plans between any layouts: against the definition, composed, inverted and compared.
+
+Tests of: bulk.rearrangements, patterns.grammar, lowering.regrouped, lowering.nest_equality.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import random
+
+import numpy as np
+import pytest
+
+import fastindex as fi
+from fastindex.bulk.rearrangements import RearrangePlan
+from tests.cases import rearrangement_cases, strategies
+from tests.oracles import reference
+from tests.oracles.reference import ReferenceShape
+
+
+@pytest.mark.parametrize("first", strategies.rotating_seeds(30))
+def test_random_plans(first: int) -> None:
+    for seed in range(20 * first, 20 * first + 20):
+        rearrangement_cases.check(seed)
+
+
+@pytest.mark.parametrize("seed", strategies.rotating_seeds(60))
+def test_reshape_between_any_layouts(seed: int) -> None:
+    source = strategies.RandomSource(seed)
+    rng = random.Random(seed)
+    factors = [rng.choice((1, 2, 2, 3, 3, 5, 7)) for _ in range(rng.randint(1, 5))]
+
+    def side() -> ReferenceShape:
+        sizes: list[int] = []
+        for factor in rng.sample(factors, len(factors)):
+            if sizes and rng.random() < 0.5:
+                sizes[-1] *= factor
+            else:
+                sizes.append(factor)
+        return strategies.draw_layout(source, kind, tuple(sizes), True)
+
+    kind = rng.choice(rearrangement_cases.TYPES)
+    left, right = side(), side()
+    bits = 1 if kind == "pred" else reference.VALUE_BITS[kind]
+    values = [rng.getrandbits(bits) for _ in range(int(np.prod(left.dimensions)))]
+    buffers = [
+        np.frombuffer(reference.pack(s, dict(zip(reference.every_index(s.dimensions), values, strict=True))), np.uint8)
+        for s in (left, right)
+    ]
+    assert fi.reshape(buffers[0], str(left), str(right)).tobytes() == buffers[1].tobytes(), (left, right)
+    if fi.same_bytes(str(left), str(right)):
+        places = [[reference.linear_index(s, i) for i in reference.every_index(s.dimensions)] for s in (left, right)]
+        assert places[0] == places[1], (left, right)
+
+
+def test_same_bytes_knows_every_reshape_that_moves_nothing() -> None:
+    texts = [
+        "u8[4,6]",
+        "u8[24]",
+        "u8[2,2,6]",
+        "u8[6,4]{0,1}",
+        "u8[4,6]{1,0:T(2,6)}",
+        "u8[6,2,2]{2,1,0}",
+        "u8[24]{0:L(32)}",
+    ]
+    texts += [
+        "u8[4,6]{1,0:T(2,3)}",
+        "u8[2,2,2,3]{3,1,2,0}",
+        "u8[4,6]{1,0:T(3,6)}",
+        "s8[24]",
+        "u4[24]",
+        "u4[24]{0:E(4)}",
+    ]
+    for a, b in itertools.product(texts, texts):
+        left, right = (reference.parse(text) for text in (a, b))
+        same = left.element_type == right.element_type and reference.element_bits(left) == reference.element_bits(right)
+        same = same and reference.slot_count(left) == reference.slot_count(right)
+        places = [[reference.linear_index(s, i) for i in reference.every_index(s.dimensions)] for s in (left, right)]
+        assert fi.same_bytes(a, b) == (same and places[0] == places[1]), (a, b)
+
+
+def test_relayout_names_reshape() -> None:
+    with pytest.raises(fi.FastIndexError, match="reshape"):
+        fi.relayout(np.zeros(24, np.uint8), "u8[4,6]", "u8[6,4]")
+    with pytest.raises(fi.FastIndexError, match=r"24, .* has 25"):
+        fi.reshape(np.zeros(24, np.uint8), "u8[4,6]", "u8[25]")
+    with pytest.raises(fi.FastIndexError, match="element type"):
+        fi.reshape(np.zeros(24, np.uint8), "u8[4,6]", "s8[24]")
+
+
+@pytest.mark.parametrize("seed", strategies.rotating_seeds(60))
+def test_then_is_one_after_the_other(seed: int) -> None:
+    rng = random.Random(seed)
+    dimensions = tuple(rng.choice((1, 2, 3, 4, 6, 8)) for _ in range(rng.randint(1, 3)))
+    plan = some_plan(rng, fi.Shape("u8", dimensions))
+    other = some_plan(rng, plan.destination)
+    buffer = np.arange(plan.source.slot_count, dtype=np.uint8)
+    try:
+        both = plan.then(other)
+    except fi.UnsupportedError:
+        return
+    assert np.array_equal(both(buffer), other(plan(buffer))), (plan, other)
+    assert plan.then(plan.inverse()).is_bitcast
+    third = some_plan(rng, other.destination)
+    try:
+        left, right = plan.then(other).then(third), plan.then(other.then(third))
+    except fi.UnsupportedError:
+        return
+    assert left == right
+    assert hash(left) == hash(right)
+
+
+def some_plan(rng: random.Random, source: fi.Shape) -> RearrangePlan:
+    """Split what divides, reorder, merge, into a layout with or without tiles."""
+    groups, names, sizes = [], [], {}
+    for d, size in enumerate(source.dimensions):
+        parts = [f"x{d}"]
+        factor = rng.choice((1, 2, 3))
+        if size % factor == 0 and size:
+            parts.append(f"y{d}")
+            sizes[f"y{d}"] = factor
+        groups.append(parts)
+        names += parts
+    rng.shuffle(names)
+    right: list[list[str]] = []
+    for name in names:
+        if right and rng.random() < 0.5:
+            right[-1].append(name)
+        else:
+            right.append([name])
+    pattern = " -> ".join(" ".join(f"({' '.join(g)})" for g in side) for side in (groups, right))
+    plain = fi.plan_rearrange(pattern, source, **sizes)
+    rank = plain.destination.rank
+    tiles = rng.choice(((), ((2,),), ((2, 2),)))
+    order = tuple(rng.sample(range(rank), rank))
+    return fi.plan_rearrange(pattern, source, plain.destination.with_layout(fi.Layout(order, tiles=tiles)), **sizes)
+
+
+def places_of(plan: RearrangePlan) -> tuple[int, ...]:
+    count = plan.source.slot_count
+    return tuple(plan(np.arange(1, count + 1, dtype=np.uint8)).tolist())
+
+
+def test_plans_are_equal_where_they_move_the_same() -> None:
+    rng = random.Random(1)
+    plans = [some_plan(rng, fi.Shape("u8", dims)) for dims in ((24,), (4, 6), (2, 12), (2, 2, 6)) for _ in range(12)]
+    equal = 0
+    for a, b in itertools.combinations(plans, 2):
+        same = a.destination.nbytes == b.destination.nbytes and places_of(a) == places_of(b)
+        equal += same
+        assert (a == b) == same, (a, b)
+        if same:
+            assert hash(a) == hash(b)
+    assert equal > 5
+
+
+def test_padded_plans_compare_by_what_moves() -> None:
+    one = fi.plan_rearrange("(a b) -> a b", "u8[70]", b=32, pad=True)
+    assert one == fi.plan_rearrange("(a b c) -> a b c", "u8[70]", b=4, c=8, pad=True)
+    assert one == fi.plan_rearrange("(a b c) -> (a b c)", "u8[70]", a=3, b=4, c=8, pad=True)
+    assert one != fi.plan_rearrange("(a b) -> a b", "u8[71]", b=32, pad=True)
+    assert one != fi.plan_rearrange("(a b) -> b a", "u8[70]", b=32, pad=True)
+    assert one != fi.plan_rearrange("(a b) -> a b", "u8[70]", "u8[3,32]{1,0:PV(highest)}", b=32, pad=True)
+
+
+def test_plans_are_kept_and_pickled() -> None:
+    plan = fi.plan_rearrange("(a b) -> b a", "u8[70]", b=32, pad=True)
+    assert fi.plan_rearrange("(a b) -> b a", "u8[70]", b=32, pad=True) is plan
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert "(a b) -> b a" in repr(plan)
+    assert "fill" in plan.describe()
+
+
+def test_errors_of_plans() -> None:
+    plan = fi.plan_rearrange("a b -> b a", "u8[4,6]")
+    with pytest.raises(fi.FastIndexError, match="begin with"):
+        plan.then(plan)
+    with pytest.raises(fi.FastIndexError, match="2 dimensions, the destination 1"):
+        fi.plan_rearrange("a b -> b a", "u8[4,6]", "u8[24]")
+    with pytest.raises(fi.FastIndexError, match="has 6 elements, the dimension 7"):
+        fi.plan_rearrange("a b -> b a", "u8[4,6]", "u8[7,4]")
+    with pytest.raises(fi.UnsupportedError, match="both cut"):
+        fi.plan_rearrange("(a b) -> (b a)", "u8[7]", "u8[7]", b=2, pad=True)
+    with pytest.raises(fi.FastIndexError, match="takes 24 bytes"):
+        fi.plan_rearrange("a b -> b a", "u8[4,6]")(np.zeros(23, np.uint8))
