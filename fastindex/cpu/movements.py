@@ -15,11 +15,12 @@ from fastindex.cpu.index_programs import run
 from fastindex.cpu.numpy_moves import look_up_by_numpy, loops_by_numpy, move_by_numpy, pack_by_numpy, unpack_by_numpy
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.lazy import lazy_property
+from fastindex.lowering.candidates import CANDIDATES, Problem
 from fastindex.lowering.chosen_passes import chosen_passes
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.line_counts import for_scattered_lines, read_lines, spanned_bytes
 from fastindex.lowering.partial_lines import partial_writes
-from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.pass_form import Pass, with_tables
 from fastindex.lowering.passes import passes, whole_buffer_passes
 from fastindex.lowering.relayout_loops import RelayoutLoops
 from fastindex.lowering.shared_digits import Strides
@@ -46,20 +47,32 @@ class Movement:
     source, destination : Shape or Strides
     slots : SlotMove
     tuning : Tuning
+    choice : str, optional
+        The name of a candidate that is taken instead of the one that should be the fastest.
     """
 
     source: Shape | Strides
     destination: Shape | Strides
     slots: SlotMove
     tuning: Tuning
+    choice: str | None = None
 
     @lazy_property
-    def _chosen(self) -> tuple[tuple[Pass, ...] | None, bool]:
+    def problem(self) -> Problem:
+        """What the planner has to find passes for."""
         # It asks the compiler what the machine can do, so it waits until kernels are to run.
         load_kernels()
         from fastindex.kernels.cpu.permutes import permuted_bytes
 
-        return chosen_passes(self.source, self.destination, self.slots, permuted_bytes(), self.tuning)
+        return Problem(self.source, self.destination, self.slots, permuted_bytes(), self.tuning)
+
+    @lazy_property
+    def _chosen(self) -> tuple[tuple[Pass, ...] | None, bool]:
+        for one in CANDIDATES:
+            if one.name == self.choice and (drafts := one.drafts(self.problem)) is not None:
+                return with_tables(drafts), one.converts
+        problem = self.problem
+        return chosen_passes(self.source, self.destination, self.slots, problem.vector_bytes, self.tuning)
 
     @property
     def passes(self) -> tuple[Pass, ...] | None:

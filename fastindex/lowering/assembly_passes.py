@@ -35,6 +35,7 @@ def assembly_passes(
     goal: Goal,
     source_slots: int = 0,
     most_cycles: float = math.inf,
+    by_columns: bool = True,
 ) -> tuple[Draft, ...] | None:
     """Return the passes that write the blocks, and those that fill what lies between them.
 
@@ -51,6 +52,8 @@ def assembly_passes(
     source_slots : int
         How many slots of the source may be read, 0 where that is not known.
     most_cycles : float
+    by_columns : bool
+        Whether columns of the source may be collected first, where that is cheaper.
     """
     made: list[Draft] = []
     cycles = 0.0
@@ -68,9 +71,9 @@ def assembly_passes(
             least = _least_by_columns(block, nest, tables[0], source_slots)
             if cycles + min(taken, least) >= most_cycles:
                 return None
-            by_columns = columns.passes(nest) if least < taken else None
-            if by_columns is not None and cost(by_columns) < taken:
-                best, taken = by_columns, cost(by_columns)
+            collected = columns.passes(nest) if by_columns and least < taken else None
+            if collected is not None and cost(collected) < taken:
+                best, taken = collected, cost(collected)
             made, cycles = made + best, cycles + taken
     fills = [_fill_between(nest, slot_bits[1], goal) for nest in found.fills]
     return (*made, *fills) if cycles + cost(fills) < most_cycles else None

@@ -43,6 +43,7 @@ def boxed_passes(
     slots: int,
     readable: int,
     most_cycles: float = math.inf,
+    ways: frozenset[str] = frozenset(("boxes", "pairs", "lines", "streams")),
 ) -> tuple[Draft, ...] | None:
     """Return the passes that move packed elements box by box.
 
@@ -68,16 +69,26 @@ def boxed_passes(
     if fills is None:
         return None
     filling = [fill_pass(nest, goal) for nest in fills.fills]
-    streams = half_row_passes(loops.copies, packed[0], goal, slots, readable) if packed[1] else None
+    streams = None
+    if packed[1] and "streams" in ways:
+        streams = half_row_passes(loops.copies, packed[0], goal, slots, readable)
     least = cost(filling)
     most = most_cycles - least if streams is None else min(most_cycles - least, cost(streams))
-    boxes = _nest_by_nest(loops.copies, packed, goal, slots, readable, most)
+    boxes = None
+    if ways != {"streams"}:
+        boxes = _nest_by_nest(loops.copies, packed, goal, slots, readable, most, ways)
     found = streams if boxes is None else boxes
     return None if found is None else (*found, *filling)
 
 
 def _nest_by_nest(
-    nests: Sequence[Nest], packed: tuple[bool, bool], goal: Goal, slots: int, readable: int, most_cycles: float
+    nests: Sequence[Nest],
+    packed: tuple[bool, bool],
+    goal: Goal,
+    slots: int,
+    readable: int,
+    most_cycles: float,
+    names: frozenset[str],
 ) -> list[Draft] | None:
     """Return the passes that move each nest in the cheapest way, or None as `boxed_passes`."""
     found: list[Draft] = []
@@ -86,8 +97,9 @@ def _nest_by_nest(
         if cycles >= most_cycles:
             return None
         ways = [_Boxes(nest, packed, goal, slots, readable).passes()]
-        if all(packed):
+        if all(packed) and "pairs" in names:
             ways.append(paired_passes(nest, goal, slots, readable))
+        if all(packed) and "lines" in names:
             ways.append(half_transpose_passes(nest, goal, slots, readable))
         possible = [way for way in ways if way is not None]
         if not possible:

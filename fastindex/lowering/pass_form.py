@@ -57,12 +57,16 @@ class Goal:
     tuning : Tuning
     at_hand : bool
         Whether source and destination are in L1 already, so that nothing is asked for ahead.
+    gathers : bool, optional
+        Whether elements are gathered one by one wherever that is possible, or nowhere; without it, where that is
+        cheaper.
     """
 
     width: int
     streamed: bool
     tuning: Tuning
     at_hand: bool = False
+    gathers: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

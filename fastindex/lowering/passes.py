@@ -48,10 +48,12 @@ def passes(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[P
     return with_tables(drafts(loops, width, tuning))
 
 
-def drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[Draft, ...]:
+def drafts(
+    loops: RelayoutLoops, width: int, tuning: Tuning = TUNING, gathers: bool | None = None
+) -> tuple[Draft, ...]:
     """Choose the kernels that copy and fill, for elements of `width` bytes."""
     total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
-    goal = Goal(width, total >= tuning.streamed_bytes, tuning)
+    goal = Goal(width, total >= tuning.streamed_bytes, tuning, gathers=gathers)
     fills = [in_bytes(nest, width) for nest in loops.fills]
     found: list[Draft] = []
     for nest in (in_bytes(nest, width) for nest in loops.copies):
@@ -124,7 +126,9 @@ def copying_passes(nest: Nest, goal: Goal) -> Iterator[Draft]:
             yield from copy_passes(part, goal)
         return
     gathered, others = tuple(gather_passes(nest, goal)), tuple(_turning_passes(nest, goal))
-    yield from gathered if gathered and cost(gathered) < cost(others) else others
+    allowed = goal.gathers is None or goal.gathers
+    is_cheaper = gathered and (goal.gathers or cost(gathered) < cost(others))
+    yield from gathered if allowed and is_cheaper else others
 
 
 def _turning_passes(nest: Nest, goal: Goal) -> Iterator[Draft]:

@@ -1,0 +1,237 @@
+"""Every way to do a relayout: the one list of candidates, each with the passes that it would run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import NamedTuple
+
+from fastindex.lowering.assembly import assembly
+from fastindex.lowering.assembly_passes import assembly_passes
+from fastindex.lowering.boxed_passes import boxed_passes
+from fastindex.lowering.collected_passes import collected_passes
+from fastindex.lowering.counted_passes import counted_passes
+from fastindex.lowering.packed_period_boxes import packed_period_passes
+from fastindex.lowering.pass_form import Draft, Goal
+from fastindex.lowering.passes import drafts, packed_drafts
+from fastindex.lowering.period_blocks import period_block_passes
+from fastindex.lowering.period_boxes import period_box_passes
+from fastindex.lowering.row_boxes import row_box_drafts
+from fastindex.lowering.shared_digits import Strides, shared_digits
+from fastindex.lowering.slot_moves import UNIT_BYTES, SlotMove
+from fastindex.lowering.tuning import Tuning
+from fastindex.shapes.shape import Shape
+from fastindex.tables.assemblies import HALF_BITS, MOST_BLOCK_BYTES
+
+Drafts = tuple[Draft, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the planner has to find passes for.
+
+    Attributes
+    ----------
+    source, destination : Shape or Strides
+    slots : SlotMove
+    vector_bytes : int
+        What the machine permutes with one instruction.
+    tuning : Tuning
+    """
+
+    source: Shape | Strides
+    destination: Shape | Strides
+    slots: SlotMove
+    vector_bytes: int
+    tuning: Tuning
+
+    @cached_property
+    def slot_bits(self) -> tuple[int, int]:
+        return self.slots.source.bits, self.slots.destination.bits
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether loops move slots as they are, so that nothing is expanded before or compressed after."""
+        return self.slot_bits == (8 * self.slots.width,) * 2
+
+    @cached_property
+    def element_bytes(self) -> int:
+        """How much of the destination is elements."""
+        return math.prod(self.destination.dimensions) * self.slots.destination.bits // 8
+
+    @cached_property
+    def written_bytes(self) -> int:
+        """How much of the destination is written, padding and all."""
+        if isinstance(self.destination, Shape):
+            return self.destination.slot_count * self.slots.destination.bits // 8
+        return self.element_bytes
+
+    @cached_property
+    def context(self) -> Goal:
+        return Goal(1, self.written_bytes >= self.tuning.streamed_bytes, self.tuning)
+
+    @cached_property
+    def may_permute(self) -> bool:
+        """Whether slots are of widths that permutations know, and there is an element to read."""
+        if 0 in self.source.dimensions:
+            return False
+        return all(bits == HALF_BITS or (bits % 8 == 0 and bits <= 128) for bits in self.slot_bits)
+
+    @cached_property
+    def may_convert(self) -> bool:
+        """Whether packed elements of four bits move to or from such, or bytes."""
+        formats = self.slots.source, self.slots.destination
+        is_known = all(form.is_plain or form.is_packed for form in formats)
+        return self.slots.unit == "value" and self.may_permute and HALF_BITS in self.slot_bits and is_known
+
+
+class Candidate(NamedTuple):
+    """One way to do a relayout.
+
+    Attributes
+    ----------
+    name : str
+    drafts : callable
+        Returns the passes for a problem, or None where this is no way to solve it.
+    converts : bool
+        Whether the passes take and leave packed elements as they are; else these are expanded before and compressed
+        after.
+    """
+
+    name: str
+    drafts: Callable[[Problem], Drafts | None]
+    converts: bool
+
+
+def _loops(problem: Problem) -> Drafts | None:
+    slots = problem.slots
+    return None if slots.loops is None else drafts(slots.loops, slots.width, problem.tuning, gathers=False)
+
+
+def _gather(problem: Problem) -> Drafts | None:
+    slots = problem.slots
+    if slots.loops is None:
+        return None
+    found = drafts(slots.loops, slots.width, problem.tuning, gathers=True)
+    return found if any(one.kernel == "gather pieces" for one in found) else None
+
+
+def _row_boxes(problem: Problem) -> Drafts | None:
+    slots = problem.slots
+    return None if slots.loops is None else row_box_drafts(slots.loops, slots.width, problem.tuning)
+
+
+def _packed_runs(problem: Problem) -> Drafts | None:
+    slots = problem.slots
+    if slots.loops is None or slots.conversion is None:
+        return None
+    packed = slots.source if slots.source.is_packed else slots.destination
+    return packed_drafts(slots.loops, 8 // packed.bits, slots.conversion, problem.tuning)
+
+
+def _counted(problem: Problem) -> Drafts | None:
+    if problem.slots.loops is not None or problem.slots.width not in UNIT_BYTES:
+        return None
+    return counted_passes(problem.source, problem.destination, problem.slots.width, problem.tuning)
+
+
+def _period_boxes(problem: Problem) -> Drafts | None:
+    if problem.slots.loops is not None or problem.slots.width not in UNIT_BYTES or 0 in problem.source.dimensions:
+        return None
+    return period_box_passes(problem.source, problem.destination, problem.slots.width, problem.tuning)
+
+
+def _blocks(problem: Problem, by_columns: bool) -> Drafts | None:
+    if not problem.may_permute or not (problem.slots.unit != "value" or problem.may_convert or problem.is_plain):
+        return None
+    source, slot_bits = problem.source, problem.slot_bits
+    readable = source.slot_count if isinstance(source, Shape) else 0
+    for variables, left, right in shared_digits(source, problem.destination):
+        found = assembly(variables, left, right, problem.destination, slot_bits[1])
+        if found is None or any(len(block.sources) * slot_bits[1] > 8 * MOST_BLOCK_BYTES for block in found.blocks):
+            continue
+        made = assembly_passes(
+            found, slot_bits, problem.vector_bytes, problem.context, readable, by_columns=by_columns
+        )
+        if made is not None:
+            collects = any(one.kernel.endswith("columns") for one in made)
+            return made if collects == by_columns else None
+    return None
+
+
+def _period_blocks(problem: Problem) -> Drafts | None:
+    if problem.slots.loops is not None or not isinstance(problem.source, Shape) or not problem.is_plain:
+        return None
+    if not problem.may_permute:
+        return None
+    width, context = problem.slots.width, problem.context
+    return period_block_passes(
+        problem.source, problem.destination, width, problem.vector_bytes, context, math.inf
+    )
+
+
+def _packed_boxes(problem: Problem, ways: frozenset[str], kernel: str) -> Drafts | None:
+    loops = problem.slots.loops
+    if loops is None or not problem.may_convert:
+        return None
+    count = problem.destination.slot_count if isinstance(problem.destination, Shape) else 0
+    readable = problem.source.nbytes if isinstance(problem.source, Shape) else 0
+    formats = problem.slots.source, problem.slots.destination
+    found = boxed_passes(loops, formats, problem.context, count, readable, ways=ways)
+    if found is None:
+        return None
+    kernels = {inner.kernel for one in found for inner, _, _ in one.inner} | {one.kernel for one in found}
+    return found if kernel in kernels else None
+
+
+def _packed_period_boxes(problem: Problem) -> Drafts | None:
+    if problem.slots.loops is not None or not problem.may_convert:
+        return None
+    formats = problem.slots.source, problem.slots.destination
+    return packed_period_passes(problem.source, problem.destination, formats, problem.context)
+
+
+def _collected(problem: Problem) -> Drafts | None:
+    source, destination = problem.source, problem.destination
+    if problem.slot_bits != (HALF_BITS, HALF_BITS) or not problem.may_permute:
+        return None
+    if not isinstance(source, Shape) or not isinstance(destination, Shape):
+        return None
+    return collected_passes(source, destination, problem.vector_bytes, problem.context)
+
+
+#: Every candidate.
+CANDIDATES = (
+    Candidate("loops", _loops, False),
+    Candidate("gather", _gather, False),
+    Candidate("row boxes", _row_boxes, False),
+    Candidate("packed runs", _packed_runs, True),
+    Candidate("counted", _counted, False),
+    Candidate("period boxes", _period_boxes, False),
+    Candidate("blocks", partial(_blocks, by_columns=False), True),
+    Candidate("columns", partial(_blocks, by_columns=True), True),
+    Candidate("period blocks", _period_blocks, False),
+    Candidate("boxes", partial(_packed_boxes, ways=frozenset(["boxes"]), kernel="boxes"), True),
+    Candidate("pairs", partial(_packed_boxes, ways=frozenset(["boxes", "pairs"]), kernel="pair"), True),
+    Candidate(
+        "lines", partial(_packed_boxes, ways=frozenset(["boxes", "pairs", "lines"]), kernel="transpose halves"), True
+    ),
+    Candidate("streams", partial(_packed_boxes, ways=frozenset(["streams"]), kernel="stream halves"), True),
+    Candidate("packed period boxes", _packed_period_boxes, True),
+    Candidate("collected", _collected, True),
+)
+
+
+class Applicable(NamedTuple):
+    """A candidate with the passes that it has for a problem."""
+
+    candidate: Candidate
+    drafts: Drafts
+
+
+def applicable(problem: Problem) -> list[Applicable]:
+    """Return every candidate that solves a problem, with its passes."""
+    found = [(one, one.drafts(problem)) for one in CANDIDATES]
+    return [Applicable(one, made) for one, made in found if made is not None]
