@@ -123,8 +123,23 @@ class Gpu:
         self._cuda.synchronize(0)
 
 
+class Progress(Protocol):
+    """Receives progress."""
+
+    def start(self, total: int) -> None:
+        """Receive the number of steps."""
+
+    def advance(self, count: int) -> None:
+        """Receive how many steps have been done since the last call."""
+
+
 def run_demo(
-    write: Write, device: Device | None = None, rows: int = ROWS, columns: int = COLUMNS, indices: int = INDICES
+    write: Write,
+    device: Device | None = None,
+    rows: int = ROWS,
+    columns: int = COLUMNS,
+    indices: int = INDICES,
+    progress: Progress | None = None,
 ) -> bool:
     """Relayout a bfloat16 array to TPU tiles and back, convert indices, check both, and print the speed.
 
@@ -138,6 +153,8 @@ def run_demo(
         Of the array.
     indices : int
         How many.
+    progress : Progress, optional
+        Of compiling kernels, or loading them.
 
     Returns
     -------
@@ -148,7 +165,7 @@ def run_demo(
     plain = Shape("bf16", (rows, columns))
     tiled = Shape.parse(f"bf16[{rows},{columns}]{{1,0:T(8,128)(2,1)}}")
     write(f"{tiled}: {plain.nbytes / 2**20:,.0f} MiB, {on.name}")
-    seconds = _ready(on)
+    seconds = _ready(on, plain, tiled, indices, progress)
     write(f"kernels ready after {seconds:.1f} s{' (compiled once for this machine)' if seconds > 2 else ''}")
     write("")
     write(f"{'':<34}{'time':>10}{'GB/s':>8}{'of a copy':>11}{'x NumPy':>9}")
@@ -159,25 +176,41 @@ def run_demo(
     return all(passed for _, passed in checks)
 
 
-def _ready(on: Device) -> float:
-    """Compile the kernels, or load them; return the seconds it took."""
+def _ready(on: Device, plain: Shape, tiled: Shape, count: int, progress: Progress | None) -> float:
+    """Call each function once as it will be timed, which compiles or loads its kernels; return the seconds it took.
+
+    Small arrays would not do: NumPy answers them, and other sizes may take other kernels.
+    """
+    zeros = aligned_bytes(plain.nbytes)
+    zeros[:] = 0
+    given, packed, back = on.put(zeros), on.new(tiled.nbytes, np.uint8), on.new(plain.nbytes, np.uint8)
+    places = on.put(np.zeros(count, np.int64)), on.put(np.zeros(count, np.int64))
+    slots = on.new(count, np.int64)
+    steps: list[Callable[[], Any]] = [
+        *on.copies(given, back),
+        lambda: linear_index(tiled, places, out=slots),
+        lambda: multi_index(tiled, slots, out=places),
+        lambda: plan_relayout(plain, tiled)(given, packed),
+        lambda: plan_relayout(tiled, plain)(packed, back),
+    ]
+    if progress is not None:
+        progress.start(len(steps))
     began = time.perf_counter()
-    run_on = Shape.parse("bf16[17,300]"), Shape.parse("bf16[17,300]{1,0:T(8,128)(2,1)}")
-    buffer = on.put(np.zeros(run_on[0].nbytes, np.uint8))
-    plan_relayout(*reversed(run_on))(plan_relayout(*run_on)(buffer))
-    ends = on.put(np.array([16])), on.put(np.array([299]))
-    multi_index(run_on[1], linear_index(run_on[1], ends))
-    on.wait()
+    for step in steps:
+        step()
+        on.wait()
+        if progress is not None:
+            progress.advance(1)
     return time.perf_counter() - began
 
 
 def _relayouts(on: Device, plain: Shape, tiled: Shape, write: Write) -> list[tuple[str, bool]]:
     bits = _random_bits(plain.nbytes)
-    copy, seconds, packed, returned = _there_and_back(on, plain, tiled, bits)
+    timed, packed, returned = _there_and_back(on, plain, tiled, bits)
     numpy_seconds, agrees = _numpy_relayouts(bits.view(np.uint16).reshape(plain.dimensions), packed.view(np.uint16))
     moved = plain.nbytes + tiled.nbytes
-    _row(write, "plain copy", copy, 2 * plain.nbytes)
-    for name, own, other in zip(("to tiles", "back"), seconds, numpy_seconds, strict=True):
+    for name, (copy, own), other in zip(("to tiles", "back"), timed, numpy_seconds, strict=True):
+        _row(write, "plain copy, in turns with the next", copy, 2 * plain.nbytes)
         # As long as a copy of as many bytes would take.
         _row(write, f"relayout, {name}", own, moved, copy * moved / (2 * plain.nbytes), other)
     return [
@@ -188,17 +221,37 @@ def _relayouts(on: Device, plain: Shape, tiled: Shape, write: Write) -> list[tup
 
 def _there_and_back(
     on: Device, plain: Shape, tiled: Shape, bits: Bytes
-) -> tuple[float, tuple[float, float], Bytes, bool]:
-    """Return the time of a copy and of both relayouts, the tiles, and whether `bits` come back."""
+) -> tuple[tuple[tuple[float, float], tuple[float, float]], Bytes, bool]:
+    """Return the times of a copy and of a relayout, both ways, the tiles, and whether `bits` come back."""
     given, packed, back = on.put(bits), on.new(tiled.nbytes, np.uint8), on.new(plain.nbytes, np.uint8)
     there, return_ = plan_relayout(plain, tiled), plan_relayout(tiled, plain)
     # Not to `back`, where a relayout that does nothing would pass.
-    copy = min(_median_seconds(on, copied) for copied in on.copies(given, packed[: plain.nbytes]))
-    seconds = (
-        _median_seconds(on, lambda: there(given, packed)),
-        _median_seconds(on, lambda: return_(packed, back)),
+    copies = on.copies(given, on.new(plain.nbytes, np.uint8))
+    timed = (
+        _in_turns(on, copies, lambda: there(given, packed)),
+        _in_turns(on, copies, lambda: return_(packed, back)),
     )
-    return copy, seconds, on.get(packed), _equal(bits, on.get(back))
+    return timed, on.get(packed), _equal(bits, on.get(back))
+
+
+def _in_turns(on: Device, copies: Sequence[Callable[[], None]], task: Callable[[], Any]) -> tuple[float, float]:
+    """Return the time of the fastest copy and of a task, which take turns: how fast memory is changes by the minute."""
+
+    def timed(run: Callable[[], Any]) -> float:
+        began = time.perf_counter()
+        run()
+        on.wait()
+        return time.perf_counter() - began
+
+    seconds: list[list[float]] = [[] for _ in (*copies, task)]
+    # The first round, which maps pages, does not count.
+    for number in range(_REPEATS + 1):
+        for run, found in zip((*copies, task), seconds, strict=True):
+            spent = timed(run)
+            if number:
+                found.append(spent)
+    *of_copies, of_task = map(statistics.median, seconds)
+    return min(of_copies), of_task
 
 
 def _numpy_relayouts(array: Bits, packed: Bits) -> tuple[tuple[float, float], bool]:

@@ -15,7 +15,9 @@ def demo(device: str) -> None:
     """Relayout 256 MiB, convert ten million indices, check both against NumPy, print the speed."""
     from fastindex.cli.demo import Cpu, Gpu, run_demo
 
-    if not run_demo(click.echo, Gpu() if device == "cuda" else Cpu()):
+    with ProgressBar("compiling kernels", patience_seconds=2.0) as progress:
+        passed = run_demo(click.echo, Gpu() if device == "cuda" else Cpu(), progress=progress)
+    if not passed:
         fail("the demo found wrong results", 1)
 
 

@@ -21,10 +21,13 @@ class ProgressBar:
     ----------
     title : str
         What is being done.
+    patience_seconds : float
+        How long a job may take without a bar.
     """
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         self._title = title
+        self._patience_seconds = patience_seconds
         self._total = 0
         self._done = 0
         self._began = time.monotonic()
@@ -44,16 +47,21 @@ class ProgressBar:
     def start(self, total: int) -> None:
         """Receive the total amount of work."""
         self._total = total
+        self._began = time.monotonic()
 
     def advance(self, count: int) -> None:
         """Receive the amount of work done since the last call."""
         self._done += count
-        if not self._is_wanted or time.monotonic() - self._began < _PATIENCE_SECONDS:
+        if not self._is_wanted or time.monotonic() - self._began < self._patience_seconds:
             return
         if self._bar is None:
             self._show()
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done)
+            if self._done == self._total:
+                # What is printed next is not printed into the bar.
+                self._bar.stop()
+                self._is_wanted = False
 
     def _show(self) -> None:
         from rich.console import Console

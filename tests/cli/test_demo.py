@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,38 @@ def test_the_demo_passes() -> None:
     assert "WRONG" not in text
     for part in ("bf16[300,500]{1,0:T(8,128)(2,1)}", "GB/s", "of a copy", "x NumPy", "ms", "1,000 indices to slots"):
         assert part in text
+
+
+def test_compiling_is_over_before_anything_is_timed() -> None:
+    """In a process that has no kernel yet; small arrays, which NumPy would answer while none is loaded, included."""
+    program = (
+        "import sys\n"
+        "from fastindex.cli import demo\n"
+        "class Steps:\n"
+        "    total = done = 0\n"
+        "    def start(self, total): self.total = total\n"
+        "    def advance(self, count): self.done += count\n"
+        "steps = Steps()\n"
+        "from fastindex.cpu.compiled_passes import pass_kernel\n"
+        "def write(line):\n"
+        "    if line.startswith('kernels ready'):\n"
+        "        write.at_ready = (steps.done, steps.total, compiled())\n"
+        "def compiled():\n"
+        "    from fastindex.kernels.compilation import registered_kernels\n"
+        "    return pass_kernel.cache_info().currsize, sum(len(d.signatures) for d, _ in registered_kernels())\n"
+        "assert demo.run_demo(write, rows=3000, columns=2000, indices=300_000, progress=steps)\n"
+        "assert write.at_ready == (steps.total, steps.total, compiled()), (write.at_ready, compiled())\n"
+        "assert steps.total >= 6\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_copy_takes_turns_with_what_is_compared_with_it() -> None:
+    order: list[str] = []
+    copies = [lambda: order.append("a copy"), lambda: order.append("another")]
+    demo._in_turns(demo.Cpu(), copies, lambda: order.append("relayout"))
+    assert order == ["a copy", "another", "relayout"] * (demo._REPEATS + 1)
 
 
 def test_the_size_is_256_mebibytes() -> None:
