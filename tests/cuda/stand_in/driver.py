@@ -29,7 +29,7 @@ def build(folder: Path) -> Path:
     """Compile the driver into a folder for ``LD_LIBRARY_PATH``."""
     library = folder / "libcuda.so.1"
     command = ["gcc", "-w", "-O1", "-shared", "-fPIC", "-o", library, HERE / "libcuda.c", "-ldl", "-lpthread"]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=600)
     (folder / "libcuda.so").symlink_to(library.name)
     return folder
 
