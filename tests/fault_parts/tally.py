@@ -53,6 +53,7 @@ class Tally:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self._end = time.monotonic() + self.seconds
+        self._has_begun = False
         with open(self.path, "w+b") as file:
             file.truncate(_STATE_BYTES)
             self._map = mmap.mmap(file.fileno(), _STATE_BYTES)
@@ -63,8 +64,9 @@ class Tally:
         return Limit(self, row, case, seconds)
 
     def going(self) -> bool:
-        """Whether there is time for another run."""
-        return time.monotonic() < self._end and len(self.findings) < MOST_FINDINGS
+        """Whether there is time for another run; for the first there always is."""
+        is_first, self._has_begun = not self._has_begun, True
+        return (is_first or time.monotonic() < self._end) and len(self.findings) < MOST_FINDINGS
 
     def begin(self, case: str) -> None:
         """Note what is tried now, for the case that it kills the process."""

@@ -210,7 +210,7 @@ def test_released_pages_come_back(tmp_path: Path) -> None:
 def in_a_process(program: str, folder: Path) -> str:
     """What a program prints that works on memory maps whose files go away; without a mend, it would die."""
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=600).stdout
 
 
 @pytest.mark.parametrize("size", [0, 1, 5000, 3 << 12])
@@ -257,7 +257,7 @@ with file.unchanged():
     other.sum()
 os.write(1, b"and survived")
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, timeout=600)
     assert (done.returncode, done.stdout) == (-signal.SIGBUS, b"reached ")
 
 

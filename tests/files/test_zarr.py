@@ -211,7 +211,7 @@ def test_memory_stays_below_its_limit(zarr: Any, tmp_path: Path, limit: int) -> 
     for job, names in (("pack", ("a.zarr", "b.zarr")), ("unpack", ("b.zarr", "c.zarr"))):
         paths = [str(tmp_path / name) for name in names]
         command = [sys.executable, "-c", MEASURED, job, *paths, "--shape", shape, "--max-memory", f"{limit}MiB"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr
         assert int(done.stdout) << 10 < limit << 20
     np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "c.zarr"))[...], array[...])

@@ -163,7 +163,7 @@ def test_a_click_sorts(tmp_path: Path) -> None:
         "--disable-background-networking",
         "--dump-dom",
     ]
-    dom = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, check=True, timeout=120).stdout
+    dom = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, check=True, timeout=600).stdout
     sizes = sorted(use.nbytes for use in report.uses)
     ascending = " ".join(map(str, sizes))
     descending = " ".join(map(str, sizes[::-1]))

@@ -67,7 +67,7 @@ def run(package: Path, **variables: str) -> list[int]:
         env=environment(package, **variables),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -114,7 +114,7 @@ def stderr_on_terminal(package: Path, **variables: str) -> str:
         env=environment(package, **variables),
         stdout=subprocess.DEVNULL,
         stderr=end,
-        timeout=120,
+        timeout=600,
         check=True,
     )
     assert done.returncode == 0

@@ -436,8 +436,8 @@ def test_a_warm_start_compiles_nothing():
         "print(sum(cpu.run_program.stats.cache_misses.values()))\n"
     )
     command = [sys.executable, "-c", program]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
-    again = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
+    again = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
     assert again.stdout == "0\n"
 
 

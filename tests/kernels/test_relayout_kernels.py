@@ -286,7 +286,7 @@ def test_random_permutations(seed: int, block_bytes: int, tuning: Tuning) -> Non
 
 def run_fenced(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-m", "tests.kernels.fenced_relayouts", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT)
 
 
 @pytest.mark.long

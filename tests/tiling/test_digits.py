@@ -19,7 +19,7 @@ from fastindex.tiling.digits import (
     largest_sum,
     scaled,
 )
-from tests.cases.strategies import seeds
+from tests.cases.strategies import OTHER_SEEDS, seeds
 
 Values = Mapping[object, int]
 
@@ -88,9 +88,9 @@ def test_equality() -> None:
         assert verdict in (same, None), (a, b)
         assert canonical(a) != canonical(b) or same
         verdicts[verdict] += 1
-    assert verdicts[True] > 20, verdicts
-    assert verdicts[False] > 500, verdicts
-    assert verdicts[None] > 50, verdicts
+    assert verdicts[True] > 20 or OTHER_SEEDS, verdicts
+    assert verdicts[False] > 500 or OTHER_SEEDS, verdicts
+    assert verdicts[None] > 50 or OTHER_SEEDS, verdicts
 
 
 def test_uneven_digits_are_not_taken_for_even_ones() -> None:

@@ -11,7 +11,7 @@ import pytest
 import fastindex as fi
 from fastindex import Shape, xla
 from fastindex.xla import bitcasts
-from tests.cases.strategies import random_pair, random_shape, seeds
+from tests.cases.strategies import OTHER_SEEDS, random_pair, random_shape, seeds
 from tests.oracles import reference
 from tests.oracles.reference import ReferenceShape
 
@@ -73,7 +73,7 @@ def test_reshapes_of_similar_shapes() -> None:
         expected = is_reshape_bitcast(reference.parse(a), reference.parse(b))
         assert fi.reshape_is_bitcast(Shape.parse(a), Shape.parse(b)) == expected, (a, b)
         found[expected] += 1
-    assert found[True] > 100, found
+    assert found[True] > 100 or OTHER_SEEDS, found
 
 
 def test_reshapes_of_random_pairs() -> None:
@@ -95,7 +95,7 @@ def test_transposes() -> None:
         expected = is_transpose_bitcast(a, b, dimensions)
         assert fi.transpose_is_bitcast(Shape.parse(str(a)), Shape.parse(str(b)), dimensions) == expected, (a, b)
         found[expected] += 1
-    assert found[True] > 10, found
+    assert found[True] > 10 or OTHER_SEEDS, found
 
 
 def test_proofs_do_not_need_to_visit_the_elements(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def build(folder: Path) -> Path:
     sources = [HERE / "libcuda.c", HERE / "work.c", *(emulator / name for name in SOURCES)]
     # Nobody else's symbols take the place of its own.
     command = ["gcc", "-w", *compiler_flags(), "-Wl,-Bsymbolic", "-o", library, *sources, "-ldl", "-lpthread"]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=600)
     (folder / "libcuda.so").symlink_to(library.name)
     return folder
 
