@@ -134,6 +134,7 @@ LARGER = {
         ),
         "a factory of CUDA kernels: the kernel is a closure over what is decided when it is made",
     ),
+    "cli.moving.relayout": "a command: click hands its options over by name",
     "bulk.relayouts.relayout": "public: a buffer, two layouts, and what all whole-array functions take",
     "bulk.tile_indices.from_tile_index": "public: it takes both results of `tile_index`",
     "kernels.cpu.vectors.transpose_rows": "an intrinsic: its first parameter is Numba's",

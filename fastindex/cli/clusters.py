@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fastindex.cli.ending import signals_raised, stopped_by_signals
 from fastindex.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -20,6 +27,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 #: The interpreter, Dask and the kernels take about 200 MiB.
 _LEAST_WORKER_MEMORY = 384 << 20
 _PATIENCE_SECONDS = 30
+#: A worker that has been away for so long is replaced.
+_LOST_AFTER_SECONDS = 3
+_MOST_STARTS = 3
+_LONGEST_END_SECONDS = 5.0
 
 
 def cluster_options(command: Command) -> Command:
@@ -58,18 +69,29 @@ def done_by_workers(
     if workers is None and scheduler is None:
         return False
     with _connected(workers, scheduler, paths, max_memory) as client, ProgressBar(job) as progress:
-        from distributed.scheduler import KilledWorker
-
-        from fastindex.files import cluster_jobs
-
-        run: Callable[..., None] = getattr(cluster_jobs, f"{job}_store")
-        try:
-            run(*paths, *shapes, progress, client)
-        except KilledWorker as error:
-            raise click.ClickException(
-                f"workers ended again and again at one task, most likely for want of memory; give each more: {error}"
-            ) from None
+        _run(job, (*paths, *shapes, progress, client), scheduler)
     return True
+
+
+def _run(job: str, arguments: tuple[Any, ...], scheduler: str | None) -> None:
+    from distributed.client import CancelledError
+    from distributed.scheduler import KilledWorker
+
+    from fastindex.files import cluster_jobs
+
+    run: Callable[..., None] = getattr(cluster_jobs, f"{job}_store")
+    client = arguments[-1]
+    try:
+        run(*arguments)
+    except KilledWorker as error:
+        raise click.ClickException(
+            f"workers ended again and again at one task, most likely for want of memory; give each more: {error}"
+        ) from None
+    except (OSError, CancelledError, TimeoutError) as error:
+        if isinstance(error, CancelledError) or client.status != "running":
+            where = f"at {scheduler}" if scheduler else "of the workers"
+            raise click.ClickException(f"the scheduler {where} was lost; nothing was written") from None
+        raise
 
 
 @contextmanager
@@ -94,30 +116,121 @@ def _connected(workers: int | None, scheduler: str | None, paths: tuple[str, str
             f"--max-memory: {max_memory} bytes are too little for {workers} workers; give at least "
             f"{workers * _LEAST_WORKER_MEMORY >> 20}MiB"
         )
-    import dask
-    from distributed import Client, LocalCluster
-
-    from fastindex.dask.warming import WarmUp
-
-    if workers is None:
-        try:
-            client = Client(scheduler, timeout=_PATIENCE_SECONDS)
-        except (OSError, ValueError) as error:
-            raise click.ClickException(f"no scheduler at {scheduler}: {error}") from None
-        with client:
+    if workers is not None:
+        with _own_workers(workers, paths[1], max_memory) as client:
             yield client
         return
+    from distributed import Client
+
+    try:
+        client = Client(scheduler, timeout=_PATIENCE_SECONDS)
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"no scheduler at {scheduler}: {error}") from None
+    # Workers of others are asked to stop; these may not be killed.
+    with client, signals_raised():
+        yield client
+
+
+@contextmanager
+def _own_workers(workers: int, target: str, max_memory: int) -> Iterator[Any]:
+    """Start workers, which end with the block, whatever ends it."""
+    import dask
+    from distributed import Client
+
+    from fastindex.dask.warming import WarmUp
+    from fastindex.files.writing import removed_unless_finished
 
     # What does not fit in memory lies beside the target for a while, on a disk that holds as much.
-    beside = os.path.dirname(os.path.abspath(paths[1]))
-    local = LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,
-        memory_limit=max_memory // workers,
-        dashboard_address="127.0.0.1:0",
-        local_directory=dask.config.get("temporary-directory", None) or beside,
-        silence_logs="ERROR",
-    )
-    with local, Client(local) as client:
-        client.register_plugin(WarmUp())
-        yield client
+    beside = dask.config.get("temporary-directory", None) or os.path.dirname(os.path.abspath(target))
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": f"{_LOST_AFTER_SECONDS}s"}):
+        scratch = tempfile.mkdtemp(prefix=f".{os.path.basename(target)[:200]}.", suffix=".partial", dir=beside)
+        with removed_unless_finished(Path(scratch)), stopped_by_signals(_kill_children):
+            try:
+                with (
+                    _cluster(workers, max_memory // workers, scratch) as local,
+                    _lost_replaced(local, workers),
+                    Client(local) as client,
+                ):
+                    client.register_plugin(WarmUp())
+                    yield client
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _cluster(workers: int, memory: int, scratch: str) -> Any:
+    """Return started workers; one that is lost while it starts is a reason to try again."""
+    from distributed import LocalCluster
+
+    loop = _loop_without_interrupts()
+    for attempt in range(1, _MOST_STARTS + 1):
+        try:
+            return LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                memory_limit=memory,
+                dashboard_address="127.0.0.1:0",
+                local_directory=scratch,
+                silence_logs="CRITICAL",
+                loop=loop,
+            )
+        except (RuntimeError, OSError, TimeoutError) as error:
+            if attempt == _MOST_STARTS:
+                reason = str(error) or type(error).__name__
+                raise click.ClickException(f"{workers} workers could not be started: {reason}") from None
+    raise AssertionError
+
+
+def _loop_without_interrupts() -> Any:
+    """Start a loop in a thread that Ctrl-C does not reach: workers inherit that, which would print tracebacks."""
+    from distributed.utils import LoopRunner
+
+    runner = LoopRunner(asynchronous=False)
+    masked = {signal.SIGINT} if hasattr(signal, "pthread_sigmask") else set()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, masked) if masked else None
+    try:
+        runner.start()
+    finally:
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return runner.loop
+
+
+def _kill_children() -> None:
+    """End the processes that this one has started, and start no more."""
+    import multiprocessing.util
+
+    import psutil
+
+    def wait(*arguments: Any) -> None:
+        threading.Event().wait()
+
+    # What starts them works in other threads, and does not know yet that this is the end.
+    vars(multiprocessing.util)["spawnv_passfds"] = wait
+    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    process, deadline = psutil.Process(), time.monotonic() + _LONGEST_END_SECONDS
+    while (children := process.children(recursive=True)) and time.monotonic() < deadline:
+        for child in children:
+            with suppress(psutil.Error):
+                child.kill()
+        psutil.wait_procs(children, timeout=1)
+    os.dup2(stderr, 2)
+
+
+@contextmanager
+def _lost_replaced(local: Any, workers: int) -> Iterator[None]:
+    """Start workers anew that are lost while they start, which Distributed gives up."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(_LOST_AFTER_SECONDS):
+            with suppress(Exception):
+                local.scale(workers)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from fastindex.advice.spelling import visible
+from fastindex.cli.ending import signals_handled
 from fastindex.errors import FastIndexError
 
 
@@ -21,7 +20,7 @@ class CommandLine(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Read the command line and run it, with signals handled from the first moment on."""
-        with _signals_handled():
+        with signals_handled():
             return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -62,39 +61,6 @@ def _replace_unprintable() -> None:
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     if encoding.lower().replace("-", "") != "utf8" and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
-
-
-@contextmanager
-def _signals_handled() -> Iterator[None]:
-    """Exit at once on a signal, without a traceback and without leaving unfinished files.
-
-    An exception would be lost where the signal arrives in a callback or in the end of an object.
-    """
-
-    def leave(number: int, frame: object) -> None:
-        # While it is being imported there is nothing to remove, and nothing to remove it with.
-        remove_unfinished = getattr(sys.modules.get("fastindex.files.writing"), "remove_unfinished", None)
-        if remove_unfinished is not None:
-            remove_unfinished()
-        if sys.stderr is not None and sys.stderr.isatty():
-            # A progress bar hides the cursor.
-            os.write(2, b"\r\x1b[K\x1b[?25h")
-        if number == signal.SIGINT:
-            os.write(2, b"fastindex: interrupted\n")
-        os._exit(128 + number)
-
-    before = {}
-    # Outside the main thread, signals are somebody else's; so are those that have a handler.
-    with suppress(ValueError):
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                before[number] = signal.signal(number, leave)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _close_stdout() -> None:

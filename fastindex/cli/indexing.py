@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import fastindex
-from fastindex.cli.options import PATH
+from fastindex.cli.options import OUT_PATH, PATH
 from fastindex.cli.progress import ProgressBar
 
 _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?")
@@ -30,7 +30,7 @@ _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?")
 @click.option("--tile", "level", type=int, metavar="LEVEL", help="Print the tile of that level, and the place in it.")
 @click.option("--mark-padding", is_flag=True, help="With --linear: padding gives -1 in every coordinate.")
 @click.option("--input", "source", type=PATH, help="Read a .npy file: coordinates (rank, ...), or slots with --linear.")
-@click.option("--output", "target", type=PATH, help="Write the answers to this file.")
+@click.option("--output", "target", type=OUT_PATH, help="Write the answers to this file.")
 @click.option("--sharding", help="How SHAPE is divided over devices; print the device and the slot in its buffer.")
 def index(numbers: tuple[str, ...], **options: Any) -> None:
     """Print the slot in which the element I J ... of SHAPE lives, or with --linear the element in slot N.

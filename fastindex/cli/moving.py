@@ -8,7 +8,7 @@ import click
 
 import fastindex
 from fastindex.cli.clusters import cluster_options, done_by_workers
-from fastindex.cli.options import DEVICE, PATH, byte_size
+from fastindex.cli.options import DEVICE, FORCE, OUT_PATH, PATH, byte_size
 from fastindex.cli.progress import ProgressBar
 
 _MAX_MEMORY = click.option(
@@ -36,6 +36,7 @@ def _run(
     files: tuple[str, str],
     shape: str,
     max_memory: int,
+    force: bool,
     cluster: tuple[int | None, str | None],
 ) -> None:
     _check_memory(max_memory)
@@ -45,43 +46,50 @@ def _run(
     from fastindex.files.layout_jobs import pack_file, unpack_file
 
     with ProgressBar(f"{job}ing") as progress:
-        (pack_file if job == "pack" else unpack_file)(*files, parsed, progress, max_memory)
+        (pack_file if job == "pack" else unpack_file)(*files, parsed, progress, max_memory, force)
 
 
 @click.command(short_help="Lay an array out.")
 @click.argument("source", metavar="IN", type=PATH)
-@click.argument("target", metavar="OUT", type=PATH)
+@click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--shape", required=True, help="The array and its layout.")
 @_MAX_MEMORY
+@FORCE
 @cluster_options
-def pack(source: str, target: str, shape: str, max_memory: int, workers: int | None, scheduler: str | None) -> None:
+def pack(
+    source: str, target: str, shape: str, max_memory: int, force: bool, workers: int | None, scheduler: str | None
+) -> None:
     """Lay the array in IN out as SHAPE says, and write the physical buffer to OUT.
 
     Files may be larger than memory.
     """
-    _run("pack", (source, target), shape, max_memory, (workers, scheduler))
+    _run("pack", (source, target), shape, max_memory, force, (workers, scheduler))
 
 
 @click.command(short_help="Read a laid-out buffer.")
 @click.argument("source", metavar="IN", type=PATH)
-@click.argument("target", metavar="OUT", type=PATH)
+@click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--shape", required=True, help="The array and its layout.")
 @_MAX_MEMORY
+@FORCE
 @cluster_options
-def unpack(source: str, target: str, shape: str, max_memory: int, workers: int | None, scheduler: str | None) -> None:
+def unpack(
+    source: str, target: str, shape: str, max_memory: int, force: bool, workers: int | None, scheduler: str | None
+) -> None:
     """Read the physical buffer in IN, laid out as SHAPE says, and write the array to OUT.
 
     Files may be larger than memory.
     """
-    _run("unpack", (source, target), shape, max_memory, (workers, scheduler))
+    _run("unpack", (source, target), shape, max_memory, force, (workers, scheduler))
 
 
 @click.command(short_help="Move a buffer to another layout.")
 @click.argument("source", metavar="IN", type=PATH)
-@click.argument("target", metavar="OUT", type=PATH)
+@click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--from", "source_shape", metavar="SHAPE", required=True, help="How the buffer in IN is laid out.")
 @click.option("--to", "target_shape", metavar="SHAPE", required=True, help="How to lay it out in OUT.")
 @_MAX_MEMORY
+@FORCE
 @DEVICE
 @cluster_options
 def relayout(
@@ -90,6 +98,7 @@ def relayout(
     source_shape: str,
     target_shape: str,
     max_memory: int,
+    force: bool,
     device: str,
     workers: int | None,
     scheduler: str | None,
@@ -106,4 +115,4 @@ def relayout(
     from fastindex.files.layout_jobs import relayout_file
 
     with ProgressBar("relayout") as progress:
-        relayout_file(source, target, *parsed, progress, max_memory, device)
+        relayout_file(source, target, *parsed, progress, max_memory, device, force)

@@ -9,6 +9,10 @@ _UNITS |= {name: 1 << 10 * power for power, letter in enumerate("KMGT", 1) for n
 
 #: A file, as it is given.
 PATH = click.Path(path_type=str)
+#: A file to write, which nobody reads: what replaces it needs no leave to.
+OUT_PATH = click.Path(path_type=str, readable=False)
+#: Whether to replace what may not be written.
+FORCE = click.option("--force", is_flag=True, help="Replace OUT even where it is read-only.")
 #: Where to compute.
 DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Where to compute.")
 

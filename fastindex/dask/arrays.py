@@ -19,7 +19,7 @@ from fastindex.arguments.arrays import Array, buffer_dtype, check_buffer, check_
 from fastindex.arguments.buffers import check_movable, memory_dimensions, require_movable_pair
 from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu.threads import check_threads
-from fastindex.dask.rechunking import rechunked
+from fastindex.dask.rechunking import normal_chunks, rechunked
 from fastindex.dask.segments import Segments, cut, cut_together
 from fastindex.dask.tasks import pack_box, relayout_segment, unpack_segment
 from fastindex.errors import ArgumentTypeError, FastIndexError
@@ -336,8 +336,8 @@ def _checked(threads: int | None) -> int:
 
 
 def _normal_chunks(chunks: Any, shape: Shape, dtype: np.dtype[Any]) -> tuple[tuple[int, ...]]:
-    found: tuple[tuple[int, ...]] = da.core.normalize_chunks(chunks, (shape.nbytes // dtype.itemsize,), dtype=dtype)
-    return found
+    (found,) = normal_chunks(chunks, (shape.nbytes // dtype.itemsize,), dtype)
+    return (found,)
 
 
 def _edges(sizes: Sequence[int], unit: int = 1) -> list[int]:

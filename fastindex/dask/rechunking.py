@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 
 from fastindex.dask.travelling import ADDED
+from fastindex.errors import FastIndexError
 
 Chunks = tuple[tuple[int, ...], ...]
 
@@ -18,13 +19,37 @@ Chunks = tuple[tuple[int, ...], ...]
 _LEAST_PIECE_BYTES = 16 << 10
 
 
+def normal_chunks(chunks: Any, sizes: tuple[int, ...], dtype: Any, previous: Chunks | None = None) -> Chunks:
+    """Return chunks, given in any form that Dask accepts, as the sizes along each dimension.
+
+    Raises
+    ------
+    FastIndexError
+        They are no chunks of such an array.
+
+    Examples
+    --------
+    >>> normal_chunks(4, (10,), np.dtype("f4"))
+    ((4, 4, 2),)
+    """
+    try:
+        found: Chunks = da.core.normalize_chunks(chunks, sizes, dtype=dtype, previous_chunks=previous)
+    except ZeroDivisionError:
+        raise FastIndexError(f"chunks={chunks!r} have no elements; give each at least one") from None
+    except (ValueError, TypeError) as error:
+        raise FastIndexError(f"chunks={chunks!r} are none of an array of {sizes}: {error}") from None
+    if tuple(map(sum, found)) != sizes or any(size < 0 for along in found for size in along):
+        raise FastIndexError(f"chunks={chunks!r} do not add up to an array of {sizes}")
+    return found
+
+
 def rechunked(array: da.Array, chunks: Any) -> da.Array:
     """Rechunk; types that NumPy does not have are sent as bits, since Dask's shuffle refuses them.
 
     If the pieces would be too small, this goes through chunks half-way between: the bytes are sent twice, in far fewer
     pieces.
     """
-    wanted: Chunks = da.core.normalize_chunks(chunks, array.shape, dtype=array.dtype, previous_chunks=array.chunks)
+    wanted = normal_chunks(chunks, array.shape, array.dtype, array.chunks)
     if wanted == array.chunks:
         return array
     if array.dtype.isbuiltin == ADDED:

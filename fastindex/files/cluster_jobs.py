@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Protocol
@@ -34,6 +35,9 @@ from fastindex.shapes.shape import Shape
 _TASKS_IN_MEMORY = 32
 _MOST_TASK_BYTES = 128 << 20
 _LEAST_TASK_BYTES = 1 << 20
+#: How long to wait for tasks that are writing while the job ends early.
+_LONGEST_TASK_SECONDS = 30.0
+_BETWEEN_QUESTIONS_SECONDS = 0.05
 
 Sizes = tuple[int, ...]
 
@@ -242,8 +246,22 @@ def _write(array: da.Array, path: str, progress: Progress, client: Client) -> No
             progress.advance(math.prod(sizes) * array.dtype.itemsize)
             future.release()
     except BaseException:
-        client.cancel(futures)
+        _stop(client, futures)
         raise
+
+
+def _stop(client: Client, futures: Sequence[Any]) -> None:
+    """Cancel tasks, and wait for those that are writing: what they write would make the removed folder anew."""
+    deadline = time.monotonic() + _LONGEST_TASK_SECONDS
+    # Without a scheduler there is nobody to ask; its workers end with it.
+    with suppress(Exception):
+        client.cancel(futures, force=True)
+        while time.monotonic() < deadline and any(client.run(_is_writing, on_error="ignore").values()):
+            time.sleep(_BETWEEN_QUESTIONS_SECONDS)
+
+
+def _is_writing(dask_worker: Any) -> bool:
+    return any("fastindex-write" in str(task.key) for task in dask_worker.state.executing)
 
 
 def write_block(block: Any, place: tuple[slice, ...], path: str) -> Any:

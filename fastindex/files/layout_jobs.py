@@ -51,6 +51,7 @@ def pack_file(
     shape: Shape,
     progress: Progress,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    force: bool = False,
 ) -> None:
     """Read a logical array from a file and write its physical buffer to another.
 
@@ -61,6 +62,8 @@ def pack_file(
     progress : Progress
     memory_bytes : int
         The memory that the process may use, the program included.
+    force : bool
+        Replace a file that may not be written, too.
 
     Raises
     ------
@@ -71,7 +74,7 @@ def pack_file(
     """
     check_movable(shape)
     source = _array_source(source_path, shape)
-    with _buffer_target(target_path, shape) as target, source.reading():
+    with _buffer_target(target_path, shape, force) as target, source.reading():
         _move(source, target, progress, memory_bytes)
 
 
@@ -81,6 +84,7 @@ def unpack_file(
     shape: Shape,
     progress: Progress,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    force: bool = False,
 ) -> None:
     """Read a physical buffer from a file and write the logical array to another.
 
@@ -88,7 +92,7 @@ def unpack_file(
     """
     check_movable(shape)
     source = _buffer_source(source_path, shape)
-    with _array_target(target_path, shape) as target, source.reading():
+    with _array_target(target_path, shape, force) as target, source.reading():
         _move(source, target, progress, memory_bytes)
 
 
@@ -100,6 +104,7 @@ def relayout_file(
     progress: Progress,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
     device: str = "cpu",
+    force: bool = False,
 ) -> None:
     """Read a physical buffer from a file and write it in another layout to another.
 
@@ -111,6 +116,8 @@ def relayout_file(
     memory_bytes : int
         On the CPU, the memory that the process may use; with CUDA, the pinned memory, and the memory on the GPU.
     device : {"cpu", "cuda"}
+    force : bool
+        As for `pack_file`.
 
     Raises
     ------
@@ -122,14 +129,16 @@ def relayout_file(
     """
     require_movable_pair(source, destination)
     if device == "cuda":
-        _relayout_on_gpu(source_path, target_path, source, destination, memory_bytes)
+        _relayout_on_gpu(source_path, target_path, source, destination, memory_bytes, force)
         return
     stored = _buffer_source(source_path, source)
-    with _buffer_target(target_path, destination, keeps_dimensions=True) as target, stored.reading():
+    with _buffer_target(target_path, destination, force, keeps_dimensions=True) as target, stored.reading():
         _move(stored, target, progress, memory_bytes)
 
 
-def _relayout_on_gpu(source_path: str, target_path: str, source: Shape, destination: Shape, memory_bytes: int) -> None:
+def _relayout_on_gpu(
+    source_path: str, target_path: str, source: Shape, destination: Shape, memory_bytes: int, force: bool
+) -> None:
     cuda.device_name()
     if is_zarr(source_path) or is_zarr(target_path):
         raise UnsupportedError("arrays in .zarr are moved by the CPU; leave --device out")
@@ -137,7 +146,7 @@ def _relayout_on_gpu(source_path: str, target_path: str, source: Shape, destinat
     stored = stored_buffer(file, source)
     # The GPU reads from memory: from the map of the file, unless the bytes have to be converted.
     whole = stored.whole()
-    with _buffer_output(target_path, destination, keeps_dimensions=True) as output, file.unchanged():
+    with _buffer_output(target_path, destination, force, keeps_dimensions=True) as output, file.unchanged():
         cuda.relayout_through_device(whole, source, destination, output.data, max_memory=memory_bytes)
 
 
@@ -152,33 +161,33 @@ def _buffer_source(path: str, shape: Shape) -> StoredArray | ZarrBuffer:
 
 
 @contextlib.contextmanager
-def _array_target(path: str, shape: Shape) -> Iterator[BoxTarget]:
+def _array_target(path: str, shape: Shape, force: bool) -> Iterator[BoxTarget]:
     if is_zarr(path):
         with new_zarr_array(path, shape, array_chunks(shape)) as made:
             yield made
         return
     plain = plain_shape(shape)
     header = header_for(path, shape.element_type.numpy_dtype, shape.dimensions)
-    with OutputFile(path, plain.nbytes, header) as output:
+    with OutputFile(path, plain.nbytes, header, force) as output:
         yield WrittenArray(output, plain)
 
 
 @contextlib.contextmanager
-def _buffer_target(path: str, shape: Shape, keeps_dimensions: bool = False) -> Iterator[BoxTarget]:
+def _buffer_target(path: str, shape: Shape, force: bool, keeps_dimensions: bool = False) -> Iterator[BoxTarget]:
     if is_zarr(path):
         with new_zarr_buffer(path, shape) as made:
             yield made
         return
-    with _buffer_output(path, shape, keeps_dimensions) as output:
+    with _buffer_output(path, shape, force, keeps_dimensions) as output:
         yield WrittenArray(output, shape)
 
 
-def _buffer_output(path: str, shape: Shape, keeps_dimensions: bool = False) -> OutputFile:
+def _buffer_output(path: str, shape: Shape, force: bool, keeps_dimensions: bool = False) -> OutputFile:
     dtype = buffer_dtype(shape)
     dimensions = memory_dimensions(shape) if keeps_dimensions else None
     if dimensions is None:
         dimensions = (shape.nbytes // dtype.itemsize,)
-    return OutputFile(path, shape.nbytes, header_for(path, dtype, dimensions))
+    return OutputFile(path, shape.nbytes, header_for(path, dtype, dimensions), force)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from fastindex.lazy import lazy_property
 
 _LONGEST_NAME = 200
 _ZEROS = 1 << 22
+_WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 def npy_header(dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> bytes:
@@ -76,6 +77,8 @@ class OutputFile:
         Bytes of the array.
     header : bytes
         Written in front of it.
+    force : bool
+        Replace a file that may not be written, too.
 
     Raises
     ------
@@ -85,8 +88,9 @@ class OutputFile:
         `path` exists and is not a regular file.
     """
 
-    def __init__(self, path: str, nbytes: int, header: bytes = b"") -> None:
+    def __init__(self, path: str, nbytes: int, header: bytes = b"", force: bool = False) -> None:
         self.path = path
+        self._force = force
         self._size = len(header) + nbytes
         self._header = header
         self._target = Path(os.path.realpath(path))
@@ -139,6 +143,11 @@ class OutputFile:
         with contextlib.suppress(FileNotFoundError):
             found = os.stat(self._target).st_mode
             _check_replaceable(self.path, found)
+            if not self._force and not (found & _WRITABLE and os.access(self._target, os.W_OK)):
+                # root may write it, and whoever may write into the folder may replace it; somebody meant to prevent it.
+                raise PermissionError(
+                    errno.EACCES, "it is read-only; chmod u+w it, or replace it with --force", self.path
+                )
             return stat.S_IMODE(found)
         return None
 

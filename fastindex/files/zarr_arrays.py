@@ -7,6 +7,7 @@ attribute that holds the shape's text. Boxes are made of whole chunks, so that n
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import secrets
@@ -184,7 +185,31 @@ def read_place(array: Any, place: tuple[slice, ...]) -> Any:
     except (FastIndexError, OSError):
         raise
     except Exception as error:  # whatever a codec raises for damaged chunks
-        raise FastIndexError(f"a chunk of {array.store_path} cannot be read: {reason_of(error)}") from None
+        raise FastIndexError(f"{_damaged_chunk(array, place)} cannot be read: {reason_of(error)}") from None
+
+
+def _damaged_chunk(array: Any, place: tuple[slice, ...]) -> str:
+    """Return which chunk cannot be read, found by reading one at a time."""
+    steps = array.shards or array.chunks
+    grid = [
+        range(along.start // step, -(-along.stop // step)) if along.stop > along.start else range(0)
+        for along, step in zip(place, steps, strict=True)
+    ]
+    for chunk in itertools.product(*grid):
+        here = tuple(
+            slice(max(i * step, along.start), min((i + 1) * step, along.stop))
+            for i, step, along in zip(chunk, steps, place, strict=True)
+        )
+        try:
+            np.asarray(array[here or ...])
+        except Exception:  # as above
+            return f"the chunk {array.metadata.encode_chunk_key(chunk)} of {_folder_of(array)}"
+    return f"a chunk of {_folder_of(array)}"
+
+
+def _folder_of(array: Any) -> str:
+    """Return where the files of an array are."""
+    return str(getattr(array.store, "folder", array.store_path))
 
 
 def stored_zarr_array(path: str, shape: Shape) -> ZarrArray:

@@ -1,7 +1,7 @@
 """The command line: answers, errors, exit statuses, and what a terminal sees.
 
-Tests of: __main__, cli.commands, cli.completing, cli.describing, cli.group, cli.machine, cli.moving, cli.options,
-cli.progress, cli.reporting.
+Tests of: __main__, cli.commands, cli.completing, cli.describing, cli.ending, cli.group, cli.machine, cli.moving,
+cli.options, cli.progress, cli.reporting.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import json
 import os
 import pty
 import resource
+import shutil
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -701,3 +704,98 @@ def test_no_progress_without_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys:
         bar.start(100)
         bar.advance(100)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("command", ["pack", "unpack", "relayout", "index"])
+def test_a_read_only_target_is_refused(tmp_path: Path, command: str) -> None:
+    """root could write it, and whoever may write into its folder could replace it."""
+    shape = "f32[4,6]{1,0:T(2,3)}"
+    (tmp_path / "in").write_bytes(bytes(96))
+    np.save(tmp_path / "in.npy", np.zeros((2, 3), np.int64))
+    out = tmp_path / "out"
+    shapes = ["--from", shape, "--to", shape] if command == "relayout" else ["--shape", shape]
+    arguments = [command, tmp_path / "in", out, *shapes]
+    if command == "index":
+        arguments = [command, shape, "--input", tmp_path / "in.npy", "--output", out]
+    for mode in (0o444, 0o400, 0o000):
+        out.write_bytes(b"before")
+        out.chmod(mode)
+        assert "read-only" in fails(*arguments)
+        assert (out.read_bytes(), stat.S_IMODE(out.stat().st_mode)) == (b"before", mode)
+        if command != "index":
+            run(*arguments, "--force")
+            assert (out.stat().st_size, stat.S_IMODE(out.stat().st_mode)) == (96, mode)
+        out.chmod(0o644)
+    # Nobody reads what is replaced.
+    out.chmod(0o200)
+    run(*arguments)
+    assert out.stat().st_size == (24 if command == "index" else 96)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "in.npy", "out"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become nobody")
+def test_a_target_that_may_only_be_written(tmp_path: Path) -> None:
+    """For somebody who is not root, to whom modes mean something."""
+    program = """
+import os, sys
+from fastindex.cli.commands import main
+import fastindex.files.layout_jobs
+os.setgid(65534); os.setuid(65534)
+main(["relayout", "in", "out", "--from", "u8[2,3]", "--to", "u8[2,3]{0,1}"])
+"""
+    (tmp_path / "in").write_bytes(bytes(range(6)))
+    (tmp_path / "out").touch()
+    for path, mode in ((tmp_path, 0o777), (tmp_path / "in", 0o644), (tmp_path / "out", 0o222)):
+        os.chown(path, 65534, 65534)
+        path.chmod(mode)
+    # The folders above are root's own.
+    folder = tempfile.mkdtemp(dir="/tmp")
+    os.chmod(folder, 0o755)
+    (tmp_path / "in").rename(f"{folder}/in")
+    (tmp_path / "out").rename(f"{folder}/out")
+    os.chown(folder, 65534, 65534)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    content = Path(folder, "out").read_bytes()
+    shutil.rmtree(folder)
+    assert (done.returncode, done.stderr, content) == (0, "", bytes([0, 3, 1, 4, 2, 5]))
+
+
+def test_dimensions_of_a_plain_target(tmp_path: Path) -> None:
+    """The array's own in the order of memory, whatever the source is."""
+    (tmp_path / "in").write_bytes(bytes(range(24)))
+    for source, target, dimensions in (
+        ("u8[2,3,4]", "u8[2,3,4]", (2, 3, 4)),
+        ("u8[2,3,4]", "u8[2,3,4]{0,2,1}", (3, 4, 2)),
+        ("u8[24]", "u8[24]", (24,)),
+        ("u8[2,3,4]", "u8[2,3,4]{2,1,0:T(3,2)}", (24,)),
+    ):
+        run("relayout", tmp_path / "in", tmp_path / "out.npy", "--from", source, "--to", target)
+        found = np.load(tmp_path / "out.npy")
+        assert found.shape == dimensions
+        run("relayout", tmp_path / "out.npy", tmp_path / "back", "--from", target, "--to", source)
+        assert (tmp_path / "back").read_bytes() == bytes(range(24))
+    (tmp_path / "one").write_bytes(b"x")
+    run("relayout", tmp_path / "one", tmp_path / "one.npy", "--from", "u8[]", "--to", "u8[]")
+    assert np.load(tmp_path / "one.npy").shape == ()
+    run("relayout", tmp_path / "one.npy", tmp_path / "one.again", "--from", "u8[]", "--to", "u8[]")
+    assert (tmp_path / "one.again").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("delay", [0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.4])
+def test_an_interrupt_while_modules_are_imported(tmp_path: Path, delay: float) -> None:
+    """From the moment on that the package runs; before, Python itself ends."""
+    program = f"""
+import os, signal, sys, threading, time
+threading.Thread(target=lambda: (time.sleep({delay - 0.08}), os.kill(os.getpid(), signal.SIGINT)), daemon=True).start()
+sys.argv = ["fastindex", "pack", "in", "out", "--shape", "f32[2000,2000]{{0,1:T(8,128)}}"]
+from fastindex.__main__ import main
+main()
+"""
+    (tmp_path / "in").write_bytes(bytes(16_000_000))
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    # A machine that is fast enough may be done before.
+    assert (done.returncode, done.stderr) in ((130, "fastindex: interrupted\n"), (0, "")) or "<module>" in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} <= {"in", "out"}

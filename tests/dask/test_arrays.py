@@ -307,3 +307,31 @@ def test_boxes_of_both_layouts(seed: int) -> None:
             assert len(held) == math.prod(b - a for a, b in box)
             assert all(a <= i < b for cell in held for i, (a, b) in zip(cell, box, strict=True))
             begin += length
+
+
+@pytest.mark.parametrize(
+    ("text", "chunks"),
+    [("f32[64,128]{1,0:T(8,128)}", (32, 128)), ("f32[64,128]", (8, 128)), ("f32[64,128]{0,1}", (64, 16))],
+)
+def test_one_segment_for_each_chunk_is_one_task(text: str, chunks: tuple[int, int]) -> None:
+    """The blocks of the producer are never sent or kept: Dask fuses it with the packing."""
+    values = da.from_array(np.arange(64 * 128, dtype="f4").reshape(64, 128), chunks=chunks) + 1
+    packed = fi.dask.pack(values, text)
+    assert packed.npartitions == values.npartitions
+    (optimized,) = dask.optimize(packed)
+    tasks = [task for task in dict(optimized.__dask_graph__()).values() if type(task).__name__ != "Alias"]
+    assert len(tasks) == packed.npartitions
+    assert packed.compute().tobytes() == fi.pack(values.compute(), text).tobytes()
+
+
+@pytest.mark.parametrize("chunks", [0, (0,), -5, "x", ((1, 2),)])
+def test_chunks_that_are_none(chunks: Any) -> None:
+    text, buffer = "f32[64,128]{1,0:T(8,128)}", da.zeros(8192, dtype="f4")
+    for call in (
+        lambda: fi.dask.pack(da.zeros((64, 128), dtype="f4"), text, chunks=chunks),
+        lambda: fi.dask.relayout(buffer, text, "f32[64,128]", chunks=chunks),
+    ):
+        with pytest.raises(fi.FastIndexError, match="chunks="):
+            call()
+    with pytest.raises(fi.FastIndexError, match="chunks="):
+        fi.dask.unpack(buffer, text, chunks=0)

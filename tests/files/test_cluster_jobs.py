@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -190,7 +193,7 @@ def test_the_command_line(client: Any, tmp_path: Path) -> None:
         found = run("relayout", source, target, "--from", PLAIN, "--to", TILED, *options)
         assert (found.exit_code, found.output) == (0, "")
         assert zarr.open_array(target, mode="r")[:].tobytes() == expected(TILED)
-    assert not [name for name in os.listdir(tmp_path) if "partial" in name]
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b--scheduler.zarr", "b--workers.zarr"]
 
 
 def test_pack_and_unpack_on_the_command_line(client: Any, tmp_path: Path) -> None:
@@ -216,3 +219,26 @@ def test_wrong_usage(arguments: tuple[str, ...], text: str) -> None:
     found = run("relayout", *arguments, "--from", PLAIN, "--to", TILED)
     assert found.exit_code == 2
     assert text in found.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_chunks_are_written(tmp_path: Path, number: int) -> None:
+    """Sent to all processes, as a terminal does: nothing is left, neither the target's parts nor Dask's scratch."""
+    values = np.zeros((3000, 2001), np.float32)
+    stored(tmp_path / "a.zarr", values, (50, 2001))
+    command = [sys.executable, "-m", "fastindex", "pack", "a.zarr", "b.zarr", "--shape", "f32[3000,2001]{0,1:T(8,128)}"]
+    process = subprocess.Popen(
+        [*command, "--workers", "2", "--max-memory", "2GiB"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    while process.poll() is None and not [*tmp_path.glob(".b.zarr.*.partial/c")]:
+        time.sleep(0.005)
+    os.killpg(process.pid, number)
+    message = process.communicate()[1]
+    # A job that was quick enough is done.
+    assert process.returncode in (128 + number, 0)
+    assert "Traceback" not in message
+    assert sorted(os.listdir(tmp_path)) in (["a.zarr"], ["a.zarr", "b.zarr"])

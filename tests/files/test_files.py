@@ -146,6 +146,10 @@ def test_another_array_than_the_shape(
         array_in(tmp_path / "a.npy", text)
 
 
+def header_of(text: str) -> bytes:
+    return b"\x93NUMPY\x01\x00" + (len(text) + 1).to_bytes(2, "little") + text.encode() + b"\n"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -155,6 +159,9 @@ def test_another_array_than_the_shape(
         (npy_header(np.dtype("f4"), (2, 3))[:40], "is not a .npy file"),
         (npy_header(np.dtype("f4"), (2, 3)) + bytes(23), "cut short: float32 of .2, 3. takes 24 bytes.*23 are there"),
         (npy_header(np.dtype("f4"), (2**40, 2**40)), "cut short"),
+        (header_of("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 3: 4}"), "keys that are no strings"),
+        (header_of("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), b'x': 4}"), "keys that are no strings"),
+        (header_of("{'descr': ('<f4', (2,)), 'fortran_order': False, 'shape': (2,)}"), "an array of numbers is needed"),
     ],
 )
 def test_files_that_are_no_numpy_files(tmp_path: Path, content: bytes, message: str) -> None:
@@ -285,6 +292,23 @@ def test_a_source_that_is_written_to_is_an_error(tmp_path: Path, how: str) -> No
 
     with pytest.raises(fi.FastIndexError, match=r"source.npy changed while it was read"):
         change()
+
+
+def test_a_source_whose_time_was_set_back_is_an_error(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(bytes(100))
+    before = source.stat()
+    file = open_input(str(source))
+
+    def change() -> None:
+        with file.unchanged():
+            while source.stat().st_ctime_ns == before.st_ctime_ns:
+                source.write_bytes(b"x" * 100)
+                os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    with pytest.raises(fi.FastIndexError, match="changed while it was read"):
+        change()
+    assert source.stat().st_mtime_ns == before.st_mtime_ns
 
 
 def test_a_source_that_shrinks_while_it_is_opened(tmp_path: Path) -> None:
@@ -447,6 +471,27 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str)
     assert caught.value.filename == str(target)
     assert target.read_bytes() == b"before"
     assert names(tmp_path) == ["out.bin"]
+
+
+@pytest.mark.parametrize("before", [None, b"before"])
+def test_a_folder_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes | None) -> None:
+    target = tmp_path / "out.bin"
+    if before is not None:
+        target.write_bytes(before)
+    real, seen = os.fsync, []
+
+    def fail(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            seen.append(target.read_bytes())
+            raise OSError(errno.EIO, "Input/output error")
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        write_file(str(target), b"content")
+    assert seen == [b"content"]
+    assert names(tmp_path) == ([] if before is None else ["out.bin"])
+    assert before is None or target.read_bytes() == before
 
 
 def test_a_file_system_that_cannot_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,3 +215,17 @@ def test_memory_stays_below_its_limit(zarr: Any, tmp_path: Path, limit: int) -> 
         assert done.returncode == 0, done.stderr
         assert int(done.stdout) << 10 < limit << 20
     np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "c.zarr"))[...], array[...])
+
+
+def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:
+    """A file of gzip whose end is missing."""
+    import zarr
+
+    path, target = tmp_path / "a.zarr", tmp_path / "b.zarr"
+    zarr.create_array(path, shape=(70, 90), chunks=(16, 45), dtype="f4", compressors=zarr.codecs.GzipCodec())[...] = 1
+    chunk = path / "c" / "2" / "1"
+    chunk.write_bytes(chunk.read_bytes()[:-9])
+    shape = fi.Shape.parse("f32[70,90]{0,1:T(8,128)}")
+    with pytest.raises(fi.FastIndexError, match=rf"the chunk c/2/1 of {path} cannot be read"):
+        pack_file(str(path), str(target), shape, NoProgress())
+    assert not target.exists()

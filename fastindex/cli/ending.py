@@ -1,0 +1,115 @@
+"""Signals that end a command: at once, or, where others work for it, when they have stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import NoReturn
+
+_OF_PYTHON = signal.SIG_DFL, signal.default_int_handler
+_NAMES = "SIGINT", "SIGTERM", "SIGHUP"
+
+
+#: What else writes, and how to stop it.
+_to_stop: list[Callable[[], None]] = []
+
+
+class EndedBySignalError(BaseException):
+    """Raised by a signal within `signals_raised`; no handler of errors takes it for one.
+
+    Parameters
+    ----------
+    number : int
+        The signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def leave(number: int, frame: FrameType | None) -> NoReturn:
+    """End the process by a signal, without a traceback and without leaving unfinished files."""
+    for stop in _to_stop:
+        with suppress(Exception):
+            stop()
+    # While it is being imported there is nothing to remove, and nothing to remove it with.
+    remove_unfinished = getattr(sys.modules.get("fastindex.files.writing"), "remove_unfinished", None)
+    if remove_unfinished is not None:
+        remove_unfinished()
+    if sys.stderr is not None and sys.stderr.isatty():
+        # A progress bar hides the cursor.
+        os.write(2, b"\r\x1b[K\x1b[?25h")
+    if number == signal.SIGINT:
+        os.write(2, b"fastindex: interrupted\n")
+    os._exit(128 + number)
+
+
+@contextmanager
+def signals_handled() -> Iterator[None]:
+    """Exit at once on a signal.
+
+    An exception would be lost where the signal arrives in a callback or in the end of an object.
+    """
+    before = {}
+    # Outside the main thread, signals are somebody else's; so are those that have a handler.
+    with suppress(ValueError):
+        for name in _NAMES:
+            number = getattr(signal, name, None)
+            if number is not None and (signal.getsignal(number) in _OF_PYTHON or _is_of_main(signal.getsignal(number))):
+                before[number] = signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_of_main(handler: object) -> bool:
+    """Whether `fastindex.__main__` has set a handler, for the time of its imports."""
+    return getattr(handler, "__name__", "") == "leave_quietly"
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Have a signal during the block call a function before it removes unfinished files."""
+    _to_stop.append(stop)
+    try:
+        yield
+    finally:
+        _to_stop.remove(stop)
+
+
+@contextmanager
+def signals_raised() -> Iterator[None]:
+    """Leave the block by an exception at the first signal, so that its clean-up runs, and then end the process.
+
+    A second signal ends it at once.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        restore()
+        raise EndedBySignalError(number)
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    numbers = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers if signal.getsignal(number) is leave}
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    except EndedBySignalError as ended:
+        leave(ended.number, None)
+    finally:
+        restore()
