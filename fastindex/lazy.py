@@ -1,14 +1,17 @@
-"""Public names that are imported on first use, so that importing a package loads nothing else."""
+"""What is made on first use: public names, so that importing a package loads nothing else, and attributes."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
+
+from fastindex.first_use import uninterrupted
 
 GetAttribute = Callable[[str], Any]
 Dir = Callable[[], list[str]]
+Value = TypeVar("Value")
 
 
 def lazy_names(
@@ -36,10 +39,10 @@ def lazy_names(
 
     def get(name: str) -> Any:
         if name in modules:
-            return import_module(f"{package}.{name}")
+            return uninterrupted(lambda: import_module(f"{package}.{name}"))
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
-        value = getattr(import_module(home_of[name]), name)
+        value = getattr(uninterrupted(lambda: import_module(home_of[name])), name)
         setattr(sys.modules[package], name, value)
         return value
 
@@ -48,3 +51,38 @@ def lazy_names(
         return sorted({*dunders, *home_of, *modules})
 
     return get, names_shown, sorted(home_of)
+
+
+class lazy_property(Generic[Value]):  # noqa: N801
+    """An attribute that is computed once it is asked for, as by `functools.cached_property`, without a lock.
+
+    That of Python 3.11 has a lock for all objects of a class: a child that is forked while another thread computes one
+    waits for it for ever. Here two threads may both compute it; the last one's stays.
+
+    Examples
+    --------
+    >>> class Side:
+    ...     @lazy_property
+    ...     def area(self):
+    ...         return print("computed") or 9
+    >>> side = Side()
+    >>> side.area, side.area
+    computed
+    (9, 9)
+    """
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type | None = None) -> lazy_property[Value]: ...
+    @overload
+    def __get__(self, owner: object, kind: type | None = None) -> Value: ...
+    def __get__(self, owner: object | None, kind: type | None = None) -> lazy_property[Value] | Value:
+        """Compute the attribute of an object, where it does not have it yet."""
+        if owner is None:
+            return self
+        value = owner.__dict__[self._name] = self._compute(owner)
+        return value

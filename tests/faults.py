@@ -53,6 +53,8 @@ PARTS = {
     "workers": 1,
     "threads": 1,
     "forks": 1,
+    "exits": 1,
+    "interrupts": 1,
     "checked_memory": 1,
     "valgrind": 2,
     "layouts": 24,

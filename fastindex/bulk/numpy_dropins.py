@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fastindex.arguments.index_arguments import MODES, common_shape
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import OutOfBoundsError
+from fastindex.first_use import load
 from fastindex.lowering.index_form import IndexProgram
 from fastindex.lowering.index_program import linear_program, multi_program
 from fastindex.shapes.layout import Layout
@@ -126,6 +127,7 @@ def _run_ravel(
     coordinates: list[NDArray[Any]], sizes: tuple[int, ...], modes: tuple[str, ...], order: str
 ) -> NDArray[np.int64] | None:
     """Return the result, or None if NumPy should report what is wrong."""
+    load("fastindex.cpu.index_programs")
     from fastindex.arguments.offenders import OffenderFoundError
     from fastindex.cpu.index_programs import new_outputs, run
 
@@ -149,6 +151,7 @@ def _all_turned(arrays: list[NDArray[Any]]) -> bool:
 
 
 def _run_unravel(indices: NDArray[Any], sizes: tuple[int, ...], order: str) -> tuple[NDArray[np.int64], ...] | None:
+    load("fastindex.cpu.index_programs")
     from fastindex.arguments.offenders import OffenderFoundError
     from fastindex.cpu.index_programs import new_outputs, run
 

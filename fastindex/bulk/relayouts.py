@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError
 from fastindex.interop.notebooks import ShownInNotebooks
+from fastindex.lazy import lazy_property
 from fastindex.lowering.shared_digits import Strides
 from fastindex.lowering.slot_format import slot_format
 from fastindex.lowering.slot_moves import SlotMove
@@ -404,7 +405,7 @@ class RelayoutPlan(ShownInNotebooks):
                 return out
         return self.apply(buffer, None, out, threads, stream)
 
-    @cached_property
+    @lazy_property
     def _one_call(self) -> OneCall:
         from fastindex.cpu.compiled_passes import OneCall
 
@@ -412,7 +413,7 @@ class RelayoutPlan(ShownInNotebooks):
         source, destination = ((buffer_dtype(shape), _buffer_length(shape)) for shape in shapes)
         return OneCall(self._movement.alone, source, destination, self._movement.padding(self._pattern))
 
-    @cached_property
+    @lazy_property
     def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:
         from fastindex.cuda.relayouts import DevicePlan
 

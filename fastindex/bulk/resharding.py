@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from fastindex.arguments.buffers import as_buffer_bytes, check_movable, new_buff
 from fastindex.arguments.fills import fill_pattern
 from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
 from fastindex.interop.notebooks import ShownInNotebooks
+from fastindex.lazy import lazy_property
 from fastindex.lowering.passes import passes
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.tuning import TUNING
@@ -147,23 +148,23 @@ class ReshardPlan(ShownInNotebooks):
         """How the array is divided after."""
         return self._target.sharding
 
-    @cached_property
+    @lazy_property
     def _runs(self) -> NDArray[np.void]:
         return transfer_table(self._boxes, self._source, self._target)
 
-    @cached_property
+    @lazy_property
     def transfers(self) -> NDArray[np.void]:
         """The runs that go from one device to another."""
         runs: NDArray[np.void] = self._runs[self._runs["source_device"] != self._runs["target_device"]]
         return runs
 
-    @cached_property
+    @lazy_property
     def copies(self) -> NDArray[np.void]:
         """The runs that stay on their device."""
         runs: NDArray[np.void] = self._runs[self._runs["source_device"] == self._runs["target_device"]]
         return runs
 
-    @cached_property
+    @lazy_property
     def bytes_between(self) -> NDArray[np.int64]:
         """Bytes of elements that each device gets from each."""
         counts = self._source.device_count, self._target.device_count
@@ -172,11 +173,11 @@ class ReshardPlan(ShownInNotebooks):
         np.add.at(between, pairs, self._nbytes)
         return between.reshape(counts)
 
-    @cached_property
+    @lazy_property
     def _nbytes(self) -> NDArray[np.int64]:
         return -(-self._boxes.elements() * self._source.part.element_bits // 8)
 
-    @cached_property
+    @lazy_property
     def _is_message(self) -> NDArray[np.bool_]:
         between: NDArray[np.bool_] = self._boxes.source_device != self._boxes.target_device
         return between
@@ -186,7 +187,7 @@ class ReshardPlan(ShownInNotebooks):
         """Bytes of elements that cross between devices."""
         return int(self._nbytes[self._is_message].sum())
 
-    @cached_property
+    @lazy_property
     def least_nbytes(self) -> int:
         """Bytes that any plan must move: what each device needs and does not hold."""
         sides = [placement(s.shape, s.sharding, s.device_count) for s in (self._source, self._target)]

@@ -10,7 +10,6 @@ import errno
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from fastindex.arguments.arrays import described
 from fastindex.cpu.map_faults import Watched, faults_raised
 from fastindex.cpu.memory_maps import bytes_to_come, drop_pages, mappings_of
+from fastindex.lazy import lazy_property
 from fastindex.lowering.box_segments import Box, box_segments
 from fastindex.lowering.box_sizes import segment_costs
 from fastindex.shapes.layout import Layout
@@ -56,7 +56,7 @@ class _Boxes:
         """Boxes may have any edges that the layout allows."""
         return (1,) * self.shape.rank
 
-    @cached_property
+    @lazy_property
     def _is_mapped(self) -> bool:
         return any(mapping.is_shared for mapping in self.mappings or ())
 

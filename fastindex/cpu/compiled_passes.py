@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
@@ -15,6 +17,7 @@ from fastindex.arguments.addresses import address_of, expected_pair
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.cpu.pass_threads import run_with_helpers
 from fastindex.cpu.threads import thread_count
+from fastindex.first_use import uninterrupted
 from fastindex.kernels.cpu import (
     assemble,
     assemble_columns,
@@ -127,6 +130,10 @@ def dispatcher_of(name: str, width: int, ways: int = 1) -> tuple[Any, tuple[type
 @cache
 def pass_kernel(name: str, width: int, ways: int) -> int:
     """Compile the kernel of a pass, or load it from the cache, and return its address."""
+    return uninterrupted(lambda: _compiled_address(name, width, ways))
+
+
+def _compiled_address(name: str, width: int, ways: int) -> int:
     dispatcher, signature = dispatcher_of(name, width, ways)
     dispatcher.compile(signature)
     compiled = dispatcher.overloads[signature]
@@ -158,12 +165,33 @@ def kernel_key(one: Pass) -> tuple[str, int, int]:
     return f"{one.kernel} squares", one.width, 1
 
 
+class _ScratchMemory:
+    """Memory that goes with its thread, but never while a kernel may use it.
+
+    When the interpreter ends, it drops what daemon threads have of their own, while their kernels run on without the
+    GIL. What stands in the frames of such a thread is never dropped; what only an address points to is kept here.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = np.empty(SCRATCH_BYTES + LINE_BYTES, np.uint8)
+        self.address = -(-address_of(self._buffer) // LINE_BYTES) * LINE_BYTES
+
+    def __del__(
+        self,
+        is_ending: Callable[[], bool] = sys.is_finalizing,
+        keep: Callable[[ctypes.py_object[Bytes]], None] = ctypes.pythonapi.Py_IncRef,
+        handle: type[ctypes.py_object[Bytes]] = ctypes.py_object,
+    ) -> None:
+        if is_ending():
+            keep(handle(self._buffer))
+
+
 class _Scratch(threading.local):
     """Memory of a thread for the kernels it runs, on a line boundary."""
 
     def __init__(self) -> None:
-        self._buffer = np.empty(SCRATCH_BYTES + LINE_BYTES, np.uint8)
-        self.address = -(-self._buffer.ctypes.data // LINE_BYTES) * LINE_BYTES
+        self._memory = _ScratchMemory()
+        self.address = self._memory.address
 
 
 #: The memory that kernels use on this thread.

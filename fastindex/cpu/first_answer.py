@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fastindex.errors import UnsupportedError
+from fastindex.first_use import load
 
 #: Environment variable that leaves everything to NumPy, whatever its size.
 DISABLE_VARIABLE = "FASTINDEX_DISABLE_JIT"
@@ -36,6 +37,14 @@ _CALL_SECONDS = 10e-6
 # What it takes to load kernels, where they are compiled already and where they are not.
 _LOADING_SECONDS = 0.6
 _COMPILING_SECONDS = 5.0
+
+# What is imported only when kernels run.
+_WITH_KERNELS = (
+    "fastindex.cpu.compiled_passes",
+    "fastindex.cpu.compiled_programs",
+    "fastindex.kernels.cpu.permutes",
+    "fastindex.kernels.cpu.window_kernel",
+)
 
 _log = logging.getLogger("fastindex")
 
@@ -102,6 +111,7 @@ def may_be_numpy(size: int, most: int) -> bool:
     if is_disabled():
         return True
     if "fastindex.kernels.compilation" in sys.modules:
+        load_kernels()
         return False
     small = size <= most
     if not _numba_is_there():
@@ -111,7 +121,15 @@ def may_be_numpy(size: int, most: int) -> bool:
             f"this is too large for NumPy alone, and numba is not installed; install it, or set {DISABLE_VARIABLE}=1 "
             "and be patient"
         )
-    return small and _Spent.seconds < _seconds_to_load()
+    if small and _Spent.seconds < _seconds_to_load():
+        return True
+    load_kernels()
+    return False
+
+
+def load_kernels() -> None:
+    """Import the compiler and what runs kernels, all of it or nothing: no interrupt and no fork cuts it off."""
+    load(*_WITH_KERNELS)
 
 
 @cache

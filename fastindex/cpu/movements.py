@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import aligned_bytes
-from fastindex.cpu.first_answer import MOST_BYTES, bytes_by_numpy, may_be_numpy, numpys_time
+from fastindex.cpu.first_answer import MOST_BYTES, bytes_by_numpy, load_kernels, may_be_numpy, numpys_time
 from fastindex.cpu.index_programs import run
 from fastindex.cpu.numpy_moves import look_up_by_numpy, loops_by_numpy, move_by_numpy, pack_by_numpy, unpack_by_numpy
 from fastindex.cpu.threads import run_chunks, thread_count
+from fastindex.lazy import lazy_property
 from fastindex.lowering.chosen_passes import chosen_passes
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.line_counts import for_scattered_lines, read_lines, spanned_bytes
@@ -52,9 +53,10 @@ class Movement:
     slots: SlotMove
     tuning: Tuning
 
-    @cached_property
+    @lazy_property
     def _chosen(self) -> tuple[tuple[Pass, ...] | None, bool]:
         # It asks the compiler what the machine can do, so it waits until kernels are to run.
+        load_kernels()
         from fastindex.kernels.cpu.permutes import permuted_bytes
 
         return chosen_passes(self.source, self.destination, self.slots, permuted_bytes(), self.tuning)
@@ -130,13 +132,13 @@ class Movement:
         sides, addresses = (self.source, self.destination), (source, destination)
         look_up_slots(sides, addresses, self.slots.width, padding, threads, tuning=self.tuning)
 
-    @cached_property
+    @lazy_property
     def nbytes(self) -> int:
         """Bytes of the larger side."""
         sizes = [side.nbytes for side in (self.source, self.destination) if isinstance(side, Shape)]
         return max(sizes)
 
-    @cached_property
+    @lazy_property
     def compiled(self) -> CompiledPasses:
         """The passes, ready to run; none where every slot has to be looked up."""
         from fastindex.cpu.compiled_passes import CompiledPasses

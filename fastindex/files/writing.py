@@ -12,7 +12,6 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,6 +23,7 @@ from fastindex.files.input_files import Bytes, release_map
 from fastindex.files.positions import OPEN_FLAGS, free_bytes, write_at
 from fastindex.files.reading import has_name
 from fastindex.files.written_behind import WrittenBehind
+from fastindex.lazy import lazy_property
 
 _LONGEST_NAME = 200
 _ZEROS = 1 << 22
@@ -115,13 +115,13 @@ class OutputFile:
             raise self._explained(error) from None
         self._behind.wrote(file, len(content))
 
-    @cached_property
+    @lazy_property
     def _map(self) -> mmap.mmap:
         file = self._file
         assert file is not None
         return _writable_map(file, self._size)
 
-    @cached_property
+    @lazy_property
     def data(self) -> Bytes:
         """The bytes of the array, as a memory map."""
         if self._size == 0:

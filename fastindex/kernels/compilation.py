@@ -21,7 +21,10 @@ from typing import Any, BinaryIO, TypeVar
 from numba import njit, types
 from numba.core import sigutils
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import register_jitable
+
+from fastindex.first_use import uninterrupted
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -45,11 +48,22 @@ def kernel(signature: str | None = None, **options: Any) -> Callable[[Callable[.
         dispatcher = njit(**{"nogil": True, "error_model": "numpy", **options})(function)
         if hasattr(dispatcher, "_cache"):
             dispatcher._cache = _cache_of(function)
+            dispatcher.compile = _uninterrupted_compile(dispatcher.compile)
             if signature is not None:
                 _KERNELS.append((dispatcher, signature))
         return dispatcher
 
     return decorate
+
+
+def _uninterrupted_compile(compile_now: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def compile_apart(signature: Any) -> Any:
+        # Within a compilation, also of other kernels than these, its own thread goes on.
+        if global_compiler_lock.is_locked():
+            return compile_now(signature)
+        return uninterrupted(lambda: compile_now(signature))
+
+    return compile_apart
 
 
 def subroutine(*literals: str) -> Callable[[Callable[..., Any]], Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.lazy import lazy_property
 from fastindex.lowering.assembly import Block
 from fastindex.lowering.blocks import along, blocks, cut, even_steps
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
@@ -85,7 +85,7 @@ class _Rows:
         self.bands = [(a, b - a, int(live[a:b].sum())) for a, b in itertools.pairwise(firsts)]
         self.places = in_lines[live].reshape(-1)
 
-    @cached_property
+    @lazy_property
     def live_lines(self) -> int:
         return sum(count for _, _, count in self.bands)
 
@@ -114,7 +114,7 @@ class BlockColumns:
         # By the most lines of a band.
         self._found_rows: dict[int, _Rows] = {}
 
-    @cached_property
+    @lazy_property
     def _split(self) -> tuple[Block, Loop | None]:
         return _split(self._whole, 8 * LINE_BYTES // self._bits)
 
@@ -126,7 +126,7 @@ class BlockColumns:
     def _block_bytes(self) -> int:
         return -(-len(self._block.sources) * self._bits // 8)
 
-    @cached_property
+    @lazy_property
     def _elements(self) -> Offsets:
         return self._block.sources[~self._block.is_padding]
 
@@ -135,11 +135,11 @@ class BlockColumns:
             self._found_rows[most_lines] = _Rows(self._block, 8 * LINE_BYTES // self._bits, most_lines)
         return self._found_rows[most_lines]
 
-    @cached_property
+    @lazy_property
     def _last(self) -> int:
         return int(self._elements.max())
 
-    @cached_property
+    @lazy_property
     def _parities(self) -> Offsets:
         """The halves of a byte that rows begin with, where halves move; else nothing matters."""
         return np.flatnonzero(np.bincount(self._elements % 2)) if self._bits == HALF_BITS else np.zeros(1, np.int64)
@@ -203,7 +203,7 @@ class BlockColumns:
         places = nest.destination_start, *(k.destination_stride for k in nest.loops)
         return self._has_whole_lines and not any(place % per_line for place in places)
 
-    @cached_property
+    @lazy_property
     def _has_whole_lines(self) -> bool:
         """Whether blocks have whole lines where their nests begin with one."""
         per_line = 8 * LINE_BYTES // self._bits

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from fastindex.errors import ArgumentTypeError, LayoutError, ShardingError, UnsupportedError
 from fastindex.interop.notebooks import ShownInNotebooks
+from fastindex.lazy import lazy_property
 from fastindex.shapes.integers import as_integer, as_integers
 from fastindex.shapes.layout_rules import MOST_DIMENSIONS
 from fastindex.shapes.shape import Shape
@@ -242,7 +242,7 @@ class Sharding(ShownInNotebooks):
         """
         return self.dimensions[: self.rank] if self.kind == "tiled" else ()
 
-    @cached_property
+    @lazy_property
     def devices(self) -> NDArray[np.int64] | None:
         """The tile assignment: the device of each part, subgroup dimensions last, read-only; None if there is none.
 

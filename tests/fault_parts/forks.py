@@ -16,7 +16,8 @@ import fastindex as fi
 from tests.fault_parts.tally import Tally
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PLAIN, _TILED = "f32[600,701]", "f32[600,701]{1,0:T(8,128)}"
+#: One in so many is forked by processes whose threads make their first calls, several by each.
+_FRESH, _FORKS = 8, 4
 #: One in so many children is spawned: a fresh process takes a second.
 _SPAWNED = 25
 #: A child that takes longer hangs.
@@ -41,10 +42,12 @@ def run(tally: Tally) -> None:
         number = 0
         while tally.going():
             number += 1
+            if number % _FRESH == 0:
+                _fork_in_first_use(tally)
             is_spawned = number % _SPAWNED == 0
             row = "children spawned under load" if is_spawned else "children forked under load"
             tally.begin(row)
-            status = _in_a_spawned_child() if is_spawned else _in_a_fork(lambda seed=number: works(seed, 2))
+            status = _in_a_spawned_child() if is_spawned else in_a_fork(lambda seed=number: works(seed, 2))
             tally.count(row)
             if status:
                 tally.find(row, f"ended with {status}")
@@ -57,23 +60,79 @@ def run(tally: Tally) -> None:
         tally.find("children forked under load", what)
 
 
-def works(seed: int, threads: int) -> bool:
-    """Whether packing, indices, and unpacking give what NumPy says they do: rows and columns of tiles."""
-    array = np.random.default_rng(seed).random((600, 701), np.float32)
-    padded = np.zeros((600, 768), np.float32)
+def _fork_in_first_use(tally: Tally) -> None:
+    row, seed, seconds = "children forked during first use", tally.random.randrange(1 << 30), tally.random.random()
+    tally.begin(f"{row}: {seed}, {seconds}")
+    wrong = wrong_in_first_use(seed, _FORKS, seconds)
+    tally.count(row, _FORKS)
+    if wrong:
+        tally.find(row, f"statuses {wrong}; seed {seed}, {seconds} s")
+
+
+def works(seed: int, threads: int, count: int = 600) -> bool:
+    """Whether packing, indices, and unpacking give what NumPy says they do: `count` rows, in tiles of eight."""
+    plain = f"f32[{count},701]"
+    tiled = plain + "{1,0:T(8,128)}"
+    array = np.random.default_rng(seed).random((count, 701), np.float32)
+    padded = np.zeros((count, 768), np.float32)
     padded[:, :701] = array
-    expected = padded.reshape(75, 8, 6, 128).transpose(0, 2, 1, 3).reshape(-1)
-    packed = fi.pack(array, _TILED, threads=threads)
-    rows, columns = np.arange(600)[:, None], np.arange(701)
-    slots = fi.linear_index(_TILED, (rows, columns), threads=threads)
+    expected = padded.reshape(count // 8, 8, 6, 128).transpose(0, 2, 1, 3).reshape(-1)
+    packed = fi.pack(array, tiled, threads=threads)
+    rows, columns = np.arange(count)[:, None], np.arange(701)
+    slots = fi.linear_index(tiled, (rows, columns), threads=threads)
     return bool(
         (packed == expected).all()
         and (packed[slots] == array).all()
-        and (fi.relayout(packed, _TILED, _PLAIN, threads=threads).reshape(600, 701) == array).all()
+        and (fi.relayout(packed, tiled, plain, threads=threads).reshape(count, 701) == array).all()
     )
 
 
-def _in_a_fork(task: Callable[[], bool]) -> int:
+_FIRST_USE = """
+import sys, threading, time
+from random import Random
+from tests.fault_parts.forks import in_a_fork, works
+random, forks = Random({seed}), {forks}
+stop, wrong = threading.Event(), []
+def busy(first):
+    for count in range(first, 1 << 20, 16):
+        # Every call plans anew.
+        if not works(1, 2, count):
+            wrong.append(count)
+        if stop.is_set():
+            return
+threads = [threading.Thread(target=busy, args=(600 + 8 * k,)) for k in range(2)]
+for thread in threads:
+    thread.start()
+statuses = []
+for number in range(forks):
+    time.sleep(random.random() * {seconds})
+    statuses.append(in_a_fork(lambda: works(number, 2, random.choice((600, 608, 1600)))))
+stop.set()
+for thread in threads:
+    thread.join()
+print(*statuses)
+sys.exit(any(statuses) or len(wrong) > 0)
+"""
+
+
+def wrong_in_first_use(seed: int, forks: int, seconds: float) -> str:
+    """Fork while two threads make their first calls, and new plans; return what is wrong with the children."""
+    program = _FIRST_USE.format(seed=seed, forks=forks, seconds=seconds)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=_ROOT,
+            capture_output=True,
+            text=True,
+            timeout=(forks + 2) * _SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return "it did not end"
+    return f"{done.stdout}{done.stderr[-500:]}" if done.returncode else ""
+
+
+def in_a_fork(task: Callable[[], bool]) -> int:
+    """Return the exit status of a task in a forked child, 3 if it hangs."""
     with warnings.catch_warnings():
         # Python 3.12 and later warn of other threads; that a child works all the same is the point.
         warnings.simplefilter("ignore")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from numba import njit
 
+from fastindex import first_use
 from fastindex.kernels import compilation
 from fastindex.kernels.cpu.memory import literal
 
@@ -47,6 +48,7 @@ def package(tmp_path):
     (tmp_path / "fastindex" / "__init__.py").touch()
     (kernels / "__init__.py").touch()
     (kernels / "compilation.py").write_text(Path(compilation.__file__).read_text())
+    (tmp_path / "fastindex" / "first_use.py").write_text(Path(first_use.__file__).read_text())
     (kernels / "helper.py").write_text(HELPER.format(step=1))
     (kernels / "total.py").write_text(MODULE)
     return tmp_path

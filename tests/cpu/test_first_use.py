@@ -1,0 +1,80 @@
+"""First calls that are interrupted, and children that are forked during first calls.
+
+Tests of: first_use, lazy.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from random import Random
+
+import pytest
+
+from fastindex.first_use import uninterrupted
+from fastindex.lazy import lazy_property
+from tests.fault_parts.forks import wrong_in_first_use
+from tests.fault_parts.interrupts import wrong_after_interrupts
+
+
+@pytest.mark.parametrize("first", [0.02, 0.2])
+def test_a_call_works_after_interrupted_first_ones(first: float) -> None:
+    random = Random(int(1000 * first))
+    assert wrong_after_interrupts([first + 0.1 * random.random(), 0.3 * random.random() + 1e-3])[0] == ""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_children_forked_during_first_calls_and_new_plans(seed: int) -> None:
+    assert wrong_in_first_use(seed, 2, 0.4) == ""
+
+
+def test_an_interrupt_ends_the_wait_alone() -> None:
+    program = """
+import signal, threading
+from fastindex.first_use import uninterrupted
+ended, done = threading.Event(), threading.Event()
+def work():
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    ended.wait()
+    done.set()
+    return 1
+try:
+    uninterrupted(work)
+except KeyboardInterrupt:
+    print("interrupted", done.is_set())
+ended.set()
+print(uninterrupted(lambda: done.is_set()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "interrupted False\nTrue\n"
+
+
+def test_errors_arrive_and_calls_within_are_plain() -> None:
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        uninterrupted(fails)
+    idents = uninterrupted(lambda: (threading.get_ident(), uninterrupted(threading.get_ident)))
+    assert idents[0] == idents[1] != threading.get_ident()
+
+
+def test_two_threads_may_compute_an_attribute() -> None:
+    """With the lock of Python 3.11 the second would wait for the first, which waits for the second."""
+    both = threading.Barrier(2, timeout=30)
+
+    class Owner:
+        @lazy_property
+        def number(self) -> int:
+            both.wait()
+            return 7
+
+    owner, found = Owner(), []
+    threads = [threading.Thread(target=lambda: found.append(owner.number)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [7, 7]
+    assert owner.__dict__ == {"number": 7}

@@ -1,0 +1,68 @@
+"""Interrupts at random moments: of the first call of a process, and of long calls."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.fault_parts.tally import Tally
+
+_ROOT = Path(__file__).resolve().parents[2]
+_SECONDS = 120
+
+_FIRST_USE = """
+import signal, sys, time
+import numpy as np
+import fastindex as fi
+class Interrupt(KeyboardInterrupt):
+    pass
+def interrupt(*_):
+    raise Interrupt
+signal.signal(signal.SIGALRM, interrupt)
+array = np.random.default_rng(1).random((600, 701), np.float32)
+padded = np.zeros((600, 768), np.float32)
+padded[:, :701] = array
+expected = padded.reshape(75, 8, 6, 128).transpose(0, 2, 1, 3)
+rows, columns = np.arange(600)[:, None], np.arange(701)
+def call():
+    packed = fi.pack(array, "f32[600,701]{{1,0:T(8,128)}}", threads=2)
+    assert np.array_equal(packed, expected.reshape(-1))
+    slots = fi.linear_index("f32[600,701]{{1,0:T(8,128)}}", (rows, columns), threads=2)
+    assert np.array_equal(packed[slots], array)
+cut = 0
+for seconds in {delays}:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        call()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Interrupt:
+        cut += 1
+call()
+print(cut)
+"""
+
+
+def wrong_after_interrupts(delays: list[float]) -> tuple[str, int]:
+    """Interrupt the first calls of a process, each after some seconds; return what is wrong, and how many were cut."""
+    command = [sys.executable, "-c", _FIRST_USE.format(delays=delays)]
+    try:
+        done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "it did not end", 0
+    if done.returncode or done.stderr:
+        return f"ended with {done.returncode}: {done.stderr[-1500:]}", 0
+    return "", int(done.stdout)
+
+
+def run(tally: Tally) -> None:
+    """Interrupt until the time is over."""
+    row = "first calls after interrupted ones"
+    while tally.going():
+        delays = [tally.random.random() * 0.7 + 1e-4 for _ in range(3)]
+        tally.begin(f"{row}: {delays}")
+        wrong, cut = wrong_after_interrupts(delays)
+        tally.count(row, 1, cut)
+        if wrong:
+            tally.find(row, f"{wrong}; after {delays} s")
+        tally.save()
