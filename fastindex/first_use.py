@@ -8,6 +8,9 @@ that lock.
 
 from __future__ import annotations
 
+# It has hooks for forks, and so has `logging`, which it imports. Hooks that come while a fork waits for a first use
+# would release, after that fork, what they have not taken before it.
+import concurrent.futures.thread  # noqa: F401
 import os
 import sys
 import threading
