@@ -37,6 +37,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.bulk.relayouts": ("RelayoutPlan", "pack", "plan_relayout", "relayout", "unpack"),
         "fastindex.bulk.rearranged_arrays": ("rearrange",),
         "fastindex.bulk.rearrangements": ("plan_rearrange", "reshape", "same_bytes"),
+        "fastindex.bulk.repacking": ("formats", "repack"),
         "fastindex.bulk.resharding": ("ReshardPlan", "plan_reshard"),
         "fastindex.bulk.sharded_arrays": ("shard", "unshard"),
         "fastindex.bulk.sharded_indices": ("shard_index", "shards", "unshard_index"),

@@ -21,6 +21,8 @@ from fastindex.bulk.relayouts import pack as pack
 from fastindex.bulk.relayouts import plan_relayout as plan_relayout
 from fastindex.bulk.relayouts import relayout as relayout
 from fastindex.bulk.relayouts import unpack as unpack
+from fastindex.bulk.repacking import formats as formats
+from fastindex.bulk.repacking import repack as repack
 from fastindex.bulk.resharding import ReshardPlan as ReshardPlan
 from fastindex.bulk.resharding import plan_reshard as plan_reshard
 from fastindex.bulk.sharded_arrays import shard as shard
