@@ -100,7 +100,7 @@ def repack(
     >>> import fastindex as fi, numpy as np
     >>> codes = np.arange(16, dtype=np.uint8).reshape(2, 8)
     >>> fi.repack(codes, "plain", "awq", shape=(2, 8)).view(np.uint32).tolist()
-    [1966171168, 4257996968]
+    [1966171168, 4256820392]
     >>> bytes(fi.repack(fi.repack(codes, "plain", "awq", shape=(2, 8)), "awq", "gptq", shape=(2, 8))[:4]).hex()
     '80000000'
     """

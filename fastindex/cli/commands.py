@@ -12,6 +12,7 @@ from fastindex.cli.group import CommandLine
 from fastindex.cli.indexing import index
 from fastindex.cli.machine import demo, warmup
 from fastindex.cli.moving import pack, relayout, unpack
+from fastindex.cli.repacking import repack
 from fastindex.cli.reporting import report
 from fastindex.cli.sharding import shard
 
@@ -46,5 +47,5 @@ def main() -> None:
     """
 
 
-for _command in (info, show, index, shard, pack, unpack, relayout, report, explore, demo, warmup, completion):
+for _command in (info, show, index, shard, pack, unpack, relayout, repack, report, explore, demo, warmup, completion):
     main.add_command(_command)

@@ -11,7 +11,8 @@ from fastindex.cli.clusters import cluster_options, done_by_workers
 from fastindex.cli.options import DEVICE, PATH, byte_size
 from fastindex.cli.progress import ProgressBar
 
-_MAX_MEMORY = click.option(
+#: How much memory a job on files may use.
+MAX_MEMORY = click.option(
     "--max-memory",
     type=byte_size,
     metavar="SIZE",
@@ -21,7 +22,8 @@ _MAX_MEMORY = click.option(
 )
 
 
-def _check_memory(max_memory: int) -> None:
+def check_memory(max_memory: int) -> None:
+    """Refuse what does not hold the program itself."""
     from fastindex.cpu.box_jobs import LEAST_MEMORY_BYTES
 
     if max_memory < LEAST_MEMORY_BYTES:
@@ -38,7 +40,7 @@ def _run(
     max_memory: int,
     cluster: tuple[int | None, str | None],
 ) -> None:
-    _check_memory(max_memory)
+    check_memory(max_memory)
     parsed = fastindex.Shape.parse(shape)
     if done_by_workers(job, files, (parsed,), max_memory, cluster):
         return
@@ -52,7 +54,7 @@ def _run(
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=PATH)
 @click.option("--shape", required=True, help="The array and its layout.")
-@_MAX_MEMORY
+@MAX_MEMORY
 @cluster_options
 def pack(source: str, target: str, shape: str, max_memory: int, workers: int | None, scheduler: str | None) -> None:
     """Lay the array in IN out as SHAPE says, and write the physical buffer to OUT.
@@ -66,7 +68,7 @@ def pack(source: str, target: str, shape: str, max_memory: int, workers: int | N
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=PATH)
 @click.option("--shape", required=True, help="The array and its layout.")
-@_MAX_MEMORY
+@MAX_MEMORY
 @cluster_options
 def unpack(source: str, target: str, shape: str, max_memory: int, workers: int | None, scheduler: str | None) -> None:
     """Read the physical buffer in IN, laid out as SHAPE says, and write the array to OUT.
@@ -81,7 +83,7 @@ def unpack(source: str, target: str, shape: str, max_memory: int, workers: int |
 @click.argument("target", metavar="OUT", type=PATH)
 @click.option("--from", "source_shape", metavar="SHAPE", required=True, help="How the buffer in IN is laid out.")
 @click.option("--to", "target_shape", metavar="SHAPE", required=True, help="How to lay it out in OUT.")
-@_MAX_MEMORY
+@MAX_MEMORY
 @DEVICE
 @cluster_options
 def relayout(
@@ -99,7 +101,7 @@ def relayout(
     Files may be larger than memory.
     """
     if device == "cpu":
-        _check_memory(max_memory)
+        check_memory(max_memory)
     parsed = fastindex.Shape.parse(source_shape), fastindex.Shape.parse(target_shape)
     if done_by_workers("relayout", (source, target), parsed, max_memory, (workers, scheduler)):
         return

@@ -5,7 +5,9 @@ Each is skipped where its package is not installed; `test_repacking` has definit
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -236,14 +238,16 @@ def test_aiter() -> None:
     )
 
 
-def test_sglang_scales() -> None:
+def test_sglang_scales(monkeypatch: pytest.MonkeyPatch) -> None:
+    utils = ModuleType("deep_gemm.utils")
+    utils.align = lambda size, multiple: -(-size // multiple) * multiple  # type: ignore[attr-defined]
+    utils.get_tma_aligned_size = lambda size, width: utils.align(size, 16 // width)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "deep_gemm", ModuleType("deep_gemm"))
+    monkeypatch.setitem(sys.modules, "deep_gemm.utils", utils)
     found = functions(
         "sglang",
         "srt/layers/quantization/fp8_utils.py",
         "_get_mn_major_tma_aligned_packed_ue8m0_tensor_torch_impl",
-        align=lambda size, multiple: -(-size // multiple) * multiple,
-        get_tma_aligned_size=lambda size, width: -(-size // (16 // width)) * (16 // width),
-        ceil_align=lambda size, multiple: -(-size // multiple) * multiple,
     )
     pack = found["_get_mn_major_tma_aligned_packed_ue8m0_tensor_torch_impl"]
     torch = module("torch")
@@ -305,7 +309,8 @@ def test_triton_values(version: int) -> None:
 def test_cutlass(bits: int) -> None:
     torch = module("torch")
     name = "quantized_weight_reorder_for_mixed_dtypes_linear_cutlass"
-    convert = getattr(module("torch.quantization._quantized_conversions"), name)
+    more = "pack_int4_to_int8", "unpack_int8_to_int4"
+    convert = functions("torch", "quantization/_quantized_conversions.py", name, *more)[name]
     kind = torch.int8 if bits == 8 else torch.quint4x2
 
     def packed(q: Any) -> Any:

@@ -39,6 +39,10 @@ def functions(package: str, path: str, *names: str, **around: Any) -> dict[str, 
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names:
             if isinstance(node, ast.FunctionDef):
                 node.decorator_list = []
+                # They compute on any device.
+                node.body = [
+                    s for s in node.body if not (isinstance(s, ast.If) and "device.type" in ast.unparse(s.test))
+                ]
             kept.append(node)
         elif isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id in names for t in node.targets):
             kept.append(node)
