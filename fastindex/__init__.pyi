@@ -3,10 +3,13 @@ from fastindex import dask as dask
 from fastindex import xla as xla
 from fastindex.advice.format_names import layout_name as layout_name
 from fastindex.advice.format_names import named_layout as named_layout
+from fastindex.advice.linear_forms import LinearForm as LinearForm
 from fastindex.advice.sentences import explain as explain
 from fastindex.advice.steps import steps as steps
 from fastindex.advice.suggestions import TileSuggestion as TileSuggestion
 from fastindex.advice.suggestions import suggest_tiles as suggest_tiles
+from fastindex.bulk.discovery import check as check
+from fastindex.bulk.discovery import discover as discover
 from fastindex.bulk.indices import convert_index as convert_index
 from fastindex.bulk.indices import linear_index as linear_index
 from fastindex.bulk.indices import multi_index as multi_index
@@ -21,6 +24,8 @@ from fastindex.bulk.relayouts import pack as pack
 from fastindex.bulk.relayouts import plan_relayout as plan_relayout
 from fastindex.bulk.relayouts import relayout as relayout
 from fastindex.bulk.relayouts import unpack as unpack
+from fastindex.bulk.repacking import formats as formats
+from fastindex.bulk.repacking import repack as repack
 from fastindex.bulk.resharding import ReshardPlan as ReshardPlan
 from fastindex.bulk.resharding import plan_reshard as plan_reshard
 from fastindex.bulk.sharded_arrays import shard as shard

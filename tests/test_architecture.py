@@ -136,6 +136,7 @@ LARGER = {
     ),
     "cli.moving.relayout": "a command: click hands its options over by name",
     "bulk.relayouts.relayout": "public: a buffer, two layouts, and what all whole-array functions take",
+    "bulk.repacking.repack": "public: a buffer, two formats, and what each of them takes",
     "bulk.tile_indices.from_tile_index": "public: it takes both results of `tile_index`",
     "kernels.cpu.vectors.transpose_rows": "an intrinsic: its first parameter is Numba's",
     "kernels.cpu.lane_columns.transpose_in_lanes": "an intrinsic: its first parameter is Numba's",

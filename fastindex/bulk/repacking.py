@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from fastindex.advice.format_names import named_layout
 from fastindex.arguments.arrays import check_apart, check_target, described
 from fastindex.arguments.buffers import aligned_bytes
-from fastindex.arguments.number_lists import array_of_numbers
 from fastindex.bulk.rearrangements import RearrangePlan
 from fastindex.bulk.relayouts import relayout
 from fastindex.cpu.threads import check_threads
@@ -32,6 +31,7 @@ from fastindex.patterns.named_formats import (
     names,
     of_bits,
     plain_side,
+    row_letters,
 )
 from fastindex.shapes.shape import Shape
 from fastindex.tiling.digits import Variable, digit
@@ -100,7 +100,7 @@ def repack(
     >>> import fastindex as fi, numpy as np
     >>> codes = np.arange(16, dtype=np.uint8).reshape(2, 8)
     >>> fi.repack(codes, "plain", "awq", shape=(2, 8)).view(np.uint32).tolist()
-    [1966171168, 4257996968]
+    [1966171168, 4256820392]
     >>> bytes(fi.repack(fi.repack(codes, "plain", "awq", shape=(2, 8)), "awq", "gptq", shape=(2, 8))[:4]).hex()
     '80000000'
     """
@@ -142,7 +142,7 @@ def formats() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for name in names():
         rows = [row for row in ROWS if row.name == name]
-        letters = chosen(name, rows[0].bits, dict(rows[0].when) if _is_settable(rows[0]) else {}).letters if rows else ""
+        letters = row_letters(rows[0].text) if rows else ""
         multiples: dict[str, Any] = {}
         for row in rows:
             multiples |= row.divides
@@ -161,10 +161,6 @@ def formats() -> list[dict[str, Any]]:
     for name, why in REFUSED.items():
         found.append({"name": name, "refused": why})
     return found
-
-
-def _is_settable(row: Row) -> bool:
-    return not any("%" in condition for condition in row.when)
 
 
 # Plans
@@ -244,7 +240,7 @@ class RepackPlan:
         source, destination = self.ends
         if source.row is not None or destination.name not in ORDERED:
             raise FastIndexError(f"order= is for plain codes that become one of {', '.join(ORDERED)}")
-        places, count = array_of_numbers(order), source.sizes[-2]
+        places, count = np.asarray(order), source.sizes[-2]
         if places.shape != (count,) or not np.array_equal(np.sort(places), np.arange(count)):
             raise FastIndexError(f"order= is a permutation of the {count} rows of K")
         return np.ascontiguousarray(np.take(data.reshape(source.sizes), places, axis=-2)).reshape(-1)

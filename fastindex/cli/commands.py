@@ -12,6 +12,7 @@ from fastindex.cli.group import CommandLine
 from fastindex.cli.indexing import index
 from fastindex.cli.machine import demo, warmup
 from fastindex.cli.moving import pack, relayout, unpack
+from fastindex.cli.repacking import repack
 from fastindex.cli.reporting import copies, report
 from fastindex.cli.sharding import shard
 
@@ -47,5 +48,21 @@ def main() -> None:
     """
 
 
-for _command in (info, show, index, shard, pack, unpack, relayout, report, copies, explore, demo, warmup, completion):
+_COMMANDS = (
+    info,
+    show,
+    index,
+    shard,
+    pack,
+    unpack,
+    relayout,
+    repack,
+    report,
+    copies,
+    explore,
+    demo,
+    warmup,
+    completion,
+)
+for _command in _COMMANDS:
     main.add_command(_command)

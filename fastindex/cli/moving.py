@@ -11,7 +11,8 @@ from fastindex.cli.clusters import cluster_options, done_by_workers
 from fastindex.cli.options import DEVICE, FORCE, OUT_PATH, PATH, byte_size
 from fastindex.cli.progress import ProgressBar
 
-_MAX_MEMORY = click.option(
+#: How much memory a job on files may use.
+MAX_MEMORY = click.option(
     "--max-memory",
     type=byte_size,
     metavar="SIZE",
@@ -21,7 +22,8 @@ _MAX_MEMORY = click.option(
 )
 
 
-def _check_memory(max_memory: int) -> None:
+def check_memory(max_memory: int) -> None:
+    """Refuse what does not hold the program itself."""
     from fastindex.cpu.box_jobs import LEAST_MEMORY_BYTES
 
     if max_memory < LEAST_MEMORY_BYTES:
@@ -39,7 +41,7 @@ def _run(
     force: bool,
     cluster: tuple[int | None, str | None],
 ) -> None:
-    _check_memory(max_memory)
+    check_memory(max_memory)
     parsed = fastindex.Shape.parse(shape)
     if done_by_workers(job, files, (parsed,), max_memory, cluster):
         return
@@ -53,7 +55,7 @@ def _run(
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--shape", required=True, help="The array and its layout.")
-@_MAX_MEMORY
+@MAX_MEMORY
 @FORCE
 @cluster_options
 def pack(
@@ -70,7 +72,7 @@ def pack(
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--shape", required=True, help="The array and its layout.")
-@_MAX_MEMORY
+@MAX_MEMORY
 @FORCE
 @cluster_options
 def unpack(
@@ -88,7 +90,7 @@ def unpack(
 @click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--from", "source_shape", metavar="SHAPE", required=True, help="How the buffer in IN is laid out.")
 @click.option("--to", "target_shape", metavar="SHAPE", required=True, help="How to lay it out in OUT.")
-@_MAX_MEMORY
+@MAX_MEMORY
 @FORCE
 @DEVICE
 @cluster_options
@@ -108,7 +110,7 @@ def relayout(
     Files may be larger than memory.
     """
     if device == "cpu":
-        _check_memory(max_memory)
+        check_memory(max_memory)
     parsed = fastindex.Shape.parse(source_shape), fastindex.Shape.parse(target_shape)
     if done_by_workers("relayout", (source, target), parsed, max_memory, (workers, scheduler)):
         return

@@ -5,7 +5,6 @@ Source: "CuTe Layouts", https://docs.nvidia.com/cutlass/media/docs/cpp/cute/01_l
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,7 +19,8 @@ CuteTuple = int | tuple["CuteTuple", ...]
 class CuteLayout:
     """A layout in CuTe's notation: nested sizes and their strides, in elements.
 
-    The coordinate of dimension d is split over the sizes in entry d, of which the first varies fastest.
+    The coordinate of dimension d is split over the sizes in entry d, of which the first varies fastest. Where their
+    product is more than the dimension, the layout is padded: coordinates beyond the dimension are padding.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ def cute_layout(sizes: Sequence[int], axes: Sequence[Axis], what: str) -> CuteLa
     Raises
     ------
     UnsupportedError
-        A tile does not divide the axis that it splits, so sizes and strides cannot describe the layout.
+        The digits of a dimension do not continue each other, so sizes and strides cannot describe the layout.
 
     Examples
     --------
@@ -58,6 +58,8 @@ def cute_layout(sizes: Sequence[int], axes: Sequence[Axis], what: str) -> CuteLa
     '((2,2),8):((1,16),2)'
     >>> str(cute_layout((4, 6), physical_axes((4, 6), (0, 1), None, ()), "f32[4,6]"))
     '(4,6):(1,4)'
+    >>> str(cute_layout((3, 5), physical_axes((3, 5), (1, 0), None, ((2, 2),)), "f32[3,5]"))
+    '((2,2),(2,3)):((2,12),(1,4))'
     """
     variables = [Variable(d, size, True) for d, size in enumerate(sizes)]
     digits = canonical(slot_digits(axes, [digit(1, variable, 1, None) for variable in variables], {}))
@@ -66,9 +68,12 @@ def cute_layout(sizes: Sequence[int], axes: Sequence[Axis], what: str) -> CuteLa
     for variable, size in zip(variables, sizes, strict=True):
         mine = sorted((d for d in digits if d.variable == variable), key=lambda d: d.low)
         parts = [(d.high or size) // d.low for d in mine]
-        whole = all(d.low * part == (d.high or size) for d, part in zip(mine, parts, strict=True))
-        if not whole or (math.prod(parts) != size and size > 1):
-            raise UnsupportedError(f"a tile does not divide dimension {variable.key} of {what}, and CuTe cannot pad")
+        inner = all(d.low * part == d.high for d, part in zip(mine[:-1], parts[:-1], strict=True))
+        if mine and mine[-1].high is None:
+            # A tile that does not divide the dimension pads it: the last coordinates of the layout are padding.
+            parts[-1] = -(-size // mine[-1].low)
+        if not inner or (mine and (mine[-1].high is not None or mine[0].low != 1)):
+            raise UnsupportedError(f"the digits of dimension {variable.key} of {what} do not continue each other")
         cute_sizes.append(tuple(parts) if len(parts) > 1 else size)
         strides.append(tuple(d.weight for d in mine) if len(mine) > 1 else (mine[0].weight if mine else 0))
     if not all(d.variable.is_coordinate for d in digits):

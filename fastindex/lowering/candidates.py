@@ -152,9 +152,7 @@ def _blocks(problem: Problem, by_columns: bool) -> Drafts | None:
         found = assembly(variables, left, right, problem.destination, slot_bits[1])
         if found is None or any(len(block.sources) * slot_bits[1] > 8 * MOST_BLOCK_BYTES for block in found.blocks):
             continue
-        made = assembly_passes(
-            found, slot_bits, problem.vector_bytes, problem.context, readable, by_columns=by_columns
-        )
+        made = assembly_passes(found, slot_bits, problem.vector_bytes, problem.context, readable, by_columns=by_columns)
         if made is not None:
             collects = any(one.kernel.endswith("columns") for one in made)
             return made if collects == by_columns else None
@@ -167,9 +165,7 @@ def _period_blocks(problem: Problem) -> Drafts | None:
     if not problem.may_permute:
         return None
     width, context = problem.slots.width, problem.context
-    return period_block_passes(
-        problem.source, problem.destination, width, problem.vector_bytes, context, math.inf
-    )
+    return period_block_passes(problem.source, problem.destination, width, problem.vector_bytes, context, math.inf)
 
 
 def _packed_boxes(problem: Problem, ways: frozenset[str], kernel: str) -> Drafts | None:

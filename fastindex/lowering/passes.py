@@ -48,9 +48,7 @@ def passes(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[P
     return with_tables(drafts(loops, width, tuning))
 
 
-def drafts(
-    loops: RelayoutLoops, width: int, tuning: Tuning = TUNING, gathers: bool | None = None
-) -> tuple[Draft, ...]:
+def drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING, gathers: bool | None = None) -> tuple[Draft, ...]:
     """Choose the kernels that copy and fill, for elements of `width` bytes."""
     total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
     goal = Goal(width, total >= tuning.streamed_bytes, tuning, gathers=gathers)

@@ -223,6 +223,17 @@ ROWS: tuple[Row, ...] = (
         )
         for bits in (1, 2, 4, 8)
     ),
+    *(
+        Row(
+            "pack_quantized",
+            "u1[M,K,b]{2,0,1:T(K,*,32)E(1)}",
+            bits,
+            when={"packed_dim": 0},
+            stored="offset",
+            source=f"{_CT} pack_to_int32",
+        )
+        for bits in _STRADDLING
+    ),
     Row(
         "tinygemm",
         "u4[N/8,8,K/(16 inner_k_tiles),inner_k_tiles/2,2,2,4,2]{5,4,7,3,6,1,2,0:E(4)}",

@@ -100,7 +100,7 @@ def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
         raise FastIndexError(f"{name} is known with {'; '.join(dict.fromkeys(known))}, got {_spelled(values)}")
     widths = [row.bits for row in rows]
     if bits is None:
-        bits = DEFAULT_BITS.get(name, rows[0].bits or 8)
+        bits = DEFAULT_BITS.get(name, 4 if 4 in widths else rows[0].bits or 8)
     row = next((row for row in rows if row.bits == bits), None)
     if row is None and None in widths and bits in (8, 16, 32, 64):
         row = rows[widths.index(None)]
@@ -108,8 +108,18 @@ def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
         listed = ", ".join("8, 16, 32, 64" if width is None else str(width) for width in dict.fromkeys(widths))
         raise FastIndexError(f"{name} has {listed} bits, got bits={bits}")
     pairs = {f"{k}{i}": v for k, pair in values.items() if isinstance(pair, tuple) for i, v in enumerate(pair)}
-    letters = "".join(entry for entry in re.findall(r"[A-Z]", _parts(row.text)[1]))
-    return Chosen(row, bits, {**values, **pairs, "chunk": max(128 // bits, 1)}, letters)
+    return Chosen(row, bits, {**values, **pairs, "chunk": max(128 // bits, 1)}, row_letters(row.text))
+
+
+def row_letters(text: str) -> str:
+    """Return the dimensions of the text of a row, in order.
+
+    Examples
+    --------
+    >>> row_letters("u4[K/8,4,2,N]{1,2,3,0:E(4)}")
+    'KN'
+    """
+    return "".join(re.findall(r"[A-Z]", _parts(text)[1]))
 
 
 def _checked_value(name: str, parameter: str, value: Any, default: Any) -> Any:

@@ -201,13 +201,15 @@ class Shape(SizedShape, ShownInNotebooks):
         Raises
         ------
         UnsupportedError
-            This is not an array, or a tile does not divide the axis that it splits.
+            This is not an array, or tiles split it unevenly.
 
         Examples
         --------
         >>> import fastindex as fi
         >>> str(fi.Shape.parse("f32[4,8]{1,0:T(2,4)}").to_cute())
         '((2,2),(4,2)):((4,16),(1,8))'
+        >>> str(fi.Shape.parse("f32[100]{0:T(64)}").to_cute()), str(fi.Shape.parse("f32[3,5]{1,0:T(2,2)}").to_cute())
+        ('(100):(1)', '((2,2),(2,3)):((2,12),(1,4))')
         """
         from fastindex.interop.cute import cute_layout
 

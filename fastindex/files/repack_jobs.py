@@ -1,0 +1,121 @@
+"""Named formats between files, in bounded memory: part after part of what is outermost in both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastindex.bulk.repacking import End, RepackPlan, repack_plan
+from fastindex.cpu.box_jobs import LEAST_MEMORY_BYTES
+from fastindex.errors import FastIndexError
+from fastindex.files.input_files import open_input
+from fastindex.files.layout_jobs import DEFAULT_MEMORY_BYTES, Progress
+from fastindex.files.writing import OutputFile, header_for
+
+#: What a part takes at most, if that is less than the memory.
+_PART_BYTES = 64 << 20
+#: A part is read, moved and written; unpacking takes as much again for each code.
+_COPIES = 8
+
+
+def repack_file(
+    source_path: str,
+    target_path: str,
+    names: tuple[str, str],
+    shape: Sequence[int],
+    bits: int | None,
+    parameters: dict[str, Any],
+    progress: Progress,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+) -> None:
+    """Read a named format from a file and write another to a file.
+
+    Parameters
+    ----------
+    source_path, target_path : str
+    names : (str, str)
+        The formats of the source and of the target.
+    shape : sequence of int
+    bits : int, optional
+    parameters : dict
+        Of the formats.
+    progress : Progress
+    memory_bytes : int
+        The memory that the process may use, the program included.
+
+    Raises
+    ------
+    FastIndexError
+        As `fastindex.repack`; the file has another size; or both formats do not begin with the same dimension, and
+        the memory does not hold them whole.
+    OSError
+        A file cannot be read or written.
+    """
+    sizes, given = tuple(shape), tuple(sorted(parameters.items()))
+    plan = repack_plan(*names, sizes, bits, given)
+    file = open_input(source_path)
+    left, right = plan.ends
+    if file.fortran_order and len(file.dimensions) > 1:
+        raise FastIndexError(f"{source_path} is in Fortran order; save it in C order, the last dimension the fastest")
+    if file.nbytes != left.side.nbytes:
+        raise FastIndexError(
+            f"{source_path} has {file.nbytes} bytes, {left.name} of {left.sizes} takes {left.side.nbytes}"
+        )
+    room = memory_bytes - LEAST_MEMORY_BYTES // 2
+    whole = _COPIES * max(end.side.nbytes for end in plan.ends)
+    step = _step(plan) if whole > room else None
+    if whole > room and step is None:
+        raise FastIndexError(
+            f"{left.name} and {right.name} do not begin with the same dimension, so they are moved whole: give at "
+            f"least --max-memory {-(-(whole + LEAST_MEMORY_BYTES // 2) >> 20)}MiB"
+        )
+    dtype = np.dtype(f"u{max(right.bits // 8, 1)}" if right.row is None else "u1")
+    dimensions = right.sizes if right.row is None else (right.side.nbytes,)
+    progress.start(right.side.nbytes)
+    header = header_for(target_path, dtype, dimensions)
+    with OutputFile(target_path, right.side.nbytes, header) as output, file.unchanged():
+        for part, places in _parts(plan, step, min(room, _COPIES * _PART_BYTES), (*names, bits, given)):
+            data = np.empty(part.ends[0].side.nbytes, np.uint8)
+            file.read(places[0], data)
+            made = np.empty(part.ends[1].side.nbytes, np.uint8)
+            part.run(data, made, (file.dtype == np.int8, False), None)
+            output.write(places[1], made)
+            progress.advance(made.nbytes)
+
+
+def _outermost(end: End) -> tuple[Any, int] | None:
+    """Return the variable of what is outermost in memory, and how many of its values one step of it has."""
+    side = end.side
+    d = side.layout.minor_to_major[-1]
+    tiled = bool(side.layout.tiles) and len(side.layout.tiles[0]) >= side.rank
+    digits = side.coordinates[d]
+    if tiled or len(digits) != 1 or digits[0].high is not None or digits[0].weight != 1:
+        return None
+    return digits[0].variable, digits[0].low
+
+
+def _step(plan: RepackPlan) -> int | None:
+    """Return of how many values of the first dimension every part has a multiple; None where that is not outermost."""
+    found = [_outermost(end) for end in plan.ends]
+    if found[0] is None or found[1] is None or found[0][0] != found[1][0]:
+        return None
+    return None if plan.ends[0].sizes[0] != found[0][0].extent else math.lcm(found[0][1], found[1][1])
+
+
+def _parts(plan: RepackPlan, step: int | None, room: int, names: tuple[Any, ...]) -> Any:
+    """Yield plans for parts of the first dimension, and where each begins on both sides."""
+    if step is None:
+        yield plan, (0, 0)
+        return
+    source, destination, bits, given = names
+    sizes = plan.ends[0].sizes
+    each = _COPIES * max(end.side.nbytes for end in plan.ends) * step // max(sizes[0], 1)
+    count = max(room // max(each, 1), 1) * step
+    at = [0, 0]
+    for begin in range(0, sizes[0], count):
+        part = repack_plan(source, destination, (min(count, sizes[0] - begin), *sizes[1:]), bits, given)
+        yield part, (at[0], at[1])
+        at = [place + end.side.nbytes for place, end in zip(at, part.ends, strict=True)]

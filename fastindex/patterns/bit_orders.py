@@ -1,0 +1,151 @@
+"""From the source bit of every bit of a buffer to a split and an order of dimensions, read off what is linear."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class BitOrder:
+    """A layout as a split of dimensions, and the order of their parts.
+
+    Attributes
+    ----------
+    text : str
+        XLA's, of the split array.
+    split : tuple of tuples of int
+    order : tuple of int
+        Parts of all dimensions, numbered in order, the most minor first.
+    """
+
+    text: str
+    split: tuple[tuple[int, ...], ...]
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A digit of a dimension: its size, what one step of it is in the dimension, and in the buffer."""
+
+    dimension: int
+    size: int
+    unit: int
+    stride: int
+
+
+def bit_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | str:
+    """Return the split and order that put the source bits where they are, or why there is none.
+
+    Parameters
+    ----------
+    places : int64 array
+        For each bit of the buffer its source bit, counted over the array and then the bits of a code; -1 for padding.
+    sizes : sequence of int
+        Of the array.
+    width : int
+        Bits of a code.
+
+    Examples
+    --------
+    >>> bit_order(np.array([0, 2, 1, 3]), (4,), 1)
+    BitOrder(text='u1[2,2]{0,1:E(1)}', split=((2, 2),), order=(0, 1))
+    """
+    dimensions = [*sizes, width]
+    where = np.empty(math.prod(dimensions), np.int64)
+    where[places[places >= 0]] = np.flatnonzero(places >= 0)
+    at = where.reshape(dimensions)
+    start = int(at.reshape(-1)[0])
+    lines = [
+        at[tuple(slice(None) if d == e else 0 for e in range(len(dimensions)))] - start for d in range(len(sizes) + 1)
+    ]
+    total = start
+    for d, line in enumerate(lines):
+        total = total + line.reshape([-1 if d == e else 1 for e in range(len(dimensions))])
+    if not np.array_equal(np.broadcast_to(total, at.shape), at):
+        return _no_sum(at, lines, start)
+    cut = [_parts_of(line, d) for d, line in enumerate(lines)]
+    if None in cut:
+        return (
+            f"it is a permutation of bits, but along dimension {cut.index(None)} the places are no sum of digits: "
+            "an XOR swizzle, or an order that is data"
+        )
+    parts = [part for of_one in cut if of_one is not None for part in of_one]
+    whole = [part for part in parts if part.dimension == len(sizes)]
+    codes_are_whole = len(whole) == (width > 1) and all(part.stride == 1 for part in whole)
+    if not codes_are_whole:
+        return _spelled(parts, dimensions, 1, len(places), start)
+    kept = [part for part in parts if part.dimension < len(sizes)]
+    return _spelled(kept, list(sizes), width, len(places), start)
+
+
+def _no_sum(at: Places, lines: Sequence[Places], start: int) -> str:
+    """Say that a place is no sum of what the coordinates add, and which two coordinates show it."""
+    for index in np.ndindex(at.shape):
+        if at[index] != start + sum(int(line[i]) for line, i in zip(lines, index, strict=True)):
+            return (
+                f"it is a permutation of bits, but no order of digits: where bit {index[-1]} of the element at "
+                f"{index[:-1]} lies, bit {int(at[index])}, is no sum of what its coordinates add"
+            )
+    return "it is a permutation of bits, but no order of digits"
+
+
+def _parts_of(line: Places, dimension: int) -> list[_Part] | None:
+    """Cut a dimension where its places stop being linear; None where they are no sum of digits."""
+    found: list[_Part] = []
+    size, unit = len(line), 1
+    while unit < size:
+        stride, whole = int(line[unit]), -(-size // unit)
+        steps = line[::unit]
+        linear = steps == stride * np.arange(len(steps))
+        most = len(steps) if linear.all() else int(np.argmin(linear))
+        # A digit has some number of values after which the next one begins; the last may be cut short.
+        counts = [most, *(c for c in range(most - 1, 1, -1) if most % c == 0 or whole % c == 0)]
+        count = next((c for c in counts if _begins_anew(line, unit * c)), None)
+        if count is None or count < 2:
+            return None
+        found.append(_Part(dimension, count, unit, stride))
+        unit *= count
+    return found
+
+
+def _begins_anew(line: Places, period: int) -> bool:
+    """Whether places behind a multiple of a period are as far from it as those at the begin."""
+    numbers = np.arange(len(line))
+    return np.array_equal(line, line[numbers % period] + line[numbers - numbers % period])
+
+
+def _spelled(parts: Sequence[_Part], dimensions: Sequence[int], width: int, count: int, start: int) -> BitOrder | str:
+    if any(part.stride < 1 for part in parts):
+        return "it is a permutation of bits, but a digit runs backwards, as where the first code is the high half"
+    split: list[tuple[int, ...]] = []
+    numbered: list[tuple[int, int]] = []
+    padded: list[int] = []
+    ordered = sorted(parts, key=lambda part: part.stride)
+    for d in range(len(dimensions)):
+        own = sorted((part for part in parts if part.dimension == d), key=lambda part: -part.unit) or [
+            _Part(d, 1, 1, 0)
+        ]
+        split.append(tuple(part.size for part in own))
+        numbered += [(part.stride, len(numbered) + i) for i, part in enumerate(own)]
+    for part, above in zip(ordered, [*(p.stride for p in ordered[1:]), count], strict=True):
+        room, rest = divmod(above, part.stride)
+        if rest or room < part.size:
+            return f"it is a permutation of bits, but its digits overlap: {part.size} values {part.stride} bits apart"
+        padded.append(room)
+    flat = [size for one in split for size in one]
+    order = tuple(number for _, number in sorted(numbered))
+    if start:
+        return f"it is a permutation of bits behind {start} bits of padding, which no layout has"
+    rooms = dict(zip([number for _, number in sorted(numbered) if flat[number] > 1], padded, strict=False))
+    whole = [rooms.get(i, size) for i, size in enumerate(flat)]
+    attributes = f"PAD({','.join(map(str, whole))})" if whole != flat else ""
+    attributes += f"E({width})" if width < 8 else ""
+    text = f"u{width}[{','.join(map(str, flat))}]{{{','.join(map(str, order))}{':' if attributes else ''}{attributes}}}"
+    return BitOrder(text, tuple(split), order)

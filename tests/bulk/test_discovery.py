@@ -1,0 +1,132 @@
+"""Layouts found by what packers do to code words, and the first wrong slot of a buffer.
+
+Tests of: bulk.discovery, patterns.bit_orders.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastindex as fi
+from tests.cases import strategies
+from tests.oracles import reference
+
+FOUND = [
+    ("awq", (8, 16), 4, {}),
+    ("awq", (8, 16), 8, {}),
+    ("awq_gemv_fast", (8, 128), 4, {}),
+    ("gptq", (32, 8), 4, {}),
+    ("marlin", (64, 128), 4, {}),
+    ("marlin", (64, 128), 8, {"activation_bits": 8}),
+    ("blocked_scales", (256, 6), 8, {}),
+    ("blocked_scales", (300, 7), 8, {}),
+    ("hopper_mx_scale", (512, 4), 8, {}),
+    ("tinygemm", (16, 256), 4, {}),
+    ("ggml_q4_0_repacked_body", (8, 64), 4, {}),
+    ("cdna4_mx_scale", (16, 64), 8, {}),
+    ("trtllm_gated_rows", (6, 5), 8, {}),
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "bits", "parameters"), FOUND)
+def test_named_formats_are_found(name: str, shape: tuple[int, ...], bits: int, parameters: dict[str, Any]) -> None:
+    def packer(codes: Any) -> Any:
+        return fi.repack(codes, "plain", name, shape=codes.shape, bits=bits, **parameters)
+
+    found = fi.discover(packer, shape, np.uint8, bits)
+    assert found.reason is None
+    assert found.flipped_bits == (8 if name.startswith("ggml") else 0)
+    # The layout that was found writes the same bytes.
+    split = fi.Shape.parse(str(found.layout))
+    codes = np.random.default_rng(3).integers(0, 1 << bits, shape).astype(np.uint8)
+    sizes = [int(np.prod(parts)) for parts in found.split]
+    padded = np.zeros(sizes, np.uint8)
+    padded[tuple(map(slice, shape))] = codes ^ found.flipped_bits
+    dtype = split.element_type.numpy_dtype
+    buffer = fi.pack(padded.astype(dtype).reshape(split.dimensions), split)
+    expected = packer(codes)
+    assert np.asarray(buffer).view(np.uint8).tobytes()[: expected.nbytes] == expected.tobytes()
+    # A doubled row count may change what is outermost; a layout that holds for both sizes is named as such.
+    assert found.confirmed in ((), (tuple(2 * size for size in shape),))
+
+
+def test_every_source_bit_is_said() -> None:
+    found = fi.discover(lambda codes: codes[:, 0::2] | codes[:, 1::2] << 4, (3, 4), np.uint8, 4)
+    assert found.places.tolist() == list(range(48))
+    assert found.padding == 0
+    assert fi.discover(lambda codes: np.pad(codes, ((0, 1), (0, 3))), (3, 5), np.uint8).padding == 8 * (4 * 8 - 15)
+
+
+@pytest.mark.parametrize(
+    ("packer", "words"),
+    [
+        (lambda codes: codes + 1, "no bit of the input"),
+        (lambda codes: codes & 0x7F, "bit 7 of the element at .* is lost"),
+        (lambda codes: np.stack([codes, codes]), "2 times"),
+        (lambda codes: codes[: 1 + codes[0, 0] % 2], "size of the result"),
+        (lambda codes: codes ^ (codes >> 1), "no bit of the input"),
+        (lambda codes: codes.reshape(-1)[np.arange(16) ^ (np.arange(16) >> 2)], "swizzle|no sum"),
+        (lambda codes: codes.reshape(-1)[::-1], "backwards"),
+        (lambda codes: codes ^ np.uint8([[1, 0, 0, 0]]), "inverted, of others it is not"),
+    ],
+)
+def test_what_is_no_layout_is_disproved(packer: Any, words: str) -> None:
+    found = fi.discover(packer, (4, 4), np.uint8)
+    assert found.layout is None
+    assert found.reason is not None
+    import re
+
+    assert re.search(words, found.reason), found.reason
+
+
+def test_errors_of_discover() -> None:
+    with pytest.raises(fi.ArgumentTypeError, match="integers"):
+        fi.discover(lambda codes: codes, (4,), np.float32)
+    with pytest.raises(fi.FastIndexError, match="from 1 to 8"):
+        fi.discover(lambda codes: codes, (4,), np.uint8, bits=9)
+    with pytest.raises(fi.FastIndexError, match="has 0 bits"):
+        fi.discover(lambda codes: codes, (0, 4), np.uint8)
+    with pytest.raises(fi.FastIndexError, match="give an array of 1 to"):
+        fi.discover(lambda codes: codes, (1 << 13, 1 << 13), np.uint8)
+
+
+@pytest.mark.parametrize("seed", strategies.rotating_seeds(90))
+def test_check_names_the_first_wrong_slot(seed: int) -> None:
+    shape = strategies.random_shape(seed)
+    bits = reference.element_bits(shape)
+    if bits != 8 * -(-reference.VALUE_BITS[shape.element_type] // 8) and bits >= 8:
+        return
+    if shape.element_type == "pred" or shape.element_type[0] not in "us" or 0 in shape.dimensions:
+        return
+    rng = np.random.default_rng(seed)
+    width = reference.VALUE_BITS[shape.element_type]
+    parsed = fi.Shape.parse(str(shape))
+    array = rng.integers(0, 1 << min(width, 8), shape.dimensions).astype(parsed.element_type.numpy_dtype)
+    buffer = np.ascontiguousarray(fi.pack(array, parsed)).reshape(-1).view(np.uint8).copy()
+    cells = reference.slots(shape)
+    for slot, cell in enumerate(cells):
+        if cell is None and bits >= 8:
+            buffer[slot * bits // 8] ^= 0x5A
+    assert fi.check(array, buffer, parsed) is None
+    slots = [slot for slot, cell in enumerate(cells) if cell is not None]
+    wrong = sorted(rng.choice(slots, min(2, len(slots)), replace=False).tolist())
+    for slot in wrong:
+        buffer[slot * bits // 8] ^= 1 << slot * bits % 8
+    found = fi.check(array, buffer, parsed)
+    assert found is not None
+    assert (found.slot, found.index) == (wrong[0], cells[wrong[0]])
+    assert (found.byte, found.bit) == divmod(wrong[0] * bits, 8)
+    assert found.expected != found.got
+
+
+def test_check_says_whose_value_is_there() -> None:
+    array = np.arange(32, dtype=np.uint16).reshape(4, 8)
+    layout = "u16[4,8]{1,0:T(2,4)}"
+    found = fi.check(array, fi.pack(array, "u16[4,8]{0,1}"), layout)
+    assert found is not None
+    assert (found.index, found.found, found.byte, found.expected, found.got) == ((0, 1), (1, 0), 2, 1, 8)
+    with pytest.raises(fi.FastIndexError, match="takes 64 bytes, got 63"):
+        fi.check(array, bytes(63), layout)

@@ -1,0 +1,235 @@
+"""Named formats against independent definitions, both ways, at several sizes, padded ones included.
+
+Tests of: bulk.repacking, patterns.format_table, patterns.named_formats.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastindex as fi
+from fastindex.patterns.format_table import PARAMETERS
+from tests.oracles import format_places
+
+Shape = tuple[int, ...]
+
+#: Format, bits, parameters, and at least three shapes each.
+CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
+    ("awq", 4, {}, [(1, 8), (5, 16), (13, 40)]),
+    ("awq", 8, {}, [(1, 4), (5, 16), (13, 36)]),
+    ("awq_gemv_fast", 4, {}, [(4, 64), (8, 128), (12, 192)]),
+    ("gptq", 4, {}, [(8, 3), (24, 7), (40, 5), (13, 3)]),
+    ("gptq", 2, {}, [(16, 3), (32, 7), (48, 5), (13, 3)]),
+    ("gptq", 8, {}, [(4, 3), (24, 7), (40, 5), (13, 3)]),
+    ("gptq", 3, {}, [(32, 1), (32, 7), (96, 5)]),
+    ("marlin", 4, {}, [(16, 64), (32, 192), (48, 128)]),
+    ("marlin", 8, {}, [(16, 64), (32, 192), (48, 128)]),
+    ("marlin", 4, {"activation_bits": 8}, [(32, 64), (64, 192), (96, 128)]),
+    ("marlin", 8, {"activation_bits": 8}, [(32, 64), (64, 192), (96, 128)]),
+    ("marlin_scales", 16, {}, [(2, 64), (3, 128), (7, 320)]),
+    ("marlin_scales", 16, {"grouped": False}, [(1, 32), (1, 96), (3, 64)]),
+    ("marlin_zero_points", 4, {}, [(1, 64), (3, 128), (5, 192)]),
+    ("marlin_zero_points", 8, {}, [(1, 64), (3, 128), (5, 192)]),
+    ("marlin_24_values", 4, {}, [(16, 64), (32, 192), (48, 128)]),
+    ("marlin_24_values", 8, {}, [(16, 64), (32, 192), (48, 128)]),
+    *(
+        ("pack_quantized", bits, {"packed_dim": d}, [(1, 1), (3, 32), (5, 41), (37, 6)])
+        for bits in range(1, 9)
+        for d in (0, 1)
+    ),
+    ("tinygemm", 4, {}, [(8, 128), (16, 256), (13, 128)]),
+    ("tinygemm", 4, {"inner_k_tiles": 2}, [(8, 32), (24, 96), (7, 64)]),
+    ("tinygemm", 4, {"inner_k_tiles": 4}, [(8, 64), (24, 192), (7, 64)]),
+    ("aten_int4pack_cpu", 4, {}, [(32, 3), (64, 16), (96, 10)]),
+    ("aten_int4pack_cpu", 4, {"capability": "default"}, [(32, 3), (64, 16), (96, 10)]),
+    ("cutlass_mixed_gemm", 8, {}, [(64, 64), (128, 64), (64, 192)]),
+    ("cutlass_mixed_gemm", 4, {}, [(64, 64), (128, 64), (64, 192)]),
+    *(("mlx", bits, {"group_size": 32}, [(1, 32), (3, 64), (5, 96)]) for bits in (2, 3, 4, 5, 6, 8)),
+    ("bnb_nf4", 4, {}, [(1,), (64,), (3, 5), (7, 64)]),
+    ("nvfp4", 4, {}, [(1, 2), (3, 16), (5, 42)]),
+    ("blocked_scales", 8, {}, [(128, 4), (1, 1), (300, 7), (256, 12)]),
+    ("trtllm_scales_8x4", 8, {}, [(8, 4), (1, 1), (19, 7)]),
+    ("deep_gemm_packed_ue8m0", 8, {}, [(4, 4), (1, 1), (19, 7)]),
+    ("blackwell_mx_scale", 8, {}, [(8, 128), (3, 1), (9, 130), (12, 128)]),
+    ("hopper_mx_scale", 8, {"num_warps": 4}, [(128, 2), (1, 1), (130, 5)]),
+    ("hopper_mx_scale", 8, {}, [(256, 2), (300, 7), (512, 4)]),
+    ("hopper_mx_value", 4, {}, [(16, 64), (32, 64), (48, 192), (5, 10), (20, 130)]),
+    ("hopper_mx_value", 4, {"mma_version": 2}, [(16, 64), (32, 64), (48, 192), (5, 10), (20, 130)]),
+    ("cdna4_mx_scale", 8, {}, [(8, 32), (24, 64), (16, 96)]),
+    ("blackwell_mx4_value_shuffled", 4, {}, [(256, 256), (3, 5), (300, 260)]),
+    ("trtllm_shuffle_matrix_a", 8, {}, [(32, 1), (64, 7), (96, 16)]),
+    ("trtllm_shuffle_matrix_a", 8, {"epilogue_tile_m": 64}, [(16, 1), (48, 7), (96, 16)]),
+    ("trtllm_gated_rows", 8, {}, [(2, 1), (10, 7), (64, 16)]),
+    ("trtllm_block_layout", 8, {}, [(1, 128), (5, 256), (7, 384)]),
+    ("trtllm_shuffle_matrix_sf_a", 8, {}, [(128, 4), (256, 7), (128, 9)]),
+    ("aiter_shuffle_weight", 8, {}, [(16, 32), (48, 64), (32, 96)]),
+    ("aiter_shuffle_weight", 16, {}, [(16, 32), (48, 64), (32, 96)]),
+    ("aiter_shuffle_weight", 4, {}, [(16, 64), (48, 128), (32, 192)]),
+    ("gguf_body", 4, {}, [(1, 32), (3, 64), (5, 96)]),
+    ("gguf_body", 8, {"type": "q8_0"}, [(1, 32), (3, 64), (5, 96)]),
+    ("gguf_q4_k_body", 4, {}, [(1, 256), (3, 256), (2, 512)]),
+    ("gguf_q6_k_low", 4, {}, [(1, 256), (3, 256), (2, 512)]),
+    ("gguf_q6_k_high", 2, {}, [(1, 256), (3, 256), (2, 512)]),
+    ("ggml_q4_0_repacked_body", 4, {}, [(4, 32), (8, 96), (12, 64)]),
+    ("ggml_q4_0_repacked_body", 4, {"interleave": 8}, [(4, 32), (8, 96), (12, 64)]),
+    ("ggml_q4_0_repacked_body", 4, {"rows": 8, "interleave": 8}, [(8, 32), (16, 96), (24, 64)]),
+    ("col32", 8, {}, [(1, 32), (7, 40), (64, 64)]),
+    ("col4_4r2_8c", 8, {}, [(8, 32), (7, 40), (64, 64)]),
+    ("col32_2r_4r4", 8, {}, [(32, 32), (7, 40), (64, 64)]),
+    ("fractal_nz", 16, {}, [(16, 16), (7, 40), (33, 17)]),
+    ("fractal_nz", 8, {"c0": 32}, [(16, 32), (7, 40), (33, 17)]),
+    ("tenstorrent_tile", 16, {}, [(32, 32), (7, 40), (33, 65)]),
+    ("tenstorrent_tile", 32, {"tile": (16, 32), "face": (8, 16)}, [(32, 32), (7, 40), (33, 65)]),
+    ("vnni", 16, {}, [(2, 1), (7, 5), (32, 16)]),
+    ("vnni", 8, {"factor": 4}, [(4, 1), (7, 5), (32, 16)]),
+    ("vllm_paged_key", 16, {}, [(1, 1, 1, 8), (2, 3, 4, 16), (3, 16, 2, 24)]),
+    ("vllm_paged_value", 16, {}, [(1, 1, 1, 8), (2, 3, 4, 16), (3, 16, 2, 5)]),
+]
+IDS = [f"{name}-{bits}{''.join(f'-{v}' for v in parameters.values())}" for name, bits, parameters, _ in CASES]
+
+
+def codes_of(shape: Shape, bits: int) -> Any:
+    rng = np.random.default_rng([bits, *shape])
+    return rng.integers(0, 1 << bits, shape, dtype=np.uint64).astype(f"u{-(-bits // 8) if bits < 24 else 4}")
+
+
+@pytest.mark.parametrize(("name", "bits", "parameters", "shapes"), CASES, ids=IDS)
+def test_against_the_definition(name: str, bits: int, parameters: dict[str, Any], shapes: list[Shape]) -> None:
+    everything = {**PARAMETERS.get(name, {}), **parameters}
+    for shape in shapes:
+        codes = codes_of(shape, bits)
+        got = fi.repack(codes, "plain", name, shape=shape, bits=bits, **parameters)
+        assert got.dtype == np.uint8
+        # Two's complement is stored: the top bit of unsigned codes is flipped.
+        stored = codes ^ np.uint8(8) if name == "ggml_q4_0_repacked_body" else codes
+        assert got.tobytes() == format_places.packed(name, stored, bits, everything, got.nbytes), shape
+        back = fi.repack(got, name, "plain", shape=shape, bits=bits, **parameters)
+        assert back.shape == shape
+        assert np.array_equal(back, codes), shape
+        again = np.full_like(got, 0xA5)
+        assert (
+            fi.repack(
+                codes.tobytes() if bits <= 8 else codes, "plain", name, shape=shape, bits=bits, out=again, **parameters
+            )
+            is again
+        )
+        assert np.array_equal(again, got)
+
+
+def test_every_name_has_a_definition() -> None:
+    listed = {one["name"] for one in fi.formats() if one["refused"] is None}
+    assert listed - {"onednn"} == set(format_places.DEFINITIONS) == {name for name, *_ in CASES}
+
+
+PAIRS = [
+    ("awq", "marlin", (32, 128), 4),
+    ("awq", "gptq", (32, 128), 4),
+    ("gptq", "marlin", (32, 128), 8),
+    ("gptq", "pack_quantized", (32, 128), 3),
+    ("pack_quantized", "mlx", (32, 128), 3),
+    ("gguf_body", "ggml_q4_0_repacked_body", (32, 128), 4),
+    ("ggml_q4_0_repacked_body", "gguf_body", (32, 128), 4),
+    ("hopper_mx_value", "nvfp4", (32, 128), 4),
+    ("bnb_nf4", "bnb_nf4", (32, 128), 4),
+    ("blocked_scales", "trtllm_scales_8x4", (32, 128), 8),
+    ("pack_quantized", "awq", (128, 32), 4),
+]
+
+
+@pytest.mark.parametrize(("first", "last", "shape", "bits"), PAIRS)
+def test_one_move_is_two_through_the_plain_array(first: str, last: str, shape: Shape, bits: int) -> None:
+    codes = codes_of(shape, bits)
+    buffer = fi.repack(codes, "plain", first, shape=shape, bits=bits)
+    got = fi.repack(buffer, first, last, shape=shape, bits=bits)
+    # Formats that name their dimensions in another order are of the transposed array.
+    letters = {one["name"]: one.get("dimensions") for one in fi.formats()}
+    turned = len(set(letters[first]) & set(letters[last])) < 2 and letters[first][0] != "K" and letters[last][0] == "K"
+    turned = turned or (letters[first][0] == "K") != (letters[last][0] == "K")
+    plain = codes.T.copy() if turned else codes
+    assert np.array_equal(got, fi.repack(plain, "plain", last, shape=plain.shape, bits=bits))
+
+
+def test_twos_complement() -> None:
+    values = np.arange(-8, 8, dtype=np.int8).reshape(2, 8)
+    offset = (values.astype(np.int16) + 8).astype(np.uint8)
+    got = fi.repack(values, "plain", "pack_quantized", shape=(2, 8))
+    assert np.array_equal(got, fi.repack(offset, "plain", "pack_quantized", shape=(2, 8)))
+    out = np.empty((2, 8), np.int8)
+    assert np.array_equal(fi.repack(got, "pack_quantized", "plain", shape=(2, 8), out=out), values)
+    # Padding stays 0: it is not flipped.
+    assert fi.repack(values[:, :3].copy(), "plain", "pack_quantized", shape=(2, 3)).tolist() == [
+        16,
+        2,
+        0,
+        0,
+        152,
+        10,
+        0,
+        0,
+    ]
+
+
+def test_several_arrays_one_after_the_other() -> None:
+    codes = codes_of((3, 32, 64), 4)
+    got = fi.repack(codes, "plain", "marlin", shape=codes.shape)
+    each = [fi.repack(one, "plain", "marlin", shape=one.shape) for one in codes]
+    assert np.array_equal(got, np.concatenate(each))
+    assert np.array_equal(fi.repack(got, "marlin", "plain", shape=codes.shape), codes)
+
+
+def test_order_of_rows_is_an_argument() -> None:
+    codes, order = codes_of((32, 64), 4), np.random.default_rng(1).permutation(32)
+    got = fi.repack(codes, "plain", "marlin", shape=(32, 64), order=order)
+    assert np.array_equal(got, fi.repack(codes[order], "plain", "marlin", shape=(32, 64)))
+    with pytest.raises(fi.FastIndexError, match="permutation of the 32 rows"):
+        fi.repack(codes, "plain", "marlin", shape=(32, 64), order=[0] * 32)
+    with pytest.raises(fi.FastIndexError, match="order= is for"):
+        fi.repack(codes, "plain", "awq", shape=(32, 64), order=order)
+
+
+@pytest.mark.parametrize("tag", ["nChw16c", "aBcd32b", "OIhw16i16o", "OIhw4i16o4i", "BA16a64b4a", "BA16a64b2a", "NHWC"])
+def test_onednn_is_named_layout(tag: str) -> None:
+    shape = (20, 70) if tag.startswith("BA") else (20, 33, 3, 2)
+    array = np.arange(math.prod(shape), dtype=np.uint16).reshape(shape)
+    layout = fi.named_layout(tag)
+    got = fi.repack(array, "plain", "onednn", shape=shape, tag=tag)
+    assert got.tobytes() == fi.pack(array, fi.Shape("u16", shape, layout)).tobytes()
+    assert np.array_equal(fi.repack(got, "onednn", "plain", shape=shape, bits=16, tag=tag), array)
+
+
+def test_errors() -> None:
+    codes = np.zeros((32, 64), np.uint8)
+    for name, words in [
+        ("gptq_zero_points", "z - 1"),
+        ("marlin_nvfp4_scales", "S0E5M3"),
+        ("tenstorrent_bfp8", "exponent"),
+    ]:
+        with pytest.raises(fi.UnsupportedError, match=words):
+            fi.repack(codes, "plain", name, shape=(32, 64))
+    for kwargs, words in [
+        ({"destination": "marlinn"}, "did you mean marlin"),
+        ({"destination": "marlin", "shape": (32, 60)}, "N in multiples of 64"),
+        ({"destination": "marlin", "bits": 3}, "4, 8 bits"),
+        ({"destination": "marlin", "activation_bits": 4}, "activation_bits=16"),
+        ({"destination": "marlin", "interleave": 4}, "parameter interleave"),
+        ({"destination": "tinygemm", "shape": (8, 100)}, r"multiples of 128 \(16\*inner_k_tiles\)"),
+        ({"destination": "awq", "shape": (32, 72)}, "32, 72"),
+        ({"destination": "awq", "shape": (-32, 64)}, "below 0"),
+        ({"destination": "awq", "shape": (32,)}, "dimensions K, N"),
+    ]:
+        arguments: dict[str, Any] = {"shape": (32, 64), **kwargs}
+        with pytest.raises(fi.FastIndexError, match=words):
+            fi.repack(codes, "plain", **arguments)
+    with pytest.raises(fi.FastIndexError, match="takes 1024 bytes"):
+        fi.repack(np.zeros(1023, np.uint8), "awq", "marlin", shape=(32, 64))
+    with pytest.raises(fi.ArgumentTypeError, match="sequence of sizes"):
+        fi.repack(codes, "plain", "awq", shape="32x64")  # type: ignore[arg-type]
+
+
+def test_zero_sizes() -> None:
+    assert fi.repack(np.zeros((0, 64), np.uint8), "plain", "awq", shape=(0, 64)).shape == (0,)
+    assert fi.repack(np.zeros(0, np.uint8), "blocked_scales", "plain", shape=(0, 4)).shape == (0, 4)

@@ -1,0 +1,332 @@
+"""Named formats against the functions of those who pack them, byte for byte, both ways, padded sizes included.
+
+Each is skipped where its package is not installed; `test_repacking` has definitions of all formats.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastindex as fi
+from tests.oracles.vendor_code import functions, module
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+_QUANT = "model_executor/layers/quantization/utils"
+_LAYOUTS = "third_party/triton_kernels/tensor_details/layout_details"
+
+Packer = Callable[[Any], Any]
+Sizes = tuple[int, ...]
+
+
+def agree(
+    packer: Packer, name: str, sizes: Iterable[Sizes], bits: int, kind: str = "int32", signed: bool = False, **more: Any
+) -> None:
+    """Compare all bytes, and the way back."""
+    torch = module("torch")
+    for shape in sizes:
+        rng = np.random.default_rng([bits, *shape])
+        codes = rng.integers(0, 1 << bits, shape, dtype=np.uint16).astype(np.uint8 if bits <= 8 else np.uint16)
+        if signed:
+            codes = (codes.astype(np.int16) - (1 << bits - 1)).astype(np.int8)
+        given = codes.astype(kind) if kind != "uint16" else codes.view(np.int16)
+        packed = packer(torch.from_numpy(given))
+        expected = np.ascontiguousarray(packed.numpy() if hasattr(packed, "numpy") else packed).view(np.uint8).tobytes()
+        got = fi.repack(codes, "plain", name, shape=shape, bits=bits, **more)
+        assert got.tobytes() == expected, (name, shape, bits, more)
+        back = fi.repack(got, name, "plain", shape=shape, bits=bits, out=np.empty_like(codes), **more)
+        assert np.array_equal(back, codes), (name, shape, bits, more)
+
+
+def of_vllm(*names: str) -> dict[str, Any]:
+    quant = functions("vllm", f"{_QUANT}/quant_utils.py", "get_pack_factor", "pack_rows", "pack_cols", "awq_pack")
+    test = functions(
+        "vllm",
+        f"{_QUANT}/marlin_utils_test.py",
+        "marlin_permute_weights",
+        "marlin_weights",
+        "get_weight_perm",
+        get_pack_factor=quant["get_pack_factor"],
+        GPTQ_MARLIN_TILE=16,
+    )
+    utils = functions(
+        "vllm",
+        f"{_QUANT}/marlin_utils.py",
+        "get_scale_perms",
+        "marlin_permute_scales",
+        "marlin_zero_points",
+        pack_cols=quant["pack_cols"],
+    )
+    return {**quant, **test, **utils}
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_vllm_awq(bits: int) -> None:
+    pack = of_vllm()["awq_pack"]
+    agree(lambda q: pack(q, bits, *q.shape), "awq", [(1, 8), (7, 40), (128, 256)], bits)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_vllm_gptq(bits: int) -> None:
+    pack = of_vllm()["pack_rows"]
+    agree(lambda q: pack(q, bits, *q.shape), "gptq", [(16, 3), (64, 40), (128, 257)], bits)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("narrow", [False, True])
+def test_vllm_marlin(bits: int, narrow: bool) -> None:
+    found = of_vllm()
+    permutation = found["get_weight_perm"](bits, narrow)
+    agree(
+        lambda q: found["marlin_weights"](q, *q.shape, bits, permutation, narrow),
+        "marlin",
+        [(32, 64), (96, 192), (128, 320)],
+        bits,
+        activation_bits=8 if narrow else 16,
+    )
+
+
+def test_vllm_marlin_scales_and_zero_points() -> None:
+    found = of_vllm()
+    scales = found["marlin_permute_scales"]
+    agree(lambda s: scales(s, 1024, s.shape[1], 128), "marlin_scales", [(2, 64), (7, 320), (8, 128)], 16, "uint16")
+    single = [(1, 64), (1, 96), (1, 320)]
+    agree(lambda s: scales(s, 128, s.shape[1], -1), "marlin_scales", single, 16, "uint16", grouped=False)
+    for bits in (4, 8):
+        points = found["marlin_zero_points"]
+        agree(lambda z: points(z, *z.shape, bits), "marlin_zero_points", [(1, 64), (7, 320), (8, 128)], bits)  # noqa: B023
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_marlin_24(bits: int) -> None:
+    found = functions("compressed_tensors_094", "utils/permutations_24.py", "get_permutations_24")
+    vllm = of_vllm()
+    permutation = found["get_permutations_24"](bits)[0]
+    agree(
+        lambda q: vllm["marlin_weights"](q, *q.shape, bits, permutation),
+        "marlin_24_values",
+        [(16, 64), (48, 192), (64, 320)],
+        bits,
+    )
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+@pytest.mark.parametrize("packed_dim", [0, 1])
+def test_compressed_tensors(bits: int, packed_dim: int) -> None:
+    found = functions(
+        "compressed_tensors",
+        "compressors/pack_quantized/helpers.py",
+        "pack_to_int32",
+        Literal=dict[tuple[int, int], int],
+    )
+    agree(
+        lambda q: found["pack_to_int32"](q, bits, packed_dim),
+        "pack_quantized",
+        [(1, 1), (5, 41), (64, 96), (37, 3)],
+        bits,
+        "int8",
+        signed=True,
+        packed_dim=packed_dim,
+    )
+
+
+def test_torchao_scales_and_values() -> None:
+    to_blocked = module("torchao.prototype.mx_formats.utils").to_blocked
+    agree(lambda s: to_blocked(s, False), "blocked_scales", [(1, 1), (128, 4), (300, 7), (513, 16)], 8, "uint8")
+    pack = module("torchao.prototype.mx_formats.kernels").pack_uint4
+    agree(pack, "nvfp4", [(1, 2), (5, 42), (64, 96)], 4, "uint8")
+
+
+def test_mlx() -> None:
+    core = module("mlx.core")
+    for bits in (2, 3, 4, 5, 6, 8):
+        for rows, columns in ((1, 64), (3, 128), (5, 192)):
+            values = np.random.default_rng(bits).standard_normal((rows, columns)).astype(np.float32)
+            packed, scales, biases = (np.array(one) for one in core.quantize(core.array(values), 64, bits))
+            codes = fi.repack(packed, "mlx", "plain", shape=(rows, columns), bits=bits)
+            restored = np.repeat(scales, 64, 1) * codes + np.repeat(biases, 64, 1)
+            expected = np.array(core.dequantize(*map(core.array, (packed, scales, biases)), 64, bits))
+            assert np.allclose(restored, expected, atol=1e-5)
+            again = fi.repack(codes, "plain", "mlx", shape=(rows, columns), bits=bits)
+            assert again.tobytes() == packed.tobytes()
+
+
+def test_bitsandbytes() -> None:
+    torch, quantize = module("torch"), module("bitsandbytes.functional").quantize_4bit
+    for count in (64, 129, 640):
+        values = torch.from_numpy(np.random.default_rng(count).standard_normal(count).astype(np.float32))
+        packed, state = quantize(values, blocksize=64, quant_type="nf4")
+        levels = state.code.numpy()
+        scale = np.repeat(state.absmax.numpy(), 64)[:count]
+        codes = np.abs(values.numpy()[:, None] / scale[:, None] - levels).argmin(1).astype(np.uint8)
+        assert fi.repack(codes, "plain", "bnb_nf4", shape=(count,)).tobytes() == packed.numpy().tobytes()
+        assert np.array_equal(fi.repack(packed.numpy(), "bnb_nf4", "plain", shape=(count,)), codes)
+
+
+def test_gguf() -> None:
+    quants = module("gguf.quants")
+    types = module("gguf").GGMLQuantizationType
+    for rows, blocks in ((1, 1), (3, 2), (5, 7)):
+        values = np.random.default_rng(rows).standard_normal((rows, 32 * blocks)).astype(np.float32)
+        for kind, head, low in (("q4_0", 2, -8), ("q5_0", 6, -16), ("q8_0", 2, 0)):
+            packed = quants.quantize(values, types[kind.upper()]).reshape(
+                -1, {"q4_0": 18, "q5_0": 22, "q8_0": 34}[kind]
+            )
+            body = np.ascontiguousarray(packed[:, head:])
+            scale = packed[:, :2].copy().view(np.float16).astype(np.float32)
+            bits = 8 if kind == "q8_0" else 4
+            codes = fi.repack(body, "gguf_body", "plain", shape=values.shape, bits=bits, type=kind).reshape(-1, 32)
+            if kind == "q5_0":
+                codes = codes | (np.unpackbits(packed[:, 2:6], axis=1, bitorder="little") << 4)
+            restored = (codes.view(np.int8) if bits == 8 else codes.astype(np.int16) + low) * scale
+            expected = quants.dequantize(packed, types[kind.upper()])
+            assert np.array_equal(restored.astype(np.float32), expected), kind
+            codes = (codes & (1 << bits) - 1).reshape(values.shape)
+            again = fi.repack(codes, "plain", "gguf_body", shape=values.shape, bits=bits, type=kind)
+            assert again.tobytes() == body.tobytes()
+
+
+@pytest.mark.parametrize("tile", [128, 64])
+def test_flashinfer(tile: int) -> None:
+    found = functions(
+        "flashinfer",
+        "utils.py",
+        "srcToDstBlk16RowMap",
+        "srcToDstBlk32RowMap",
+        "get_shuffle_block_size",
+        "get_shuffle_matrix_a_row_indices",
+    )
+    rows = found["get_shuffle_matrix_a_row_indices"]
+    shapes = [(32, 1), (96, 7), (256, 64)]
+    agree(lambda x: x[rows(x, tile)], "trtllm_shuffle_matrix_a", shapes, 8, "uint8", epilogue_tile_m=tile)
+    if tile == 128:
+        blocked = module("torchao.prototype.mx_formats.utils").to_blocked
+        shapes = [(128, 4), (256, 7), (384, 16)]
+        agree(lambda x: blocked(x[rows(x, tile)], False), "trtllm_shuffle_matrix_sf_a", shapes, 8, "uint8")
+
+
+def test_flashinfer_rows_and_blocks() -> None:
+    found = functions(
+        "flashinfer",
+        "fused_moe/core.py",
+        "get_reorder_rows_for_gated_act_gemm_row_indices",
+        "reorder_rows_for_gated_act_gemm",
+        "convert_to_block_layout",
+    )
+    shapes = [(2, 1), (10, 7), (256, 64)]
+    agree(found["reorder_rows_for_gated_act_gemm"], "trtllm_gated_rows", shapes, 8, "uint8")
+    shapes = [(1, 128), (10, 384), (255, 256)]
+    agree(lambda x: found["convert_to_block_layout"](x, 128), "trtllm_block_layout", shapes, 8, "uint8")
+
+
+def test_aiter() -> None:
+    torch = module("torch")
+    found = functions("aiter", "ops/shuffle.py", "shuffle_weight")
+    shapes = [(16, 32), (48, 96), (256, 64)]
+    agree(found["shuffle_weight"], "aiter_shuffle_weight", shapes, 8, "uint8")
+    agree(
+        lambda x: found["shuffle_weight"](x.view(torch.float16)).view(torch.int16),
+        "aiter_shuffle_weight",
+        shapes,
+        16,
+        "uint16",
+    )
+
+
+def test_sglang_scales(monkeypatch: pytest.MonkeyPatch) -> None:
+    utils = ModuleType("deep_gemm.utils")
+    utils.align = lambda size, multiple: -(-size // multiple) * multiple  # type: ignore[attr-defined]
+    utils.get_tma_aligned_size = lambda size, width: utils.align(size, 16 // width)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "deep_gemm", ModuleType("deep_gemm"))
+    monkeypatch.setitem(sys.modules, "deep_gemm.utils", utils)
+    found = functions(
+        "sglang",
+        "srt/layers/quantization/fp8_utils.py",
+        "_get_mn_major_tma_aligned_packed_ue8m0_tensor_torch_impl",
+    )
+    pack = found["_get_mn_major_tma_aligned_packed_ue8m0_tensor_torch_impl"]
+    torch = module("torch")
+    for shape in ((4, 4), (8, 8), (20, 12)):
+        codes = np.random.default_rng(shape).integers(1, 255, shape).astype(np.uint8)
+        exact = torch.from_numpy(np.ldexp(1.0, codes.astype(np.int32) - 127).astype(np.float32))
+        packed = pack(exact)
+        memory = packed.mT.contiguous().numpy().tobytes()
+        assert fi.repack(codes, "plain", "deep_gemm_packed_ue8m0", shape=shape).tobytes() == memory
+
+
+def layout(file: str, name: str, *more: str, **around: Any) -> Any:
+    class Layout:
+        def __init__(self, shape: Any) -> None:
+            self.initial_shape = shape
+
+    return functions("vllm", f"{_LAYOUTS}/{file}.py", name, *more, Layout=Layout, **around)[name]
+
+
+def storage(tensor: Any) -> Any:
+    """The bytes of what a view shows, in the order of memory."""
+    torch = module("torch")
+    return torch.tensor([], dtype=tensor.dtype).set_(tensor.untyped_storage())[: tensor.numel()]
+
+
+def test_triton_scales() -> None:
+    blackwell = layout("blackwell_scale", "BlackwellMXScaleLayout")
+    shapes = [(1, 1), (8, 128), (9, 300), (12, 128)]
+    agree(lambda s: blackwell(s.shape).swizzle_data(s), "blackwell_mx_scale", shapes, 8, "uint8")
+    cdna = layout("cdna4_scale", "CDNA4MXScaleLayout", "NON_K_PRESHUFFLE_BLOCK_SIZE")
+    agree(lambda s: storage(cdna(s.shape).swizzle_data(s)), "cdna4_mx_scale", [(8, 32), (24, 96), (16, 64)], 8, "uint8")
+    hopper = layout("hopper_scale", "HopperMXScaleLayout")
+    for warps in (4, 8):
+        agree(
+            lambda s: hopper(s.shape, 1, warps).swizzle_data(s).contiguous(),  # noqa: B023
+            "hopper_mx_scale",
+            [(1, 1), (256, 2), (300, 7), (512, 64)],
+            8,
+            "uint8",
+            num_warps=warps,
+        )
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_triton_values(version: int) -> None:
+    torch = module("torch")
+    more = ("right_shift_unsigned", "_compress_fp4", "_compress_fourth", "_pack_bits")
+    hopper = layout("hopper_value", "HopperMXValueLayout", *more)
+
+    def pack(codes: Any) -> Any:
+        pairs = (codes[:, 0::2] | codes[:, 1::2] << 4).to(torch.uint8)
+        return hopper(pairs.shape, 1, version).swizzle_data(pairs).contiguous()
+
+    shapes = [(16, 64), (20, 130), (64, 256), (5, 10), (128, 192)]
+    agree(pack, "hopper_mx_value", shapes, 4, "uint8", mma_version=version)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_cutlass(bits: int) -> None:
+    torch = module("torch")
+    name = "quantized_weight_reorder_for_mixed_dtypes_linear_cutlass"
+    more = "pack_int4_to_int8", "unpack_int8_to_int4"
+    convert = functions("torch", "quantization/_quantized_conversions.py", name, *more)[name]
+    kind = torch.int8 if bits == 8 else torch.quint4x2
+
+    def packed(q: Any) -> Any:
+        if bits == 8:
+            return convert(q, kind, transpose=False)
+        low = q & 15
+        return convert((low[:, 0::2] | low[:, 1::2] << 4).to(torch.int8), kind, transpose=False)
+
+    agree(packed, "cutlass_mixed_gemm", [(64, 64), (128, 192), (192, 128)], bits, "int8", signed=True)
+
+
+def test_aten_int4pack() -> None:
+    torch = module("torch")
+    capability = torch.backends.cpu.get_cpu_capability().lower()
+    if capability not in ("avx2", "default"):
+        pytest.skip(f"{capability}: the layout depends on the processor; ATEN_CPU_CAPABILITY=avx2 chooses another")
+    pack = torch.ops.aten._convert_weight_to_int4pack_for_cpu
+    shapes = [(32, 16), (64, 32), (96, 160)]
+    agree(lambda q: pack(q, 2), "aten_int4pack_cpu", shapes, 4, capability=capability)

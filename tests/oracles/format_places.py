@@ -1,0 +1,403 @@
+"""Where each code of a named format lies, by arithmetic on its coordinates, from the definitions of those who pack it.
+
+A place is the number of the code's first bit in the buffer, or a list with one number for each of its bits. Nothing of
+the package is imported, and nothing here knows shapes or digits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+Places = int | list[int]
+Definition = Callable[[tuple[int, ...], tuple[int, ...], int, dict[str, Any]], Places]
+
+AWQ = [0, 2, 4, 6, 1, 3, 5, 7]
+BLOCK_16 = [0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15]
+BLOCK_32 = [0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27]
+BLOCK_32 += [at + 4 for at in BLOCK_32]
+
+
+def up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def awq(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    order = AWQ if bits == 4 else [0, 2, 1, 3]
+    return (i[0] * n[1] + i[1] // len(order) * len(order) + order.index(i[1] % len(order))) * bits
+
+
+def awq_gemv_fast(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    # 32 along K: eight pairs in the order 0 4 8 12 1 ..., then 0 2 4 6 1 3 5 7 in eights, then four rows interleaved.
+    row, k = i
+    half, rest = divmod(k % 32, 8)
+    first = [0, 1, 8, 9, 16, 17, 24, 25, 2, 3, 10, 11, 18, 19, 26, 27]
+    first += [4, 5, 12, 13, 20, 21, 28, 29, 6, 7, 14, 15, 22, 23, 30, 31]
+    at = first.index(8 * half + rest)
+    at = at // 8 * 8 + AWQ.index(at % 8)
+    at += k % 64 // 32 * 32
+    # Of each run of 64 of a row, sixteen int16 words; those of four rows take turns by sixteens.
+    block = (row // 4 * (n[1] // 64) + k // 64) * 4 * 64
+    return (block + row % 4 * 64 + at) * bits
+
+
+def gptq(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    k, column = i
+    if bits == 3:
+        stream = [k % 32 * 3 + b for b in range(3)]
+        return [((k // 32 * 3 + s // 32) * n[1] + column) * 32 + s % 32 for s in stream]
+    per_word = 32 // bits
+    return (k // per_word * n[1] + column) * 32 + k % per_word * bits
+
+
+def marlin_permutation(bits: int, narrow: bool) -> list[int]:
+    found: list[int] = []
+    for thread in range(32):
+        one = []
+        for block in (0, 1):
+            q = thread % 4
+            rows = [4 * q + j for j in range(4)] + [4 * (q + 4) + j for j in range(4)]
+            rows = rows if narrow else [2 * q, 2 * q + 1, 2 * (q + 4), 2 * (q + 4) + 1]
+            one += [16 * row + thread // 4 + 8 * block for row in rows]
+        for j in range(2 if narrow else 4):
+            found += [at + (512 if narrow else 256) * j for at in one]
+    order = {(4, False): AWQ, (8, False): [0, 2, 1, 3], (4, True): [0, 4, 1, 5, 2, 6, 3, 7], (8, True): [0, 1, 2, 3]}
+    turn = order[bits, narrow]
+    return [found[g + t] for g in range(0, len(found), len(turn)) for t in turn]
+
+
+_KNOWN: dict[tuple[Any, ...], dict[int, int]] = {}
+
+
+def marlin(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    narrow = p["activation_bits"] == 8
+    rows = 32 if narrow else 16
+    at = _KNOWN.setdefault(("marlin", bits, narrow), {v: j for j, v in enumerate(marlin_permutation(bits, narrow))})
+    k, column = i
+    flat = k // rows * rows * n[1] + (column // 16) * rows * 16 + k % rows * 16 + column % 16
+    return (flat // 1024 * 1024 + at[flat % 1024]) * bits
+
+
+def marlin_24(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    key = ("marlin_24", bits)
+    if key not in _KNOWN:
+        found: list[int] = []
+        for thread in range(32):
+            column = thread // 4
+            one = []
+            for block in (0, 1):
+                q = thread % 4
+                rows = (2 * q, 2 * q + 1, 2 * (q + 4), 2 * (q + 4) + 1)
+                one += [16 * row + column // 2 * 256 + 8 * (column % 2) + 4 * block for row in rows]
+            for j in range(4):
+                found += [at + j for at in one]
+        turn = AWQ if bits == 4 else [0, 2, 1, 3]
+        ordered = [found[g + t] for g in range(0, len(found), len(turn)) for t in turn]
+        _KNOWN[key] = {v: j for j, v in enumerate(ordered)}
+    k, column = i
+    flat = k // 16 * 16 * n[1] + (column // 16) * 256 + k % 16 * 16 + column % 16
+    return (flat // 1024 * 1024 + _KNOWN[key][flat % 1024]) * bits
+
+
+def marlin_scales(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    order = [a + 8 * b for a in range(8) for b in range(8)]
+    if not p["grouped"]:
+        order = [2 * a + b for a in range(4) for b in (0, 1, 8, 9, 16, 17, 24, 25)]
+    column = i[1]
+    return (i[0] * n[1] + column // len(order) * len(order) + order.index(column % len(order))) * bits
+
+
+def marlin_zero_points(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    scale = [a + 8 * b for a in range(8) for b in range(8)].index(i[1] % 64)
+    turn = AWQ if bits == 4 else [0, 2, 1, 3]
+    at = scale // len(turn) * len(turn) + turn.index(scale % len(turn))
+    return (i[0] * n[1] + i[1] // 64 * 64 + at) * bits
+
+
+def pack_quantized(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    along, across, rows = (i[1], i[0], n[1]) if p["packed_dim"] == 1 else (i[0], i[1], n[0])
+    words = -(-rows * bits // 32)
+    stream = [along * bits + b for b in range(bits)]
+    if p["packed_dim"] == 1:
+        return [(across * words + s // 32) * 32 + s % 32 for s in stream]
+    return [(s // 32 * n[1] + across) * 32 + s % 32 for s in stream]
+
+
+def mlx(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    return (i[0] * n[1] + i[1]) * bits
+
+
+def tinygemm(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    # A warp has 8 rows by 16 * inner_k_tiles; a thread has of row t / 4 the columns 2 (t % 4), + 1, + 8, + 9 of each
+    # tile of 16; a word holds two tiles, their eight codes in the order 0 2 4 6 1 3 5 7.
+    row, k = i
+    inner = p["inner_k_tiles"]
+    tile, within = divmod(k % (16 * inner), 16)
+    thread = row % 8 * 4 + within % 8 // 2
+    value = tile % 2 * 4 + within // 8 * 2 + within % 2
+    word = ((row // 8 * (n[1] // (16 * inner)) + k // (16 * inner)) * 32 + thread) * (inner // 2) + tile // 2
+    return (word * 8 + AWQ.index(value)) * 4
+
+
+def aten(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    row, k = i
+    byte = row // 32 * 16 * n[1]
+    if p["capability"] == "avx2":
+        return (byte + k * 16 + row % 16) * 8 + row % 32 // 16 * 4
+    return (byte + k * 16 + row % 32 // 2) * 8 + row % 2 * 4
+
+
+def cutlass(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    # Rows are permuted in sixteens (32 for 4 bits), columns interleaved in pairs (fours), values in fours (eights).
+    k, column = i
+    group, turn = (16, [0, 2, 1, 3]) if bits == 8 else (32, AWQ)
+    order = []
+    for pair in range(4):
+        for part in range(group // 8):
+            order += [pair * 2 + part * 8, pair * 2 + part * 8 + 1]
+    at = order.index(k % group) + k % 64 // group * group
+    columns = 2 if bits == 8 else 4
+    position = (column // columns * n[0] + k // 64 * 64) * columns + column % columns * 64 + at
+    return (position // len(turn) * len(turn) + turn.index(position % len(turn))) * bits
+
+
+def bnb(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    flat = 0
+    for j, size in zip(i, n, strict=True):
+        flat = flat * size + j
+    return flat // 2 * 8 + (4 if flat % 2 == 0 else 0)
+
+
+def nvfp4(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    return (i[0] * n[1] + i[1]) * 4
+
+
+def blocked_scales(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    row, column = i
+    tile = row // 128 * (up(n[1], 4) // 4) + column // 4
+    return (tile * 512 + row % 32 * 16 + row % 128 // 32 * 4 + column % 4) * 8
+
+
+def scales_8x4(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    return ((i[0] // 8 * (up(n[1], 4) // 4) + i[1] // 4) * 32 + i[0] % 8 * 4 + i[1] % 4) * 8
+
+
+def deep_gemm(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    # Words of four scales along K, column after column of words, each as long as M aligned to 16 bytes.
+    return ((i[1] // 4 * up(n[0], 4) + i[0]) * 4 + i[1] % 4) * 8
+
+
+def blackwell_scale(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    k, row = i
+    tile = row // 128 * (up(n[0], 8) // 4) + k // 4
+    return (tile * 512 + row % 32 * 16 + row % 128 // 32 * 4 + k % 4) * 8
+
+
+def hopper_scale(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    row, k = i
+    w = p["num_warps"]
+    block, rest = divmod(row, 32 * w)
+    half, rest = divmod(rest, 16 * w)
+    warp, rest = divmod(rest, 16)
+    eight, thread = divmod(rest, 8)
+    width = up(n[1], 2)
+    at = (block * w + warp) * (width // 2) + k // 2
+    return (((at * 2 + half) * 8 + thread) * 4 + k % 2 * 2 + eight) * 8
+
+
+def cdna4(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    k, row = i
+    at = row // 32 * (n[0] // 8) + k // 8
+    at = (at * 4 + k % 4) * 16 + row % 16
+    return ((at * 2 + k % 8 // 4) * 2 + row % 32 // 16) * 8
+
+
+def blackwell_value(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    k, column = i
+    block = k // p["block_k"] * (up(n[1], 256) // p["block_n"]) + column // p["block_n"]
+    return ((block * p["block_n"] + column % p["block_n"]) * p["block_k"] + k % p["block_k"]) * 4
+
+
+def shuffle_a(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    # The table says where a row goes.
+    to = BLOCK_32 if p["epilogue_tile_m"] % 128 == 0 else BLOCK_16
+    return ((i[0] // len(to) * len(to) + to[i[0] % len(to)]) * n[1] + i[1]) * bits
+
+
+def gated_rows(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    half = n[0] // 2
+    row = 2 * i[0] if i[0] < half else 2 * (i[0] - half) + 1
+    return (row * n[1] + i[1]) * bits
+
+
+def block_layout(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    block = p["block_k"]
+    return ((i[1] // block * n[0] + i[0]) * block + i[1] % block) * 8
+
+
+def shuffle_sf_a(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    moved = shuffle_a(i, n, 1, {"epilogue_tile_m": 128})
+    assert isinstance(moved, int)
+    return blocked_scales((moved // n[1], i[1]), n, 8, p)
+
+
+def aiter_weight(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    rows, chunk = p["layout"][0], 128 // bits
+    block = i[0] // rows * (n[1] // chunk) + i[1] // chunk
+    return ((block * rows + i[0] % rows) * chunk + i[1] % chunk) * bits
+
+
+def gguf(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    flat = i[0] * n[1] + i[1]
+    if bits == 8:
+        return flat * 8
+    return (flat // 32 * 16 + flat % 16) * 8 + flat % 32 // 16 * 4
+
+
+def q4_k(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    flat = i[0] * n[1] + i[1]
+    return (flat // 64 * 32 + flat % 32) * 8 + flat % 64 // 32 * 4
+
+
+def q6_k_low(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    flat = i[0] * n[1] + i[1]
+    return (flat // 128 * 64 + flat % 64) * 8 + flat % 128 // 64 * 4
+
+
+def q6_k_high(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    flat = i[0] * n[1] + i[1]
+    return (flat // 128 * 32 + flat % 32) * 8 + flat % 128 // 32 * 2
+
+
+def repacked(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    # Blocks of 32 of so many rows: runs of s bytes of each row in turn, byte j with value j low, j + 16 high.
+    rows, run = p["rows"], p["interleave"]
+    byte, value = i[1] % 16, i[1] % 32
+    block = (i[0] // rows * (n[1] // 32) + i[1] // 32) * rows * 16
+    return (block + byte // run * rows * run + i[0] % rows * run + byte % run) * 8 + value // 16 * 4
+
+
+def col32(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    return (i[1] // 32 * n[0] * 32 + i[0] * 32 + i[1] % 32) * bits
+
+
+def col4(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    # Tiles of 8 rows by 32 columns; in them 4 columns of 4 even rows, or of 4 odd ones, are together.
+    row, column = i[0], i[1] % 32
+    inner = row % 2 * 128 + column // 8 * 32 + (16 if column % 8 >= 4 else 0) + row % 8 // 2 * 4 + column % 4
+    return (i[1] // 32 * 32 * up(n[0], 8) + row // 8 * 256 + (inner)) * bits
+
+
+def col32_4r4(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    row, column = i[0], i[1] % 32
+    inner = ((row % 8 // 2 * 4 + row % 32 // 8) * 2 + row % 2) * 32 + column
+    return (i[1] // 32 * 32 * up(n[0], 32) + row // 32 * 1024 + inner) * bits
+
+
+def fractal(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    c = p["c0"]
+    return (i[1] // c * up(n[0], 16) * c + i[0] * c + i[1] % c) * bits
+
+
+def tenstorrent(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    (th, tw), (fh, fw) = p["tile"], p["face"]
+    y, x = i[0] % th, i[1] % tw
+    tile = i[0] // th * (up(n[1], tw) // tw) + i[1] // tw
+    face = y // fh * (tw // fw) + x // fw
+    return (tile * th * tw + face * fh * fw + y % fh * fw + x % fw) * bits
+
+
+def vnni(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    f = p["factor"]
+    return ((i[0] // f * n[1] + i[1]) * f + i[0] % f) * bits
+
+
+def paged_key(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    block, token, head, d = i
+    x = p["x"]
+    return ((((block * n[2] + head) * (n[3] // x) + d // x) * n[1] + token) * x + d % x) * bits
+
+
+def paged_value(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    block, token, head, d = i
+    return (((block * n[2] + head) * n[3] + d) * n[1] + token) * bits
+
+
+def hopper_value(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    row, k = i
+    c, high = divmod(k, 2)
+    if p["mma_version"] == 3:
+        j = row // 8 % 2 + 2 * (c // 4 % 2)
+        order = [c >> 3, c >> 4, c, c >> 1, row]
+    else:
+        j = c % 4
+        order = [row >> 3, c >> 4, c >> 2, c >> 3, row]
+    word = sum((bit & 1) << e for e, bit in enumerate(order))
+    columns = up(n[1], 64) // 64
+    word += 32 * (c // 32 + columns * (row // 2 % 4 + 4 * (row // 16)))
+    base = word * 32 + 16 * high
+    if j < 3:
+        return [base + 6 - 3 * j, base + 7 - 3 * j, base + 8 - 3 * j, base + 15 - 3 * j]
+    return [base + 13, base + 10, base + 11, base + 14]
+
+
+DEFINITIONS: dict[str, Definition] = {
+    "awq": awq,
+    "awq_gemv_fast": awq_gemv_fast,
+    "gptq": gptq,
+    "marlin": marlin,
+    "marlin_24_values": marlin_24,
+    "marlin_scales": marlin_scales,
+    "marlin_zero_points": marlin_zero_points,
+    "pack_quantized": pack_quantized,
+    "mlx": mlx,
+    "tinygemm": tinygemm,
+    "aten_int4pack_cpu": aten,
+    "cutlass_mixed_gemm": cutlass,
+    "bnb_nf4": bnb,
+    "nvfp4": nvfp4,
+    "blocked_scales": blocked_scales,
+    "trtllm_scales_8x4": scales_8x4,
+    "deep_gemm_packed_ue8m0": deep_gemm,
+    "blackwell_mx_scale": blackwell_scale,
+    "hopper_mx_scale": hopper_scale,
+    "hopper_mx_value": hopper_value,
+    "cdna4_mx_scale": cdna4,
+    "blackwell_mx4_value_shuffled": blackwell_value,
+    "trtllm_shuffle_matrix_a": shuffle_a,
+    "trtllm_gated_rows": gated_rows,
+    "trtllm_block_layout": block_layout,
+    "trtllm_shuffle_matrix_sf_a": shuffle_sf_a,
+    "aiter_shuffle_weight": aiter_weight,
+    "gguf_body": gguf,
+    "gguf_q4_k_body": q4_k,
+    "gguf_q6_k_low": q6_k_low,
+    "gguf_q6_k_high": q6_k_high,
+    "ggml_q4_0_repacked_body": repacked,
+    "col32": col32,
+    "col4_4r2_8c": col4,
+    "col32_2r_4r4": col32_4r4,
+    "fractal_nz": fractal,
+    "tenstorrent_tile": tenstorrent,
+    "vnni": vnni,
+    "vllm_paged_key": paged_key,
+    "vllm_paged_value": paged_value,
+}
+
+
+def packed(name: str, codes: NDArray[Any], bits: int, parameters: dict[str, Any], nbytes: int) -> bytes:
+    """Return the bytes of a format; padding is 0, but for the code 7 of bitsandbytes."""
+    result = bytearray(nbytes)
+    for index in itertools.product(*map(range, codes.shape)):
+        value = int(codes[index])
+        place = DEFINITIONS[name](index, codes.shape, bits, parameters)
+        places: Sequence[int] = range(place, place + bits) if isinstance(place, int) else place
+        for b, at in enumerate(places):
+            result[at // 8] |= (value >> b & 1) << at % 8
+    if name == "bnb_nf4" and math.prod(codes.shape) % 2:
+        result[-1] |= 7
+    return bytes(result)
