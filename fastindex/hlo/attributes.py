@@ -40,7 +40,7 @@ class Details:
     aliases : tuple of Alias
         ``output_to_operand_aliasing``.
     kind : str
-        Of a fusion: "Loop", "Input", "Output", "Custom".
+        Of a fusion: "Loop", "Input", "Output", "Custom". Of a custom call that TPUs make: "ConcatBitcast".
     number : int
         Of a parameter, its number; of a get-tuple-element, its index.
     sharding : str
@@ -55,6 +55,7 @@ class Details:
 
 
 NO_DETAILS = Details()
+_WHOLE_OF_OPERANDS = Details(kind="ConcatBitcast")
 #: One object for each small number: a module has very many parameters and elements.
 _NUMBERED = tuple(Details(number=number) for number in range(256))
 _PARAMETERS = {b"%d" % number: details for number, details in enumerate(_NUMBERED)}
@@ -135,6 +136,9 @@ def _read_async_start(operands: bytes, attributes: bytes) -> Details:
 
 
 def _read_custom_call(operands: bytes, attributes: bytes) -> Details:
+    if b'custom_call_target="ConcatBitcast"' in attributes:
+        # The operands lie one after the other in the memory of the result.
+        return _WHOLE_OF_OPERANDS
     aliases = _output_aliases(attributes)
     return Details(aliases=aliases) if aliases else NO_DETAILS
 

@@ -15,6 +15,7 @@ from fastindex.hlo.problems import Problem
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.sources import TextSource
+from fastindex.hlo.tuple_tables import table_nbytes
 from fastindex.hlo.uses import Counted
 from fastindex.hlo.walk import DEEPEST
 from fastindex.shapes.shape import Shape
@@ -71,7 +72,8 @@ def module_uses(
         lives = _lives(found, table) if module.is_scheduled and found.buffers else {}
         alive = frozenset(number for live in lives.values() for number in live.alive)
         uses = _buffer_rows(module, found, alive, table, label)
-        peaks = {space: _peak(found, live) for space, live in lives.items()}
+        tables = {0: table_nbytes(module, table)}
+        peaks = {space: _peak(found, live, tables.get(space, 0)) for space, live in lives.items()}
     else:
         uses = _result_rows(module, table, label)
     uses.sort(key=ShapeUse.waste_key, reverse=True)
@@ -86,7 +88,7 @@ def module_uses(
         logical_nbytes=sum(use.count * use.logical_nbytes for use in uses),
         partition_count=module.partition_count,
         peak=peaks.pop(0, None),
-        notes=(*_notes(module, uses, counted), *(division_notes(division) if division else ())),
+        notes=(*source.notes, *_notes(module, uses, counted), *(division_notes(division) if division else ())),
         division=division,
         space_peaks=tuple(peaks.items()),
     )
@@ -191,20 +193,21 @@ def _lives(found: ModuleBuffers, table: ShapeTable) -> dict[int, Liveness]:
     return {space: liveness(found, table, space) for space in (0, *spaces)}
 
 
-def _peak(found: ModuleBuffers, live: Liveness) -> Peak:
+def _peak(found: ModuleBuffers, live: Liveness, more: int) -> Peak:
+    """Return the peak, with bytes that are in use all the time besides the buffers."""
     instruction, name = "", ""
     step, nbytes, logical_nbytes = live.peak
     # If only arguments, outputs and constants are live, no step is special.
     if any(found.buffers[number].role == "temporary" for number in live.alive):
         instruction, name = _at_step(found, step)
     return Peak(
-        nbytes,
-        logical_nbytes,
+        nbytes + more,
+        logical_nbytes + more,
         instruction=instruction,
         computation=name,
         step=step,
         steps=live.steps,
-        timeline=live.timeline,
+        timeline=tuple((at, total + more, elements + more) for at, total, elements in live.timeline),
     )
 
 

@@ -47,6 +47,8 @@ class TextSource:
         The stage of compilation, from the name of the file; or "".
     memory : KnownMemory or None
         XLA's own numbers, from a compiled object.
+    notes : tuple of str
+        Remarks for the reader.
     """
 
     name: str
@@ -54,6 +56,7 @@ class TextSource:
     nbytes: int | None
     stage: str = ""
     memory: KnownMemory | None = None
+    notes: tuple[str, ...] = ()
 
 
 def open_sources(source: HloSource) -> list[TextSource]:
@@ -97,16 +100,27 @@ def open_sources(source: HloSource) -> list[TextSource]:
 
 def _jax_source(stage: Any) -> TextSource:
     """Get the text of a compiled or lowered JAX program, and the memory that XLA assigned to a compiled one."""
+    notes: tuple[str, ...] = ()
     if hasattr(stage, "compile"):
         text, memory = stage.as_text(dialect="hlo"), None
     else:
         text, memory = stage.as_text(), None
         analysis = stage.memory_analysis() if hasattr(stage, "memory_analysis") else None
-        assigned = memory_of_compiled(analysis) if analysis is not None else None
-        memory = KnownMemory(assigned.total, "buffer assignment", assigned) if assigned else None
+        memory, notes = _memory_of(analysis, text or "") if analysis is not None else (None, ())
     if not text:
         raise FastIndexError(f"this {type(stage).__name__} has no HLO text")
-    return TextSource("", _text_chunks(text), len(text), memory=memory)
+    return TextSource("", _text_chunks(text), len(text), memory=memory, notes=notes)
+
+
+def _memory_of(analysis: Any, text: str) -> tuple[KnownMemory | None, tuple[str, ...]]:
+    """Return what XLA assigned to a compiled program in memory space 0, and remarks, from its ``memory_analysis()``."""
+    if ":T(" in text and not getattr(analysis, "serialized_buffer_assignment_proto", b""):
+        # For a TPU there is no assignment, and the sums of temporaries are over several memory spaces.
+        peak = getattr(analysis, "peak_memory_in_bytes", 0)
+        said = f"XLA's peak_memory_in_bytes, on some TPUs with the memory of the core: {bytes_text(peak)}"
+        return None, (said,) if isinstance(peak, int) and peak else ()
+    assigned = memory_of_compiled(analysis)
+    return (KnownMemory(assigned.total, "buffer assignment", assigned) if assigned else None), ()
 
 
 def _path_sources(paths: list[Path]) -> list[TextSource]:

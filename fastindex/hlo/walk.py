@@ -262,6 +262,10 @@ class Walk:
             for number, operand in enumerate(operands[:written]):
                 if operand >= 0 and number < len(values):
                     self.join(results[operand], values[number : number + 1])
+        elif opcode == "custom-call" and computation.details[place].kind == "ConcatBitcast":
+            for operand in operands:
+                if operand >= 0:
+                    self.join(results[operand], values)
         elif opcode == "custom-call":
             self._share_listed(computation, place, computation.details[place], operands, results, values)
         else:

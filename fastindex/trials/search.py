@@ -65,7 +65,7 @@ class Search:
     def best(self, base: Trial) -> Trial:
         """Return the trial that moves least and is not refused; of equal ones, the one with fewest changes."""
         allowed = [trial for trial in self.trials if not trial.refused and trial.table is not None]
-        return min(allowed, key=lambda trial: (*_cost(trial), _changes(trial, base)), default=base)
+        return min(allowed, key=lambda trial: (*_cost(trial), *_changes(trial, base)), default=base)
 
     def _variant(self) -> Variant:
         return Variant((None,) * len(self._program.avals), (None,) * len(self._program.results))
@@ -170,11 +170,12 @@ def _cost(trial: Trial) -> tuple[int, int, int]:
     return trial.moved_nbytes, trial.argument_nbytes, trial.peak_nbytes
 
 
-def _changes(trial: Trial, base: Trial) -> int:
+def _changes(trial: Trial, base: Trial) -> tuple[int, bool]:
     """How many layouts a trial changes; the compiler's choice for all is the last resort."""
     differ = sum(new != old for new, old in zip(trial.inputs, base.inputs, strict=False))
     differ += sum(new != old for new, old in zip(trial.outputs, base.outputs, strict=False))
-    return differ + len(trial.variant.constraints)
+    differ += len(trial.variant.constraints)
+    return differ, AUTO in trial.variant.inputs
 
 
 def _peak(text: str, memory: dict[str, int]) -> int:

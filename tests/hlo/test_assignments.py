@@ -157,6 +157,48 @@ def test_one_stage_of_each_module_is_taken(tmp_path: Path) -> None:
     assert "after_codegen" in fi.report(tmp_path).summary()
 
 
+def test_an_assignment_beside_an_earlier_stage_is_found(tmp_path: Path) -> None:
+    """XLA dumps it beside the module after optimizations; the module after code generation is read."""
+    main = main_dump(next(folder for folder in FOLDERS if folder.name == "updates"))
+    for stage in ("after_optimizations", "after_codegen"):
+        shutil.copy(main, tmp_path / f"module_0001.jit_f.cl_812.{stage}.txt")
+    assignment = main.with_name(f"{main.stem}-buffer-assignment.txt")
+    shutil.copy(assignment, tmp_path / "module_0001.jit_f.cl_812.after_optimizations-buffer-assignment.txt")
+    report = fi.report(tmp_path)
+    assert report.modules[0].stage.startswith("after_codegen")
+    assert report.peak is not None
+    assert report.peak.basis == "buffer assignment"
+    assert report.peak_nbytes == fi.report(main).peak_nbytes
+    (tmp_path / "module_0001.jit_f.cl_812.after_optimizations-buffer-assignment.txt").rename(
+        tmp_path / "module_0002.jit_g.after_optimizations-buffer-assignment.txt"
+    )
+    assert fi.report(tmp_path / "module_0001.jit_f.cl_812.after_codegen.txt").peak.basis == "estimate"  # type: ignore[union-attr]
+
+
+class CompiledForTpu:
+    """What `jax.stages.Compiled` says for a TPU: sums over all memory spaces, and no assignment."""
+
+    temp_size_in_bytes = 10**9
+    argument_size_in_bytes = output_size_in_bytes = alias_size_in_bytes = 0
+    peak_memory_in_bytes = 22928384
+    serialized_buffer_assignment_proto = b""
+
+    def as_text(self) -> str:
+        return (main_dump(FOLDERS[0]).parents[2] / "convolutions_v4.txt").read_text()
+
+    def memory_analysis(self) -> CompiledForTpu:
+        return self
+
+
+def test_the_peak_of_a_program_for_a_tpu_is_that_of_its_memory() -> None:
+    report = fi.report(CompiledForTpu())
+    assert report.peak is not None
+    assert report.peak.basis == "estimate"
+    # What XLA says of S(0) alone; its peak is that and S(3) together.
+    assert report.peak_nbytes == 1839616
+    assert "XLA's peak_memory_in_bytes, on some TPUs with the memory of the core: 21.9 MiB" in report.summary()
+
+
 def test_modules_of_a_folder_have_totals_of_their_own(tmp_path: Path) -> None:
     for name, rows in (("f", 1000), ("g", 2000)):
         text = MODULE.replace("1000", str(rows)).replace("HloModule m", f"HloModule jit_{name}, num_partitions=8")

@@ -1,6 +1,6 @@
 """Which results are buffers, where they come from, and the peak: scheduled modules counted by hand.
 
-Tests of: hlo.buffers, hlo.flow_rules, hlo.liveness, hlo.metadata, hlo.walk.
+Tests of: hlo.buffers, hlo.flow_rules, hlo.liveness, hlo.metadata, hlo.tuple_tables, hlo.walk.
 """
 
 from __future__ import annotations
@@ -46,6 +46,25 @@ def test_the_peak_is_what_the_tpu_compiler_says(path: Path) -> None:
     said = json.loads((path.parent / "memory.json").read_text())[path.stem]
     nbytes = said["argument_size"] + said["output_size"] + said["temp_size"] - said["alias_size"]
     assert fi.report(path).peak_nbytes == pytest.approx(nbytes - UNNAMED_BYTES.get(path.stem, 0), rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["convolutions_v4", "nearest_neighbours_v5e"])
+def test_the_table_of_a_tuple_is_counted(name: str) -> None:
+    """To the byte, where nothing but buffers and the table of the result is in memory space 0."""
+    path = TESTS / "data" / "hlo" / f"{name}.txt"
+    said = json.loads((path.parent / "memory.json").read_text())[name]
+    nbytes = said["argument_size"] + said["output_size"] + said["temp_size"] - said["alias_size"]
+    assert fi.report(path).peak_nbytes == nbytes
+
+
+@pytest.mark.parametrize(("count", "nbytes"), [(2, 512), (128, 512), (129, 1024), (300, 1536)])
+def test_tables_of_many_results(count: int, nbytes: int) -> None:
+    """What libtpu 0.0.42.1 assigns to programs with so many results of 4096 bytes; on CPU, 8 bytes each."""
+    for shape, table in (("f32[8,128]{1,0:T(8,128)}", nbytes), ("f32[8,128]{1,0}", 8 * count)):
+        shapes, operands = ", ".join([shape] * count), ", ".join(["%p"] * count)
+        body = f"  %p = {shape} parameter(0)\n  ROOT %t = ({shapes}) tuple({operands})\n"
+        text = f"HloModule m, is_scheduled=true\n\nENTRY %e (p: f32[8,128]) -> f32[] {{\n{body}}}\n"
+        assert fi.report(text).peak_nbytes == 4096 + table
 
 
 def test_a_tpu_module_by_hand() -> None:

@@ -40,6 +40,7 @@ class Instruction:
         self.index = found.get(13, [0])[0]
         self.kind = found.get(11, [b""])[0].decode()
         self.spans = spans(self.shape)
+        self.target = found.get(28, [b""])[0].decode()
 
 
 def spans(shape: bytes) -> list[tuple[int, int]]:
@@ -239,6 +240,12 @@ def buffers(module: Module) -> Counter[str]:
         values = sorted(held)
         for other in values[1:]:
             stands[find(other)] = find(values[0])
+    # The pieces that a TPU puts one after the other lie in the memory of the whole.
+    for owner in module.running():
+        for item in map(module.all.__getitem__, module.body[owner]):
+            for operand in item.operands if item.target == "ConcatBitcast" else ():
+                for value in holds.get((operand, 0), set()):
+                    stands[find(value)] = find((item.id, 0))
     roots = {find(leaf) for leaf in stands}
     return Counter(module.all[instruction].leaves[place] for instruction, place in roots)
 

@@ -1,0 +1,220 @@
+"""Layouts that are tried: what is found, what is refused and why; against what libtpu answered, and libtpu itself.
+
+Tests of: trials.try_layouts, trials.search, trials.compilers, trials.child, trials.results, trials.variants,
+interop.jax_programs.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+import fastindex as fi
+
+pytest.importorskip("jax")
+
+from fastindex.interop.jax import JaxLayout
+from fastindex.interop.jax_programs import CompiledProgram
+from fastindex.trials import try_layouts as module
+from fastindex.trials.compilers import CompileError
+from tests.data.hlo.trial_programs import key_of, programs
+
+ROOT = Path(__file__).resolve().parents[2]
+TRIALS = ROOT / "tests" / "data" / "hlo" / "trials"
+needs_libtpu = pytest.mark.skipif(
+    find_spec("libtpu") is None or find_spec("flatbuffers") is None, reason="the extra tpu is not installed"
+)
+
+
+class Recorded:
+    """Answers as libtpu did."""
+
+    def __init__(self, name: str) -> None:
+        self._answers = json.loads(lzma.decompress((TRIALS / f"{name}.json.xz").read_bytes()))
+        self.asked = 0
+
+    def __enter__(self) -> Recorded:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def compile(self, inputs: Any, outputs: Any, constraints: Any) -> CompiledProgram:
+        self.asked += 1
+        answer = self._answers[key_of(inputs, outputs, constraints)]
+        if isinstance(answer, str):
+            raise CompileError(answer)
+        text, memory, of_inputs, of_outputs = answer
+        return CompiledProgram(text, memory, [plain(item) for item in of_inputs], [plain(item) for item in of_outputs])
+
+
+def plain(item: Any) -> JaxLayout | None:
+    return None if item is None else JaxLayout(tuple(item[0]), tuple(map(tuple, item[1])), item[2])
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def run(name: str, **options: Any) -> Any:
+        program = programs()[name]
+        monkeypatch.setattr(module, "TopologyCompiler", lambda *arguments: Recorded(name))
+        return fi.try_layouts(
+            program.function, *program.arguments, topology=program.topology, donate_argnums=program.donated, **options
+        )
+
+    return run
+
+
+def test_a_cache_in_a_loop_is_kept_in_its_order(tried: Any) -> None:
+    """Both copies of the cache go, the arguments stay, and the peak falls; AUTO needs nearly twice the arguments."""
+    found = tried("decoder_cache_v5e")
+    base, best = found.base, found.best.trial
+    cache = [row for row in base.rows if row.source.dimensions == (2, 8, 16, 640, 64)]
+    assert len(cache) == 2
+    assert [row for row in best.rows if row.source.dimensions == (2, 8, 16, 640, 64)] == []
+    assert best.argument_nbytes == base.argument_nbytes
+    assert best.peak_nbytes < base.peak_nbytes / 3
+    assert found.best.code == (
+        "from jax.experimental.layout import Layout, with_layout_constraint\n"
+        "# at the beginning of the body of loop 0, on element 1 of what it carries:\n"
+        "x = with_layout_constraint(x, Layout((0, 1, 2, 4, 3)))"
+    )
+    refused = {trial.name: trial.refused for trial in found.refused}
+    assert refused["AUTO for all"] == "the arguments would grow from 24.0 MiB to 44.0 MiB, 1.83 times"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("embedding_v4", "the arguments would grow from 1.6 MiB to 50.8 MiB, 31.7 times; the peak would grow"),
+        ("points_v5e", "the arguments would grow from 66.0 KiB to 2.0 MiB, 30.3 times; the peak would grow"),
+        ("nchw_v5e", "the arguments would grow"),
+    ],
+)
+def test_what_costs_more_memory_is_refused_with_the_reason(tried: Any, name: str, reason: str) -> None:
+    found = tried(name)
+    assert not found.best.is_changed
+    assert found.best.code == ""
+    auto = found.trials[1]
+    assert auto.name == "AUTO for all"
+    assert auto.moved_nbytes < found.base.moved_nbytes
+    assert auto.refused.startswith(reason)
+    assert "leave it as it is" in found.text()
+    assert reason.split(" from ")[0] in " ".join(found.text(width=1000).split())
+
+
+def test_limits_are_arguments(tried: Any) -> None:
+    found = tried("embedding_v4", argument_growth=40.0, peak_growth=1.0, most_compilations=2)
+    assert found.best.name == "AUTO for all"
+    assert found.best.trial.argument_nbytes > found.base.argument_nbytes
+    assert "Format(Layout(" in found.best.code
+
+
+def test_copies_of_the_parts_of_one_product_are_advised_on(tried: Any) -> None:
+    found = tried("attention_v5e")
+    assert found.best.trial.copy_count == 3
+    (advice,) = found.advice
+    assert advice.endswith("(split): if it is a product, give each part its own weights")
+    assert found.best.name.startswith("result 0")
+
+
+def test_formats_have_the_structure_of_the_arguments(tried: Any) -> None:
+    found = tried("embedding_v4", argument_growth=40.0, peak_growth=1.0, most_compilations=2)
+    formats = found.best.formats
+    assert isinstance(formats, tuple)
+    assert len(formats) == 3
+    changed = [number for number, layout in enumerate(found.best.layouts) if layout is not None]
+    assert 0 in changed
+    for number in changed:
+        assert tuple(formats[number].layout.major_to_minor) == found.best.layouts[number].minor_to_major[::-1]
+    assert [formats[number] for number in range(3) if number not in changed] == [None] * (3 - len(changed))
+
+
+def test_compilations_are_bounded(tried: Any) -> None:
+    found = tried("embedding_v4", most_compilations=3)
+    assert len(found.trials) == 3
+    assert found.ran_out
+    assert "not all variants were compiled: 3 are the most allowed" in found.text()
+    with pytest.raises(fi.FastIndexError, match="most_compilations must be at least 1"):
+        tried("embedding_v4", most_compilations=0)
+
+
+def test_json_and_notebooks(tried: Any) -> None:
+    found = tried("embedding_v4")
+    assert json.loads(json.dumps(found.to_json()))["best"] == "as it is"
+    assert "<table>" in found._repr_html_()
+
+
+@pytest.mark.parametrize("argument", ["donate_argnums", "static_argnums"])
+def test_arguments_that_are_not_there(argument: str) -> None:
+    with pytest.raises(fi.FastIndexError, match=f"{argument} has 2, and there are 1 arguments"):
+        fi.try_layouts(lambda x: x, 1.0, **{argument: 2})
+
+
+LOCAL = """
+import jax, jax.numpy as jnp, fastindex as fi
+
+def f(params, x, power):
+    return jax.lax.fori_loop(0, 3, lambda i, c: jnp.tanh(c @ params["w"]), x) ** power, params["b"].T
+
+tried = fi.try_layouts(f, {"w": jnp.ones((64, 64)), "b": jnp.ones((30, 70))}, jnp.ones((8, 64)), 2, static_argnums=2,
+                       donate_argnums=1)
+print(tried)
+best = jax.jit(f, static_argnums=2, in_shardings=tried.best.formats, out_shardings=tried.best.result_formats)
+print(tried.base.copy_count, len(tried.trials), tried._program.paths)
+try:
+    fi.try_layouts(lambda x: x.no_such_attribute, jnp.ones(3))
+except AttributeError as error:
+    print("raised", error)
+"""
+
+
+def test_on_the_devices_that_are_there() -> None:
+    run = subprocess.run([sys.executable, "-c", LOCAL], capture_output=True, text=True, check=True, timeout=300)
+    assert "[\"params['b']\", \"params['w']\", 'x']" in run.stdout
+    assert "raised" in run.stdout
+
+
+TINY = """
+import jax, jax.numpy as jnp, numpy as np, fastindex as fi
+jax.devices()  # libtpu is asked in a process of its own, whatever this one has begun
+
+def f(params, x):
+    return jnp.cumsum(params["w"].T, 0), x + 1
+
+x = jax.ShapeDtypeStruct((1000, 3), jnp.bfloat16)
+tried = fi.try_layouts(f, {"w": jnp.ones((300, 40))}, x, topology="TOPOLOGY")
+print(len(tried.trials), tried.base.table.modules, tried.base.argument_nbytes)
+print([None if item is None else item.tiles for item in tried.base.inputs])
+"""
+
+
+@needs_libtpu
+@pytest.mark.parametrize("topology", ["v5e:2x2"])
+def test_a_tpu_that_is_not_there(topology: str) -> None:
+    """In a fresh process, with JAX begun for the CPU before."""
+    command = [sys.executable, "-c", TINY.replace("TOPOLOGY", topology)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "((8, 128),)" in run.stdout
+
+
+@needs_libtpu
+def test_a_topology_that_there_is_not() -> None:
+    with pytest.raises(fi.FastIndexError, match=r"(?i)topolog|v99"):
+        fi.try_layouts(lambda x: x + 1, 1.0, topology="v99:2x2")
+
+
+def test_without_libtpu_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(fi.FastIndexError, match=r"pip install 'fastindex\[tpu\]'"):
+        fi.try_layouts(lambda x: x + 1, 1.0, topology="v5e:2x2")
