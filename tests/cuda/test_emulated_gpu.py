@@ -28,12 +28,15 @@ pytestmark = pytest.mark.skipif(
 
 #: What of `test_gpu` runs in one process, and how many tests of it have to pass.
 PARTS = {
-    "test_relayouts and 1": 20,
-    "test_relayouts and not 1": 20,
+    "test_relayouts and (f32 or f64 or c128)": 20,
+    "test_relayouts and not (f32 or f64 or c128)": 20,
     "random_shapes": 4,
     "random_larger": 4,
     "not test_relayouts and not random": 15,
 }
+
+#: For which compute capability; the other one for what takes the most kernels.
+RUNS = [*((part, "90") for part in PARTS), ("random_shapes", "80"), (next(iter(PARTS)), "80")]
 
 #: Of the stand-in's GPU: too few for what moves more than 2**31 bytes, which takes two arrays of 2 GiB.
 FREE_BYTES = 4 << 30
@@ -44,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return driver.build(tmp_path_factory.mktemp("emulated"))
 
 
-def run(folder: Path, *arguments: str, free_bytes: int = FREE_BYTES) -> str:
+def run(folder: Path, *arguments: str, free_bytes: int = FREE_BYTES, capability: str = "90") -> str:
     """Run pytest on the emulated GPU, and return what it prints."""
     command = [
         sys.executable,
@@ -58,6 +61,7 @@ def run(folder: Path, *arguments: str, free_bytes: int = FREE_BYTES) -> str:
         "tests.cuda.stand_in.emulated",
     ]
     environment = {**driver.environment(folder), "STAND_IN_FREE_BYTES": str(free_bytes), "PYTHONPATH": str(ROOT)}
+    environment["STAND_IN_CAPABILITY"] = capability
     result = subprocess.run(
         [*command, *arguments], env=environment, capture_output=True, text=True, timeout=1800, cwd=ROOT
     )
@@ -70,9 +74,9 @@ def passed(output: str) -> int:
     return int(found[1]) if found else 0
 
 
-@pytest.mark.parametrize("part", [*strategies.rotating(PARTS)])
-def test_the_tests_for_a_gpu(part: str, folder: Path) -> None:
-    output = run(folder, "tests/test_gpu.py", "-k", part)
+@pytest.mark.parametrize(("part", "capability"), [*strategies.rotating(RUNS)])
+def test_the_tests_for_a_gpu(part: str, capability: str, folder: Path) -> None:
+    output = run(folder, "tests/test_gpu.py", "-k", part, capability=capability)
     assert passed(output) >= PARTS[part]
     skipped = set(re.findall(r"SKIPPED .*?: (.*)", output))
     reasons = (r"needs \d+ bytes of GPU memory", "could not import '(torch|cupy|jax)'", "this JAX has no GPU")
@@ -90,14 +94,14 @@ def test_every_test_for_a_gpu_is_in_a_part(folder: Path) -> None:
 
 
 def test_planted_bugs_are_found(folder: Path) -> None:
-    output = run(folder, "tests/cuda/stand_in/planted_bugs.py")
-    assert passed(output) >= 12
+    # What is far apart is virtual memory: the driver takes it from the system, which gives only what is touched.
+    output = run(folder, "tests/cuda/stand_in/planted_bugs.py", free_bytes=16 << 30)
+    assert passed(output) >= 16
 
 
 @pytest.mark.sweep
 @pytest.mark.long
-@pytest.mark.parametrize("destination", [r"u8[65536,32784]{0,1}"])
-def test_more_than_31_bits(destination: str, folder: Path) -> None:
+def test_more_than_31_bits(folder: Path) -> None:
     """2 GiB there and back, byte by byte as the kernels move them: it takes 8 GiB of memory and minutes."""
     pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     if pages * size < 10 << 30:
