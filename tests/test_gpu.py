@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import fastindex as fi
 import fastindex.cuda
@@ -95,6 +96,15 @@ def require_free(nbytes: int) -> None:
         pytest.skip(f"needs {nbytes} bytes of GPU memory, {free} are free")
 
 
+def mixed_bytes(count: int) -> NDArray[np.uint8]:
+    """A byte for each slot, a function of all 32 bits of its number; made in pieces, without large arrays between."""
+    found = np.empty(count, np.uint8)
+    for begin in range(0, count, 1 << 24):
+        slots = np.arange(begin, min(begin + (1 << 24), count), dtype=np.uint32)
+        found[begin : begin + len(slots)] = slots * np.uint32(2654435761) >> np.uint32(24)
+    return found
+
+
 @pytest.mark.parametrize(
     ("source", "destination"),
     [
@@ -109,7 +119,7 @@ def test_more_than_31_bits_of_elements(source: str, destination: str) -> None:
     first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
     require_free(first.nbytes + second.nbytes + (1 << 30))
     assert first.element_count > 2**31
-    pattern = (np.arange(first.nbytes, dtype=np.uint32) * np.uint32(2654435761) >> np.uint32(24)).astype(np.uint8)
+    pattern = mixed_bytes(first.nbytes)
     moved = to_host(fi.relayout(to_gpu(pattern), source, destination))
     slots = np.random.default_rng(1).integers(second.slot_count, size=1_000_000)
     slots[:3] = 0, second.slot_count - 1, 2**31

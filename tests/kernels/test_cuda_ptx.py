@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cuda.ptx.emulator import encoded
 from tests.kernels.cuda_code import Code, code_of, tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,6 +92,13 @@ def test_no_divisions_no_calls_no_local_memory(capability: tuple[int, int]) -> N
     assert len(texts) > 60
     assert [fault for name, text in texts.items() if "wrap" not in name for fault in faults(name, text)] == []
     assert all(f"sm_{capability[0]}{capability[1]}" in text for text in texts.values())
+
+
+@pytest.mark.parametrize("capability", ARCHITECTURES)
+def test_the_emulator_knows_every_instruction(capability: tuple[int, int]) -> None:
+    for kernels in ("every_kernel", "common_paths"):
+        for text in every_ptx(capability, kernels).values():
+            assert encoded(text)
 
 
 @pytest.mark.parametrize("capability", ARCHITECTURES)

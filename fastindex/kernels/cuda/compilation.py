@@ -110,7 +110,7 @@ def _loaded(code: bytes) -> Any:
 
 @lru_cache(maxsize=1)
 def _core() -> Any:
-    from cuda import core  # type: ignore[import-not-found, unused-ignore]
+    from cuda import core  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     return core
 
@@ -139,7 +139,7 @@ def _stamp() -> tuple[str, ...]:
 def _kept() -> Any:
     """Return the cache on disk, or None where none can be written or cuda.core has none yet."""
     try:
-        from cuda.core.utils import FileStreamProgramCache  # type: ignore[import-not-found, unused-ignore]
+        from cuda.core.utils import FileStreamProgramCache  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         folder = os.environ.get("NUMBA_CACHE_DIR")
         return FileStreamProgramCache(Path(folder) / "cuda") if folder else FileStreamProgramCache()

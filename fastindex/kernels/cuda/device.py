@@ -69,7 +69,7 @@ def why_unavailable() -> str | None:
 
 
 def _missing_compiler() -> str | None:
-    from cuda import pathfinder  # type: ignore[import-not-found, unused-ignore]
+    from cuda import pathfinder  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     for name, package in _COMPILERS.items():
         try:
@@ -201,7 +201,7 @@ def downloaded(address: int, size: int, handle: int = 0) -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=1)
 def _driver() -> Any:
-    from cuda.bindings import driver  # type: ignore[import-not-found, unused-ignore]
+    from cuda.bindings import driver  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     return driver
 
@@ -226,7 +226,7 @@ def core_stream(handle: int) -> Any:
     """Return cuda.core's stream for a CUDA stream handle, for launches."""
     if SIMULATED:
         return None
-    from cuda.core import LEGACY_DEFAULT_STREAM, Stream  # type: ignore[import-not-found, unused-ignore]
+    from cuda.core import LEGACY_DEFAULT_STREAM, Stream  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     return Stream.from_handle(handle) if handle else LEGACY_DEFAULT_STREAM
 

@@ -57,6 +57,7 @@ class _Program(ctypes.Structure):
         ("counts", ctypes.POINTER(ctypes.c_int64)),
         ("thread_instructions", ctypes.c_int64),
         ("warp_instructions", ctypes.c_int64),
+        ("bytes_in_flight", ctypes.c_int64),
     ]
 
 
@@ -100,6 +101,18 @@ def declared(found: Any) -> Any:
     found.ptx_launch.argtypes = launch
     found.ptx_message.restype = ctypes.c_char_p
     return found
+
+
+class _Allocation(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_size_t), ("size", ctypes.c_size_t)]
+
+
+def begin_of(held: Any, address: int) -> int | None:
+    """Return where the array begins that holds an address, or None where none does."""
+    held.ptx_allocation_of.restype = ctypes.POINTER(_Allocation)
+    held.ptx_allocation_of.argtypes = [ctypes.c_size_t]
+    found = held.ptx_allocation_of(address) if address >= 0 else None
+    return int(found.contents.base) if found else None
 
 
 def encoded(ptx: str) -> tuple[Any, list[Encoded], list[int]]:
@@ -174,10 +187,10 @@ class Access:
 
 
 class Program:
-    """A kernel of PTX in the emulator."""
+    """A kernel of PTX in the emulator; `held` is a library that holds one and the memory that it sees."""
 
-    def __init__(self, ptx: str, name: str | None = None) -> None:
-        self._library = library()
+    def __init__(self, ptx: str, name: str | None = None, held: Any = None) -> None:
+        self._library = library() if held is None else held
         self._entry, self._code, _ = encoded(ptx)
         self._program = loaded(ptx, self._library, name)
 
@@ -218,6 +231,11 @@ class Program:
     def instructions(self) -> int:
         """How many instructions all threads ran in all launches."""
         return int(self._program.contents.thread_instructions)
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """The most bytes that a thread has asked global memory for before it uses any, in the order of the PTX."""
+        return int(self._program.contents.bytes_in_flight)
 
     @property
     def accesses(self) -> list[Access]:

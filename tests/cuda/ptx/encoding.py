@@ -1,4 +1,4 @@
-"""Statements of PTX as numbers: each operand a slot, each opcode an operation with its width; the widths are checked."""
+"""Statements of PTX as numbers: each operand a slot, each opcode an operation with its width, which is checked."""
 
 from __future__ import annotations
 
@@ -86,7 +86,6 @@ class Encoder:
 
     def _encode(self, statement: Statement) -> None:
         base, *modifiers = statement.opcode.split(".")
-        # A double colon is part of a modifier.
         handler: Callable[[Encoder, list[str], tuple[str, ...]], None] | None = _HANDLERS.get(base)
         if handler is None:
             raise self.error(f"an instruction that the emulator does not know: {statement.opcode}")

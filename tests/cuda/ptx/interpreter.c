@@ -639,6 +639,30 @@ static void step_memory_or_more(const Instruction *o, const int *list, int n) {
   }
 }
 
+// Loads wait for nobody until their value is used.
+static void follow_loads(const Instruction *o, int reads) {
+  static uint8_t *pending;
+  static int64_t waiting, room;
+  if (room < run.program->slots) pending = realloc(pending, room = run.program->slots);
+  if (!o) {
+    memset(pending, 0, room);
+    waiting = 0;
+    return;
+  }
+  int from[8] = {o->guard, o->a, o->b, o->c, o->e, -1, -1, -1};
+  if (o->operation == ST) memcpy(from + 4, o->d, sizeof o->d);
+  for (int i = 0; i < 8; i++)
+    if (from[i] >= 0 && pending[from[i]]) {
+      memset(pending, 0, room);
+      waiting = 0;
+    }
+  if (!reads) return;
+  for (int v = 0; v < o->count; v++)
+    if (o->d[v] >= 0) pending[o->d[v]] = 1;
+  waiting += o->bits / 8 * o->count;
+  if (waiting > run.program->bytes_in_flight) run.program->bytes_in_flight = waiting;
+}
+
 // Return whether threads stand elsewhere than behind the instruction now.
 static int step(const Instruction *o, int here) {
   const int *list = active;
@@ -653,6 +677,7 @@ static int step(const Instruction *o, int here) {
   run.program->thread_instructions += n;
   run.program->warp_instructions += active_warps;
   if (!n) return 0;
+  if (run.counting && list[0] == 0) follow_loads(o, o->operation == LD && o->space != SHARED);
   switch (o->operation) {
   case BRA:
     for (int k = 0; k < active_count; k++) place[active[k]] = here + 1;
@@ -821,6 +846,7 @@ int ptx_launch(Program *program, const unsigned grid[3], const unsigned block[3]
     set_up_threads();
     for (int64_t number = first_block; number < last_block; number += step) {
       begin_block(number);
+      if (counting) follow_loads(0, 0);
       run_block();
     }
   }

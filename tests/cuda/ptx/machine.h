@@ -39,6 +39,7 @@ typedef struct {
   int32_t (*parameters)[2];         // offset and bytes of each
   int64_t (*counts)[COUNTS];        // an instruction: requests, lanes, bytes, sectors, wavefronts, least wavefronts, arrays
   int64_t thread_instructions, warp_instructions;
+  int64_t bytes_in_flight;          // the most that the first thread of a block has loaded and not yet used
 } Program;
 
 // Device memory. Bits say which bytes were ever written. Tags say who touched a byte last, of arrays that are not large.

@@ -1,4 +1,4 @@
-"""PTX as statements: the kernel's parameters, its registers and shared memory, and its instructions with their lines."""
+"""PTX as statements: a kernel's parameters, its registers and shared memory, and its instructions with their lines."""
 
 from __future__ import annotations
 
@@ -185,8 +185,7 @@ class _Body:
             raise PtxError("a directive that the emulator does not know", line, shown)
         guard = _GUARD.match(text)
         rest = text[guard.end() :] if guard else text
-        opcode, _, operands = rest.strip().partition(" ") if " " in rest else rest.strip().partition("\t")
-        opcode, operands = (re.split(r"\s+", rest.strip(), maxsplit=1) + [""])[:2]
+        opcode, operands = [*re.split(r"\s+", rest.strip(), maxsplit=1), ""][:2]
         parts = tuple(self.renamed(part) for part in _operands(operands))
         name = self.renamed(guard[2]) if guard else None
         self.entry.statements.append(Statement(line, shown, name, bool(guard and guard[1]), opcode, parts))

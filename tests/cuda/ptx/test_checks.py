@@ -1,7 +1,4 @@
-"""What the emulator refuses, each with its line, and what it must not refuse.
-
-Tests of: cuda.ptx.emulator.
-"""
+"""What the emulator refuses, each with its line, and what it must not refuse."""
 
 from __future__ import annotations
 

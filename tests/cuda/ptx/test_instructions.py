@@ -1,7 +1,4 @@
-"""Each instruction against what PTX's manual says of it, in Python's integers, at every width and at the edges.
-
-Tests of: cuda.ptx.encoding, cuda.ptx.reading.
-"""
+"""Each instruction against what PTX's manual says of it, in Python's integers, at every width and at the edges."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_a_transpose_through_shared_memory(padding: int, ways: int) -> None:
 
 
 def test_rows_of_two_and_four_words() -> None:
-    """Half a warp at a time reads 8 bytes a lane, a quarter reads 16: no conflict where lanes are next to each other."""
+    """Half a warp at a time reads 8 bytes a lane, a quarter reads 16: neighbours have no conflict."""
     for kind, nbytes in (("float2", 8), ("float4", 16)):
         body = f"""
   __shared__ {kind} tile[32 * 33];

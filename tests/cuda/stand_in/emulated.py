@@ -7,16 +7,19 @@ the emulator finds fails the test that was running, with the line of the kernel.
 from __future__ import annotations
 
 import ctypes
-import traceback
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from tests.cuda.ptx.emulator import EmulatedError, declared, loaded
+from tests.cuda.ptx.reading import PtxError
 
 DRIVER = declared(ctypes.CDLL("libcuda.so.1"))
 DRIVER.stand_in_failure.restype = ctypes.c_char_p
+
+#: Kernels that could not be loaded.
+_refused: list[PtxError] = []
 
 _ASSEMBLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)
 
@@ -25,13 +28,13 @@ _ASSEMBLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)
 def _assembled(ptx: bytes) -> int:
     try:
         return ctypes.cast(loaded(ptx.decode(), DRIVER), ctypes.c_void_p).value or 0
-    except Exception:
-        traceback.print_exc()
+    except PtxError as error:
+        _refused.append(error)
         return 0
 
 
 def link_with_the_driver() -> None:
-    """Let cuda.core link PTX with the driver, as where nvJitLink is not installed: the stand-in gives back what it gets."""
+    """Let cuda.core link PTX with the driver, as where nvJitLink is not installed; the stand-in gives back the PTX."""
     from cuda.bindings import driver
     from cuda.core import _linker
 
@@ -48,10 +51,14 @@ def finish() -> None:
 
     Raises
     ------
-    EmulatedError
-        Something in it is wrong.
+    EmulatedError, PtxError
+        Something in it is wrong, or was not understood.
     """
     found = DRIVER.stand_in_failure()
+    refused = _refused[:1]
+    _refused.clear()
+    if refused:
+        raise refused[0]
     if found:
         raise EmulatedError(found.decode())
 
@@ -63,10 +70,9 @@ start()
 def pytest_runtest_call() -> Generator[None, Any, Any]:
     try:
         result = yield
-    except Exception as error:
-        found = DRIVER.stand_in_failure()
-        if found:
-            raise EmulatedError(found.decode()) from error
+    except Exception:
+        # What the emulator found is why the test failed.
+        finish()
         raise
     finish()
     return result

@@ -53,9 +53,10 @@ R cuDeviceGetName(char *s, int n, int d) { snprintf(s, n, "Stand-in %d", d); ret
 R cuDeviceGetUuid(char *u, int d) { memset(u, 1 + d, 16); return OK; }
 R cuDeviceTotalMem(size_t *n, int d) { *n = (size_t)1 << 34; return OK; }
 R cuDeviceGetAttribute(int *v, int a, int d) {
+  const char *capability = getenv("STAND_IN_CAPABILITY");
   switch (a) {
-  case 75: *v = 9; break;          // compute capability
-  case 76: *v = 0; break;
+  case 75: *v = capability ? capability[0] - '0' : 9; break;
+  case 76: *v = capability ? capability[1] - '0' : 0; break;
   case 10: *v = 32; break;         // warp
   case 1: case 2: *v = 1024; break;
   case 5: *v = 2147483647; break;

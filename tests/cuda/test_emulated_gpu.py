@@ -1,0 +1,110 @@
+"""Runs `tests/test_gpu.py` on the stand-in driver, whose kernels are PTX in the emulator, and bugs planted in them.
+
+It is the compiled code that runs, instruction by instruction, and the host's code around it; it is no GPU. A plain run
+takes a third of the parts, another each day. What needs torch, CuPy or JAX on a GPU is left out: these bring a CUDA
+runtime of their own, which no stand-in driver serves.
+
+Tests of: cuda.gathers, cuda.indices, kernels.cuda.memory, kernels.cuda.tiles, kernels.cuda.word_tiles.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cases import strategies
+from tests.cuda.stand_in import driver
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(
+    driver.missing() is not None and "ptx" not in os.environ.get("FASTINDEX_REQUIRE", ""), reason=driver.missing() or ""
+)
+
+#: What of `test_gpu` runs in one process, and how many tests of it have to pass.
+PARTS = {
+    "test_relayouts and (f32 or f64 or c128)": 20,
+    "test_relayouts and not (f32 or f64 or c128)": 20,
+    "random_shapes": 4,
+    "random_larger": 4,
+    "not test_relayouts and not random": 15,
+}
+
+#: For which compute capability; the other one for what takes the most kernels.
+RUNS = [*((part, "90") for part in PARTS), ("random_shapes", "80"), (next(iter(PARTS)), "80")]
+
+#: Of the stand-in's GPU: too few for what moves more than 2**31 bytes, which takes two arrays of 2 GiB.
+FREE_BYTES = 4 << 30
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return driver.build(tmp_path_factory.mktemp("emulated"))
+
+
+def run(folder: Path, *arguments: str, free_bytes: int = FREE_BYTES, capability: str = "90") -> str:
+    """Run pytest on the emulated GPU, and return what it prints."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.cuda.stand_in.emulated",
+    ]
+    environment = {**driver.environment(folder), "STAND_IN_FREE_BYTES": str(free_bytes), "PYTHONPATH": str(ROOT)}
+    environment["STAND_IN_CAPABILITY"] = capability
+    result = subprocess.run(
+        [*command, *arguments], env=environment, capture_output=True, text=True, timeout=1800, cwd=ROOT
+    )
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
+    return result.stdout
+
+
+def passed(output: str) -> int:
+    found = re.search(r"(\d+) passed", output)
+    return int(found[1]) if found else 0
+
+
+@pytest.mark.parametrize(("part", "capability"), [*strategies.rotating(RUNS)])
+def test_the_tests_for_a_gpu(part: str, capability: str, folder: Path) -> None:
+    output = run(folder, "tests/test_gpu.py", "-k", part, capability=capability)
+    assert passed(output) >= PARTS[part]
+    skipped = set(re.findall(r"SKIPPED .*?: (.*)", output))
+    reasons = (r"needs \d+ bytes of GPU memory", "could not import '(torch|cupy|jax)'", "this JAX has no GPU")
+    assert [one for one in skipped if not re.search("|".join(reasons), one)] == []
+
+
+def test_every_test_for_a_gpu_is_in_a_part(folder: Path) -> None:
+    def collected(*arguments: str) -> set[str]:
+        output = run(folder, "tests/test_gpu.py", "--collect-only", *arguments)
+        return {line for line in output.splitlines() if "::" in line}
+
+    parts = [collected("-k", part) for part in PARTS]
+    assert set.union(*parts) == collected()
+    assert sum(map(len, parts)) == len(collected()) > 100
+
+
+def test_planted_bugs_are_found(folder: Path) -> None:
+    # What is far apart is virtual memory: the driver takes it from the system, which gives only what is touched.
+    output = run(folder, "tests/cuda/stand_in/planted_bugs.py", free_bytes=16 << 30)
+    assert passed(output) >= 16
+
+
+@pytest.mark.sweep
+@pytest.mark.long
+def test_more_than_31_bits(folder: Path) -> None:
+    """2 GiB there and back, byte by byte as the kernels move them: it takes 8 GiB of memory and minutes."""
+    pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    if pages * size < 10 << 30:
+        pytest.skip("needs 10 GiB of free memory")
+    output = run(folder, "tests/test_gpu.py", "-k", "31_bits and 65536 and not 128", free_bytes=6 << 30)
+    assert passed(output) == 1
