@@ -82,9 +82,7 @@ class Bench:
             elif expected.tobytes() != output.tobytes():
                 raise AssertionError(f"{name} gives another result for {cell.source} to {cell.destination}")
         times = {str(count): self._times(found, given, output, pattern, count, rounds) for count in threads}
-        costs = {
-            one.candidate.name: float(f"{cost(one.drafts):.4g}") for one in applicable(chosen.problem)
-        }
+        costs = {one.candidate.name: float(f"{cost(one.drafts):.4g}") for one in applicable(chosen.problem)}
         return {"cell": list(cell), "chosen": taken, "microseconds": times, "costs": costs}
 
     def _times(
