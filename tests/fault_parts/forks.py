@@ -12,6 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+# NumPy imports it on first use: a fork meanwhile is NumPy's affair, not what is tried here.
+import numpy.random
+
 import fastindex as fi
 from tests.fault_parts.tally import Tally
 
