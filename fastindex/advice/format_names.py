@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 from fastindex.advice.tpu_layouts import tpu_layout, tpu_layout_in_order
 from fastindex.errors import FastIndexError, LayoutError
+from fastindex.patterns.named_formats import single_layout
 from fastindex.shapes.integers import counted
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape, as_shape
@@ -54,7 +55,8 @@ def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | 
     ----------
     name : str
         ``NHWC``, ``nhwc``, ``nChw16c``, ``NCHW16c``, ``OIhw4i16o4i``, ``aBcd16b``; or ``TPU``, ``TILE``, ``NZ`` for
-        the layouts of XLA's TPU compiler, Tenstorrent and Ascend.
+        the layouts of XLA's TPU compiler, Tenstorrent and Ascend; or a name that `fastindex.formats` lists, if it
+        splits no dimension, with the default parameters: ``gptq``, ``col32``, ``vllm_paged_key``.
     shape : Shape or str, optional
         The array that the layout is for; its own layout is ignored. Required for ``TPU``, ``TILE`` and ``NZ``;
         otherwise it is only checked to have as many dimensions as the name.
@@ -77,6 +79,8 @@ def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | 
     '{3,2,1,0}'
     >>> str(named_layout("TPU", "bf16[1000,1024]")), str(named_layout("TILE", "bf16[1000,1024]"))
     ('{1,0:T(8,128)(2,1)}', '{1,0:T(32,32)(16,16)}')
+    >>> str(named_layout("vllm_paged_key")), str(named_layout("gptq"))
+    ('{1,3,2,0:T(8,1)}', '{1,0:T(8,1)E(4)}')
     >>> str(named_layout("NZ", "f16[8,100,30]"))
     '{1,2,0:T(16,16)(16,1)}'
     """
@@ -90,6 +94,9 @@ def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | 
         return (
             tpu_layout(array.element_type, array.dimensions) if of_arrays == _TPU else _matrix_layout(of_arrays, array)
         )
+    single = single_layout(name, None if array is None else array.element_bits)
+    if single is not None:
+        return single
     outer, blocks = _parse(name)
     if array is not None and array.rank != len(outer):
         raise LayoutError(f"{name} has {counted(len(outer), 'dimension')}, {array.cut_text()} has {array.rank}")

@@ -137,7 +137,7 @@ class LinearForm:
                     runs.append([place])
             parts += [(1 << len(run), run[0]) for run in reversed(runs)] or [(1, -1)]
         order = sorted(range(len(parts)), key=lambda i: parts[i][1])
-        return Shape(element_type, [size for size, _ in parts], Layout(order))
+        return Shape(element_type, [size for size, _ in parts], Layout(tuple(order)))
 
 
 def _rank(matrix: NDArray[np.uint8]) -> int:

@@ -285,9 +285,9 @@ def repack_plan(
     variables = {letter: Variable(letter, size, True) for letter, size in sizes.items()}
     by_bits = any(of_bits(one.row.text) for one in known) or (not known and width not in (1, 2, 4, 8, 16, 32, 64))
     bit = Variable("b", width, True)
-    ends = []
-    for name, one, own in zip((source, destination), rows, letters, strict=True):
-        ordered = [variables[letter] for letter in own]
+    ends: list[End] = []
+    for name, one, spelled in zip((source, destination), rows, letters, strict=True):
+        ordered = [variables[letter] for letter in spelled]
         if one is None:
             everything = (*ordered, bit) if by_bits else tuple(ordered)
             side = plain_side(width, [v.extent for v in ordered], everything, by_bits)
@@ -296,7 +296,7 @@ def repack_plan(
             side = format_side(one, {k: v.extent for k, v in table.items()}, table)
             if by_bits and "b" not in table:
                 side = in_bits(side, width, bit)
-        final = tuple(shape) if one is None and own == letters[1 - len(ends)] else tuple(v.extent for v in ordered)
+        final = tuple(shape) if one is None and spelled == letters[1 - len(ends)] else tuple(v.extent for v in ordered)
         ends.append(End(name, final, width, _batched(side, batch), None if one is None else one.row))
     everything = tuple(dict.fromkeys(v for end in ends for v in end.side.variables))
     sides = [RegroupedShape(end.side.shape, end.side.coordinates, everything) for end in ends]

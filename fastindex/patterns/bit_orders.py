@@ -65,7 +65,7 @@ def bit_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | st
     lines = [
         at[tuple(slice(None) if d == e else 0 for e in range(len(dimensions)))] - start for d in range(len(sizes) + 1)
     ]
-    total = start
+    total = np.full((1,) * len(dimensions), start, np.int64)
     for d, line in enumerate(lines):
         total = total + line.reshape([-1 if d == e else 1 for e in range(len(dimensions))])
     if not np.array_equal(np.broadcast_to(total, at.shape), at):

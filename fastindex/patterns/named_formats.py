@@ -163,6 +163,36 @@ def _parts(text: str) -> tuple[str, str, str]:
     return element, dimensions, layout
 
 
+def single_layout(name: str, bits: int | None = None) -> Layout | None:
+    """Return the layout of a format that splits no dimension; None for what is no name of a format.
+
+    Raises
+    ------
+    FastIndexError
+        The format splits dimensions, or counts bits; `repack` moves it.
+
+    Examples
+    --------
+    >>> str(single_layout("col32"))
+    '{0,1:T(32,1)}'
+    """
+    if name not in names() or name == "onednn":
+        return None
+    known = {row.bits for row in ROWS if row.name == name}
+    one = chosen(name, bits if bits in known else None, {})
+    _, dimensions, layout = _parts(one.row.text)
+    if dimensions.split(",") != list(one.letters):
+        raise FastIndexError(
+            f"{name} is no layout of the array itself: it is {one.row.text}, whose dimensions are split; repack moves it"
+        )
+    return Layout.parse("{" + _with_values(layout, one.values) + "}")
+
+
+def _with_values(layout: str, values: Mapping[str, Any]) -> str:
+    """Return the text of a layout with numbers in place of names."""
+    return re.sub(r"(?<=[(,])([A-Za-z]\w*)(?=[,)])", lambda m: str(values.get(m.group(1), m.group(1))), layout)
+
+
 def format_side(one: Chosen, sizes: Mapping[str, int], variables: Mapping[str, Variable]) -> RegroupedShape:
     """Return a format as a side of a move, of codes or, where its text says so, of bits.
 
@@ -203,8 +233,7 @@ def format_side(one: Chosen, sizes: Mapping[str, int], variables: Mapping[str, V
             high, weight = weight, weight // size if size else 0
             made.append(size)
             coordinates.append(digit(1, variables[letter], weight, high if i else None) if weight else ())
-    named = {**{k: str(v) for k, v in whole.items()}, **{k: str(v) for k, v in values.items() if isinstance(v, int)}}
-    spelled = re.sub(r"(?<=[(,])([A-Za-z]\w*)(?=[,)])", lambda m: named.get(m.group(1), m.group(1)), layout)
+    spelled = _with_values(layout, {**whole, **values})
     kind = f"u{one.bits}" if element == "e" else element
     shape = Shape(kind, made, Layout.parse("{" + spelled + "}"))
     return RegroupedShape(shape, tuple(coordinates), tuple(variables.values()))

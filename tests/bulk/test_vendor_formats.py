@@ -44,7 +44,8 @@ def agree(
 
 
 def of_vllm(*names: str) -> dict[str, Any]:
-    quant = functions("vllm", f"{_QUANT}/quant_utils.py", "get_pack_factor", "pack_rows", "pack_cols", "awq_pack")
+    own = "get_pack_factor", "pack_rows", "pack_cols", "awq_pack", *names
+    quant = functions("vllm", f"{_QUANT}/quant_utils.py", *own)
     test = functions(
         "vllm",
         f"{_QUANT}/marlin_utils_test.py",
