@@ -14,6 +14,8 @@ from fastindex.tiling.definition import COMBINE
 
 #: A cheaper change is preferred to the best one if it saves at least this fraction of the bytes.
 _GOOD_ENOUGH = 0.9
+#: Of a buffer with less padding than this part, nothing is said.
+_WORTHWHILE = 0.05
 _TPU_LANES = 128
 
 
@@ -37,7 +39,10 @@ class Change:
 
 
 def cheapest_change(shape: Shape) -> Change | None:
-    """Return the cheapest change that avoids most of the padding, or None if no change helps.
+    """Return the cheapest change that avoids most of the padding; None if none helps, or less than 5% is padding.
+
+    That holds for an array that the caller lays out. Inside a compiled program the compiler chooses the layouts, and
+    what a change does there is known when the program is compiled again: `fastindex.try_layouts`.
 
     Changes are tried from cheap to expensive: dropping attributes that only pad, swapping the two minor dimensions,
     using another tile of the TPU compiler, using another order, and folding two dimensions into one. The result is the
@@ -49,7 +54,7 @@ def cheapest_change(shape: Shape) -> Change | None:
     >>> change.description, str(change.shape), change.saved_nbytes
     ('swap the two minor dimensions', 'f32[100000,3]{0,1:T(8,128)}', 47996928)
     """
-    if shape.nbytes <= shape.logical_nbytes:
+    if shape.nbytes - shape.logical_nbytes < _WORTHWHILE * shape.nbytes or shape.nbytes <= shape.logical_nbytes:
         return None
     changes = [
         Change(description, changed, shape.nbytes - changed.nbytes)

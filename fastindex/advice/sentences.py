@@ -54,7 +54,6 @@ def explain(shape: Shape | str, sharding: Sharding | str | None = None) -> str:
     The tile (2,1), within each (8,128), groups 2 along dimension 0: the two elements share a 32-bit word.
     1,048,576 slots, 2,097,152 bytes; 24,576 slots (2.3%) are padding.
     Of them: dimension 1 (size 1000) is padded to 1024 by the tile (8,128), 1.024 times its size.
-    To avoid it, swap the two minor dimensions: bf16[1024,1000]{0,1:T(8,128)(2,1)} is 49,152 bytes smaller.
     No byte strides: because of the tiles, neighbours along a dimension are not equally far apart.
     These are the tiles that XLA's TPU compiler uses for such an array.
     """
@@ -184,9 +183,8 @@ def _padding_sentences(shape: Shape) -> list[str]:
     sentences.append(f"{lead}{'; '.join(describe_step(shape, step) for step in steps)}.")
     change = cheapest_change(shape)
     if change is not None:
-        sentences.append(
-            f"To avoid it, {change.description}: {change.shape} is {counted(change.saved_nbytes, 'byte')} smaller."
-        )
+        smaller = f"{change.shape} is {counted(change.saved_nbytes, 'byte')} smaller"
+        sentences.append(f"If you lay it out yourself, {change.description}: {smaller}.")
     return sentences
 
 

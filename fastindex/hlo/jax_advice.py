@@ -1,7 +1,7 @@
 """A layout change as a line of JAX, and what it costs elsewhere.
 
-JAX accepts layouts of arguments and results with tiles (`jax.experimental.layout.Format`), and of values inside a
-program without (`with_layout_constraint`); there XLA chooses the tiles.
+JAX accepts layouts of arguments and results (`jax.experimental.layout.Format`). Inside a program XLA chooses: swapping
+logical dimensions changes nothing, and a constraint helps or harms depending on where it stands.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 
 _CALLERS = frozenset(("argument", "output"))
+#: What is said of a value inside a program.
+INSIDE = (
+    "a value inside the compiled program: the compiler chooses its layout, and compiling again shows what another one "
+    "does (fastindex.try_layouts)"
+)
 
 
 def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, ...]:
-    """Return lines of JAX that apply a change to an array `x` in a program, or to an argument of `f`.
+    """Return lines of JAX that apply a change to an argument or a result of `f`; none for values inside a program.
 
     Parameters
     ----------
@@ -31,31 +36,27 @@ def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, 
     --------
     >>> from fastindex.advice.changes import cheapest_change
     >>> shape = Shape.parse("f32[1000,3]{1,0:T(8,128)}")
+    >>> jax_lines(shape, cheapest_change(shape), ["argument"])
+    ('jax.jit(f, in_shardings=Format(Layout((1, 0), ((8, 128),)), sharding))',)
     >>> jax_lines(shape, cheapest_change(shape), ["temporary"])
-    ('x = jax.numpy.swapaxes(x, 0, 1)',)
+    ()
     """
     after = change.shape
+    roles = set(roles)
+    if not roles & _CALLERS:
+        return ()
     if after.dimensions != shape.dimensions:
         return (f"x = x.reshape({_tuple_text(after.dimensions)})",)
-    lines = []
-    roles = set(roles)
-    before_order, order = shape.layout.minor_to_major, after.layout.minor_to_major
-    if roles & _CALLERS and (order != before_order or after.layout.tiles != shape.layout.tiles):
-        where = "in_shardings" if "argument" in roles else "out_shardings"
-        lines.append(f"jax.jit(f, {where}=Format({_layout_text(after.layout, tiles=True)}, sharding))")
-    if order != before_order and roles - _CALLERS:
-        moved = [d for d, other in zip(order, before_order, strict=True) if d != other]
-        # If the array lies in the order of its dimensions, exchanging two of them does the same.
-        if len(moved) == 2 and before_order == tuple(range(shape.rank))[::-1]:
-            lines.append(f"x = jax.numpy.swapaxes(x, {min(moved)}, {max(moved)})")
-        else:
-            lines.append(f"x = with_layout_constraint(x, {_layout_text(after.layout, tiles=False)})")
-    return tuple(lines)
+    layout = after.layout
+    if (layout.minor_to_major, layout.tiles) == (shape.layout.minor_to_major, shape.layout.tiles):
+        return ()
+    where = "in_shardings" if "argument" in roles else "out_shardings"
+    return (f"jax.jit(f, {where}=Format({_layout_text(layout)}, sharding))",)
 
 
-def _layout_text(layout: Layout, tiles: bool) -> str:
+def _layout_text(layout: Layout) -> str:
     order = _tuple_text(layout.major_to_minor)
-    if tiles and layout.tiles and all(size > 0 for tile in layout.tiles for size in tile):
+    if layout.tiles and all(size > 0 for tile in layout.tiles for size in tile):
         return f"Layout({order}, {_tuple_text(map(_tuple_text, layout.tiles))})"
     return f"Layout({order})"
 

@@ -91,7 +91,8 @@ def _explanation(use: ShapeUse, several: bool) -> str:
     change = use.change
     if change is not None:
         saved = bytes_text(change.saved_nbytes * use.count)
-        lines.append(f"{escape(change.description)}: <code>{escape(str(change.shape))}</code> saves {saved}")
+        saves = "would take less:" if use.is_inside else "saves"
+        lines.append(f"{escape(change.description)}: <code>{escape(str(change.shape))}</code> {saves} {saved}")
         lines += [f"<code>{escape(line)}</code>" for line in use.jax_lines]
         lines.append(f'<span class="dim">{escape(use.change_cost)}</span>')
     return "<br>".join(lines)

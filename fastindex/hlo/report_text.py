@@ -139,7 +139,8 @@ def _details(use: ShapeUse, several: bool, all_names: bool) -> str:
     change = use.change
     if change is not None:
         what = escape(f"{change.description}: {change.shape}")
-        saved = f"saves {bytes_text(change.saved_nbytes * use.count)}"
+        saves = "would take less:" if use.is_inside else "saves"
+        saved = f"{saves} {bytes_text(change.saved_nbytes * use.count)}"
         if use.peak_count and use.peak_count < use.count:
             saved += f", {bytes_text(change.saved_nbytes * use.peak_count)} at the peak"
         lines.append(f"[green]{what} {saved}[/green]")

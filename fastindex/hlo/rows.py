@@ -7,9 +7,12 @@ from typing import Any
 
 from fastindex.advice.changes import Change, cheapest_change
 from fastindex.advice.padding import PaddingStep, describe_step, main_cause
-from fastindex.hlo.jax_advice import cost_text, jax_lines
+from fastindex.hlo.jax_advice import INSIDE, cost_text, jax_lines
 from fastindex.hlo.shape_table import array_of
 from fastindex.shapes.shape import Shape
+
+#: Memory spaces in which arrays of the caller lie: the default one, and that of the host.
+_CALLERS_MEMORY = (0, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +135,16 @@ class ShapeUse:
 
     @property
     def change(self) -> Change | None:
-        """The cheapest change of the layout that avoids most of the padding."""
+        """The cheapest change of the layout that avoids most of the padding; none for the compiler's own memories."""
         array = array_of(self.shape)
-        return cheapest_change(array) if array is not None else None
+        if array is None or self.memory_space not in _CALLERS_MEMORY:
+            return None
+        return cheapest_change(array)
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether all of them are values inside the program, whose layouts the compiler chooses."""
+        return bool(self.places) and all(place.role == "temporary" for place in self.places)
 
     @property
     def jax_lines(self) -> tuple[str, ...]:
@@ -150,6 +160,8 @@ class ShapeUse:
         change, array = self.change, array_of(self.shape)
         if change is None or array is None:
             return ""
+        if self.is_inside:
+            return INSIDE
         return cost_text(array, change, self.nbytes, self.readers)
 
     def to_json(self) -> dict[str, Any]:

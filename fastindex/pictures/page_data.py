@@ -90,9 +90,8 @@ def _why(shape: Shape) -> str:
     change = cheapest_change(shape)
     if change is None:
         return text
-    return (
-        f"{text} To avoid it, {change.description}: {change.shape} is {counted(change.saved_nbytes, 'byte')} smaller."
-    )
+    smaller = f"{change.shape} is {counted(change.saved_nbytes, 'byte')} smaller"
+    return f"{text} If you lay it out yourself, {change.description}: {smaller}."
 
 
 def _physical_axes(shape: Shape) -> tuple[list[Axis], dict[Axis, int]]:

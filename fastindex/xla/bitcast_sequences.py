@@ -49,7 +49,8 @@ def bitcast_sequence(a: Shape | str, b: Shape | str) -> BitcastSequence | None:
     """Return the steps that a bitcast from `a` to `b` amounts to.
 
     Return None if the two differ in the width of their elements or the size of their buffers, if an element of the
-    one with fewer lies in padding of the other, or if tile sizes split a dimension unevenly.
+    one with fewer lies in padding of the other, or if tile sizes of one split a dimension, or the tiles of the other,
+    unevenly.
 
     Raises
     ------

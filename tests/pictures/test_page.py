@@ -218,8 +218,8 @@ def test_why_an_array_is_so_large_stands_on_top(show: Any) -> None:
     assert page.inner_text("#why") == (
         "It takes 42.7 times the bytes of the elements, because dimension 1 (size 3) is padded to 128 "
         "by the tile (8,128), "
-        "42.7 times its size. To avoid it, swap the two minor dimensions: f32[100000,3]{0,1:T(8,128)} is "
-        "47,996,928 bytes smaller."
+        "42.7 times its size. If you lay it out yourself, swap the two minor dimensions: f32[100000,3]{0,1:T(8,128)} "
+        "is 47,996,928 bytes smaller."
     )
     assert page.locator("#why").bounding_box()["y"] < page.locator("#array").bounding_box()["y"]
     assert not show("f32[8,128]{1,0:T(8,128)}").locator("#why").is_visible()

@@ -38,9 +38,8 @@ def summary(table: CopyTable, all_moves: bool = False) -> str:
             lines.append(f"{title}: " + "; ".join(f"{item.label} {bytes_text(item.moved_nbytes)}" for item in shown))
     if table.moves:
         moved = sum(row.moved_nbytes for row in table.moves)
-        lines.append(
-            f"{count_text(len(table.moves), 'plain move')} between memory spaces, {bytes_text(moved)}: see --all"
-        )
+        listed = "" if all_moves else ", not listed"
+        lines.append(f"{count_text(len(table.moves), 'plain move')} between memory spaces{listed}: {bytes_text(moved)}")
     return "\n".join(lines)
 
 
