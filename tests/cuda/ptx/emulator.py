@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
 import re
 import subprocess
 import tempfile
@@ -68,19 +66,12 @@ def compiler_flags() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def library() -> Any:
-    """Return the emulator, compiled once for its sources and kept where temporary files are."""
-    files = [HERE / name for name in (*SOURCES, "machine.h", "operations.def")]
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files) + repr(compiler_flags()).encode())
-    kept = Path(tempfile.gettempdir()) / f"fastindex-ptx-{os.getuid()}-{digest.hexdigest()[:16]}.so"
-    if not kept.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            made = Path(folder) / "ptx.so"
-            subprocess.run(["gcc", *compiler_flags(), "-o", made, *files[: len(SOURCES)]], check=True, timeout=120)
-            # Another process may be at it.
-            beside = kept.with_suffix(f".{os.getpid()}")
-            beside.write_bytes(made.read_bytes())
-            beside.replace(kept)
-    return declared(ctypes.CDLL(str(kept)))
+    """Return the emulator, compiled once for a process."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "ptx.so"
+        sources = [HERE / name for name in SOURCES]
+        subprocess.run(["gcc", *compiler_flags(), "-o", made, *sources], check=True, timeout=120)
+        return declared(ctypes.CDLL(str(made)))
 
 
 def declared(found: Any) -> Any:
