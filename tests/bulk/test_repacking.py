@@ -154,7 +154,7 @@ def test_one_move_is_two_through_the_plain_array(first: str, last: str, shape: S
     assert np.array_equal(got, fi.repack(plain, "plain", last, shape=plain.shape, bits=bits))
 
 
-@pytest.mark.parametrize("first", ["plain", "awq", "gptq"])
+@pytest.mark.parametrize("first", ["plain", "awq"])
 def test_slabs_of_large_arrays(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = (1040, 320)
     codes = codes_of(shape, 4)
