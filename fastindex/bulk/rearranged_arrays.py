@@ -68,7 +68,7 @@ def rearrange(
         `out` has another dtype.
     Notes
     -----
-    The grammar: https://einops.rocks/api/rearrange/
+    The grammar is that of ``einops/parsing.py``.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def rearrange(
     engine = engine_of(array)
     if engine is not None:
         require_lazy(out=out)
-        return engine.rearrange(array, parsed, dict(given), bool(pad), fill)
+        return engine.rearrange(array, pattern, pad=bool(pad), fill=fill, **dict(given))
     if isinstance(array, list):
         array = _stacked(array)
     if out is None and getattr(array, "requires_grad", False):

@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import dask.array as da
 
 from fastindex.errors import FastIndexError
 from fastindex.patterns.axes import solved
-from fastindex.patterns.grammar import Pattern
+from fastindex.patterns.grammar import checked_sizes, parse_pattern
 
 
-def rearrange(array: da.Array, pattern: Pattern, sizes: Mapping[str, int], pad: bool, fill: Any = None) -> da.Array:
-    """Return a lazy array with the values of `fastindex.rearrange`, which calls this.
+def rearrange(array: da.Array, pattern: str, *, pad: bool = False, fill: Any = None, **sizes: Any) -> da.Array:
+    """Split, merge and reorder the dimensions of a Dask array.
 
     Parameters
     ----------
     array : dask.array.Array
-    pattern : Pattern
-    sizes : mapping
-        Of the axes that are given.
-    pad : bool
-    fill : number, optional
+    pattern, pad, fill, **sizes
+        As for `fastindex.rearrange`.
+
+    Returns
+    -------
+    dask.array.Array
+        Nothing has been computed. Its values are those of `fastindex.rearrange`.
 
     Raises
     ------
     FastIndexError
         As `fastindex.rearrange`, or chunks of unknown size.
+
+    Examples
+    --------
+    >>> import dask.array as da, fastindex as fi
+    >>> fi.rearrange(da.arange(6, chunks=2), "(a b) -> b a", b=2).compute()
+    array([[0, 2, 4],
+           [1, 3, 5]])
     """
+    parsed = parse_pattern(pattern)
+    given = checked_sizes(parsed, sizes.items())
     if any(math.isnan(size) for size in array.shape):
         raise FastIndexError("the Dask array has chunks of unknown size; call its compute_chunk_sizes() first")
-    whole, known = solved(pattern, array.shape, sizes, None, pad)
+    whole, known = solved(parsed, array.shape, given, None, pad)
     room = [
         math.prod(known[name] for name in group) - size for group, size in zip(whole.source, array.shape, strict=True)
     ]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fastindex.bulk.repacking import End, RepackPlan, repack_plan
+from fastindex.bulk.repacking import RepackPlan, repack_plan
 from fastindex.cpu.box_jobs import LEAST_MEMORY_BYTES
 from fastindex.errors import FastIndexError
 from fastindex.files.input_files import open_input
@@ -66,7 +65,7 @@ def repack_file(
         )
     room = memory_bytes - LEAST_MEMORY_BYTES // 2
     whole = _COPIES * max(end.side.nbytes for end in plan.ends)
-    step = _step(plan) if whole > room else None
+    step = plan.step if whole > room else None
     if whole > room and step is None:
         raise FastIndexError(
             f"{left.name} and {right.name} do not begin with the same dimension, so they are moved whole: give at "
@@ -84,25 +83,6 @@ def repack_file(
             part.run(data, made, (file.dtype == np.int8, False), None)
             output.write(places[1], made)
             progress.advance(made.nbytes)
-
-
-def _outermost(end: End) -> tuple[Any, int] | None:
-    """Return the variable of what is outermost in memory, and how many of its values one step of it has."""
-    side = end.side
-    d = side.layout.minor_to_major[-1]
-    tiled = bool(side.layout.tiles) and len(side.layout.tiles[0]) >= side.rank
-    digits = side.coordinates[d]
-    if tiled or len(digits) != 1 or digits[0].high is not None or digits[0].weight != 1:
-        return None
-    return digits[0].variable, digits[0].low
-
-
-def _step(plan: RepackPlan) -> int | None:
-    """Return of how many values of the first dimension every part has a multiple; None where that is not outermost."""
-    found = [_outermost(end) for end in plan.ends]
-    if found[0] is None or found[1] is None or found[0][0] != found[1][0]:
-        return None
-    return None if plan.ends[0].sizes[0] != found[0][0].extent else math.lcm(found[0][1], found[1][1])
 
 
 def _parts(plan: RepackPlan, step: int | None, room: int, names: tuple[Any, ...]) -> Any:

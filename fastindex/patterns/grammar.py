@@ -1,6 +1,6 @@
 """einops' patterns: ``b (h d) -> h b d`` as names in groups.
 
-Source of the grammar: https://einops.rocks/api/rearrange/ and ``einops/parsing.py``.
+Source of the grammar: ``einops/parsing.py``, and the docstring of `einops.rearrange`.
 """
 
 from __future__ import annotations

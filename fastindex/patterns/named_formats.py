@@ -183,7 +183,7 @@ def single_layout(name: str, bits: int | None = None) -> Layout | None:
     _, dimensions, layout = _parts(one.row.text)
     if dimensions.split(",") != list(one.letters):
         raise FastIndexError(
-            f"{name} is no layout of the array itself: it is {one.row.text}, whose dimensions are split; repack moves it"
+            f"{name} is no layout of the array itself, but {one.row.text}, whose dimensions are split; repack moves it"
         )
     return Layout.parse("{" + _with_values(layout, one.values) + "}")
 
