@@ -16,6 +16,7 @@ from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import entry
 from fastindex.kernels.cpu.pass_table import with_padding
 from fastindex.kernels.cpu.plain_arrays import plain_addresses
+from fastindex.kernels.cpu.slices import slice_is_over
 from fastindex.tables.boxes import CALL_KERNEL, CALL_SOURCE_START, CALL_TABLE, CALL_TARGET_START, CALL_TASKS
 from fastindex.tables.passes import (
     FILLS,
@@ -87,27 +88,36 @@ def _take(counter, tasks, at_once):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _run_pass(one, target, source, padding, scratch, counter):  # type: ignore[no-untyped-def]
+def _run_pass(one, target, source, padding, scratch, counter, call):  # type: ignore[no-untyped-def]
+    """Run a pass, or a share of it; return False where the slice of a call was over before nothing was left."""
     target += entry(one, TARGET_START)
     source = padding if entry(one, FILLS) else source + entry(one, SOURCE_START)
     scratch = with_padding(scratch, padding)
     compiled, table, tasks = entry(one, KERNEL), entry(one, TABLE), entry(one, TASKS)
     if not counter:
         call_kernel(compiled, target, source, table, scratch, 0, tasks)
-        return
+        return True
     at_once = entry(one, TASKS_AT_ONCE)
     first, behind = _take(counter, tasks, at_once)
     while first < tasks:
         call_kernel(compiled, target, source, table, scratch, first, behind)
+        if call and slice_is_over(call):
+            return False
         first, behind = _take(counter, tasks, at_once)
+    return True
 
 
 @njit(nogil=True)
-def run_all(passes, count, target, source, padding, scratch, counters):  # type: ignore[no-untyped-def]
-    """Run the passes of a relayout, as `run_passes`."""
+def run_all(passes, count, target, source, padding, scratch, counters, call):  # type: ignore[no-untyped-def]
+    """Run the passes of a relayout, as `run_passes`; return whether nothing is left.
+
+    `call` is the address of a `LongCall`, whose slice has an end, or 0.
+    """
     for i in range(count):
         counter = counters + 8 * i if counters else 0
-        _run_pass(passes + PASS_CALL_BYTES * i, target, source, padding, scratch, counter)
+        if not _run_pass(passes + PASS_CALL_BYTES * i, target, source, padding, scratch, counter, call):
+            return False
+    return True
 
 
 @kernel("void(int64,int64,int64,int64,int64,int64,int64)")
@@ -127,7 +137,7 @@ def run_passes(passes, count, target, source, padding, scratch, counters):  # ty
     counters : int64
         Address of an int64 for each pass, 0 at first, that all threads of a call share; 0 for a thread that is alone.
     """
-    run_all(passes, count, target, source, padding, scratch, counters)
+    run_all(passes, count, target, source, padding, scratch, counters, 0)
 
 
 @kernel("boolean(int64,int64,int64,int64)")
@@ -148,5 +158,5 @@ def run_plain(source, target, call, scratch):  # type: ignore[no-untyped-def]
         return False
     passes, padding = entry(call, PASSES), entry(call, PADDING)
     for i in range(entry(call, PASS_COUNT)):
-        _run_pass(passes + PASS_CALL_BYTES * i, place, begin, padding, scratch, 0)
+        _run_pass(passes + PASS_CALL_BYTES * i, place, begin, padding, scratch, 0, 0)
     return True
