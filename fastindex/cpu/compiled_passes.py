@@ -104,6 +104,9 @@ SCRATCH_BYTES = SCRATCH_FRONT_BYTES + _BOXES + 2 * BOX_BYTES
 # Kernels that read one part of a task while they write the part before it, from one task to the next.
 _READ_AHEAD = ("assemble columns", "assemble half columns")
 
+# A thread takes so many times the fewest tasks at a time, if these write no more bytes: in between it may be stopped.
+_MOST_SHARES, _MOST_SHARE_BYTES = 4, 64 << 20
+
 # Padding is handed to kernels repeated to so many bytes: a line may begin anywhere in an element.
 _PADDING_BYTES = 2 * LINE_BYTES
 
@@ -300,6 +303,7 @@ def _tasks_at_once(one: Pass, tuning: Tuning) -> int:
 
 
 def _call_of(one: Pass, table: NDArray[np.int64], tuning: Tuning) -> PassCall:
+    at_once = _tasks_at_once(one, tuning)
     # Offsets of packed elements count elements, all of them at the start of a byte.
     return PassCall(
         kernel=pass_kernel(*kernel_key(one)),
@@ -307,7 +311,8 @@ def _call_of(one: Pass, table: NDArray[np.int64], tuning: Tuning) -> PassCall:
         source_start=one.source_start // (one.ways if one.kernel == "expand" else 1),
         target_start=one.destination_start // (one.ways if one.kernel == "compress" else 1),
         tasks=one.tasks,
-        tasks_at_once=_tasks_at_once(one, tuning),
+        tasks_at_once=at_once,
+        most_at_once=max(at_once, min(_MOST_SHARES * at_once, _MOST_SHARE_BYTES // one.task_bytes)),
         fills=one.kernel == "fill",
     )
 

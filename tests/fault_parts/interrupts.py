@@ -58,7 +58,7 @@ def wrong_after_interrupts(delays: list[float]) -> tuple[str, int]:
 
 
 def wrong_in_long_calls(seed: int, times: int, threads: int) -> tuple[str, int, int]:
-    """Interrupt long calls in a process; return what is wrong, how many were ended, and how many with work left."""
+    """Interrupt long calls in a process; return what is wrong, how many were ended, and how many in the middle."""
     command = [sys.executable, "-m", "tests.fault_parts.long_calls", *map(str, (seed, times, threads))]
     try:
         done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_SECONDS)
@@ -66,8 +66,8 @@ def wrong_in_long_calls(seed: int, times: int, threads: int) -> tuple[str, int, 
         return "it did not end", 0, 0
     if done.returncode or done.stderr:
         return f"ended with {done.returncode}: {done.stderr[-1500:]}", 0, 0
-    _, cut, undone = map(int, done.stdout.split())
-    return "", cut, undone
+    _, cut, parts = map(int, done.stdout.split())
+    return "", cut, parts
 
 
 def run(tally: Tally) -> None:

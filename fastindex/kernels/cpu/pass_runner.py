@@ -21,6 +21,7 @@ from fastindex.tables.boxes import CALL_KERNEL, CALL_SOURCE_START, CALL_TABLE, C
 from fastindex.tables.passes import (
     FILLS,
     KERNEL,
+    MOST_AT_ONCE,
     PASS_CALL_BYTES,
     SOURCE_START,
     TABLE,
@@ -31,8 +32,8 @@ from fastindex.tables.passes import (
 from fastindex.tables.plain_arrays import PADDING, PASS_COUNT, PASSES
 
 _INT64 = ir.IntType(64)
-# While there are many tasks left, a thread takes a 16th of them, and so many times the least that it takes at most.
-_LEFT_BITS, _MOST_SHARES = 4, 4
+# While there are many tasks left, a thread takes a 16th of them, if these are not too many.
+_LEFT_BITS = 4
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -71,14 +72,14 @@ def exchange(typingctx: Any, counter: Any, expected: Any, wanted: Any) -> Any:
 
 
 @njit(nogil=True)
-def _take(counter, tasks, at_once):  # type: ignore[no-untyped-def]
+def _take(counter, tasks, at_once, most):  # type: ignore[no-untyped-def]
     """Take the next tasks for this thread; return the first of them and the one behind them, `tasks` if none is left.
 
     Neighbours in memory are faster together; the last that are taken are few, so that all threads end at once.
     """
     first = 0
     while first < tasks:
-        count = min(max((tasks - first) >> _LEFT_BITS, at_once), _MOST_SHARES * at_once)
+        count = min(max((tasks - first) >> _LEFT_BITS, at_once), most)
         behind = min(first + count, tasks)
         found = exchange(counter, first, behind)
         if found == first:
@@ -97,13 +98,13 @@ def _run_pass(one, target, source, padding, scratch, counter, call):  # type: ig
     if not counter:
         call_kernel(compiled, target, source, table, scratch, 0, tasks)
         return True
-    at_once = entry(one, TASKS_AT_ONCE)
-    first, behind = _take(counter, tasks, at_once)
+    at_once, most = entry(one, TASKS_AT_ONCE), entry(one, MOST_AT_ONCE)
+    first, behind = _take(counter, tasks, at_once, most)
     while first < tasks:
         call_kernel(compiled, target, source, table, scratch, first, behind)
         if call and slice_is_over(call):
             return False
-        first, behind = _take(counter, tasks, at_once)
+        first, behind = _take(counter, tasks, at_once, most)
     return True
 
 
