@@ -97,10 +97,16 @@ def pack(
     OSError
         With `max_memory`, a part of a memory map could not be read or written: its file is too short, or the disk is
         full.
+    KeyboardInterrupt
+        The call was interrupted. Some slots of `out` hold new values, the others what they held before, and nobody
+        writes to it any more.
 
     Notes
     -----
     The definition of a layout: XLA, "Tiled layout", and ``xla/layout.h``.
+
+    On the main thread, handlers of signals run every 50 ms or so, and between parts of at most 128 MiB; whatever they
+    raise ends the call as an interrupt does.
 
     Examples
     --------
@@ -174,6 +180,8 @@ def unpack(
         Another size of `buffer`, other dimensions of `out`, too little memory.
     ArgumentTypeError, UnsupportedError, OSError
         As `pack`.
+    KeyboardInterrupt
+        As `pack`: some elements of `out` hold new values, the others what they held before.
 
     Examples
     --------
@@ -256,6 +264,8 @@ def relayout(
         too little memory.
     ArgumentTypeError, UnsupportedError, OSError
         As `pack`.
+    KeyboardInterrupt
+        As `pack`: some slots of `out` hold new values, the others what they held before.
 
     Examples
     --------
@@ -378,7 +388,7 @@ class RelayoutPlan(ShownInNotebooks):
 
         Raises
         ------
-        FastIndexError, ArgumentTypeError
+        FastIndexError, ArgumentTypeError, KeyboardInterrupt
             As `relayout`.
         """
         single, counted = self._single, threads is None or (type(threads) is int and threads > 0)

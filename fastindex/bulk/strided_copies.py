@@ -57,6 +57,9 @@ def copyto(dst: Any, src: Any, *, threads: int | None = None, stream: Any = None
         CUDA arrays of two dtypes, or one array on the host and one on the GPU.
     FastIndexError
         The elements of a CUDA array to copy into share memory with each other.
+    KeyboardInterrupt
+        The call was interrupted. Some elements of `dst` hold new values, the others what they held before, and nobody
+        writes to it any more. Copies that are left to NumPy, such as those that cast, end first.
 
     Examples
     --------

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of, expected_pair
 from fastindex.arguments.buffers import aligned_bytes
+from fastindex.cpu.long_calls import looks_for_signals
 from fastindex.cpu.pass_threads import run_with_helpers
 from fastindex.cpu.threads import thread_count
 from fastindex.first_use import uninterrupted
@@ -45,8 +46,7 @@ from fastindex.lowering.stream_passes import in_lanes, in_vectors
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.boxes import BOX_BYTES, BoxCall
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tables.pass_jobs import MOST_COUNTERS
-from fastindex.tables.passes import PASS_CALL_BYTES, PassCall, PassTable
+from fastindex.tables.passes import PassCall, PassTable
 from fastindex.tables.plain_arrays import PairCall
 from fastindex.tables.streams import PADDING
 
@@ -103,6 +103,9 @@ SCRATCH_BYTES = SCRATCH_FRONT_BYTES + _BOXES + 2 * BOX_BYTES
 
 # Kernels that read one part of a task while they write the part before it, from one task to the next.
 _READ_AHEAD = ("assemble columns", "assemble half columns")
+
+# A thread takes so many times the fewest tasks at a time, if these write no more bytes: in between it may be stopped.
+_MOST_SHARES, _MOST_SHARE_BYTES = 4, 64 << 20
 
 # Padding is handed to kernels repeated to so many bytes: a line may begin anywhere in an element.
 _PADDING_BYTES = 2 * LINE_BYTES
@@ -237,18 +240,18 @@ class CompiledPasses:
         kept = _repeated(padding)
         addresses = self.address, self.count, destination, source, kept[1]
         helpers = self.helpers(threads)
-        if helpers <= 0:
+        if self.is_one_call(helpers):
             _driver()(*addresses, thread_scratch.address, 0)
-            return
-
-        for first in range(0, self.count, MOST_COUNTERS):
-            count = min(MOST_COUNTERS, self.count - first)
-            arguments = self.address + PASS_CALL_BYTES * first, count, *addresses[2:]
-            run_with_helpers(_leader(), arguments, _scratch_address, helpers)
+        else:
+            run_with_helpers(_leader(), addresses, self.count, _scratch_address, helpers)
 
     def helpers(self, threads: int | None) -> int:
         """Return how many threads may help the caller's."""
-        return 0 if self.is_small else min(thread_count(threads), self._shares) - 1
+        return 0 if self.is_small else max(min(thread_count(threads), self._shares) - 1, 0)
+
+    def is_one_call(self, helpers: int) -> bool:
+        """Whether all is done by one native call: with so many helpers, none has to know of it, nor a signal."""
+        return self.is_small or not (helpers or looks_for_signals())
 
 
 def _table_of(one: Pass, tuning: Tuning) -> tuple[NDArray[np.int64], Any]:
@@ -300,6 +303,7 @@ def _tasks_at_once(one: Pass, tuning: Tuning) -> int:
 
 
 def _call_of(one: Pass, table: NDArray[np.int64], tuning: Tuning) -> PassCall:
+    at_once = _tasks_at_once(one, tuning)
     # Offsets of packed elements count elements, all of them at the start of a byte.
     return PassCall(
         kernel=pass_kernel(*kernel_key(one)),
@@ -307,7 +311,8 @@ def _call_of(one: Pass, table: NDArray[np.int64], tuning: Tuning) -> PassCall:
         source_start=one.source_start // (one.ways if one.kernel == "expand" else 1),
         target_start=one.destination_start // (one.ways if one.kernel == "compress" else 1),
         tasks=one.tasks,
-        tasks_at_once=_tasks_at_once(one, tuning),
+        tasks_at_once=at_once,
+        most_at_once=max(at_once, min(_MOST_SHARES * at_once, _MOST_SHARE_BYTES // one.task_bytes)),
         fills=one.kernel == "fill",
     )
 
@@ -327,7 +332,7 @@ def _driver() -> Callable[..., None]:
 
 @cache
 def _leader() -> Callable[..., int]:
-    compiled: Callable[..., int] = pass_jobs.lead.compile((types.int64,) * 8)
+    compiled: Callable[..., int] = pass_jobs.lead.compile((types.int64,) * 9)
     return compiled
 
 
@@ -370,11 +375,10 @@ class OneCall:
         """Do the same on as many threads as help; takes the ``id`` of both arrays."""
         passes = self._passes
         helpers = 0 if passes is None else passes.helpers(threads)
-        if passes is None or helpers <= 0:
+        if passes is None or passes.is_one_call(helpers):
             return self.run(source, destination, self.address, self.scratch.address)
-        if passes.count > MOST_COUNTERS:
-            return False
-        return run_with_helpers(_plain_leader(), (source, destination, self.address), _scratch_address, helpers)
+        arguments = source, destination, self.address
+        return run_with_helpers(_plain_leader(), arguments, passes.count, _scratch_address, helpers)
 
 
 def _never(source: int, target: int, call: int, scratch: int) -> bool:
@@ -389,5 +393,5 @@ def _plain_driver() -> Callable[[int, int, int, int], bool]:
 
 @cache
 def _plain_leader() -> Callable[..., int]:
-    compiled: Callable[..., int] = pass_jobs.lead_plain.compile((types.int64,) * 6)
+    compiled: Callable[..., int] = pass_jobs.lead_plain.compile((types.int64,) * 7)
     return compiled

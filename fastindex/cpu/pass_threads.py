@@ -21,8 +21,10 @@ import numpy as np
 from numba import types
 
 from fastindex.arguments.addresses import address_of
+from fastindex.cpu.long_calls import long_call
 from fastindex.cpu.semaphores import semaphore_at
 from fastindex.errors import FastIndexError
+from fastindex.first_use import uninterrupted
 from fastindex.kernels.cpu import pass_jobs
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.pass_jobs import (
@@ -34,11 +36,10 @@ from fastindex.tables.pass_jobs import (
     JOB_SLEEP,
     JOB_WAKE,
     MISSING,
-    MOST_COUNTERS,
-    OWN_COUNTERS,
     REFUSED,
     SEMAPHORE_BYTES,
     STATE,
+    UNFINISHED,
     WAITING,
 )
 
@@ -47,8 +48,6 @@ SPIN_VARIABLE = "FASTINDEX_SPIN_MICROSECONDS"
 _SPIN_MICROSECONDS, _MOST_SPIN_MICROSECONDS = 50, 1_000_000
 
 _MOST_THREADS = max(32, 2 * (os.cpu_count() or 1))
-# How long a caller sleeps at a time that waits for threads with more to do than it had.
-_NAP_SECONDS = 50e-6
 _SPINS_TRIED = 2000
 
 
@@ -56,12 +55,11 @@ class _Helper:
     """A thread, and the job that it looks at."""
 
     def __init__(self, scratch: Callable[[], int]) -> None:
-        self._memory = np.zeros((JOB_BYTES + SEMAPHORE_BYTES) // 8 + MOST_COUNTERS + LINE_BYTES // 8, np.int64)
+        self._memory = np.zeros((JOB_BYTES + SEMAPHORE_BYTES + LINE_BYTES) // 8, np.int64)
         # In lines of its own.
         self.fields = self._memory[-(address_of(self._memory) // 8) % (LINE_BYTES // 8) :]
         self.job = address_of(self.fields)
         self.fields[STATE] = WAITING
-        self.fields[OWN_COUNTERS] = self.job + JOB_BYTES + SEMAPHORE_BYTES
         semaphore = semaphore_at(self.job + JOB_BYTES)
         self.fields[JOB_SEMAPHORE] = semaphore.argument
         self.fields[JOB_SLEEP], self.fields[JOB_WAKE] = semaphore.wait, semaphore.post
@@ -88,7 +86,10 @@ class _Crew:
         self._is_closed = False
 
     def grow(self, count: int, scratch: Callable[[], int]) -> None:
-        """Have so many helpers, if the system and the interpreter grant them."""
+        """Have so many helpers, if the system and the interpreter grant them; an interrupt leaves none half made."""
+        uninterrupted(lambda: self._grow(count, scratch))
+
+    def _grow(self, count: int, scratch: Callable[[], int]) -> None:
         # RuntimeError: the interpreter is shutting down or the system grants no more threads; OSError: it grants no
         # semaphores. Work with fewer.
         with self._growing, contextlib.suppress(RuntimeError, OSError):
@@ -124,12 +125,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def run_with_helpers(
-    lead: Callable[..., int], arguments: tuple[int, ...], scratch: Callable[[], int], helpers: int
+    lead: Callable[..., int], arguments: tuple[int, ...], passes: int, scratch: Callable[[], int], helpers: int
 ) -> bool:
     """Run passes on the caller's thread, and on up to `helpers` others; return whether anything was run.
 
-    All helpers are waited for, also where the caller is interrupted: they use its arrays. Safe to call from many
-    threads at once, and in a forked child.
+    On the main thread, signals are looked for now and then. All helpers have ended when it returns or raises: they use
+    the caller's arrays. Safe to call from many threads at once, from handlers of signals, and in a forked child.
 
     Parameters
     ----------
@@ -137,51 +138,48 @@ def run_with_helpers(
         A kernel of `pass_jobs`.
     arguments : tuple of int
         Its arguments between `helpers` and `scratch`.
+    passes : int
+        How many there are.
     scratch : callable
         Returns the address of the memory for kernels of the thread that calls it.
     helpers : int
         The most threads beside the caller's.
     """
-    crew, owner = _crew, scratch()
+    crew = _crew
     if len(crew.helpers) < helpers:
         crew.grow(helpers, scratch)
-    found = 1
+    memory, dismiss = long_call(passes), _native().dismiss
+    call = address_of(memory)
+    arguments = (*arguments, scratch(), call)
+    found = UNFINISHED
     try:
-        found = lead(crew.address, helpers, *arguments, owner)
+        found = lead(crew.address, helpers, *arguments)
+        missing = found // MISSING
+        while found & UNFINISHED:
+            found = lead(crew.address, 0, *arguments)
     finally:
-        if found > 0:
-            _dismiss(crew, owner)
-            # Callers at the same time have helpers of their own, the next time.
-            crew.grow(len(crew.helpers) + found // MISSING, scratch)
-    return found != REFUSED
-
-
-def _dismiss(crew: _Crew, owner: int) -> None:
-    """Wait until none of the helpers of a call works; an interrupt is raised then."""
-    interrupt: KeyboardInterrupt | None = None
-    left = 1
-    while left:
-        try:
-            left = _native().dismiss(crew.address, owner)
-            if left:
-                time.sleep(_NAP_SECONDS)
-        except KeyboardInterrupt as error:
-            interrupt = error
-    if interrupt is not None:
-        raise interrupt
+        # One native call, before which Python looks for no signal: whatever is raised, nobody writes afterwards.
+        if found:
+            dismiss(crew.address, call, passes)
+    if found == REFUSED:
+        return False
+    if missing:
+        # Callers at the same time have helpers of their own, the next time.
+        crew.grow(len(crew.helpers) + missing, scratch)
+    return True
 
 
 class _Native(NamedTuple):
     """The kernels of jobs, compiled."""
 
     serve: Callable[[int, int, int], None]
-    dismiss: Callable[[int, int], int]
+    dismiss: Callable[[int, int, int], None]
     close: Callable[[int], bool]
 
 
 @cache
 def _native() -> _Native:
-    counts = {"serve": 3, "dismiss": 2, "close": 1}
+    counts = {"serve": 3, "dismiss": 3, "close": 1}
     return _Native(*(getattr(pass_jobs, name).compile((types.int64,) * count) for name, count in counts.items()))
 
 

@@ -123,20 +123,40 @@ class _Gang:
             self._error = self._error or error
         self._stop()
 
-    def lead(self) -> None:
-        """Work, wait for those who help, since they use the caller's arrays, and raise what went wrong first."""
-        self._share()
+    def lead(self, ask: Callable[[Callable[[], None]], None]) -> None:
+        """Ask for help, work, wait for those who help, since they use the caller's arrays, and raise the first error.
+
+        An interrupt comes between any two instructions: also when the work is done and others still work, and also
+        where another one has just been caught.
+        """
+        try:
+            try:
+                ask(self.help)
+                self._work()
+                self._wait()
+            except BaseException as error:
+                self._end(error)
+        except BaseException as error:
+            self._end(error)
+        if self._error is not None:
+            raise self._error
+
+    def _end(self, error: BaseException) -> None:
+        """Have everyone stop, and wait until nobody works, however often that is interrupted."""
+        self._fail(error)
+        waits = True
+        while waits:
+            with contextlib.suppress(KeyboardInterrupt):
+                self._wait()
+                waits = False
+
+    def _wait(self) -> None:
+        """Let nobody begin any more, and wait for those who have; it may be done again after an interrupt."""
         with self._lock:
             self._closed = True
             waits = self._inside > 0
-        while waits:
-            try:
-                self._all_left.acquire()
-                waits = False
-            except KeyboardInterrupt as interrupt:
-                self._fail(interrupt)
-        if self._error is not None:
-            raise self._error
+        if waits:
+            self._all_left.acquire()
 
 
 def run_together(work: Callable[[], None], helpers: int, stop: Callable[[], None]) -> None:
@@ -165,12 +185,14 @@ def run_together(work: Callable[[], None], helpers: int, stop: Callable[[], None
     >>> left
     []
     """
-    gang = _Gang(work, stop)
-    # RuntimeError: the interpreter is shutting down or the system grants no more threads; work with fewer.
-    with contextlib.suppress(RuntimeError):
-        for _ in range(helpers):
-            _shared_pool().submit(gang.help)
-    gang.lead()
+
+    def ask(help_once: Callable[[], None]) -> None:
+        # RuntimeError: the interpreter is shutting down or the system grants no more threads; work with fewer.
+        with contextlib.suppress(RuntimeError):
+            for _ in range(helpers):
+                _shared_pool().submit(help_once)
+
+    _Gang(work, stop).lead(ask)
 
 
 class _Chunks:

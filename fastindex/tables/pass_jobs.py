@@ -13,11 +13,9 @@ class PassJob(NamedTuple):
     state : int
         One of those below.
     owner : int
-        The address of the scratch memory of the thread whose call it belongs to; 0 while it is free.
+        The address of the `LongCall` that it belongs to; 0 while it is free.
     passes, pass_count, target, source, padding, counters : int
         As `run_passes` has them.
-    own_counters : int
-        The address of `MOST_COUNTERS` counters, for a call whose first helper this is.
     sleep, wake : int
         Addresses of C functions that wait for a semaphore, and raise it; 0 where nobody sleeps.
     semaphore : int
@@ -32,7 +30,6 @@ class PassJob(NamedTuple):
     source: int
     padding: int
     counters: int
-    own_counters: int
     sleep: int
     wake: int
     semaphore: int
@@ -47,16 +44,13 @@ class PassJob(NamedTuple):
     JOB_SOURCE,
     JOB_PADDING,
     JOB_COUNTERS,
-    OWN_COUNTERS,
     JOB_SLEEP,
     JOB_WAKE,
     JOB_SEMAPHORE,
-) = range(12)
-JOB_BYTES = 8 * 12
+) = range(11)
+JOB_BYTES = 8 * 11
 #: How much room a semaphore is given behind them.
 SEMAPHORE_BYTES = 40
-#: How many passes are run at a time where threads help; each has a counter.
-MOST_COUNTERS = 64
 
 #: A helper waits for its semaphore; it looks out for work; there is work that it has not seen; it works; it has to end.
 ASLEEP, WAITING, POSTED, WORKING, CLOSED = range(5)
@@ -79,7 +73,39 @@ class CrewTable(NamedTuple):
 
 CREW_SPINS, CREW_SIZE, CREW_JOBS = range(3)
 
-#: What a call returns: how many helpers still work, and how many there were too few, times this.
-MISSING = 1 << 32
+
+class LongCall(NamedTuple):
+    """A call that takes long enough for helpers, and for signals; behind these numbers stands a counter for each pass.
+
+    Attributes
+    ----------
+    clock, clock_id : int
+        The address of a C function like ``clock_gettime``, and what it takes; 0 where nobody has to look for signals.
+    seconds, nanoseconds : int
+        What it has written.
+    slice_nanoseconds : int
+        How long the caller's thread works at a time.
+    slice_end : int
+        When it stops, in nanoseconds.
+    nap : int
+        The address of a C function like ``usleep``.
+    """
+
+    clock: int
+    clock_id: int
+    seconds: int
+    nanoseconds: int
+    slice_nanoseconds: int
+    slice_end: int
+    nap: int
+
+
+CALL_CLOCK, CALL_CLOCK_ID, CALL_SECONDS, CALL_NANOSECONDS, CALL_SLICE, CALL_SLICE_END, CALL_NAP = range(7)
+#: Where the counters begin.
+CALL_COUNTERS = 7
+
+#: What a slice of a call returns: how many helpers still work,
+#: that there is more to do, and how many helpers there were too few, times this.
+UNFINISHED, MISSING = 1 << 31, 1 << 32
 #: What it returns in place of that where its arrays are not what it expects.
-REFUSED = -1
+REFUSED = 1 << 62

@@ -57,8 +57,8 @@ class PassCall(NamedTuple):
     source_start, target_start : int
         Bytes from the addresses that a call is given.
     tasks : int
-    tasks_at_once : int
-        The fewest that a thread takes at a time.
+    tasks_at_once, most_at_once : int
+        The fewest that a thread takes at a time, and the most.
     fills : int
         Whether it writes padding, so that the padding is its source.
     """
@@ -69,11 +69,12 @@ class PassCall(NamedTuple):
     target_start: int
     tasks: int
     tasks_at_once: int
+    most_at_once: int
     fills: int
 
 
-KERNEL, TABLE, SOURCE_START, TARGET_START, TASKS, TASKS_AT_ONCE, FILLS = range(7)
-PASS_CALL_BYTES = 8 * 7
+KERNEL, TABLE, SOURCE_START, TARGET_START, TASKS, TASKS_AT_ONCE, MOST_AT_ONCE, FILLS = range(8)
+PASS_CALL_BYTES = 8 * 8
 
 
 class StridedGeometry(NamedTuple):

@@ -5,6 +5,7 @@ Tests of: cpu.pass_threads, kernels.cpu.pass_jobs, tables.pass_jobs.
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import threading
@@ -21,12 +22,24 @@ from numpy.typing import NDArray
 import fastindex as fi
 import fastindex.kernels.compilation
 from fastindex.arguments.addresses import address_of
-from fastindex.cpu import pass_threads
+from fastindex.cpu import long_calls, pass_threads
 from fastindex.cpu.compiled_passes import CompiledPasses, thread_scratch
+from fastindex.cpu.long_calls import long_call
 from fastindex.lowering.passes import passes
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops
 from fastindex.lowering.tuning import TUNING
-from fastindex.tables.pass_jobs import ASLEEP, JOB_COUNT, OWNER, STATE, WAITING, WORKING
+from fastindex.tables.pass_jobs import (
+    ASLEEP,
+    CALL_COUNTERS,
+    CALL_SLICE,
+    CREW_JOBS,
+    JOB_COUNT,
+    OWNER,
+    STATE,
+    WAITING,
+    WORKING,
+)
+from tests.cpu.interrupt_points import interrupted_everywhere
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS, COLUMNS = 1100, 1024
@@ -161,7 +174,7 @@ def test_a_call_that_ends_early_leaves_nobody_at_work(crew: Any, error: type[Bas
         raise error
 
     with pytest.raises(error):
-        pass_threads.run_with_helpers(fails, (), lambda: thread_scratch.address, 2)
+        pass_threads.run_with_helpers(fails, (), 1, lambda: thread_scratch.address, 2)
     assert len(crew.helpers) == 2
     assert is_free(crew)
 
@@ -172,23 +185,65 @@ def test_a_call_that_is_interrupted_waits_for_its_helpers(plan: Any, crew: Any) 
     plan(values, threads=2)
     (one,) = crew.helpers
     wait_until_asleep(one)
-    owner = thread_scratch.address
-    begun: list[int] = []
+    begun: list[tuple[int, int]] = []
 
-    def leaves_it_working(*_: int) -> int:
-        one.fields[OWNER], one.fields[STATE] = owner, WORKING
+    def leaves_it_working(crew_address: int, helpers: int, scratch: int, call: int) -> int:
+        assert (scratch, helpers) == (thread_scratch.address, 1)
+        counters = (ctypes.c_int64 * 3).from_address(call + 8 * CALL_COUNTERS)
+        assert [*counters] == [0, 0, 0]
+        one.fields[OWNER], one.fields[STATE] = call, WORKING
+
+        def end() -> None:
+            begun.append((one.fields[OWNER] - call, min(counters)))
+            one.fields[STATE] = ASLEEP
+
         threading.Timer(0.05, end).start()
         raise KeyboardInterrupt
 
-    def end() -> None:
-        begun.append(one.fields[OWNER])
-        one.fields[STATE] = ASLEEP
-
     with pytest.raises(KeyboardInterrupt):
-        pass_threads.run_with_helpers(leaves_it_working, (), lambda: owner, 1)
-    assert begun == [owner], "it is not free while it works"
+        pass_threads.run_with_helpers(leaves_it_working, (), 3, lambda: thread_scratch.address, 1)
+    assert begun == [(0, 1 << 62)], "it is not free while it works, and finds nothing more to do"
     assert is_free(crew)
     assert np.array_equal(plan(values, threads=2), transposed(values))
+
+
+def test_wherever_an_interrupt_comes_nobody_works_afterwards(
+    plan: Any, crew: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Helpers are waited for, also where an interrupt comes between two instructions of the waiting itself."""
+    # A slice ends with what is taken first.
+    shortest = long_call(0)
+    shortest[CALL_SLICE] = 0
+    monkeypatch.setattr(long_calls, "_with_slices", lambda: shortest)
+    values, out = np.random.default_rng(2).random(ROWS * COLUMNS, np.float32), np.empty(ROWS * COLUMNS, np.float32)
+    plan(values, out=out, threads=2)
+    places = set()
+    for place in interrupted_everywhere(lambda: plan(values, out=out, threads=2), pass_threads):
+        assert is_free(crew), place
+        out[:] = -1
+        time.sleep(0.0005)
+        assert (out == -1).all(), place
+        places.add(place[0])
+    assert places == {"run_with_helpers"}
+    assert plan(values, out=out, threads=2) is out
+    assert np.array_equal(out, transposed(values))
+
+
+def test_an_interrupt_while_threads_are_started_leaves_all_or_none(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(2).random(ROWS * COLUMNS, np.float32)
+    crews = [pass_threads._Crew()]
+
+    def call() -> None:
+        monkeypatch.setattr(pass_threads, "_crew", crews[-1])
+        plan(values, threads=3)
+
+    for place in interrupted_everywhere(call, pass_threads):
+        assert np.array_equal(plan(values, threads=3), transposed(values)), place
+        jobs = [one.job for one in crews[-1].helpers]
+        assert (len(jobs), [*crews[-1]._table[CREW_JOBS:][:3]]) == (2, [*jobs, 0]), place
+        crews[-1].close()
+        crews.append(pass_threads._Crew())
+    crews[-1].close()
 
 
 PROGRAM = f"""

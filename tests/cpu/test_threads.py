@@ -10,6 +10,7 @@ import pytest
 import fastindex.cpu.threads
 from fastindex.cpu.threads import run_chunks, run_together, thread_count
 from fastindex.errors import FastIndexError
+from tests.cpu.interrupt_points import interrupted_everywhere
 
 
 def test_argument_comes_first(monkeypatch):
@@ -209,3 +210,23 @@ def test_works_while_the_interpreter_shuts_down():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout == "10\n"
+
+
+def test_wherever_an_interrupt_comes_nobody_works_afterwards():
+    """Helpers are waited for, also where an interrupt comes between two instructions of the waiting itself."""
+    caller, places, works = threading.get_ident(), set(), set()
+
+    def work() -> None:
+        if threading.get_ident() == caller:
+            deadline = time.monotonic() + 0.05
+            while not works and time.monotonic() < deadline:
+                time.sleep(0.0002)
+            return
+        works.add(threading.get_ident())
+        time.sleep(0.002)
+        works.discard(threading.get_ident())
+
+    for place in interrupted_everywhere(lambda: run_together(work, 2, lambda: None), fastindex.cpu.threads):
+        assert not works, place
+        places.add(place[0])
+    assert {"run_together", "ask", "lead", "_wait"} <= places

@@ -10,6 +10,8 @@ from tests.fault_parts.tally import Tally
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SECONDS = 120
+#: In one process.
+_LONG_CALLS = 24
 
 _FIRST_USE = """
 import signal, sys, time
@@ -55,9 +57,22 @@ def wrong_after_interrupts(delays: list[float]) -> tuple[str, int]:
     return "", int(done.stdout)
 
 
+def wrong_in_long_calls(seed: int, times: int, threads: int) -> tuple[str, int, int]:
+    """Interrupt long calls in a process; return what is wrong, how many were ended, and how many in the middle."""
+    command = [sys.executable, "-m", "tests.fault_parts.long_calls", *map(str, (seed, times, threads))]
+    try:
+        done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "it did not end", 0, 0
+    if done.returncode or done.stderr:
+        return f"ended with {done.returncode}: {done.stderr[-1500:]}", 0, 0
+    _, cut, parts = map(int, done.stdout.split())
+    return "", cut, parts
+
+
 def run(tally: Tally) -> None:
     """Interrupt until the time is over."""
-    row = "first calls after interrupted ones"
+    row, long_row = "first calls after interrupted ones", "long calls that are interrupted"
     while tally.going():
         delays = [tally.random.random() * 0.7 + 1e-4 for _ in range(3)]
         tally.begin(f"{row}: {delays}")
@@ -65,4 +80,11 @@ def run(tally: Tally) -> None:
         tally.count(row, 1, cut)
         if wrong:
             tally.find(row, f"{wrong}; after {delays} s")
+        tally.save()
+        arguments = tally.random.randrange(1 << 30), _LONG_CALLS, tally.random.randint(1, 3)
+        tally.begin(f"{long_row}: seed, times, threads {arguments}")
+        wrong, cut, _ = wrong_in_long_calls(*arguments)
+        tally.count(long_row, _LONG_CALLS, cut)
+        if wrong:
+            tally.find(long_row, f"{wrong}; seed, times, threads {arguments}")
         tally.save()

@@ -31,6 +31,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "calls from eight threads at once": ("calls from eight threads", "threads"),
     "children forked and spawned under load": ("children ", "forks"),
     "calls after interrupted first ones": ("first calls after", "interrupts"),
+    "long calls interrupted": ("long calls that",),
     "processes that end while daemon threads are in calls": ("processes that end", "exits"),
     "texts, HLO and layouts with `PYTHONMALLOC=debug`": ("PYTHONMALLOC=debug: ", "checked_memory"),
     "layouts through the kernels in Valgrind": ("Valgrind: ", "valgrind"),

@@ -16,7 +16,7 @@ def test_every_task_is_taken_once(tasks: int, least: int) -> None:
 
     def share(_: int) -> list[tuple[int, int]]:
         taken = []
-        while (some := _take(counter.ctypes.data, tasks, least))[0] < tasks:
+        while (some := _take(counter.ctypes.data, tasks, least, 4 * least))[0] < tasks:
             taken.append(some)
         return taken
 
@@ -35,4 +35,4 @@ def test_every_task_is_taken_once(tasks: int, least: int) -> None:
 
 def test_no_task_is_taken_once_all_are_marked_as_taken() -> None:
     counter = np.full(1, 1 << 62, np.int64)
-    assert _take(counter.ctypes.data, 1000, 1) == (1000, 1000)
+    assert _take(counter.ctypes.data, 1000, 1, 4) == (1000, 1000)

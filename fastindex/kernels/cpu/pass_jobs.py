@@ -18,8 +18,11 @@ from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import entry, fence, set_entry
 from fastindex.kernels.cpu.pass_runner import exchange, run_all
 from fastindex.kernels.cpu.plain_arrays import plain_addresses
+from fastindex.kernels.cpu.slices import begin_slice
 from fastindex.tables.pass_jobs import (
     ASLEEP,
+    CALL_COUNTERS,
+    CALL_NAP,
     CLOSED,
     CREW_JOBS,
     CREW_SIZE,
@@ -34,17 +37,21 @@ from fastindex.tables.pass_jobs import (
     JOB_TARGET,
     JOB_WAKE,
     MISSING,
-    OWN_COUNTERS,
     OWNER,
     POSTED,
     REFUSED,
     STATE,
+    UNFINISHED,
     WAITING,
     WORKING,
 )
 from fastindex.tables.plain_arrays import PADDING, PASS_COUNT, PASSES
 
 _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
+# How long a caller sleeps at a time that waits for threads with more to do than it had.
+_NAP_MICROSECONDS = 50
+# As the counter of a pass: more tasks than any has.
+_ALL_TAKEN = 1 << 62
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -104,7 +111,7 @@ def serve(job, scratch, spins):  # type: ignore[no-untyped-def]
         if found == POSTED:
             passes, count = entry(job, JOB_PASSES), entry(job, JOB_COUNT)
             target, source = entry(job, JOB_TARGET), entry(job, JOB_SOURCE)
-            run_all(passes, count, target, source, entry(job, JOB_PADDING), scratch, entry(job, JOB_COUNTERS))
+            run_all(passes, count, target, source, entry(job, JOB_PADDING), scratch, entry(job, JOB_COUNTERS), 0)
             exchange(job, WORKING, WAITING)
             left = spins
         elif found == CLOSED:
@@ -164,78 +171,78 @@ def _wait_for_helpers(crew, owner):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _lead(crew, helpers, passes, count, target, source, padding, scratch):  # type: ignore[no-untyped-def]
-    counters, asked = 0, 0
+def _lead(crew, helpers, passes, count, target, source, padding, scratch, call):  # type: ignore[no-untyped-def]
+    limit, asked, counters = begin_slice(call), 0, call + 8 * CALL_COUNTERS
     for i in range(entry(crew, CREW_SIZE)):
         job = entry(crew, CREW_JOBS + i)
-        if asked < helpers and exchange(job + 8 * OWNER, 0, scratch) == 0:
-            if not asked:
-                counters = entry(job, OWN_COUNTERS)
-                for k in range(count):
-                    set_entry(counters, k, 0)
+        if asked < helpers and exchange(job + 8 * OWNER, 0, call) == 0:
             _post(job, passes, count, target, source, padding, counters)
             asked += 1
-    run_all(passes, count, target, source, padding, scratch, counters)
-    left = _wait_for_helpers(crew, scratch) if asked else 0
-    return left + (helpers - asked) * MISSING
+    found = (helpers - asked) * MISSING
+    if not run_all(passes, count, target, source, padding, scratch, counters, limit):
+        return found + UNFINISHED
+    return found + _wait_for_helpers(crew, call)
 
 
-@kernel("int64(int64,int64,int64,int64,int64,int64,int64,int64)")
-def lead(crew, helpers, passes, count, target, source, padding, scratch):  # type: ignore[no-untyped-def]
-    """Run passes on this thread and on helpers that are free.
+@kernel("int64(int64,int64,int64,int64,int64,int64,int64,int64,int64)")
+def lead(crew, helpers, passes, count, target, source, padding, scratch, call):  # type: ignore[no-untyped-def]
+    """Run passes on this thread and on helpers that are free, or go on with them, until a slice of the call is over.
 
     Parameters
     ----------
     crew : int64
         Address of a `CrewTable`.
     helpers : int64
-        The most that are asked.
+        The most that are asked; 0 to go on.
     passes, count, target, source, padding, scratch : int64
-        As for `run_passes`, but of at most `MOST_COUNTERS` passes.
+        As for `run_passes`.
+    call : int64
+        Address of a `LongCall` with a counter for each pass, 0 at first; helpers belong to it.
 
     Returns
     -------
     int64
-        How many helpers still work, and `MISSING` for each one that there was too few.
+        How many helpers still work, `MISSING` for each one that there was too few, and `UNFINISHED` if a slice was over
+        before nothing was left.
     """
-    return _lead(crew, helpers, passes, count, target, source, padding, scratch)
+    return _lead(crew, helpers, passes, count, target, source, padding, scratch, call)
 
 
-@kernel("int64(int64,int64,int64,int64,int64,int64)")
-def lead_plain(crew, helpers, source, target, call, scratch):  # type: ignore[no-untyped-def]
+@kernel("int64(int64,int64,int64,int64,int64,int64,int64)")
+def lead_plain(crew, helpers, source, target, pair, scratch, call):  # type: ignore[no-untyped-def]
     """Run the passes of a relayout between two arrays, as `lead`; return `REFUSED` if they are not what it expects.
 
     Parameters
     ----------
-    crew, helpers : int64
+    crew, helpers, call : int64
         As for `lead`.
-    source, target, call, scratch : int64
+    source, target, pair, scratch : int64
         As for `run_plain`.
     """
-    begin, place = plain_addresses(source, target, call)
+    begin, place = plain_addresses(source, target, pair)
     if not place:
         return REFUSED
-    passes, count, padding = entry(call, PASSES), entry(call, PASS_COUNT), entry(call, PADDING)
-    return _lead(crew, helpers, passes, count, place, begin, padding, scratch)
+    passes, count, padding = entry(pair, PASSES), entry(pair, PASS_COUNT), entry(pair, PADDING)
+    return _lead(crew, helpers, passes, count, place, begin, padding, scratch, call)
 
 
-@kernel("int64(int64,int64)")
-def dismiss(crew, owner):  # type: ignore[no-untyped-def]
-    """Take back what the helpers of a call have not begun, wait for their end, but not for ever.
+@kernel("void(int64,int64,int64)")
+def dismiss(crew, call, count):  # type: ignore[no-untyped-def]
+    """End a call: what nobody has begun, nobody begins, and none of its helpers works when this returns.
 
     Parameters
     ----------
     crew : int64
         Address of a `CrewTable`.
-    owner : int64
-        Address of the scratch memory of the thread that has made the call.
-
-    Returns
-    -------
-    int64
-        How many still work; none of the call's helpers is free before all are.
+    call : int64
+        Address of a `LongCall`.
+    count : int64
+        How many counters it has.
     """
-    return _wait_for_helpers(crew, owner)
+    for k in range(count):
+        set_entry(call, CALL_COUNTERS + k, _ALL_TAKEN)
+    while _wait_for_helpers(crew, call):
+        _call_c(entry(call, CALL_NAP), _NAP_MICROSECONDS)
 
 
 @kernel("boolean(int64)")

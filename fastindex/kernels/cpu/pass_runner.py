@@ -16,10 +16,12 @@ from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import entry
 from fastindex.kernels.cpu.pass_table import with_padding
 from fastindex.kernels.cpu.plain_arrays import plain_addresses
+from fastindex.kernels.cpu.slices import slice_is_over
 from fastindex.tables.boxes import CALL_KERNEL, CALL_SOURCE_START, CALL_TABLE, CALL_TARGET_START, CALL_TASKS
 from fastindex.tables.passes import (
     FILLS,
     KERNEL,
+    MOST_AT_ONCE,
     PASS_CALL_BYTES,
     SOURCE_START,
     TABLE,
@@ -30,8 +32,8 @@ from fastindex.tables.passes import (
 from fastindex.tables.plain_arrays import PADDING, PASS_COUNT, PASSES
 
 _INT64 = ir.IntType(64)
-# While there are many tasks left, a thread takes a 16th of them, and so many times the least that it takes at most.
-_LEFT_BITS, _MOST_SHARES = 4, 4
+# While there are many tasks left, a thread takes a 16th of them, if these are not too many.
+_LEFT_BITS = 4
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -70,14 +72,14 @@ def exchange(typingctx: Any, counter: Any, expected: Any, wanted: Any) -> Any:
 
 
 @njit(nogil=True)
-def _take(counter, tasks, at_once):  # type: ignore[no-untyped-def]
+def _take(counter, tasks, at_once, most):  # type: ignore[no-untyped-def]
     """Take the next tasks for this thread; return the first of them and the one behind them, `tasks` if none is left.
 
     Neighbours in memory are faster together; the last that are taken are few, so that all threads end at once.
     """
     first = 0
     while first < tasks:
-        count = min(max((tasks - first) >> _LEFT_BITS, at_once), _MOST_SHARES * at_once)
+        count = min(max((tasks - first) >> _LEFT_BITS, at_once), most)
         behind = min(first + count, tasks)
         found = exchange(counter, first, behind)
         if found == first:
@@ -87,27 +89,36 @@ def _take(counter, tasks, at_once):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _run_pass(one, target, source, padding, scratch, counter):  # type: ignore[no-untyped-def]
+def _run_pass(one, target, source, padding, scratch, counter, call):  # type: ignore[no-untyped-def]
+    """Run a pass, or a share of it; return False where the slice of a call was over before nothing was left."""
     target += entry(one, TARGET_START)
     source = padding if entry(one, FILLS) else source + entry(one, SOURCE_START)
     scratch = with_padding(scratch, padding)
     compiled, table, tasks = entry(one, KERNEL), entry(one, TABLE), entry(one, TASKS)
     if not counter:
         call_kernel(compiled, target, source, table, scratch, 0, tasks)
-        return
-    at_once = entry(one, TASKS_AT_ONCE)
-    first, behind = _take(counter, tasks, at_once)
+        return True
+    at_once, most = entry(one, TASKS_AT_ONCE), entry(one, MOST_AT_ONCE)
+    first, behind = _take(counter, tasks, at_once, most)
     while first < tasks:
         call_kernel(compiled, target, source, table, scratch, first, behind)
-        first, behind = _take(counter, tasks, at_once)
+        if call and slice_is_over(call):
+            return False
+        first, behind = _take(counter, tasks, at_once, most)
+    return True
 
 
 @njit(nogil=True)
-def run_all(passes, count, target, source, padding, scratch, counters):  # type: ignore[no-untyped-def]
-    """Run the passes of a relayout, as `run_passes`."""
+def run_all(passes, count, target, source, padding, scratch, counters, call):  # type: ignore[no-untyped-def]
+    """Run the passes of a relayout, as `run_passes`; return whether nothing is left.
+
+    `call` is the address of a `LongCall`, whose slice has an end, or 0.
+    """
     for i in range(count):
         counter = counters + 8 * i if counters else 0
-        _run_pass(passes + PASS_CALL_BYTES * i, target, source, padding, scratch, counter)
+        if not _run_pass(passes + PASS_CALL_BYTES * i, target, source, padding, scratch, counter, call):
+            return False
+    return True
 
 
 @kernel("void(int64,int64,int64,int64,int64,int64,int64)")
@@ -127,7 +138,7 @@ def run_passes(passes, count, target, source, padding, scratch, counters):  # ty
     counters : int64
         Address of an int64 for each pass, 0 at first, that all threads of a call share; 0 for a thread that is alone.
     """
-    run_all(passes, count, target, source, padding, scratch, counters)
+    run_all(passes, count, target, source, padding, scratch, counters, 0)
 
 
 @kernel("boolean(int64,int64,int64,int64)")
@@ -148,5 +159,5 @@ def run_plain(source, target, call, scratch):  # type: ignore[no-untyped-def]
         return False
     passes, padding = entry(call, PASSES), entry(call, PADDING)
     for i in range(entry(call, PASS_COUNT)):
-        _run_pass(passes + PASS_CALL_BYTES * i, place, begin, padding, scratch, 0)
+        _run_pass(passes + PASS_CALL_BYTES * i, place, begin, padding, scratch, 0, 0)
     return True

@@ -1,0 +1,61 @@
+"""Slices of a long call, after which its thread looks for signals.
+
+Python runs handlers of signals on its main thread, between two of its own instructions; so a long native call there
+comes back now and then. How much can be done in a moment, nobody knows beforehand: pages may have to be read from a
+file, and other processes may have the processor. So the clock is asked, which takes 25 ns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from fastindex.kernels.cpu.memory import entry, set_entry
+from fastindex.tables.pass_jobs import (
+    CALL_CLOCK,
+    CALL_CLOCK_ID,
+    CALL_NANOSECONDS,
+    CALL_SECONDS,
+    CALL_SLICE,
+    CALL_SLICE_END,
+)
+
+_INT32, _INT64 = ir.IntType(32), ir.IntType(64)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _ask_clock(typingctx: Any, function: Any, clock: Any, address: Any) -> Any:
+    """Call the C function at an address, as ``clock_gettime``: it writes two int64 to another address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        declared = ir.FunctionType(_INT32, [_INT32, _INT64])
+        function, clock, address = arguments
+        builder.call(builder.inttoptr(function, declared.as_pointer()), [builder.trunc(clock, _INT32), address])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@njit(nogil=True)
+def _now(call):  # type: ignore[no-untyped-def]
+    """Return what the clock of a `LongCall` says, in nanoseconds."""
+    _ask_clock(entry(call, CALL_CLOCK), entry(call, CALL_CLOCK_ID), call + 8 * CALL_SECONDS)
+    return entry(call, CALL_SECONDS) * 1_000_000_000 + entry(call, CALL_NANOSECONDS)
+
+
+@njit(nogil=True)
+def begin_slice(call):  # type: ignore[no-untyped-def]
+    """Begin a slice of a `LongCall`; return its address, or 0 where no slice has an end."""
+    if not entry(call, CALL_CLOCK):
+        return 0
+    set_entry(call, CALL_SLICE_END, _now(call) + entry(call, CALL_SLICE))
+    return call
+
+
+@njit(nogil=True)
+def slice_is_over(call):  # type: ignore[no-untyped-def]
+    """Whether it is time to look for signals."""
+    return _now(call) >= entry(call, CALL_SLICE_END)

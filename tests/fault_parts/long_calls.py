@@ -1,0 +1,118 @@
+"""Interrupts long calls at random moments: ``python -m tests.fault_parts.long_calls SEED TIMES THREADS``.
+
+It prints how many calls were made, how many of them an interrupt ended, and how many in the middle of the work. A call
+that is interrupted leaves in `out` new values and what was there before, nothing else, and nobody writes to it later.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fastindex as fi
+import fastindex.kernels.compilation
+from fastindex.cpu import long_calls, pass_threads
+from fastindex.tables.pass_jobs import ASLEEP, OWNER, STATE, WAITING
+
+_ROWS, _COLUMNS = 4095, 4090
+_PLAIN, _TILED = f"f32[{_ROWS},{_COLUMNS}]", f"f32[{_ROWS},{_COLUMNS}]{{1,0:T(8,128)}}"
+_HALVES = "u4[8192,8192]{1,0:E(4)}", "u4[8192,8192]{0,1:E(4)}"
+_LONGEST_SECONDS = 0.004
+#: Short, so that calls of some milliseconds have several.
+_SLICE_NANOSECONDS = 200_000
+
+
+class Interrupt(KeyboardInterrupt):
+    """What the handler raises."""
+
+
+def _interrupt(*_: object) -> None:
+    raise Interrupt
+
+
+#: What is called with `out` and `threads`; an array like `out`; what it holds in the end.
+Case = tuple[Callable[[Any, int], object], NDArray[Any]]
+
+
+def cases() -> dict[str, Case]:
+    """Return the calls by name."""
+    values = (np.arange(_ROWS * _COLUMNS, dtype=np.int64) & 0xFFFFF).astype(np.float32).reshape(_ROWS, _COLUMNS)
+    padded = np.full((4096, 4096), 3, np.float32)
+    padded[:_ROWS, :_COLUMNS] = values
+    tiles = padded.reshape(512, 8, 32, 128).transpose(0, 2, 1, 3).reshape(-1)
+    flat, columns = values.reshape(-1), np.ascontiguousarray(values.T)
+    nibbles = np.random.default_rng(1).integers(0, 255, 1 << 25, np.uint8)
+    digits = np.stack((nibbles & 15, nibbles >> 4), -1).reshape(8192, 8192).T.reshape(-1, 2)
+    turned = digits[:, 0] | digits[:, 1] << 4
+    plan = fi.plan_relayout(_PLAIN, f"{_PLAIN}{{0,1}}")
+    return {
+        "a plan": (lambda out, threads: plan(flat, out=out, threads=threads), columns.reshape(-1)),
+        "relayout": (lambda out, threads: fi.relayout(flat, _PLAIN, _TILED, 3, out=out, threads=threads), tiles),
+        "relayout of halves": (lambda out, threads: fi.relayout(nibbles, *_HALVES, out=out, threads=threads), turned),
+        "pack": (lambda out, threads: fi.pack(columns.T, _TILED, 3, out=out, threads=threads), tiles),
+        "unpack": (lambda out, threads: fi.unpack(tiles, _TILED, out=out, threads=threads), values),
+        "copyto": (lambda out, threads: fi.copyto(out, values.T, threads=threads), columns),
+    }
+
+
+def are_idle() -> bool:
+    """Whether no helper belongs to a call."""
+    helpers = pass_threads._crew.helpers
+    return all(one.fields[OWNER] == 0 and one.fields[STATE] in (WAITING, ASLEEP) for one in helpers)
+
+
+def interrupted(case: Case, out: NDArray[Any], seconds: float, threads: int) -> bool | None:
+    """Interrupt a call after some seconds; return whether it has done a part of its work, None if it did all of it."""
+    call, expected = case
+    before: Any = out.dtype.type(255)
+    out[...] = before
+    has_ended = False
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        call(out, threads)
+        has_ended = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Interrupt:
+        assert are_idle(), "a helper belongs to a call that has raised"
+    if has_ended:
+        assert np.array_equal(out, expected), "wrong values"
+        return None
+    old, new = out == before, out == expected
+    assert (old | new).all(), "neither what was there nor new values"
+    is_part = bool((old & ~new).any() and (new & ~old).any())
+    out[...] = later = out.dtype.type(254)
+    time.sleep(0.001)
+    assert (out == later).all(), "somebody writes after the call has raised"
+    return is_part
+
+
+def main() -> None:
+    seed, times, threads = (int(text) for text in sys.argv[1:])
+    long_calls._SLICE_NANOSECONDS = _SLICE_NANOSECONDS
+    signal.signal(signal.SIGALRM, _interrupt)
+    generator, chosen = random.Random(seed), cases()
+    outs = {name: np.empty_like(expected) for name, (_, expected) in chosen.items()}
+    cut = parts = 0
+    for name, (call, expected) in chosen.items():
+        call(outs[name], threads)
+        assert np.array_equal(outs[name], expected), name
+    for number in range(times):
+        name = [*chosen][number % len(chosen)]
+        is_part = interrupted(chosen[name], outs[name], generator.random() * _LONGEST_SECONDS + 1e-4, threads)
+        cut += is_part is not None
+        parts += bool(is_part)
+        if is_part is not None and number % 4 == 0:
+            chosen[name][0](outs[name], threads)
+            assert np.array_equal(outs[name], chosen[name][1]), f"{name} after an interrupt"
+    sys.stdout.write(f"{times} {cut} {parts}\n")
+
+
+if __name__ == "__main__":
+    main()
