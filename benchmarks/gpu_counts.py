@@ -163,7 +163,8 @@ class Counter:
         self.rows.append(
             Row(
                 self.case,
-                kernel.name,
+                # The form of an index kernel is long.
+                kernel.name.split(" KernelForm")[0],
                 read_sectors / reads if reads else None,
                 written_sectors / writes if writes else None,
                 read_sectors / least[0] if reads else None,
