@@ -66,7 +66,9 @@ def _of_dump(generator: random.Random, of_dumps: list[str], nbytes: int) -> Regr
         plain = f"{shape.element_type.name}[{','.join(map(str, dimensions))}]"
         packed = "E(4)" if shape.element_bits < 8 and is_packed else ""
         order = ",".join(str(d) for d in reversed(range(len(dimensions))))
-        return fi.Shape(shape.element_type, dimensions, layout), fi.Shape.parse(f"{plain}{{{order}:{packed}}}" if packed else plain)
+        return fi.Shape(shape.element_type, dimensions, layout), fi.Shape.parse(
+            f"{plain}{{{order}:{packed}}}" if packed else plain
+        )
 
     size = _size(sides, nbytes)
     if size is None or (others and size == 0):

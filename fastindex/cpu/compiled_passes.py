@@ -23,8 +23,6 @@ from fastindex.kernels.cpu import (
     deal_lanes,
     element_moves,
     gather_pieces,
-    half_rows,
-    half_transpose,
     interleave,
     interleave_lanes,
     narrow_transpose,
@@ -71,8 +69,6 @@ PASS_KERNELS = {
     "halves": boxes.copy_halves,
     "pair": paired_runs.pair_chunks,
     "row boxes": row_boxes.run_row_boxes,
-    "stream halves": half_rows.stream_halves,
-    "transpose halves": half_transpose.transpose_halves,
 }
 
 _KERNEL_MODULES = (
@@ -86,8 +82,6 @@ _KERNEL_MODULES = (
     transpose,
     narrow_transpose,
     gather_pieces,
-    half_rows,
-    half_transpose,
     assemble,
     assemble_columns,
 )

@@ -169,5 +169,5 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
         yield "strided", width, 1
     for width in _ELEMENT_BYTES:
         yield "gather", width, 1
-    for name in ("gather pieces", "fill", "boxes", "halves", "pair", "row boxes", "stream halves", "transpose halves"):
+    for name in ("gather pieces", "fill", "boxes", "halves", "pair", "row boxes"):
         yield name, 1, 1
