@@ -136,6 +136,7 @@ LARGER = {
     ),
     "bulk.relayouts.relayout": "public: a buffer, two layouts, and what all whole-array functions take",
     "bulk.tile_indices.from_tile_index": "public: it takes both results of `tile_index`",
+    "cli.moving.relayout": "a command: a parameter for each of its options",
     "kernels.cpu.vectors.transpose_rows": "an intrinsic: its first parameter is Numba's",
     "kernels.cpu.lane_columns.transpose_in_lanes": "an intrinsic: its first parameter is Numba's",
 }

@@ -83,6 +83,7 @@ def unpack(source: str, target: str, shape: str, max_memory: int, workers: int |
 @click.option("--to", "target_shape", metavar="SHAPE", required=True, help="How to lay it out in OUT.")
 @_MAX_MEMORY
 @DEVICE
+@click.option("--tune", is_flag=True, help="Time every way to move a box first, and remember the fastest.")
 @cluster_options
 def relayout(
     source: str,
@@ -91,6 +92,7 @@ def relayout(
     target_shape: str,
     max_memory: int,
     device: str,
+    tune: bool,
     workers: int | None,
     scheduler: str | None,
 ) -> None:
@@ -100,10 +102,14 @@ def relayout(
     """
     if device == "cpu":
         _check_memory(max_memory)
+    if tune and (device != "cpu" or workers is not None or scheduler is not None):
+        raise click.UsageError(
+            "--tune times what this machine's processor does; leave --device, --workers and --scheduler out"
+        )
     parsed = fastindex.Shape.parse(source_shape), fastindex.Shape.parse(target_shape)
     if done_by_workers("relayout", (source, target), parsed, max_memory, (workers, scheduler)):
         return
     from fastindex.files.layout_jobs import relayout_file
 
     with ProgressBar("relayout") as progress:
-        relayout_file(source, target, *parsed, progress, max_memory, device)
+        relayout_file(source, target, *parsed, progress, max_memory, device, tune)
