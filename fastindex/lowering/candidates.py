@@ -79,6 +79,14 @@ class Problem:
         return self.element_bytes
 
     @cached_property
+    def readable_bytes(self) -> int:
+        """How many bytes of the source may be read, from its first element on."""
+        if isinstance(self.source, Shape):
+            return self.source.nbytes
+        steps = zip(self.source.dimensions, self.source.strides, strict=True)
+        return self.slots.source.nbytes(1 + sum((size - 1) * max(stride, 0) for size, stride in steps))
+
+    @cached_property
     def context(self) -> Goal:
         return Goal(1, self.written_bytes >= self.tuning.streamed_bytes, self.tuning)
 
@@ -184,9 +192,8 @@ def _packed_boxes(problem: Problem, pairs: bool) -> Drafts | None:
     if loops is None or not problem.may_convert:
         return None
     count = problem.destination.slot_count if isinstance(problem.destination, Shape) else 0
-    readable = problem.source.nbytes if isinstance(problem.source, Shape) else 0
     formats = problem.slots.source, problem.slots.destination
-    found = boxed_passes(loops, formats, problem.context, count, readable, pairs=pairs)
+    found = boxed_passes(loops, formats, problem.context, count, problem.readable_bytes, pairs=pairs)
     if found is None:
         return None
     has_pairs = any(inner.kernel == "pair" for one in found for inner, _, _ in one.inner)
