@@ -98,6 +98,16 @@ class Problem:
         return all(bits == HALF_BITS or (bits % 8 == 0 and bits <= 128) for bits in self.slot_bits)
 
     @cached_property
+    def blocks(self) -> Drafts | None:
+        """The passes block by block, the cheaper ones for each nest of blocks."""
+        return blocks_of(self, by_columns=True)
+
+    @property
+    def collects(self) -> bool:
+        """Whether some of these passes collect columns."""
+        return self.blocks is not None and any(one.kernel.endswith("columns") for one in self.blocks)
+
+    @cached_property
     def may_convert(self) -> bool:
         """Whether packed elements of four bits move to or from such, or bytes."""
         formats = self.slots.source, self.slots.destination
@@ -164,7 +174,18 @@ def _period_boxes(problem: Problem) -> Drafts | None:
     return period_box_passes(problem.source, problem.destination, problem.slots.width, problem.tuning)
 
 
-def _blocks(problem: Problem, by_columns: bool) -> Drafts | None:
+def _columns(problem: Problem) -> Drafts | None:
+    """Blocks whose columns are collected first, where that is cheaper."""
+    return problem.blocks if problem.collects else None
+
+
+def _blocks(problem: Problem) -> Drafts | None:
+    """Blocks that are put together straight from the source."""
+    return blocks_of(problem, by_columns=False) if problem.collects else problem.blocks
+
+
+def blocks_of(problem: Problem, by_columns: bool) -> Drafts | None:
+    """Return the passes that write a destination block by block, or None where that cannot be."""
     if not problem.may_permute or not (problem.slots.unit != "value" or problem.may_convert or problem.is_plain):
         return None
     source, slot_bits = problem.source, problem.slot_bits
@@ -175,8 +196,7 @@ def _blocks(problem: Problem, by_columns: bool) -> Drafts | None:
             continue
         made = assembly_passes(found, slot_bits, problem.vector_bytes, problem.context, readable, by_columns=by_columns)
         if made is not None:
-            collects = any(one.kernel.endswith("columns") for one in made)
-            return made if collects == by_columns else None
+            return made
     return None
 
 
@@ -185,6 +205,12 @@ def _least_of_blocks(problem: Problem) -> float:
         return 0
     sides = problem.source, problem.destination
     return least_cycles(*sides, problem.written_bytes, problem.slot_bits, problem.vector_bytes)
+
+
+def _least_of_straight_blocks(problem: Problem) -> float:
+    least = _least_of_blocks(problem)
+    # Columns are collected only where that is cheaper; what the bound has ruled out is not drafted to know that.
+    return math.inf if "blocks" in vars(problem) and problem.collects else least
 
 
 def _packed_boxes(problem: Problem, pairs: bool) -> Drafts | None:
@@ -224,8 +250,8 @@ CANDIDATES = (
     Candidate("packed runs", _packed_runs, True),
     Candidate("counted", _counted, False),
     Candidate("period boxes", _period_boxes, False),
-    Candidate("blocks", partial(_blocks, by_columns=False), True, _least_of_blocks),
-    Candidate("columns", partial(_blocks, by_columns=True), True, _least_of_blocks),
+    Candidate("columns", _columns, True, _least_of_blocks),
+    Candidate("blocks", _blocks, True, _least_of_straight_blocks),
     Candidate("boxes", partial(_packed_boxes, pairs=False), True),
     Candidate("pairs", partial(_packed_boxes, pairs=True), True),
     Candidate("packed period boxes", _packed_period_boxes, True),
