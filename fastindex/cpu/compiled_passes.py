@@ -64,7 +64,6 @@ PASS_KERNELS = {
     "fill": element_moves.fill_runs,
     "assemble": assemble.assemble_chunks,
     "assemble columns": assemble_columns.assemble_columns,
-    "assemble half columns": assemble_columns.assemble_columns,
     "boxes": boxes.run_boxes,
     "halves": boxes.copy_halves,
     "pair": paired_runs.pair_chunks,
@@ -93,7 +92,7 @@ _BOXES = -(-max(module.SCRATCH_BYTES for module in _KERNEL_MODULES) // LINE_BYTE
 SCRATCH_BYTES = SCRATCH_FRONT_BYTES + _BOXES + 2 * BOX_BYTES
 
 # Kernels that read one part of a task while they write the part before it, from one task to the next.
-_READ_AHEAD = ("assemble columns", "assemble half columns")
+_READ_AHEAD = ("assemble columns",)
 
 # Padding is handed to kernels repeated to so many bytes: a line may begin anywhere in an element.
 _PADDING_BYTES = 2 * LINE_BYTES

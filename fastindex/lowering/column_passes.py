@@ -303,7 +303,7 @@ class BlockColumns:
             apart=apart,
         )
         return Draft(
-            "assemble columns" if halves == 1 else "assemble half columns",
+            "assemble columns",
             width,
             halves,
             outer,

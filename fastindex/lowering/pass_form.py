@@ -73,7 +73,7 @@ class Pass:
     Attributes
     ----------
     kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
-            "expand", "compress", "assemble", "assemble columns", "assemble half columns", "boxes", "halves", "pair",
+            "expand", "compress", "assemble", "assemble columns", "boxes", "halves", "pair",
             "row boxes"}
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.

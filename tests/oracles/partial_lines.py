@@ -66,7 +66,7 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
             yield start, geometry[passes.FILL_RUN_BYTES], loops
         case "transpose" | "narrow transpose":
             yield from _columns_of(one, geometry, loops)
-        case "assemble columns" | "assemble half columns":
+        case "assemble columns":
             first = geometry[assemblies.COLUMNS_GROUPS] * len(assemblies.ColumnGroup._fields)
             count = geometry[assemblies.COLUMNS_CHUNKS] * LINE_BYTES // one.width * one.ways
             places = one.tables[0][first : first + count]
