@@ -19,7 +19,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,12 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, default=40, help="how many of each size")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kinds", nargs="+", choices=regret_cells.CLASSES, default=list(regret_cells.CLASSES))
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so long; run again to go on")
     parser.add_argument("--output", type=Path, default=Path("regret.json"))
+    parser.add_argument(
+        "--shared", action="store_true", help="others use the machine: one thread, and the time that it has a processor"
+    )
     parser.add_argument("--without", nargs="*", default=[], help="candidates to be taken away, all together")
     parser.add_argument("--update-readme", action="store_true")
     return parser.parse_args()
@@ -52,7 +56,8 @@ def arguments() -> argparse.Namespace:
 class Bench:
     """Memory that all cells share."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most_bytes: int = MOST_BYTES, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self._source, self._output = measure.random_bytes(most_bytes), measure.touched_bytes(most_bytes)
 
     def row(self, cell: regret_cells.RegretCell, rounds: int = ROUNDS, threads: Sequence[int] = THREADS) -> Row:
@@ -61,17 +66,13 @@ class Bench:
         from fastindex.arguments.addresses import address_of
         from fastindex.arguments.fills import fill_pattern
         from fastindex.cpu.movements import sure_movement
-        from fastindex.lowering.candidates import applicable
-        from fastindex.lowering.pass_costs import cost
+        from fastindex.lowering.candidates import plans, select_plan
 
         shapes = fi.Shape.parse(cell.source), fi.Shape.parse(cell.destination)
         chosen = sure_movement(*shapes)
-        found = {}
-        for one in applicable(chosen.problem):
-            found[one.candidate.name] = replace(chosen, choice=one.candidate.name)
-        taken = next((name for name, other in found.items() if other.describe() == chosen.describe()), "chosen")
-        if taken == "chosen":
-            found[taken] = chosen
+        found = {one.name: replace(chosen, choice=one.name) for one in plans(chosen.problem)}
+        taken = select_plan(chosen.problem).name
+        found.setdefault(taken, chosen)
         given, output = self._source[: shapes[0].nbytes], self._output[: shapes[1].nbytes]
         pattern, expected = fill_pattern(shapes[1]), None
         for name, other in found.items():
@@ -82,8 +83,7 @@ class Bench:
             elif expected.tobytes() != output.tobytes():
                 raise AssertionError(f"{name} gives another result for {cell.source} to {cell.destination}")
         times = {str(count): self._times(found, given, output, pattern, count, rounds) for count in threads}
-        costs = {one.candidate.name: float(f"{cost(one.drafts):.4g}") for one in applicable(chosen.problem)}
-        return {"cell": list(cell), "chosen": taken, "microseconds": times, "costs": costs}
+        return {"cell": list(cell), "chosen": taken, "microseconds": times}
 
     def _times(
         self, found: dict[str, Any], given: Any, output: Any, pattern: bytes, threads: int, rounds: int
@@ -93,7 +93,10 @@ class Bench:
         addresses = address_of(given), address_of(output)
 
         def sample(other: Any, repeats: int) -> float:
-            return measure.sample(lambda: other.run(*addresses, pattern, threads), repeats)
+            begin = self._clock()
+            for _ in range(repeats):
+                other.run(*addresses, pattern, threads)
+            return (self._clock() - begin) / repeats
 
         repeats = {name: max(1, min(50, round(5e-4 / max(sample(other, 1), 1e-6)))) for name, other in found.items()}
         best = dict.fromkeys(found, math.inf)
@@ -114,15 +117,16 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         (f"{nbytes}|{cell.source}|{cell.destination}", cell)
         for of_each in zip(*(regret_cells.drawn(options.cells, options.seed + n, n) for n in SIZES), strict=True)
         for nbytes, cell in zip(SIZES, of_each, strict=True)
+        if cell.kind in options.kinds
     ]
     left = [(key, cell) for key, cell in cells if key not in results["rows"]]
     end = time.monotonic() + options.seconds
-    bench = Bench() if left else None
+    bench = Bench(clock=time.thread_time if options.shared else time.perf_counter) if left else None
     for key, cell in left:
         if time.monotonic() > end:
             break
         assert bench is not None
-        results["rows"][key] = bench.row(cell)
+        results["rows"][key] = bench.row(cell, threads=THREADS[:1] if options.shared else THREADS)
         results["machine"], results["date"] = measure.machine(), datetime.datetime.now(datetime.UTC).date().isoformat()
         options.output.write_text(json.dumps(results) + "\n")
     results["left"] = sum(key not in results["rows"] for key, _ in cells)

@@ -26,9 +26,13 @@ from benchmarks import (
     bench_relayout,
     bench_windows,
     cases,
+    code_lines,
     copy_ceiling,
+    fit_costs,
     index_rows,
     peers,
+    regret,
+    regret_cells,
     relayout_rows,
     report,
 )
@@ -214,6 +218,48 @@ def test_the_report_says_it_all(tmp_path: Path) -> None:
     report.update(readme, table)
     assert readme.read_text().count(table) == 1
     assert readme.read_text().startswith("# Benchmarks")
+
+
+def regret_at_toy_size() -> dict[str, Any]:
+    cells = regret_cells.drawn(16, 3, 1 << 16)
+    assert {cell.kind for cell in cells} == set(regret_cells.CLASSES)
+    assert cells == regret_cells.drawn(24, 3, 1 << 16)[:16]
+    bench = regret.Bench(1 << 18)
+    machine = {"processor": "one", "processors": 1}
+    rows = {str(k): bench.row(cell, rounds=1, threads=(1,)) for k, cell in enumerate(cells)}
+    return {"seed": 3, "date": "2000-01-01", "machine": machine, "rows": rows}
+
+
+def test_the_regret_is_measured_fitted_and_reported(tmp_path: Path) -> None:
+    results = json.loads(json.dumps(regret_at_toy_size()))
+    rows = results["rows"].values()
+    for row in rows:
+        for times in row["microseconds"].values():
+            assert times[row["chosen"]] >= min(times.values()) > 0
+    text = regret.markdown(results)
+    assert "| dumps |" in text
+    assert "| loops |" in text
+    for name in {name for row in rows for name in row["microseconds"]["1"]}:
+        assert all(ratio > 1 for ratio in regret.removal(rows, [name])["all"])
+    cases, keys = fit_costs.cases_of([results])
+    assert len(keys) == len(cases.times) > 0
+    first = np.ones(cases.counts.shape[2])
+    assert cases.loss(fit_costs.fitted(cases, first), first) <= cases.loss(first, first)
+
+
+def test_a_regret_is_that_of_the_choice() -> None:
+    found = [("dumps", "slow", {"slow": 3.0, "fast": 1.5}), ("tiles", "fast", {"fast": 1.0, "slow": 9.0})]
+    assert regret.regrets(found) == {"all": [2.0, 1.0], "dumps": [2.0], "tiles": [1.0]}
+    rows = [{"cell": [kind, "", ""], "chosen": chosen, "microseconds": {"1": times}} for kind, chosen, times in found]
+    assert regret.removal(rows, ["fast"]) == {"all": [2.0, 9.0], "dumps": [2.0], "tiles": [9.0]}
+    assert regret.removal(rows, ["fast", "slow"]) == {"all": []}
+
+
+def test_code_lines_are_those_with_code() -> None:
+    text = '"""Doc."""\n\n# No.\ndef f(x):  # Yes.\n    """Doc\n    of two lines."""\n    return """a\nb"""\n'
+    assert code_lines.code_lines(text) == 3
+    figures = code_lines.figures()
+    assert all(value > 0 for value in figures.values())
 
 
 def test_a_wrong_rival_shows(monkeypatch: pytest.MonkeyPatch) -> None:

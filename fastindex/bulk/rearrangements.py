@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from fastindex.arguments.buffers import check_movable
@@ -12,6 +12,7 @@ from fastindex.arguments.fills import fill_pattern
 from fastindex.bulk.relayouts import RelayoutPlan
 from fastindex.cpu.movements import sure_movement
 from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.lazy import lazy_property
 from fastindex.lowering.nest_equality import same_moves
 from fastindex.lowering.regrouped import RegroupedShape, substituted
 from fastindex.lowering.tuning import TUNING
@@ -144,7 +145,7 @@ class RearrangePlan(RelayoutPlan):
         """
         return super().__call__(buffer, out, threads, stream, shape)
 
-    @cached_property
+    @lazy_property
     def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:
         from fastindex.cuda.relayouts import DevicePlan
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,20 +29,25 @@ from fastindex.arguments.engines import engine_of, require_lazy
 from fastindex.arguments.fills import fill_pattern
 from fastindex.bulk import bounded_relayouts
 from fastindex.bulk.bounded_relayouts import require_unbounded
-from fastindex.cpu.first_answer import MOST_BYTES, may_be_numpy
+from fastindex.cpu.first_answer import DISABLE_VARIABLE, MOST_BYTES, is_disabled, may_be_numpy, numpys_time
 from fastindex.cpu.movements import movement, sure_movement
+from fastindex.cpu.numpy_moves import PreparedLoops
 from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
-from fastindex.errors import FastIndexError
+from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lazy import lazy_property
+from fastindex.lowering.calibration import cycles
+from fastindex.lowering.candidates import plans, select_plan
 from fastindex.lowering.shared_digits import Strides
 from fastindex.lowering.slot_format import slot_format
 from fastindex.lowering.slot_moves import SlotMove
 from fastindex.lowering.tuning import TUNING, Tuning
+from fastindex.shapes.integers import counted
 from fastindex.shapes.shape import Shape, as_shape
 
 if TYPE_CHECKING:
+    from fastindex.cpu.choices import Choice
     from fastindex.cpu.compiled_passes import OneCall
 
 # What calls plan by; tests choose other thresholds.
@@ -322,6 +329,26 @@ contiguous in the destination
     return _plan(as_shape(source), as_shape(destination), _TUNING)
 
 
+class PlanCandidate(NamedTuple):
+    """A way in which the processor could do a relayout.
+
+    Attributes
+    ----------
+    name : str
+    is_taken : bool
+        Whether calls of the plan go this way.
+    cycles : float
+        What the planner thinks that it costs, beside the others.
+    seconds : float or None
+        What it took, where it was timed.
+    """
+
+    name: str
+    is_taken: bool
+    cycles: float
+    seconds: float | None
+
+
 class RelayoutPlan(ShownInNotebooks):
     """How to move buffers from one layout to another; made by `plan_relayout`.
 
@@ -348,9 +375,13 @@ class RelayoutPlan(ShownInNotebooks):
         self.is_bitcast = _keeps_places(source, destination, self._movement.slots)
         # Set once a call has been a single native one on each thread; calls with `out` then begin with it.
         self._single: OneCall | None = None
+        # What `tune` has found, in this process or in the one that has pickled the plan.
+        self._choice: Choice | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return plan_relayout, (self.source, self.destination)
+        if self._choice is None:
+            return plan_relayout, (self.source, self.destination)
+        return _tuned_plan, (self.source, self.destination, self._choice)
 
     def __repr__(self) -> str:
         return f"RelayoutPlan({str(self.source)!r}, {str(self.destination)!r})"
@@ -374,7 +405,92 @@ class RelayoutPlan(ShownInNotebooks):
         lines = [f"{self.source} -> {self.destination}"]
         if self.is_bitcast:
             lines.append("nothing changes its place")
-        return "\n".join([*lines, self._movement.describe()])
+        lines.append(self._movement.describe())
+        choice = self._choice or self._movement.known
+        if choice is not None:
+            of_each = sorted(choice.seconds.items(), key=lambda one: one[1])
+            times = ", ".join(f"{name} {seconds * 1e6:,.0f}" for name, seconds in of_each)
+            lines.append(f"timed with {counted(choice.threads, 'thread')}, microseconds: {times}")
+        return "\n".join(lines)
+
+    @property
+    def candidates(self) -> tuple[PlanCandidate, ...]:
+        """The ways in which the processor could do it, the one that is taken first; times where they were measured.
+
+        Examples
+        --------
+        >>> import fastindex as fi
+        >>> [one.name for one in fi.plan_relayout("f32[512,512]", "f32[512,512]{0,1}").candidates][0]
+        'loops'
+        """
+        choice = self._choice or self._movement.known
+        seconds = {} if choice is None else choice.seconds
+        taken = select_plan(self._movement.problem, None if choice is None else choice.name).name
+        found = [
+            PlanCandidate(one.name, one.name == taken, cycles(one.counts), seconds.get(one.name))
+            for one in plans(self._movement.problem)
+        ]
+        by_time = {one.name: math.inf if one.seconds is None else one.seconds for one in found}
+        return tuple(sorted(found, key=lambda one: (not one.is_taken, by_time[one.name], one.cycles)))
+
+    def tune(self, buffer: Any, out: Any = None, threads: int | None = None) -> tuple[PlanCandidate, ...]:
+        """Time every candidate on two buffers, and take the fastest from now on.
+
+        This plan keeps it, and so do its copies and pickles. It is also kept in a small file beside the compiled
+        kernels, where later processes on this machine find it for the same layouts: what was timed with as many threads
+        as calls use by default comes first.
+
+        Parameters
+        ----------
+        buffer, out, threads
+            As for a call of the plan, in the memory of the host; `out` holds the result afterwards.
+
+        Returns
+        -------
+        tuple of PlanCandidate
+            As `candidates`: the fastest first. Empty where every slot is looked up, and there is nothing to choose.
+
+        Raises
+        ------
+        FastIndexError, ArgumentTypeError
+            As `relayout`.
+        UnsupportedError
+            A buffer is on the GPU, or the environment leaves everything to NumPy.
+
+        Examples
+        --------
+        >>> import fastindex as fi, numpy as np
+        >>> plan = fi.plan_relayout("u8[300,200]", "u8[300,200]{0,1}")
+        >>> found = plan.tune(np.zeros(60000, np.uint8))
+        >>> found[0].is_taken, found[0].seconds == min(one.seconds for one in found)
+        (True, True)
+        """
+        check_threads(threads)
+        if engine_of(buffer) is not None or on_gpu(buffer, None):
+            raise UnsupportedError("tune times what processors do: give it arrays in the memory of the host")
+        if is_disabled():
+            raise UnsupportedError(f"tune times kernels, and {DISABLE_VARIABLE} leaves everything to NumPy")
+        slots = as_buffer_bytes(buffer, self.source)
+        result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
+        if out is not None:
+            check_disjoint(result, slots)
+        from fastindex.cpu.candidate_times import timed
+        from fastindex.cpu.choices import remember
+
+        choice = timed(self._movement, (address_of(slots), address_of(result)), self._pattern, threads)
+        if choice is None:
+            self._movement.run_kernels(address_of(slots), address_of(result), self._pattern, threads)
+            return ()
+        remember(self.source, self.destination, self._movement.tuning, choice)
+        self._take(choice)
+        return self.candidates
+
+    def _take(self, choice: Choice) -> None:
+        """Take a candidate from now on."""
+        self._choice = choice
+        self._movement = replace(self._movement, choice=choice.name)
+        self._single = None
+        self.__dict__.pop("_one_call", None)
 
     def __call__(
         self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None, shape: bool = False
@@ -401,6 +517,8 @@ class RelayoutPlan(ShownInNotebooks):
                     return out
             elif single.run_on_threads(id(buffer), id(out), threads):
                 return out
+        if counted and stream is None and not shape and type(buffer) is np.ndarray and self._is_prompt(buffer, out):
+            return out
         if engine_of(buffer) is not None:
             return relayout(buffer, self.source, self.destination, out=out, threads=threads, stream=stream, shape=shape)
         if shape:
@@ -414,6 +532,23 @@ class RelayoutPlan(ShownInNotebooks):
                 self._single = one_call
                 return out
         return self.apply(buffer, None, out, threads, stream)
+
+    def _is_prompt(self, buffer: NDArray[Any], out: Any) -> bool:
+        """Whether NumPy has moved one plain array to another at once, while no kernel is loaded."""
+        loops = self._numpy_loops
+        if loops is None or type(out) is not np.ndarray or not may_be_numpy(self._movement.nbytes, MOST_BYTES):
+            return False
+        with numpys_time():
+            return loops.run(buffer, out)
+
+    @lazy_property
+    def _numpy_loops(self) -> PreparedLoops | None:
+        """What NumPy runs, None where slots are unpacked or looked up, or there are too many bytes."""
+        slots = self._movement.slots
+        if slots.loops is None or slots.unit == "value" or self._movement.nbytes > MOST_BYTES:
+            return None
+        arrays = [(buffer_dtype(shape), _buffer_length(shape)) for shape in (self.source, self.destination)]
+        return PreparedLoops(slots.loops, slots.width, arrays, slots.padding(self._pattern))
 
     @lazy_property
     def _one_call(self) -> OneCall:
@@ -462,6 +597,13 @@ def _buffer_length(shape: Shape) -> int:
 @lru_cache(maxsize=512)
 def _plan(source: Shape, destination: Shape, tuning: Tuning) -> RelayoutPlan:
     return RelayoutPlan(source, destination, tuning)
+
+
+def _tuned_plan(source: Shape, destination: Shape, choice: Choice) -> RelayoutPlan:
+    """Return a plan as it was when it was pickled; plans of this process stay as they are."""
+    plan = RelayoutPlan(source, destination)
+    plan._take(choice)
+    return plan
 
 
 def _keeps_places(source: Shape, destination: Shape, slots: SlotMove) -> bool:

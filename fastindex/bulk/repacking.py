@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from fastindex.bulk.relayouts import plan_relayout, relayout
 from fastindex.cpu.threads import check_threads
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.interop.host_arrays import host_array
+from fastindex.lazy import lazy_property
 from fastindex.lowering.regrouped import RegroupedShape
 from fastindex.patterns.format_table import ORDERED, PARAMETERS, REFUSED, ROWS, Row
 from fastindex.patterns.named_formats import (
@@ -242,7 +243,7 @@ class RepackPlan:
             return None
         return None if self.ends[0].sizes[0] != found[0][0].extent else math.lcm(found[0][1], found[1][1])
 
-    @cached_property
+    @lazy_property
     def slabs(self) -> list[tuple[RearrangePlan, int]]:
         """Moves of codes, one in a byte, that the cache holds, and how often each; none where all moves at once.
 

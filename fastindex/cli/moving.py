@@ -93,6 +93,7 @@ def unpack(
 @MAX_MEMORY
 @FORCE
 @DEVICE
+@click.option("--tune", is_flag=True, help="Time every way to move a box first, and remember the fastest.")
 @cluster_options
 def relayout(
     source: str,
@@ -102,6 +103,7 @@ def relayout(
     max_memory: int,
     force: bool,
     device: str,
+    tune: bool,
     workers: int | None,
     scheduler: str | None,
 ) -> None:
@@ -111,10 +113,14 @@ def relayout(
     """
     if device == "cpu":
         check_memory(max_memory)
+    if tune and (device != "cpu" or workers is not None or scheduler is not None):
+        raise click.UsageError(
+            "--tune times what this machine's processor does; leave --device, --workers and --scheduler out"
+        )
     parsed = fastindex.Shape.parse(source_shape), fastindex.Shape.parse(target_shape)
     if done_by_workers("relayout", (source, target), parsed, max_memory, (workers, scheduler)):
         return
     from fastindex.files.layout_jobs import relayout_file
 
     with ProgressBar("relayout") as progress:
-        relayout_file(source, target, *parsed, progress, max_memory, device, force)
+        relayout_file(source, target, *parsed, progress, max_memory, device, force, tune)

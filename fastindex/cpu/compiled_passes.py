@@ -27,8 +27,6 @@ from fastindex.kernels.cpu import (
     deal_lanes,
     element_moves,
     gather_pieces,
-    half_rows,
-    half_transpose,
     interleave,
     interleave_lanes,
     narrow_transpose,
@@ -69,13 +67,10 @@ PASS_KERNELS = {
     "fill": element_moves.fill_runs,
     "assemble": assemble.assemble_chunks,
     "assemble columns": assemble_columns.assemble_columns,
-    "assemble half columns": assemble_columns.assemble_columns,
     "boxes": boxes.run_boxes,
     "halves": boxes.copy_halves,
     "pair": paired_runs.pair_chunks,
     "row boxes": row_boxes.run_row_boxes,
-    "stream halves": half_rows.stream_halves,
-    "transpose halves": half_transpose.transpose_halves,
 }
 
 _KERNEL_MODULES = (
@@ -89,8 +84,6 @@ _KERNEL_MODULES = (
     transpose,
     narrow_transpose,
     gather_pieces,
-    half_rows,
-    half_transpose,
     assemble,
     assemble_columns,
 )
@@ -102,7 +95,7 @@ _BOXES = -(-max(module.SCRATCH_BYTES for module in _KERNEL_MODULES) // LINE_BYTE
 SCRATCH_BYTES = SCRATCH_FRONT_BYTES + _BOXES + 2 * BOX_BYTES
 
 # Kernels that read one part of a task while they write the part before it, from one task to the next.
-_READ_AHEAD = ("assemble columns", "assemble half columns")
+_READ_AHEAD = ("assemble columns",)
 
 # A thread takes so many times the fewest tasks at a time, if these write no more bytes: in between it may be stopped.
 _MOST_SHARES, _MOST_SHARE_BYTES = 4, 64 << 20

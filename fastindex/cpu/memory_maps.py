@@ -158,7 +158,7 @@ def _mapped_file(array: Any) -> str | None:
     while array is not None:
         name = getattr(array, "filename", None)
         if isinstance(array, np.memmap) and name is not None:
-            return os.fspath(name)
+            return str(os.fspath(name))
         if isinstance(array, mmap.mmap):
             return ""
         array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)

@@ -12,17 +12,14 @@ from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.cpu.first_answer import MOST_BYTES, bytes_by_numpy, load_kernels, may_be_numpy, numpys_time
 from fastindex.cpu.index_programs import run
-from fastindex.cpu.numpy_moves import look_up_by_numpy, loops_by_numpy, move_by_numpy, pack_by_numpy, unpack_by_numpy
+from fastindex.cpu.numpy_moves import look_up_by_numpy, move_by_numpy, pack_by_numpy, unpack_by_numpy
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.lazy import lazy_property
-from fastindex.lowering.candidates import CANDIDATES, Problem
-from fastindex.lowering.chosen_passes import chosen_passes
+from fastindex.lowering.candidates import Problem, select_plan
 from fastindex.lowering.index_program import conversion_program
 from fastindex.lowering.line_counts import for_scattered_lines, read_lines, spanned_bytes
-from fastindex.lowering.partial_lines import partial_writes
 from fastindex.lowering.pass_form import Pass, with_tables
 from fastindex.lowering.passes import passes, whole_buffer_passes
-from fastindex.lowering.relayout_loops import RelayoutLoops
 from fastindex.lowering.shared_digits import Strides
 from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.slot_moves import SlotMove, packed_byte, packing_loops, slot_move, unpacking_loops
@@ -31,11 +28,8 @@ from fastindex.shapes.shape import Shape
 from fastindex.tables.cache_lines import LINE_BYTES
 
 if TYPE_CHECKING:
+    from fastindex.cpu.choices import Choice
     from fastindex.cpu.compiled_passes import CompiledPasses
-
-
-# Fewer parts of lines than one for so many lines are not worth a word.
-_MANY_PARTS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,11 +62,17 @@ class Movement:
 
     @lazy_property
     def _chosen(self) -> tuple[tuple[Pass, ...] | None, bool]:
-        for one in CANDIDATES:
-            if one.name == self.choice and (drafts := one.drafts(self.problem)) is not None:
-                return with_tables(drafts), one.converts
-        problem = self.problem
-        return chosen_passes(self.source, self.destination, self.slots, problem.vector_bytes, self.tuning)
+        plan = select_plan(self.problem, self.choice or (self.known.name if self.known else None))
+        return None if plan.drafts is None else with_tables(plan.drafts), plan.converts
+
+    @lazy_property
+    def known(self) -> Choice | None:
+        """What has been timed on this machine before, if anything has."""
+        from fastindex.cpu.choices import remembered
+
+        if isinstance(self.source, Shape) and isinstance(self.destination, Shape) and self.choice is None:
+            return remembered(self.source, self.destination, self.tuning)
+        return None
 
     @property
     def passes(self) -> tuple[Pass, ...] | None:
@@ -104,7 +104,6 @@ class Movement:
             )
         else:
             lines.append("\n".join(one.describe() for one in self.passes) or "nothing to move")
-            lines += _parts_of_lines(self.passes)
         if self.packs:
             lines.append(f"last every value of {destination.value_bytes} bytes to {destination.bits} bits")
         return "\n".join(lines)
@@ -122,6 +121,11 @@ class Movement:
             with numpys_time():
                 move_by_numpy((self.source, self.destination), slots, source, destination, pattern)
             return
+        self.run_kernels(source, destination, pattern, threads)
+
+    def run_kernels(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
+        """Do the same by kernels, however small it is."""
+        slots = self.slots
         if self.unpacks:
             assert isinstance(self.source, Shape)
             values = aligned_bytes(self.source.slot_count * slots.width)
@@ -162,16 +166,6 @@ class Movement:
     def alone(self) -> CompiledPasses | None:
         """The passes, where they are all there is to do; None otherwise."""
         return None if self.passes is None or self.unpacks or self.packs else self.compiled
-
-
-def _parts_of_lines(found: tuple[Pass, ...]) -> list[str]:
-    """Say that a plan writes many lines of the destination in parts, more than once: every line should be whole."""
-    count, written = partial_writes(found), sum(one.tasks * one.task_bytes for one in found) // LINE_BYTES
-    if count <= written // _MANY_PARTS:
-        return []
-    return [
-        f"{count:,} writes of parts of cache lines, beside about {written:,} lines: those are written more than once"
-    ]
 
 
 def look_up_slots(
@@ -216,25 +210,6 @@ def look_up_slots(
 
     workers = 1 if len(wanted) <= tuning.looked_up_slots else thread_count(threads)
     run_chunks(task, len(wanted), workers, tuning.looked_up_slots)
-
-
-def run_loops(
-    loops: RelayoutLoops, width: int, source: int, destination: int, padding: bytes, threads: int | None
-) -> None:
-    """Run loops of elements of `width` bytes between two addresses; `padding` is what fills write."""
-    if bytes_by_numpy(width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))):
-        with numpys_time():
-            loops_by_numpy(loops, width, source, destination, padding)
-        return
-    from fastindex.cpu.compiled_passes import run_pass
-
-    for one in _passes_of(loops, width):
-        run_pass(one, source, destination, padding, threads)
-
-
-@lru_cache(maxsize=64)
-def _passes_of(loops: RelayoutLoops, width: int) -> tuple[Pass, ...]:
-    return passes(loops, width)
 
 
 @lru_cache(maxsize=512)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fastindex.cpu import numpy_stages
 from fastindex.lowering.index_program import conversion_program
-from fastindex.lowering.relayout_loops import Loop, RelayoutLoops
+from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops
 from fastindex.lowering.shared_digits import Strides
 from fastindex.lowering.slot_format import SlotFormat
 from fastindex.lowering.slot_moves import SlotMove
@@ -69,6 +69,51 @@ def scratch(nbytes: int) -> Bytes:
     if nbytes < _LEAST_MAPPED_BYTES:
         return np.empty(nbytes, np.uint8)
     return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
+
+
+class PreparedLoops:
+    """Loops between two plain arrays, prepared for many calls by NumPy: what is left to do is to look at the arrays.
+
+    Parameters
+    ----------
+    loops : RelayoutLoops
+        In units of `width` bytes.
+    width : int
+    arrays : pair of (dtype, int)
+        The element type and the length that the source and the destination have to have.
+    padding : bytes
+        Of a unit.
+    """
+
+    def __init__(
+        self, loops: RelayoutLoops, width: int, arrays: Sequence[tuple[np.dtype[Any], int]], padding: bytes
+    ) -> None:
+        self._unit, self._element = np.dtype(_UNITS[width]), _element(padding, width)
+        self._arrays = tuple(arrays)
+        self._copies = [(self._place(nest, width, 0), self._place(nest, width, 1)) for nest in loops.copies]
+        self._fills = [self._place(nest, width, 1) for nest in loops.fills]
+
+    @staticmethod
+    def _place(nest: Nest, width: int, side: int) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
+        """Return the shape, the offset and the strides of what a nest walks over on a side, in bytes."""
+        strides = tuple(width * (k.destination_stride if side else k.source_stride) for k in nest.loops)
+        start = nest.destination_start if side else nest.source_start
+        return tuple(k.size for k in nest.loops) or (1,), start * width, strides or (width,)
+
+    def run(self, source: NDArray[Any], destination: NDArray[Any]) -> bool:
+        """Copy and fill; return False, and do nothing, where the arrays have to be looked at more closely."""
+        for array, (dtype, length) in zip((source, destination), self._arrays, strict=True):
+            if array.dtype != dtype or array.shape != (length,) or not array.flags.c_contiguous:
+                return False
+        if not destination.flags.writeable or np.may_share_memory(source, destination):
+            return False
+        read, written = source.view(np.uint8), destination.view(np.uint8)
+        for (shape, begin, strides), (_, start, steps) in self._copies:
+            there = np.ndarray(shape, self._unit, written, start, steps)
+            numpy_stages.copy(there, np.ndarray(shape, self._unit, read, begin, strides))
+        for shape, start, steps in self._fills:
+            np.ndarray(shape, self._unit, written, start, steps).fill(self._element)
+        return True
 
 
 def loops_by_numpy(loops: RelayoutLoops, width: int, source: int, destination: int, padding: bytes) -> None:

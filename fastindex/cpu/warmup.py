@@ -163,11 +163,11 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
         yield "assemble", permuted_bytes(), halves
     for width in _ELEMENT_BYTES:
         yield "assemble columns", width, 1
-    yield "assemble half columns", 1, 2
+    yield "assemble columns", 1, 2
     yield "copy", 1, 1
     for width in _UNIT_BYTES:
         yield "strided", width, 1
     for width in _ELEMENT_BYTES:
         yield "gather", width, 1
-    for name in ("gather pieces", "fill", "boxes", "halves", "pair", "row boxes", "stream halves", "transpose halves"):
+    for name in ("gather pieces", "fill", "boxes", "halves", "pair", "row boxes"):
         yield name, 1, 1

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from fastindex import cuda
 from fastindex.arguments.arrays import buffer_dtype
 from fastindex.arguments.buffers import check_movable, memory_dimensions, require_movable_pair
 from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu.box_jobs import BoxSource, BoxTarget, plan_boxes
+from fastindex.bulk.relayouts import plan_relayout
+from fastindex.cpu.box_jobs import BoxJob, BoxSource, BoxTarget, plan_boxes
 from fastindex.errors import UnsupportedError
 from fastindex.files.checkpoints import CheckpointArray, checkpoint_of, stored_checkpoint_array
 from fastindex.files.input_files import Bytes, open_input
@@ -27,7 +30,7 @@ from fastindex.files.zarr_arrays import (
     stored_zarr_array,
     stored_zarr_buffer,
 )
-from fastindex.lowering.box_segments import Box, byte_segments
+from fastindex.lowering.box_segments import Box, box_shape, box_steps, byte_segments, covering
 from fastindex.lowering.box_sizes import segment_costs
 from fastindex.shapes.shape import Shape
 
@@ -105,6 +108,7 @@ def relayout_file(
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
     device: str = "cpu",
     force: bool = False,
+    tune: bool = False,
 ) -> None:
     """Read a physical buffer from a file and write it in another layout to another.
 
@@ -118,6 +122,8 @@ def relayout_file(
     device : {"cpu", "cuda"}
     force : bool
         As for `pack_file`.
+    tune : bool
+        Whether every way to move a box is timed first, on boxes of zeros; the fastest is remembered.
 
     Raises
     ------
@@ -133,7 +139,7 @@ def relayout_file(
         return
     stored = _buffer_source(source_path, source)
     with _buffer_target(target_path, destination, force, keeps_dimensions=True) as target, stored.reading():
-        _move(stored, target, progress, memory_bytes)
+        _move(stored, target, progress, memory_bytes, tune)
 
 
 def _relayout_on_gpu(
@@ -220,7 +226,19 @@ class WrittenArray:
             at += nbytes
 
 
-def _move(source: BoxSource, target: BoxTarget, progress: Progress, memory_bytes: int) -> None:
+def _move(source: BoxSource, target: BoxTarget, progress: Progress, memory_bytes: int, tune: bool = False) -> None:
     pattern = fill_pattern(target.shape)
     progress.start(target.shape.nbytes)
-    plan_boxes(source, target, memory_bytes).run(pattern, progress.advance)
+    job = plan_boxes(source, target, memory_bytes)
+    if tune:
+        _tune(job)
+    job.run(pattern, progress.advance)
+
+
+def _tune(job: BoxJob) -> None:
+    """Time every way to move the first box, as large as most are; what is found is remembered, and found by the job."""
+    box = job.grid.box([0] * job.target.shape.rank)
+    source, target = box_shape(job.source.shape, box), box_shape(job.target.shape, box)
+    if job.by_numpy or covering(box, box_steps(job.source.shape), job.source.shape.dimensions) != box:
+        return
+    plan_relayout(source, target).tune(np.zeros(source.nbytes, np.uint8), threads=1 if job.workers > 1 else None)

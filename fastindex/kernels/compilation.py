@@ -196,6 +196,13 @@ def _cache_of(function: Callable[..., Any]) -> Any:
         return _Unkept()
 
 
+@lru_cache(maxsize=1)
+def cache_folder() -> Path | None:
+    """Return the folder in which what is kept for this machine may be written, None where there is none."""
+    cache = _cache_of(kernel)
+    return Path(cache.cache_path) if isinstance(cache, _Kept) else None
+
+
 def _notice(why: str) -> None:
     """Say, once and only to a person, why this call takes seconds."""
     global _noticed

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
-from fastindex.lowering.pass_costs import least_assembly_cost
+from fastindex.lowering.calibration import cycles
+from fastindex.lowering.counts import Counts
 from fastindex.lowering.relayout_loops import stride_at
 from fastindex.lowering.shared_digits import Strides, shared_digits
 from fastindex.shapes.shape import Shape
+from fastindex.tables.assemblies import HALF_BITS
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tiling.digits import Digits
 
@@ -41,7 +43,21 @@ def least_cycles(
     if not in_line:
         return 0
     element_bytes = source.element_count * min(slot_bits) // 8
-    return least_assembly_cost(written_bytes, element_bytes, (in_piece, in_line), slot_bits, vector_bytes)
+    lines, read = element_bytes / LINE_BYTES, element_bytes / in_line
+    pieces = element_bytes / in_piece * (2 if HALF_BITS in slot_bits else 1)
+    straight = Counts(lines=lines, vectors=element_bytes / vector_bytes, pieces=pieces)
+    filled = Counts(filled=(written_bytes - element_bytes) / LINE_BYTES)
+    by_columns = Counts(lines=lines, slots=read, rows=read)
+    return cycles(filled) + min(cycles(straight), cycles(by_columns))
+
+
+def least_of_columns(block_bytes: int, element_bytes: int) -> Counts:
+    """Return what a block counts at least whose columns are collected first, none of them read twice.
+
+    `element_bytes` is how much of the source it needs.
+    """
+    lines = element_bytes / LINE_BYTES
+    return Counts(lines=lines, filled=(block_bytes - element_bytes) / LINE_BYTES, runs=1, rows=lines, slots=lines)
 
 
 def cluster_bytes(left: Digits, slot_bits: tuple[int, int]) -> float:

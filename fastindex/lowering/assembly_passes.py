@@ -9,15 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.assembly import Assembly, Block
+from fastindex.lowering.assembly_bounds import least_of_columns
 from fastindex.lowering.blocks import Blocks, along, blocks, cut, even_steps, without
+from fastindex.lowering.calibration import cost, cycles
 from fastindex.lowering.column_passes import BlockColumns
-from fastindex.lowering.pass_costs import cost, least_columns_cost
+from fastindex.lowering.counts import Counts, overflows, piece_ends
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.passes import fill_pass
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
 from fastindex.lowering.vector_tables import VectorTable
 from fastindex.tables.assemblies import HALF_BITS, AssemblyGeometry
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
 
 # Blocks that share lines of the source follow each other until they have used so many bytes of each line.
 _SHARED_BYTES = 128
@@ -92,8 +94,8 @@ def _least_by_columns(block: Block, nest: Nest, table: VectorTable, source_slots
     """Return the cycles that the blocks of a nest take at least by columns, 0 where elements may be read twice."""
     if not source_slots:
         return 0
-    one = least_columns_cost(table.block_bytes, table.used_bytes)
-    return len(block.starts) * nest.element_count * one
+    one = least_of_columns(table.block_bytes, table.used_bytes)
+    return cycles(one.times(len(block.starts) * nest.element_count))
 
 
 def _phase_count(slot_bits: tuple[int, int]) -> int:
@@ -159,6 +161,7 @@ def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal, 
     def tables() -> Tables:
         return found.offsets() if starts is None else starts, table.numbers(table.lines)
 
+    is_shared = _shares_lines([k for k in nest.loops if k not in shared], table)
     groups_ahead = max(1, -(-_LINES_AHEAD // max(1, len(table.lines))))
     geometry = AssemblyGeometry(
         chunk_block=found.places,
@@ -189,6 +192,29 @@ def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal, 
         nest.source_start,
         nest.destination_start,
         f"blocks of {table.block_bytes} bytes, a vector of {table.pieces / table.vectors:.1f} pieces of the source",
-        reads=lambda: table.lines,
-        shares_lines=_shares_lines([k for k in nest.loops if k not in shared], table),
+        counts=_counts(table, every, found.count * iterations(found.outer), is_shared)._replace(
+            ends=piece_ends(nest, table.block_bytes, goal.streamed) * (1 if starts is None else len(starts))
+        ),
     )
+
+
+def _counts(table: VectorTable, every: int, blocks: int, is_shared: bool) -> Counts:
+    """Count what so many blocks do.
+
+    `every` so many of them share their lines of the source after each other; `is_shared`, others do much later.
+    """
+    lines = len(table.lines)
+    is_evicted = every > 1 and overflows(table.lines)
+    # What other blocks read much later is in L2 still, or in memory only.
+    # Lines that meet in few sets of L1 have left it when the next piece is read from them; L2 has them.
+    near = table.pieces if table.pieces > 2 * lines > 2 * L1_WAYS and overflows(table.lines, L1_SETS, L1_WAYS) else 0
+    return Counts(
+        lines=(table.vectors - table.filled) * table.vector_bytes / LINE_BYTES,
+        filled=table.filled * table.vector_bytes / LINE_BYTES,
+        blocks=1,
+        vectors=table.vectors - table.filled,
+        # A piece of nibbles is permuted from its line, and from that line shifted by half a byte.
+        pieces=table.pieces * table.halves,
+        missed=lines * is_evicted,
+        scratch=near + lines * is_shared,
+    ).times(blocks)

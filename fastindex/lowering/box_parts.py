@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from fastindex.lowering.blocks import cut, even_steps
-from fastindex.lowering.pass_costs import cost
+from fastindex.lowering.calibration import cost
+from fastindex.lowering.counts import Counts, total
 from fastindex.lowering.pass_form import Draft, Goal, iterations, no_tables
 from fastindex.lowering.passes import copying_passes
 from fastindex.lowering.relayout_loops import Loop, Nest, rows_and_columns
@@ -185,7 +186,14 @@ def pass_over(
         outer.destination_start // target,
         f"boxes of {iterations(box)} packed elements, which move as bytes within the cache",
         inner,
+        counts=counts_of_boxes(inner, iterations(ordered)),
     )
+
+
+def counts_of_boxes(inner: Iterable[tuple[Draft, bool, bool]], tasks: int) -> Counts:
+    """Count what the passes within so many boxes do."""
+    found = total(one.counts._replace(ends=0) if to_scratch else one.counts for one, _, to_scratch in inner)
+    return found._replace(scratch=found.scratch + found.lines, tasks=found.tasks + 1).times(tasks)
 
 
 def single_halves(nest: Nest, joined: Sequence[Loop], is_packed: bool, slots: int) -> Iterator[Draft]:
@@ -228,4 +236,5 @@ def _halves_pass(nest: Nest, is_packed: bool, slots: int) -> Draft:
         end=slots - 1 if slots % PER_BYTE else -1,
     )
     why = "halves of bytes: the other half is another row's"
-    return Draft("halves", 1, 1, outer, geometry, no_tables, iterations(outer), along.size, 0, 0, why)
+    counts = Counts(ends=along.size * iterations(outer))
+    return Draft("halves", 1, 1, outer, geometry, no_tables, iterations(outer), along.size, 0, 0, why, counts=counts)

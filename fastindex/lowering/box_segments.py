@@ -75,19 +75,6 @@ class Grid:
             place = dict(zip(order, chosen, strict=True))
             yield self.box([place[d] for d in range(len(counts))])
 
-    def touching(self, box: Box) -> tuple[range, ...]:
-        """Return the places, a range along each dimension, of the boxes that share elements with `box`.
-
-        Examples
-        --------
-        >>> Grid((10,), (4,)).touching((range(3, 5),))
-        (range(0, 2),)
-        """
-        return tuple(
-            range(along.start // size, max(-(-along.stop // size), along.start // size + 1))
-            for along, size in zip(box, self.sizes, strict=True)
-        )
-
 
 @lru_cache(maxsize=512)
 def box_steps(shape: Shape) -> tuple[int, ...]:

@@ -22,11 +22,9 @@ from fastindex.lowering.box_parts import (
     single_halves,
     with_largest_boxes,
 )
-from fastindex.lowering.half_row_passes import half_row_passes
-from fastindex.lowering.half_transpose_passes import half_transpose_passes
+from fastindex.lowering.calibration import cost
 from fastindex.lowering.packed_images import FRONT_BYTES, Image, expanding, image_of, source_image
 from fastindex.lowering.paired_passes import paired_passes
-from fastindex.lowering.pass_costs import cost
 from fastindex.lowering.pass_form import Draft, Goal, iterations
 from fastindex.lowering.passes import fill_pass
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced, grouped
@@ -43,7 +41,7 @@ def boxed_passes(
     slots: int,
     readable: int,
     most_cycles: float = math.inf,
-    ways: frozenset[str] = frozenset(("boxes", "pairs", "lines", "streams")),
+    pairs: bool = False,
 ) -> tuple[Draft, ...] | None:
     """Return the passes that move packed elements box by box.
 
@@ -59,6 +57,8 @@ def boxed_passes(
     slots, readable : int
         Slots of the destination, and bytes of the source.
     most_cycles : float, optional
+    pairs : bool
+        Whether rows are paired wherever they can be.
     """
     packed = formats[0].is_packed, formats[1].is_packed
     if not any(packed) or any(
@@ -69,16 +69,8 @@ def boxed_passes(
     if fills is None:
         return None
     filling = [fill_pass(nest, goal) for nest in fills.fills]
-    streams = None
-    if packed[1] and "streams" in ways:
-        streams = half_row_passes(loops.copies, packed[0], goal, slots, readable)
-    least = cost(filling)
-    most = most_cycles - least if streams is None else min(most_cycles - least, cost(streams))
-    boxes = None
-    if ways != {"streams"}:
-        boxes = _nest_by_nest(loops.copies, packed, goal, slots, readable, most, ways)
-    found = streams if boxes is None else boxes
-    return None if found is None else (*found, *filling)
+    boxes = _nest_by_nest(loops.copies, packed, goal, slots, readable, most_cycles - cost(filling), pairs)
+    return None if boxes is None else (*boxes, *filling)
 
 
 def _nest_by_nest(
@@ -88,23 +80,18 @@ def _nest_by_nest(
     slots: int,
     readable: int,
     most_cycles: float,
-    names: frozenset[str],
+    pairs: bool,
 ) -> list[Draft] | None:
-    """Return the passes that move each nest in the cheapest way, or None as `boxed_passes`."""
+    """Return the passes that move each nest, or None as `boxed_passes`."""
     found: list[Draft] = []
     cycles = 0.0
     for nest in nests:
         if cycles >= most_cycles:
             return None
-        ways = [_Boxes(nest, packed, goal, slots, readable).passes()]
-        if all(packed) and "pairs" in names:
-            ways.append(paired_passes(nest, goal, slots, readable))
-        if all(packed) and "lines" in names:
-            ways.append(half_transpose_passes(nest, goal, slots, readable))
-        possible = [way for way in ways if way is not None]
-        if not possible:
+        paired = paired_passes(nest, goal, slots, readable) if pairs and all(packed) else None
+        best = _Boxes(nest, packed, goal, slots, readable).passes() if paired is None else paired
+        if best is None:
             return None
-        best = min(possible, key=cost)
         found, cycles = found + best, cycles + cost(best)
     return found if cycles < most_cycles else None
 

@@ -1,22 +1,25 @@
-"""Every way to do a relayout: the one list of candidates, each with the passes that it would run."""
+"""The one list of candidates for a relayout, and the choice among them by what their passes cost."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple
 
+from fastindex.lazy import lazy_property
 from fastindex.lowering.assembly import assembly
+from fastindex.lowering.assembly_bounds import least_cycles
 from fastindex.lowering.assembly_passes import assembly_passes
 from fastindex.lowering.boxed_passes import boxed_passes
+from fastindex.lowering.calibration import cycles
 from fastindex.lowering.collected_passes import collected_passes
 from fastindex.lowering.counted_passes import counted_passes
+from fastindex.lowering.counts import Counts, total
 from fastindex.lowering.packed_period_boxes import packed_period_passes
 from fastindex.lowering.pass_form import Draft, Goal
 from fastindex.lowering.passes import drafts, packed_drafts
-from fastindex.lowering.period_blocks import period_block_passes
 from fastindex.lowering.period_boxes import period_box_passes
 from fastindex.lowering.row_boxes import row_box_drafts
 from fastindex.lowering.shared_digits import Strides, shared_digits
@@ -47,39 +50,65 @@ class Problem:
     vector_bytes: int
     tuning: Tuning
 
-    @cached_property
+    @lazy_property
     def slot_bits(self) -> tuple[int, int]:
         return self.slots.source.bits, self.slots.destination.bits
 
-    @cached_property
+    @lazy_property
     def is_plain(self) -> bool:
         """Whether loops move slots as they are, so that nothing is expanded before or compressed after."""
         return self.slot_bits == (8 * self.slots.width,) * 2
 
-    @cached_property
+    @lazy_property
+    def slots_apart(self) -> int:
+        """How many slots become values before anything moves, and values slots after, where passes do not do that."""
+        if self.slots.unit != "value":
+            return 0
+        sides = (self.source, self.slots.source), (self.destination, self.slots.destination)
+        return sum(side.slot_count for side, form in sides if isinstance(side, Shape) and not form.is_plain)
+
+    @lazy_property
     def element_bytes(self) -> int:
         """How much of the destination is elements."""
         return math.prod(self.destination.dimensions) * self.slots.destination.bits // 8
 
-    @cached_property
+    @lazy_property
     def written_bytes(self) -> int:
         """How much of the destination is written, padding and all."""
         if isinstance(self.destination, Shape):
             return self.destination.slot_count * self.slots.destination.bits // 8
         return self.element_bytes
 
-    @cached_property
+    @lazy_property
+    def readable_bytes(self) -> int:
+        """How many bytes of the source may be read, from its first element on."""
+        if isinstance(self.source, Shape):
+            return self.source.nbytes
+        steps = zip(self.source.dimensions, self.source.strides, strict=True)
+        return self.slots.source.nbytes(1 + sum((size - 1) * max(stride, 0) for size, stride in steps))
+
+    @lazy_property
     def context(self) -> Goal:
         return Goal(1, self.written_bytes >= self.tuning.streamed_bytes, self.tuning)
 
-    @cached_property
+    @lazy_property
     def may_permute(self) -> bool:
         """Whether slots are of widths that permutations know, and there is an element to read."""
         if 0 in self.source.dimensions:
             return False
         return all(bits == HALF_BITS or (bits % 8 == 0 and bits <= 128) for bits in self.slot_bits)
 
-    @cached_property
+    @lazy_property
+    def blocks(self) -> Drafts | None:
+        """The passes block by block, the cheaper ones for each nest of blocks."""
+        return blocks_of(self, by_columns=True)
+
+    @property
+    def collects(self) -> bool:
+        """Whether some of these passes collect columns."""
+        return self.blocks is not None and any(one.kernel.endswith("columns") for one in self.blocks)
+
+    @lazy_property
     def may_convert(self) -> bool:
         """Whether packed elements of four bits move to or from such, or bytes."""
         formats = self.slots.source, self.slots.destination
@@ -98,11 +127,14 @@ class Candidate(NamedTuple):
     converts : bool
         Whether the passes take and leave packed elements as they are; else these are expanded before and compressed
         after.
+    least : callable, optional
+        Returns what the passes cost at least, known before they are.
     """
 
     name: str
     drafts: Callable[[Problem], Drafts | None]
     converts: bool
+    least: Callable[[Problem], float] | None = None
 
 
 def _loops(problem: Problem) -> Drafts | None:
@@ -143,7 +175,18 @@ def _period_boxes(problem: Problem) -> Drafts | None:
     return period_box_passes(problem.source, problem.destination, problem.slots.width, problem.tuning)
 
 
-def _blocks(problem: Problem, by_columns: bool) -> Drafts | None:
+def _columns(problem: Problem) -> Drafts | None:
+    """Blocks whose columns are collected first, where that is cheaper."""
+    return problem.blocks if problem.collects else None
+
+
+def _blocks(problem: Problem) -> Drafts | None:
+    """Blocks that are put together straight from the source."""
+    return blocks_of(problem, by_columns=False) if problem.collects else problem.blocks
+
+
+def blocks_of(problem: Problem, by_columns: bool) -> Drafts | None:
+    """Return the passes that write a destination block by block, or None where that cannot be."""
     if not problem.may_permute or not (problem.slots.unit != "value" or problem.may_convert or problem.is_plain):
         return None
     source, slot_bits = problem.source, problem.slot_bits
@@ -154,32 +197,34 @@ def _blocks(problem: Problem, by_columns: bool) -> Drafts | None:
             continue
         made = assembly_passes(found, slot_bits, problem.vector_bytes, problem.context, readable, by_columns=by_columns)
         if made is not None:
-            collects = any(one.kernel.endswith("columns") for one in made)
-            return made if collects == by_columns else None
+            return made
     return None
 
 
-def _period_blocks(problem: Problem) -> Drafts | None:
-    if problem.slots.loops is not None or not isinstance(problem.source, Shape) or not problem.is_plain:
-        return None
+def _least_of_blocks(problem: Problem) -> float:
     if not problem.may_permute:
-        return None
-    width, context = problem.slots.width, problem.context
-    return period_block_passes(problem.source, problem.destination, width, problem.vector_bytes, context, math.inf)
+        return 0
+    sides = problem.source, problem.destination
+    return least_cycles(*sides, problem.written_bytes, problem.slot_bits, problem.vector_bytes)
 
 
-def _packed_boxes(problem: Problem, ways: frozenset[str], kernel: str) -> Drafts | None:
+def _least_of_straight_blocks(problem: Problem) -> float:
+    least = _least_of_blocks(problem)
+    # Columns are collected only where that is cheaper; what the bound has ruled out is not drafted to know that.
+    return math.inf if "blocks" in vars(problem) and problem.collects else least
+
+
+def _packed_boxes(problem: Problem, pairs: bool) -> Drafts | None:
     loops = problem.slots.loops
     if loops is None or not problem.may_convert:
         return None
     count = problem.destination.slot_count if isinstance(problem.destination, Shape) else 0
-    readable = problem.source.nbytes if isinstance(problem.source, Shape) else 0
     formats = problem.slots.source, problem.slots.destination
-    found = boxed_passes(loops, formats, problem.context, count, readable, ways=ways)
+    found = boxed_passes(loops, formats, problem.context, count, problem.readable_bytes, pairs=pairs)
     if found is None:
         return None
-    kernels = {inner.kernel for one in found for inner, _, _ in one.inner} | {one.kernel for one in found}
-    return found if kernel in kernels else None
+    has_pairs = any(inner.kernel == "pair" for one in found for inner, _, _ in one.inner)
+    return found if has_pairs == pairs else None
 
 
 def _packed_period_boxes(problem: Problem) -> Drafts | None:
@@ -206,28 +251,61 @@ CANDIDATES = (
     Candidate("packed runs", _packed_runs, True),
     Candidate("counted", _counted, False),
     Candidate("period boxes", _period_boxes, False),
-    Candidate("blocks", partial(_blocks, by_columns=False), True),
-    Candidate("columns", partial(_blocks, by_columns=True), True),
-    Candidate("period blocks", _period_blocks, False),
-    Candidate("boxes", partial(_packed_boxes, ways=frozenset(["boxes"]), kernel="boxes"), True),
-    Candidate("pairs", partial(_packed_boxes, ways=frozenset(["boxes", "pairs"]), kernel="pair"), True),
-    Candidate(
-        "lines", partial(_packed_boxes, ways=frozenset(["boxes", "pairs", "lines"]), kernel="transpose halves"), True
-    ),
-    Candidate("streams", partial(_packed_boxes, ways=frozenset(["streams"]), kernel="stream halves"), True),
+    Candidate("columns", _columns, True, _least_of_blocks),
+    Candidate("blocks", _blocks, True, _least_of_straight_blocks),
+    Candidate("boxes", partial(_packed_boxes, pairs=False), True),
+    Candidate("pairs", partial(_packed_boxes, pairs=True), True),
     Candidate("packed period boxes", _packed_period_boxes, True),
     Candidate("collected", _collected, True),
 )
 
 
-class Applicable(NamedTuple):
-    """A candidate with the passes that it has for a problem."""
+class Plan(NamedTuple):
+    """A candidate with the passes that it has for a problem, and what they take; no passes look every slot up."""
 
-    candidate: Candidate
-    drafts: Drafts
+    name: str
+    drafts: Drafts | None
+    converts: bool
+    counts: Counts
 
 
-def applicable(problem: Problem) -> list[Applicable]:
-    """Return every candidate that solves a problem, with its passes."""
-    found = [(one, one.drafts(problem)) for one in CANDIDATES]
-    return [Applicable(one, made) for one, made in found if made is not None]
+def plans(problem: Problem) -> Iterator[Plan]:
+    """Yield what every candidate does that solves a problem; nothing where every slot has to be looked up."""
+    for candidate in CANDIDATES:
+        made = _plan_of(candidate, problem)
+        if made is not None:
+            yield made
+
+
+def _plan_of(candidate: Candidate, problem: Problem) -> Plan | None:
+    drafts = candidate.drafts(problem)
+    if drafts is None:
+        return None
+    counts = total(one.counts for one in drafts)
+    if not candidate.converts:
+        counts = counts._replace(gathered=counts.gathered + problem.slots_apart)
+    return Plan(candidate.name, drafts, candidate.converts, counts)
+
+
+def select_plan(problem: Problem, choice: str | None = None) -> Plan:
+    """Return the plan that should be the fastest, or that of the candidate `choice` if it applies.
+
+    Examples
+    --------
+    >>> from fastindex.lowering.slot_moves import slot_move
+    >>> from fastindex.lowering.tuning import TUNING
+    >>> sides = Shape.parse("f32[4096,4096]"), Shape.parse("f32[4096,4096]{0,1}")
+    >>> select_plan(Problem(*sides, slot_move(*sides), 64, TUNING)).name
+    'loops'
+    """
+    for candidate in CANDIDATES:
+        if candidate.name == choice and (made := _plan_of(candidate, problem)) is not None:
+            return made
+    best, least = Plan("look-up", None, False, Counts()), math.inf
+    for candidate in CANDIDATES:
+        if candidate.least is not None and candidate.least(problem) >= least:
+            continue
+        made = _plan_of(candidate, problem)
+        if made is not None and cycles(made.counts) < least:
+            best, least = made, cycles(made.counts)
+    return best

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fastindex.lazy import lazy_property
 from fastindex.lowering.assembly import Block
 from fastindex.lowering.blocks import along, blocks, cut, even_steps
+from fastindex.lowering.counts import Counts
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
 from fastindex.lowering.vector_tables import VectorTable
@@ -302,7 +303,7 @@ class BlockColumns:
             apart=apart,
         )
         return Draft(
-            "assemble columns" if halves == 1 else "assemble half columns",
+            "assemble columns",
             width,
             halves,
             outer,
@@ -313,7 +314,17 @@ class BlockColumns:
             nest.source_start * bits // 8,
             start,
             f"blocks of {block_bytes} bytes, of a column each of {len(self._elements)} rows of the source",
+            counts=_counts(geometry, len(targets), width, halves)
+            .times(iterations(outer))
+            ._replace(ends=0 if whole_lines else self._ends(targets, iterations(outer))),
         )
+
+    def _ends(self, targets: Offsets, times: int) -> float:
+        """Return how many ends of blocks lie within lines past the cache, and no block of the same task continues."""
+        if not self._goal.streamed:
+            return 0
+        apart = np.diff(np.sort(targets)) != len(self._block.sources)
+        return 2.0 * times * (1 + int(apart.sum()))
 
     def _numbers(self, found: _Rows, row_shift: int) -> Offsets:
         """Return the bands, the lines of a block and the rows, as the kernel reads them."""
@@ -327,6 +338,19 @@ class BlockColumns:
         unit = max(bits // 8, 1)
         rows = np.where(found.places == NOWHERE, NOWHERE, (found.places + row_shift) * unit)
         return np.concatenate([np.array(bands, np.int64).reshape(-1), found.lines, rows])
+
+
+def _counts(geometry: ColumnsGeometry, blocks: int, width: int, nibbles: int) -> Counts:
+    """Count what a task does that writes so many blocks."""
+    written = blocks * geometry.block_bytes / LINE_BYTES
+    lines = min(blocks * geometry.lines, written)
+    return Counts(
+        lines=lines,
+        filled=written - lines,
+        runs=blocks,
+        rows=geometry.chunks * geometry.rows,
+        slots=geometry.chunks * geometry.lines * LINE_BYTES / width * nibbles,
+    )
 
 
 def _runs(sources: Offsets, targets: Offsets, reach: int) -> list[_Run]:

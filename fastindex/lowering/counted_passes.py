@@ -25,7 +25,7 @@ from fastindex.lowering.relayout_loops import (
     shared_levels,
 )
 from fastindex.lowering.shared_digits import Strides, shared_digits
-from fastindex.lowering.transpose_passes import column_panels
+from fastindex.lowering.transpose_passes import column_panels, counts_of_transpose
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape
 from fastindex.tables.transposes import TransposeGeometry
@@ -114,6 +114,9 @@ def _counted_pass(nest: Nest, counted: Variable, left: Digits, right: Digits, go
         nest.source_start,
         nest.destination_start,
         f"{row_block * width} bytes contiguous in the destination; the rows of the source are counted",
+        counts=counts_of_transpose(nest, (row_block * width, width * iterations(columns), width), 0)
+        .times(counted.extent)
+        ._replace(tasks=row_blocks * found.number * iterations(outer)),
     )
 
 

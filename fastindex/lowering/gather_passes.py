@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastindex.lowering.blocks import along, blocks, cut, without
+from fastindex.lowering.counts import Counts, overflows, piece_ends
 from fastindex.lowering.distinct import distinct
-from fastindex.lowering.line_counts import is_scattered
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
 from fastindex.lowering.relayout_loops import Loop, Nest
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
 from fastindex.tables.gathers import GATHERED_BYTES, MOST_PIECE_BYTES, GatherGeometry
 
 # Pieces that are adjacent in the destination are joined to so many bytes.
@@ -109,6 +110,18 @@ def _draft(nest: Nest, taken: Sequence[Loop], goal: Goal) -> Draft:
         nest.source_start,
         nest.destination_start,
         f"pieces of {piece_bytes} bytes, of elements in {len(lines)} lines of the source",
-        reads=lambda: lines,
-        is_scattered=is_scattered(nest, width),
+        counts=_counts(nest, width, (piece.places, lines))._replace(ends=piece_ends(nest, width, goal.streamed)),
+    )
+
+
+def _counts(nest: Nest, width: int, piece: tuple[int, NDArray[np.int64]]) -> Counts:
+    """Count what a gather does; `piece` is how many elements one has, and in which lines."""
+    elements, lines = piece
+    pieces = nest.element_count // elements
+    return Counts(
+        lines=nest.element_count * width / LINE_BYTES,
+        gathered=nest.element_count,
+        blocks=pieces,
+        pieces=pieces * len(lines),
+        missed=pieces * len(lines) if overflows(lines, L1_SETS, L1_WAYS + L1_WAYS // 4) else 0,
     )

@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 
 from fastindex.lowering.box_parts import PER_BYTE, by_parity, moving_passes, pass_over
+from fastindex.lowering.calibration import cost
 from fastindex.lowering.packed_images import FRONT_BYTES, expanding, source_image
-from fastindex.lowering.pass_costs import cost
 from fastindex.lowering.pass_form import Draft, Goal
 from fastindex.lowering.passes import fill_pass
 from fastindex.lowering.periods import (

@@ -21,6 +21,7 @@ from fastindex.lowering.box_parts import (
     single_halves,
     with_largest_boxes,
 )
+from fastindex.lowering.counts import Counts
 from fastindex.lowering.pass_form import Draft, Goal, iterations
 from fastindex.lowering.relayout_loops import Loop, Nest, coalesced
 from fastindex.tables.boxes import BOX_BYTES, PairGeometry
@@ -191,6 +192,10 @@ class _Pairs:
             0,
             LINE_BYTES + odd * BOX_BYTES,
             "rows of packed elements whose neighbours in the destination share bytes",
+            counts=Counts(
+                runs=found.count * iterations(found.outer),
+                shuffled=found.count * iterations(found.outer) * elements / LINE_BYTES,
+            ),
         )
 
 

@@ -14,14 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.lowering.counts import Counts
 from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
 from fastindex.tables.boxes import BoxGeometry, HalvesGeometry, PairGeometry, RowBoxGeometry
 from fastindex.tables.gathers import GatherGeometry
-from fastindex.tables.half_rows import HalfRowsGeometry
-from fastindex.tables.half_transposes import HalfTransposeGeometry
 from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
 from fastindex.tables.streams import StreamGeometry
 from fastindex.tables.transposes import TransposeGeometry
@@ -33,8 +32,6 @@ Geometry = (
     | ColumnsGeometry
     | FillGeometry
     | GatherGeometry
-    | HalfRowsGeometry
-    | HalfTransposeGeometry
     | HalvesGeometry
     | PairGeometry
     | RowBoxGeometry
@@ -76,8 +73,8 @@ class Pass:
     Attributes
     ----------
     kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
-            "expand", "compress", "assemble", "assemble columns", "assemble half columns", "boxes", "halves", "pair",
-            "row boxes", "stream halves", "transpose halves"}
+            "expand", "compress", "assemble", "assemble columns", "boxes", "halves", "pair",
+            "row boxes"}
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.
     ways : int
@@ -137,15 +134,8 @@ class Draft(NamedTuple):
     tables : callable
         Returns the tables of the pass.
     inner : tuple of (Draft, bool, bool)
-    reads : callable, optional
-        Returns the offsets of the lines of the source, or of the rows, that a chunk of an assembly, of an interleave or
-        of a gather reads.
-    shares_lines : bool
-        Whether chunks of an assembly, or boxes of a stream of halves, read lines of the source that others read much
-        later, or before; whether columns of a transpose begin or end within lines that the next one does not continue.
-    is_scattered : bool
-        Whether a transpose or a gather reads a few lines of the source here and a few there, and a stream of halves
-        less than half of it.
+    counts : Counts
+        What all tasks do, counted.
     """
 
     kernel: str
@@ -160,9 +150,7 @@ class Draft(NamedTuple):
     destination_start: int
     why: str
     inner: tuple[tuple[Draft, bool, bool], ...] = ()
-    reads: Callable[[], NDArray[np.int64]] | None = None
-    shares_lines: bool = False
-    is_scattered: bool = False
+    counts: Counts = Counts()
 
     def written(self) -> Pass:
         """Return the pass, with its tables."""

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fastindex.lowering.blocks import along, cut, without
+from fastindex.lowering.calibration import cost
+from fastindex.lowering.counts import Counts, piece_ends
 from fastindex.lowering.gather_passes import gather_passes
 from fastindex.lowering.line_counts import lines_in_cache
-from fastindex.lowering.pass_costs import cost
 from fastindex.lowering.pass_form import Draft, Goal, Pass, iterations, no_tables, with_tables
 from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes, rows_and_columns
 from fastindex.lowering.stream_passes import copy_passes, deal_passes, interleave_passes, packed_run_passes
@@ -217,15 +218,15 @@ def _strided_passes(nest: Nest, row: Loop | None, column: Loop | None, goal: Goa
         for part in cut(nest, longest, goal.tuning.piece_bytes // goal.width):
             run = along(part, longest)
             if runs is None:
-                yield _strided_pass(part, run, Loop(1, 0, 0), goal.width)
+                yield _strided_pass(part, run, Loop(1, 0, 0), goal)
                 continue
             for piece in cut(part, runs, max(_MOST_RUNS // run.size, 1)):
-                yield _strided_pass(piece, run, along(piece, runs), goal.width)
+                yield _strided_pass(piece, run, along(piece, runs), goal)
         return
     # Elements of one line of the source go to several rows, which are written a short piece each in turn.
     for part in cut(nest, row, _rows_in_cache(row.source_stride, goal.width)):
         for piece in cut(part, shared, _MOST_RUNS):
-            yield _strided_pass(piece, along(piece, row), along(piece, shared), goal.width, by_source=True)
+            yield _strided_pass(piece, along(piece, row), along(piece, shared), goal, by_source=True)
 
 
 def _rows_in_cache(stride: int, width: int) -> int:
@@ -233,7 +234,8 @@ def _rows_in_cache(stride: int, width: int) -> int:
     return max(min(lines_in_cache(stride), 4 * LINE_BYTES // width), L2_WAYS)
 
 
-def _strided_pass(nest: Nest, loop: Loop, runs: Loop, width: int, by_source: bool = False) -> Draft:
+def _strided_pass(nest: Nest, loop: Loop, runs: Loop, goal: Goal, by_source: bool = False) -> Draft:
+    width, streamed = goal.width, goal.streamed
     outer = without(nest.loops, (loop, runs), by_source)
     return Draft(
         "strided",
@@ -254,7 +256,15 @@ def _strided_pass(nest: Nest, loop: Loop, runs: Loop, width: int, by_source: boo
         nest.source_start,
         nest.destination_start,
         "one by one: a side has gaps between all its elements",
+        counts=_counts_of_elements(nest, width, streamed),
     )
+
+
+def _counts_of_elements(nest: Nest, width: int, is_large: bool) -> Counts:
+    """Count what elements do that move one by one: those of a large array each wait for a line, or a part of one."""
+    nearest = min((abs(k.source_stride) for k in nest.loops), default=width)
+    far = nest.element_count * min(nearest / LINE_BYTES, 1) if is_large else 0
+    return Counts(gathered=nest.element_count, elements=far)
 
 
 def fill_pass(nest: Nest, goal: Goal) -> Draft:
@@ -276,4 +286,9 @@ def fill_pass(nest: Nest, goal: Goal) -> Draft:
         0,
         nest.destination_start,
         "padding",
+        counts=Counts(
+            filled=nest.element_count * goal.width / LINE_BYTES,
+            blocks=iterations(outer),
+            ends=piece_ends(nest, goal.width, goal.streamed),
+        ),
     )

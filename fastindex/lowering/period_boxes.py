@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from fastindex.lowering.pass_costs import cost
+from fastindex.lowering.box_parts import counts_of_boxes
+from fastindex.lowering.calibration import cost
 from fastindex.lowering.pass_form import Draft, Goal, iterations, no_tables
 from fastindex.lowering.passes import copying_passes, fill_pass
 from fastindex.lowering.periods import (
@@ -35,12 +36,6 @@ from fastindex.lowering.shared_digits import Strides
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape
 from fastindex.tables.boxes import BOX_BYTES, BoxGeometry
-from fastindex.tables.cache_lines import LINE_BYTES
-
-# A line of a box waits for memory apart from what is written, so less is hidden. Fractions of a copy by columns, of 22
-# cycles a line, and in boxes, of 18: f64[1228,50,100] reversed out of T(2,*,128) 0.75 and 0.18, c128[12288,50,3] 0.68
-# and 0.48; in blocks of 38 and in boxes of 31: f32[14043,8,100] to it, minor two swapped, 0.52 and 0.39 (2026-11-23).
-_WAITING_CYCLES = 16
 
 
 def period_box_passes(
@@ -67,12 +62,6 @@ def period_box_passes(
             filling = (fill_pass(in_bytes(coalesced(nest), width), goal) for nest in fills)
             return (*itertools.chain(*made), *filling)
     return None
-
-
-def waiting_cycles(found: Iterable[Draft]) -> float:
-    """Return how many cycles boxes wait for memory, beside what their passes cost."""
-    nbytes = sum(one.tasks * one.task_bytes for one in found if one.kernel == "boxes")
-    return nbytes / LINE_BYTES * _WAITING_CYCLES
 
 
 def _boxes_of(nest: Nest, joints: Sequence[Joint], goals: tuple[Goal, Goal]) -> list[Draft] | None:
@@ -116,6 +105,7 @@ def _box_pass(
         outer.destination_start,
         f"boxes of {elements} elements, after which both sides begin anew, by way of the cache",
         (*reading, *writing),
+        counts=counts_of_boxes((*reading, *writing), iterations(ordered)),
     )
 
 

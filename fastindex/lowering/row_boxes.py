@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.lowering.counts import Counts, total
 from fastindex.lowering.distinct import distinct
 from fastindex.lowering.line_counts import read_lines
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations
@@ -272,7 +273,13 @@ def _box_pass(
         rows.starts[1] + first[1],
         f"rows of {rows.nbytes} bytes, put together within the cache",
         tuple((one, False, True) for one in moving),
+        counts=_counts(moving, size * rows.nbytes).times(iterations(outer))._replace(ends=2 * rows.pieces),
     )
+
+
+def _counts(moving: Iterable[Draft], nbytes: int) -> Counts:
+    """Count what a box of so many bytes does."""
+    return total(one.counts for one in moving)._replace(scratch=nbytes / LINE_BYTES, blocks=1)
 
 
 def lines_of(nests: Iterable[Nest], width: int) -> Offsets:

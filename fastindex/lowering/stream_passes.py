@@ -10,22 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.blocks import Blocks, along, blocks, cut, without
+from fastindex.lowering.counts import Counts, overflows, piece_ends, total
 from fastindex.lowering.line_counts import FEW_BYTES, is_scattered, lines_in_cache
 from fastindex.lowering.pass_form import Draft, Goal, Pass, Tables, iterations, readable_bytes
 from fastindex.lowering.relayout_loops import Loop, Nest
 from fastindex.tables.assemblies import NOTHING
-from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LANE_BYTES, LINE_BYTES
+from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, L2_SETS, L2_WAYS, LANE_BYTES, LINE_BYTES
 from fastindex.tables.streams import (
     AT_HAND,
     MOST_COLUMN_BYTES,
     MOST_VECTOR_BYTES,
     PADDING,
+    ROW_AHEAD_BYTES,
+    RUN_AHEAD_BYTES,
     VECTOR_WAYS,
     StreamGeometry,
 )
 
-# How far ahead rows are asked for along which chunks follow each other, and a single run of each chunk.
-_ROW_AHEAD_BYTES, _RUN_AHEAD_BYTES = 256, 1024
 # How many lines that are far from each other are asked for ahead, and the most of a chunk that is asked for at once.
 # 16 to 64 measure alike, 32 is the best by some hundredths.
 _LINES_AHEAD, _MOST_CHUNK_LINES = 32, 128
@@ -35,6 +36,12 @@ _LINES_AHEAD, _MOST_CHUNK_LINES = 32, 128
 _MOST_ASKED_RUN_BYTES = 4096
 # Chunks of so many bytes and more, and of whole lines, may be written anywhere: the ends of others are parts of lines.
 _LEAST_APART_BYTES = 1024
+
+
+# Chunks so far from each other lie on pages of their own.
+_FAR_BYTES = 4096
+#: Bytes of elements of which a lane has many.
+NARROW_BYTES = (1, 2)
 
 
 class Chunk(NamedTuple):
@@ -96,6 +103,11 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, why: str) ->
     def tables() -> Tables:
         return (found.offsets(),) if chunk.offsets is None else (found.offsets(), chunk.offsets())
 
+    chunks = found.count * iterations(found.outer)
+    counted = [_counts(kernel, chunk, goal.width, chunks)]
+    if ordered and not chunk.by_source and abs(ordered[0].source_stride) >= _FAR_BYTES:
+        # Each chunk is read from a page of its own.
+        counted.append(Counts(blocks=chunks))
     return Draft(
         kernel,
         goal.width,
@@ -108,8 +120,65 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, why: str) ->
         nest.source_start,
         nest.destination_start,
         why,
-        reads=chunk.offsets if kernel == "interleave" else None,
+        counts=total((*counted, Counts(ends=_ends(kernel, nest, chunk, goal, continues=followers[1] > 1)))),
     )
+
+
+def _ends(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, continues: bool) -> float:
+    """Count the ends within lines of what a stream writes; `continues` tells whether pieces are joined by source."""
+    if kernel == "compress":
+        return 0
+    if chunk.by_source and not continues:
+        # Each piece is written by itself.
+        loops = tuple(chunk.loops)
+        run, run_bytes = (loops[-1], goal.width * chunk.run) if kernel == "deal" else (loops[0], chunk.run)
+        others = tuple(k for k in nest.loops if k is not run)
+        return piece_ends(nest._replace(loops=others), run_bytes, goal.streamed, in_order=False)
+    return piece_ends(nest._replace(loops=_with_padding(nest.loops, chunk, goal.width)), goal.width, goal.streamed)
+
+
+def _with_padding(loops: Iterable[Loop], chunk: Chunk, width: int) -> tuple[Loop, ...]:
+    """Return loops with the padding behind each column as rows of it."""
+    if not chunk.padding:
+        return tuple(loops)
+    return tuple(k._replace(size=k.size + chunk.padding) if k.destination_stride == width else k for k in loops)
+
+
+def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
+    """Count what a stream of so many chunks does."""
+    nbytes, run_bytes = chunks * chunk.nbytes, chunk.run * width
+    lines = nbytes / LINE_BYTES
+    if kernel == "copy":
+        # The ends of a run that is no whole lines take as long as its beginning.
+        return Counts(lines=lines, runs=nbytes / chunk.run * (2 if chunk.run % LINE_BYTES else 1))
+    if kernel in ("expand", "compress"):
+        return Counts(lines=lines, shuffled=lines, runs=2 * chunks)
+    rows = nbytes / run_bytes
+    if in_vectors(kernel, width, chunk.ways) and not chunk.padding:
+        if kernel == "deal" or run_bytes >= LINE_BYTES:
+            missed = lines if kernel == "deal" and _leaves_l1(chunk) else 0
+            return Counts(lines=lines, shuffled=lines, missed=missed)
+        return Counts(lines=lines, gathered=nbytes / width, blocks=chunks)
+    missed = rows if kernel == "interleave" and _leaves_l2(chunk, run_bytes) else 0
+    if width <= LANE_BYTES and not chunk.padding:
+        moved = rows * -(-run_bytes // LINE_BYTES)
+        is_narrow = width in NARROW_BYTES
+        return Counts(lines, runs=2 * rows, missed=missed, **{"shuffled" if is_narrow else "turned": moved})
+    column = chunk.ways * width
+    padded = chunk.padding * width / column
+    squares = lines / (1 + padded) * (-(-column // LINE_BYTES) * LINE_BYTES) / column
+    filled, columns = lines - lines / (1 + padded), nbytes / (column * (1 + padded)) if padded else 0
+    return Counts(lines - filled, filled=filled, shuffled=squares, missed=missed, ends=columns)
+
+
+def _leaves_l1(chunk: Chunk) -> bool:
+    """Whether lines of the columns that are dealt out leave L1 before they are full."""
+    return chunk.offsets is not None and overflows(chunk.offsets(), L1_SETS, 2 * L1_WAYS)
+
+
+def _leaves_l2(chunk: Chunk, run_bytes: int) -> bool:
+    """Whether rows of less than a line leave L2 before the next chunk reads the rest of the line."""
+    return run_bytes < LINE_BYTES and chunk.offsets is not None and overflows(chunk.offsets())
 
 
 def in_vectors(kernel: str, width: int, ways: int) -> bool:
@@ -154,7 +223,7 @@ def _chunks_ahead(kernel: str, nest: Nest, chunk: Chunk, width: int) -> int:
         return max(_LINES_AHEAD // lines, 1)
     if kernel != "copy" or chunk.by_source:
         return 0
-    return (_RUN_AHEAD_BYTES if rows == 1 else _ROW_AHEAD_BYTES) // run + 1
+    return (RUN_AHEAD_BYTES if rows == 1 else ROW_AHEAD_BYTES) // run + 1
 
 
 def _followers(ordered: Sequence[Loop], found: Blocks, run_bytes: int) -> tuple[int, int, int]:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastindex.lowering.blocks import Blocks, blocks, without
+from fastindex.lowering.counts import Counts, overflows, piece_ends
 from fastindex.lowering.line_counts import is_scattered, lines_in_cache
 from fastindex.lowering.pass_form import Draft, Goal, Tables, iterations, readable_bytes
 from fastindex.lowering.relayout_loops import Loop, Nest
-from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
-from fastindex.tables.transposes import TransposeGeometry
+from fastindex.lowering.stream_passes import NARROW_BYTES
+from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LANE_BYTES, LINE_BYTES
+from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, TransposeGeometry
 
 # Rows that are shorter go on where they continue each other: their ends are parts of lines.
 _LEAST_ROW_BYTES = 512
@@ -31,12 +33,12 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], go
     block_bytes = _block_bytes(rows[0].source_stride, goal) if between else goal.tuning.row_bytes
     row_blocks = _row_blocks(rows, iterations(others), column_blocks, block_bytes, goal)
     outer = (*others, *row_blocks.outer, *column_blocks.outer)
-    row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
+    tasks = row_blocks.number * column_blocks.number * iterations(outer)
+    sizes = row_bytes, column_bytes, _ = width * iterations(rows), width * iterations(columns), width
     narrow = streamed and column_blocks.number == 1 and _is_narrow(rows[0].source_stride, row_bytes, column_bytes, goal)
     follow = columns[0].destination_stride == row_bytes
     # A line that has more than the ends of two columns is no end of one and beginning of the next.
     joined = follow and row_blocks.number == 1 and len(columns) == 1 and not narrow and row_bytes >= LINE_BYTES
-    in_lines = aligned and row_bytes % LINE_BYTES == 0
     step = width if joined else row_blocks.source_stride
 
     def tables() -> Tables:
@@ -67,13 +69,44 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], go
         outer,
         geometry,
         tables,
-        row_blocks.number * column_blocks.number * iterations(outer),
+        tasks,
         row_blocks.places * column_blocks.places * width,
         nest.source_start,
         nest.destination_start,
         f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination",
-        shares_lines=streamed and not follow and not in_lines,
-        is_scattered=is_scattered(nest, width),
+        counts=counts_of_transpose(nest, sizes, tasks, narrow)._replace(
+            ends=piece_ends(nest, width, streamed),
+            scratch=width * nest.element_count / LINE_BYTES if _leaves_l1(rows, width) else 0,
+        ),
+    )
+
+
+def _leaves_l1(rows: Sequence[Loop], width: int) -> bool:
+    """Whether as many rows as make a line meet in so few sets of L1 that they leave it."""
+    # Narrow elements are staged, fewer rows at a time.
+    if width in NARROW_BYTES or width >= LINE_BYTES:
+        return False
+    return overflows(blocks(rows, LINE_BYTES // width).sources(), L1_SETS, L1_WAYS)
+
+
+def counts_of_transpose(nest: Nest, sizes: tuple[int, int, int], tasks: int, narrow: bool = False) -> Counts:
+    """Count what a transpose of a nest does.
+
+    `sizes` are the bytes of a row of the destination, of one of the source, and of an element.
+    """
+    row, column, width = sizes
+    lines = nest.element_count * width / LINE_BYTES
+    squares = lines * LINE_BYTES**2 / (min(row, LINE_BYTES) * min(column, LINE_BYTES))
+    few = not narrow and column <= (FEW_COLUMNS * width if width > 1 else FEW_BYTES)
+    # Narrow elements are transposed by as many rows as a line has elements: more streams than the processor follows.
+    is_turned = width in NARROW_BYTES and not few
+    return Counts(
+        lines=lines,
+        shuffled=0 if is_turned else squares,
+        turned=squares if is_turned else 0,
+        # Short rows here and there are read slower than those in order.
+        missed=lines if is_turned and is_scattered(nest, width) else 0,
+        tasks=tasks,
     )
 
 

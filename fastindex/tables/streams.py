@@ -19,6 +19,10 @@ MOST_LANE_ROWS = 128
 AT_HAND = -1
 
 
+#: How far ahead lines are asked for where chunks are several runs, and where each is one.
+ROW_AHEAD_BYTES, RUN_AHEAD_BYTES = 256, 1024
+
+
 class StreamGeometry(NamedTuple):
     """The numbers of a stream.
 

@@ -55,8 +55,6 @@ def passes_of(source: str, destination: str, streamed: bool) -> tuple[Pass, ...]
     # Those over pairs of rows have tests of their own.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(boxed_passes, "paired_passes", lambda *_: None)
-        patch.setattr(boxed_passes, "half_transpose_passes", lambda *_: None)
-        patch.setattr(boxed_passes, "half_row_passes", lambda *_: None)
         goal = Goal(1, streamed, TUNING)
         found = boxed_passes.boxed_passes(loops, formats, goal, sides[1].slot_count, sides[0].nbytes)
     return None if found is None else with_tables(found)

@@ -1,6 +1,6 @@
 """Relayouts with one long dimension: blocks that many tasks share, and those at the ends, between guards.
 
-Tests of: lowering.chosen_passes, lowering.assembly, lowering.column_passes, kernels.cpu.assemble.
+Tests of: lowering.assembly, lowering.column_passes, kernels.cpu.assemble.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import fastindex as fi
 from fastindex.lowering.assembly import assembly
 from fastindex.lowering.assembly_bounds import least_cycles
 from fastindex.lowering.assembly_passes import assembly_passes
-from fastindex.lowering.pass_costs import cost
+from fastindex.lowering.calibration import cost
 from fastindex.lowering.pass_form import Goal
 from fastindex.lowering.shared_digits import Strides, shared_digits
 from fastindex.lowering.tuning import TUNING

@@ -276,7 +276,6 @@ CHOICES: list[tuple[str, int, str, int, tuple[tuple[int, int, int], ...]]] = [
     ("small matrices of bytes", 1, "interleave", 3, ((3, 5, 1), (5, 1, 3), (200, 15, 15))),
     ("small matrices with padding", 16, "gather pieces", 1, ((6, 8, 1), (8, 1, 6), (200, 640, 48))),
     ("matrices of whole lines", 8, "transpose", 1, ((16, 256, 1), (256, 1, 16), (20, 4096, 4096))),
-    ("elements of a line each", 8, "gather pieces", 1, ((50, 10, 1), (7, 500, 50))),
     ("backwards", 4, "strided", 1, ((500, -1, 1),)),
     ("one element again and again", 4, "strided", 1, ((500, 0, 1),)),
 ]

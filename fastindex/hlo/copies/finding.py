@@ -170,7 +170,7 @@ class _Finder:
     def _origin_text(self, origin: Origin, source: Shape) -> str:
         name = self._chains.name(origin.computation, origin.place)
         entry = self._table.entry(self._texts[origin.computation.shape(origin.place)])
-        begin, end = entry.at(origin.path, self._table)
+        begin, end = entry.at(origin.path)
         leaves = entry.leaves[begin:end]
         shape = _array(self._table.shapes[leaves[0]]) if len(leaves) == 1 else _array(source)
         what, verb = name, "writes"

@@ -23,15 +23,14 @@ from fastindex.tables.streams import (
     FOLLOWER_EVERY,
     FOLLOWER_SOURCE_STRIDE,
     READABLE_BYTES,
+    ROW_AHEAD_BYTES,
     RUN,
+    RUN_AHEAD_BYTES,
     STREAMED,
 )
 
 #: Bytes of scratch memory that this kernel needs.
 SCRATCH_BYTES = PENDING_ROOM
-
-# How far ahead the lines are prefetched that are written in parts, for one run a chunk and for several.
-_AHEAD_BYTES, _ROW_AHEAD_BYTES = 1024, 256
 
 
 @njit(nogil=True, inline="always")
@@ -151,7 +150,7 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
     by_source, size, reach = entry(geometry, BY_SOURCE) != 0, run * row_count, 0
     for i in range(row_count):
         reach = max(reach, entry(rows, i))
-    ahead = (_AHEAD_BYTES if row_count == 1 else _ROW_AHEAD_BYTES) // run + 1
+    ahead = (RUN_AHEAD_BYTES if row_count == 1 else ROW_AHEAD_BYTES) // run + 1
     reads_ahead = entry(geometry, CHUNKS_AHEAD)
     readable = source + entry(geometry, READABLE_BYTES) - reach - run - 63
     follow_each_other = streamed and entry(geometry, FOLLOWER_COUNT) > 1

@@ -44,6 +44,8 @@ from fastindex.tables.transposes import (
     COLUMN_TARGET_STRIDE,
     COLUMNS_ALIGNED,
     COLUMNS_JOINED,
+    FEW_BYTES,
+    FEW_COLUMNS,
     INNER_ITERATIONS,
     ROW_BLOCK,
     ROW_COUNT,
@@ -58,10 +60,6 @@ _STAGE_BYTES = 3 * 64 * 64
 _AHEAD_BYTES = 128
 # How many rows ahead those are prefetched that are read a line or less at a time.
 _ROWS_AHEAD = 64
-# Rows of no more elements, or bytes, are moved one by one. Within L2, ns a row of f64[64,3,64] reversed out of
-# T(64,128)(8,1) in squares and one by one: 13.9 and 7.7, of bf16[1024,2,5] out of T(256) 7.8 and 5.2, of u8[1024,2,8]
-# 7.2 and 8.2.
-_FEW_COLUMNS, _FEW_BYTES = 8, 4
 # So many lines of each column are then written at a time: the elements have left the store buffer by then.
 _FEW_COLUMNS_LINES = 16
 _PITCH_BYTES = 192
@@ -115,7 +113,7 @@ def _stage_short_rows(width, stage, sources, rows, band, counts):  # type: ignor
 @njit(nogil=True, inline="always")
 def _is_few(width, column_count):  # type: ignore[no-untyped-def]
     """Whether rows are so short that their elements are moved one by one."""
-    return column_count < 64 // literal(width) and column_count <= (_FEW_COLUMNS if literal(width) > 1 else _FEW_BYTES)
+    return column_count < 64 // literal(width) and column_count <= (FEW_COLUMNS if literal(width) > 1 else FEW_BYTES)
 
 
 @njit(nogil=True, inline="always")

@@ -1,7 +1,7 @@
 """How many writes of a plan cover a part of a cache line only, counted from the tables of its passes.
 
 A line that is written whole costs one transfer. One that several pieces share is read before each of them, so a plan
-is good where every piece begins and ends with a line, and says so where many do not.
+is good where every piece begins and ends with a line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.pass_form import Pass
-from fastindex.tables import assemblies, boxes, gathers, half_rows, half_transposes, passes, streams, transposes
+from fastindex.tables import assemblies, boxes, gathers, passes, streams, transposes
 from fastindex.tables.cache_lines import LINE_BYTES
 
 Offsets = NDArray[np.int64]
@@ -66,7 +66,7 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
             yield start, geometry[passes.FILL_RUN_BYTES], loops
         case "transpose" | "narrow transpose":
             yield from _columns_of(one, geometry, loops)
-        case "assemble columns" | "assemble half columns":
+        case "assemble columns":
             first = geometry[assemblies.COLUMNS_GROUPS] * len(assemblies.ColumnGroup._fields)
             count = geometry[assemblies.COLUMNS_CHUNKS] * LINE_BYTES // one.width * one.ways
             places = one.tables[0][first : first + count]
@@ -93,18 +93,6 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
             )
             # Steps of single halves count two and two, which is near enough.
             yield places // 2, 1, [(size, stride // 2) for size, stride in loops]
-        case "stream halves":
-            size, steps = geometry[half_rows.ROW_HALVES], list(loops)
-            while steps and steps[0][1] == size:
-                # Boxes that continue each other share no line.
-                size *= steps.pop(0)[0]
-            yield (
-                np.array([geometry[half_rows.ROW_TARGET_START] // 2]),
-                size // 2,
-                [(n, step // 2) for n, step in steps],
-            )
-        case "transpose halves":
-            yield from _half_columns(geometry, loops)
         case _:
             yield from _chunks_of(one, geometry, loops)
 
@@ -169,11 +157,6 @@ def _chunk_bytes(one: Pass, geometry: list[int]) -> tuple[int, list[int]]:
 def _columns_of(one: Pass, geometry: list[int], loops: list[tuple[int, int]]) -> Iterator[Pieces]:
     """Yield the columns of a transpose; those that continue each other are one."""
     rows = geometry[transposes.ROW_COUNT] * one.width
-    if geometry[transposes.ROW_TABLE_STEP]:
-        # Blocks of rows that do not follow each other in the destination.
-        piece = geometry[transposes.ROW_BLOCK] * one.width
-        loops = [*loops, (-(-rows // piece), geometry[transposes.ROW_TARGET_STRIDE])]
-        rows = piece
     block, count = geometry[transposes.COLUMN_BLOCK], geometry[transposes.COLUMN_COUNT]
     whole, rest = divmod(count, block)
     step = geometry[transposes.COLUMN_TARGET_STRIDE]
@@ -184,15 +167,3 @@ def _columns_of(one: Pass, geometry: list[int], loops: list[tuple[int, int]]) ->
         joined = _joined(places, rows) if geometry[transposes.COLUMNS_JOINED] else [(places, rows)]
         for starts, size in joined:
             yield starts, size, [*loops, (tasks, step)]
-
-
-def _half_columns(geometry: list[int], loops: list[tuple[int, int]]) -> Iterator[Pieces]:
-    """Yield the columns of a transpose of packed elements; those of a task that continue each other are one."""
-    one = half_transposes.HalfTransposeGeometry(*geometry)
-    rows = one.row_block * (one.row_blocks - 1) + one.last_rows
-    places = one.target_start + one.column_stride * np.arange(one.columns)
-    if one.column_stride == rows and one.row_blocks == 1:
-        taken = one.chunks * half_transposes.CHUNK_COLUMNS
-        places, rows = places[::taken], rows * min(taken, one.columns)
-    # Ends within a byte count as ends beside it, which is near enough.
-    yield places // 2, rows // 2, [(size, stride // 2) for size, stride in loops]

@@ -1,0 +1,109 @@
+"""What passes count, and the cost that is linear in it.
+
+Tests of: lowering.counts, lowering.calibration.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fastindex as fi
+from fastindex.cpu.movements import sure_movement
+from fastindex.lowering.calibration import COEFFICIENTS, cost, cycles
+from fastindex.lowering.candidates import plans, select_plan
+from fastindex.lowering.counts import Counts, overflows, piece_ends, total
+from fastindex.lowering.relayout_loops import Loop, Nest
+from fastindex.tables.cache_lines import LINE_BYTES, sets_and_ways
+from tests.cases import strategies
+
+#: The most coefficients that all candidates have together.
+MOST_COEFFICIENTS = 16
+
+
+def test_few_coefficients() -> None:
+    assert len(COEFFICIENTS) <= MOST_COEFFICIENTS
+    assert all(value > 0 for value in COEFFICIENTS)
+
+
+def test_the_cost_is_linear() -> None:
+    one, other = Counts(*range(16)), Counts(*range(16, 0, -1))
+    assert cycles(total((one, other.times(3)))) == pytest.approx(cycles(one) + 3 * cycles(other))
+    assert total(()) == Counts()
+
+
+@pytest.mark.parametrize("seed", strategies.seeds(30))
+def test_ends_of_pieces_are_those_of_every_piece(seed: int) -> None:
+    """Counted piece by piece where strides reach all places of a line alike."""
+    source = random.Random(seed)
+    length = source.choice([8, 40, 64, 100, 200])
+    stride = LINE_BYTES * source.choice([4, 8]) + source.choice([0, 4, 8, 16, 32])
+    count, start = 64 * source.randint(1, 3), 0
+    nest = Nest((Loop(length // 4, 4, 4), Loop(count, 4096, stride)), 0, start)
+    places = start + stride * np.arange(count)
+    expected = int((places % LINE_BYTES != 0).sum() + ((places + length) % LINE_BYTES != 0).sum())
+    found = piece_ends(nest, 4, True)
+    # Begins and ends that one multiple in so many meets are so on average.
+    assert found == pytest.approx(expected, abs=count * math.gcd(LINE_BYTES, stride) / LINE_BYTES)
+    assert piece_ends(nest, 4, False) == 0
+
+
+def test_pieces_that_continue_each_other_share_no_line() -> None:
+    nest = Nest((Loop(10, 4, 4), Loop(1000, 512, 40)))
+    assert piece_ends(nest, 4, True) < 2
+    assert piece_ends(nest, 40, True, in_order=False) > 1000
+
+
+def test_lines_that_meet_in_a_set_overflow_it() -> None:
+    apart = LINE_BYTES * np.arange(9, dtype=np.int64)
+    assert not overflows(apart, 4, 3)
+    assert overflows(4 * apart[:4], 4, 3)
+    assert not overflows(4 * apart[:3], 4, 3)
+    assert not overflows(np.zeros(100, np.int64), 4, 3)
+
+
+def test_caches_are_asked_of_the_system(tmp_path: Path) -> None:
+    def tell(index: int, **told: str) -> None:
+        folder = tmp_path / f"index{index}"
+        folder.mkdir(exist_ok=True)
+        for name, value in told.items():
+            (folder / name).write_text(f"{value}\n")
+
+    assert sets_and_ways(2, 256 << 10, 8, tmp_path) == (512, 8)
+    tell(0, level="1", type="Instruction", size="32K", ways_of_associativity="4")
+    tell(1, level="1", type="Data", size="48K", ways_of_associativity="12")
+    tell(2, level="2", type="Unified", size="1024K", ways_of_associativity="16")
+    assert sets_and_ways(1, 1, 1, tmp_path) == (64, 12)
+    assert sets_and_ways(2, 1, 1, tmp_path) == (1024, 16)
+    for size, ways in (("0K", "16"), ("1024K", "0"), ("much", "16"), ("1000K", "7")):
+        tell(2, size=size, ways_of_associativity=ways)
+        assert sets_and_ways(2, 256 << 10, 8, tmp_path) == (512, 8)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("f32[300,200]", "f32[300,200]{0,1:T(8,128)}"),
+        ("s4[30,200]{1,0:T(8,128)(8,1)E(4)}", "s4[30,200]{0,1:E(4)}"),
+        ("bf16[128,16,8]{2,1,0:T(2,*,128)}", "bf16[128,16,8]{0,1,2}"),
+        ("s4[31,41]{1,0:E(4)}", "s4[31,41]{0,1}"),
+    ],
+)
+def test_the_cheapest_candidate_is_taken_and_any_other_on_demand(pair: tuple[str, str]) -> None:
+    problem = sure_movement(*map(fi.Shape.parse, pair)).problem
+    found = {one.name: one for one in plans(problem)}
+    assert len(found) > 1
+    cheapest = min(found.values(), key=lambda one: cycles(one.counts))
+    assert select_plan(problem).name == cheapest.name
+    for name, one in found.items():
+        assert select_plan(problem, name).name == name
+        assert one.drafts is not None
+        assert cost(one.drafts) <= cycles(one.counts)
+    assert select_plan(problem, "no such candidate").name == cheapest.name
+    for one, other in itertools.pairwise(found.values()):
+        assert one.name != other.name
