@@ -136,6 +136,8 @@ LARGER = {
     ),
     "bulk.relayouts.relayout": "public: a buffer, two layouts, and what all whole-array functions take",
     "bulk.tile_indices.from_tile_index": "public: it takes both results of `tile_index`",
+    "kernels.cpu.pass_jobs.lead": "a kernel: what `run_passes` takes, and whose call it is",
+    "kernels.cpu.pass_jobs._lead": "the same",
     "kernels.cpu.vectors.transpose_rows": "an intrinsic: its first parameter is Numba's",
     "kernels.cpu.lane_columns.transpose_in_lanes": "an intrinsic: its first parameter is Numba's",
 }
