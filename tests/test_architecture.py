@@ -139,6 +139,8 @@ LARGER = {
     "bulk.repacking.repack": "public: a buffer, two formats, and what each of them takes",
     "bulk.tile_indices.from_tile_index": "public: it takes both results of `tile_index`",
     "trials.try_layouts.try_layouts": "public: what `jax.jit` takes, and the limits",
+    "kernels.cpu.pass_jobs.lead": "a kernel: what `run_passes` takes, and whose call it is",
+    "kernels.cpu.pass_jobs._lead": "the same",
     "kernels.cpu.vectors.transpose_rows": "an intrinsic: its first parameter is Numba's",
     "kernels.cpu.lane_columns.transpose_in_lanes": "an intrinsic: its first parameter is Numba's",
 }
