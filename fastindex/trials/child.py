@@ -34,8 +34,13 @@ def answer(request: Request) -> CompiledProgram | str:
     try:
         function, avals = imported(serialized)
         shardings = topology_shardings(topology, [*specs[0], *specs[1]])
-        count = len(specs[0])
-        return compile_with_layouts(function, avals, layouts, (shardings[:count], shardings[count:]), donated)
+        inputs, outputs = shardings[: len(specs[0])], shardings[len(specs[0]) :]
+        wanted = layouts[1]
+        if any(spec is not None for spec in (*specs[0], *specs[1])):
+            # Over several devices, results without a sharding keep what XLA gives them.
+            outputs = [None if spec is None else item for spec, item in zip(specs[1], outputs, strict=True)]
+            wanted = tuple(None if spec is None else item for spec, item in zip(specs[1], wanted, strict=True))
+        return compile_with_layouts(function, avals, (layouts[0], wanted), (inputs, outputs), donated)
     except Exception as error:
         # JAX and libtpu raise errors of many classes.
         return str(error).strip().split("\n")[0][:300] or type(error).__name__

@@ -24,7 +24,7 @@ def try_layouts(
     in_shardings: Any = None,
     out_shardings: Any = None,
     argument_growth: float = 0.05,
-    peak_growth: float = 0.0,
+    peak_growth: float = 0.01,
     most_compilations: int = 40,
     show_progress: bool = True,
 ) -> TriedLayouts:
@@ -48,7 +48,8 @@ def try_layouts(
         As `jax.jit` takes them.
     in_shardings, out_shardings : optional
         As `jax.jit` takes them, `jax.sharding.NamedSharding` for programs on several devices. For a topology, only the
-        mesh and the partition count, not the devices.
+        mesh and the partition count, not the devices. Results over several devices keep their layouts unless
+        `out_shardings` says where they go.
     argument_growth, peak_growth : float
         By which part the bytes of the arguments, and the peak of memory, may grow before a variant is refused.
     most_compilations : int

@@ -22,8 +22,8 @@ def code_of(path: Path) -> list[str]:
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
-def test_there_are_three() -> None:
-    assert len(NOTEBOOKS) == 3
+def test_there_are_four() -> None:
+    assert len(NOTEBOOKS) == 4
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)

@@ -1,8 +1,7 @@
 """What libtpu answers while layouts of some programs are tried; ``python trial_programs.py`` records it.
 
-Each file of the folder ``trials`` beside this one holds the variants of a program of ``copy_programs.py`` or of this
-file, and what compiling each says. The texts are those of the compiler without ``backend_config``, which is most of
-them.
+Each file of the folder ``trials`` beside this one holds the variants of a program of ``copy_programs.py``, and what
+compiling each says. The texts are those of the compiler without ``backend_config``, which is most of them.
 """
 
 from __future__ import annotations
@@ -18,36 +17,18 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE / "trials"
-#: Programs of ``copy_programs.py`` and of this file.
+#: Programs of ``copy_programs.py``.
 NAMES = (
-    "decoder_cache_v5e", "embedding_v4", "points_v5e", "attention_v5e", "int4_weights_v6e", "stacked_projections_v5e",
-    "nchw_v5e",
+    "decoder_cache_v5e", "embedding_v4", "points_v5e", "attention_v5e", "nchw_v5e",
 )  # fmt: skip
 
 
 def programs() -> dict[str, Any]:
     """Return the programs by name. Imports JAX."""
-    import jax
-    import jax.numpy as jnp
-
     sys.path.insert(0, str(HERE))
     import copy_programs
 
-    def of(*sizes: int) -> Any:
-        return jax.ShapeDtypeStruct(sizes, jnp.bfloat16)
-
-    def stacked_projections(weights: Any, x: Any) -> Any:
-        """Twelve layers in a scan, whose weights are stored the other way round than they are multiplied."""
-
-        def block(x: Any, w: Any) -> Any:
-            y = jax.nn.gelu(jnp.einsum("bsd,fd->bsf", x, w["up"]))
-            return x + jnp.einsum("bsf,df->bsd", y, w["down"]), None
-
-        return jax.lax.scan(block, x, weights)[0]
-
-    weights = {"up": of(12, 300, 256), "down": of(12, 256, 300)}
-    own = copy_programs.Program("v5e:2x2", stacked_projections, (weights, of(4, 128, 256)))
-    return {**copy_programs.programs(), "stacked_projections_v5e": own}
+    return copy_programs.programs()
 
 
 def key_of(inputs: Sequence[Any], outputs: Sequence[Any], constraints: Any) -> str:
@@ -81,7 +62,11 @@ class Recorder:
         except CompileError as error:
             self.answers[key] = str(error)
             raise
-        text = re.sub(r", backend_config=\{[^\n]*", "", found.text).replace(str(HERE) + "/", "")
+        text = (
+            re.sub(r", backend_config=\{[^\n]*", "", found.text)
+            .replace(f"{HERE}/", "")
+            .replace(f"{HERE.parents[2]}/", "")
+        )
         self.answers[key] = [text, found.memory, found.inputs, found.outputs]
         return found
 
