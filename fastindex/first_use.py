@@ -20,9 +20,10 @@ from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 
-# Order of locks: this one, then those of imports, then the compiler's. Nothing that is imported or compiled asks for it
-# again on another thread, and no body of a module here does. Who holds it waits for no lock of the package's users,
-# but for what runs uninvited: import hooks, destructors, handlers of signals. So a fork waits long, but not for ever.
+# Order of locks: this one, then those of imports, then Numba's, then LLVM's. Nothing that is imported or compiled asks
+# for it again on another thread, and no body of a module here does. Who holds it waits for no lock of the package's
+# users, but for what runs uninvited: import hooks, destructors, handlers of signals. So a fork waits long, but not for
+# ever.
 _lock = threading.RLock()
 _LONGEST_WAIT_SECONDS = 60.0
 
@@ -108,9 +109,20 @@ class _Held(threading.local):
 _held = _Held()
 
 
+#: The compiler's locks, in the order in which it takes them, by their modules; LLVM's are asked for by planners too.
+_COMPILER_LOCKS = (
+    ("numba.core.compiler_lock", ("global_compiler_lock", "_lock")),
+    ("llvmlite.binding.ffi", ("lib", "_lock", "_lock")),
+)
+
+
 def _wait_for_work() -> None:
-    compiler = sys.modules.get("numba.core.compiler_lock")
-    locks = [_lock, getattr(getattr(compiler, "global_compiler_lock", None), "_lock", None)]
+    locks: list[Any] = [_lock]
+    for module, names in _COMPILER_LOCKS:
+        found: Any = sys.modules.get(module)
+        for name in names:
+            found = getattr(found, name, None)
+        locks.append(found)
     _held.locks = [one for one in locks if one is not None and one.acquire(timeout=_LONGEST_WAIT_SECONDS)]
 
 

@@ -146,7 +146,9 @@ class OutputFile:
             if not self._force and not (found & _WRITABLE and os.access(self._target, os.W_OK)):
                 # root may write it, and whoever may write into the folder may replace it; somebody meant to prevent it.
                 raise PermissionError(
-                    errno.EACCES, "it is read-only; chmod u+w it, or replace it with --force", self.path
+                    errno.EACCES,
+                    "it is read-only; chmod u+w it (pack, unpack and relayout take --force too)",
+                    self.path,
                 )
             return stat.S_IMODE(found)
         return None
