@@ -9,7 +9,7 @@ from typing import Any
 
 from fastindex.arguments.buffers import check_movable
 from fastindex.arguments.fills import fill_pattern
-from fastindex.bulk.relayouts import RelayoutPlan
+from fastindex.bulk.relayouts import PlanCandidate, RelayoutPlan
 from fastindex.cpu.movements import sure_movement
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property
@@ -58,6 +58,7 @@ class RearrangePlan(RelayoutPlan):
             and slots.loops.keeps_places
         )
         self._single = None
+        self._choice = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RearrangePlan, (*self._sides, self._title)
@@ -94,6 +95,15 @@ class RearrangePlan(RelayoutPlan):
         """
         lines = super().describe().split("\n")
         return "\n".join([lines[0], *([self._title] if self._title else []), *lines[1:]])
+
+    def tune(self, buffer: Any, out: Any = None, threads: int | None = None) -> tuple[PlanCandidate, ...]:
+        """Refuse: what is remembered is found by two layouts of one array.
+
+        Raises
+        ------
+        UnsupportedError
+        """
+        raise UnsupportedError(f"plans between layouts of one array can be tuned, {self!r} cannot")
 
     def inverse(self) -> RearrangePlan:
         """Return the plan back; what this one pads, it leaves out, and the other way round.

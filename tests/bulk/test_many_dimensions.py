@@ -90,4 +90,4 @@ def test_files_of_many_dimensions(images: np.ndarray, tmp_path: Path) -> None:
     assert np.load(target).ndim == 1
     np.save(source, images.reshape(-1))
     run("relayout", source, target, "--from", NCHW, "--to", NHWC)
-    assert np.load(target).ndim == 1
+    np.testing.assert_array_equal(np.load(target), images.transpose(0, 2, 3, 1))

@@ -295,7 +295,7 @@ def test_demo_and_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
     import fastindex.cpu.warmup
 
     original = fastindex.cli.demo.run_demo
-    monkeypatch.setattr(fastindex.cli.demo, "run_demo", lambda write, device: original(write, device, 50, 300, 100))
+    monkeypatch.setattr(fastindex.cli.demo, "run_demo", lambda write, device, **more: original(write, device, 50, 300, 100, **more))
     assert run("demo").stdout.count("ok   ") == 4
     monkeypatch.setattr(fastindex.cli.demo, "_numpy_slots", lambda y, x, columns: y * columns + x)
     result = run("demo", status=1)
@@ -687,11 +687,11 @@ class Terminal:
 
 def test_progress_shows_after_a_while(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with cli_progress.ProgressBar("working") as bar:
+    with cli_progress.ProgressBar("working", 1e9) as bar:
         bar.start(100)
         bar.advance(40)
         assert bar._bar is None
-        monkeypatch.setattr(cli_progress, "_PATIENCE_SECONDS", 0)
+        bar._patience_seconds = 0
         bar.advance(40)
         assert bar._bar is not None
         assert bar._bar.tasks[0].completed == 80
@@ -699,8 +699,7 @@ def test_progress_shows_after_a_while(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_no_progress_without_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(cli_progress, "_PATIENCE_SECONDS", 0)
-    with cli_progress.ProgressBar("working") as bar:
+    with cli_progress.ProgressBar("working", 0) as bar:
         bar.start(100)
         bar.advance(100)
     assert capsys.readouterr().err == ""
