@@ -295,7 +295,11 @@ def test_demo_and_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
     import fastindex.cpu.warmup
 
     original = fastindex.cli.demo.run_demo
-    monkeypatch.setattr(fastindex.cli.demo, "run_demo", lambda write, device, **more: original(write, device, 50, 300, 100, **more))
+
+    def small(write: Any, device: Any, **more: Any) -> bool:
+        return original(write, device, 50, 300, 100, **more)
+
+    monkeypatch.setattr(fastindex.cli.demo, "run_demo", small)
     assert run("demo").stdout.count("ok   ") == 4
     monkeypatch.setattr(fastindex.cli.demo, "_numpy_slots", lambda y, x, columns: y * columns + x)
     result = run("demo", status=1)

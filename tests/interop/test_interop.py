@@ -206,9 +206,7 @@ def test_cute_texts(text: str, expected: str) -> None:
     check_cute(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["f32[7]{0:T(3)(2)}", "f32[4,6]{1,0:T(*,5)}", "token[]", "f32[?]"]
-)
+@pytest.mark.parametrize("text", ["f32[7]{0:T(3)(2)}", "f32[4,6]{1,0:T(*,5)}", "token[]", "f32[?]"])
 def test_cute_refusals(text: str) -> None:
     with pytest.raises(fi.UnsupportedError):
         fi.Shape.parse(text).to_cute()
