@@ -203,6 +203,11 @@ def cache_folder() -> Path | None:
     return Path(cache.cache_path) if isinstance(cache, _Kept) else None
 
 
+def has_compiled() -> bool:
+    """Whether this process had to compile a kernel, and did not find it kept."""
+    return _noticed
+
+
 def _notice(why: str) -> None:
     """Say, once and only to a person, why this call takes seconds."""
     global _noticed

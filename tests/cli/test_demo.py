@@ -12,6 +12,7 @@ import pytest
 import fastindex as fi
 import fastindex.cuda
 from fastindex.cli import demo
+from fastindex.kernels import compilation
 
 
 def run(rows: int = 300, columns: int = 500) -> tuple[bool, str]:
@@ -125,3 +126,12 @@ def test_a_wrong_index_shows(monkeypatch: pytest.MonkeyPatch, name: str) -> None
 def test_without_a_gpu() -> None:
     with pytest.raises(fi.FastIndexError, match="no kernel can run on the GPU"):
         demo.Gpu()
+
+
+def test_it_says_whether_kernels_were_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    demo.run_demo(lambda line: None, rows=50, columns=300, indices=100)
+    for was_compiled in (True, False):
+        monkeypatch.setattr(compilation, "_noticed", was_compiled)
+        lines: list[str] = []
+        demo.run_demo(lines.append, rows=50, columns=300, indices=100)
+        assert lines[1].endswith("(compiled once for this machine)") is was_compiled, lines[1]
