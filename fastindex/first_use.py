@@ -14,7 +14,7 @@ import concurrent.futures.thread  # noqa: F401
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -117,13 +117,19 @@ _COMPILER_LOCKS = (
 
 
 def _wait_for_work() -> None:
-    locks: list[Any] = [_lock]
+    _held.locks = [one for one in _locks() if one.acquire(timeout=_LONGEST_WAIT_SECONDS)]
+
+
+def _locks() -> Iterator[Any]:
+    """Yield what a fork has to take, each after those before it have been taken."""
+    yield _lock
+    # Only now: what was not imported a moment ago may have been, while this thread waited.
     for module, names in _COMPILER_LOCKS:
         found: Any = sys.modules.get(module)
         for name in names:
             found = getattr(found, name, None)
-        locks.append(found)
-    _held.locks = [one for one in locks if one is not None and one.acquire(timeout=_LONGEST_WAIT_SECONDS)]
+        if found is not None:
+            yield found
 
 
 def _go_on() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.bulk.indices import multi_index
+from fastindex.bulk.indices import linear_index, multi_index
 from fastindex.bulk.relayouts import pack
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.interop.host_arrays import host_array
@@ -279,7 +279,8 @@ def check(before: Any, after: Any, layout: Shape | str) -> WrongSlot | None:
         raise FastIndexError(f"a buffer of {shape.cut_text()} takes {wanted.nbytes} bytes, got {got.nbytes}")
     for slot in _different_slots(wanted, got, shape):
         index = multi_index(shape, np.array([slot]), padding="mark")
-        if index and int(index[0][0]) < 0:
+        # A scalar has no coordinate that could be marked.
+        if int(index[0][0]) < 0 if index else slot != int(linear_index(shape, ())):
             continue
         place = tuple(int(one[0]) for one in index)
         first = slot * shape.element_bits

@@ -40,6 +40,7 @@ _COMPILING_SECONDS = 5.0
 
 # What is imported only when kernels run.
 _WITH_KERNELS = (
+    "fastindex.cpu.choices",
     "fastindex.cpu.compiled_passes",
     "fastindex.cpu.compiled_programs",
     "fastindex.kernels.cpu.permutes",

@@ -330,8 +330,8 @@ class _Rewriter:
     def _apply(self, equation: Any, given: list[Any]) -> Sequence[Any]:
         primitive, parameters = equation.primitive, equation.params
         if primitive.name == "scan":
-            first = parameters["num_consts"]
-            parameters = self._loop(parameters, "jaxpr", first, first + parameters["num_carry"])
+            first, carried = _carried_by_scan(parameters)
+            parameters = self._loop(parameters, "jaxpr", first, first + carried)
         elif primitive.name == "while":
             first = parameters["body_nconsts"]
             parameters = self._loop(parameters, "body_jaxpr", first, len(parameters["body_jaxpr"].in_avals))
@@ -363,3 +363,11 @@ class _Rewriter:
 
         shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type) for aval in avals]
         return {**parameters, name: jax.make_jaxpr(constrained)(*shapes)}
+
+
+def _carried_by_scan(parameters: dict[str, Any]) -> tuple[int, int]:
+    """Return how many inputs of a scan's body are constants, and how many it carries; JAX 0.12 keeps them as trees."""
+    if "num_consts" in parameters:
+        return parameters["num_consts"], parameters["num_carry"]
+    constants, carried, _ = parameters["ft_in"].unpack()
+    return len(constants.vals), len(carried.vals)
