@@ -66,6 +66,7 @@ def test_in_a_kernel(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "reading-a-layout": {"shape": "<svg", "shape.layout": "<table>"},
         "chasing-padding": {"report": "fi-report", "worst.shape": "<svg"},
         "decoding-a-buffer": {"shape": "<svg", "plan": "<svg", "reshard": "<table>", "reshard.target": "<table>"},
+        "why-a-copy": {"copies": "layout copies"},
     }[path.stem]
     for source, part in expected.items():
         assert part in last_of[source]["text/html"], source
