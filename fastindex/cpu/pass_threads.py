@@ -151,12 +151,16 @@ def run_with_helpers(
     memory, dismiss = long_call(passes), _native().dismiss
     call = address_of(memory)
     arguments = (*arguments, scratch(), call)
-    found = UNFINISHED
+    found, missing = UNFINISHED, 0
     try:
-        found = lead(crew.address, helpers, *arguments)
-        missing = found // MISSING
-        while found & UNFINISHED:
-            found = lead(crew.address, 0, *arguments)
+        # Not "while found & UNFINISHED": Python 3.12 and later leave the jump back of such a loop out of what "finally"
+        # covers, and look for signals in it.
+        while True:
+            found = lead(crew.address, helpers, *arguments)
+            missing += found // MISSING
+            if not found & UNFINISHED:
+                break
+            helpers = 0
     finally:
         # One native call, before which Python looks for no signal: whatever is raised, nobody writes afterwards.
         if found:

@@ -36,6 +36,7 @@ from fastindex.tables.pass_jobs import (
     JOB_COUNT,
     OWNER,
     STATE,
+    UNFINISHED,
     WAITING,
     WORKING,
 )
@@ -227,6 +228,30 @@ def test_wherever_an_interrupt_comes_nobody_works_afterwards(
     assert places == {"run_with_helpers"}
     assert plan(values, out=out, threads=2) is out
     assert np.array_equal(out, transposed(values))
+
+
+def test_wherever_an_interrupt_comes_between_slices_helpers_are_freed(plan: Any, crew: Any) -> None:
+    """However many slices there are: how many a real call has depends on what its helpers take."""
+    plan(np.random.default_rng(2).random(ROWS * COLUMNS, np.float32), threads=2)
+    (one,) = crew.helpers
+    calls = []
+
+    def comes_back_thrice(crew_address: int, helpers: int, scratch: int, call: int) -> int:
+        calls.append(helpers)
+        if helpers:
+            one.fields[OWNER] = call
+        if len(calls) % 4:
+            return UNFINISHED
+        one.fields[OWNER] = 0
+        return 0
+
+    def call() -> None:
+        calls.clear()
+        pass_threads.run_with_helpers(comes_back_thrice, (), 1, lambda: thread_scratch.address, 1)
+
+    for place in interrupted_everywhere(call, pass_threads):
+        assert is_free(crew), place
+    assert calls == [1, 0, 0, 0]
 
 
 def test_an_interrupt_while_threads_are_started_leaves_all_or_none(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
