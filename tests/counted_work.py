@@ -43,7 +43,7 @@ def work_of(call: Callable[[], Any]) -> Work:
 
     is_collecting = gc.isenabled()
     gc.disable()
-    # Empties the interpreter's own lists of free objects; what exists is not looked through, in a large process for long.
+    # Empties the interpreter's own lists of free objects, without a look at the whole heap.
     gc.freeze()
     gc.collect()
     gc.unfreeze()

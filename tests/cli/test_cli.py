@@ -31,6 +31,7 @@ from fastindex.cli import commands as cli
 from fastindex.cli import progress as cli_progress
 from fastindex.cli.options import byte_size
 from fastindex.hlo.uses import SORT_KEYS
+from tests.cases import strategies
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = "f32[3,5]{1,0:T(2,2)}"
@@ -524,7 +525,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("job", ["relayout", "pack", "unpack"])
+@pytest.mark.parametrize("job", [*strategies.rotating(["relayout", "pack", "unpack"])])
 @pytest.mark.parametrize("limit", [160, pytest.param(512, marks=pytest.mark.sweep)])
 def test_memory_stays_below_its_limit(large: Path, tmp_path: Path, job: str, limit: int) -> None:
     """Both files together are 768 MiB, to and from tiles with the dimensions exchanged; the program counts too."""
