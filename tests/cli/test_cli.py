@@ -558,30 +558,40 @@ def _has_unnamed_file(process: int, folder: Path) -> bool:
     return any(target(opened).startswith(f"{folder}/#") for opened in Path(f"/proc/{process}/fd").glob("*"))
 
 
+#: The command line, whose writes say that they begin and wait until there is a file: however slow either process is.
+HELD_WRITES = """
+import os, sys, time
+from fastindex.cli.commands import main
+go, write = sys.argv.pop(1), os.pwritev
+def held(*arguments):
+    os.write(1, b"writing\\n")
+    while not os.path.exists(go):
+        time.sleep(0.01)
+    return write(*arguments)
+os.pwritev = held
+main()
+"""
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_signal_leaves_nothing_behind(large: Path, tmp_path: Path, number: int, status: int) -> None:
-    target = tmp_path / "out.bin"
+    (tmp_path / "folder").mkdir()
+    target, go = tmp_path / "folder" / "out.bin", tmp_path / "go"
     target.write_bytes(b"before")
-    process = start(
-        "relayout",
-        large,
-        target,
-        "--from",
-        LARGE,
-        "--to",
-        LARGE + "{0,1}",
-        "--max-memory",
-        "160MiB",
-        stderr=subprocess.PIPE,
-    )
-    deadline = time.monotonic() + 600
-    while not _has_unnamed_file(process.pid, tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(number)
-    stderr = process.communicate(timeout=600)[1]
+    job = ["relayout", large, target, "--from", LARGE, "--to", LARGE + "{0,1}", "--max-memory", "160MiB"]
+    command = [sys.executable, "-c", HELD_WRITES, go, *job]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"writing\n"
+            assert _has_unnamed_file(process.pid, target.parent)
+            process.send_signal(number)
+        finally:
+            go.touch()
+        stderr = process.communicate()[1]
     assert process.returncode == status
     assert stderr == (b"fastindex: interrupted\n" if status == 130 else b"")
-    assert [path.name for path in tmp_path.iterdir()] == ["out.bin"]
+    assert [path.name for path in target.parent.iterdir()] == ["out.bin"]
     assert target.read_bytes() == b"before"
 
 
