@@ -7,19 +7,20 @@ from typing import Any
 import click
 
 from fastindex.cli.moving import MAX_MEMORY, check_memory
-from fastindex.cli.options import PATH
+from fastindex.cli.options import FORCE, OUT_PATH, PATH
 from fastindex.cli.progress import ProgressBar
 
 
 @click.command(short_help="Move quantised weights to another format.")
 @click.argument("source", metavar="IN", type=PATH)
-@click.argument("target", metavar="OUT", type=PATH)
+@click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--from", "source_format", metavar="FORMAT", required=True, help="The format of IN, or plain.")
 @click.option("--to", "target_format", metavar="FORMAT", required=True, help="The format of OUT, or plain.")
 @click.option("--shape", required=True, metavar="KxN", help="The dimensions of the array, such as 4096x11008.")
 @click.option("--bits", type=click.IntRange(1, 64), help="Bits of a code, or of an element.")
 @click.option("--with", "parameters", metavar="NAME=VALUE", multiple=True, help="A parameter of a format.")
 @MAX_MEMORY
+@FORCE
 def repack(
     source: str,
     target: str,
@@ -29,6 +30,7 @@ def repack(
     bits: int | None,
     parameters: tuple[str, ...],
     max_memory: int,
+    force: bool,
 ) -> None:
     """Read the array in IN, in one named format, and write it to OUT in another.
 
@@ -47,7 +49,7 @@ def repack(
     given = dict(_parameter(one) for one in parameters)
     with ProgressBar("repack") as progress:
         names = source_format, target_format
-        repack_file(source, target, names, [int(part) for part in sizes], bits, given, progress, max_memory)
+        repack_file(source, target, names, [int(part) for part in sizes], bits, given, progress, max_memory, force)
 
 
 def _parameter(text: str) -> tuple[str, Any]:

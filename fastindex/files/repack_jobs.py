@@ -29,6 +29,7 @@ def repack_file(
     parameters: dict[str, Any],
     progress: Progress,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    force: bool = False,
 ) -> None:
     """Read a named format from a file and write another to a file.
 
@@ -44,6 +45,8 @@ def repack_file(
     progress : Progress
     memory_bytes : int
         The memory that the process may use, the program included.
+    force : bool
+        Replace a file that may not be written, too.
 
     Raises
     ------
@@ -75,7 +78,7 @@ def repack_file(
     dimensions = right.sizes if right.row is None else (right.side.nbytes,)
     progress.start(right.side.nbytes)
     header = header_for(target_path, dtype, dimensions)
-    with OutputFile(target_path, right.side.nbytes, header) as output, file.unchanged():
+    with OutputFile(target_path, right.side.nbytes, header, force) as output, file.unchanged():
         for part, places in _parts(plan, step, min(room, _COPIES * _PART_BYTES), (*names, bits, given)):
             data = np.empty(part.ends[0].side.nbytes, np.uint8)
             file.read(places[0], data)
