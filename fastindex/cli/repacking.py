@@ -29,27 +29,26 @@ def repack(
     shape: str,
     bits: int | None,
     parameters: tuple[str, ...],
-    max_memory: int,
-    force: bool,
+    **limits: Any,
 ) -> None:
     """Read the array in IN, in one named format, and write it to OUT in another.
 
     Formats and their parameters are those of fastindex.formats(). Files may be larger than memory where both formats
     begin with the same dimension.
     """
-    check_memory(max_memory)
+    check_memory(limits["max_memory"])
     sizes = [part.strip() for part in shape.lower().replace(",", "x").split("x")]
     if not all(part.isdecimal() for part in sizes):
         raise click.BadParameter(f"{shape!r} is no shape; give sizes such as 4096x11008", param_hint="--shape")
-    from fastindex.files.repack_jobs import repack_file
+    from fastindex.files.repack_jobs import Formats, repack_file
     from fastindex.patterns.named_formats import check_name
 
     for name in (source_format, target_format):
         check_name(name)
-    given = dict(_parameter(one) for one in parameters)
+    given = tuple(sorted(dict(_parameter(one) for one in parameters).items()))
+    formats = Formats((source_format, target_format), tuple(int(part) for part in sizes), bits, given)
     with ProgressBar("repack") as progress:
-        names = source_format, target_format
-        repack_file(source, target, names, [int(part) for part in sizes], bits, given, progress, max_memory, force)
+        repack_file(source, target, formats, progress, limits["max_memory"], limits["force"])
 
 
 def _parameter(text: str) -> tuple[str, Any]:

@@ -10,12 +10,9 @@ import json
 import os
 import pty
 import resource
-import shutil
 import signal
-import stat
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
