@@ -10,12 +10,9 @@ import json
 import os
 import pty
 import resource
-import shutil
 import signal
-import stat
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -718,63 +715,6 @@ def test_no_progress_without_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys:
         bar.start(100)
         bar.advance(100)
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("command", ["pack", "unpack", "relayout", "index"])
-def test_a_read_only_target_is_refused(tmp_path: Path, command: str) -> None:
-    """root could write it, and whoever may write into its folder could replace it."""
-    shape = "f32[4,6]{1,0:T(2,3)}"
-    (tmp_path / "in").write_bytes(bytes(96))
-    np.save(tmp_path / "in.npy", np.zeros((2, 3), np.int64))
-    out = tmp_path / "out"
-    shapes = ["--from", shape, "--to", shape] if command == "relayout" else ["--shape", shape]
-    arguments = [command, tmp_path / "in", out, *shapes]
-    if command == "index":
-        arguments = [command, shape, "--input", tmp_path / "in.npy", "--output", out]
-    for mode in (0o444, 0o400, 0o000):
-        out.write_bytes(b"before")
-        out.chmod(mode)
-        assert "read-only" in fails(*arguments)
-        assert (out.read_bytes(), stat.S_IMODE(out.stat().st_mode)) == (b"before", mode)
-        if command != "index":
-            run(*arguments, "--force")
-            assert (out.stat().st_size, stat.S_IMODE(out.stat().st_mode)) == (96, mode)
-        out.chmod(0o644)
-    # Nobody reads what is replaced.
-    out.chmod(0o200)
-    run(*arguments)
-    assert out.stat().st_size == (24 if command == "index" else 96)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "in.npy", "out"]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become nobody")
-def test_a_target_that_may_only_be_written(tmp_path: Path) -> None:
-    """For somebody who is not root, to whom modes mean something."""
-    program = """
-import os, sys
-from fastindex.cli.commands import main
-import fastindex.files.layout_jobs
-os.setgid(65534); os.setuid(65534)
-main(["relayout", "in", "out", "--from", "u8[2,3]", "--to", "u8[2,3]{0,1}"])
-"""
-    (tmp_path / "in").write_bytes(bytes(range(6)))
-    (tmp_path / "out").touch()
-    for path, mode in ((tmp_path, 0o777), (tmp_path / "in", 0o644), (tmp_path / "out", 0o222)):
-        os.chown(path, 65534, 65534)
-        path.chmod(mode)
-    # The folders above are root's own.
-    folder = tempfile.mkdtemp(dir="/tmp")
-    os.chmod(folder, 0o755)
-    (tmp_path / "in").rename(f"{folder}/in")
-    (tmp_path / "out").rename(f"{folder}/out")
-    os.chown(folder, 65534, 65534)
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
-    content = Path(folder, "out").read_bytes()
-    shutil.rmtree(folder)
-    assert (done.returncode, done.stderr, content) == (0, "", bytes([0, 3, 1, 4, 2, 5]))
 
 
 def test_dimensions_of_a_plain_target(tmp_path: Path) -> None:
