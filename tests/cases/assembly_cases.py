@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 import fastindex as fi
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.compiled_passes import CompiledPasses
-from fastindex.lowering.assembly import assembly
-from fastindex.lowering.assembly_passes import assembly_passes
-from fastindex.lowering.pass_form import Goal, Pass, with_tables
-from fastindex.lowering.shared_digits import shared_digits
+from fastindex.lowering.relayout.moves.block_permute import assembly
+from fastindex.lowering.relayout.moves.block_permute_passes import assembly_passes
+from fastindex.lowering.relayout.passes.form import Goal, Pass, with_tables
+from fastindex.lowering.relayout.problem.shared_digits import shared_digits
 from fastindex.lowering.tuning import TUNING
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits

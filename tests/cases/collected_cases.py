@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fastindex as fi
-from fastindex.lowering.collected_passes import collected_passes
-from fastindex.lowering.pass_form import Goal, Pass, with_tables
+from fastindex.lowering.relayout.moves.collected_passes import collected_passes
+from fastindex.lowering.relayout.passes.form import Goal, Pass, with_tables
 from fastindex.lowering.tuning import TUNING
 from tests.cases.assembly_cases import Pair
 

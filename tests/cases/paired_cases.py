@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import fastindex as fi
-from fastindex.lowering.paired_passes import paired_passes
-from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
-from fastindex.lowering.passes import fill_pass
-from fastindex.lowering.relayout_loops import RelayoutLoops, grouped, relayout_loops
+from fastindex.lowering.relayout.moves.nest_passes import fill_pass
+from fastindex.lowering.relayout.moves.nibble_pairs import paired_passes
+from fastindex.lowering.relayout.passes.form import Draft, Goal, Pass, with_tables
+from fastindex.lowering.relayout.problem.loops import RelayoutLoops, grouped, relayout_loops
 from fastindex.lowering.tuning import TUNING
 from tests.cases.assembly_cases import Pair
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.compiled_passes import gather_kernel, run_pass
-from fastindex.lowering.gather_passes import gather_passes
-from fastindex.lowering.pass_form import Goal, Pass, with_tables
-from fastindex.lowering.passes import packed_drafts, passes, whole_buffer_passes
-from fastindex.lowering.relayout_loops import Nest, RelayoutLoops, in_bytes
+from fastindex.lowering.relayout.moves.gather_passes import gather_passes
+from fastindex.lowering.relayout.moves.nest_passes import packed_drafts, passes, whole_buffer_passes
+from fastindex.lowering.relayout.passes.form import Goal, Pass, with_tables
+from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops, in_bytes
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.gathers import GATHERED_BYTES, MOST_PIECE_BYTES
 from tests.oracles import reference

@@ -12,8 +12,8 @@ import sys
 
 import numpy as np
 
-from fastindex.kernels.cpu.permutes import permuted_bytes
-from fastindex.lowering.pass_form import Pass
+from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
+from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.lowering.tuning import TUNING
 from tests.cases import collected_cases, paired_cases, strategies
 from tests.cases.assembly_cases import NAMED, passes_of

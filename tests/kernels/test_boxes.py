@@ -1,6 +1,7 @@
 """Packed elements that move box by box, and halves of bytes by themselves: against the slow reference, between guards.
 
-Tests of: lowering.boxed_passes, kernels.cpu.boxes, kernels.cpu.halves, tables.boxes.
+Tests of: lowering.relayout.moves.nibble_boxes, kernels.cpu.relayout.moves.boxes, kernels.cpu.relayout.lines.nibbles,
+tables.boxes.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering import box_parts, boxed_passes
-from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
-from fastindex.lowering.relayout_loops import Loop, relayout_loops
-from fastindex.lowering.slot_format import slot_format
+from fastindex.lowering.relayout.moves import box_parts
+from fastindex.lowering.relayout.moves import nibble_boxes as boxed_passes
+from fastindex.lowering.relayout.passes.form import Draft, Goal, Pass, with_tables
+from fastindex.lowering.relayout.problem.loops import Loop, relayout_loops
 from fastindex.lowering.tuning import TUNING
+from fastindex.shapes.slot_format import slot_format
 from fastindex.tables import boxes
 from tests.cases import strategies
 from tests.cases.assembly_cases import Guarded, Pair, move, moved_between_guards

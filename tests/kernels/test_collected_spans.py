@@ -1,6 +1,6 @@
 """Packed elements in sparse tiles, whose spans are collected first: against the slow reference, between guards.
 
-Tests of: lowering.collected_passes.
+Tests of: lowering.relayout.moves.collected_passes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.kernels.cpu.permutes import permuted_bytes
-from fastindex.lowering import collected_passes
+from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
+from fastindex.lowering.relayout.moves import collected_passes
 from fastindex.tables import streams
 from tests.cases import strategies
 from tests.cases.assembly_cases import Guarded, Pair, move, moved_between_guards

@@ -1,6 +1,6 @@
 """Transposes whose rows are counted one by one: against the slow reference, between guards, with planted bugs.
 
-Tests of: lowering.counted_passes.
+Tests of: lowering.relayout.moves.row_tables.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.counted_passes import counted_passes
-from fastindex.lowering.pass_form import Pass, with_tables
+from fastindex.lowering.relayout.moves.row_tables import counted_passes
+from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables import transposes
 from tests.cases import strategies

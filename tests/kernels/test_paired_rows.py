@@ -1,6 +1,7 @@
 """Packed elements that are transposed by pairs of rows: against the slow reference, between guards.
 
-Tests of: lowering.paired_passes, lowering.box_parts, kernels.cpu.paired_runs.
+Tests of: lowering.relayout.moves.nibble_pairs, lowering.relayout.moves.box_parts,
+kernels.cpu.relayout.moves.nibble_pairs.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering import box_parts
-from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.relayout.moves import box_parts
+from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.tables import boxes
 from tests.cases import strategies
 from tests.cases.assembly_cases import Guarded, Pair, move, moved_between_guards

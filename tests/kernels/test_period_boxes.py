@@ -1,6 +1,7 @@
 """Boxes of whole periods of a coordinate that both sides cut apart: against the slow reference, between guards.
 
-Tests of: lowering.period_boxes, lowering.packed_period_boxes, lowering.packed_images, lowering.periods.
+Tests of: lowering.relayout.moves.lcm_boxes, lowering.relayout.moves.nibble_lcm_boxes,
+lowering.relayout.moves.nibble_images, lowering.relayout.moves.lcm_blocks.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering import periods
-from fastindex.lowering.packed_period_boxes import packed_period_passes
-from fastindex.lowering.pass_form import Goal, Pass, with_tables
-from fastindex.lowering.period_boxes import period_box_passes
-from fastindex.lowering.slot_moves import slot_move
+from fastindex.lowering.relayout.moves import lcm_blocks as periods
+from fastindex.lowering.relayout.moves.lcm_boxes import period_box_passes
+from fastindex.lowering.relayout.moves.nibble_lcm_boxes import packed_period_passes
+from fastindex.lowering.relayout.passes.form import Goal, Pass, with_tables
+from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING
 from tests.cases import strategies
 from tests.cases.assembly_cases import Guarded, Pair, move, moved_between_guards

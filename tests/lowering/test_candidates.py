@@ -1,6 +1,7 @@
 """Which relayouts are put together block by block, and which go by loops.
 
-Tests of: lowering.candidates, lowering.calibration, lowering.counts, lowering.line_counts.
+Tests of: lowering.relayout.plan.candidates, lowering.relayout.passes.calibration, lowering.relayout.passes.counts,
+lowering.relayout.passes.line_counts.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.assembly import assembly
-from fastindex.lowering.assembly_passes import assembly_passes
-from fastindex.lowering.calibration import cost
-from fastindex.lowering.candidates import Problem, select_plan
-from fastindex.lowering.line_counts import read_lines
-from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
-from fastindex.lowering.passes import drafts
-from fastindex.lowering.relayout_loops import relayout_loops
-from fastindex.lowering.shared_digits import Strides, shared_digits
-from fastindex.lowering.slot_moves import slot_move
+from fastindex.lowering.relayout.moves.block_permute import assembly
+from fastindex.lowering.relayout.moves.block_permute_passes import assembly_passes
+from fastindex.lowering.relayout.moves.nest_passes import drafts
+from fastindex.lowering.relayout.passes.calibration import cost
+from fastindex.lowering.relayout.passes.form import Draft, Goal, Pass, with_tables
+from fastindex.lowering.relayout.passes.line_counts import read_lines
+from fastindex.lowering.relayout.plan.candidates import Problem, select_plan
+from fastindex.lowering.relayout.problem.loops import relayout_loops
+from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_digits
+from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables import assemblies, streams, transposes
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES, AssemblyGeometry, ColumnsGeometry
