@@ -26,7 +26,6 @@ from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables import assemblies, streams, transposes
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES, AssemblyGeometry, ColumnsGeometry
-from fastindex.tables.boxes import READABLE_BYTES
 
 BY_BLOCKS = [
     ("bf16[2048,1,24,128]", "bf16[2048,1,24,128]{0,1,3,2:T(4,128)(2,1)}"),
@@ -232,19 +231,6 @@ def test_strides_with_gaps_are_left_alone() -> None:
     shape, strides = fi.Shape.parse("f32[64,1,12]{2,1,0:T(4,128)(2,1)}"), Strides((64, 1, 12), (24, 24, 2))
     found, _ = passes_of(shape, strides)
     assert not any(one.kernel.startswith("assemble") for one in found)
-
-
-def test_a_strided_source_may_be_read_to_its_end() -> None:
-    """Else kernels would take what they read for the end of the source, and copy it first."""
-    side, shape = Strides((301, 13), (20, 1)), fi.Shape.parse("u4[301,13]{0,1:E(4)}")
-    problem = Problem(side, shape, slot_move(side, shape), 64, TUNING)
-    assert problem.readable_bytes == 300 * 20 + 13
-    drafts = select_plan(problem, "boxes").drafts
-    assert drafts is not None
-    boxes = [one for one in drafts if one.kernel == "boxes"]
-    assert boxes
-    for one in boxes:
-        assert one.geometry[READABLE_BYTES] == problem.readable_bytes - one.source_start
 
 
 def test_padding_alone_reads_nothing() -> None:

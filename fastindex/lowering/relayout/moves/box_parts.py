@@ -28,12 +28,12 @@ _MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
 _FIRST_RUN, _LONGER = 32, 8
 # Shorter runs of a box may move as units of their own.
 _LEAST_RUN = 32
-# A task copies so many single halves.
-_MOST_HALVES = 4096
+# The most nibbles that a task copies one by one.
+_MOST_NIBBLES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Part:
     """A part of a loop that boxes take: whole parts one after the other, or the end.
 
     Attributes
@@ -119,16 +119,16 @@ def box_parts(nest: Nest, sizes: dict[Loop, int], longer: Loop | None) -> Iterat
     First those of whole boxes, then those at the end of each loop. Where runs of the destination begin within a byte,
     boxes have a step more of the loop `longer` than they write.
     """
-    choices: list[list[_Way]] = []
+    choices: list[list[_Part]] = []
     for loop in nest.loops:
         size, more = sizes[loop], int(loop is longer)
         count, rest = divmod(loop.size - more, size)
         strides = loop.source_stride, loop.destination_stride
         steps = Loop(count, size * loop.source_stride, size * loop.destination_stride)
-        ways = [_Way(Loop(size + more, *strides), steps, 0, 0, more > 0)] if count else []
+        ways = [_Part(Loop(size + more, *strides), steps, 0, 0, more > 0)] if count else []
         if rest + more:
             ends = count * size * loop.source_stride, count * size * loop.destination_stride
-            ways.append(_Way(Loop(rest + more, *strides), Loop(1, 0, 0), *ends, False))
+            ways.append(_Part(Loop(rest + more, *strides), Loop(1, 0, 0), *ends, False))
         choices.append(ways)
     for chosen in itertools.product(*choices):
         outer = Nest(
@@ -139,10 +139,10 @@ def box_parts(nest: Nest, sizes: dict[Loop, int], longer: Loop | None) -> Iterat
         yield tuple(way.part for way in chosen if way.part.size > 1), any(way.is_longer for way in chosen), outer
 
 
-def by_parity(outer: Nest, packed: tuple[bool, bool]) -> Iterator[Nest]:
-    """Yield the parts of a nest whose boxes all begin with the same half of a byte, on each packed side."""
-    for part in even_steps(outer, 0) if packed[0] else (outer,):
-        yield from even_steps(part, 1) if packed[1] else (part,)
+def by_parity(outer: Nest) -> Iterator[Nest]:
+    """Yield the parts of a nest whose boxes all begin with the same nibble of a byte, on each side."""
+    for part in even_steps(outer, 0):
+        yield from even_steps(part, 1)
 
 
 @lru_cache(maxsize=16)
@@ -162,28 +162,21 @@ def moving_passes(nest: Nest, goal: Goal) -> tuple[Draft, ...]:
     return other if cost(other) < cost(found) else found
 
 
-def pass_over(
-    box: tuple[Loop, ...],
-    outer: Nest,
-    packed: tuple[bool, bool],
-    inner: tuple[tuple[Draft, bool, bool], ...],
-    readable: int,
-) -> Draft:
+def pass_over(box: tuple[Loop, ...], outer: Nest, inner: tuple[tuple[Draft, bool, bool], ...], readable: int) -> Draft:
     """Return the pass that runs others within each box; `readable` is how many bytes the source has."""
-    source, target = (PER_BYTE if one else 1 for one in packed)
-    loops = [Loop(k.size, k.source_stride // source, k.destination_stride // target) for k in outer.loops]
+    loops = [Loop(k.size, k.source_stride // PER_BYTE, k.destination_stride // PER_BYTE) for k in outer.loops]
     ordered = sorted(loops, key=lambda k: (k.destination_stride, k.source_stride))
     return Draft(
         "boxes",
         1,
         1,
         ordered,
-        BoxGeometry(len(inner), readable - outer.source_start // source),
+        BoxGeometry(len(inner), readable - outer.source_start // PER_BYTE),
         no_tables,
         iterations(ordered),
-        max(iterations(box) // target, 1),
-        outer.source_start // source,
-        outer.destination_start // target,
+        max(iterations(box) // PER_BYTE, 1),
+        outer.source_start // PER_BYTE,
+        outer.destination_start // PER_BYTE,
         f"boxes of {iterations(box)} packed elements, which move as bytes within the cache",
         inner,
         counts=counts_of_boxes(inner, iterations(ordered)),
@@ -196,45 +189,42 @@ def counts_of_boxes(inner: Iterable[tuple[Draft, bool, bool]], tasks: int) -> Co
     return found._replace(scratch=found.scratch + found.lines, tasks=found.tasks + 1).times(tasks)
 
 
-def single_halves(nest: Nest, joined: Sequence[Loop], is_packed: bool, slots: int) -> Iterator[Draft]:
-    """Yield the passes that copy the first or last element of the runs that begin or end within a byte.
+def single_nibbles(nest: Nest, row: Loop, slots: int) -> Iterator[Draft]:
+    """Yield the passes that copy the first or last element of the rows that begin or end within a byte.
 
     Parameters
     ----------
     nest : Nest
         In elements.
-    joined : sequence of Loop
-        Those that make a run of the destination.
-    is_packed : bool
-        Whether the source is.
+    row : Loop
+        The one that is contiguous in the destination.
     slots : int
         Of the destination.
     """
-    others = Nest(tuple(k for k in nest.loops if k not in joined), nest.source_start, nest.destination_start)
-    length = iterations(joined)
-    last = sum((k.size - 1) * k.source_stride for k in joined), length - 1
+    others = Nest(tuple(k for k in nest.loops if k is not row), nest.source_start, nest.destination_start)
+    last = (row.size - 1) * row.source_stride, row.size - 1
     for part in even_steps(others, 1):
         odd = part.destination_start % PER_BYTE
-        for source, target in [(0, 0)] * odd + [last] * ((length - odd) % PER_BYTE):
-            places = Nest(part.loops, part.source_start + source, part.destination_start + target)
-            longest = max(places.loops, key=lambda k: k.size, default=Loop(1, 0, 0))
-            for piece in cut(places, longest, _MOST_HALVES):
-                yield _halves_pass(piece, is_packed, slots)
+        for source, target in [(0, 0)] * odd + [last] * ((row.size - odd) % PER_BYTE):
+            yield from nibble_passes(
+                Nest(part.loops, part.source_start + source, part.destination_start + target), slots
+            )
 
 
-def _halves_pass(nest: Nest, is_packed: bool, slots: int) -> Draft:
-    """Return the pass that copies single halves; the source is packed, or an element is the low half of a byte."""
-    per_element = 1 if is_packed else PER_BYTE
-    along = max(nest.loops, key=lambda k: k.size, default=Loop(1, 0, 0))
-    outer = [Loop(k.size, k.source_stride * per_element, k.destination_stride) for k in nest.loops if k is not along]
-    geometry = HalvesGeometry(
-        halves=along.size,
-        source_stride=along.source_stride * per_element,
-        target_stride=along.destination_stride,
-        source_start=nest.source_start * per_element,
-        target_start=nest.destination_start,
-        end=slots - 1 if slots % PER_BYTE else -1,
-    )
-    why = "halves of bytes: the other half is another row's"
-    counts = Counts(ends=along.size * iterations(outer))
-    return Draft("halves", 1, 1, outer, geometry, no_tables, iterations(outer), along.size, 0, 0, why, counts=counts)
+def nibble_passes(nest: Nest, slots: int) -> Iterator[Draft]:
+    """Yield the passes that copy every element of a nest by itself; the destination has `slots`."""
+    longest = max(nest.loops, key=lambda k: k.size, default=Loop(1, 0, 0))
+    for piece in cut(nest, longest, _MOST_NIBBLES):
+        along = max(piece.loops, key=lambda k: k.size, default=Loop(1, 0, 0))
+        outer = [k for k in piece.loops if k is not along]
+        geometry = HalvesGeometry(
+            halves=along.size,
+            source_stride=along.source_stride,
+            target_stride=along.destination_stride,
+            source_start=piece.source_start,
+            target_start=piece.destination_start,
+            end=slots - 1 if slots % PER_BYTE else -1,
+        )
+        why = "nibbles: the other one of their byte is another row's"
+        counts, tasks = Counts(ends=along.size * iterations(outer)), iterations(outer)
+        yield Draft("halves", 1, 1, outer, geometry, no_tables, tasks, along.size, 0, 0, why, counts=counts)

@@ -16,14 +16,16 @@ from fastindex.lowering.relayout.moves.box_parts import (
     box_parts,
     by_parity,
     moving_passes,
+    nibble_passes,
     pass_over,
-    single_halves,
+    single_nibbles,
     with_largest_boxes,
 )
+from fastindex.lowering.relayout.moves.nest_passes import fill_pass
 from fastindex.lowering.relayout.passes.blocks import blocks, even_steps
 from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.passes.form import Draft, Goal, iterations
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, coalesced
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, grouped
 from fastindex.tables.boxes import BOX_BYTES, PairGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
 
@@ -54,21 +56,32 @@ class _Image:
     nbytes: int
 
 
-def paired_passes(nest: Nest, goal: Goal, slots: int, readable: int) -> list[Draft] | None:
-    """Return the passes of a nest of packed elements, or None where it has no rows to pair.
+def pair_passes(loops: RelayoutLoops, goal: Goal, slots: int, readable: int) -> tuple[Draft, ...] | None:
+    """Return the passes between two packed sides, or None where there are none; rows that are none move by nibbles.
 
     Parameters
     ----------
-    nest : Nest
+    loops : RelayoutLoops
         In elements.
     goal : Goal
     slots, readable : int
         Slots of the destination, and bytes of the source.
     """
-    row = next((k for k in nest.loops if k.destination_stride == 1), None)
-    if row is None or row.source_stride == 1 or any(min(k.source_stride, k.destination_stride) < 0 for k in nest.loops):
+    fills = grouped(RelayoutLoops((), loops.fills), PER_BYTE)
+    if fills is None or any(min(k.source_stride, k.destination_stride) < 0 for n in loops.copies for k in n.loops):
         return None
-    return with_largest_boxes(nest.loops, _Pairs(nest, row, goal, slots, readable).passes)
+    found: list[Draft] = []
+    for nest in loops.copies:
+        row = next((k for k in nest.loops if k.destination_stride == 1), None)
+        if row is None or row.source_stride == 1:
+            found += nibble_passes(nest, slots)
+            continue
+        made = with_largest_boxes(nest.loops, _Pairs(nest, row, goal, slots, readable).passes)
+        if made is None:
+            return None
+        found += made
+    has_pairs = any(one.kernel == "boxes" for one in found)
+    return (*found, *(fill_pass(nest, goal) for nest in fills.fills)) if has_pairs else None
 
 
 class _Pairs:
@@ -92,12 +105,12 @@ class _Pairs:
         longer = self.row if is_shifted and size < self.row.size else None
         found: list[Draft] = []
         for box, is_longer, outer in box_parts(self.nest, sizes, longer):
-            for part in by_parity(outer, (True, True)):
+            for part in by_parity(outer):
                 made = self._box_passes(box, is_longer, part)
                 if made is None:
                     return None
                 found += made
-        return [*found, *single_halves(self.nest, [self.row], True, self.slots)]
+        return [*found, *single_nibbles(self.nest, self.row, self.slots)]
 
     def _box_passes(self, box: tuple[Loop, ...], is_longer: bool, outer: Nest) -> list[Draft] | None:
         """Return the pass over boxes, none where only single halves are written; None where they are too large."""
@@ -118,7 +131,7 @@ class _Pairs:
         pairing = [(self._pairing(loops, image, begin, odd, counts[odd]), False, True) for odd in sorted(counts)]
         if not moving:
             return []
-        return [pass_over(box, outer, (True, True), (*pairing, *moving), self.readable)]
+        return [pass_over(box, outer, (*pairing, *moving), self.readable)]
 
     def _moves(
         self, row: Loop, columns: list[Loop], others: list[Loop], image: _Image, start: int, is_longer: bool

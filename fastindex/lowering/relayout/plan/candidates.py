@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 from fastindex.lazy import lazy_property
 from fastindex.lowering.relayout.moves.block_permute import assembly
 from fastindex.lowering.relayout.moves.block_permute_bounds import least_cycles
 from fastindex.lowering.relayout.moves.block_permute_passes import assembly_passes
-from fastindex.lowering.relayout.moves.collected_passes import collected_passes
 from fastindex.lowering.relayout.moves.lcm_boxes import period_box_passes
 from fastindex.lowering.relayout.moves.nest_passes import drafts, packed_drafts
-from fastindex.lowering.relayout.moves.nibble_boxes import boxed_passes
-from fastindex.lowering.relayout.moves.nibble_lcm_boxes import packed_period_passes
+from fastindex.lowering.relayout.moves.nibble_pairs import pair_passes
 from fastindex.lowering.relayout.moves.row_boxes import row_box_drafts
-from fastindex.lowering.relayout.moves.row_tables import counted_passes
 from fastindex.lowering.relayout.passes.calibration import cycles
 from fastindex.lowering.relayout.passes.counts import Counts, total
 from fastindex.lowering.relayout.passes.form import Draft, Goal
@@ -78,14 +74,6 @@ class Problem:
         if isinstance(self.destination, Shape):
             return self.destination.slot_count * self.slots.destination.bits // 8
         return self.element_bytes
-
-    @lazy_property
-    def readable_bytes(self) -> int:
-        """How many bytes of the source may be read, from its first element on."""
-        if isinstance(self.source, Shape):
-            return self.source.nbytes
-        steps = zip(self.source.dimensions, self.source.strides, strict=True)
-        return self.slots.source.nbytes(1 + sum((size - 1) * max(stride, 0) for size, stride in steps))
 
     @lazy_property
     def context(self) -> Goal:
@@ -163,12 +151,6 @@ def _packed_runs(problem: Problem) -> Drafts | None:
     return packed_drafts(slots.loops, 8 // packed.bits, slots.conversion, problem.tuning)
 
 
-def _counted(problem: Problem) -> Drafts | None:
-    if problem.slots.loops is not None or problem.slots.width not in UNIT_BYTES:
-        return None
-    return counted_passes(problem.source, problem.destination, problem.slots.width, problem.tuning)
-
-
 def _period_boxes(problem: Problem) -> Drafts | None:
     if problem.slots.loops is not None or problem.slots.width not in UNIT_BYTES or 0 in problem.source.dimensions:
         return None
@@ -214,33 +196,13 @@ def _least_of_straight_blocks(problem: Problem) -> float:
     return math.inf if "blocks" in vars(problem) and problem.collects else least
 
 
-def _packed_boxes(problem: Problem, pairs: bool) -> Drafts | None:
-    loops = problem.slots.loops
-    if loops is None or not problem.may_convert:
-        return None
-    count = problem.destination.slot_count if isinstance(problem.destination, Shape) else 0
-    formats = problem.slots.source, problem.slots.destination
-    found = boxed_passes(loops, formats, problem.context, count, problem.readable_bytes, pairs=pairs)
-    if found is None:
-        return None
-    has_pairs = any(inner.kernel == "pair" for one in found for inner, _, _ in one.inner)
-    return found if has_pairs == pairs else None
-
-
-def _packed_period_boxes(problem: Problem) -> Drafts | None:
-    if problem.slots.loops is not None or not problem.may_convert:
-        return None
-    formats = problem.slots.source, problem.slots.destination
-    return packed_period_passes(problem.source, problem.destination, formats, problem.context)
-
-
-def _collected(problem: Problem) -> Drafts | None:
-    source, destination = problem.source, problem.destination
-    if problem.slot_bits != (HALF_BITS, HALF_BITS) or not problem.may_permute:
+def _pairs(problem: Problem) -> Drafts | None:
+    source, destination, loops = problem.source, problem.destination, problem.slots.loops
+    if loops is None or problem.slot_bits != (HALF_BITS, HALF_BITS) or not problem.may_convert:
         return None
     if not isinstance(source, Shape) or not isinstance(destination, Shape):
         return None
-    return collected_passes(source, destination, problem.vector_bytes, problem.context)
+    return pair_passes(loops, problem.context, destination.slot_count, source.nbytes)
 
 
 #: Every candidate.
@@ -249,14 +211,10 @@ CANDIDATES = (
     Candidate("gather", _gather, False),
     Candidate("row boxes", _row_boxes, False),
     Candidate("packed runs", _packed_runs, True),
-    Candidate("counted", _counted, False),
     Candidate("period boxes", _period_boxes, False),
     Candidate("columns", _columns, True, _least_of_blocks),
     Candidate("blocks", _blocks, True, _least_of_straight_blocks),
-    Candidate("boxes", partial(_packed_boxes, pairs=False), True),
-    Candidate("pairs", partial(_packed_boxes, pairs=True), True),
-    Candidate("packed period boxes", _packed_period_boxes, True),
-    Candidate("collected", _collected, True),
+    Candidate("pairs", _pairs, True),
 )
 
 
