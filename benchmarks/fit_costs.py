@@ -76,7 +76,7 @@ def cases_of(results: Iterable[dict[str, object]]) -> tuple[Cases, list[str]]:
     """The cases of some results, planned anew, and their cells."""
     import fastindex as fi
     from fastindex.cpu.movements import sure_movement
-    from fastindex.lowering.relayout.plan.candidates import plans
+    from fastindex.lowering.relayout.plan.choice import plans
 
     rows: list[tuple[Floats, Floats, float]] = []
     keys: list[str] = []

@@ -38,7 +38,7 @@ from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lazy import lazy_property
 from fastindex.lowering.relayout.passes.calibration import cycles
-from fastindex.lowering.relayout.plan.candidates import plans, select_plan
+from fastindex.lowering.relayout.plan.choice import plans, select_plan
 from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.relayout.problem.slot_moves import SlotMove
 from fastindex.lowering.tuning import TUNING, Tuning

@@ -19,7 +19,8 @@ from fastindex.lowering.index.programs import conversion_program
 from fastindex.lowering.relayout.moves.nest_passes import passes, whole_buffer_passes
 from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.relayout.passes.line_counts import for_scattered_lines, read_lines, spanned_bytes
-from fastindex.lowering.relayout.plan.candidates import Problem, select_plan
+from fastindex.lowering.relayout.plan.choice import select_plan
+from fastindex.lowering.relayout.problem.problem import Problem
 from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.relayout.problem.slot_moves import (
     SlotMove,

@@ -23,7 +23,7 @@ from fastindex.bulk.relayouts import RelayoutPlan
 from fastindex.cpu import choices
 from fastindex.cpu.choices import Choice
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.relayout.plan.candidates import plans
+from fastindex.lowering.relayout.plan.choice import plans
 from fastindex.lowering.tuning import TUNING
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits

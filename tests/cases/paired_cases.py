@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import fastindex as fi
 from fastindex.lowering.relayout.moves.nibble_pairs import pair_passes
-from fastindex.lowering.relayout.passes.form import Goal, Pass, with_tables
+from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.relayout.problem.loops import relayout_loops
+from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.lowering.tuning import TUNING
 from tests.cases.assembly_cases import Pair
 
@@ -41,5 +42,5 @@ def passes_of(source: str, destination: str, streamed: bool) -> tuple[Pass, ...]
     loops = relayout_loops(*sides)
     if loops is None:
         return None
-    found = pair_passes(loops, Goal(1, streamed, TUNING), sides[1].slot_count, sides[0].nbytes)
+    found = pair_passes(loops, Context(1, streamed, TUNING), sides[1].slot_count, sides[0].nbytes)
     return None if found is None else with_tables(found)

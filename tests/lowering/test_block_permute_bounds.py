@@ -12,10 +12,11 @@ import pytest
 import fastindex as fi
 from fastindex.lowering.relayout.moves.block_permute import assembly
 from fastindex.lowering.relayout.moves.block_permute_bounds import least_cycles
-from fastindex.lowering.relayout.moves.block_permute_passes import assembly_passes
+from fastindex.lowering.relayout.moves.block_permute_passes import BlockPermutes
 from fastindex.lowering.relayout.passes.calibration import cost
-from fastindex.lowering.relayout.passes.form import Goal
+from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_digits
+from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING
 from tests.cases import assembly_cases, strategies
 
@@ -26,10 +27,11 @@ def bound_and_cost(source: fi.Shape, destination: fi.Shape, vector_bytes: int) -
     """The bound, and the cost of the cheapest assembly, infinity where there is none."""
     bits = source.element_bits, destination.element_bits
     found = [assembly(*digits, destination, bits[1]) for digits in shared_digits(source, destination)]
-    goal, most = Goal(1, True, TUNING), source.slot_count
-    made = [assembly_passes(one, bits, vector_bytes, goal, most) for one in found if one is not None]
-    costs = [cost(one) for one in made if one is not None]
-    return least_cycles(source, destination, destination.nbytes, bits, vector_bytes), min(costs, default=math.inf)
+    context, most = Context(1, True, TUNING), source.slot_count
+    made = [BlockPermutes(one, bits, vector_bytes, context, most) for one in found if one is not None]
+    costs = [cost(each) for one in made for each in (one.straight, one.with_columns()) if each is not None]
+    problem = Problem(source, destination, slot_move(source, destination), vector_bytes, TUNING)
+    return least_cycles(problem), min(costs, default=math.inf)
 
 
 def test_no_assembly_is_cheaper() -> None:
@@ -58,4 +60,4 @@ def test_what_lies_apart_in_the_source_costs_a_piece_or_a_line_each(source: str,
 
 def test_elements_that_may_be_read_twice_have_no_bound() -> None:
     shape, side = fi.Shape.parse("f32[64,12]{1,0:T(4,128)}"), Strides((64, 12), (0, 1))
-    assert least_cycles(side, shape, shape.nbytes, (32, 32), 64) == 0
+    assert least_cycles(Problem(side, shape, slot_move(side, shape), 64, TUNING)) == 0

@@ -1,7 +1,7 @@
 """Which relayouts are put together block by block, and which go by loops.
 
-Tests of: lowering.relayout.plan.candidates, lowering.relayout.passes.calibration, lowering.relayout.passes.counts,
-lowering.relayout.passes.line_counts.
+Tests of: lowering.relayout.plan.candidates, lowering.relayout.plan.choice, lowering.relayout.problem.problem,
+lowering.relayout.passes.calibration, lowering.relayout.passes.counts, lowering.relayout.passes.line_counts.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import pytest
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
 from fastindex.lowering.relayout.moves.block_permute import assembly
-from fastindex.lowering.relayout.moves.block_permute_passes import assembly_passes
+from fastindex.lowering.relayout.moves.block_permute_passes import BlockPermutes
 from fastindex.lowering.relayout.moves.nest_passes import drafts
 from fastindex.lowering.relayout.passes.calibration import cost
-from fastindex.lowering.relayout.passes.form import Draft, Goal, Pass, with_tables
+from fastindex.lowering.relayout.passes.form import Draft, Pass, with_tables
 from fastindex.lowering.relayout.passes.line_counts import read_lines
-from fastindex.lowering.relayout.plan.candidates import Problem, select_plan
+from fastindex.lowering.relayout.plan.choice import select_plan
 from fastindex.lowering.relayout.problem.loops import relayout_loops
+from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_digits
 from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING
@@ -209,11 +210,12 @@ def test_what_a_block_repeats_a_little_further_are_columns() -> None:
 
 def straight(source: fi.Shape, destination: fi.Shape) -> list[Draft]:
     """The passes that put bytes together straight from the source."""
-    goal = Goal(1, True, TUNING)
+    context = Context(1, True, TUNING)
     for variables, left, right in shared_digits(source, destination):
         found = assembly(variables, left, right, destination, 8)
         assert found is not None
-        return [one for one in assembly_passes(found, (8, 8), 64, goal, source.slot_count) if one.kernel == "assemble"]
+        made = BlockPermutes(found, (8, 8), 64, context, source.slot_count).straight
+        return [one for one in made if one.kernel == "assemble"]
     raise AssertionError
 
 

@@ -17,7 +17,7 @@ import fastindex as fi
 from fastindex.cpu.movements import sure_movement
 from fastindex.lowering.relayout.passes.calibration import COEFFICIENTS, cost, cycles
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends, total
-from fastindex.lowering.relayout.plan.candidates import plans, select_plan
+from fastindex.lowering.relayout.plan.choice import plans, select_plan
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.tables.cache_lines import LINE_BYTES, sets_and_ways
 from tests.cases import strategies

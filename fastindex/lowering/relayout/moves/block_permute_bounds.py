@@ -3,55 +3,41 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from fastindex.lowering.relayout.passes.calibration import cycles
 from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.problem.loops import stride_at
+from fastindex.lowering.relayout.problem.problem import Problem
 from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_digits
-from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import HALF_BITS
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tiling.digits import Digits
 
 
-def least_cycles(
-    source: Shape | Strides,
-    destination: Shape | Strides,
-    written_bytes: int,
-    slot_bits: tuple[int, int],
-    vector_bytes: int,
-) -> float:
-    """Return the cycles that every assembly takes, 0 where elements may be read more than once.
-
-    Parameters
-    ----------
-    source, destination : Shape or Strides
-    written_bytes : int
-        Of the destination, with its padding.
-    slot_bits : (int, int)
-        Of source and destination.
-    vector_bytes : int
-        What the machine permutes with one instruction.
-    """
-    if isinstance(source, Strides):
+@lru_cache(maxsize=4)
+def least_cycles(problem: Problem) -> float:
+    """Return the cycles that every block permute takes, 0 where elements may be read more than once."""
+    source, slot_bits = problem.source, problem.slot_bits
+    if isinstance(source, Strides) or not problem.may_permute:
         return 0
     in_piece, in_line = 0.0, 0.0
-    for _, left, right in shared_digits(source, destination):
+    for _, left, right in shared_digits(source, problem.destination):
         cluster = cluster_bytes(left, slot_bits)
         in_line = max(in_line, min(cluster, LINE_BYTES))
-        in_piece = max(in_piece, min(cluster, adjacent_bytes(left, right, slot_bits, vector_bytes)))
+        in_piece = max(in_piece, min(cluster, adjacent_bytes(left, right, slot_bits, problem.vector_bytes)))
     if not in_line:
         return 0
     element_bytes = source.element_count * min(slot_bits) // 8
     lines, read = element_bytes / LINE_BYTES, element_bytes / in_line
     pieces = element_bytes / in_piece * (2 if HALF_BITS in slot_bits else 1)
-    straight = Counts(lines=lines, vectors=element_bytes / vector_bytes, pieces=pieces)
-    filled = Counts(filled=(written_bytes - element_bytes) / LINE_BYTES)
+    straight = Counts(lines=lines, vectors=element_bytes / problem.vector_bytes, pieces=pieces)
+    filled = Counts(filled=(problem.written_bytes - element_bytes) / LINE_BYTES)
     by_columns = Counts(lines=lines, slots=read, rows=read)
     return cycles(filled) + min(cycles(straight), cycles(by_columns))
 
 
-def least_of_columns(block_bytes: int, element_bytes: int) -> Counts:
+def least_of_block_columns(block_bytes: int, element_bytes: int) -> Counts:
     """Return what a block counts at least whose columns are collected first, none of them read twice.
 
     `element_bytes` is how much of the source it needs.

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.relayout.moves.block_permute import Assembly, Block
-from fastindex.lowering.relayout.moves.block_permute_bounds import least_of_columns
+from fastindex.lowering.relayout.moves.block_permute import Assembly, Block, assembly
+from fastindex.lowering.relayout.moves.block_permute_bounds import least_of_block_columns
 from fastindex.lowering.relayout.moves.column_gather import BlockColumns
 from fastindex.lowering.relayout.moves.nest_passes import fill_pass
 from fastindex.lowering.relayout.moves.vector_tables import VectorTable
 from fastindex.lowering.relayout.passes.blocks import Blocks, along, blocks, cut, even_steps, without
 from fastindex.lowering.relayout.passes.calibration import cost, cycles
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
-from fastindex.lowering.relayout.passes.form import Draft, Goal, Tables, iterations
+from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, coalesced
-from fastindex.tables.assemblies import HALF_BITS, AssemblyGeometry
+from fastindex.lowering.relayout.problem.problem import Context, Problem
+from fastindex.lowering.relayout.problem.shared_digits import shared_digits
+from fastindex.shapes.shape import Shape
+from fastindex.tables.assemblies import HALF_BITS, MOST_BLOCK_BYTES, AssemblyGeometry
 from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
 
 # Blocks that share lines of the source follow each other until they have used so many bytes of each line.
@@ -30,18 +35,8 @@ Offsets = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-def assembly_passes(
-    found: Assembly,
-    slot_bits: tuple[int, int],
-    vector_bytes: int,
-    goal: Goal,
-    source_slots: int = 0,
-    most_cycles: float = math.inf,
-    by_columns: bool = True,
-) -> tuple[Draft, ...] | None:
-    """Return the passes that write the blocks, and those that fill what lies between them.
-
-    None where they take as long as `most_cycles`, another way to do it.
+class BlockPermutes:
+    """The passes that write blocks, straight from the source or with columns of it collected first.
 
     Parameters
     ----------
@@ -50,51 +45,98 @@ def assembly_passes(
         Bits of a slot of the source and of the destination: 4, or whole bytes.
     vector_bytes : int
         What the machine permutes with one instruction.
-    goal : Goal
+    context : Context
     source_slots : int
         How many slots of the source may be read, 0 where that is not known.
-    most_cycles : float
-    by_columns : bool
-        Whether columns of the source may be collected first, where that is cheaper.
     """
-    made: list[Draft] = []
-    cycles = 0.0
-    for block in found.blocks:
-        tables = {0: VectorTable(block, 0, slot_bits, vector_bytes)}
-        columns = BlockColumns(block, slot_bits, tables[0], goal, source_slots)
-        for nest in block.nests:
-            best: list[Draft] = []
-            for phase, part, starts in _phases(nest, block.starts, slot_bits):
-                if phase not in tables:
-                    tables[phase] = VectorTable(block, phase, slot_bits, vector_bytes)
-                best += _passes_of(part, starts, tables[phase], goal)
-            taken = cost(best)
-            # Columns are looked for only where they may be better than both.
-            least = _least_by_columns(block, nest, tables[0], source_slots)
-            if cycles + min(taken, least) >= most_cycles:
-                return None
-            collected = columns.passes(nest) if by_columns and least < taken else None
-            if collected is not None and cost(collected) < taken:
-                best, taken = collected, cost(collected)
-            made, cycles = made + best, cycles + taken
-    fills = [_fill_between(nest, slot_bits[1], goal) for nest in found.fills]
-    return (*made, *fills) if cycles + cost(fills) < most_cycles else None
+
+    def __init__(
+        self, found: Assembly, slot_bits: tuple[int, int], vector_bytes: int, context: Context, source_slots: int = 0
+    ) -> None:
+        self._fills = [_fill_between(nest, slot_bits[1], context) for nest in found.fills]
+        # Of each nest what writes it straight, what that costs, its columns, and what these cost at least.
+        self._nests: list[tuple[list[Draft], float, Callable[[], list[Draft] | None], float]] = []
+        for block in found.blocks:
+            tables = {0: VectorTable(block, 0, slot_bits, vector_bytes)}
+            columns = BlockColumns(block, slot_bits, tables[0], context, source_slots)
+            for nest in block.nests:
+                straight: list[Draft] = []
+                for phase, part, starts in _phases(nest, block.starts, slot_bits):
+                    if phase not in tables:
+                        tables[phase] = VectorTable(block, phase, slot_bits, vector_bytes)
+                    straight += _passes_of(part, starts, tables[phase], context)
+                least = _least_by_columns(block, nest, tables[0], source_slots)
+                self._nests.append((straight, cost(straight), partial(columns.passes, nest), least))
+
+    @property
+    def straight(self) -> tuple[Draft, ...]:
+        """The passes that permute every block straight from the source."""
+        return (*itertools.chain(*(straight for straight, _, _, _ in self._nests)), *self._fills)
+
+    @property
+    def least_with_columns(self) -> float:
+        """What `with_columns` takes at least."""
+        return sum(min(taken, least) for _, taken, _, least in self._nests) + cost(self._fills)
+
+    def with_columns(self) -> tuple[Draft, ...] | None:
+        """Return passes that collect columns wherever that is cheaper; None where it nowhere is."""
+        made: list[Draft] = []
+        has_columns = False
+        for straight, taken, columns, least in self._nests:
+            collected = columns() if least < taken else None
+            is_cheaper = collected is not None and cost(collected) < taken
+            made += collected if collected is not None and is_cheaper else straight
+            has_columns |= is_cheaper
+        return (*made, *self._fills) if has_columns else None
 
 
-def _fill_between(nest: Nest, bits: int, goal: Goal) -> Draft:
+@lru_cache(maxsize=4)
+def block_permutes(problem: Problem) -> BlockPermutes | None:
+    """Return the passes that write a destination block by block, or None where that cannot be."""
+    if not problem.may_permute or not (problem.slots.unit != "value" or problem.may_convert or problem.is_plain):
+        return None
+    source, slot_bits = problem.source, problem.slot_bits
+    readable = source.slot_count if isinstance(source, Shape) else 0
+    for variables, left, right in shared_digits(source, problem.destination):
+        found = assembly(variables, left, right, problem.destination, slot_bits[1])
+        if found is None or any(len(block.sources) * slot_bits[1] > 8 * MOST_BLOCK_BYTES for block in found.blocks):
+            continue
+        return BlockPermutes(found, slot_bits, problem.vector_bytes, problem.context, readable)
+    return None
+
+
+def straight_permutes(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return the passes that permute every block straight from the source."""
+    found = block_permutes(problem)
+    return None if found is None else found.straight
+
+
+def column_gathers(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return passes that collect columns wherever that is cheaper; None where it nowhere is."""
+    found = block_permutes(problem)
+    return None if found is None else found.with_columns()
+
+
+def least_of_columns(problem: Problem) -> float:
+    """Return what `column_gathers` take at least."""
+    found = block_permutes(problem)
+    return math.inf if found is None else found.least_with_columns
+
+
+def _fill_between(nest: Nest, bits: int, context: Context) -> Draft:
     """Return the pass that fills the slots of a nest, between blocks."""
     # A hole of one slot has no loop along it.
     run = next((k for k in nest.loops if k.destination_stride == 1), Loop(1, 0, 1))
     others = (k for k in nest.loops if k is not run)
     loops = (Loop(run.size * bits // 8, 0, 1), *(Loop(k.size, 0, k.destination_stride * bits // 8) for k in others))
-    return fill_pass(Nest(loops, 0, nest.destination_start * bits // 8), Goal(1, goal.streamed, goal.tuning))
+    return fill_pass(Nest(loops, 0, nest.destination_start * bits // 8), Context(1, context.streamed, context.tuning))
 
 
 def _least_by_columns(block: Block, nest: Nest, table: VectorTable, source_slots: int) -> float:
     """Return the cycles that the blocks of a nest take at least by columns, 0 where elements may be read twice."""
     if not source_slots:
         return 0
-    one = least_of_columns(table.block_bytes, table.used_bytes)
+    one = least_of_block_columns(table.block_bytes, table.used_bytes)
     return cycles(one.times(len(block.starts) * nest.element_count))
 
 
@@ -119,17 +161,17 @@ def _phases(nest: Nest, starts: Offsets, slot_bits: tuple[int, int]) -> Iterator
                 yield phase // HALF_BITS, part, chosen * units // 8
 
 
-def _passes_of(nest: Nest, starts: Offsets, table: VectorTable, goal: Goal) -> Iterator[Draft]:
+def _passes_of(nest: Nest, starts: Offsets, table: VectorTable, context: Context) -> Iterator[Draft]:
     """Yield the passes over the blocks of a nest, in bytes: those that share lines of the source after each other."""
     nest = coalesced(nest)
     if len(starts) > 1:
-        yield _pass(nest, (), table, goal, starts)
+        yield _pass(nest, (), table, context, starts)
         return
     if 3 * table.used_bytes > 2 * LINE_BYTES * len(table.lines):
-        yield _pass(nest, (), table, goal)
+        yield _pass(nest, (), table, context)
         return
     for part, shared in _sharing(nest, ()):
-        yield _pass(part, shared, table, goal)
+        yield _pass(part, shared, table, context)
 
 
 def _sharing(nest: Nest, taken: tuple[Loop, ...]) -> Iterator[tuple[Nest, tuple[Loop, ...]]]:
@@ -149,8 +191,10 @@ def _shares_lines(others: Iterable[Loop], table: VectorTable) -> bool:
     return close and 3 * table.used_bytes < 2 * LINE_BYTES * len(table.lines)
 
 
-def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal, starts: Offsets | None = None) -> Draft:
-    tuning, every = goal.tuning, iterations(shared)
+def _pass(
+    nest: Nest, shared: tuple[Loop, ...], table: VectorTable, context: Context, starts: Offsets | None = None
+) -> Draft:
+    tuning, every = context.tuning, iterations(shared)
     most = max(
         1, min(tuning.task_chunks, tuning.task_bytes // max(table.block_bytes, LINE_BYTES * len(table.lines) // every))
     )
@@ -169,7 +213,7 @@ def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal, 
         chunk_source_stride=found.source_stride,
         chunk_target_stride=found.destination_stride,
         block_bytes=table.block_bytes,
-        streamed=goal.streamed,
+        streamed=context.streamed,
         readable_bytes=reach + table.high + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops),
         vectors=table.vectors,
         filled=table.filled,
@@ -193,7 +237,7 @@ def _pass(nest: Nest, shared: tuple[Loop, ...], table: VectorTable, goal: Goal, 
         nest.destination_start,
         f"blocks of {table.block_bytes} bytes, a vector of {table.pieces / table.vectors:.1f} pieces of the source",
         counts=_counts(table, every, found.count * iterations(found.outer), is_shared)._replace(
-            ends=piece_ends(nest, table.block_bytes, goal.streamed) * (1 if starts is None else len(starts))
+            ends=piece_ends(nest, table.block_bytes, context.streamed) * (1 if starts is None else len(starts))
         ),
     )
 

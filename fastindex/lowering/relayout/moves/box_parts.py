@@ -14,8 +14,9 @@ from fastindex.lowering.relayout.moves.transpose_passes import transpose_pass
 from fastindex.lowering.relayout.passes.blocks import cut, even_steps
 from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.counts import Counts, total
-from fastindex.lowering.relayout.passes.form import Draft, Goal, iterations, no_tables
+from fastindex.lowering.relayout.passes.form import Draft, iterations, no_tables
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, rows_and_columns
+from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.assemblies import HALF_BITS
 from fastindex.tables.boxes import BoxGeometry, HalvesGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
@@ -146,19 +147,19 @@ def by_parity(outer: Nest) -> Iterator[Nest]:
 
 
 @lru_cache(maxsize=16)
-def moving_passes(nest: Nest, goal: Goal) -> tuple[Draft, ...]:
+def moving_passes(nest: Nest, context: Context) -> tuple[Draft, ...]:
     """Return the passes that move a box: a transpose where its rows are too short for what loops would choose.
 
     The boxes at the ends of loops often move as others do, so what was found last is kept.
     """
     if any(k.source_stride == k.destination_stride == 1 and k.size >= _LEAST_RUN for k in nest.loops):
-        return tuple(copy_passes(nest, goal))
-    found = tuple(copying_passes(nest, goal))
+        return tuple(copy_passes(nest, context))
+    found = tuple(copying_passes(nest, context))
     row = next((k for k in nest.loops if k.destination_stride == 1), None)
     column = next((k for k in nest.loops if k.source_stride == 1 and k is not row), None)
     if row is None or column is None:
         return found
-    other = (transpose_pass(nest, *rows_and_columns(nest.loops, row, column, 1), goal),)
+    other = (transpose_pass(nest, *rows_and_columns(nest.loops, row, column, 1), context),)
     return other if cost(other) < cost(found) else found
 
 

@@ -14,8 +14,9 @@ from fastindex.lowering.relayout.moves.block_permute import Block
 from fastindex.lowering.relayout.moves.vector_tables import VectorTable
 from fastindex.lowering.relayout.passes.blocks import along, blocks, cut, even_steps
 from fastindex.lowering.relayout.passes.counts import Counts
-from fastindex.lowering.relayout.passes.form import Draft, Goal, Tables, iterations
+from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, coalesced
+from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.assemblies import (
     COLUMN_BAND_BYTES,
     COLUMN_GROUP_BYTES,
@@ -101,15 +102,15 @@ class BlockColumns:
         Of source and destination.
     direct : VectorTable
         The block's own table.
-    goal : Goal
+    context : Context
     source_slots : int
         How many slots of the source may be read, 0 where that is not known.
     """
 
     def __init__(
-        self, block: Block, slot_bits: tuple[int, int], direct: VectorTable, goal: Goal, source_slots: int = 0
+        self, block: Block, slot_bits: tuple[int, int], direct: VectorTable, context: Context, source_slots: int = 0
     ) -> None:
-        self._slot_bits, self._direct, self._goal = slot_bits, direct, goal
+        self._slot_bits, self._direct, self._context = slot_bits, direct, context
         self._bits, self._source_slots = slot_bits[0], source_slots
         self._whole = block
         # By the most lines of a band.
@@ -220,7 +221,7 @@ class BlockColumns:
             for k in range(0, len(starts), _MOST_COLUMNS):
                 yield sources[k : k + _MOST_COLUMNS], targets[k : k + _MOST_COLUMNS], nest
             return
-        tuning, block_bytes, line = self._goal.tuning, self._block_bytes, LINE_BYTES * 8 // self._bits
+        tuning, block_bytes, line = self._context.tuning, self._block_bytes, LINE_BYTES * 8 // self._bits
         if self._is_in_lines(nest):
             most = min(_ROW_BYTES * 8 // self._bits, iterations(nest.loops) // tuning.least_tasks)
         else:
@@ -265,7 +266,7 @@ class BlockColumns:
 
     def _draft(self, nest: Nest, runs: Sequence[_Run], row_shift: int, source: tuple[int, bool]) -> Draft:
         """Return the pass; `source` is how many bytes of the source there are, and whether rows begin with any half."""
-        bits, goal = self._bits, self._goal
+        bits, context = self._bits, self._context
         readable, shifted = source
         halves, targets = 2 if bits == HALF_BITS else 1, np.concatenate([run.targets for run in runs])
         whole_lines = self._is_in_lines(nest) and not (targets * bits % (8 * LINE_BYTES)).any()
@@ -276,7 +277,7 @@ class BlockColumns:
         pitch = LINE_BYTES * (4 * max(count for _, _, count in found.bands) | 1)
         chunk_bytes = pitch * LANE_BYTES // width * halves
         most = MOST_COLLECTED_BYTES // chunk_bytes
-        apart = not goal.streamed or most < min(_LEAST_CHUNKS, sum(-(-run.size // line) for run in runs))
+        apart = not context.streamed or most < min(_LEAST_CHUNKS, sum(-(-run.size // line) for run in runs))
         most = 2 * MOST_COLLECTED_BYTES // chunk_bytes if apart else most
         groups = list(_groups(runs, max(min(most, MOST_CHUNKS), 1), line))
         outer = [
@@ -290,7 +291,7 @@ class BlockColumns:
 
         geometry = ColumnsGeometry(
             block_bytes=block_bytes,
-            streamed=goal.streamed,
+            streamed=context.streamed,
             whole_lines=whole_lines,
             readable=readable - nest.source_start * bits // 8,
             bands=len(found.bands),
@@ -321,7 +322,7 @@ class BlockColumns:
 
     def _ends(self, targets: Offsets, times: int) -> float:
         """Return how many ends of blocks lie within lines past the cache, and no block of the same task continues."""
-        if not self._goal.streamed:
+        if not self._context.streamed:
             return 0
         apart = np.diff(np.sort(targets)) != len(self._block.sources)
         return 2.0 * times * (1 + int(apart.sum()))

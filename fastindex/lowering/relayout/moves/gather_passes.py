@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from fastindex.lowering.relayout.passes.blocks import along, blocks, cut, without
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
 from fastindex.lowering.relayout.passes.distinct import distinct
-from fastindex.lowering.relayout.passes.form import Draft, Goal, Tables, iterations
+from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
+from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
 from fastindex.tables.gathers import GATHERED_BYTES, MOST_PIECE_BYTES, GatherGeometry
 
@@ -25,27 +26,27 @@ _JOINED_BYTES = 1024
 _LINES_AHEAD = 64
 
 
-def gather_passes(nest: Nest, goal: Goal) -> Iterator[Draft]:
+def gather_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     """Yield the passes that gather the elements of a nest, in bytes; none where lines are shared far from each other.
 
     Parameters
     ----------
     nest : Nest
-    goal : Goal
+    context : Context
         With the bytes of an element.
     """
-    if goal.width not in GATHERED_BYTES or goal.width < goal.tuning.least_gathered_bytes:
+    if context.width not in GATHERED_BYTES or context.width < context.tuning.least_gathered_bytes:
         return
-    chain = _adjacent(nest, goal.width)
+    chain = _adjacent(nest, context.width)
     near = [k for k in nest.loops if abs(k.source_stride) < LINE_BYTES]
     if not chain or any(k not in chain for k in near):
         return
-    if near == chain[:1] and (len(nest.loops) == 1 or chain[0].size * goal.width >= _JOINED_BYTES):
+    if near == chain[:1] and (len(nest.loops) == 1 or chain[0].size * context.width >= _JOINED_BYTES):
         # Every so many elements of long rows: their lines follow each other as they are.
         return
     # The loops of a piece: all that share lines, the last of them in part, and more up to a good size.
     last = max((chain.index(k) for k in near), default=0)
-    taken = goal.width * iterations(chain[:last])
+    taken = context.width * iterations(chain[:last])
     if 4 * taken > MOST_PIECE_BYTES:
         return
     whole = list(chain[:last])
@@ -55,11 +56,11 @@ def gather_passes(nest: Nest, goal: Goal) -> Iterator[Draft]:
             if most < 2:
                 break
             for part in cut(nest, loop, most):
-                yield _draft(part, [*whole, along(part, loop)], goal)
+                yield _draft(part, [*whole, along(part, loop)], context)
             return
         whole.append(loop)
         taken *= loop.size
-    yield _draft(nest, whole, goal)
+    yield _draft(nest, whole, context)
 
 
 def _adjacent(nest: Nest, width: int) -> list[Loop]:
@@ -74,9 +75,9 @@ def _adjacent(nest: Nest, width: int) -> list[Loop]:
         size *= following.size
 
 
-def _draft(nest: Nest, taken: Sequence[Loop], goal: Goal) -> Draft:
+def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:
     """Return the pass whose pieces are some loops, which are adjacent in the destination."""
-    width, tuning = goal.width, goal.tuning
+    width, tuning = context.width, context.tuning
     piece = blocks(taken, iterations(taken))
     piece_bytes = width * piece.places
     found = blocks(without(nest.loops, taken), max(1, min(tuning.task_chunks, tuning.task_bytes // piece_bytes)))
@@ -90,7 +91,7 @@ def _draft(nest: Nest, taken: Sequence[Loop], goal: Goal) -> Draft:
         chunk_target_stride=found.destination_stride,
         element_bytes=width,
         elements=piece.places,
-        streamed=goal.streamed,
+        streamed=context.streamed,
         lines=len(lines),
         chunks_ahead=-(-_LINES_AHEAD // len(lines)),
     )
@@ -110,7 +111,7 @@ def _draft(nest: Nest, taken: Sequence[Loop], goal: Goal) -> Draft:
         nest.source_start,
         nest.destination_start,
         f"pieces of {piece_bytes} bytes, of elements in {len(lines)} lines of the source",
-        counts=_counts(nest, width, (piece.places, lines))._replace(ends=piece_ends(nest, width, goal.streamed)),
+        counts=_counts(nest, width, (piece.places, lines))._replace(ends=piece_ends(nest, width, context.streamed)),
     )
 
 

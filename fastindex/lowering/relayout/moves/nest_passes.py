@@ -23,7 +23,7 @@ from fastindex.lowering.relayout.moves.transpose_passes import transpose_pass
 from fastindex.lowering.relayout.passes.blocks import along, cut, without
 from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.counts import Counts, piece_ends
-from fastindex.lowering.relayout.passes.form import Draft, Goal, Pass, iterations, no_tables, with_tables
+from fastindex.lowering.relayout.passes.form import Draft, Pass, iterations, no_tables, with_tables
 from fastindex.lowering.relayout.passes.line_counts import lines_in_cache
 from fastindex.lowering.relayout.problem.loops import (
     Loop,
@@ -34,6 +34,7 @@ from fastindex.lowering.relayout.problem.loops import (
     in_bytes,
     rows_and_columns,
 )
+from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.cache_lines import L2_WAYS, LINE_BYTES
 from fastindex.tables.passes import FillGeometry, StridedGeometry
@@ -62,20 +63,49 @@ def passes(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[P
     return with_tables(drafts(loops, width, tuning))
 
 
+def loop_passes(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return the passes over the loops that both sides share, none of which gather."""
+    slots = problem.slots
+    return None if slots.loops is None else drafts(slots.loops, slots.width, problem.tuning, gathers=False)
+
+
+def gathers(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return the same, but that elements are gathered one by one wherever they can be; None where nowhere."""
+    loops, width = problem.slots.loops, problem.slots.width
+    if loops is None or not any(_may_gather(in_bytes(nest, width), problem) for nest in loops.copies):
+        return None
+    found = drafts(loops, width, problem.tuning, gathers=True)
+    return found if any(one.kernel == "gather pieces" for one in found) else None
+
+
+def _may_gather(nest: Nest, problem: Problem) -> bool:
+    nest, width = _widened(nest, problem.slots.width)
+    return bool(nest.loops) and next(gather_passes(nest, Context(width, False, problem.tuning)), None) is not None
+
+
+def packed_runs(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return passes that expand or compress runs of packed elements while they move them."""
+    slots = problem.slots
+    if slots.loops is None or slots.conversion is None:
+        return None
+    packed = slots.source if slots.source.is_packed else slots.destination
+    return packed_drafts(slots.loops, 8 // packed.bits, slots.conversion, problem.tuning)
+
+
 def drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING, gathers: bool | None = None) -> tuple[Draft, ...]:
     """Choose the kernels that copy and fill, for elements of `width` bytes."""
     total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
-    goal = Goal(width, total >= tuning.streamed_bytes, tuning, gathers=gathers)
+    context = Context(width, total >= tuning.streamed_bytes, tuning, gathers=gathers)
     fills = [in_bytes(nest, width) for nest in loops.fills]
     found: list[Draft] = []
     for nest in (in_bytes(nest, width) for nest in loops.copies):
         padding = next((fill for fill in fills if _pads_columns(fill, nest, width)), None)
         if padding is not None:
             fills.remove(padding)
-            found += _padded_passes(nest, padding, goal)
+            found += _padded_passes(nest, padding, context)
         else:
-            found += copying_passes(nest, goal)
-    found += [fill_pass(fill, goal) for fill in fills]
+            found += copying_passes(nest, context)
+    found += [fill_pass(fill, context) for fill in fills]
     return tuple(found)
 
 
@@ -110,11 +140,11 @@ def _destination(nest: Nest, but: Loop) -> tuple[Loop, ...]:
     return coalesced(Nest(tuple(Loop(k.size, 0, k.destination_stride) for k in nest.loops if k is not but))).loops
 
 
-def _padded_passes(nest: Nest, fill: Nest, goal: Goal) -> Iterator[Draft]:
-    row, column = _contiguous(nest, goal.width, 1), _contiguous(nest, goal.width, 0)
+def _padded_passes(nest: Nest, fill: Nest, context: Context) -> Iterator[Draft]:
+    row, column = _contiguous(nest, context.width, 1), _contiguous(nest, context.width, 0)
     assert row is not None
     assert column is not None
-    return interleave_passes(nest, (row,), column, goal, _filled_run(fill, goal.width).size)
+    return interleave_passes(nest, (row,), column, context, _filled_run(fill, context.width).size)
 
 
 def _widened(nest: Nest, width: int) -> tuple[Nest, int]:
@@ -127,40 +157,42 @@ def _widened(nest: Nest, width: int) -> tuple[Nest, int]:
     return nest, width
 
 
-def copying_passes(nest: Nest, goal: Goal) -> Iterator[Draft]:
+def copying_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     """Choose the passes that copy a nest, in bytes."""
-    nest, width = _widened(nest, goal.width)
-    goal = goal if width == goal.width else replace(goal, width=width)
-    tuning, loops = goal.tuning, nest.loops
+    nest, width = _widened(nest, context.width)
+    context = context if width == context.width else replace(context, width=width)
+    tuning, loops = context.tuning, nest.loops
     run = next((k for k in loops if k.source_stride == k.destination_stride == width), None)
     if run is not None or not loops:
         for part in cut(nest, run, tuning.piece_bytes // width) if run is not None else (nest,):
-            yield from copy_passes(part, goal)
+            yield from copy_passes(part, context)
         return
-    gathered, others = tuple(gather_passes(nest, goal)), tuple(_turning_passes(nest, goal))
-    allowed = goal.gathers is None or goal.gathers
-    is_cheaper = gathered and (goal.gathers or cost(gathered) < cost(others))
-    yield from gathered if allowed and is_cheaper else others
+    gathered = () if context.gathers is False else tuple(gather_passes(nest, context))
+    if context.gathers and gathered:
+        yield from gathered
+        return
+    others = tuple(_turning_passes(nest, context))
+    yield from gathered if gathered and cost(gathered) < cost(others) else others
 
 
-def _turning_passes(nest: Nest, goal: Goal) -> Iterator[Draft]:
+def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     """Choose the passes that copy a nest without runs, by which side is contiguous along which loop."""
-    width, loops = goal.width, nest.loops
+    width, loops = context.width, nest.loops
     column = next((k for k in loops if k.source_stride == width), None)
     row = next((k for k in loops if k.destination_stride == width), None)
     if column is None or row is None:
-        yield from _strided_passes(nest, row, column, goal)
+        yield from _strided_passes(nest, row, column, context)
         return
     rows, columns = rows_and_columns(loops, row, column, width)
     row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
     most = MOST_COLUMN_BYTES if width == 1 else _MOST_WIDE_COLUMN_BYTES
     few = row_bytes < 2 * LINE_BYTES or (row_bytes < most and row_bytes % LINE_BYTES)
     if few and column.destination_stride == row_bytes:
-        yield from interleave_passes(nest, rows, column, goal)
+        yield from interleave_passes(nest, rows, column, context)
     elif column_bytes < LINE_BYTES and row.source_stride == column_bytes:
-        yield from deal_passes(nest, columns, row, goal)
+        yield from deal_passes(nest, columns, row, context)
     else:
-        yield transpose_pass(nest, rows, columns, goal)
+        yield transpose_pass(nest, rows, columns, context)
 
 
 def packed_drafts(
@@ -185,7 +217,7 @@ def packed_drafts(
     written = sum(nest.element_count for nest in (*loops.copies, *loops.fills))
     if kernel == "compress":
         written //= per_byte
-    goal = Goal(1, written >= tuning.streamed_bytes, tuning)
+    context = Context(1, written >= tuning.streamed_bytes, tuning)
     found: list[Draft] = []
     for nest in loops.copies:
         run = next((k for k in nest.loops if k.source_stride == k.destination_stride == 1), None)
@@ -197,11 +229,11 @@ def packed_drafts(
         numbers += [k.source_stride if kernel == "expand" else k.destination_stride for k in others]
         if any(number % per_byte for number in numbers):
             return None
-        found += packed_run_passes(nest, run, per_byte, kernel, goal)
+        found += packed_run_passes(nest, run, per_byte, kernel, context)
     fills = grouped(RelayoutLoops((), loops.fills), per_byte) if kernel == "compress" else loops
     if fills is None:
         return None
-    return (*found, *(fill_pass(nest, goal) for nest in fills.fills))
+    return (*found, *(fill_pass(nest, context) for nest in fills.fills))
 
 
 def whole_buffer_passes(slots: int, per_byte: int, kernel: str, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
@@ -217,29 +249,29 @@ def whole_buffer_passes(slots: int, per_byte: int, kernel: str, tuning: Tuning =
     """
     written = slots if kernel == "expand" else slots // per_byte
     run = Loop(slots, 1, 1)
-    goal = Goal(1, written >= tuning.streamed_bytes, tuning)
-    return with_tables(packed_run_passes(Nest((run,)), run, per_byte, kernel, goal))
+    context = Context(1, written >= tuning.streamed_bytes, tuning)
+    return with_tables(packed_run_passes(Nest((run,)), run, per_byte, kernel, context))
 
 
-def _strided_passes(nest: Nest, row: Loop | None, column: Loop | None, goal: Goal) -> Iterator[Draft]:
+def _strided_passes(nest: Nest, row: Loop | None, column: Loop | None, context: Context) -> Iterator[Draft]:
     """Yield passes that move elements one by one, along the loop that one side keeps contiguous if there is one."""
     others = [k for k in nest.loops if k is not row]
     shared = min(others, key=lambda k: abs(k.source_stride), default=None)
     if row is None or shared is None or abs(shared.source_stride) >= min(LINE_BYTES, abs(row.source_stride)):
         longest = row or column or max(nest.loops, key=lambda loop: loop.size)
         runs = next(iter(without(nest.loops, (longest,))), None)
-        for part in cut(nest, longest, goal.tuning.piece_bytes // goal.width):
+        for part in cut(nest, longest, context.tuning.piece_bytes // context.width):
             run = along(part, longest)
             if runs is None:
-                yield _strided_pass(part, run, Loop(1, 0, 0), goal)
+                yield _strided_pass(part, run, Loop(1, 0, 0), context)
                 continue
             for piece in cut(part, runs, max(_MOST_RUNS // run.size, 1)):
-                yield _strided_pass(piece, run, along(piece, runs), goal)
+                yield _strided_pass(piece, run, along(piece, runs), context)
         return
     # Elements of one line of the source go to several rows, which are written a short piece each in turn.
-    for part in cut(nest, row, _rows_in_cache(row.source_stride, goal.width)):
+    for part in cut(nest, row, _rows_in_cache(row.source_stride, context.width)):
         for piece in cut(part, shared, _MOST_RUNS):
-            yield _strided_pass(piece, along(piece, row), along(piece, shared), goal, by_source=True)
+            yield _strided_pass(piece, along(piece, row), along(piece, shared), context, by_source=True)
 
 
 def _rows_in_cache(stride: int, width: int) -> int:
@@ -247,8 +279,8 @@ def _rows_in_cache(stride: int, width: int) -> int:
     return max(min(lines_in_cache(stride), 4 * LINE_BYTES // width), L2_WAYS)
 
 
-def _strided_pass(nest: Nest, loop: Loop, runs: Loop, goal: Goal, by_source: bool = False) -> Draft:
-    width, streamed = goal.width, goal.streamed
+def _strided_pass(nest: Nest, loop: Loop, runs: Loop, context: Context, by_source: bool = False) -> Draft:
+    width, streamed = context.width, context.streamed
     outer = without(nest.loops, (loop, runs), by_source)
     return Draft(
         "strided",
@@ -280,19 +312,19 @@ def _counts_of_elements(nest: Nest, width: int, is_large: bool) -> Counts:
     return Counts(gathered=nest.element_count, elements=far)
 
 
-def fill_pass(nest: Nest, goal: Goal) -> Draft:
+def fill_pass(nest: Nest, context: Context) -> Draft:
     """Return the pass that writes padding to a nest, in bytes."""
-    run = _filled_run(nest, goal.width)
+    run = _filled_run(nest, context.width)
     outer = without(nest.loops, (run,))
-    run_bytes, piece = run.size * goal.width, goal.tuning.piece_bytes
+    run_bytes, piece = run.size * context.width, context.tuning.piece_bytes
     if not outer and run_bytes > 2 * piece and run_bytes % piece == 0:
         outer, run_bytes = [Loop(run_bytes // piece, 0, piece)], piece
     return Draft(
         "fill",
-        goal.width,
+        context.width,
         1,
         outer,
-        FillGeometry(run_bytes, goal.streamed),
+        FillGeometry(run_bytes, context.streamed),
         no_tables,
         iterations(outer),
         run_bytes,
@@ -300,8 +332,8 @@ def fill_pass(nest: Nest, goal: Goal) -> Draft:
         nest.destination_start,
         "padding",
         counts=Counts(
-            filled=nest.element_count * goal.width / LINE_BYTES,
+            filled=nest.element_count * context.width / LINE_BYTES,
             blocks=iterations(outer),
-            ends=piece_ends(nest, goal.width, goal.streamed),
+            ends=piece_ends(nest, context.width, context.streamed),
         ),
     )

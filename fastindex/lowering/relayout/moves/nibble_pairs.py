@@ -24,8 +24,11 @@ from fastindex.lowering.relayout.moves.box_parts import (
 from fastindex.lowering.relayout.moves.nest_passes import fill_pass
 from fastindex.lowering.relayout.passes.blocks import blocks, even_steps
 from fastindex.lowering.relayout.passes.counts import Counts
-from fastindex.lowering.relayout.passes.form import Draft, Goal, iterations
+from fastindex.lowering.relayout.passes.form import Draft, iterations
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, grouped
+from fastindex.lowering.relayout.problem.problem import Context, Problem
+from fastindex.shapes.shape import Shape
+from fastindex.tables.assemblies import HALF_BITS
 from fastindex.tables.boxes import BOX_BYTES, PairGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
 
@@ -56,14 +59,24 @@ class _Image:
     nbytes: int
 
 
-def pair_passes(loops: RelayoutLoops, goal: Goal, slots: int, readable: int) -> tuple[Draft, ...] | None:
+def nibble_pairs(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return the passes between two packed sides, or None where there are none."""
+    source, destination, loops = problem.source, problem.destination, problem.slots.loops
+    if loops is None or problem.slot_bits != (HALF_BITS, HALF_BITS) or not problem.may_convert:
+        return None
+    if not isinstance(source, Shape) or not isinstance(destination, Shape):
+        return None
+    return pair_passes(loops, problem.context, destination.slot_count, source.nbytes)
+
+
+def pair_passes(loops: RelayoutLoops, context: Context, slots: int, readable: int) -> tuple[Draft, ...] | None:
     """Return the passes between two packed sides, or None where there are none; rows that are none move by nibbles.
 
     Parameters
     ----------
     loops : RelayoutLoops
         In elements.
-    goal : Goal
+    context : Context
     slots, readable : int
         Slots of the destination, and bytes of the source.
     """
@@ -76,12 +89,12 @@ def pair_passes(loops: RelayoutLoops, goal: Goal, slots: int, readable: int) -> 
         if row is None or row.source_stride == 1:
             found += nibble_passes(nest, slots)
             continue
-        made = with_largest_boxes(nest.loops, _Pairs(nest, row, goal, slots, readable).passes)
+        made = with_largest_boxes(nest.loops, _Pairs(nest, row, context, slots, readable).passes)
         if made is None:
             return None
         found += made
     has_pairs = any(one.kernel == "boxes" for one in found)
-    return (*found, *(fill_pass(nest, goal) for nest in fills.fills)) if has_pairs else None
+    return (*found, *(fill_pass(nest, context) for nest in fills.fills)) if has_pairs else None
 
 
 class _Pairs:
@@ -93,8 +106,8 @@ class _Pairs:
         The one that is contiguous in the destination.
     """
 
-    def __init__(self, nest: Nest, row: Loop, goal: Goal, slots: int, readable: int) -> None:
-        self.nest, self.row, self.goal, self.slots, self.readable = nest, row, goal, slots, readable
+    def __init__(self, nest: Nest, row: Loop, context: Context, slots: int, readable: int) -> None:
+        self.nest, self.row, self.context, self.slots, self.readable = nest, row, context, slots, readable
 
     def passes(self, sizes: dict[Loop, int]) -> list[Draft] | None:
         size = sizes[self.row]
@@ -125,8 +138,8 @@ class _Pairs:
         counts: dict[int, int] = {}
         for odd, moved in self._moves(row, columns, others, image, start, is_longer):
             counts[odd] = (row.size - odd) // PER_BYTE
-            goal = Goal(1, self.goal.streamed, self.goal.tuning)
-            moving += [(one, True, False) for one in moving_passes(moved, goal)]
+            context = Context(1, self.context.streamed, self.context.tuning)
+            moving += [(one, True, False) for one in moving_passes(moved, context)]
         loops = row, columns, others
         pairing = [(self._pairing(loops, image, begin, odd, counts[odd]), False, True) for odd in sorted(counts)]
         if not moving:
@@ -178,7 +191,7 @@ class _Pairs:
         else:
             around.append(pairs)
         ordered = sorted((k for k in around if k.size > 1), key=lambda k: k.destination_stride)
-        tuning = self.goal.tuning
+        tuning = self.context.tuning
         found = blocks(ordered, tuning.task_chunks)
         lines = 2 * -(-elements // (2 * LINE_BYTES))
         geometry = PairGeometry(

@@ -20,9 +20,10 @@ from fastindex.lowering.relayout.moves.nest_passes import copying_passes
 from fastindex.lowering.relayout.moves.stream_passes import in_vectors
 from fastindex.lowering.relayout.passes.counts import Counts, total
 from fastindex.lowering.relayout.passes.distinct import distinct
-from fastindex.lowering.relayout.passes.form import Draft, Goal, Tables, iterations
+from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
 from fastindex.lowering.relayout.passes.line_counts import read_lines
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, in_bytes
+from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.boxes import MOST_ROW_BOX_BYTES, RowBoxGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
@@ -91,6 +92,12 @@ class Rows(NamedTuple):
         return min(nest.source_start for nest in self.nests), min(nest.destination_start for nest in self.nests)
 
 
+def row_boxes(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return the passes over boxes of rows, or None as `row_box_drafts`."""
+    slots = problem.slots
+    return None if slots.loops is None else row_box_drafts(slots.loops, slots.width, problem.tuning)
+
+
 def row_box_drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[Draft, ...] | None:
     """Return the passes that write rows of the destination box by box, or None where others do better.
 
@@ -128,9 +135,9 @@ def row_box_drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) ->
         left -= count * len(lines[-1])
         if left < 0:
             return None
-    goal = Goal(width, True, tuning)
+    context = Context(width, True, tuning)
     of_each = zip(boxes, lines, strict=True)
-    return tuple(draft for (rows, size), read in of_each for draft in _passes_of(rows, size, read, goal))
+    return tuple(draft for (rows, size), read in of_each for draft in _passes_of(rows, size, read, context))
 
 
 def _shares_lines(nest: Nest, width: int) -> bool:
@@ -155,7 +162,7 @@ def _interleaves_badly(rows: Rows, width: int, tuning: Tuning) -> bool:
     """
     gapped = len(rows.nests) > 1
     for nest in rows.nests:
-        for one in copying_passes(nest, Goal(width, True, tuning)):
+        for one in copying_passes(nest, Context(width, True, tuning)):
             if one.kernel != "interleave":
                 return False
             run = one.geometry[RUN] * one.width
@@ -232,7 +239,7 @@ def _cost(way: Sequence[Rows]) -> float:
     )
 
 
-def _passes_of(rows: Rows, size: int, lines: Offsets, goal: Goal) -> Iterator[Draft]:
+def _passes_of(rows: Rows, size: int, lines: Offsets, context: Context) -> Iterator[Draft]:
     """Yield the pass over boxes of so many rows, and the one over what is left of rows that continue each other.
 
     `lines` are those that a box reads.
@@ -245,24 +252,26 @@ def _passes_of(rows: Rows, size: int, lines: Offsets, goal: Goal) -> Iterator[Dr
             steps = Loop(number, size * following.source_stride, size * rows.nbytes)
             outer = [k for k in (steps, *others) if k.size > 1]
             begin = first * following.source_stride, first * rows.nbytes
-            yield _box_pass(rows, taken, outer, begin, goal, lines if taken == size else None)
+            yield _box_pass(rows, taken, outer, begin, context, lines if taken == size else None)
 
 
 def _box_pass(
-    rows: Rows, size: int, outer: Sequence[Loop], first: tuple[int, int], goal: Goal, lines: Offsets | None
+    rows: Rows, size: int, outer: Sequence[Loop], first: tuple[int, int], context: Context, lines: Offsets | None
 ) -> Draft:
     """Return the pass over boxes of so many rows, the first of which begins `first` bytes on from the first row."""
     # In the cache, any order is as good as that of the source.
-    tuning = replace(goal.tuning, by_source_bytes=1, by_source_line_bytes=1, gathered_run_bytes=1)
+    tuning = replace(context.tuning, by_source_bytes=1, by_source_line_bytes=1, gathered_run_bytes=1)
     nests = rows.part(size)
-    moving = [one for nest in nests for one in copying_passes(nest, Goal(goal.width, False, tuning, at_hand=True))]
+    moving = [
+        one for nest in nests for one in copying_passes(nest, Context(context.width, False, tuning, at_hand=True))
+    ]
 
     def tables() -> Tables:
-        return np.zeros(0, np.int64), lines_of(nests, goal.width) if lines is None else lines
+        return np.zeros(0, np.int64), lines_of(nests, context.width) if lines is None else lines
 
     return Draft(
         "row boxes",
-        goal.width,
+        context.width,
         1,
         outer,
         RowBoxGeometry(len(moving), size * rows.nbytes),

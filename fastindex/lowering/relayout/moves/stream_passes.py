@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from fastindex.lowering.relayout.passes.blocks import Blocks, along, blocks, cut, without
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends, total
-from fastindex.lowering.relayout.passes.form import Draft, Goal, Pass, Tables, iterations, readable_bytes
+from fastindex.lowering.relayout.passes.form import Draft, Pass, Tables, iterations, readable_bytes
 from fastindex.lowering.relayout.passes.line_counts import FEW_BYTES, is_scattered, lines_in_cache
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
+from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.assemblies import NOTHING
 from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, L2_SETS, L2_WAYS, LANE_BYTES, LINE_BYTES
 from fastindex.tables.streams import (
@@ -74,8 +75,8 @@ class Chunk(NamedTuple):
     first: tuple[Loop, ...] = ()
 
 
-def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, why: str) -> Draft:
-    tuning = goal.tuning
+def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: str) -> Draft:
+    tuning = context.tuning
     most = max(1, min(tuning.task_chunks, tuning.task_bytes // chunk.nbytes))
     ordered = without(nest.loops, chunk.loops, chunk.by_source)
     if not chunk.by_source:
@@ -90,27 +91,27 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, why: str) ->
         run=chunk.run,
         ways=chunk.ways,
         by_source=chunk.by_source,
-        streamed=goal.streamed,
-        readable_bytes=readable_bytes(nest, goal.width),
+        streamed=context.streamed,
+        readable_bytes=readable_bytes(nest, context.width),
         padding=chunk.padding,
         follower_every=followers[0],
         follower_count=followers[1],
         follower_source_stride=followers[2],
-        **_lanes(kernel, chunk, goal.width),
-        chunks_ahead=AT_HAND if goal.at_hand else _chunks_ahead(kernel, nest, chunk, goal.width),
+        **_lanes(kernel, chunk, context.width),
+        chunks_ahead=AT_HAND if context.at_hand else _chunks_ahead(kernel, nest, chunk, context.width),
     )
 
     def tables() -> Tables:
         return (found.offsets(),) if chunk.offsets is None else (found.offsets(), chunk.offsets())
 
     chunks = found.count * iterations(found.outer)
-    counted = [_counts(kernel, chunk, goal.width, chunks)]
+    counted = [_counts(kernel, chunk, context.width, chunks)]
     if ordered and not chunk.by_source and abs(ordered[0].source_stride) >= _FAR_BYTES:
         # Each chunk is read from a page of its own.
         counted.append(Counts(blocks=chunks))
     return Draft(
         kernel,
-        goal.width,
+        context.width,
         chunk.ways,
         found.outer,
         geometry,
@@ -120,21 +121,23 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, why: str) ->
         nest.source_start,
         nest.destination_start,
         why,
-        counts=total((*counted, Counts(ends=_ends(kernel, nest, chunk, goal, continues=followers[1] > 1)))),
+        counts=total((*counted, Counts(ends=_ends(kernel, nest, chunk, context, continues=followers[1] > 1)))),
     )
 
 
-def _ends(kernel: str, nest: Nest, chunk: Chunk, goal: Goal, continues: bool) -> float:
+def _ends(kernel: str, nest: Nest, chunk: Chunk, context: Context, continues: bool) -> float:
     """Count the ends within lines of what a stream writes; `continues` tells whether pieces are joined by source."""
     if kernel == "compress":
         return 0
     if chunk.by_source and not continues:
         # Each piece is written by itself.
         loops = tuple(chunk.loops)
-        run, run_bytes = (loops[-1], goal.width * chunk.run) if kernel == "deal" else (loops[0], chunk.run)
+        run, run_bytes = (loops[-1], context.width * chunk.run) if kernel == "deal" else (loops[0], chunk.run)
         others = tuple(k for k in nest.loops if k is not run)
-        return piece_ends(nest._replace(loops=others), run_bytes, goal.streamed, in_order=False)
-    return piece_ends(nest._replace(loops=_with_padding(nest.loops, chunk, goal.width)), goal.width, goal.streamed)
+        return piece_ends(nest._replace(loops=others), run_bytes, context.streamed, in_order=False)
+    return piece_ends(
+        nest._replace(loops=_with_padding(nest.loops, chunk, context.width)), context.width, context.streamed
+    )
 
 
 def _with_padding(loops: Iterable[Loop], chunk: Chunk, width: int) -> tuple[Loop, ...]:
@@ -241,26 +244,28 @@ def run_of(nest: Nest, width: int) -> Loop:
     return next((k for k in nest.loops if k.source_stride == k.destination_stride == width), Loop(1, width, width))
 
 
-def copy_passes(nest: Nest, goal: Goal) -> Iterator[Draft]:
+def copy_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     """Return the passes that copy runs."""
-    for part, rows, column in _gathered(nest, run_of(nest, goal.width).size * goal.width, goal):
-        run = run_of(part, goal.width)
-        run_bytes = run.size * goal.width
+    for part, rows, column in _gathered(nest, run_of(nest, context.width).size * context.width, context):
+        run = run_of(part, context.width)
+        run_bytes = run.size * context.width
         # Rows of a byte each that are not cut are up to twice as many.
-        together = blocks(rows, 2 * goal.tuning.gathered_chunk_bytes)
-        by_source = together.places == 1 and run_bytes >= goal.tuning.by_source_bytes
+        together = blocks(rows, 2 * context.tuning.gathered_chunk_bytes)
+        by_source = together.places == 1 and run_bytes >= context.tuning.by_source_bytes
         size = run_bytes * together.places
         chunk = Chunk((run, *rows), together.sources, run_bytes, size, by_source=by_source, first=column)
-        yield _stream_pass("copy", part, chunk, goal, "runs that both sides keep contiguous")
+        yield _stream_pass("copy", part, chunk, context, "runs that both sides keep contiguous")
 
 
-def _gathered(nest: Nest, run_bytes: int, goal: Goal) -> Iterator[tuple[Nest, tuple[Loop, ...], tuple[Loop, ...]]]:
+def _gathered(
+    nest: Nest, run_bytes: int, context: Context
+) -> Iterator[tuple[Nest, tuple[Loop, ...], tuple[Loop, ...]]]:
     """Choose in which order runs are copied, and cut the nest for it.
 
     Yields the part of the nest, the loops along which its runs are adjacent in the destination, which make one chunk,
     and the loop along which they are adjacent in the source, which comes next.
     """
-    tuning = goal.tuning
+    tuning = context.tuning
     column = tuple(k for k in nest.loops if k.source_stride == run_bytes != k.destination_stride)[:1]
     rows: list[Loop] = []
     count, most = 1, max(tuning.gathered_chunk_bytes // run_bytes, tuning.least_gathered_runs)
@@ -280,9 +285,11 @@ def _gathered(nest: Nest, run_bytes: int, goal: Goal) -> Iterator[tuple[Nest, tu
         yield part, (*rows[:-1], along(part, rows[-1])), column
 
 
-def interleave_passes(nest: Nest, rows: Sequence[Loop], column: Loop, goal: Goal, padding: int = 0) -> Iterator[Draft]:
+def interleave_passes(
+    nest: Nest, rows: Sequence[Loop], column: Loop, context: Context, padding: int = 0
+) -> Iterator[Draft]:
     """Return the passes that make one stream of a few rows, with `padding` elements behind each column."""
-    width = goal.width
+    width = context.width
     together = blocks(rows, MOST_COLUMN_BYTES)
     ways = together.places
     in_squares = padding or not in_vectors("interleave", width, ways)
@@ -294,13 +301,13 @@ def interleave_passes(nest: Nest, rows: Sequence[Loop], column: Loop, goal: Goal
 
     why = f"{ways} rows next to each other in the destination" + (f", and {padding} of padding" if padding else "")
     column_bytes = (ways + padding) * width
-    for part in cut(nest, column, goal.tuning.stream_piece_bytes // column_bytes):
+    for part in cut(nest, column, context.tuning.stream_piece_bytes // column_bytes):
         run = along(part, column)
         nbytes, others = column_bytes * run.size, without(part.loops, (*rows, run))
         in_lines = not any(number % LINE_BYTES for number in (nbytes, *(k.destination_stride for k in others)))
         first = _sharing(part, (*rows, run), run.size * width) if nbytes >= _LEAST_APART_BYTES or in_lines else ()
         chunk = Chunk((*rows, run), offsets, run.size, nbytes, ways, padding, first=first)
-        yield _stream_pass("interleave", part, chunk, goal, why)
+        yield _stream_pass("interleave", part, chunk, context, why)
 
 
 def _sharing(nest: Nest, taken: Sequence[Loop], run_bytes: int) -> tuple[Loop, ...]:
@@ -319,9 +326,9 @@ def _sharing(nest: Nest, taken: Sequence[Loop], run_bytes: int) -> tuple[Loop, .
     return tuple(near) if between > min(L2_SETS * L2_WAYS // 4, lines_in_cache(apart)) else ()
 
 
-def deal_passes(nest: Nest, columns: Sequence[Loop], row: Loop, goal: Goal) -> Iterator[Draft]:
+def deal_passes(nest: Nest, columns: Sequence[Loop], row: Loop, context: Context) -> Iterator[Draft]:
     """Return the passes that deal one stream out to a few rows."""
-    width, tuning = goal.width, goal.tuning
+    width, tuning = context.width, context.tuning
     together = blocks(columns, LINE_BYTES)
     ways = together.places
     why = f"{ways} columns next to each other in the source"
@@ -330,14 +337,14 @@ def deal_passes(nest: Nest, columns: Sequence[Loop], row: Loop, goal: Goal) -> I
         whole_lines = not any(k.destination_stride % LINE_BYTES for k in part.loops if k.destination_stride != width)
         by_source = run.size * width >= (tuning.by_source_line_bytes if whole_lines else tuning.by_source_bytes)
         chunk = Chunk((*columns, run), together.targets, run.size, ways * run.size * width, ways, by_source=by_source)
-        yield _stream_pass("deal", part, chunk, goal, why)
+        yield _stream_pass("deal", part, chunk, context, why)
 
 
-def packed_run_passes(nest: Nest, run: Loop, per_byte: int, kernel: str, goal: Goal) -> Iterator[Draft]:
+def packed_run_passes(nest: Nest, run: Loop, per_byte: int, kernel: str, context: Context) -> Iterator[Draft]:
     """Return the passes that expand or compress runs of packed elements."""
     why = f"{per_byte} elements a byte on one side, one on the other"
     # Pieces begin and end with a byte on the packed side, and with a line on the other.
-    most = max(goal.tuning.piece_bytes // LINE_BYTES, 1) * LINE_BYTES
+    most = max(context.tuning.piece_bytes // LINE_BYTES, 1) * LINE_BYTES
     for part in cut(nest, run, most):
         piece = run_of(part, 1)
-        yield _stream_pass(kernel, part, Chunk((piece,), None, piece.size, piece.size, per_byte), goal, why)
+        yield _stream_pass(kernel, part, Chunk((piece,), None, piece.size, piece.size, per_byte), context, why)

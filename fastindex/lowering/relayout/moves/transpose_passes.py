@@ -9,9 +9,10 @@ import numpy as np
 from fastindex.lowering.relayout.moves.stream_passes import NARROW_BYTES
 from fastindex.lowering.relayout.passes.blocks import Blocks, blocks, without
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
-from fastindex.lowering.relayout.passes.form import Draft, Goal, Tables, iterations, readable_bytes
+from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations, readable_bytes
 from fastindex.lowering.relayout.passes.line_counts import is_scattered, lines_in_cache
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
+from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LANE_BYTES, LINE_BYTES
 from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, TransposeGeometry
 
@@ -21,21 +22,23 @@ _LEAST_ROW_BYTES = 512
 _FAR_BYTES = 4096
 
 
-def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], goal: Goal) -> Draft:
+def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context: Context) -> Draft:
     """Return the pass that transposes rows of the source into columns of the destination."""
-    width = goal.width
+    width = context.width
     between = _between(nest, rows, columns, width)
     if between:
         rows = rows[:1]
     others = without(nest.loops, (*rows, *columns), by_source=bool(between))
-    column_blocks, aligned = column_panels(columns, goal)
-    streamed = goal.streamed and (aligned or width * iterations(nest.loops) >= goal.tuning.shifted_bytes)
-    block_bytes = _block_bytes(rows[0].source_stride, goal) if between else goal.tuning.row_bytes
-    row_blocks = _row_blocks(rows, iterations(others), column_blocks, block_bytes, goal)
+    column_blocks, aligned = column_panels(columns, context)
+    streamed = context.streamed and (aligned or width * iterations(nest.loops) >= context.tuning.shifted_bytes)
+    block_bytes = _block_bytes(rows[0].source_stride, context) if between else context.tuning.row_bytes
+    row_blocks = _row_blocks(rows, iterations(others), column_blocks, block_bytes, context)
     outer = (*others, *row_blocks.outer, *column_blocks.outer)
     tasks = row_blocks.number * column_blocks.number * iterations(outer)
     sizes = row_bytes, column_bytes, _ = width * iterations(rows), width * iterations(columns), width
-    narrow = streamed and column_blocks.number == 1 and _is_narrow(rows[0].source_stride, row_bytes, column_bytes, goal)
+    narrow = (
+        streamed and column_blocks.number == 1 and _is_narrow(rows[0].source_stride, row_bytes, column_bytes, context)
+    )
     follow = columns[0].destination_stride == row_bytes
     # A line that has more than the ends of two columns is no end of one and beginning of the next.
     joined = follow and row_blocks.number == 1 and len(columns) == 1 and not narrow and row_bytes >= LINE_BYTES
@@ -123,24 +126,24 @@ def _between(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], width: i
     return [k for k in others if abs(k.source_stride) < stride]
 
 
-def _block_bytes(stride: int, goal: Goal) -> int:
+def _block_bytes(stride: int, context: Context) -> int:
     """Return how much of a row is read with what lies between its lines: less if these would not stay in L2.
 
     f64[768,3,128] reversed out of T(64,128)(8,1), us with 64 to 512 bytes: 857, 678, 562, 598; 2 and 8 KiB: 665, 1047.
     """
-    return min(goal.tuning.least_row_bytes, max(goal.width * lines_in_cache(stride), 4 * LINE_BYTES))
+    return min(context.tuning.least_row_bytes, max(context.width * lines_in_cache(stride), 4 * LINE_BYTES))
 
 
-def column_panels(columns: Sequence[Loop], goal: Goal) -> tuple[Blocks, bool]:
+def column_panels(columns: Sequence[Loop], context: Context) -> tuple[Blocks, bool]:
     """Cut columns into blocks; return also whether they all begin at the same place of a line."""
     aligned = not any(loop.destination_stride % LINE_BYTES for loop in columns)
-    most_bytes = goal.tuning.aligned_column_bytes if aligned else goal.tuning.column_bytes
-    return blocks(columns, most_bytes // goal.width), aligned
+    most_bytes = context.tuning.aligned_column_bytes if aligned else context.tuning.column_bytes
+    return blocks(columns, most_bytes // context.width), aligned
 
 
-def _row_blocks(rows: Sequence[Loop], others: int, column_blocks: Blocks, block_bytes: int, goal: Goal) -> Blocks:
+def _row_blocks(rows: Sequence[Loop], others: int, column_blocks: Blocks, block_bytes: int, context: Context) -> Blocks:
     """Cut rows into blocks: as long as leaves enough tasks for threads."""
-    tuning, width = goal.tuning, goal.width
+    tuning, width = context.tuning, context.width
     most = block_bytes // width
     while True:
         row_blocks = blocks(rows, most)
@@ -151,8 +154,10 @@ def _row_blocks(rows: Sequence[Loop], others: int, column_blocks: Blocks, block_
         most //= 2
 
 
-def _is_narrow(pitch_bytes: int, row_bytes: int, column_bytes: int, goal: Goal) -> bool:
+def _is_narrow(pitch_bytes: int, row_bytes: int, column_bytes: int, context: Context) -> bool:
     """Whether few columns are best read as one sequential stream: rows lie near each other and are long enough."""
-    fits = column_bytes <= goal.tuning.narrow_columns * goal.width and row_bytes >= goal.tuning.narrow_row_bytes
+    fits = (
+        column_bytes <= context.tuning.narrow_columns * context.width and row_bytes >= context.tuning.narrow_row_bytes
+    )
     near = min(LINE_BYTES, column_bytes) <= abs(pitch_bytes) <= 4 * max(column_bytes, LINE_BYTES)
     return fits and near

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
-from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
 from fastindex.tables.boxes import BoxGeometry, HalvesGeometry, PairGeometry, RowBoxGeometry
@@ -39,31 +38,6 @@ Geometry = (
     | StridedGeometry
     | TransposeGeometry
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """What the passes of a relayout have in common.
-
-    Attributes
-    ----------
-    width : int
-        Bytes of an element.
-    streamed : bool
-        Whether the destination is large enough to be written past the cache.
-    tuning : Tuning
-    at_hand : bool
-        Whether source and destination are in L1 already, so that nothing is asked for ahead.
-    gathers : bool, optional
-        Whether elements are gathered one by one wherever that is possible, or nowhere; without it, where that is
-        cheaper.
-    """
-
-    width: int
-    streamed: bool
-    tuning: Tuning
-    at_hand: bool = False
-    gathers: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
