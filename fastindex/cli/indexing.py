@@ -168,7 +168,7 @@ def _entry(text: str) -> Any:
 
 
 def _place_text(shape: fastindex.Shape, coordinates: list[int], unit: str) -> str:
-    from fastindex.lowering.units import bits_of_unit
+    from fastindex.lowering.index.units import bits_of_unit
     from fastindex.shapes.shape_sizes import axes_of
     from fastindex.tiling.scalar_index import slot_of
     from fastindex.xla.index_queries import index_in_bounds

@@ -17,7 +17,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.numpy_moves import SCRATCH_BYTES, move_by_numpy
-from fastindex.lowering.slot_moves import slot_move
+from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from tests.cases import strategies
 
 MEASURED = """
