@@ -332,7 +332,10 @@ def new_folder(path: str) -> Iterator[str]:
         raise FastIndexError(f"{path} exists; a store is not replaced, remove it first")
     folder = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.partial")
     with removed_unless_finished(folder):
-        os.mkdir(folder)
+        try:
+            os.mkdir(folder)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from None
         try:
             yield str(folder)
             os.rename(folder, target)
