@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 _WRONG_WAY = (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
 
@@ -23,6 +24,6 @@ def occupy_closed_streams() -> None:
             # The lowest free number is the one that has just been found free.
             os.set_inheritable(os.open(os.devnull, flags), True)
         if getattr(sys, name) is None:
-            stream = open(number, "rww"[number], closefd=False)  # noqa: SIM115
+            stream: Any = open(number, "rww"[number], closefd=False)  # noqa: SIM115
             stream.buffer.raw.name = f"<{name}>"
             setattr(sys, name, stream)
