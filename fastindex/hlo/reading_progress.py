@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Iterator
 
 from fastindex.hlo.sources import TextSource
+from fastindex.terminal import is_terminal
 
 
 @contextlib.contextmanager
 def reading_progress(sources: list[TextSource], wanted: bool) -> Iterator[Callable[[int], None]]:
     """Show a bar on stderr, if that is a terminal; yield what receives the bytes read."""
-    if not (wanted and sys.stderr.isatty()):
+    if not (wanted and is_terminal(sys.stderr)):
         yield lambda nbytes: None
         return
     from rich.console import Console

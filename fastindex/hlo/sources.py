@@ -87,8 +87,9 @@ def open_sources(source: HloSource) -> list[TextSource]:
         return [_jax_source(source)]
     if hasattr(source, "read"):
         stream = cast(BinaryIO, source)
-        name = getattr(stream, "name", "")
-        return [TextSource(name if isinstance(name, str) else "", _stream_chunks(stream), None)]
+        given = getattr(stream, "name", "")
+        name = given if isinstance(given, str) else ""
+        return [TextSource(name, _stream_chunks(stream, name), None)]
     paths = list(source)
     for path in paths:
         if not isinstance(path, os.PathLike):
@@ -157,11 +158,17 @@ def _text_chunks(text: str) -> Iterator[bytes]:
 
 def _file_chunks(file: Path) -> Iterator[bytes]:
     with file.open("rb") as stream:
-        yield from _stream_chunks(stream)
+        yield from _stream_chunks(stream, str(file))
 
 
-def _stream_chunks(stream: BinaryIO) -> Iterator[bytes]:
-    while chunk := stream.read(_CHUNK):
+def _stream_chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    while True:
+        try:
+            chunk = stream.read(_CHUNK)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, name or None) from None
+        if not chunk:
+            return
         if not isinstance(chunk, bytes):
             raise TypeError("an HLO file must be open in binary mode; a text file has its bytes in .buffer")
         yield chunk
