@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -13,6 +14,8 @@ from fastindex.advice.spelling import bytes_text
 from fastindex.errors import FastIndexError
 from fastindex.hlo.assignments import memory_of_compiled
 from fastindex.hlo.dumps import SUFFIXES, KnownMemory, dumped_modules, module_of, stage_of
+from fastindex.hlo.kinds import HEAD_NBYTES, Kind, kind_of
+from fastindex.hlo.problems import Problem
 from fastindex.hlo.scanner import HloScanner
 from fastindex.hlo.sink import HloSink
 
@@ -172,6 +175,32 @@ def _stream_chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
         if not isinstance(chunk, bytes):
             raise TypeError("an HLO file must be open in binary mode; a text file has its bytes in .buffer")
         yield chunk
+
+
+def identified(source: TextSource) -> tuple[Kind, TextSource]:
+    """Return what a text is, from its beginning, and all of the text.
+
+    Raises
+    ------
+    FastIndexError
+        It is of another kind.
+    """
+    head = b""
+    for chunk in source.chunks:
+        head += chunk
+        if len(head) >= HEAD_NBYTES:
+            break
+    try:
+        kind = kind_of(head)
+    except FastIndexError as error:
+        raise FastIndexError(f"{source.name}: {error}" if source.name else str(error)) from None
+    return kind, replace(source, chunks=itertools.chain((head,) if head else (), source.chunks))
+
+
+def unread(source: TextSource, error: Exception) -> Problem:
+    """Return the problem of a file that cannot be read."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return Problem(0, reason.removeprefix(f"{source.name}: "), "", source.name)
 
 
 def scan_source(source: TextSource, sink: HloSink, advance: Callable[[int], None]) -> HloScanner:
