@@ -144,7 +144,7 @@ class _Pairs:
         pairing = [(self._pairing(loops, image, begin, odd, counts[odd]), False, True) for odd in sorted(counts)]
         if not moving:
             return []
-        return [pass_over(box, outer, (*pairing, *moving), self.readable)]
+        return [pass_over(box, outer, (*pairing, *moving), self.readable, self.context.streamed)]
 
     def _moves(
         self, row: Loop, columns: list[Loop], others: list[Loop], image: _Image, start: int, is_longer: bool
