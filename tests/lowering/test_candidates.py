@@ -278,7 +278,7 @@ def test_blocks_larger_than_scratch_memory_are_left_alone() -> None:
 def test_boxes_that_are_written_through_the_cache_read_the_destination_first(vector_bytes: int) -> None:
     """Pairs of rows were taken here, for 2.8 times as long."""
     source, destination = (fi.Shape.parse(f"s4[14678,127,54]{{{order}:E(4)}}") for order in ("0,1,2", "2,1,0"))
-    problem = Problem(source, destination, slot_move(source, destination), vector_bytes, TUNING)
+    problem = replace(sure_movement(source, destination).problem, vector_bytes=vector_bytes)
     found = {plan.name: plan.counts for plan in plans(problem)}
     assert found["pairs"].missed == found["pairs"].lines > 0
     assert select_plan(problem).name == "columns"
