@@ -26,7 +26,8 @@ from fastindex.tables.transposes import TransposeGeometry
 PER_BYTE = 8 // HALF_BITS
 # The most elements of a box, and the fewest where what lies between them is to fit too.
 _MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
-# Both sides get runs of at least so many elements, those of the destination, which are written in parts, longer ones.
+# The least elements of a run of either side, and how many times as long those of the destination are, which are
+# written in parts.
 _FIRST_RUN, _LONGER = 32, 8
 # Shorter runs of a box may move as units of their own.
 _LEAST_RUN = 32
@@ -89,7 +90,7 @@ def _sizes(loops: Sequence[Loop], most: int) -> dict[Loop, int]:
 def _longer(
     loops: Sequence[Loop], sizes: dict[Loop, int], wanted: int, only_adjacent: bool, sides: tuple[int, ...] = (1, 0)
 ) -> dict[Loop, int]:
-    """Return sizes that make runs of so many elements in the source, and of more in the destination.
+    """Return sizes that make runs of `wanted` elements in the source, and of more in the destination.
 
     Runs may have gaps, unless only what is adjacent, or in the same line, is to be taken.
     """
