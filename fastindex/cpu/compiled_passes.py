@@ -23,6 +23,7 @@ from fastindex.kernels.cpu import (
     assemble,
     assemble_columns,
     boxes,
+    casts,
     deal,
     deal_lanes,
     element_moves,
@@ -71,6 +72,7 @@ PASS_KERNELS = {
     "halves": boxes.copy_halves,
     "pair": paired_runs.pair_chunks,
     "row boxes": row_boxes.run_row_boxes,
+    "cast": casts.cast_runs,
 }
 
 _KERNEL_MODULES = (
