@@ -20,7 +20,7 @@ from fastindex.cpu.threads import check_threads
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.interop.host_arrays import host_array
 from fastindex.lazy import lazy_property
-from fastindex.lowering.regrouped import RegroupedShape
+from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.patterns.format_table import ORDERED, PARAMETERS, REFUSED, ROWS, Row
 from fastindex.patterns.named_formats import (
     PLAIN,

@@ -17,18 +17,18 @@ from fastindex.cpu.first_answer import bytes_by_numpy, load_kernels, numpys_time
 from fastindex.cpu.movements import Movement, movement, sure_movement, unpack_slots
 from fastindex.cpu.numpy_moves import memory_at, move_by_numpy, scratch, unpack_by_numpy
 from fastindex.lazy import lazy_property
-from fastindex.lowering.cast_passes import cast_passes, contiguous_cast
-from fastindex.lowering.casts import Cast, cast_by_numpy, cast_of
-from fastindex.lowering.pass_form import Pass
-from fastindex.lowering.regrouped import RegroupedShape
-from fastindex.lowering.relayout_loops import RelayoutLoops, relayout_loops
-from fastindex.lowering.shared_digits import Strides
-from fastindex.lowering.slot_format import slot_format
-from fastindex.lowering.slot_moves import slot_move
+from fastindex.lowering.index.regrouped import RegroupedShape
+from fastindex.lowering.relayout.moves.cast_passes import cast_passes, contiguous_cast
+from fastindex.lowering.relayout.passes.form import Pass
+from fastindex.lowering.relayout.problem.casts import Cast, cast_by_numpy, cast_of
+from fastindex.lowering.relayout.problem.loops import RelayoutLoops, relayout_loops
+from fastindex.lowering.relayout.problem.shared_digits import Strides
+from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
+from fastindex.shapes.slot_format import slot_format
 
 if TYPE_CHECKING:
     from fastindex.cpu.compiled_passes import CompiledPasses

@@ -1,6 +1,7 @@
 """Every conversion against the definitions of the formats, ``astype`` and XLA: every pattern of up to 16 bits.
 
-Tests of: tables.casts, kernels.cpu.cast_values, kernels.cpu.casts, lowering.cast_passes, cpu.cast_movements.
+Tests of: tables.casts, kernels.cpu.relayout.lines.cast_values, kernels.cpu.relayout.moves.casts,
+lowering.relayout.moves.cast_passes, cpu.cast_movements.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.cpu.cast_movements import CastMovement, movement_between
 from fastindex.cpu.first_answer import load_kernels
-from fastindex.lowering.casts import cast_by_numpy, is_safe, is_same_kind
+from fastindex.lowering.relayout.problem.casts import cast_by_numpy, is_safe, is_same_kind
 from fastindex.shapes.element_types import BY_NAME
 from tests.cases import strategies
 from tests.oracles import casts
