@@ -16,6 +16,15 @@ FORCE = click.option("--force", is_flag=True, help="Replace an existing file eve
 #: Where to compute.
 DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Where to compute.")
 
+#: Which casts are allowed.
+CASTING = click.option(
+    "--casting",
+    type=click.Choice(["no", "equiv", "safe", "same_kind", "unsafe"]),
+    default="same_kind",
+    show_default=True,
+    help="Which other element types may be cast, by NumPy's rule.",
+)
+
 
 def byte_size(text: str) -> int:
     """Read a number of bytes with a unit.
