@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-#: What Numba and LLVM take before the first kernel: 184 MiB with Numba 0.68 on Linux; the rest is for kernels.
-TO_LOAD_BYTES = 256 << 20
-#: What compiling one kernel may take.
-TO_COMPILE_BYTES = 64 << 20
+#: What Numba 0.68 and LLVM take on Linux before the first kernel is 184 MiB.
+TO_LOAD_BYTES = 192 << 20
+#: Room for compiling all kernels; with 390 MiB in all, LLVM ended the process.
+TO_COMPILE_BYTES = 512 << 20
 
 
 def check_address_space(needed: int) -> None:

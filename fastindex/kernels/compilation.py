@@ -25,7 +25,6 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import register_jitable
 
 from fastindex.first_use import uninterrupted
-from fastindex.kernels.address_space import TO_COMPILE_BYTES, check_address_space
 from fastindex.terminal import is_terminal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -63,7 +62,6 @@ def _uninterrupted_compile(compile_now: Callable[[Any], Any]) -> Callable[[Any],
         # Within a compilation, also of other kernels than these, its own thread goes on.
         if global_compiler_lock.is_locked():
             return compile_now(signature)
-        check_address_space(TO_COMPILE_BYTES)
         return uninterrupted(lambda: compile_now(signature))
 
     return compile_apart
