@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import os
 import shutil
 import signal
@@ -127,8 +129,21 @@ def _connected(workers: int | None, scheduler: str | None, paths: tuple[str, str
     except (OSError, ValueError) as error:
         raise click.ClickException(f"no scheduler at {scheduler}: {error}") from None
     # Workers of others are asked to stop; these may not be killed.
-    with client, signals_raised():
+    with _logs_silenced(), client, signals_raised():
         yield client
+
+
+@contextmanager
+def _logs_silenced() -> Iterator[None]:
+    """Keep libraries from logging what ends in an error anyway, some with tracebacks."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        # Tasks that a lost connection has left tell so when they are forgotten.
+        gc.collect()
+        logging.disable(before)
 
 
 @contextmanager

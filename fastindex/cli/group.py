@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -112,7 +113,11 @@ def _is_of_printing(error: Exception) -> bool:
 def _message_of(error: Exception) -> str:
     if isinstance(error, FastIndexError):
         return str(error)
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return "the system grants no more threads; see ulimit -u and -v"
     if isinstance(error, OSError) and error.strerror:
+        if error.errno == errno.ENOMEM and error.filename is None:
+            return "not enough memory"
         if error.filename is None:
             return f"stdout: {error.strerror}" if _is_of_printing(error) else error.strerror
         return f"{os.fsdecode(error.filename) or repr('')}: {error.strerror}"

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fastindex.errors import UnsupportedError
 from fastindex.first_use import load
+from fastindex.kernels.address_space import TO_LOAD_BYTES, check_address_space
 
 #: Environment variable that leaves everything to NumPy, whatever its size.
 DISABLE_VARIABLE = "FASTINDEX_DISABLE_JIT"
@@ -129,7 +130,15 @@ def may_be_numpy(size: int, most: int) -> bool:
 
 
 def load_kernels() -> None:
-    """Import the compiler and what runs kernels, all of it or nothing: no interrupt and no fork cuts it off."""
+    """Import the compiler and what runs kernels, all of it or nothing: no interrupt and no fork cuts it off.
+
+    Raises
+    ------
+    MemoryError
+        A limit leaves too little for them.
+    """
+    if "numba" not in sys.modules:
+        check_address_space(TO_LOAD_BYTES)
     load(*_WITH_KERNELS)
 
 

@@ -345,3 +345,30 @@ def test_a_worker_that_is_lost_while_it_starts(tmp_path: Path, seconds: str) -> 
     assert (done.returncode, done.stdout, done.stderr) == (0, "killed\n", "")
     assert zarr.open_array(str(tmp_path / "b.zarr"), mode="r")[:].tobytes() == expected(TILED)
     assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.zarr", "killed.py"]
+
+
+def test_a_lost_scheduler(tmp_path: Path) -> None:
+    """It has no workers, so the job cannot be done before it is lost."""
+    stored(tmp_path / "a.zarr", VALUES, (16, 45))
+    file = tmp_path / "scheduler.json"
+    with open(tmp_path / "log", "w") as log:
+        words = ["--port", "0", "--scheduler-file", str(file), "--no-dashboard"]
+        command = [sys.executable, "-m", "distributed.cli.dask_scheduler", *words]
+        scheduler = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        while scheduler.poll() is None and not (file.exists() and file.read_text().endswith("}")):
+            time.sleep(0.05)
+        address = json.loads(file.read_text())["address"]
+        command = [sys.executable, "-m", "fastindex", "pack", "a.zarr", "b.zarr", "--shape", TILED]
+        process = subprocess.Popen([*command, "--scheduler", address], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not [*tmp_path.glob(".b.zarr.*.partial")]:
+            time.sleep(0.005)
+    finally:
+        scheduler.kill()
+        scheduler.wait()
+    errors = process.communicate(timeout=600)[1]
+    assert process.returncode == 1
+    assert errors.endswith(f"the scheduler at {address} was lost; nothing was written\n")
+    assert errors.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.glob("*zarr*")) == ["a.zarr"]
+    assert not [*tmp_path.glob(".b.zarr*")]
