@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 import fastindex
 from fastindex.cli.group import notice
-from fastindex.cli.options import PATH
+from fastindex.cli.options import FORCE, OUT_PATH, PATH
+from fastindex.terminal import is_terminal
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 #: The most lines of HLO that are named as unreadable.
 _MOST_PROBLEMS = 20
 _ROWS_OF_A_PAGE = 500
+#: Characters in a line, where nobody says it.
+_WIDTH = 110
 
 
 @click.command(short_help="Which buffers of a program are padded, and why.")
@@ -31,7 +39,8 @@ _ROWS_OF_A_PAGE = 500
 )
 @click.option("--all", "all_results", is_flag=True, help="Count the results of all instructions, not only buffers.")
 @click.option("--names", is_flag=True, help="Name all instructions of a shape, not only the first.")
-@click.option("--html", type=PATH, metavar="OUT", help="Write a page with a timeline and a table to this file.")
+@click.option("--html", type=OUT_PATH, metavar="OUT", help="Write a page with a timeline and a table to this file.")
+@FORCE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def report(
     files: tuple[str, ...],
@@ -40,6 +49,7 @@ def report(
     all_results: bool,
     names: bool,
     html: str | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Report the buffers of HLO modules: how much is padding, why, where from, and the cheapest way to avoid it.
@@ -48,14 +58,11 @@ def report(
     """
     found = fastindex.report(_source_of(files, html), instruction_results=all_results, show_progress=True)
     if html is not None:
-        _write_page(html, found.html(sort, top or _ROWS_OF_A_PAGE))
+        _write_page(html, found.html(sort, top or _ROWS_OF_A_PAGE), force)
     if as_json:
         click.echo(json.dumps(found.to_json(sort, top)))
     elif html is None:
-        from rich.console import Console
-
-        width = None if sys.stdout.isatty() else 110
-        found.print(Console(file=sys.stdout, width=width), sort, top, names)
+        found.print(_console(), sort, top, names)
     _print_problems(found.problems)
 
 
@@ -63,38 +70,52 @@ def report(
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Print only the first N rows.")
 @click.option("--all", "all_moves", is_flag=True, help="Also list plain moves between memory spaces.")
-@click.option("--html", type=PATH, metavar="OUT", help="Write a page with a timeline and a table to this file.")
+@click.option("--html", type=OUT_PATH, metavar="OUT", help="Write a page with a timeline and a table to this file.")
+@FORCE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def copies(files: tuple[str, ...], top: int | None, all_moves: bool, html: str | None, as_json: bool) -> None:
+def copies(
+    files: tuple[str, ...], top: int | None, all_moves: bool, html: str | None, force: bool, as_json: bool
+) -> None:
     """List what HLO modules move because of layouts: copies, reshapes, transposes; what each costs, and who wants it.
 
     FILE is HLO text, a folder of dumps, or - for stdin.
     """
     found = fastindex.layout_copies(_source_of(files, html), show_progress=True)
     if html is not None:
-        _write_page(html, found.html(top or _ROWS_OF_A_PAGE, all_moves))
+        _write_page(html, found.html(top or _ROWS_OF_A_PAGE, all_moves), force)
     if as_json:
         click.echo(json.dumps(found.to_json(top, all_moves)))
     elif html is None:
-        from rich.console import Console
-
-        width = None if sys.stdout.isatty() else 110
-        found.print(Console(file=sys.stdout, width=width), top, all_moves)
+        found.print(_console(), top, all_moves)
     _print_problems(found.problems)
 
 
 def _source_of(files: tuple[str, ...], html: str | None) -> Any:
     if "-" in files and len(files) > 1:
         raise click.UsageError("stdin (-) cannot be combined with files")
+    if "" in files:
+        raise click.UsageError("'' names no file")
     if html is not None and not html.lower().endswith(".html"):
         raise click.UsageError(f"--html writes HTML, and {html!r} is not named so; end the name in .html")
     return sys.stdin.buffer if files == ("-",) else [Path(file) for file in files]
 
 
-def _write_page(html: str, text: str) -> None:
+def _console() -> Console:
+    """Return what prints tables to stdout."""
+    from rich.console import Console
+
+    class Printing(Console):
+        def on_broken_pipe(self) -> NoReturn:
+            """Leave it to the end of all commands; rich would end the process by itself."""
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    return Printing(file=sys.stdout, width=None if is_terminal(sys.stdout) else _WIDTH)
+
+
+def _write_page(html: str, text: str, force: bool) -> None:
     from fastindex.files.writing import write_file
 
-    write_file(html, text.encode())
+    write_file(html, text.encode(), force)
     notice(f"wrote {html}")
 
 

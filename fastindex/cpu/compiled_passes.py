@@ -22,6 +22,7 @@ from fastindex.first_use import uninterrupted
 from fastindex.kernels.cpu.relayout.moves import (
     block_permute,
     boxes,
+    casts,
     column_gather,
     deinterleave,
     deinterleave_lanes,
@@ -70,6 +71,7 @@ PASS_KERNELS = {
     "nibbles": boxes.copy_nibbles,
     "pair nibbles": nibble_pairs.pair_chunks,
     "row boxes": row_boxes.run_row_boxes,
+    "cast": casts.cast_runs,
 }
 
 _KERNEL_MODULES = (

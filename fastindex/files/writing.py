@@ -140,18 +140,17 @@ class OutputFile:
         return np.frombuffer(self._map, np.uint8)[len(self._header) :]
 
     def _mode_of_target(self) -> int | None:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             found = os.stat(self._target).st_mode
-            _check_replaceable(self.path, found)
-            if not self._force and not (found & _WRITABLE and os.access(self._target, os.W_OK)):
-                # root may write it, and whoever may write into the folder may replace it; somebody meant to prevent it.
-                raise PermissionError(
-                    errno.EACCES,
-                    "it is read-only; chmod u+w it (pack, unpack and relayout take --force too)",
-                    self.path,
-                )
-            return stat.S_IMODE(found)
-        return None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from None
+        _check_replaceable(self.path, found)
+        if not self._force and not (found & _WRITABLE and os.access(self._target, os.W_OK)):
+            # root may write it, and whoever may write into the folder may replace it; somebody meant to prevent it.
+            raise PermissionError(errno.EACCES, "it is read-only; --force replaces it all the same", self.path)
+        return stat.S_IMODE(found)
 
     def _create(self, mode: int | None) -> None:
         self._file = _unnamed_file(self._target.parent)
@@ -335,15 +334,22 @@ def _remove(path: Path) -> None:
     _unfinished.discard(path)
 
 
-def write_file(path: str, content: bytes) -> None:
+def write_file(path: str, content: bytes, force: bool = False) -> None:
     """Write a file whole, or not at all.
+
+    Parameters
+    ----------
+    path : str
+    content : bytes
+    force : bool
+        Replace a file that may not be written, too.
 
     Raises
     ------
     OSError, FastIndexError
         As `OutputFile`.
     """
-    with OutputFile(path, len(content)) as output:
+    with OutputFile(path, len(content), force=force) as output:
         output.write(0, np.frombuffer(content, np.uint8))
 
 

@@ -40,9 +40,30 @@ def test_the_parts_together_are_everything(count: int, monkeypatch: pytest.Monke
     assert list(strategies.rotating(range(count))) == list(range(count))
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_one_of_a_few_runs_each_day(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    cases, ran = [*range(count)], set()
+    for part in range(strategies.PARTS):
+        monkeypatch.setattr(strategies, "PART", part)
+        (today,) = strategies.one_of(cases)
+        ran.add(today)
+    assert ran == {*cases}
+    monkeypatch.setattr(strategies, "PART", None)
+    assert strategies.one_of(cases) == cases
+
+
 @pytest.mark.parametrize(
     ("part", "options", "expected"),
-    [("1/3", [], {"some"}), ("all", [], {"every", "some"}), ("1/3", ["-m", "sweep"], {"every"}), ("4/3", [], None)],
+    [
+        *strategies.rotating(
+            [
+                ("1/3", [], {"some"}),
+                ("all", [], {"every", "some"}),
+                ("1/3", ["-m", "sweep"], {"every"}),
+                ("4/3", [], None),
+            ]
+        )
+    ],
 )
 def test_sweeps_run_where_they_are_asked_for(
     part: str, options: list[str], expected: set[str] | None, tmp_path: Path

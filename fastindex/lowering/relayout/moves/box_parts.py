@@ -64,14 +64,14 @@ def with_largest_boxes(
     """Return what `passes_of` makes of the largest boxes that it can, given how much of each loop they have."""
     most = _MOST_ELEMENTS
     while most >= _LEAST_ELEMENTS:
-        found = passes_of(_sizes(loops, most))
+        found = passes_of(sizes_of_boxes(loops, most))
         if found is not None:
             return found
         most //= 2
     return None
 
 
-def _sizes(loops: Sequence[Loop], most: int) -> dict[Loop, int]:
+def sizes_of_boxes(loops: Sequence[Loop], most: int) -> dict[Loop, int]:
     """Choose how much of each loop a box has: runs that get longer together, as far as they go."""
     sizes, wanted = dict.fromkeys(loops, 1), _FIRST_RUN
     while True:

@@ -19,6 +19,7 @@ from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
 from fastindex.tables.boxes import BoxGeometry, NibblesGeometry, PairGeometry, RowBoxGeometry
+from fastindex.tables.casts import CastGeometry
 from fastindex.tables.gathers import GatherGeometry
 from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
 from fastindex.tables.streams import StreamGeometry
@@ -28,6 +29,7 @@ from fastindex.tables.transposes import TransposeGeometry
 Geometry = (
     AssemblyGeometry
     | BoxGeometry
+    | CastGeometry
     | ColumnsGeometry
     | FillGeometry
     | GatherGeometry
@@ -48,9 +50,10 @@ class Pass:
     ----------
     kernel : {"copy", "interleave", "deinterleave", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
             "expand", "compress", "block permute", "column gather", "boxes", "nibbles", "pair nibbles",
-            "row boxes"}
+            "row boxes", "cast"}
     width : int
-        Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.
+        Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly. Of a cast,
+        the number of the conversion.
     ways : int
         Rows that are interleaved, columns that are deinterleaved, packed elements of a byte; of a block
         permute, 2 where nibbles move; 1 for other kernels.
