@@ -56,8 +56,8 @@ PASS_KERNELS = {
     "interleave": interleave.interleave_vectors,
     "interleave squares": interleave.interleave_squares,
     "interleave in lanes": interleave_lanes.interleave_lane_chunks,
-    "deal": deinterleave.deal_chunks,
-    "deal in lanes": deinterleave_lanes.deal_lane_chunks,
+    "deinterleave": deinterleave.deinterleave_chunks,
+    "deinterleave in lanes": deinterleave_lanes.deinterleave_lane_chunks,
     "expand": packed_runs.expand_chunks,
     "compress": packed_runs.compress_chunks,
     "transpose": transpose.transpose_panels,
@@ -65,11 +65,11 @@ PASS_KERNELS = {
     "gather pieces": gather_pieces.gather_chunks,
     "strided": element_moves.copy_elements,
     "fill": element_moves.fill_runs,
-    "assemble": block_permute.assemble_chunks,
-    "assemble columns": column_gather.assemble_columns,
+    "block permute": block_permute.assemble_chunks,
+    "column gather": column_gather.assemble_columns,
     "boxes": boxes.run_boxes,
-    "halves": boxes.copy_halves,
-    "pair": nibble_pairs.pair_chunks,
+    "nibbles": boxes.copy_nibbles,
+    "pair nibbles": nibble_pairs.pair_chunks,
     "row boxes": row_boxes.run_row_boxes,
     "cast": casts.cast_runs,
 }
@@ -96,7 +96,7 @@ _BOXES = -(-max(module.SCRATCH_BYTES for module in _KERNEL_MODULES) // LINE_BYTE
 SCRATCH_BYTES = SCRATCH_FRONT_BYTES + _BOXES + 2 * BOX_BYTES
 
 # Kernels that read one part of a task while they write the part before it, from one task to the next.
-_READ_AHEAD = ("assemble columns",)
+_READ_AHEAD = ("column gather",)
 
 # A thread takes so many times the fewest tasks at a time, if these write no more bytes: in between it may be stopped.
 _MOST_SHARES, _MOST_SHARE_BYTES = 4, 64 << 20
@@ -151,9 +151,9 @@ def kernel_key(one: Pass) -> tuple[str, int, int]:
         return one.kernel, 1, 1
     if one.kernel in ("expand", "compress"):
         return one.kernel, 8 // one.ways, 1
-    if one.kernel.startswith("assemble"):
+    if one.kernel in ("block permute", "column gather"):
         return one.kernel, one.width, one.ways
-    if one.kernel not in ("interleave", "deal"):
+    if one.kernel not in ("interleave", "deinterleave"):
         return one.kernel, one.width, 1
     if in_lanes(one):
         return f"{one.kernel} in lanes", 1, 1

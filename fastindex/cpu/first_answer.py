@@ -151,10 +151,15 @@ def is_disabled() -> bool:
 @cache
 def _seconds_to_load() -> float:
     """Return how long loading kernels takes: more where none has been compiled on this machine yet."""
-    kept = Path(__file__).parents[1] / "kernels" / "cpu" / "__pycache__"
+    kernels = Path(__file__).parents[1] / "kernels" / "cpu"
     # Kernels are kept elsewhere where this folder cannot be written, or where the environment says so.
-    is_elsewhere = "NUMBA_CACHE_DIR" in os.environ or not os.access(kept.parent, os.W_OK)
-    return _LOADING_SECONDS if is_elsewhere or any(kept.glob("*.nbc")) else _COMPILING_SECONDS
+    is_elsewhere = "NUMBA_CACHE_DIR" in os.environ or not os.access(kernels, os.W_OK)
+    return _LOADING_SECONDS if is_elsewhere or holds_kernels(kernels) else _COMPILING_SECONDS
+
+
+def holds_kernels(folder: Path) -> bool:
+    """Whether a kernel of a module in a folder, or in one below it, has been compiled and kept."""
+    return any(folder.glob("**/__pycache__/*.nbc"))
 
 
 @cache

@@ -21,7 +21,7 @@ from fastindex.cpu.compiled_passes import dispatcher_of
 from fastindex.cpu.threads import thread_count
 from fastindex.kernels.compilation import is_missing, registered_kernels
 from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
-from fastindex.lowering.relayout.moves.stream_passes import in_vectors
+from fastindex.lowering.relayout.moves.stream_passes import NARROW_BYTES, in_vectors
 from fastindex.tables.casts import conversion_code
 from fastindex.tables.streams import MOST_VECTOR_BYTES, VECTOR_WAYS
 
@@ -158,21 +158,22 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
     # The longest to compile first, so that no process is left with one at the end.
     for width in _UNIT_BYTES:
         yield "transpose", width, 1
-        yield "narrow transpose", width, 1
+        if width not in NARROW_BYTES:
+            yield "narrow transpose", width, 1
     for width in _UNIT_BYTES:
         yield "interleave squares", width, 1
         for kernel, ways in itertools.product(MOST_VECTOR_BYTES, VECTOR_WAYS):
             if in_vectors(kernel, width, ways):
                 yield kernel, width, ways
     yield "interleave in lanes", 1, 1
-    yield "deal in lanes", 1, 1
+    yield "deinterleave in lanes", 1, 1
     for name, bits in itertools.product(("expand", "compress"), _PACKED_BITS):
         yield name, bits, 1
-    for halves in (1, 2):
-        yield "assemble", permuted_bytes(), halves
+    for nibbles in (1, 2):
+        yield "block permute", permuted_bytes(), nibbles
     for width in _ELEMENT_BYTES:
-        yield "assemble columns", width, 1
-    yield "assemble columns", 1, 2
+        yield "column gather", width, 1
+    yield "column gather", 1, 2
     yield "copy", 1, 1
     for width in _UNIT_BYTES:
         yield "strided", width, 1
@@ -180,5 +181,5 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
         yield "gather", width, 1
     for pair in CASTS:
         yield "cast", conversion_code(*pair), 1
-    for name in ("gather pieces", "fill", "boxes", "halves", "pair", "row boxes"):
+    for name in ("gather pieces", "fill", "boxes", "nibbles", "pair nibbles", "row boxes"):
         yield name, 1, 1

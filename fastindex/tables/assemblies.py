@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 #: Bits of packed elements that permutations know.
-HALF_BITS = 4
-#: Of a byte of a permutation: nothing comes from the piece; the high half of a byte of packed elements is taken.
-NOTHING, HIGH_HALF = 0x80, 0x40
+NIBBLE_BITS = 4
+#: Of a byte of a permutation: nothing comes from the piece; the high nibble of packed elements is taken.
+NOTHING, HIGH_NIBBLE = 0x80, 0x40
 
 
-def patterns_of_piece(halves: int) -> int:
+def patterns_of_piece(nibbles: int) -> int:
     """Return how many patterns a piece has.
 
-    One for bytes. For halves of bytes, `halves` being 2, one for the low halves of the vector, one for the high ones,
-    and a mask of all ones for the halves that the piece has.
+    One for bytes. For nibbles, `nibbles` being 2, one for the low nibbles of the vector, one for the high ones,
+    and a mask of all ones for the nibbles that the piece has.
     """
-    return 3 if halves == 2 else 1
+    return 3 if nibbles == 2 else 1
 
 
 #: The most elements of a block whose elements are gathered column by column: what the kernel's scratch memory holds.
@@ -53,7 +53,7 @@ RUN_PIECES, RUN_VECTORS, RUN_BEGIN, RUN_STEP, RUN_PATTERNS, RUN_PATTERN_STEP = r
 VECTOR_RUN_BYTES = 8 * 6
 
 
-#: Of vectors of several pieces that are needed up to so many bytes, no more is read: few such reads cross a line.
+#: How much is read of pieces that are needed no further, of vectors of several pieces: few such reads cross a line.
 SHORT_PIECE_BYTES = 16
 
 
@@ -95,7 +95,7 @@ class AssemblyGeometry(NamedTuple):
     vectors, filled, pieces : int
         How many vectors a block has, how many of them are padding alone, and how many pieces all have together.
     lines, lines_every, lines_ahead : int
-        So many lines of the source are asked for before every so many chunks, so many chunks before they are read.
+        How many lines of the source are prefetched, before every how many chunks, and how many chunks ahead.
     low, high : int
         Where the source of a block begins and ends, in bytes behind the place of its chunk.
     """
@@ -156,7 +156,7 @@ class ColumnsGeometry(NamedTuple):
     pitch : int
         Bytes from one vector of lanes to the next, of the same chunk.
     shifted : int
-        Whether rows of packed elements begin with either half of a byte; else all begin with the low half.
+        Whether rows of packed elements begin with either nibble; else all begin with the low nibble.
     apart : int
         Whether a band is written before the next one is read; else while it is.
     """
@@ -200,11 +200,11 @@ class ColumnGroup(NamedTuple):
     Attributes
     ----------
     source : int
-        Where the first is in the source, in bytes, of packed elements in halves of them.
+        Where the first is in the source, in bytes, of packed elements in nibbles of them.
     row_bytes : int
         How many bytes of each row lie between its first and its last column.
     chunks : int
-        Of so many lines of each row.
+        How many lines of each row there are.
     places, offsets : int
         Where the places of the columns of each chunk are in the table, and where the chunks begin in a row; in bytes.
     """
@@ -235,8 +235,8 @@ COLUMN_BAND_BYTES = 8 * 4
 #: The most lines with elements of a band, lines of each row that are read after each other, and bytes of the collected
 #: columns of a band: what the kernel's scratch memory holds twice, and a quarter of L2.
 MOST_BAND_LINES, MOST_CHUNKS, MOST_COLLECTED_BYTES = 32, 32, 288 << 10
-#: The ends of so many blocks are asked for before they are written, where these end within lines of others; behind the
-#: places of the columns there are as many `NOWHERE`.
+#: How many blocks ahead the ends of blocks are prefetched before they are written, where these end within lines of
+#: others; behind the places of the columns there are as many `NOWHERE`.
 ENDS_AHEAD = 8
 #: The most lines between the first and the last column of a group: a row of padding has as many.
 MOST_ROW_LINES = 128

@@ -1,4 +1,4 @@
-"""What planner and kernels know of relayouts of packed elements box by box, and of single halves of bytes."""
+"""What planner and kernels know of relayouts of packed elements box by box, and of single nibbles."""
 
 from __future__ import annotations
 
@@ -70,19 +70,19 @@ class RowBoxGeometry(NamedTuple):
 ROW_CALLS, ROW_BYTES = range(2)
 
 
-class HalvesGeometry(NamedTuple):
-    """What a task copies half by half: how many halves of bytes, and where, all counted in halves.
+class NibblesGeometry(NamedTuple):
+    """What a task copies half by half: how many nibbles, and where, all counted in nibbles.
 
     Attributes
     ----------
-    halves, source_stride, target_stride : int
+    nibbles, source_stride, target_stride : int
     source_start, target_start : int
         Of the first task.
     end : int
         The half behind which the destination ends within a byte, -1 where it does not: that byte is written whole.
     """
 
-    halves: int
+    nibbles: int
     source_stride: int
     target_stride: int
     source_start: int
@@ -90,7 +90,9 @@ class HalvesGeometry(NamedTuple):
     end: int
 
 
-HALVES, HALVES_SOURCE_STRIDE, HALVES_TARGET_STRIDE, HALVES_SOURCE_START, HALVES_TARGET_START, HALVES_END = range(6)
+NIBBLES, NIBBLES_SOURCE_STRIDE, NIBBLES_TARGET_STRIDE, NIBBLES_SOURCE_START, NIBBLES_TARGET_START, NIBBLES_END = range(
+    6
+)
 
 
 class PairGeometry(NamedTuple):
@@ -99,19 +101,19 @@ class PairGeometry(NamedTuple):
     Attributes
     ----------
     chunk_block, chunk_count, chunk_source_stride, chunk_target_stride : int
-        As of a `StreamGeometry`; a chunk is a pair of rows. Offsets in the source count halves of bytes.
+        As of a `StreamGeometry`; a chunk is a pair of rows. Offsets in the source count nibbles.
     begin : int
-        The half of a byte with which the first row begins.
+        The nibble with which the first row begins.
     elements : int
         Of each row; where rows alternate, of all rows together.
     apart : int
-        Halves of bytes from the first row of a pair to the second.
+        Nibbles from the first row of a pair to the second.
     high : int
-        Bytes from the pairs of the low halves of the source's bytes to those of the high halves.
+        Bytes from the pairs of the low nibbles of the source's bytes to those of the high nibbles.
     group_bytes : int
-        Where rows of so many bytes alternate, 1, 2 or 4; else 0.
+        The bytes of rows that alternate, 1, 2 or 4; else 0.
     chunks_ahead : int
-        How many chunks ahead the lines of the source are asked for.
+        How many chunks ahead the lines of the source are prefetched.
     """
 
     chunk_block: int

@@ -25,7 +25,7 @@ class GatherGeometry(NamedTuple):
     lines : int
         How many lines of the source a piece has elements of.
     chunks_ahead : int
-        They are asked for so many pieces before they are read.
+        How many pieces before they are read they are prefetched.
     """
 
     chunk_block: int

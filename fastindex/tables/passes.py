@@ -92,7 +92,7 @@ ELEMENTS, SOURCE_STRIDE, TARGET_STRIDE, RUNS, RUN_SOURCE_STRIDE, RUN_TARGET_STRI
 
 
 class FillGeometry(NamedTuple):
-    """What a task fills: a run of so many bytes, past the cache or not."""
+    """What a task fills: the bytes of a run, past the cache or not."""
 
     run_bytes: int
     streamed: int

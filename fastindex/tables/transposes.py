@@ -33,12 +33,8 @@ class TransposeGeometry(NamedTuple):
         Whether lines go past the cache.
     readable_bytes : int
         How many bytes may be read from the start of the source on.
-    row_target_stride : int
-        Bytes in the destination from one block of rows to the next.
-    row_table_step : int
-        Entries of the table of rows from one block to the next; 0 where all blocks share the same.
     inner_iterations : int
-        So many iterations of the loops around the blocks come before the next block of rows.
+        How many iterations of the loops around the blocks come before the next block of rows.
     """
 
     row_block: int
@@ -51,8 +47,6 @@ class TransposeGeometry(NamedTuple):
     columns_joined: int
     streamed: int
     readable_bytes: int
-    row_target_stride: int
-    row_table_step: int
     inner_iterations: int
 
 
@@ -67,7 +61,5 @@ class TransposeGeometry(NamedTuple):
     COLUMNS_JOINED,
     STREAMED,
     READABLE_BYTES,
-    ROW_TARGET_STRIDE,
-    ROW_TABLE_STEP,
     INNER_ITERATIONS,
-) = range(13)
+) = range(11)

@@ -189,7 +189,7 @@ def interleaves(width: int, ways: int, seed: int) -> Iterator[Case]:
             yield Case("interleave", width, Nest(loops((ways, far, 1), (run, 1, ways), chunks)))
 
 
-def deals(width: int, ways: int, seed: int) -> Iterator[Case]:
+def deinterleaves(width: int, ways: int, seed: int) -> Iterator[Case]:
     """The other way round; rows begin anywhere in a line."""
     rng = random.Random(seed)
     for case in interleaves(width, ways, seed):
@@ -200,7 +200,7 @@ def deals(width: int, ways: int, seed: int) -> Iterator[Case]:
         rows = (ways, 1, pitch), (run.size, ways, 1)
         after = rng.choice((run.size, run.size, run.size + 1, ways * pitch))
         step = chunks.destination_stride * rng.choice((1, 1, 3))
-        yield Case("deal", width, Nest(loops(*rows, (chunks.size, step, after))))
+        yield Case("deinterleave", width, Nest(loops(*rows, (chunks.size, step, after))))
 
 
 def copies(seed: int) -> Iterator[Case]:
@@ -453,7 +453,7 @@ def every_case(seed: int) -> Iterator[Case]:
     for width, ways in INTERLEAVES:
         yield from interleaves(width, ways, seed)
     for width, ways in DEALS:
-        yield from deals(width, ways, seed)
+        yield from deinterleaves(width, ways, seed)
     for width in WIDTHS[:5]:
         yield from fills(width, seed)
     for kernel, bits in itertools.product(("expand", "compress"), BITS):

@@ -190,9 +190,9 @@ def mesh_text(random: Random, count: int, rank: int | None = None) -> str:
     names = "abc"[: len(sizes)]
     refs: list[tuple[int, str]] = []
     for number, (name, size) in enumerate(zip(names, sizes, strict=True)):
-        halves = [d for d in range(2, size) if size % d == 0 and size // d > 1]
-        if halves and random.random() < 0.4:
-            low = random.choice(halves)
+        nibbles = [d for d in range(2, size) if size % d == 0 and size // d > 1]
+        if nibbles and random.random() < 0.4:
+            low = random.choice(nibbles)
             refs += [(2 * number, f"'{name}':(1){low}"), (2 * number + 1, f"'{name}':({low}){size // low}")]
         else:
             refs.append((2 * number, f"'{name}'"))

@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pytest
 import fastindex as fi
 from fastindex.arguments.arrays import described, element_strides
 from fastindex.arguments.fills import fill_pattern
-from fastindex.cpu import numpy_programs
+from fastindex.cpu import first_answer, numpy_programs
 from fastindex.cpu.compiled_programs import run_compiled
 from fastindex.cpu.movements import movement
 from fastindex.cpu.numpy_moves import move_by_numpy, unpacked_by_numpy
@@ -215,3 +216,11 @@ def test_the_log_tells_which_way() -> None:
 def test_an_array_without_elements_in_wide_slots() -> None:
     array = unpacked_by_numpy(np.empty(0, np.uint8), SlotFormat(1, 16), 0)
     assert array.size == 0
+
+
+def test_kept_kernels_are_found_in_every_room(tmp_path: Path) -> None:
+    room = tmp_path / "relayout" / "moves" / "__pycache__"
+    room.mkdir(parents=True)
+    assert not first_answer.holds_kernels(tmp_path)
+    (room / "stream.copy_chunks-1.py311.0.nbc").touch()
+    assert first_answer.holds_kernels(tmp_path)

@@ -45,7 +45,7 @@ def test_every_kernel_of_random_relayouts_is_on_the_list() -> None:
         source, destination = (fi.Shape.parse(str(shape)) for shape in pair)
         asked |= kernels_of(source, destination, tuning)
     assert asked - known == set()
-    usual = {"copy", "fill", "transpose", "narrow transpose", "interleave", "deal", "strided"}
+    usual = {"copy", "fill", "transpose", "narrow transpose", "interleave", "deinterleave", "strided"}
     assert {name for name, _, _ in asked} >= usual or strategies.OTHER_SEEDS
 
 

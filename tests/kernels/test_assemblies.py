@@ -49,10 +49,10 @@ def test_random_layouts(vector_bytes: int) -> None:
 
 
 def test_the_last_odd_rows_are_collected_too() -> None:
-    """Packed rows of an odd number of elements that begin with either half of a byte: nothing is behind the last."""
+    """Packed rows of an odd number of elements that begin with either nibble: nothing is behind the last."""
     source, destination = "s4[261,160,35]{0,1,2:E(4)}", "s4[261,160,35]{2,1,0:T(64)E(4)}"
     plan = fi.plan_relayout(source, destination)
-    assert [line.split(",")[0] for line in plan.describe().splitlines()[1:3]] == ["assemble columns"] * 2
+    assert [line.split(",")[0] for line in plan.describe().splitlines()[1:3]] == ["column gather"] * 2
     packed = np.random.default_rng(1).integers(0, 256, 261 * 160 * 35 // 2, np.uint8)
     values = np.stack([packed & 15, packed >> 4], -1).reshape(35, 160, 261)
     padded = np.zeros((261, 160, 64), np.uint8)
@@ -79,7 +79,7 @@ def test_planted_bugs_of_columns_are_noticed(pair: Pair) -> None:
     made = passes_of(*pair, permuted_bytes(), True)
     assert made is not None
     one = max(made, key=lambda candidate: candidate.tasks * candidate.task_bytes)
-    assert "columns" in one.kernel
+    assert "column" in one.kernel
     rest = tuple(other for other in made if other is not one)
     assert moved_between_guards(pair, made, (13, 16))
     assert moved_between_guards(pair, made, (0, 0))

@@ -15,8 +15,8 @@ import fastindex as fi
 from fastindex.cpu.compiled_passes import pass_kernel
 from fastindex.cpu.warmup import relayout_kernels
 from fastindex.kernels.compilation import kernel_signatures, registered_kernels
-from fastindex.kernels.cpu.relayout.moves import deinterleave as deal_cpu
-from fastindex.kernels.cpu.relayout.moves import deinterleave_lanes as deal_lanes
+from fastindex.kernels.cpu.relayout.moves import deinterleave as deinterleave_cpu
+from fastindex.kernels.cpu.relayout.moves import deinterleave_lanes as deinterleave_lanes
 from fastindex.kernels.cpu.relayout.moves import element_moves, interleave, interleave_lanes, packed_runs
 from fastindex.kernels.cpu.relayout.moves import narrow_transpose as narrow_transpose_cpu
 from fastindex.kernels.cpu.relayout.moves import stream as stream_cpu
@@ -28,8 +28,8 @@ DISPATCHERS = {
     "interleave": interleave.interleave_vectors,
     "interleave squares": interleave.interleave_squares,
     "interleave in lanes": interleave_lanes.interleave_lane_chunks,
-    "deal": deal_cpu.deal_chunks,
-    "deal in lanes": deal_lanes.deal_lane_chunks,
+    "deinterleave": deinterleave_cpu.deinterleave_chunks,
+    "deinterleave in lanes": deinterleave_lanes.deinterleave_lane_chunks,
     "transpose": transpose_cpu.transpose_panels,
     "narrow transpose": narrow_transpose_cpu.narrow_panels,
     "strided": element_moves.copy_elements,

@@ -77,7 +77,7 @@ def test_random_packed_layouts() -> None:
 
 
 def test_every_number_of_columns() -> None:
-    """Rows of any length, from either half of a byte on, to columns that begin with either."""
+    """Rows of any length, from either nibble on, to columns that begin with either."""
     for columns in strategies.rotating(list(range(2, 140))):
         pair = f"s4[7,{columns}]{{1,0:E(4)}}", f"s4[7,{columns}]{{0,1:E(4)}}"
         assert check(pair, columns % 2 == 0, (columns % 64, 3))
@@ -111,7 +111,7 @@ def test_plans_pair_rows(size: tuple[int, int], threads: int) -> None:
 
 
 def _pairing(made: tuple[Pass, ...]) -> Iterator[Pass]:
-    yield from (inner for one in made for inner, _, _ in one.inner if inner.kernel == "pair")
+    yield from (inner for one in made for inner, _, _ in one.inner if inner.kernel == "pair nibbles")
 
 
 @pytest.mark.parametrize("pair", [NAMED[0], NAMED[8], NAMED[13]])
@@ -126,7 +126,7 @@ def test_planted_bugs_are_noticed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -
     for at, one in enumerate(made):
         for place, (inner, *where) in enumerate(one.inner):
             # Where odd columns take other pairs, their part of these is not used.
-            uses_high = sum(each.kernel == "pair" for each, _, _ in one.inner) == 1
+            uses_high = sum(each.kernel == "pair nibbles" for each, _, _ in one.inner) == 1
             for spoiled in _spoiled(inner, uses_high):
                 steps = (*one.inner[:place], (spoiled, *where), *one.inner[place + 1 :])
                 wrong = (*made[:at], dataclasses.replace(one, inner=steps), *made[at + 1 :])
@@ -137,7 +137,7 @@ def test_planted_bugs_are_noticed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -
 
 def _spoiled(one: Pass, uses_high: bool) -> Iterator[Pass]:
     """Yield a pass with one number wrong."""
-    if one.kernel != "pair":
+    if one.kernel != "pair nibbles":
         yield dataclasses.replace(one, source_start=one.source_start + 1)
         return
     group = one.geometry[boxes.PAIR_GROUP_BYTES]

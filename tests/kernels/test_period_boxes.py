@@ -137,7 +137,7 @@ def test_other_ways_are_chosen_where_they_wait_less() -> None:
     assert period_box_passes(sides[0], sides[1], 8, TUNING) is not None
     plan = sure_movement(*sides)
     assert plan.passes is not None
-    assert {one.kernel for one in plan.passes} == {"assemble columns"}
+    assert {one.kernel for one in plan.passes} == {"column gather"}
 
 
 def test_planted_bugs_are_noticed() -> None:

@@ -71,13 +71,13 @@ def chosen(source: str, destination: str) -> tuple[tuple[Pass, ...], bool]:
 @pytest.mark.parametrize(("source", "destination"), BY_BLOCKS)
 def test_what_is_slow_by_loops_goes_block_by_block(source: str, destination: str) -> None:
     found, converts = chosen(source, destination)
-    assert {one.kernel for one in found} <= {"assemble", "assemble columns", "fill"}
+    assert {one.kernel for one in found} <= {"block permute", "column gather", "fill"}
     assert converts
 
 
 @pytest.mark.parametrize(("source", "destination"), BY_LOOPS)
 def test_what_is_fast_by_loops_stays(source: str, destination: str) -> None:
-    assert not any(one.kernel.startswith("assemble") for one in chosen(source, destination)[0])
+    assert not any(one.kernel in ("block permute", "column gather") for one in chosen(source, destination)[0])
 
 
 def test_padding_in_single_elements_is_dear() -> None:
@@ -138,8 +138,8 @@ def test_what_is_taken_out_of_large_sparse_sources_is_streamed(source: str, dest
 @pytest.mark.parametrize(
     ("source", "destination", "kernel"),
     [
-        ("f32[50,1000,5]{2,1,0:T(8,128)(4,1)}", "f32[50,1000,5]{0,1,2}", "assemble columns"),
-        ("f64[25,1000,5]{2,1,0:T(8,128)(4,1)}", "f64[25,1000,5]{0,1,2}", "assemble columns"),
+        ("f32[50,1000,5]{2,1,0:T(8,128)(4,1)}", "f32[50,1000,5]{0,1,2}", "column gather"),
+        ("f64[25,1000,5]{2,1,0:T(8,128)(4,1)}", "f64[25,1000,5]{0,1,2}", "column gather"),
     ],
 )
 def test_pieces_of_lines_that_leave_l1_are_dear(source: str, destination: str, kernel: str) -> None:
@@ -150,12 +150,12 @@ def test_pieces_of_lines_that_leave_l1_are_dear(source: str, destination: str, k
 @pytest.mark.parametrize(
     ("source", "destination", "kernel"),
     [
-        ("bf16[32768,3,40]{2,1,0:T(256)}", "bf16[32768,3,40]{0,1,2}", "assemble columns"),
+        ("bf16[32768,3,40]{2,1,0:T(256)}", "bf16[32768,3,40]{0,1,2}", "column gather"),
         # Rows of few elements are moved one by one.
         ("bf16[98304,2,5]{2,1,0:T(2,128)}", "bf16[98304,2,5]{0,1,2}", "transpose"),
         ("u8[98304,2,2]{2,1,0:T(256)}", "u8[98304,2,2]{0,1,2}", "transpose"),
         ("bf16[49152,2,3]{2,1,0:T(256)}", "bf16[49152,2,3]{0,1,2}", "transpose"),
-        ("c128[12288,2,6]{2,1,0:T(1,128)}", "c128[12288,2,6]{1,2,0}", "assemble"),
+        ("c128[12288,2,6]{2,1,0:T(1,128)}", "c128[12288,2,6]{1,2,0}", "block permute"),
     ],
 )
 def test_short_rows_far_from_each_other_are_dear(source: str, destination: str, kernel: str) -> None:
@@ -188,14 +188,14 @@ def test_runs_out_of_sparse_sources_are_asked_for_ahead() -> None:
 def test_columns_that_nothing_continues_are_put_together_with_their_padding() -> None:
     """A transpose would end within lines that the padding behind its columns shares."""
     found, _ = chosen("bf16[3932,50,127]{1,2,0}", "bf16[3932,50,127]{2,1,0:T(4,128)(2,1)}")
-    assert "assemble columns" in {one.kernel for one in found}
+    assert "column gather" in {one.kernel for one in found}
     assert "transpose" not in {one.kernel for one in found}
 
 
 def test_columns_within_a_line_of_each_other_are_read_together() -> None:
     """Two bytes of every eight: between those that are read are columns that go nowhere, and no line is read twice."""
     found, _ = chosen("u8[6144,2,127]{2,1,0:T(64,128)(8,1)}", "u8[6144,2,127]{0,1,2}")
-    assert {one.kernel for one in found} == {"assemble columns"}
+    assert {one.kernel for one in found} == {"column gather"}
     blocks = 6144 // 1024
     lines = sum(one.tasks * int(one.geometry[assemblies.COLUMNS_CHUNKS]) for one in found)
     # 127 times eight bytes; the parts in which they are read may end within lines.
@@ -215,7 +215,7 @@ def straight(source: fi.Shape, destination: fi.Shape) -> list[Draft]:
         found = assembly(variables, left, right, destination, 8)
         assert found is not None
         made = BlockPermutes(found, (8, 8), 64, context, source.slot_count).straight
-        return [one for one in made if one.kernel == "assemble"]
+        return [one for one in made if one.kernel == "block permute"]
     raise AssertionError
 
 
@@ -232,7 +232,7 @@ def test_lines_that_blocks_share_but_the_cache_does_not_keep_are_dear() -> None:
 def test_strides_with_gaps_are_left_alone() -> None:
     shape, strides = fi.Shape.parse("f32[64,1,12]{2,1,0:T(4,128)(2,1)}"), Strides((64, 1, 12), (24, 24, 2))
     found, _ = passes_of(shape, strides)
-    assert not any(one.kernel.startswith("assemble") for one in found)
+    assert not any(one.kernel in ("block permute", "column gather") for one in found)
 
 
 def test_padding_alone_reads_nothing() -> None:
@@ -249,7 +249,7 @@ def test_room_above_a_cut_moves_no_block() -> None:
     found, _ = passes_of(side, shape)
     slot_bytes = 16
     written = [
-        one.destination_start + int(row[1]) for one in found if one.kernel == "assemble" for row in one.tables[0]
+        one.destination_start + int(row[1]) for one in found if one.kernel == "block permute" for row in one.tables[0]
     ]
     first = [int(fi.linear_index(shape, (0, 0, k, 0))) * slot_bytes for k in (0, 7, 14)]
     assert sorted(written) == first
@@ -269,8 +269,8 @@ def test_blocks_larger_than_scratch_memory_are_left_alone() -> None:
     """Here a block would have 656,320 bytes."""
     source, destination = "s4[130,1,2049,1]{0,2,3,1:T(8,128)(4,1)}", "s4[130,1,2049,1]{3,2,1,0:T(7,5)E(4)}"
     for one in chosen(source, destination)[0]:
-        form = AssemblyGeometry if one.kernel == "assemble" else ColumnsGeometry
-        if one.kernel.startswith("assemble"):
+        form = AssemblyGeometry if one.kernel == "block permute" else ColumnsGeometry
+        if one.kernel in ("block permute", "column gather"):
             assert form(*one.geometry.tolist()).block_bytes <= MOST_BLOCK_BYTES
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fastindex.lowering.relayout.moves.block_permute import Block
 from fastindex.lowering.relayout.moves.vector_tables import VectorTable
 from fastindex.lowering.relayout.passes.distinct import distinct
-from fastindex.tables.assemblies import HIGH_HALF, NOTHING, SHORT_PIECE_BYTES, VectorHeader, VectorRun
+from fastindex.tables.assemblies import HIGH_NIBBLE, NOTHING, SHORT_PIECE_BYTES, VectorHeader, VectorRun
 from fastindex.tables.cache_lines import LINE_BYTES
 from tests.cases import strategies
 
@@ -58,7 +58,7 @@ def units_of_block(block: Block, phase: int, slot_bits: tuple[int, int]) -> Numb
 
 def units_of_table(table: VectorTable) -> tuple[Numbers, list[list[int]], list[int]]:
     """The same, the offsets of the pieces of each vector, and where reads of them end, as the kernel reads them."""
-    v, halves = table.vector_bytes, table.halves
+    v, nibbles = table.vector_bytes, table.nibbles
     numbers = table.numbers(np.empty(0, np.int64))
     head = len(VectorHeader._fields)
     header = VectorHeader(*numbers[:head].tolist())
@@ -67,7 +67,7 @@ def units_of_table(table: VectorTable) -> tuple[Numbers, list[list[int]], list[i
     offsets = numbers[begin : begin + table.pieces].tolist()
     assert numbers[begin + table.pieces :].ctypes.data % LINE_BYTES == 0
     patterns = numbers[begin + table.pieces :].view(np.uint8).reshape(-1, v)
-    units, used = np.full((table.vectors, v, halves), _NOTHING), set[int]()
+    units, used = np.full((table.vectors, v, nibbles), _NOTHING), set[int]()
     pieces: list[list[int]] = [[] for _ in range(table.vectors)]
     seen = []
     for number in range(header.runs):
@@ -78,24 +78,24 @@ def units_of_table(table: VectorTable) -> tuple[Numbers, list[list[int]], list[i
             if not run.pieces:
                 units[vector] = _PADDING
                 continue
-            for half, ones in enumerate((0xFF,) if halves == 1 else (0x0F, 0xF0)):
+            for half, ones in enumerate((0xFF,) if nibbles == 1 else (0x0F, 0xF0)):
                 units[vector, patterns[row] & ones == ones, half] = _PADDING
-            used |= set(range(row, row + 1 + (1 if halves == 1 else 3) * run.pieces))
+            used |= set(range(row, row + 1 + (1 if nibbles == 1 else 3) * run.pieces))
             pieces[vector] = [offsets.pop(0) for _ in range(run.pieces)]
             piece_bytes = min(SHORT_PIECE_BYTES, v) if header.short and run.pieces > 1 else v
             ends += [offset + piece_bytes - 1 for offset in pieces[vector]]
             for offset in pieces[vector]:
                 masks = np.zeros(v, np.uint8)
-                for half in range(halves):
+                for half in range(nibbles):
                     row += 1
                     pattern = patterns[row].astype(np.int64)
                     taken = pattern & NOTHING == 0
                     masks[taken] |= (0x0F, 0xF0)[half]
                     assert (units[vector, taken, half] == _NOTHING).all()
-                    assert (pattern[taken] & (HIGH_HALF - 1) < piece_bytes).all()
-                    byte, high = offset + (pattern & (HIGH_HALF - 1)), pattern & HIGH_HALF != 0
-                    units[vector, taken, half] = (byte * halves + high)[taken]
-                if halves > 1:
+                    assert (pattern[taken] & (HIGH_NIBBLE - 1) < piece_bytes).all()
+                    byte, high = offset + (pattern & (HIGH_NIBBLE - 1)), pattern & HIGH_NIBBLE != 0
+                    units[vector, taken, half] = (byte * nibbles + high)[taken]
+                if nibbles > 1:
                     row += 1
                     np.testing.assert_array_equal(patterns[row], masks)
     assert sorted(seen) == list(range(table.vectors))
@@ -108,7 +108,7 @@ def pieces_of(units: Numbers, table: VectorTable) -> list[int]:
     counts = []
     for vector in units.reshape(table.vectors, -1).tolist():
         end, count = -(1 << 60), 0
-        for byte in sorted(unit // table.halves for unit in vector if unit >= 0):
+        for byte in sorted(unit // table.nibbles for unit in vector if unit >= 0):
             if byte >= end:
                 end, count = byte + table.vector_bytes, count + 1
         counts.append(count)
@@ -124,11 +124,11 @@ def check(block: Block, phase: int, slot_bits: tuple[int, int], vector_bytes: in
     # What lies behind the block in its last vector is not written anywhere.
     np.testing.assert_array_equal(found[: len(units)], units)
     assert (found[len(units) :] < 0).all()
-    assert table.block_bytes == -(-len(units) // table.halves)
+    assert table.block_bytes == -(-len(units) // table.nibbles)
     assert [len(of_one) for of_one in pieces] == pieces_of(expected, table)
     assert table.filled == sum(not of_one for of_one in pieces)
-    read = expected[expected >= 0] // table.halves
-    assert table.used_bytes == len(read) // table.halves
+    read = expected[expected >= 0] // table.nibbles
+    assert table.used_bytes == len(read) // table.nibbles
     assert (table.low, table.high) == ((read.min(), read.max() + 1) if len(read) else (0, 0))
     ends = [*lasts, *(offset for of_one in pieces for offset in of_one)]
     assert sorted(set(table.lines.tolist())) == sorted({end // LINE_BYTES * LINE_BYTES for end in ends})

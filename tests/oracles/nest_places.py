@@ -94,7 +94,7 @@ def units_of_pass(step: Pass) -> tuple[Places, Places]:
             assert (step.tables[1][ways:] == step.tables[1][ways - 1]).all()
             stream = np.arange(ways) * step.width, (ways + step.geometry[streams.PADDING]) * step.width
             return _grid(source, destination, step.tables[1][:ways], stream, run, step.width)
-        case "deal":
+        case "deinterleave":
             source, destination = _chunks(step)
             ways, run = len(step.tables[1]), np.arange(step.geometry[streams.RUN])
             assert ways == step.ways

@@ -66,7 +66,7 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
             yield start, geometry[passes.FILL_RUN_BYTES], loops
         case "transpose" | "narrow transpose":
             yield from _columns_of(one, geometry, loops)
-        case "assemble columns":
+        case "column gather":
             first = geometry[assemblies.COLUMNS_GROUPS] * len(assemblies.ColumnGroup._fields)
             count = geometry[assemblies.COLUMNS_CHUNKS] * LINE_BYTES // one.width * one.ways
             places = one.tables[0][first : first + count]
@@ -86,12 +86,12 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
             size = geometry[boxes.ROW_BYTES]
             followers = loops.pop(0)[0] if loops and loops[0][1] == size >= boxes.LEAST_CARRIED_BYTES else 1
             yield start, size * followers, loops
-        case "halves":
+        case "nibbles":
             places = (
-                geometry[boxes.HALVES_TARGET_START]
-                + np.arange(geometry[boxes.HALVES]) * geometry[boxes.HALVES_TARGET_STRIDE]
+                geometry[boxes.NIBBLES_TARGET_START]
+                + np.arange(geometry[boxes.NIBBLES]) * geometry[boxes.NIBBLES_TARGET_STRIDE]
             )
-            # Steps of single halves count two and two, which is near enough.
+            # Steps of single nibbles count two and two, which is near enough.
             yield places // 2, 1, [(size, stride // 2) for size, stride in loops]
         case _:
             yield from _chunks_of(one, geometry, loops)
@@ -136,7 +136,7 @@ def _chunks_of(one: Pass, geometry: list[int], loops: list[tuple[int, int]]) -> 
 
 def _chunk_bytes(one: Pass, geometry: list[int]) -> tuple[int, list[int]]:
     """Return how long the pieces of a chunk are, and where they begin within it."""
-    if one.kernel == "assemble":
+    if one.kernel == "block permute":
         return geometry[assemblies.BLOCK_BYTES], [0]
     if one.kernel == "gather pieces":
         return geometry[gathers.ELEMENTS] * one.width, [0]
@@ -146,7 +146,7 @@ def _chunk_bytes(one: Pass, geometry: list[int]) -> tuple[int, list[int]]:
             return run * len(one.tables[1]), [0]
         case "interleave":
             return run * (one.ways + geometry[streams.PADDING]) * one.width, [0]
-        case "deal":
+        case "deinterleave":
             return run * one.width, one.tables[1].tolist()
         case "compress":
             return run // one.ways, [0]

@@ -10,7 +10,7 @@ from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.problem.loops import stride_at
 from fastindex.lowering.relayout.problem.problem import Problem
 from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_digits
-from fastindex.tables.assemblies import HALF_BITS
+from fastindex.tables.assemblies import NIBBLE_BITS
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tiling.digits import Digits
 
@@ -30,7 +30,7 @@ def least_cycles(problem: Problem) -> float:
         return 0
     element_bytes = source.element_count * min(slot_bits) // 8
     lines, read = element_bytes / LINE_BYTES, element_bytes / in_line
-    pieces = element_bytes / in_piece * (2 if HALF_BITS in slot_bits else 1)
+    pieces = element_bytes / in_piece * (2 if NIBBLE_BITS in slot_bits else 1)
     straight = Counts(lines=lines, vectors=element_bytes / problem.vector_bytes, pieces=pieces)
     filled = Counts(filled=(problem.written_bytes - element_bytes) / LINE_BYTES)
     by_columns = Counts(lines=lines, slots=read, rows=read)

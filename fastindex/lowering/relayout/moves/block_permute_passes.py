@@ -23,7 +23,7 @@ from fastindex.lowering.relayout.problem.loops import Loop, Nest, coalesced
 from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.relayout.problem.shared_digits import shared_digits
 from fastindex.shapes.shape import Shape
-from fastindex.tables.assemblies import HALF_BITS, MOST_BLOCK_BYTES, AssemblyGeometry
+from fastindex.tables.assemblies import MOST_BLOCK_BYTES, NIBBLE_BITS, AssemblyGeometry
 from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
 
 # How much of each line blocks use that share lines of the source, before others follow.
@@ -141,11 +141,11 @@ def _least_by_columns(block: Block, nest: Nest, table: VectorTable, source_slots
 
 
 def _phase_count(slot_bits: tuple[int, int]) -> int:
-    return 2 if slot_bits[0] == HALF_BITS else 1
+    return 2 if slot_bits[0] == NIBBLE_BITS else 1
 
 
 def _phases(nest: Nest, starts: Offsets, slot_bits: tuple[int, int]) -> Iterator[tuple[int, Nest, Offsets]]:
-    """Yield the parts of a nest and its starts, in bytes, by the half of a byte that begins a block in the source."""
+    """Yield the parts of a nest and its starts, in bytes, by the nibble that begins a block in the source."""
     count = _phase_count(slot_bits)
     units = np.array(slot_bits)
     for even in even_steps(nest) if count > 1 else (nest,):
@@ -158,7 +158,7 @@ def _phases(nest: Nest, starts: Offsets, slot_bits: tuple[int, int]) -> Iterator
             if len(chosen):
                 begin, phase = divmod((even.source_start + odd) * slot_bits[0], 8)
                 part = Nest(loops, begin, even.destination_start * slot_bits[1] // 8)
-                yield phase // HALF_BITS, part, chosen * units // 8
+                yield phase // NIBBLE_BITS, part, chosen * units // 8
 
 
 def _passes_of(nest: Nest, starts: Offsets, table: VectorTable, context: Context) -> Iterator[Draft]:
@@ -225,9 +225,9 @@ def _pass(
         high=table.high,
     )
     return Draft(
-        "assemble",
+        "block permute",
         table.vector_bytes,
-        table.halves,
+        table.nibbles,
         found.outer,
         geometry,
         tables,
@@ -258,7 +258,7 @@ def _counts(table: VectorTable, every: int, blocks: int, is_shared: bool) -> Cou
         blocks=1,
         vectors=table.vectors - table.filled,
         # A piece of nibbles is permuted from its line, and from that line shifted by half a byte.
-        pieces=table.pieces * table.halves,
+        pieces=table.pieces * table.nibbles,
         missed=lines * is_evicted,
         scratch=near + lines * is_shared,
     ).times(blocks)

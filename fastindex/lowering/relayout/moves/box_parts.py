@@ -17,13 +17,13 @@ from fastindex.lowering.relayout.passes.counts import Counts, total
 from fastindex.lowering.relayout.passes.form import Draft, iterations, no_tables
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, rows_and_columns
 from fastindex.lowering.relayout.problem.problem import Context
-from fastindex.tables.assemblies import HALF_BITS
-from fastindex.tables.boxes import BoxGeometry, HalvesGeometry
+from fastindex.tables.assemblies import NIBBLE_BITS
+from fastindex.tables.boxes import BoxGeometry, NibblesGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.transposes import TransposeGeometry
 
 #: Packed elements of a byte.
-PER_BYTE = 8 // HALF_BITS
+PER_BYTE = 8 // NIBBLE_BITS
 # The most elements of a box, and the fewest where what lies between them is to fit too.
 _MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
 # The least elements of a run of either side, and how many times as long those of the destination are, which are
@@ -233,8 +233,8 @@ def nibble_passes(nest: Nest, slots: int) -> Iterator[Draft]:
     for piece in cut(nest, longest, _MOST_NIBBLES):
         along = max(piece.loops, key=lambda k: k.size, default=Loop(1, 0, 0))
         outer = [k for k in piece.loops if k is not along]
-        geometry = HalvesGeometry(
-            halves=along.size,
+        geometry = NibblesGeometry(
+            nibbles=along.size,
             source_stride=along.source_stride,
             target_stride=along.destination_stride,
             source_start=piece.source_start,
@@ -243,4 +243,4 @@ def nibble_passes(nest: Nest, slots: int) -> Iterator[Draft]:
         )
         why = "nibbles: the other one of their byte is another row's"
         counts, tasks = Counts(ends=along.size * iterations(outer)), iterations(outer)
-        yield Draft("halves", 1, 1, outer, geometry, no_tables, tasks, along.size, 0, 0, why, counts=counts)
+        yield Draft("nibbles", 1, 1, outer, geometry, no_tables, tasks, along.size, 0, 0, why, counts=counts)

@@ -21,12 +21,12 @@ from fastindex.tables.assemblies import (
     COLUMN_BAND_BYTES,
     COLUMN_GROUP_BYTES,
     ENDS_AHEAD,
-    HALF_BITS,
     MOST_BAND_LINES,
     MOST_CHUNKS,
     MOST_COLLECTED_BYTES,
     MOST_ROW_LINES,
     MOST_ROWS,
+    NIBBLE_BITS,
     NOWHERE,
     ColumnBand,
     ColumnGroup,
@@ -34,7 +34,7 @@ from fastindex.tables.assemblies import (
 )
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 
-_ELEMENT_BITS = (HALF_BITS, 8, 16, 32, 64, 128)
+_ELEMENT_BITS = (NIBBLE_BITS, 8, 16, 32, 64, 128)
 # Vectors of fewer pieces are put together straight from the source.
 _LEAST_PIECES = 2
 # Blocks that are read together, on average, where not all lie side by side.
@@ -143,8 +143,8 @@ class BlockColumns:
 
     @lazy_property
     def _parities(self) -> Offsets:
-        """The halves of a byte that rows begin with, where halves move; else nothing matters."""
-        return np.flatnonzero(np.bincount(self._elements % 2)) if self._bits == HALF_BITS else np.zeros(1, np.int64)
+        """The nibbles of a byte that rows begin with, where nibbles move; else nothing matters."""
+        return np.flatnonzero(np.bincount(self._elements % 2)) if self._bits == NIBBLE_BITS else np.zeros(1, np.int64)
 
     def passes(self, nest: Nest) -> list[Draft] | None:
         """Return the passes over the blocks of a nest, in slots, or None where these are better read straight."""
@@ -159,7 +159,7 @@ class BlockColumns:
         again = self._split[1]
         nest = nest if again is None else Nest((*nest.loops, again), nest.source_start, nest.destination_start)
         for sources, targets, around in self._parts(coalesced(nest)):
-            for even in even_steps(around) if self._bits == HALF_BITS else (around,):
+            for even in even_steps(around) if self._bits == NIBBLE_BITS else (around,):
                 made = [self._pass_of(sources, targets, part) for part in self._within_source(even, sources)]
                 for one in made:
                     if one is None:
@@ -173,7 +173,7 @@ class BlockColumns:
         An odd number of packed elements of each row is read with the element behind it, or with the one in front.
         """
         largest = max(nest.loops, key=lambda k: k.source_stride, default=None)
-        odd = self._bits == HALF_BITS and len(self._parities) > 1 and (int(sources[-1]) - int(sources[0])) % 2 == 0
+        odd = self._bits == NIBBLE_BITS and len(self._parities) > 1 and (int(sources[-1]) - int(sources[0])) % 2 == 0
         reaches_end = self._source_slots <= self._end_of(nest) + int(sources[-1])
         if not odd or not reaches_end or largest is None or largest.source_stride <= 0:
             yield nest
@@ -243,7 +243,7 @@ class BlockColumns:
         """Return the pass over blocks that begin at the given slots, at every iteration of a nest."""
         per_byte = max(8 // self._bits, 1)
         begin = nest.source_start - nest.source_start % per_byte
-        # Of packed elements, rows begin with low halves, if all begin alike.
+        # Of packed elements, rows begin with low nibbles, if all begin alike.
         row_shift = nest.source_start - begin
         parities = (self._parities + row_shift) % per_byte
         column_shift = int(parities[0]) if len(parities) == 1 else 0
@@ -268,14 +268,14 @@ class BlockColumns:
         """Return the pass; `source` is how many bytes of the source there are, and whether rows begin with any half."""
         bits, context = self._bits, self._context
         readable, shifted = source
-        halves, targets = 2 if bits == HALF_BITS else 1, np.concatenate([run.targets for run in runs])
+        nibbles, targets = 2 if bits == NIBBLE_BITS else 1, np.concatenate([run.targets for run in runs])
         whole_lines = self._is_in_lines(nest) and not (targets * bits % (8 * LINE_BYTES)).any()
         # Where blocks are not whole lines, pieces of them would end within lines too.
         found = self._rows(_BAND_LINES if whole_lines else MOST_BAND_LINES)
         width, block_bytes, line = max(bits // 8, 1), self._block_bytes, 8 * LINE_BYTES // bits
         # An odd number of lines, so that vectors do not meet in few sets of the cache.
         pitch = LINE_BYTES * (4 * max(count for _, _, count in found.bands) | 1)
-        chunk_bytes = pitch * LANE_BYTES // width * halves
+        chunk_bytes = pitch * LANE_BYTES // width * nibbles
         most = MOST_COLLECTED_BYTES // chunk_bytes
         apart = not context.streamed or most < min(_LEAST_CHUNKS, sum(-(-run.size // line) for run in runs))
         most = 2 * MOST_COLLECTED_BYTES // chunk_bytes if apart else most
@@ -304,9 +304,9 @@ class BlockColumns:
             apart=apart,
         )
         return Draft(
-            "assemble columns",
+            "column gather",
             width,
-            halves,
+            nibbles,
             outer,
             geometry,
             written_tables,
@@ -315,7 +315,7 @@ class BlockColumns:
             nest.source_start * bits // 8,
             start,
             f"blocks of {block_bytes} bytes, of a column each of {len(self._elements)} rows of the source",
-            counts=_counts(geometry, len(targets), width, halves)
+            counts=_counts(geometry, len(targets), width, nibbles)
             .times(iterations(outer))
             ._replace(ends=0 if whole_lines else self._ends(targets, iterations(outer))),
         )
@@ -365,7 +365,7 @@ def _runs(sources: Offsets, targets: Offsets, reach: int) -> list[_Run]:
 
 
 def _in_bytes(run: _Run, shifted: bool, behind: int) -> _Run:
-    """Return a run of packed elements with as many low as high halves, that begins with a low one if all rows do.
+    """Return a run of packed elements with as many low as high nibbles, that begins with a low one if all rows do.
 
     If rows begin with either half, it has one more element in front, or `behind` if there is one behind the last row.
     """
@@ -440,7 +440,7 @@ def _groups(runs: Sequence[_Run], most: int, per_line: int) -> Iterator[_Group]:
 
 
 def _is_near(chunk: tuple[int, int], begin: int, per_line: int) -> bool:
-    """Whether a chunk, (first, end), is not far from where a group begins, and begins with the same half of a byte."""
+    """Whether a chunk, (first, end), is not far from where a group begins, and begins with the same nibble."""
     first, end = chunk
     return end - begin <= MOST_ROW_LINES * per_line and (first - begin) * LINE_BYTES % per_line == 0
 

@@ -2,7 +2,7 @@
 
 What decides is which side is contiguous along which loop. A run both sides keep is copied. Otherwise one loop, the
 columns, is contiguous in the source, and another, the rows, in the destination. Few rows next to each other in the
-destination are interleaved into one stream; few columns next to each other in the source are dealt out; everything
+destination are interleaved into one stream; few columns next to each other in the source are deinterleaved; everything
 else is transposed in squares. Where rows and columns are short, as in small matrices, elements are gathered one by one.
 All strides here are in bytes.
 """
@@ -15,7 +15,7 @@ from dataclasses import replace
 from fastindex.lowering.relayout.moves.gather_passes import gather_passes
 from fastindex.lowering.relayout.moves.stream_passes import (
     copy_passes,
-    deal_passes,
+    deinterleave_passes,
     interleave_passes,
     packed_run_passes,
 )
@@ -190,7 +190,7 @@ def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     if few and column.destination_stride == row_bytes:
         yield from interleave_passes(nest, rows, column, context)
     elif column_bytes < LINE_BYTES and row.source_stride == column_bytes:
-        yield from deal_passes(nest, columns, row, context)
+        yield from deinterleave_passes(nest, columns, row, context)
     else:
         yield transpose_pass(nest, rows, columns, context)
 

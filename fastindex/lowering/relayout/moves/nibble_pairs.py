@@ -3,7 +3,7 @@
 A box is a part of a nest that stays in the cache. Two rows of the source whose elements are neighbours in the
 destination become rows of bytes that hold an element of each, and bytes move from there to the destination, by the same
 passes as any others. Columns of the destination that begin within a byte take the pairs that begin one row later; what
-is left over, a half of a byte at either end of a column, is copied by itself.
+is left over, a nibble at either end of a column, is copied by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fastindex.lowering.relayout.passes.form import Draft, iterations
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, grouped
 from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.shapes.shape import Shape
-from fastindex.tables.assemblies import HALF_BITS
+from fastindex.tables.assemblies import NIBBLE_BITS
 from fastindex.tables.boxes import BOX_BYTES, PairGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
 
@@ -62,7 +62,7 @@ class _Image:
 def nibble_pairs(problem: Problem) -> tuple[Draft, ...] | None:
     """Return the passes between two packed sides, or None where there are none."""
     source, destination, loops = problem.source, problem.destination, problem.slots.loops
-    if loops is None or problem.slot_bits != (HALF_BITS, HALF_BITS) or not problem.may_convert:
+    if loops is None or problem.slot_bits != (NIBBLE_BITS, NIBBLE_BITS) or not problem.may_convert:
         return None
     if not isinstance(source, Shape) or not isinstance(destination, Shape):
         return None
@@ -126,7 +126,7 @@ class _Pairs:
         return [*found, *single_nibbles(self.nest, self.row, self.slots)]
 
     def _box_passes(self, box: tuple[Loop, ...], is_longer: bool, outer: Nest) -> list[Draft] | None:
-        """Return the pass over boxes, none where only single halves are written; None where they are too large."""
+        """Return the pass over boxes, none where only single nibbles are written; None where they are too large."""
         row = next((k for k in box if k.destination_stride == 1), Loop(1, 0, 1))
         columns = _columns([k for k in box if k is not row])
         others = [k for k in box if k is not row and k not in columns]
@@ -207,7 +207,7 @@ class _Pairs:
             chunks_ahead=max(_LINES_AHEAD // lines, 1),
         )
         return Draft(
-            "pair",
+            "pair nibbles",
             1,
             1,
             found.outer,
@@ -226,7 +226,7 @@ class _Pairs:
 
 
 def _columns(loops: list[Loop]) -> list[Loop]:
-    """Return the loops that are one run of the source, with short gaps, where halves of bytes stay halves of bytes."""
+    """Return the loops that are one run of the source, with short gaps, where nibbles stay nibbles."""
     found = [next((k for k in loops if k.source_stride == 1), Loop(1, 1, 0))]
     for loop in sorted(loops, key=lambda k: k.source_stride):
         length = _span(found)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.relayout.moves.nest_passes import copying_passes
-from fastindex.lowering.relayout.moves.stream_passes import in_vectors
+from fastindex.lowering.relayout.passes.calibration import cycles
 from fastindex.lowering.relayout.passes.counts import Counts, total
 from fastindex.lowering.relayout.passes.distinct import distinct
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
@@ -27,21 +27,14 @@ from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.boxes import MOST_ROW_BOX_BYTES, RowBoxGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tables.streams import RUN
 
 # How much of the destination a box has. GB/s with one thread and with two, u8[49,1000,1000] out of T(4,128)(2,1), nests
 # one after the other: 5 and 12; in boxes of 4 KiB 34 and 43, of 8 KiB 33 and 45, of 16 KiB 33 and 41 (2026-11-22).
 _BOX_BYTES = 8 << 10
-# The ends of a piece of the destination, and a line of a box that leaves L1 before it is written.
-_PIECE_CYCLES, _LARGE_BYTES, _LARGE_LINE_CYCLES = 300, 2 * _BOX_BYTES, 6
 # Smaller boxes cost more than the lines that they share.
 _LEAST_BYTES = 1 << 10
 # How often, on average, boxes may read a line of the source.
 _MOST_READ = 1.25
-# The fewest rows, and lines of a row, that are read slowly where rows lie one line apart.
-_GAPPED_ROWS, _GAPPED_LINES = 4, 4
-# The least bytes of a chunk that is written from registers.
-_LONG_CHUNK_BYTES = 512
 
 Offsets = NDArray[np.int64]
 
@@ -117,13 +110,8 @@ def row_box_drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) ->
     lengths = sorted({k.destination_stride for nest in nests for k in nest.loops if k.destination_stride > width})
     ways = [way for way in (rows_of(nests, length, width) for length in lengths) if way is not None]
     shared = [way for way in ways if any(len(rows.nests) > 1 for rows in way)]
-    if shared and any(_shares_lines(nest, width) for nest in nests):
-        best = min(shared, key=_cost)
-    elif ways:
-        best = min(ways, key=_cost)
-        if not all(_interleaves_badly(rows, width, tuning) for rows in best):
-            return None
-    else:
+    best = min(shared or ways, key=_cost, default=[])
+    if not best or not any(_shares_lines(nest, width) for nest in nests):
         return None
     boxes = [(rows, _rows_of_box(rows)) for rows in best]
     counts = [iterations(rows.outer) // size for rows, size in boxes]
@@ -149,29 +137,6 @@ def _shares_lines(nest: Nest, width: int) -> bool:
         else:
             steps.append(loop.destination_stride)
     return any(number % LINE_BYTES for number in (length, *steps))
-
-
-def _interleaves_badly(rows: Rows, width: int, tuning: Tuning) -> bool:
-    """Whether rows of the source are interleaved, and would be written in parts of lines, or read with gaps.
-
-    Longer chunks that end within a line share it with the next; short ones are collected anyway. Nests that follow each
-    other skip each other's lines, and rows of some lines with one line behind them that is not wanted are read at half
-    the speed, for a reason unknown. Fractions of a copy with one thread and with two, one after the other and in boxes:
-    f32[12288,8,n] out of T(8,128), n = 96 0.63/0.77 and 0.42/0.63, n = 112 0.35/0.61 and 0.46/0.67, n = 127 0.67/0.93
-    and 0.45/0.72; u8[40000,8,100] 0.18/0.31 and 0.53/0.75 (2026-11-22).
-    """
-    gapped = len(rows.nests) > 1
-    for nest in rows.nests:
-        for one in copying_passes(nest, Context(width, True, tuning)):
-            if one.kernel != "interleave":
-                return False
-            run = one.geometry[RUN] * one.width
-            row_lines, chunk = -(-run // LINE_BYTES), run * one.ways
-            if in_vectors("interleave", one.width, one.ways) and chunk >= _LONG_CHUNK_BYTES:
-                gapped = gapped or chunk % LINE_BYTES != 0
-            if row_lines >= _GAPPED_LINES and one.ways >= _GAPPED_ROWS:
-                gapped = gapped or any(k.source_stride == (row_lines + 1) * LINE_BYTES for k in nest.loops)
-    return gapped
 
 
 def rows_of(nests: Iterable[Nest], length: int, width: int) -> list[Rows] | None:
@@ -231,12 +196,9 @@ def _rows_of_box(rows: Rows) -> int:
 
 def _cost(way: Sequence[Rows]) -> float:
     """Return the cycles that are lost at the ends of pieces, and on boxes that leave L1 before they are written."""
-    lost = sum(rows.pieces * _PIECE_CYCLES for rows in way)
-    return lost + sum(
-        iterations(rows.outer) * rows.nbytes / LINE_BYTES * _LARGE_LINE_CYCLES
-        for rows in way
-        if rows.nbytes > _LARGE_BYTES
-    )
+    large = [rows for rows in way if rows.nbytes > 2 * _BOX_BYTES]
+    lines = sum(iterations(rows.outer) * rows.nbytes / LINE_BYTES for rows in large)
+    return cycles(Counts(ends=sum(2 * rows.pieces for rows in way), scratch=lines))
 
 
 def _passes_of(rows: Rows, size: int, lines: Offsets, context: Context) -> Iterator[Draft]:

@@ -1,4 +1,4 @@
-"""Passes that write or read one sequential stream: copies of runs, interleaves, deals, and packed runs."""
+"""Passes that write or read one sequential stream: copies of runs, interleaves, deinterleaves, and packed runs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from fastindex.tables.streams import (
     StreamGeometry,
 )
 
-# How many lines that are far from each other are asked for ahead, and the most of a chunk that is asked for at once.
+# How many lines that are far from each other are prefetched ahead, and the most of a chunk that is prefetched at once.
 # 16 to 64 measure alike, 32 is the best by some hundredths.
 _LINES_AHEAD, _MOST_CHUNK_LINES = 32, 128
-# Of longer runs that are copied, the processor asks for the lines itself. Fractions of a copy without and with, runs of
+# Of longer runs that are copied, the processor prefetches lines itself. Fractions of a copy without and with, runs of
 # 512 to 2048 bytes: f32[12288,2,128] out of T(4,128) 0.48 and 0.77, c128[24,1000,40] out of T(1,128) 0.47 and 0.76,
 # f64[24576,1,130] out of T(256) 0.52 and 0.74 (2026-11-23).
 _MOST_ASKED_RUN_BYTES = 4096
@@ -133,7 +133,7 @@ def _ends(kernel: str, nest: Nest, chunk: Chunk, context: Context, continues: bo
     if chunk.by_source and not continues:
         # Each piece is written by itself.
         loops = tuple(chunk.loops)
-        run, run_bytes = (loops[-1], context.width * chunk.run) if kernel == "deal" else (loops[0], chunk.run)
+        run, run_bytes = (loops[-1], context.width * chunk.run) if kernel == "deinterleave" else (loops[0], chunk.run)
         others = tuple(k for k in nest.loops if k is not run)
         return piece_ends(nest._replace(loops=others), run_bytes, context.streamed, in_order=False)
     return piece_ends(
@@ -159,8 +159,8 @@ def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
         return Counts(lines=lines, shuffled=lines, runs=2 * chunks)
     rows = nbytes / run_bytes
     if in_vectors(kernel, width, chunk.ways) and not chunk.padding:
-        if kernel == "deal" or run_bytes >= LINE_BYTES:
-            missed = lines if kernel == "deal" and _leaves_l1(chunk) else 0
+        if kernel == "deinterleave" or run_bytes >= LINE_BYTES:
+            missed = lines if kernel == "deinterleave" and _leaves_l1(chunk) else 0
             return Counts(lines=lines, shuffled=lines, missed=missed)
         return Counts(lines=lines, gathered=nbytes / width, blocks=chunks)
     missed = rows if kernel == "interleave" and _leaves_l2(chunk, run_bytes) else 0
@@ -176,7 +176,7 @@ def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
 
 
 def _leaves_l1(chunk: Chunk) -> bool:
-    """Whether lines of the columns that are dealt out leave L1 before they are full."""
+    """Whether lines of the columns that are deinterleaved leave L1 before they are full."""
     return chunk.offsets is not None and overflows(chunk.offsets(), L1_SETS, 2 * L1_WAYS)
 
 
@@ -191,7 +191,7 @@ def in_vectors(kernel: str, width: int, ways: int) -> bool:
 
 
 def in_lanes(one: Pass | Draft) -> bool:
-    """Whether a pass interleaves or deals out in lanes of 16 bytes."""
+    """Whether a pass interleaves or deinterleaves in lanes of 16 bytes."""
     if one.kernel not in MOST_VECTOR_BYTES or in_vectors(one.kernel, one.width, one.ways):
         return False
     return one.width <= LANE_BYTES and not one.geometry[PADDING]
@@ -204,7 +204,7 @@ def _lanes(kernel: str, chunk: Chunk, width: int) -> dict[str, int]:
     ways, together = chunk.ways, 1 << max(LANE_BYTES // (chunk.ways * width), 1).bit_length() - 1
     unit, mask = together * width, bytearray()
     for at in range(LANE_BYTES):
-        if kernel == "deal":
+        if kernel == "deinterleave":
             column, place, taken = at // unit, at % unit // width, at // unit < ways
             source = (place * ways + column) * width
         else:
@@ -216,11 +216,11 @@ def _lanes(kernel: str, chunk: Chunk, width: int) -> dict[str, int]:
 
 
 def _chunks_ahead(kernel: str, nest: Nest, chunk: Chunk, width: int) -> int:
-    """Return how many chunks ahead the lines of a chunk are asked for, 0 where runs are asked for as they are read."""
-    if kernel not in ("copy", "interleave", "deal"):
+    """Return how many chunks ahead lines of a chunk are prefetched, 0 where runs are prefetched as they are read."""
+    if kernel not in ("copy", "interleave", "deinterleave"):
         return 0
-    rows = {"copy": chunk.nbytes // chunk.run, "interleave": chunk.ways, "deal": 1}[kernel]
-    run = {"copy": 1, "interleave": width, "deal": width * chunk.ways}[kernel] * chunk.run
+    rows = {"copy": chunk.nbytes // chunk.run, "interleave": chunk.ways, "deinterleave": 1}[kernel]
+    run = {"copy": 1, "interleave": width, "deinterleave": width * chunk.ways}[kernel] * chunk.run
     lines = rows * -(-run // LINE_BYTES)
     most_bytes = _MOST_ASKED_RUN_BYTES if kernel == "copy" else FEW_BYTES
     if is_scattered(nest, width, most_bytes) and lines <= _MOST_CHUNK_LINES:
@@ -327,8 +327,8 @@ def _sharing(nest: Nest, taken: Sequence[Loop], run_bytes: int) -> tuple[Loop, .
     return tuple(near) if between > min(L2_SETS * L2_WAYS // 4, lines_in_cache(apart)) else ()
 
 
-def deal_passes(nest: Nest, columns: Sequence[Loop], row: Loop, context: Context) -> Iterator[Draft]:
-    """Return the passes that deal one stream out to a few rows."""
+def deinterleave_passes(nest: Nest, columns: Sequence[Loop], row: Loop, context: Context) -> Iterator[Draft]:
+    """Return the passes that deinterleave one stream into a few rows."""
     width, tuning = context.width, context.tuning
     together = blocks(columns, LINE_BYTES)
     ways = together.places
@@ -338,7 +338,7 @@ def deal_passes(nest: Nest, columns: Sequence[Loop], row: Loop, context: Context
         whole_lines = not any(k.destination_stride % LINE_BYTES for k in part.loops if k.destination_stride != width)
         by_source = run.size * width >= (tuning.by_source_line_bytes if whole_lines else tuning.by_source_bytes)
         chunk = Chunk((*columns, run), together.targets, run.size, ways * run.size * width, ways, by_source=by_source)
-        yield _stream_pass("deal", part, chunk, context, why)
+        yield _stream_pass("deinterleave", part, chunk, context, why)
 
 
 def packed_run_passes(nest: Nest, run: Loop, per_byte: int, kernel: str, context: Context) -> Iterator[Draft]:

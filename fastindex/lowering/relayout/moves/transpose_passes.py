@@ -61,8 +61,6 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
         columns_joined=joined,
         streamed=streamed,
         readable_bytes=readable_bytes(nest, width),
-        row_target_stride=row_blocks.places * width,
-        row_table_step=0,
         inner_iterations=1 if narrow else iterations(between),
     )
     return Draft(
@@ -160,4 +158,5 @@ def _is_narrow(pitch_bytes: int, row_bytes: int, column_bytes: int, context: Con
         column_bytes <= context.tuning.narrow_columns * context.width and row_bytes >= context.tuning.narrow_row_bytes
     )
     near = min(LINE_BYTES, column_bytes) <= abs(pitch_bytes) <= 4 * max(column_bytes, LINE_BYTES)
-    return fits and near
+    # Narrow elements are staged, in fewer rows at a time: that reads long streams too.
+    return fits and near and context.width not in NARROW_BYTES

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fastindex.lowering.relayout.moves.block_permute import Block
 from fastindex.lowering.relayout.passes.distinct import distinct
 from fastindex.tables.assemblies import (
-    HALF_BITS,
-    HIGH_HALF,
+    HIGH_NIBBLE,
+    NIBBLE_BITS,
     NOTHING,
     SHORT_PIECE_BYTES,
     VECTOR_HEADER_BYTES,
@@ -32,7 +32,7 @@ Flags = NDArray[np.bool_]
 # then the others: 25 GB/s of 1 KiB, as in order, 19 of 2 KiB, 14 of 8 KiB; of an AMD EPYC as fast as in order, 92 GB/s,
 # up to 8 KiB, 57 of 64 KiB.
 _REORDERED_BYTES, _SELDOM, _MOST_APART = 8192, 8, 8
-# All ones in the low and in the high half of a byte.
+# All ones in the low and in the high nibble.
 _ONES = np.uint8(0x0F), np.uint8(0xF0)
 # The vectors of a run that share their patterns, which then stay in L1, from which on it is worth its own loop.
 _ALIKE_VECTORS = 8
@@ -41,13 +41,13 @@ _ALIKE_VECTORS = 8
 class VectorTable:
     """Of which pieces of the source the vectors of a block are made.
 
-    Numbers that costs follow from are there at once, the patterns of the pieces once they are asked for.
+    Numbers that costs follow from are there at once, the patterns of the pieces once they are prefetched.
 
     Attributes
     ----------
     vector_bytes : int
-    halves : int
-        2 where halves of bytes move.
+    nibbles : int
+        2 where nibbles move.
     block_bytes : int
     vectors, filled, pieces : int
         How many vectors there are, how many of them are padding alone, and how many pieces all have together.
@@ -61,24 +61,24 @@ class VectorTable:
 
     def __init__(self, block: Block, phase: int, slot_bits: tuple[int, int], vector_bytes: int) -> None:
         self.vector_bytes = vector_bytes
-        self.halves = 2 if HALF_BITS in slot_bits else 1
+        self.nibbles = 2 if NIBBLE_BITS in slot_bits else 1
         self._block = block
         # A unit is what permutations move: a byte, or half of one. Grains are units that stay together.
-        units = [bits * self.halves // 8 for bits in slot_bits]
-        self._grain = math.gcd(*units, vector_bytes * self.halves, phase)
+        units = [bits * self.nibbles // 8 for bits in slot_bits]
+        self._grain = math.gcd(*units, vector_bytes * self.nibbles, phase)
         self._grains = units[0] // self._grain, units[1] // self._grain
-        self.block_bytes = -(-len(block.sources) * units[1] // self.halves)
+        self.block_bytes = -(-len(block.sources) * units[1] // self.nibbles)
         self.vectors = -(-self.block_bytes // vector_bytes)
-        self._per_vector = vector_bytes * self.halves // self._grain
+        self._per_vector = vector_bytes * self.nibbles // self._grain
         self._slots, places = self._elements(phase // self._grain)
         # Grains of half a byte lie in bytes, the others are counted as they are.
-        addresses = places if self.halves == 1 else places // self.halves
-        self._is_high = places % self.halves if self.halves > 1 else None
+        addresses = places if self.nibbles == 1 else places // self.nibbles
+        self._is_high = places % self.nibbles if self.nibbles > 1 else None
         low, high = 0, 0
         if len(addresses):
             low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses)) + 1
         self.low, self.high = low * self._grain, high * self._grain
-        self.used_bytes = len(addresses) * self._grain // self.halves
+        self.used_bytes = len(addresses) * self._grain // self.nibbles
         # Addresses of the vectors one after the other, so far apart that no piece reaches from one to the next.
         self._window = vector_bytes // self._grain
         self._apart = high - low + 2 * self._window
@@ -138,7 +138,7 @@ class VectorTable:
 
     def _heights(self, counts: Sequence[int]) -> list[int]:
         """Return how many patterns each vector has; those that are padding alone have none."""
-        return [1 + patterns_of_piece(self.halves) * count if count else 0 for count in counts]
+        return [1 + patterns_of_piece(self.nibbles) * count if count else 0 for count in counts]
 
     def _runs(self, patterns: Sequence[bytes], counts: Sequence[int]) -> tuple[list[VectorRun], list[int], list[int]]:
         """Return the runs of vectors that have as many pieces, all vectors in order, and those whose patterns stay."""
@@ -165,7 +165,7 @@ class VectorTable:
         Vectors that are padding alone have none.
         """
         places = self.vector_bytes // self._grain
-        is_made, of_piece = self._counts > 0, patterns_of_piece(self.halves)
+        is_made, of_piece = self._counts > 0, patterns_of_piece(self.nibbles)
         heights = self._counts * of_piece + is_made
         made, heads = is_made.cumsum() - is_made, (heights.cumsum() - heights)[is_made]
         rows = len(heads) + of_piece * self.pieces
@@ -176,16 +176,16 @@ class VectorTable:
         row, at = made[self._vectors] + 1 + of_piece * piece, self._slots - self._vectors * self._per_vector
         taken = (self._keys - self._vectors * self._apart - self._begins[piece]) * self._grain
         if self._is_high is not None:
-            taken += self._is_high * HIGH_HALF
-            row += at % self.halves
-            at //= self.halves
+            taken += self._is_high * HIGH_NIBBLE
+            row += at % self.nibbles
+            at //= self.nibbles
         grains = taken.astype(np.uint8)[:, None] + np.arange(self._grain, dtype=np.uint8)
         table.reshape(-1, self._grain)[row * places + at] = grains
         patterns = table.reshape(-1, self.vector_bytes)
-        if self.halves > 1:
+        if self.nibbles > 1:
             low = made[self._firsts // self._apart] + 1 + of_piece * np.arange(self.pieces)
-            taken_halves = [(patterns[low + half] < NOTHING) * ones for half, ones in enumerate(_ONES)]
-            patterns[low + self.halves] = taken_halves[0] | taken_halves[1]
+            taken_nibbles = [(patterns[low + half] < NOTHING) * ones for half, ones in enumerate(_ONES)]
+            patterns[low + self.nibbles] = taken_nibbles[0] | taken_nibbles[1]
         return patterns
 
     def _padding_masks(self) -> NDArray[np.uint8]:
@@ -195,7 +195,7 @@ class VectorTable:
         if self._grains[1] > 1:
             padded = padded.repeat(self._grains[1])
         is_padding[: len(padded)] = padded
-        if self.halves == 1:
+        if self.nibbles == 1:
             masks = is_padding * np.uint8(0xFF)
         else:
             masks = is_padding[::2] * _ONES[0] | is_padding[1::2] * _ONES[1]

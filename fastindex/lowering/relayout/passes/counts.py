@@ -25,9 +25,9 @@ class Counts(NamedTuple):
         Ends within a line, of pieces of a destination past the cache: what is beside them, another pass or another task
         writes, so the line goes to memory twice. Nibbles moved alone.
     runs : float
-        Runs that both sides keep, and those of a row that is interleaved, dealt out, expanded or filled.
+        Runs that both sides keep, and those of a row that is interleaved, deinterleaved, expanded or filled.
     shuffled : float
-        Lines that go through a few registers on their way: interleaved, dealt out, expanded, wide ones transposed.
+        Lines that go through a few registers on their way: interleaved, deinterleaved, expanded, wide ones transposed.
     turned : float
         Lines of narrow elements that are transposed, as many rows at a time as a line has elements.
     elements, gathered : float

@@ -18,7 +18,7 @@ from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
-from fastindex.tables.boxes import BoxGeometry, HalvesGeometry, PairGeometry, RowBoxGeometry
+from fastindex.tables.boxes import BoxGeometry, NibblesGeometry, PairGeometry, RowBoxGeometry
 from fastindex.tables.casts import CastGeometry
 from fastindex.tables.gathers import GatherGeometry
 from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
@@ -33,7 +33,7 @@ Geometry = (
     | ColumnsGeometry
     | FillGeometry
     | GatherGeometry
-    | HalvesGeometry
+    | NibblesGeometry
     | PairGeometry
     | RowBoxGeometry
     | StreamGeometry
@@ -48,15 +48,15 @@ class Pass:
 
     Attributes
     ----------
-    kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
-            "expand", "compress", "assemble", "assemble columns", "boxes", "halves", "pair",
+    kernel : {"copy", "interleave", "deinterleave", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
+            "expand", "compress", "block permute", "column gather", "boxes", "nibbles", "pair nibbles",
             "row boxes", "cast"}
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly. Of a cast,
         the number of the conversion.
     ways : int
-        Rows that are interleaved, columns that are dealt out, packed elements of a byte; of an assembly, 2 where halves
-        of bytes move; 1 for other kernels.
+        Rows that are interleaved, columns that are deinterleaved, packed elements of a byte; of a block
+        permute, 2 where nibbles move; 1 for other kernels.
     outer : int64 array of (loops, 3)
         Loops around the blocks, innermost first: rows of an `OuterLoop`.
     tables : tuple of int64 arrays
@@ -88,7 +88,7 @@ class Pass:
 
     def describe(self) -> str:
         """Return the pass in one line."""
-        has_ways = self.ways > 1 and not self.kernel.startswith("assemble")
+        has_ways = self.ways > 1 and self.kernel not in ("block permute", "column gather")
         name = f"{self.kernel} {self.ways} ways" if has_ways else self.kernel
         size = self.tasks * self.task_bytes
         steps = f" ({', '.join(one.kernel for one, _, _ in self.inner)})" if self.inner else ""

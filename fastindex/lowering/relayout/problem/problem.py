@@ -10,7 +10,7 @@ from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.relayout.problem.slot_moves import SlotMove
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape
-from fastindex.tables.assemblies import HALF_BITS
+from fastindex.tables.assemblies import NIBBLE_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Context:
         Whether the destination is large enough to be written past the cache.
     tuning : Tuning
     at_hand : bool
-        Whether source and destination are in L1 already, so that nothing is asked for ahead.
+        Whether source and destination are in L1 already, so that nothing is prefetched ahead.
     gathers : bool, optional
         Whether elements are gathered one by one wherever that is possible, or nowhere; without it, where that is
         cheaper.
@@ -96,11 +96,11 @@ class Problem:
         """Whether slots are of widths that permutations know, and there is an element to read."""
         if 0 in self.source.dimensions:
             return False
-        return all(bits == HALF_BITS or (bits % 8 == 0 and bits <= 128) for bits in self.slot_bits)
+        return all(bits == NIBBLE_BITS or (bits % 8 == 0 and bits <= 128) for bits in self.slot_bits)
 
     @lazy_property
     def may_convert(self) -> bool:
         """Whether packed elements of four bits move to or from such, or bytes."""
         formats = self.slots.source, self.slots.destination
         is_known = all(form.is_plain or form.is_packed for form in formats)
-        return self.slots.unit == "value" and self.may_permute and HALF_BITS in self.slot_bits and is_known
+        return self.slots.unit == "value" and self.may_permute and NIBBLE_BITS in self.slot_bits and is_known

@@ -45,7 +45,7 @@ def _loaded(builder: Any, place: Any, offset: Any, width: int, shifted: bool) ->
 def transpose_in_lanes(
     typingctx: Any,
     width: Any,
-    halves: Any,
+    nibbles: Any,
     asks: Any,
     shifted: Any,
     target: Any,
@@ -59,9 +59,9 @@ def transpose_in_lanes(
 
     Parameters
     ----------
-    width, halves : literal int
+    width, nibbles : literal int
         Bytes of an element; 2 where elements of four bits move, else 1. Of elements of four bits, rows are paired, and
-        the vectors of low halves come before those of high halves.
+        the vectors of low nibbles come before those of high nibbles.
     asks : literal int
         Whether lines of the rows `upcoming` are prefetched, to L2; not of elements of four bits.
     shifted : int64
@@ -72,9 +72,9 @@ def transpose_in_lanes(
     upcoming, further : int64
         The same of rows that are read later.
     """
-    size, is_paired = width.literal_value, halves.literal_value == 2
+    size, is_paired = width.literal_value, nibbles.literal_value == 2
     lane = LANE_BYTES // size
-    count, asked = lane * halves.literal_value, bool(asks.literal_value) and not is_paired
+    count, asked = lane * nibbles.literal_value, bool(asks.literal_value) and not is_paired
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, _, _, shifted, *others = arguments
@@ -101,7 +101,7 @@ def transpose_in_lanes(
         for j, vector in enumerate(vectors):
             store_at(builder, vector, builder.add(target, builder.mul(pitch, _INT64(j))), False)
 
-    return types.void(width, halves, asks, *(types.int64,) * 7), generate
+    return types.void(width, nibbles, asks, *(types.int64,) * 7), generate
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]

@@ -50,7 +50,7 @@ def _transposed(builder: Any, lines: Sequence[Any], unit: int) -> list[Any]:
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def deal_lanes(typingctx: Any, unit: Any, target: Any, pitch: Any, source: Any, stride: Any, mask: Any) -> Any:
+def deinterleave_lanes(typingctx: Any, unit: Any, target: Any, pitch: Any, source: Any, stride: Any, mask: Any) -> Any:
     """Read 16 bytes at `source` and every `stride` bytes on, a line's worth; write a line of each of their columns.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Halves of bytes: elements of four bits beside others that another thread may write."""
+"""Nibbles: elements of four bits beside others that another thread may write."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def _put_bits(typingctx: Any, address: Any, kept: Any, added: Any) -> Any:
 
 
 @njit(nogil=True)
-def put_half(address, high, value):  # type: ignore[no-untyped-def]
-    """Set the low half of a byte, or if `high` is 1 the high half; `value` is below 16."""
+def put_nibble(address, high, value):  # type: ignore[no-untyped-def]
+    """Set the low nibble, or if `high` is 1 the high nibble; `value` is below 16."""
     _put_bits(address, 0xF0 >> 4 * high, value << 4 * high)

@@ -16,9 +16,9 @@ PENDING_BYTES = 1024
 #: Room for what is pending: 64 of the longest columns, more than four times.
 PENDING_ROOM = 64 * (4 * MOST_COLUMN_BYTES + 128)
 
-# How far ahead lines are asked for that are written through the cache, where they may not be yet. GB/s read and written
-# without and with, from memory: 7.2 and 8.9 for f64[12288,1,12] out of T(4,128)(2,1), 7.5 and 9.6 for bf16[24576,1,12]
-# out of T(8,128)(8,1); from the cache, the same (two threads and one, AMD EPYC, 2026-11-22).
+# How far ahead lines are prefetched that are written through the cache, where they may not be yet. GB/s read and
+# written without and with, from memory: 7.2 and 8.9 for f64[12288,1,12] out of T(4,128)(2,1), 7.5 and 9.6 for
+# bf16[24576,1,12] out of T(8,128)(8,1); from the cache, the same (two threads and one, AMD EPYC, 2026-11-22).
 _AHEAD_BYTES = 2048
 
 

@@ -20,7 +20,7 @@ from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 
 from fastindex.kernels.cpu.memory import load_at, offset_by, store_at
-from fastindex.tables.assemblies import HIGH_HALF, patterns_of_piece
+from fastindex.tables.assemblies import HIGH_NIBBLE, patterns_of_piece
 from fastindex.tables.cache_lines import LINE_BYTES
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -119,8 +119,8 @@ def shifted_lines(builder: Any, lines: Sequence[Any], lead: Any, numbers: Any, r
     return [builder.load(at(begin), align=1) for begin in begins]
 
 
-def _halves(builder: Any, value: Any, patterns: Sequence[Any]) -> Any:
-    """Take packed elements of four bits: a pattern for the low halves of the bytes, and one for the high ones.
+def _nibbles(builder: Any, value: Any, patterns: Sequence[Any]) -> Any:
+    """Take packed elements of four bits: a pattern for the low nibbles of the bytes, and one for the high ones.
 
     What is in a half that a pattern has nothing for is anything.
     """
@@ -136,12 +136,12 @@ def _halves(builder: Any, value: Any, patterns: Sequence[Any]) -> Any:
 
 
 def _permuted_of_two(builder: Any, first: Any, second: Any, pattern: Any) -> Any:
-    """Take the bytes of a vector that a pattern says, those with `HIGH_HALF` of a second one."""
+    """Take the bytes of a vector that a pattern says, those with `HIGH_NIBBLE` of a second one."""
     vector = first.type
     if vector.count == 64 and "avx512vbmi" in _features():
         return builder.call(_permute_of_lines(builder, vector), [first, pattern, second])
     found = [_permuted(builder, value, pattern) for value in (first, second)]
-    high = ir.Constant(vector, [HIGH_HALF] * vector.count)
+    high = ir.Constant(vector, [HIGH_NIBBLE] * vector.count)
     is_high = builder.icmp_unsigned("!=", builder.and_(pattern, high), ir.Constant(vector, [0] * vector.count))
     return builder.select(is_high, found[1], found[0])
 
@@ -156,7 +156,7 @@ def _permute_of_lines(builder: Any, line: Any) -> Any:
 def _merged(builder: Any, made: Any, piece: Any, patterns: Sequence[Any]) -> Any:
     """Return a vector with what it gets of a piece, by patterns as `patterns_of_piece` counts them."""
     if len(patterns) > 1:
-        return builder.or_(made, builder.and_(_halves(builder, piece, patterns), patterns[2]))
+        return builder.or_(made, builder.and_(_nibbles(builder, piece, patterns), patterns[2]))
     vector = made.type
     if vector.count == 64 and "avx512vbmi" in _features():
         taken = builder.call(_declared(builder, "llvm.x86.avx512.permvar.qi.512", vector), [piece, patterns[0]])
@@ -193,7 +193,7 @@ def assemble_vector(
     typingctx: Any,
     vector_bytes: Any,
     piece_bytes: Any,
-    halves: Any,
+    nibbles: Any,
     streamed: Any,
     pieces: Any,
     addresses: Any,
@@ -202,8 +202,8 @@ def assemble_vector(
 
     Parameters
     ----------
-    vector_bytes, piece_bytes, halves, streamed, pieces : literal int
-        Bytes of a vector, and how many are read of a piece; 2 where halves of bytes move; whether it is a line that
+    vector_bytes, piece_bytes, nibbles, streamed, pieces : literal int
+        Bytes of a vector, and how many are read of a piece; 2 where nibbles move; whether it is a line that
         goes past the cache; how many pieces there are if it is always as many, else 0.
     addresses : (int64, int64, int64, int64, int64, int64)
         Addresses of the vector and of the source; how many pieces there are; the addresses of an int64 for each, its
@@ -211,7 +211,7 @@ def assemble_vector(
         each piece, see `patterns_of_piece`; and of a vector of padding.
     """
     size, read = vector_bytes.literal_value, piece_bytes.literal_value
-    parts = patterns_of_piece(halves.literal_value)
+    parts = patterns_of_piece(nibbles.literal_value)
     past_cache, known = bool(streamed.literal_value), pieces.literal_value
     sizes = min(read, size), parts
 
@@ -232,7 +232,7 @@ def assemble_vector(
         store_at(builder, made, target, past_cache)
         return context.get_dummy_value()
 
-    return types.void(vector_bytes, piece_bytes, halves, streamed, pieces, _PIECES), generate
+    return types.void(vector_bytes, piece_bytes, nibbles, streamed, pieces, _PIECES), generate
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]

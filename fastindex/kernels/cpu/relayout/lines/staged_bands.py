@@ -21,11 +21,11 @@ from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
 #: Bytes of the elements that are staged; kernels for others do not contain any of this.
 STAGED_WIDTHS = (1, 2)
 
-# Groups of rows that make a band, and how many lines of all rows of a group are staged, and asked for ahead. A chunk
+# Groups of rows that make a band, and how many lines of all rows of a group are staged, and prefetched. A chunk
 # may have a line of each row more: rows off a line boundary do, and a chunk of one line would hold up all others.
 _GROUPS = 8
 _STAGED_LINES, _LINES_AHEAD = 128, 64
-# Long rows of a group that meet in one set of L1 would lose what is asked for before they are read. Fractions of a copy
+# Long rows of a group that meet in one set of L1 lose what is prefetched before they are read. Fractions of a copy
 # with prefetches and without, an Intel Xeon (2026-11-23): u8 8192 by 8192 0.57 and 0.69, 8256 by 8256 0.71 and 0.67;
 # u8[16,2048,2048] turned, two sets, 0.61 and 0.56; u8[49,1000,1000] reversed out of T(1024), short, 0.68 and 0.58.
 _ONE_SET_BYTES, _LONG_ROW_BYTES = L1_SETS * LINE_BYTES, 4096
@@ -41,7 +41,7 @@ _HALF, _COUNT, _TARGET, _CARRIED, _BEGIN, _TABLES = 0, 1, 2, 3, 4, 5
 _NUMBERS = _PENDING + 64 * ((_TABLES + _STAGED_LINES) // 8 + 1)
 _CARRY = _NUMBERS + 2 * 64 + 4 * 3 * 64
 
-#: So many columns that begin off a line boundary are moved together.
+#: The most columns that begin off a line boundary and are moved together.
 MOST_CARRIED = 4096
 #: Bytes of scratch memory that staged bands need.
 STAGED_BYTES = _CARRY + 64 * (MOST_CARRIED + 2 * 64)

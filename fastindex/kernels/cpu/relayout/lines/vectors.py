@@ -1,4 +1,4 @@
-"""Cache lines in registers: transposed, interleaved, dealt out, expanded and compressed.
+"""Cache lines in registers: transposed, interleaved, deinterleaved, expanded and compressed.
 
 Everything works on addresses and on vectors of one cache line. LLVM splits these vectors where the machine has shorter
 ones, so the same code runs with AVX-512, AVX2 and NEON. Elements are opaque bits of `width` bytes (1 to
@@ -249,8 +249,8 @@ def deinterleave_line(
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, _, past_cache, target, columns, source = arguments
         loaded = [lines.load(builder, offset_by(builder, source, LINE_BYTES * i)) for i in range(count)]
-        dealt = enumerate(lines.deinterleave(builder, loaded))
-        written = [(line, from_table(builder, target, columns, i)) for i, line in dealt]
+        deinterleaved = enumerate(lines.deinterleave(builder, loaded))
+        written = [(line, from_table(builder, target, columns, i)) for i, line in deinterleaved]
         store_lines(builder, written, past_cache, streamed)
         return context.get_dummy_value()
 
@@ -306,7 +306,7 @@ def compress_line(typingctx: Any, bits: Any, target: Any, source: Any) -> Any:
 
 
 def paired(builder: Any, first: Any, second: Any) -> list[Any]:
-    """Return the pairs of the low halves of two vectors of bytes, and those of the high halves."""
+    """Return the pairs of the low nibbles of two vectors of bytes, and those of the high nibbles."""
     low, high, four = (ir.Constant(first.type, [number] * first.type.count) for number in (0x0F, 0xF0, 4))
     return [
         builder.or_(builder.and_(first, low), builder.shl(second, four)),
@@ -322,14 +322,14 @@ def pair_rows(typingctx: Any, count: Any, shifted: Any, target: Any, high: Any, 
     ----------
     count : literal int
     shifted : literal int
-        Whether a row may begin with the high half of a byte.
+        Whether a row may begin with the high nibble.
     target, high : int64
-        Addresses of the pairs of elements that were low halves, if the row begins with one, and of the others, which
+        Addresses of the pairs of elements that were low nibbles, if the row begins with one, and of the others, which
         are written last.
     sources : (int64, int64)
         Addresses of the rows.
     odd : (int64, int64)
-        1 for a row that begins with the high half, and goes on with a byte behind these; otherwise 0.
+        1 for a row that begins with the high nibble, and goes on with a byte behind these; otherwise 0.
     """
     may_shift, size = bool(shifted.literal_value), count.literal_value
 

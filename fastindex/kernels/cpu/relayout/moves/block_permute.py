@@ -46,9 +46,9 @@ from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 # Scratch memory: what is pending, with room for a block more, and the source of a block that is less than a vector.
 _STAGE = PENDING_BYTES + MOST_BLOCK_BYTES + 2 * LINE_BYTES
 
-# Up to so many lines of a block are asked for at once; more would wait for each other, and the vectors for them.
+# The most lines of a block that are prefetched at once; more would wait for each other, and the vectors for them.
 _UNDER_WAY = 32
-# Some of these are asked for before so many vectors.
+# Some of these are prefetched before each group of as many vectors.
 _ASKED_VECTORS = 2
 
 #: Bytes of scratch memory that this kernel needs.
@@ -56,33 +56,33 @@ SCRATCH_BYTES = _STAGE + 2 * LINE_BYTES
 
 
 @njit(nogil=True, inline="always")
-def _put_together(size, read, halves, streamed, known, addresses, steps):  # type: ignore[no-untyped-def]
+def _put_together(size, read, nibbles, streamed, known, addresses, steps):  # type: ignore[no-untyped-def]
     """Write the vectors of a run, each of as many pieces."""
     target, source, count, offsets, patterns, padding = addresses
     vectors, step, pattern_step = steps
     for _ in range(vectors):
-        assemble_vector(size, read, halves, streamed, known, (target, source, count, offsets, patterns, padding))
+        assemble_vector(size, read, nibbles, streamed, known, (target, source, count, offsets, patterns, padding))
         target += step
         offsets += 8 * count
         patterns += pattern_step
 
 
 @njit(nogil=True, inline="always")
-def _put_run(size, halves, streamed, short, addresses, steps):  # type: ignore[no-untyped-def]
+def _put_run(size, nibbles, streamed, short, addresses, steps):  # type: ignore[no-untyped-def]
     """Do that with as many pieces as there are; if `short`, of several no more than their first bytes are read."""
     count = addresses[2]
     if count == 1:
-        _put_together(size, size, halves, streamed, 1, addresses, steps)
+        _put_together(size, size, nibbles, streamed, 1, addresses, steps)
     elif count == 2:
         if short:
-            _put_together(size, SHORT_PIECE_BYTES, halves, streamed, 2, addresses, steps)
+            _put_together(size, SHORT_PIECE_BYTES, nibbles, streamed, 2, addresses, steps)
         else:
-            _put_together(size, size, halves, streamed, 2, addresses, steps)
+            _put_together(size, size, nibbles, streamed, 2, addresses, steps)
     elif count:
         if short:
-            _put_together(size, SHORT_PIECE_BYTES, halves, streamed, 0, addresses, steps)
+            _put_together(size, SHORT_PIECE_BYTES, nibbles, streamed, 0, addresses, steps)
         else:
-            _put_together(size, size, halves, streamed, 0, addresses, steps)
+            _put_together(size, size, nibbles, streamed, 0, addresses, steps)
 
 
 @njit(nogil=True, inline="always")
@@ -93,7 +93,7 @@ def _ask(source, lines, first, last):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, inline="always")
-def assemble_block(size, halves, streamed, target, source, tables, asked):  # type: ignore[no-untyped-def]
+def assemble_block(size, nibbles, streamed, target, source, tables, asked):  # type: ignore[no-untyped-def]
     """Write the vectors of a block.
 
     `tables` is where its table is, how far the patterns are behind the offsets of the pieces, and where padding is;
@@ -124,7 +124,7 @@ def assemble_block(size, halves, streamed, target, source, tables, asked):  # ty
                 end = min(line + at_once, line_count)
                 _ask(upcoming, lines, line, end)
                 line = end
-            _put_run(size, halves, streamed, short, addresses, steps)
+            _put_run(size, nibbles, streamed, short, addresses, steps)
             left -= vectors
             at += vectors * step
             offsets += 8 * count * vectors
@@ -144,14 +144,14 @@ def _later(chunks, of_this, of_next):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def assemble_chunks(size, halves, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout that is put together of permuted vectors.
 
     Parameters
     ----------
     size : literal int
         Bytes of a vector.
-    halves : literal int
+    nibbles : literal int
         2 where elements of four bits move, else 1.
     target, source, table, scratch
         As for `copy_chunks`, a chunk being a block. The second table has a `VectorHeader`; a `VectorRun` for each run;
@@ -198,10 +198,10 @@ def assemble_chunks(size, halves, target, source, table, scratch, first, last): 
                 read = scratch + _STAGE - low
             position += run
             if whole_lines and fill == 0:
-                assemble_block(64, halves, 1, line, read, tables, asked)
+                assemble_block(64, nibbles, 1, line, read, tables, asked)
                 line += run
                 continue
-            assemble_block(size, halves, 0, place if whole_vectors else scratch + fill, read, tables, asked)
+            assemble_block(size, nibbles, 0, place if whole_vectors else scratch + fill, read, tables, asked)
             if whole_vectors:
                 continue
             fill += run

@@ -71,7 +71,7 @@ _COLLECTED_BYTES = MOST_COLLECTED_BYTES + 2 * LINE_BYTES
 #: Bytes of scratch memory that this kernel needs.
 SCRATCH_BYTES = _COLLECTED + 2 * _COLLECTED_BYTES
 
-# So many lines are prefetched before they are read, to L2: many rows meet in few sets of L1. Of many rows of some
+# How many lines are prefetched before they are read, to L2: many rows meet in few sets of L1. Of many rows of some
 # lines, all lines of a row after those of the row before, else a line of each row in turn. Of many rows of bytes that
 # are longer and lie on pages of their own, none: the processor follows them. Fractions of a copy with prefetches to L1,
 # to L2 and without, one thread of an Intel Xeon (2026-11-23): u8[49152,1,1000] reversed to T(256) 0.55, 0.58, 0.68;
@@ -90,15 +90,15 @@ def _write_padding_row(groups, group_count, scratch):  # type: ignore[no-untyped
         copy_vector(row + LINE_BYTES * k, padding, 64)
 
 
-@subroutine("halves")
-def _write_addresses(halves, source, end, rows, counts, shifted, addresses, padding):  # type: ignore[no-untyped-def]
+@subroutine("nibbles")
+def _write_addresses(nibbles, source, end, rows, counts, shifted, addresses, padding):  # type: ignore[no-untyped-def]
     """Write the addresses of rows, `counts` of them and bytes of each: where padding is, and copies of the last rows.
 
-    `source` is where rows are counted from, in bytes or halves of these; so are addresses where `shifted`.
+    `source` is where rows are counted from, in bytes or nibbles of these; so are addresses where `shifted`.
     """
     row_count, row_bytes = counts
     stage, nothing = addresses + _STAGE, padding << shifted
-    whole = literal(halves) == 1
+    whole = literal(nibbles) == 1
     last = end - LINE_BYTES - shifted if row_bytes < LINE_BYTES else end
     for i in range(row_count):
         row = entry(rows, i)
@@ -118,19 +118,19 @@ def _write_addresses(halves, source, end, rows, counts, shifted, addresses, padd
 
 
 @njit(nogil=True, inline="always")
-def _band_of(halves, table, step, starts, shifted, addresses, padding):  # type: ignore[no-untyped-def]
+def _band_of(nibbles, table, step, starts, shifted, addresses, padding):  # type: ignore[no-untyped-def]
     """Locate the rows of a band; return (addresses, rows, offsets of chunks, chunks) and what is to be written of it.
 
     `step` is (group, band), `starts` where a task begins in source and destination, and where the source ends. The
     latter is (places of columns, where the first line of a block goes, lines, how many, bytes, columns in all).
     """
-    (g, b), (at_source, at_target, end), h = step, starts, literal(halves)
+    (g, b), (at_source, at_target, end), h = step, starts, literal(nibbles)
     geometry, groups, bands = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     group, band = groups + COLUMN_GROUP_BYTES * g, bands + COLUMN_BAND_BYTES * b
     row_bytes, chunks = entry(group, GROUP_ROW_BYTES), entry(group, GROUP_CHUNKS)
     rows, row_count = bands + entry(band, BAND_ROWS), entry(band, BAND_ROW_COUNT)
     begin, counts = at_source * h + entry(group, GROUP_SOURCE), (row_count, row_bytes)
-    _write_addresses(halves, begin, end, rows, counts, shifted, addresses, padding)
+    _write_addresses(nibbles, begin, end, rows, counts, shifted, addresses, padding)
     first_line, line_count = entry(band, BAND_FIRST), entry(band, BAND_LINES)
     lines = bands + COLUMN_BAND_BYTES * entry(geometry, COLUMNS_BANDS) + 8 * first_line
     nbytes = min(entry(geometry, COLUMNS_BLOCK_BYTES) - LINE_BYTES * first_line, LINE_BYTES * line_count)
@@ -175,14 +175,14 @@ def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, inline="always")
-def _collect(width, halves, state, bands, job, form, target, scratch):  # type: ignore[no-untyped-def]
+def _collect(width, nibbles, state, bands, job, form, target, scratch):  # type: ignore[no-untyped-def]
     """Transpose the rows of a band within lanes, and write what the band before has collected.
 
     `bands` is this band and the next one, `job` what is left to write of the one before; `form` is (whether places
     count half bytes, bytes between vectors, whether lines are whole).
     """
     (addresses, row_count, offsets, chunks), (shifted, pitch, whole_lines) = bands[0], form
-    lane, h = LANE_BYTES // literal(width) * literal(halves), literal(halves)
+    lane, h = LANE_BYTES // literal(width) * literal(nibbles), literal(nibbles)
     by_rows = h == 2 or (lane >= _MANY_ROWS and chunks >= _LONG_ROW)
     is_followed = h == 1 and lane >= _MANY_ROWS and chunks >= _FOLLOWED_ROW
     is_followed = is_followed and abs(entry(addresses, 1) - entry(addresses, 0)) >= _PAGE_BYTES
@@ -197,14 +197,14 @@ def _collect(width, halves, state, bands, job, form, target, scratch):  # type: 
             if by_rows:
                 if not is_followed:
                     cursor = _ask(cursor, lane, bands, shifted)
-                transpose_in_lanes(width, halves, 0, shifted, place, pitch, rows, offset, later, further)
+                transpose_in_lanes(width, nibbles, 0, shifted, place, pitch, rows, offset, later, further)
             else:
-                transpose_in_lanes(width, halves, 1, shifted, place, pitch, rows, offset, later, further)
+                transpose_in_lanes(width, nibbles, 1, shifted, place, pitch, rows, offset, later, further)
             place += lane * pitch
             due += waiting
             while due >= every:
                 due -= every
-                state, job = _write_next(width, halves, state, job, pitch, whole_lines, scratch)
+                state, job = _write_next(width, nibbles, state, job, pitch, whole_lines, scratch)
     return state, job
 
 
@@ -217,13 +217,13 @@ def _write_padding(streamed, target, padding):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, inline="always")
-def _write_lines(width, halves, streamed, places, targets, lines, source):  # type: ignore[no-untyped-def]
+def _write_lines(width, nibbles, streamed, places, targets, lines, source):  # type: ignore[no-untyped-def]
     """Write whole lines of four columns.
 
     `places` is where the first one's place is, `targets` is what is added to places, and where padding is; `lines` is
     where their table is, and how many.
     """
-    every = 8 * (LANE_BYTES // literal(width)) * literal(halves)
+    every = 8 * (LANE_BYTES // literal(width)) * literal(nibbles)
     (target, padding), (table, count) = targets, lines
     first, second, third, fourth = (
         entry(places, 0),
@@ -253,7 +253,7 @@ def _write_lines(width, halves, streamed, places, targets, lines, source):  # ty
 
 
 @njit(nogil=True, inline="always")
-def _append(width, halves, state, place, column, lines, collected, scratch):  # type: ignore[no-untyped-def]
+def _append(width, nibbles, state, place, column, lines, collected, scratch):  # type: ignore[no-untyped-def]
     """Append the lines of one column to what is pending.
 
     `lines` is their table, how many, and of how many bytes; `collected` is where lanes are, and bytes between vectors.
@@ -261,8 +261,8 @@ def _append(width, halves, state, place, column, lines, collected, scratch):  # 
     source, pitch = collected
     (line, fill, skip, position, streamed), (table, count, run) = state, lines
     lane, half = LANE_BYTES // literal(width), 0
-    if literal(halves) == 2:
-        # The vectors of low halves come before those of high ones.
+    if literal(nibbles) == 2:
+        # The vectors of low nibbles come before those of high ones.
         column, half = column >> 1, column & 1
     vectors = source + (column % lane + half * lane) * pitch + column // lane * LANE_BYTES
     if place != position:
@@ -280,19 +280,19 @@ def _append(width, halves, state, place, column, lines, collected, scratch):  # 
 
 
 @njit(nogil=True, inline="always")
-def _write_next(width, halves, state, job, pitch, whole_lines, scratch):  # type: ignore[no-untyped-def]
+def _write_next(width, nibbles, state, job, pitch, whole_lines, scratch):  # type: ignore[no-untyped-def]
     """Write the next four columns of a band, or the next one where lines are not whole.
 
     `job` is (how often there is more to write, next column of the chunk, places of its columns, where it is collected,
     what is added to places, table of lines, how many, bytes).
     """
     left, column, places, source, target, table, count, nbytes = job
-    lane, h = LANE_BYTES // literal(width), literal(halves)
+    lane, h = LANE_BYTES // literal(width), literal(nibbles)
     if whole_lines:
         # Neighbours follow each other: a line past the cache waits for the next one.
         own, targets = places + 8 * column, (target, padding_of(scratch))
         vectors = source + (column // h + column % h * lane) * pitch
-        _write_lines(width, halves, state[4], own, targets, (table, count), vectors)
+        _write_lines(width, nibbles, state[4], own, targets, (table, count), vectors)
         of_chunk = lane * h
     else:
         place, later = entry(places, column), entry(places, column + ENDS_AHEAD)
@@ -300,7 +300,7 @@ def _write_next(width, halves, state, job, pitch, whole_lines, scratch):  # type
             prefetch_ends(target + later, nbytes)
         if place != NOWHERE:
             piece = table, count, nbytes
-            state = _append(width, halves, state, target + place, column, piece, (source, pitch), scratch)
+            state = _append(width, nibbles, state, target + place, column, piece, (source, pitch), scratch)
         of_chunk = 4 * lane * h
     column += 1
     if column == of_chunk:
@@ -309,28 +309,28 @@ def _write_next(width, halves, state, job, pitch, whole_lines, scratch):  # type
 
 
 @kernel()
-def assemble_columns(width, halves, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+def assemble_columns(width, nibbles, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout whose blocks take a column each of the same rows.
 
     Parameters
     ----------
     width : literal int
-        Bytes of an element, 1 where halves of bytes move.
-    halves : literal int
+        Bytes of an element, 1 where nibbles move.
+    nibbles : literal int
         2 where elements of four bits move, else 1.
     target, source, table, scratch
         As for `copy_chunks`. The first table has a `ColumnGroup` for each group; for each column of each chunk the
         offset of its block in the destination, or `NOWHERE`, and `ENDS_AHEAD` times that; then for each group where its
         chunks begin in a row, and where the row ends. The second has a `ColumnBand` for each band; for each
         line of a block where its lanes are among those of its band, in bytes, or `NOWHERE` where it is padding; then
-        for each slot of the other lines where its row is in the source, in bytes or halves of these, or `NOWHERE`.
+        for each slot of the other lines where its row is in the source, in bytes or nibbles of these, or `NOWHERE`.
     """
     geometry = entry(table, GEOMETRY)
     pitch, shifted = entry(geometry, COLUMNS_PITCH), entry(geometry, COLUMNS_SHIFTED)
     group_count, band_count = entry(geometry, COLUMNS_GROUPS), entry(geometry, COLUMNS_BANDS)
     end, padding = source + entry(geometry, COLUMNS_READABLE), scratch + _PADDING
     whole_lines = entry(geometry, COLUMNS_WHOLE_LINES) != 0 and target & 63 == 0
-    of_chunk = LANE_BYTES // literal(width) * literal(halves) * (1 if whole_lines else 4)
+    of_chunk = LANE_BYTES // literal(width) * literal(nibbles) * (1 if whole_lines else 4)
     form, apart = (shifted, pitch, whole_lines), entry(geometry, COLUMNS_APART) != 0
     _write_padding_row(entry(table, FIRST), group_count, scratch)
     state = 0, 0, 0, -1, entry(geometry, COLUMNS_STREAMED) != 0
@@ -338,7 +338,7 @@ def assemble_columns(width, halves, target, source, table, scratch, first, last)
     task, g, b, half = first, 0, 0, 0
     at_source, at_target = outer_place(table, task, source, target)
     starts = at_source, at_target, end
-    band, written = _band_of(halves, table, (g, b), starts, shifted, scratch + _ADDRESSES, padding)
+    band, written = _band_of(nibbles, table, (g, b), starts, shifted, scratch + _ADDRESSES, padding)
     while task < last:
         b += 1
         if b == band_count:
@@ -349,12 +349,12 @@ def assemble_columns(width, halves, target, source, table, scratch, first, last)
         starts, half = (at_source, at_target, end), 1 - half
         addresses = scratch + _ADDRESSES + half * _ADDRESSES_BYTES
         collected = scratch + _COLLECTED + (0 if apart else half * _COLLECTED_BYTES)
-        following, then_written = _band_of(halves, table, (g, b), starts, shifted, addresses, padding)
-        state, job = _collect(width, halves, state, (band, following), job, form, collected, scratch)
+        following, then_written = _band_of(nibbles, table, (g, b), starts, shifted, addresses, padding)
+        state, job = _collect(width, nibbles, state, (band, following), job, form, collected, scratch)
         places, at, lines, count, nbytes, chunks = written
         job = chunks * of_chunk, 0, places, collected, at, lines, count, nbytes
         band, written = following, then_written
         while job[0] and (apart or task == last):
-            state, job = _write_next(width, halves, state, job, pitch, whole_lines, scratch)
+            state, job = _write_next(width, nibbles, state, job, pitch, whole_lines, scratch)
     restart(state[0], scratch, state[1], state[2], state[4], 0)
     fence()

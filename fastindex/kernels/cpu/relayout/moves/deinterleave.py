@@ -1,6 +1,6 @@
-"""Relayouts in which the source is one sequential stream that is dealt out to a few rows, an element to each in turn.
+"""Relayouts that deinterleave one sequential stream into a few rows, an element to each in turn.
 
-The number of rows is a power of two, so that vectors deal out; any other number goes by lanes.
+The number of rows is a power of two, so that vectors deinterleave; any other number goes by lanes.
 Rows that all begin equally far from a line boundary are written by whole lines straight from registers. Others are
 staged in scratch memory first, a piece of each.
 """
@@ -28,10 +28,10 @@ SCRATCH_BYTES = _PLACES + 64 * 8
 
 
 @njit(nogil=True, inline="always")
-def _deal_direct(width, ways, target, rows, sources, run, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Deal a stream out to rows that all begin equally far from a line boundary, whole lines from registers.
+def _deinterleave_direct(width, ways, target, rows, sources, run, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Deinterleave a stream into rows that all begin equally far from a line boundary, whole lines from registers.
 
-    `sources` is where the stream is, and the next one, 0 where that has been asked for.
+    `sources` is where the stream is, and the next one, 0 where that has been prefetched.
     """
     source, upcoming = sources
     w, count = literal(width), literal(ways)
@@ -61,8 +61,8 @@ def _deal_direct(width, ways, target, rows, sources, run, streamed, scratch):  #
 
 
 @njit(nogil=True, inline="always")
-def _deal_pieces(width, ways, target, rows, source, counts, streamed, scratch):  # type: ignore[no-untyped-def]
-    """Deal a stream out to any rows, a piece of each after the other; `counts` is (rows, elements of each)."""
+def _deinterleave_pieces(width, ways, target, rows, source, counts, streamed, scratch):  # type: ignore[no-untyped-def]
+    """Deinterleave a stream into any rows, a piece of each after the other; `counts` is (rows, elements of each)."""
     w, (count, run) = literal(width), counts
     per_line = 64 // w
     places = scratch + _PLACES
@@ -80,8 +80,8 @@ def _deal_pieces(width, ways, target, rows, source, counts, streamed, scratch): 
 
 
 @kernel()
-def deal_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a relayout that deals a stream out to a few rows.
+def deinterleave_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout that deinterleaves a stream into a few rows.
 
     Parameters
     ----------
@@ -113,8 +113,8 @@ def deal_chunks(width, ways, target, source, table, scratch, first, last):  # ty
             if reads_ahead:
                 upcoming = 0
             if run * w >= 64 and (not streamed or (aligned and (place + entry(rows, 0)) % w == 0)):
-                _deal_direct(width, ways, place, rows, (read, upcoming), run, streamed, scratch)
+                _deinterleave_direct(width, ways, place, rows, (read, upcoming), run, streamed, scratch)
             else:
-                _deal_pieces(width, ways, place, rows, read, (count, run), streamed, scratch)
+                _deinterleave_pieces(width, ways, place, rows, read, (count, run), streamed, scratch)
     if streamed:
         fence()

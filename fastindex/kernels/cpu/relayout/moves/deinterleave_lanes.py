@@ -1,4 +1,4 @@
-"""Relayouts that deal one stream out to any few rows, an element to each in turn, whatever the width of elements.
+"""Relayouts that deinterleave one stream into any few rows, an element to each in turn, whatever their width.
 
 A piece of each row is collected in scratch memory, behind what the piece before left of a line. So rows that begin
 anywhere are written by whole lines, several neighbouring lines at a time, and the source is read once, in order.
@@ -10,7 +10,7 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, prefetch, stream_line
-from fastindex.kernels.cpu.relayout.lines.lanes import deal_lanes
+from fastindex.kernels.cpu.relayout.lines.lanes import deinterleave_lanes
 from fastindex.kernels.cpu.relayout.lines.lines import copy_run, copy_short, prefetch_bytes, prefetch_ends
 from fastindex.kernels.cpu.relayout.passes.table import start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
@@ -44,18 +44,18 @@ _AHEAD_BYTES = 12288
 
 
 @njit(nogil=True, inline="always")
-def _deal_line(unit, target, pitch, source, stride, mask):  # type: ignore[no-untyped-def]
+def _deinterleave_line(unit, target, pitch, source, stride, mask):  # type: ignore[no-untyped-def]
     """Write a line of each of ``16/unit`` columns."""
     if unit == 1:
-        deal_lanes(1, target, pitch, source, stride, mask)
+        deinterleave_lanes(1, target, pitch, source, stride, mask)
     elif unit == 2:
-        deal_lanes(2, target, pitch, source, stride, mask)
+        deinterleave_lanes(2, target, pitch, source, stride, mask)
     elif unit == 4:
-        deal_lanes(4, target, pitch, source, stride, mask)
+        deinterleave_lanes(4, target, pitch, source, stride, mask)
     elif unit == 8:
-        deal_lanes(8, target, pitch, source, stride, mask)
+        deinterleave_lanes(8, target, pitch, source, stride, mask)
     else:
-        deal_lanes(16, target, pitch, source, stride, mask)
+        deinterleave_lanes(16, target, pitch, source, stride, mask)
 
 
 @njit(nogil=True)
@@ -86,10 +86,10 @@ def _write_piece(target, column, size, is_first, is_last, streamed):  # type: ig
 
 
 @njit(nogil=True)
-def _deal_run(target, rows, source, numbers, lanes, streamed, ends, scratch):  # type: ignore[no-untyped-def]
-    """Deal a stream out; `numbers` is (rows, elements of each, bytes of one), `lanes` (unit, mask).
+def _deinterleave_run(target, rows, source, numbers, lanes, streamed, ends, scratch):  # type: ignore[no-untyped-def]
+    """Deinterleave a stream; `numbers` is (rows, elements of each, bytes of one), `lanes` (unit, mask).
 
-    `ends` is (end of what may be read, the next stream, which is asked for where this one ends; 0 where that has been
+    `ends` is (end of what may be read, the next stream, which is prefetched where this one ends; 0 where that has been
     done).
     """
     end, upcoming = ends
@@ -118,7 +118,7 @@ def _deal_run(target, rows, source, numbers, lanes, streamed, ends, scratch):  #
             begin = 0
             while True:
                 place = scratch + begin * pitch + 64 + at
-                _deal_line(unit, place, pitch, read + begin * width, stride, mask)
+                _deinterleave_line(unit, place, pitch, read + begin * width, stride, mask)
                 if begin + columns >= count:
                     break
                 begin = min(begin + columns, count - columns)
@@ -128,8 +128,8 @@ def _deal_run(target, rows, source, numbers, lanes, streamed, ends, scratch):  #
 
 
 @kernel()
-def deal_lane_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a relayout that deals a stream out to a few rows.
+def deinterleave_lane_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout that deinterleaves a stream into a few rows.
 
     Parameters
     ----------
@@ -157,6 +157,6 @@ def deal_lane_chunks(width, ways, target, source, table, scratch, first, last): 
             if reads_ahead:
                 upcoming = 0
             numbers, ends = (count, run, element), (end, upcoming)
-            _deal_run(place, rows, read, numbers, (unit, mask), streamed, ends, scratch)
+            _deinterleave_run(place, rows, read, numbers, (unit, mask), streamed, ends, scratch)
     if streamed:
         fence()

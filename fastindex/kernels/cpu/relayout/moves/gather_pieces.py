@@ -26,7 +26,7 @@ def _gather(width, target, source, places, count, asked):  # type: ignore[no-unt
     upcoming, lines, line_count, at_once = asked
     last = 0
     for i in range(0, whole, 8):
-        # Lines are asked for a few at a time: all of a piece at once would wait for each other.
+        # Lines are prefetched a few at a time: all of a piece at once would wait for each other.
         first, last = last, min(last + at_once, line_count)
         for k in range(first, last):
             prefetch(upcoming + entry(lines, k))

@@ -29,7 +29,7 @@ _TABLES = _STAGE + 64 * 64
 SCRATCH_BYTES = _TABLES + 64 * 8
 
 _AHEAD_BYTES, _ROW_AHEAD_BYTES = 1024, 256
-# Of rows that are no longer, chunks are asked for whose lines are so many ahead.
+# How many lines ahead chunks are prefetched of rows that are no longer.
 _LINES_AHEAD = 32
 
 
@@ -45,7 +45,7 @@ def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):
     """Write `run` elements of each of some rows, in turn; whole lines straight from registers.
 
     The first column is chosen so that lines are met. What is left at both ends comes from overlapping groups. `sources`
-    is where the rows are, and the next ones, 0 where these are asked for already.
+    is where the rows are, and the next ones, 0 where these are prefetched already.
     """
     source, upcoming = sources
     w, count = literal(width), literal(ways)

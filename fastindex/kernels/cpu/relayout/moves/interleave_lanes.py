@@ -48,7 +48,7 @@ def _append_run(ends, pending, source, rows, numbers, lanes, upcoming, streamed)
     """Append a run of each row; return the new line, fill and skip.
 
     `ends` is line, fill and skip so far; `numbers` is (rows, elements of each, bytes of one), `lanes` (unit, mask).
-    `upcoming` is where the next runs are, which are asked for when these end; 0 where that has been done.
+    `upcoming` is where the next runs are, which are prefetched when these end; 0 where that has been done.
     """
     (line, fill, skip), (count, run, width), (unit, mask) = ends, numbers, lanes
     per_line, column_bytes, columns, run_bytes = 64 // width, count * width, 16 // unit, run * width

@@ -10,9 +10,8 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch, stream_line
-from fastindex.kernels.cpu.relayout.lines.lines import transpose_square
 from fastindex.kernels.cpu.relayout.lines.vectors import transpose_rows
-from fastindex.kernels.cpu.relayout.moves.transpose import EDGE_BYTES, edge_band, stage_rows, write_pitches
+from fastindex.kernels.cpu.relayout.moves.transpose import EDGE_BYTES, edge_band, write_pitches
 from fastindex.kernels.cpu.relayout.passes.table import outer_place
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 from fastindex.tables.transposes import (
@@ -40,7 +39,7 @@ SCRATCH_BYTES = _COLLECTED + MOST_NARROW_COLUMNS * _PITCH_BYTES
 def _square_columns(width, target, source, tables, ahead, new, is_first, places):  # type: ignore[no-untyped-def]
     """Write the lines that a band completes in the `new` columns of a square, a range, and keep what is left.
 
-    `tables` is (rows, columns); `ahead` is where the rows are that are asked for, and how much further on in the table
+    `tables` is (rows, columns); `ahead` is where the rows are that are prefetched, and how much further on in the table
     of rows; `places` is (scratch memory, what is collected of the first column).
     """
     (rows, columns), (upcoming, later), (scratch, collected) = tables, ahead, places
@@ -50,11 +49,7 @@ def _square_columns(width, target, source, tables, ahead, new, is_first, places)
         table, place = rows + 8 * per_line * square, collected + 64 + 64 * square
         for i in range(per_line):
             prefetch(upcoming + entry(table + later, i))
-        if w <= 2:
-            stage_rows(width, scratch, source, table, per_line, per_line)
-            transpose_square(width, place, _PITCH_BYTES, scratch)
-        else:
-            transpose_rows(width, 1, 0, 0, place, scratch + EDGE_BYTES, source, table, 0, 0)
+        transpose_rows(width, 1, 0, 0, place, scratch + EDGE_BYTES, source, table, 0, 0)
     for j in range(new[0], new[1]):
         start, column = target + entry(columns, j), collected + j * _PITCH_BYTES
         lead = 64 - (start & 63)

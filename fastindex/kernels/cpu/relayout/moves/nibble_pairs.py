@@ -1,7 +1,7 @@
 """Rows of packed elements of four bits that become rows of bytes: a byte of each two elements of two rows.
 
 What neighbours in the destination lies in two rows of the source. Once these are paired, bytes move, by any kernel for
-bytes, in place of halves of bytes.
+bytes, in place of nibbles.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fastindex.tables.passes import FIRST, GEOMETRY
 
 # A line and a byte of each of two rows, or two lines.
 _STAGE_BYTES = 128
-# Rows of so many bytes and fewer are read by less than a line.
+# The most bytes of rows that are read by less than a line.
 _SHORT_BYTES = 16
 #: Bytes of scratch memory that this kernel needs.
 SCRATCH_BYTES = 2 * _STAGE_BYTES
@@ -35,7 +35,7 @@ SCRATCH_BYTES = 2 * _STAGE_BYTES
 def _pair_run(shifted, target, high, sources, elements, ahead, ends):  # type: ignore[no-untyped-def]
     """Pair two rows of `elements` elements.
 
-    `sources` is where the rows are, in halves of bytes from the first address of `ends`, (source, end of what may be
+    `sources` is where the rows are, in nibbles from the first address of `ends`, (source, end of what may be
     read, scratch memory); `ahead` is where the rows are that are read later, in bytes.
     """
     source, end, stage = ends
@@ -45,7 +45,7 @@ def _pair_run(shifted, target, high, sources, elements, ahead, ends):  # type: i
     reach = max(first, second) + 64 + literal(shifted)
     at = 0
     if size <= _SHORT_BYTES and reach <= end:
-        # A line would often reach into the next one, which nobody has asked for.
+        # A line would often reach into the next one, which nobody has prefetched.
         for row in ahead:
             prefetch_to_l2(row)
             prefetch_to_l2(row + size - 1)
@@ -84,7 +84,7 @@ def _pair_alternating(group_bytes, target, high, source, elements, end, stage): 
 def pair_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of the pairs of rows of a box.
 
-    The parameters are those of `copy_chunks`, but that source offsets count halves of bytes; the kernel's own numbers
+    The parameters are those of `copy_chunks`, but that source offsets count nibbles; the kernel's own numbers
     are a `PairGeometry`. Chunks follow each other in the destination: behind each, up to a line is written that belongs
     to the next, and behind the last, to nobody.
     """

@@ -28,7 +28,7 @@ def _write_box(line, box, begin, end, follows, goes_on, upcoming, lines):  # typ
     """Write what lies from `begin` to `end` behind a line, in the cache as in the destination.
 
     `follows` says that the front of the first line is there too, `goes_on` that the last line is not to be written yet.
-    While lines are written, those that the next box reads are asked for: `lines` is (their offsets from `upcoming` on,
+    While lines are written, those that the next box reads are prefetched: `lines` is (their offsets from `upcoming` on,
     how many, how many of them for each line that is written). All of them before the first line is written take half
     as long again.
     """

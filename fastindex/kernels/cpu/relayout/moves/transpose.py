@@ -6,7 +6,7 @@ and the columns in the destination. Any permutation of any loops has this form.
 
 Few rows are read at a time, far along the columns: long sequential streams that the hardware prefetches. Two whole
 neighbouring lines of each column are written at a time. Elements of one or two bytes are staged, see `staged_bands`:
-two lines have so many of them that their rows cannot be read at once.
+the rows of two lines of them are too many to be read at once.
 """
 
 from __future__ import annotations
@@ -50,8 +50,6 @@ from fastindex.tables.transposes import (
     ROW_BLOCK,
     ROW_COUNT,
     ROW_SOURCE_STRIDE,
-    ROW_TABLE_STEP,
-    ROW_TARGET_STRIDE,
     STREAMED,
 )
 
@@ -60,7 +58,7 @@ _STAGE_BYTES = 3 * 64 * 64
 _AHEAD_BYTES = 128
 # How many rows ahead those are prefetched that are read a line or less at a time.
 _ROWS_AHEAD = 64
-# So many lines of each column are then written at a time: the elements have left the store buffer by then.
+# How many lines of each column are then written at a time: the elements have left the store buffer by then.
 _FEW_COLUMNS_LINES = 16
 _PITCH_BYTES = 192
 
@@ -374,7 +372,7 @@ def _start_of_panel(source, target, table, task, width):  # type: ignore[no-unty
     rest, row_index = divmod(rest, row_blocks)
     rest, column_index = divmod(rest, column_blocks)
     source += row_index * entry(geometry, ROW_SOURCE_STRIDE) + column_index * column_block * width
-    target += row_index * entry(geometry, ROW_TARGET_STRIDE) + column_index * entry(geometry, COLUMN_TARGET_STRIDE)
+    target += row_index * row_block * width + column_index * entry(geometry, COLUMN_TARGET_STRIDE)
     source, target = outer_place(table, rest * inner_count + inner, source, target)
     return source, target, row_index, column_index
 
@@ -392,16 +390,14 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
     table : int64
         Address of a `PassTable`; the kernel's own numbers are a `TransposeGeometry`. The first table of offsets holds
         the byte offsets in the source of the rows of a block; where there are several blocks of rows, it goes on with a
-        line's worth of the next block; where columns are joined, with a line's worth of the next column; where blocks
-        do not share it, with the rows of all others. The second holds the byte offsets in the destination of the
-        columns of a block.
+        line's worth of the next block; where columns are joined, with a line's worth of the next column. The second
+        holds the byte offsets in the destination of the columns of a block.
     scratch : int64
         Address of `SCRATCH_BYTES` bytes on a line boundary, for this thread alone.
     ways
         Not used.
     """
-    geometry, all_rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    row_step = entry(geometry, ROW_TABLE_STEP)
+    geometry, rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     write_pitches(scratch + 2 * _STAGE_BYTES, _PITCH_BYTES)
     begin_staging(scratch + EDGE_BYTES)
     row_block, column_block = entry(geometry, ROW_BLOCK), entry(geometry, COLUMN_BLOCK)
@@ -412,12 +408,11 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
         at_source, at_target, row_index, column_index = following
         following = _start_of_panel(source, target, table, min(task + 1, last - 1), w)
         upcoming = following[0]
-        rows, is_apart = all_rows + 8 * row_index * row_step, row_step != 0
         panel = (
             min(row_block, entry(geometry, ROW_COUNT) - row_index * row_block),
             min(column_block, entry(geometry, COLUMN_COUNT) - column_index * column_block),
-            row_index == 0 or is_apart,
-            0 if is_apart else max(0, min(64 // w, entry(geometry, ROW_COUNT) - (row_index + 1) * row_block)),
+            row_index == 0,
+            max(0, min(64 // w, entry(geometry, ROW_COUNT) - (row_index + 1) * row_block)),
         )
         aligned, streamed = entry(geometry, COLUMNS_ALIGNED) != 0, entry(geometry, STREAMED) != 0
         joined = entry(geometry, COLUMNS_JOINED) != 0
