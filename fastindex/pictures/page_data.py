@@ -76,6 +76,7 @@ def layout_data(shape: Shape) -> dict[str, Any]:
             {"kind": step.kind, "argument": step.argument, "cause": step.cause, "line": str(step)}
             for step in steps(shape)
         ],
+        "tiles": [list(tile) for tile in shape.layout.tiles],
         "words": explain(shape).splitlines()[1:],
         "tile": math.prod(size for size in shape.layout.tiles[0] if size > 0) if shape.layout.tiles else 0,
     }

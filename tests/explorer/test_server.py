@@ -154,7 +154,13 @@ def test_typing_in_a_browser(address: str, browser: Any) -> None:  # noqa: F811
     assert "slot 9,221" in frame.locator("#status").inner_text()
     page.fill("#shape", "f32[100000,3]{1,0:T(8,128)}")
     expect(page).to_have_title(re.compile(r"^f32\[100000,3\]"))
-    assert "42.7 times" in page.inner_text("#told")
+    # The ratio stands once, with its cause; above it a link to the cheapest fix.
+    assert "42.7" not in page.inner_text("#told")
+    assert "51,200,000 bytes: 42.7 times the bytes of the elements" in frame.locator("#facts").inner_text()
+    assert page.inner_text("#told a") == "f32[100000,3]{0,1:T(8,128)}"
+    # One scroll bar: that of the frame.
+    assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.fill("#shape", "f32[3,x]")
     expect(page.locator("#shape-wrong")).not_to_be_empty()
     caret, message = page.text_content("#shape-wrong").split("\n")[:2]
@@ -163,5 +169,12 @@ def test_typing_in_a_browser(address: str, browser: Any) -> None:  # noqa: F811
     link = f"{address.split('?')[0]}?shape=f32%5B3%2C5%5D"
     page.goto(link)
     expect(page).to_have_title(re.compile(r"^f32\[3,5\]\{1,0\}"))
+    page.fill("#shape", "")
+    examples = page.locator("#told a")
+    expect(examples).to_have_count(4)
+    typed = examples.nth(2).inner_text()
+    examples.nth(2).click()
+    expect(page.locator("#shape")).to_have_value(typed)
+    expect(page).to_have_title(re.compile("^" + re.escape(typed)))
     page.close()
     assert wrong == []

@@ -93,10 +93,28 @@ def _try(tally: Tally, row: str, text: str) -> None:
             tally.find(row, f"a peak of {report.peak_nbytes}, above the total, of {text!r}")
         if min((report.total_nbytes, report.total_logical_nbytes, report.wasted_nbytes)) < 0:
             tally.find(row, f"a negative total of {text!r}")
-        if tally.random.random() < 0.02:
+        detailed = tally.random.random() < 0.02
+        if detailed:
             json.dumps(report.to_json("waste", None))
             report.html("waste", 50)
+        _try_copies(tally, row, text, detailed)
     except fi.FastIndexError:
         tally.count(row, 0, 1)
     except Exception as error:
         tally.find(row, f"{type(error).__name__}: {error} for {text!r}")
+
+
+def _try_copies(tally: Tally, row: str, text: str, detailed: bool) -> None:
+    """List the copies of a text of which a report was made; only one without a module is refused."""
+    try:
+        table = fi.layout_copies(text)
+    except fi.FastIndexError as error:
+        if row == "modules of HLO":
+            tally.find(row, f"a report, but no copies: {error}: of {text!r}")
+        return
+    if any(item.nbytes_read < 0 or item.nbytes_written < 0 for item in table.rows(all_moves=True)):
+        tally.find(row, f"a copy of negative size in {text!r}")
+    if detailed:
+        json.dumps(table.to_json(all_moves=True))
+        table.text(top=None, all_moves=True)
+        table.html()

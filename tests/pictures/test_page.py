@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import re
 import shutil
@@ -215,17 +216,77 @@ def test_what_people_ask(show: Any) -> None:
 @in_browser
 def test_why_an_array_is_so_large_stands_on_top(show: Any) -> None:
     page = show("f32[100000,3]{1,0:T(8,128)}")
-    assert page.inner_text("#why") == (
-        "It takes 42.7 times the bytes of the elements, because dimension 1 (size 3) is padded to 128 "
-        "by the tile (8,128), "
-        "42.7 times its size. If you lay it out yourself, swap the two minor dimensions: f32[100000,3]{0,1:T(8,128)} "
-        "is 47,996,928 bytes smaller."
+    assert page.inner_text("#facts") == (
+        "300,000 elements in 12,800,000 slots, 51,200,000 bytes: 42.7 times the bytes of the elements, because "
+        "dimension 1 (size 3) is padded to 128 by the tile (8,128), 42.7 times its size. If you lay it out yourself, "
+        "swap the two minor dimensions: f32[100000,3]{0,1:T(8,128)} is 47,996,928 bytes smaller."
     )
-    assert page.locator("#why").bounding_box()["y"] < page.locator("#array").bounding_box()["y"]
-    assert not show("f32[8,128]{1,0:T(8,128)}").locator("#why").is_visible()
-    assert "f32[3,5]{1,0:T(2,2)} takes 1.6 times the bytes" in show("f32[3,5]", "f32[3,5]{1,0:T(2,2)}").inner_text(
-        "#why"
+    assert page.locator("#facts").bounding_box()["y"] < page.locator("#array").bounding_box()["y"]
+    assert show("f32[8,128]{1,0:T(8,128)}").inner_text("#facts").endswith("4,096 bytes, no padding.")
+    assert "f32[3,5]{1,0:T(2,2)}: 15 elements in 24 slots, 96 bytes: 1.6 times the bytes" in show(
+        "f32[3,5]", "f32[3,5]{1,0:T(2,2)}"
+    ).inner_text("#facts")
+    assert show("f32[]").inner_text("#facts") == "1 element in 1 slot, 4 bytes, no padding."
+
+
+@in_browser
+@pytest.mark.parametrize(
+    "text", [TILED, "s8[64,3,224,224]{0,1,3,2:T(8,128)(4,1)}", "f32[5]{0:T(2)}", "f32[3,5]{0,1:T(2,2)}"]
+)
+def test_tiles_are_numbered_as_they_lie_in_memory(show: Any, text: str) -> None:
+    """Each is the tile of the slot of its first element; within one, the slots themselves."""
+    page, shape = show(text), fi.Shape.parse(text)
+    tiles = page.eval_on_selector_all("#tiles figure:first-child text", "nodes => nodes.map(node => node.textContent)")
+    tile, parsed = shape.layout.tiles[0], reference.parse(str(shape))
+    minor, major = (*shape.layout.minor_to_major, None)[:2]
+    columns = min(-(-shape.dimensions[minor] // tile[-1]), 16)
+
+    def slot(row: int, column: int) -> int:
+        index = [0] * shape.rank
+        index[minor] = column
+        if major is not None:
+            index[major] = row
+        return reference.linear_index(parsed, index)
+
+    size = math.prod(tile)
+    for number, shown in enumerate(tiles):
+        row, column = divmod(number, columns)
+        assert int(shown) == slot(row * (tile[0] if len(tile) > 1 else 1), column * tile[-1]) // size
+    within = page.eval_on_selector_all(
+        "#tiles figure:nth-child(2) text", "nodes => nodes.map(node => node.textContent)"
     )
+    assert bool(within) == (len(shape.layout.tiles) > 1)
+    across = min(tile[-1], 16)
+    for number, shown in enumerate(within):
+        row, column = divmod(number, across)
+        if row < shape.dimensions[major] and column < shape.dimensions[minor]:
+            assert int(shown) == slot(row, column)
+    page.locator("#tiles rect.edge").last.click()
+    assert page.locator("#tiles rect.on").count() == 1
+
+
+@in_browser
+@pytest.mark.parametrize(
+    "text", [TILED, "f32[2,3,4,5,6]{4,3,2,1,0:T(2,4)}", "f32[1000,2000,3000,4,5]{4,3,2,1,0:T(8,128)}"]
+)
+def test_labels_fit_and_nothing_scrolls_but_the_page(show: Any, text: str) -> None:
+    """At each step the text of every cell fits its box; no focus ring is cut off; the page is as wide as its window."""
+    page = show(text, reduced_motion="reduce")
+    for _ in range(len(fi.steps(text)) + 1):
+        too_small = page.eval_on_selector_all(
+            ".cell", "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).map(cell => cell.textContent)"
+        )
+        assert too_small == []
+        page.click("#on")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    scrolling = """nodes => nodes.filter(node => node.scrollHeight > node.clientHeight + 1
+        && /auto|scroll/.test(getComputedStyle(node).overflowY)).map(node => node.className)"""
+    assert page.eval_on_selector_all("body, body *", scrolling) == []
+    room = """cell => {
+        const box = cell.getBoundingClientRect(), around = cell.closest(".scroll").getBoundingClientRect();
+        return [box.left - around.left, box.top - around.top]; }"""
+    ring = page.eval_on_selector("#array td[aria-selected=true]", room)
+    assert min(ring) >= 3
 
 
 @in_browser

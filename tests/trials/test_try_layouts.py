@@ -29,6 +29,7 @@ from fastindex.interop.jax_programs import CompiledProgram
 from fastindex.trials import try_layouts as module
 from fastindex.trials.compilers import CompileError
 from tests.data.hlo.trial_programs import key_of, programs
+from tests.hlo.copies.recorded import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 TRIALS = ROOT / "tests" / "data" / "hlo" / "trials"
@@ -100,6 +101,11 @@ def test_a_scan_gets_its_weights_in_the_order_in_which_its_steps_read_them(tried
     found = tried("scanned_weights_v5e")
     base, best = found.base, found.best.trial
     assert [(row.opcode, row.trips) for row in base.rows] == [("copy", 12)] * 3
+    # Each reads and writes a matrix; the how-to page has the sum, and the words.
+    assert base.moved_nbytes == 12 * 3 * 2 * 384 * 384 * 2
+    page = " ".join((ROOT / "docs" / "how-to" / "copies.md").read_text().split())
+    assert f"{base.moved_nbytes / 2**20:.1f} MiB in all" in page
+    assert fi.layout_copies(recorded("scanned_weights_v5e")).copies[1].origin in page
     names = ["weights['k']", "weights['q']", "weights['v']"]
     assert sorted(row.argument_path for row in base.rows) == names
     assert best.rows == ()

@@ -48,23 +48,28 @@ def fragment(table: CopyTable, top: int | None = 50, all_moves: bool = False) ->
     return "\n".join(part for part in parts if part)
 
 
+def _height(nbytes: int) -> float:
+    """Return the logarithm of a number of bytes: 16 is the base, so that 4 KiB, 64 KiB and 1 MiB are whole."""
+    return math.log2(nbytes) / 4
+
+
 def _timeline(module: str, rows: list[CopyRow]) -> str:
     """Draw a stem for each copy at its step; the height is the logarithm of the bytes moved."""
     rows = [row for row in rows if row.moved_nbytes][:_MOST_MARKS]
     if not rows:
         return ""
     steps = max(row.steps for row in rows) or 1
-    low = math.floor(math.log10(min(row.moved_nbytes for row in rows)))
-    high = max(math.ceil(math.log10(max(row.moved_nbytes for row in rows))), low + 1)
+    low = math.floor(_height(min(row.moved_nbytes for row in rows)))
+    high = max(math.ceil(_height(max(row.moved_nbytes for row in rows))), low + 1)
     floor = _HEIGHT - _BOTTOM
     parts = []
     for power in range(low, high + 1):
         y = floor - (floor - _TOP) * (power - low) / (high - low)
         parts.append(f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - 6}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{bytes_text(10**power)}</text>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{bytes_text(16**power)}</text>')
     for row in rows:
         x = _LEFT + (_WIDTH - 6 - _LEFT) * (row.step + 0.5) / steps
-        y = floor - (floor - _TOP) * (math.log10(row.moved_nbytes) - low) / (high - low)
+        y = floor - (floor - _TOP) * (_height(row.moved_nbytes) - low) / (high - low)
         words = escape(f"{row.instruction}, {row.kind}: {bytes_text(row.moved_nbytes)}, step {row.step:,}")
         colour = _COLOURS[row.kind]
         dashes = ' stroke-dasharray="3 3"' if row.fusion else ""

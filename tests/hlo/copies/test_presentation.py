@@ -45,6 +45,13 @@ def test_the_page_has_a_mark_for_each_copy_and_loads_nothing() -> None:
     assert not re.search(r"https?://|src=", page)
 
 
+def test_the_scale_has_whole_numbers() -> None:
+    page = fi.layout_copies(recorded("decoder_cache_v5e")).html()
+    assert re.findall(r'text-anchor="end">([\d.]+ [KMG]?i?B)</text>', page)[:6] == [
+        "256 B", "4.0 KiB", "64.0 KiB", "1.0 MiB", "16.0 MiB", "256.0 MiB",
+    ]  # fmt: skip
+
+
 def test_names_of_the_text_do_not_become_markup() -> None:
     text = recorded("branches_v4").replace('op_name="x"', 'op_name="<b>[red]x"')
     page, shown = fi.layout_copies(text).html(), fi.layout_copies(text).text()
