@@ -44,6 +44,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.bulk.sharded_indices": ("shard_index", "shards", "unshard_index"),
         "fastindex.bulk.strided_copies": ("ascontiguousarray", "asfortranarray", "copyto"),
         "fastindex.bulk.window_runs": ("runs", "strided_runs"),
+        "fastindex.files.packed_checkpoints": ("open_checkpoint", "pack_checkpoint"),
         "fastindex.advice.sentences": ("explain",),
         "fastindex.advice.linear_forms": ("LinearForm",),
         "fastindex.advice.suggestions": ("TileSuggestion", "suggest_tiles"),

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import click
 
 import fastindex
+from fastindex.cli.checkpoints import is_checkpoint, pack_tensors, unpack_tensors
 from fastindex.cli.clusters import cluster_options, done_by_workers
 from fastindex.cli.options import CASTING, DEVICE, FORCE, OUT_PATH, PATH, byte_size
 from fastindex.cli.progress import ProgressBar
@@ -55,7 +56,9 @@ def _run(
 @click.command(short_help="Lay an array out.")
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=OUT_PATH)
-@click.option("--shape", required=True, help="The array and its layout.")
+@click.option("--shape", help="The array and its layout; without it, IN is a checkpoint.")
+@click.option("--rules", metavar="FILE", help="What becomes of the tensors of a checkpoint, as JSON.")
+@click.option("--tpu", metavar="NAME", help="Lay tensors out as the TPU compiler does by default: v4, v5e or v6e.")
 @MAX_MEMORY
 @FORCE
 @CASTING
@@ -63,24 +66,37 @@ def _run(
 def pack(
     source: str,
     target: str,
-    shape: str,
+    shape: str | None,
     max_memory: int,
     force: bool,
     casting: str,
-    workers: int | None,
-    scheduler: str | None,
+    **options: Any,
 ) -> None:
     """Lay the array in IN out as SHAPE says, and write the physical buffer to OUT.
 
     Where a .npy file holds another element type, elements are cast on the way. Files may be larger than memory.
+
+    Where IN is a checkpoint of safetensors, OUT is a folder: a file for each tensor, laid out as the rules say, and a
+    manifest. A job that was stopped goes on when it is started again.
     """
+    workers, scheduler, rules, tpu = (options[name] for name in ("workers", "scheduler", "rules", "tpu"))
+    if shape is None:
+        if not is_checkpoint(source):
+            raise click.UsageError("--shape says what array IN holds; only .safetensors say it themselves")
+        if force or workers is not None or scheduler is not None:
+            raise click.UsageError("--force, --workers and --scheduler are not for checkpoints")
+        check_memory(max_memory)
+        pack_tensors(source, target, rules, tpu, casting, max_memory)
+        return
+    if rules is not None or tpu is not None:
+        raise click.UsageError("--rules and --tpu are for checkpoints; leave --shape out")
     _run("pack", (source, target), shape, max_memory, force, (workers, scheduler), casting=casting)
 
 
 @click.command(short_help="Read a laid-out buffer.")
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=OUT_PATH)
-@click.option("--shape", required=True, help="The array and its layout.")
+@click.option("--shape", help="The array and its layout; without it, IN is a checkpoint that pack has written.")
 @click.option("--dtype", metavar="TYPE", help="The element type of the array; that of SHAPE by default.")
 @MAX_MEMORY
 @FORCE
@@ -89,7 +105,7 @@ def pack(
 def unpack(
     source: str,
     target: str,
-    shape: str,
+    shape: str | None,
     max_memory: int,
     force: bool,
     workers: int | None,
@@ -98,8 +114,17 @@ def unpack(
 ) -> None:
     """Read the physical buffer in IN, laid out as SHAPE says, and write the array to OUT.
 
-    Files may be larger than memory.
+    Files may be larger than memory. Where IN is a checkpoint that `pack` has written, OUT is a .safetensors file with
+    its tensors.
     """
+    if shape is None:
+        if not is_checkpoint(source):
+            raise click.UsageError("--shape says what buffer IN holds; only checkpoints say it themselves")
+        if force or workers is not None or scheduler is not None or cast["dtype"] is not None:
+            raise click.UsageError("--force, --dtype, --workers and --scheduler are not for checkpoints")
+        check_memory(max_memory)
+        unpack_tensors(source, target, max_memory)
+        return
     if cast["dtype"] is not None and (workers is not None or scheduler is not None):
         raise click.UsageError("--dtype casts within one process; leave --workers and --scheduler out")
     _run("unpack", (source, target), shape, max_memory, force, (workers, scheduler), **cast)

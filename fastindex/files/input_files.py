@@ -220,6 +220,26 @@ def open_input(path: str) -> InputFile:
     return found.mapped()
 
 
+def open_raw(path: str, start: int, nbytes: int | None) -> InputFile:
+    """Open a part of a file, or from `start` on all of it, as raw bytes, whatever its name.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    FastIndexError
+        It is not a regular file, or too short.
+    """
+    _check_regular(path, os.stat(path).st_mode)
+    found = InputFile(path, os.open(path, os.O_RDONLY | OPEN_FLAGS))
+    there = found.nbytes - start
+    if there < (nbytes or 0):
+        raise FastIndexError(f"{path} has become shorter: {nbytes} bytes from {start} on are not there")
+    found.start, found.nbytes = start, there if nbytes is None else nbytes
+    found.dimensions = (found.nbytes,)
+    return found
+
+
 def _check_regular(path: str, mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)

@@ -342,7 +342,7 @@ def test_module_runs_the_command_line() -> None:
         (["info", SHAPE, "more"], "unexpected extra argument"),
         (["info", "f32[3,5]1", "f32[3,5]0"], "unexpected extra argument (f32[3,5]0). Quote a shape"),
         (["info", SHAPE, "--nonsense"], "No such option"),
-        (["pack", "a", "b"], "Missing option '--shape'"),
+        (["pack", "a", "b"], "--shape says what array IN holds"),
         (["relayout", "a", "b", "--from", SHAPE], "Missing option '--to'"),
         (["show", SHAPE, "--svg", "a.png"], "end the name in .svg"),
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--max-memory", "much"], "not a size"),
@@ -424,7 +424,8 @@ def test_files_that_do_not_fit(tmp_path: Path, array: np.ndarray) -> None:
     for arguments, message in (
         (("pack", tmp_path / "nothing", target, "--shape", TPU), "nothing: No such file or directory"),
         (("pack", tmp_path, target, "--shape", TPU), f"{tmp_path}: Is a directory"),
-        (("pack", other, target, "--shape", TPU), "holds float64"),
+        (("pack", other, target, "--shape", TPU, "--casting", "no"), "holds float64"),
+        (("pack", other, target, "--shape", TPU.replace("bf16", "s16")), "f64 is not cast to s16"),
         (("pack", good, target, "--shape", "bf16[300,100]"), "(100, 300)"),
         (("pack", bad, target, "--shape", TPU), "has 100"),
         (("unpack", bad, target, "--shape", TPU), "has 100"),

@@ -1,0 +1,188 @@
+"""What becomes of the tensors of a checkpoint: rules by name, and the arrays that are written for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+from typing import Any
+
+from fastindex.advice.tpu_layouts import tpu_layout
+from fastindex.arguments.castings import check_cast, wanted_type
+from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.files.safetensors_files import Tensor
+from fastindex.patterns.grammar import parse_pattern
+from fastindex.shapes.layout import Layout
+from fastindex.shapes.shape import Shape
+
+#: The generations whose compiler's default layouts are known.
+TPUS = ("v4", "v5e", "v6e")
+_KEYS = ("names", "layout", "dtype", "transpose", "stack")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What becomes of the tensors with some names.
+
+    Attributes
+    ----------
+    names : str
+        A pattern as of shells: ``*``, ``?``, ``[...]``.
+    layout : str, optional
+        The text of a layout, braces included, or "tpu" for the one that the TPU compiler chooses.
+    dtype : str, optional
+        The element type.
+    transpose : str, optional
+        The dimensions and their new order, as of `rearrange`: ``"out in -> in out"``.
+    stack : str, optional
+        The name of the one array that all these tensors become, with a new first dimension in the order of the numbers
+        that the one ``*`` of `names` stands for.
+    """
+
+    names: str
+    layout: str | None = None
+    dtype: str | None = None
+    transpose: str | None = None
+    stack: str | None = None
+
+    def matches(self, name: str) -> bool:
+        return re.fullmatch(translate(self.names), name) is not None
+
+
+def rules_of(given: Iterable[Mapping[str, Any] | Rule]) -> tuple[Rule, ...]:
+    """Return rules that callers give as mappings.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Something else than texts.
+    FastIndexError
+        An unknown key, or none that says the names.
+    """
+    found = []
+    for one in given:
+        if isinstance(one, Rule):
+            found.append(one)
+            continue
+        if not isinstance(one, Mapping):
+            raise ArgumentTypeError(f"a rule is a mapping with {', '.join(_KEYS)}, got {one!r}")
+        unknown = set(one) - set(_KEYS)
+        if unknown or "names" not in one:
+            raise FastIndexError(
+                f"a rule has names, and perhaps {', '.join(_KEYS[1:])}; got {', '.join(map(str, one))}"
+            )
+        if not all(isinstance(text, str) for text in one.values()):
+            raise ArgumentTypeError(f"all of a rule are texts, got {dict(one)!r}")
+        found.append(Rule(**one))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array that is written.
+
+    Attributes
+    ----------
+    name : str
+    shape : Shape
+        As it is written.
+    tensors : tuple of Tensor
+        What it is read from; several where these are stacked.
+    order : tuple of int
+        The dimension of a tensor that each of its dimensions is, the stacking one left out.
+    is_stacked : bool
+    """
+
+    name: str
+    shape: Shape
+    tensors: tuple[Tensor, ...]
+    order: tuple[int, ...]
+    is_stacked: bool
+
+
+def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | None, casting: str) -> list[Array]:
+    """Return the arrays that tensors become, by the first rule that has their name; others stay as they are.
+
+    Raises
+    ------
+    FastIndexError
+        A rule that no tensor follows, or whose layout, order or stack does not fit the tensors; two arrays of one name.
+    ArgumentTypeError
+        `casting` does not allow an element type.
+    """
+    if tpu is not None and tpu not in TPUS:
+        raise FastIndexError(f"the default layouts of {', '.join(TPUS)} are known, not those of {tpu!r}")
+    followed: dict[Rule, list[Tensor]] = {rule: [] for rule in rules}
+    found: dict[str, Array] = {}
+
+    def add(array: Array) -> None:
+        if array.name in found:
+            raise FastIndexError(f"two arrays would be called {array.name!r}")
+        found[array.name] = array
+
+    plain = Rule("*")
+    for name, tensor in tensors.items():
+        rule = next((one for one in rules if one.matches(name)), plain)
+        if rule is not plain:
+            followed[rule].append(tensor)
+        if rule.stack is None:
+            add(_array(name, (tensor,), rule, tpu, casting))
+    for rule, those in followed.items():
+        if not those:
+            raise FastIndexError(
+                f"no tensor follows the rule for {rule.names!r}: none has such a name, or another rule is first"
+            )
+        if rule.stack is not None:
+            add(_array(rule.stack, _in_order(rule, those), rule, tpu, casting))
+    return list(found.values())
+
+
+def _in_order(rule: Rule, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return the tensors of a stack by their numbers, which have to be 0, 1, 2 ..."""
+    front, star, back = rule.names.partition("*")
+    if not star or set(front + back) & set("*?["):
+        raise FastIndexError(f"a stack is of names with one *, which stands for a number; got {rule.names!r}")
+    numbered: dict[int, Tensor] = {}
+    for tensor in tensors:
+        digits = tensor.name[len(front) : len(tensor.name) - len(back)]
+        if not (digits.isascii() and digits.isdigit() and str(int(digits)) == digits):
+            raise FastIndexError(f"{tensor.name!r} is not to be stacked: {digits!r} is no number")
+        numbered[int(digits)] = tensor
+    if sorted(numbered) != list(range(len(numbered))):
+        raise FastIndexError(
+            f"{rule.stack!r} stacks the numbers {sorted(numbered)}; they have to be 0, 1, 2 without gaps"
+        )
+    if len({tensor.shape for tensor in tensors}) > 1:
+        shapes = ", ".join(sorted({str(tensor.shape) for tensor in tensors}))
+        raise FastIndexError(f"{rule.stack!r} stacks tensors of one type and size, got {shapes}")
+    return tuple(numbered[number] for number in range(len(numbered)))
+
+
+def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, casting: str) -> Array:
+    shape = tensors[0].shape
+    element_type = shape.element_type if rule.dtype is None else wanted_type(rule.dtype)
+    check_cast(shape.element_type, element_type, casting)
+    order = _order(rule.transpose, shape.rank)
+    dimensions = tuple(shape.dimensions[d] for d in order)
+    if rule.stack is not None:
+        dimensions = (len(tensors), *dimensions)
+    layout: Layout | None = None
+    if rule.layout == "tpu" or (rule.layout is None and tpu is not None):
+        layout = tpu_layout(element_type, dimensions)
+    elif rule.layout is not None:
+        layout = Shape.parse(f"{element_type}[{','.join(map(str, dimensions))}]{rule.layout}").layout
+    return Array(name, Shape(element_type, dimensions, layout), tensors, order, rule.stack is not None)
+
+
+def _order(pattern: str | None, rank: int) -> tuple[int, ...]:
+    """Return the dimension that each new one is."""
+    if pattern is None:
+        return tuple(range(rank))
+    parse_pattern(pattern)
+    left, right = (side.split() for side in pattern.split("->"))
+    if sorted(left) != sorted(right) or len(set(left)) != len(left) or not all(one.isidentifier() for one in left):
+        raise FastIndexError(f"transpose only orders dimensions by their names, as 'a b -> b a'; got {pattern!r}")
+    if len(left) != rank:
+        raise FastIndexError(f"transpose {pattern!r} names {len(left)} dimensions, the tensor has {rank}")
+    return tuple(left.index(one) for one in right)

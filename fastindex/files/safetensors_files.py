@@ -1,0 +1,245 @@
+"""Tensors in safetensors files, one or several with an index: their headers, read strictly.
+
+The format: 8 bytes with the length of the header, little-endian; a JSON object that gives each tensor its dtype, shape
+and bytes; the bytes of all tensors, without holes and overlaps. Source: huggingface/safetensors, README, "Format".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.files.input_files import InputFile, open_raw
+from fastindex.shapes.element_types import ElementType
+from fastindex.shapes.integers import INT64_MAX
+from fastindex.shapes.layout_rules import MOST_DIMENSIONS
+from fastindex.shapes.shape import Shape
+
+#: The longest header that the format allows.
+MOST_HEADER_BYTES = 100_000_000
+_LENGTH_BYTES = 8
+_METADATA = "__metadata__"
+
+#: XLA's names for the dtypes of the format.
+ELEMENT_TYPES = {
+    "BOOL": "pred",
+    "F64": "f64",
+    "F32": "f32",
+    "F16": "f16",
+    "BF16": "bf16",
+    "C64": "c64",
+    **{f"{sign}{bits}": f"{name}{bits}" for sign, name in (("I", "s"), ("U", "u")) for bits in (8, 16, 32, 64)},
+    "F8_E4M3": "f8e4m3fn",
+    "F8_E5M2": "f8e5m2",
+    "F8_E8M0": "f8e8m0fnu",
+}
+DTYPES = {name: dtype for dtype, name in ELEMENT_TYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of a file.
+
+    Attributes
+    ----------
+    name, path : str
+    shape : Shape
+        Its element type and dimensions.
+    start : int
+        Bytes from the beginning of the file.
+    """
+
+    name: str
+    path: str
+    shape: Shape
+    start: int
+
+    def open(self) -> InputFile:
+        """Open its bytes for reading."""
+        return open_raw(self.path, self.start, self.shape.nbytes)
+
+
+def tensors_of(path: str) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint by their names, in the order of the file.
+
+    Parameters
+    ----------
+    path : str
+        A ``.safetensors`` file, an index ``.safetensors.index.json``, or a folder with one of the two.
+
+    Raises
+    ------
+    FastIndexError
+        The files are not what the format says; the message has the reason.
+    UnsupportedError
+        A dtype that XLA lacks, or with elements below a byte.
+    OSError
+        A file cannot be read.
+    """
+    if os.path.isdir(path):
+        path = _file_of_folder(path)
+    if not path.endswith(".json"):
+        return read_header(path)
+    shards = _shards_of(path)
+    found: dict[str, Tensor] = {}
+    for shard in dict.fromkeys(shards.values()):
+        there = read_header(os.path.join(os.path.dirname(path), shard))
+        listed = {name for name, file in shards.items() if file == shard}
+        if listed != set(there):
+            odd = min(listed ^ set(there))
+            where = f"lists {odd!r} in {shard}, which lacks it" if odd in listed else f"leaves out {odd!r} of {shard}"
+            raise FastIndexError(f"{path} {where}")
+        found |= there
+    return found
+
+
+def _file_of_folder(path: str) -> str:
+    found = sorted(Path(path).glob("*.safetensors.index.json")) or sorted(Path(path).glob("*.safetensors"))
+    if len(found) != 1:
+        raise FastIndexError(f"{path} holds {len(found)} safetensors checkpoints; name one file, or its index")
+    return str(found[0])
+
+
+def _shards_of(path: str) -> dict[str, str]:
+    """Return the file of each tensor that an index lists."""
+    size = os.stat(path).st_size
+    if size > MOST_HEADER_BYTES:
+        raise FastIndexError(f"{path} has {size} bytes; an index has {MOST_HEADER_BYTES} at most")
+    index = json_object(Path(path).read_bytes(), path)
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise FastIndexError(f"{path} is no index of safetensors files: it has no weight_map")
+    for name, file in shards.items():
+        if not isinstance(file, str) or not is_plain_name(file):
+            raise FastIndexError(f"{path}: {name!r} is in {file!r}, which is no name of a file in the same folder")
+    return shards
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name is that of a file in a folder itself: no path that leaves it.
+
+    Examples
+    --------
+    >>> is_plain_name("model.safetensors"), is_plain_name("../model.safetensors"), is_plain_name("")
+    (True, False, False)
+    """
+    return bool(name) and name not in (".", "..") and not set(name) & {"/", "\\", "\0", ":"}
+
+
+def json_object(data: bytes, path: str) -> dict[str, Any]:
+    """Read a JSON object in which no key occurs twice.
+
+    Raises
+    ------
+    FastIndexError
+    """
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise FastIndexError(f"{path} has {twice[:80]!r} twice")
+        return found
+
+    try:
+        found = json.loads(data.decode("utf-8"), object_pairs_hook=once)
+    except FastIndexError:
+        raise
+    except (ValueError, RecursionError) as error:
+        reason = "it nests too deep" if isinstance(error, RecursionError) else str(error)[:200]
+        raise FastIndexError(f"{path} holds no JSON: {reason}") from None
+    if not isinstance(found, dict):
+        raise FastIndexError(f"{path} holds no JSON object, but {type(found).__name__}")
+    return found
+
+
+def read_header(path: str) -> dict[str, Tensor]:
+    """Return the tensors of one file by their names, in the order of their bytes.
+
+    Raises
+    ------
+    FastIndexError, UnsupportedError, OSError
+        As `tensors_of`.
+    """
+    file = open_raw(path, 0, None)
+    length = np.empty(min(_LENGTH_BYTES, file.nbytes), np.uint8)
+    file.read(0, length)
+    header_bytes = int.from_bytes(length.tobytes(), "little")
+    if len(length) < _LENGTH_BYTES or header_bytes > file.nbytes - _LENGTH_BYTES:
+        raise FastIndexError(f"{path} is no safetensors file: {file.nbytes} bytes do not hold its header")
+    if header_bytes > MOST_HEADER_BYTES:
+        raise FastIndexError(f"{path} has a header of {header_bytes} bytes; the most is {MOST_HEADER_BYTES}")
+    header = np.empty(header_bytes, np.uint8)
+    file.read(_LENGTH_BYTES, header)
+    entries = json_object(header.tobytes(), f"the header of {path}")
+    metadata = entries.pop(_METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise FastIndexError(f"the header of {path}: {_METADATA} maps texts to texts")
+    begin = _LENGTH_BYTES + header_bytes
+    spans = {name: _span(name, entry, path) for name, entry in entries.items()}
+    at = 0
+    ordered = sorted(spans.items(), key=lambda one: one[1][1:])
+    for name, (_, first, behind) in ordered:
+        if first != at:
+            what = "overlap with those before them" if first < at else f"leave {first - at} bytes before them to nobody"
+            raise FastIndexError(f"the header of {path}: the bytes of {name[:80]!r} {what}")
+        at = behind
+    if begin + at != file.nbytes:
+        raise FastIndexError(f"{path} has {file.nbytes - begin} bytes of tensors; its header says {at}")
+    return {name: Tensor(name, path, shape, begin + first) for name, (shape, first, _) in ordered}
+
+
+def _span(name: str, entry: Any, path: str) -> tuple[Shape, int, int]:
+    """Return the shape of a tensor, and where its bytes begin and end behind the header."""
+    where = f"the header of {path}: {name[:80]!r}"
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise FastIndexError(f"{where} has to have dtype, shape and data_offsets, and nothing else")
+    dtype, sizes, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in ELEMENT_TYPES:
+        raise UnsupportedError(f"{where} has the dtype {str(dtype)[:80]}; these are read: {', '.join(ELEMENT_TYPES)}")
+    if not _are_sizes(sizes) or len(sizes) > MOST_DIMENSIONS:
+        raise FastIndexError(f"{where} has the shape {str(sizes)[:80]}, which is none")
+    if not _are_sizes(offsets) or len(offsets) != 2:
+        raise FastIndexError(f"{where} has the data_offsets {str(offsets)[:80]}; they are two numbers of bytes")
+    element_type = ElementType.of(ELEMENT_TYPES[dtype])
+    nbytes = math.prod(sizes) * element_type.nbytes
+    if offsets[1] - offsets[0] != nbytes:
+        raise FastIndexError(f"{where}: {dtype} of {sizes} takes {nbytes} bytes, got {offsets[1] - offsets[0]}")
+    return Shape(element_type, tuple(sizes)), offsets[0], offsets[1]
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, list) and all(type(size) is int and 0 <= size <= INT64_MAX for size in values)
+
+
+def header_of(shapes: dict[str, Shape]) -> bytes:
+    """Return the header of a file with these tensors, one after the other, up to the first of their bytes.
+
+    Raises
+    ------
+    UnsupportedError
+        An element type that the format lacks.
+
+    Examples
+    --------
+    >>> header_of({"x": Shape.parse("bf16[2,3]")})[8:]
+    b'{"x":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]}}      '
+    """
+    entries, at = {}, 0
+    for name, shape in shapes.items():
+        dtype = DTYPES.get(shape.element_type.name)
+        if dtype is None:
+            raise UnsupportedError(f"{name}: safetensors files have no {shape.element_type}; unpack it by itself")
+        entries[name] = {"dtype": dtype, "shape": list(shape.dimensions), "data_offsets": [at, at + shape.nbytes]}
+        at += shape.nbytes
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text

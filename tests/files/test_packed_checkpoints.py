@@ -1,0 +1,441 @@
+"""Safetensors checkpoints laid out for a device, and back: written and read by the format's own library.
+
+Tests of: files.safetensors_files, files.checkpoint_rules, cli.checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+
+import fastindex as fi
+from fastindex.advice.tpu_layouts import tpu_layout
+from fastindex.cli.commands import main
+from fastindex.files.safetensors_files import ELEMENT_TYPES, read_header, tensors_of
+from tests.cases import strategies
+
+safetensors_numpy = pytest.importorskip("safetensors.numpy")
+
+Tensors = dict[str, NDArray[Any]]
+LAYERS = 11
+RULES = [
+    {
+        "names": "layers.*.q.weight",
+        "stack": "layers.q",
+        "transpose": "o i -> i o",
+        "dtype": "bf16",
+        "layout": "{2,1,0:T(8,128)(2,1)}",
+    },
+    {"names": "embed*", "layout": "tpu"},
+    {"names": "wide", "transpose": "a b c -> c a b", "layout": "{0,1,2:T(2,4)}"},
+]
+
+
+def model() -> Tensors:
+    rng = np.random.default_rng(1)
+    found: Tensors = {
+        "embed.weight": rng.standard_normal((300, 128)).astype(np.float32),
+        "norm": rng.standard_normal(77).astype(np.float16),
+        "empty": np.zeros((0, 4), np.float32),
+        "scalar": np.array(3.5),
+        "wide": rng.integers(-99, 99, (5, 6, 7)).astype(np.int16),
+        "mask": rng.integers(0, 2, (9, 9)).astype(bool),
+        "b": rng.standard_normal((5, 6)).astype(ml_dtypes.bfloat16),
+    }
+    for layer in range(LAYERS):
+        found[f"layers.{layer}.q.weight"] = rng.standard_normal((64, 200)).astype(np.float32)
+    return found
+
+
+def saved(folder: Path, tensors: Tensors, name: str = "model.safetensors") -> str:
+    path = str(folder / name)
+    safetensors_numpy.save_file(tensors, path)
+    return path
+
+
+def check_equal(path: str, tensors: Tensors) -> None:
+    """The tensors of a file, read by the format's library; those of the stack are cast."""
+    found = safetensors_numpy.load_file(path)
+    assert set(found) == set(tensors)
+    for name, tensor in tensors.items():
+        expected = tensor.astype(ml_dtypes.bfloat16) if name.startswith("layers.") else tensor
+        assert found[name].dtype == expected.dtype
+        assert found[name].shape == expected.shape
+        assert found[name].tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    tensors = model()
+    packed = fi.pack_checkpoint(saved(tmp_path, tensors), tmp_path / "out", RULES)
+    packed.verify()
+    assert set(packed) == {name for name in tensors if not name.startswith("layers.")} | {"layers.q"}
+    assert str(packed.shapes["layers.q"]) == f"bf16[{LAYERS},200,64]{{2,1,0:T(8,128)(2,1)}}"
+    stacked = fi.unpack(packed["layers.q"], packed.shapes["layers.q"])
+    for layer in range(LAYERS):
+        assert np.array_equal(stacked[layer], tensors[f"layers.{layer}.q.weight"].T.astype(ml_dtypes.bfloat16))
+    assert packed.shapes["embed.weight"].layout == tpu_layout(fi.ElementType.of("f32"), (300, 128))
+    wide = fi.unpack(packed["wide"], packed.shapes["wide"])
+    assert np.array_equal(wide, tensors["wide"].transpose(2, 0, 1))
+    assert fi.unpack(packed["scalar"], packed.shapes["scalar"]) == 3.5
+    assert packed["empty"].size == 0
+    assert not packed["norm"].flags.writeable
+    packed.unpack(tmp_path / "back.safetensors")
+    check_equal(str(tmp_path / "back.safetensors"), tensors)
+    assert sorted(os.listdir(tmp_path / "out")) == [*(f"{i:05}.bin" for i in range(8)), "manifest.json"]
+
+
+def test_commands(tmp_path: Path) -> None:
+    tensors, out = model(), str(tmp_path / "out")
+    source, rules = saved(tmp_path, tensors), tmp_path / "rules.json"
+    rules.write_text(json.dumps({"rules": RULES[:1]}))
+    back = str(tmp_path / "back.safetensors")
+    for command in (
+        ("pack", source, out, "--rules", str(rules), "--tpu", "v5e"),
+        ("verify", out),
+        ("unpack", out, back),
+    ):
+        result = CliRunner().invoke(main, command)
+        assert result.exit_code == 0, result.output
+    check_equal(back, tensors)
+    shapes = fi.open_checkpoint(out).shapes
+    assert shapes["b"].layout == tpu_layout(fi.ElementType.of("bf16"), (5, 6))
+    with open(tmp_path / "out" / "00001.bin", "r+b") as file:
+        file.write(b"\x01\x02\x03")
+    damaged = CliRunner().invoke(main, ("verify", out))
+    assert damaged.exit_code == 1
+    assert "00001.bin is not as it was written" in damaged.output
+    for usage in (
+        ("pack", str(tmp_path / "model.bin"), out),
+        ("pack", source, out, "--shape", "f32[2]", "--tpu", "v5e"),
+        ("pack", source, out, "--force"),
+        ("unpack", out, str(tmp_path / "x.bin")),
+        ("unpack", out, back, "--dtype", "f32"),
+    ):
+        assert CliRunner().invoke(main, usage).exit_code == 2
+    rules.write_text("[]")
+    assert CliRunner().invoke(main, ("pack", source, str(tmp_path / "o2"), "--rules", str(rules))).exit_code == 1
+
+
+def test_shards_with_an_index(tmp_path: Path) -> None:
+    tensors = model()
+    names = sorted(tensors)
+    parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, those in parts.items():
+        saved(tmp_path, {name: tensors[name] for name in those}, file)
+    index = tmp_path / "model.safetensors.index.json"
+    shards = {name: file for file, those in parts.items() for name in those}
+    index.write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+    fi.pack_checkpoint(tmp_path, tmp_path / "out", RULES).unpack(tmp_path / "back.safetensors")
+    check_equal(str(tmp_path / "back.safetensors"), tensors)
+    for changed, reason in (
+        ({**shards, "more": "a.safetensors"}, "lists 'more' in a.safetensors, which lacks it"),
+        ({k: v for k, v in shards.items() if k != "norm"}, "leaves out 'norm' of"),
+        ({**shards, "norm": "../a.safetensors"}, "no name of a file in the same folder"),
+        ({**shards, "norm": "/etc/passwd"}, "no name of a file in the same folder"),
+        ({**shards, "norm": 3}, "no name of a file in the same folder"),
+        ({}, "has no weight_map"),
+    ):
+        index.write_text(json.dumps({"weight_map": changed}))
+        with pytest.raises(fi.FastIndexError, match=reason):
+            tensors_of(str(index))
+
+
+def written(path: Path, header: Any, data: bytes = b"", length: int | None = None) -> str:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes((len(text) if length is None else length).to_bytes(8, "little") + text + data)
+    return str(path)
+
+
+def entry(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8), **more: Any) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets, **more}
+
+
+@pytest.mark.parametrize(
+    ("header", "size", "reason"),
+    [
+        ({"a": entry(), "b": entry(offsets=(4, 12))}, 12, "'b' overlap"),
+        ({"a": entry(), "b": entry()}, 8, "'b' overlap"),
+        ({"a": entry(), "b": entry(offsets=(12, 20))}, 20, "leave 4 bytes before them to nobody"),
+        ({"a": entry(offsets=(4, 12))}, 12, "leave 4 bytes"),
+        ({"a": entry()}, 9, "has 9 bytes of tensors; its header says 8"),
+        ({"a": entry()}, 7, "has 7 bytes of tensors; its header says 8"),
+        ({"a": entry(offsets=(8, 0))}, 8, "takes 8 bytes, got -8"),
+        ({"a": entry(offsets=(0, 7))}, 7, "takes 8 bytes, got 7"),
+        ({"a": entry(offsets=(0, 8.0))}, 8, "two numbers of bytes"),
+        ({"a": entry(offsets=(0, 8, 9))}, 8, "two numbers of bytes"),
+        ({"a": entry(offsets=(-8, 0))}, 8, "two numbers of bytes"),
+        ({"a": entry(shape=(-2,))}, 8, "which is none"),
+        ({"a": entry(shape=(True, 2))}, 8, "which is none"),
+        ({"a": entry(shape="22")}, 8, "which is none"),
+        ({"a": entry(shape=[1] * 3000)}, 8, "which is none"),
+        ({"a": entry(shape=[1 << 62, 1 << 62])}, 8, "takes"),
+        ({"a": entry(dtype="F4")}, 8, "these are read"),
+        ({"a": entry(dtype=["F32"])}, 8, "these are read"),
+        ({"a": entry(extra=1)}, 8, "and nothing else"),
+        ({"a": {"dtype": "F32"}}, 8, "and nothing else"),
+        ({"a": []}, 0, "and nothing else"),
+        ({"__metadata__": {"a": 1}}, 0, "maps texts to texts"),
+        ({"__metadata__": []}, 0, "maps texts to texts"),
+        ([], 0, "holds no JSON object, but list"),
+        (b"{", 0, "holds no JSON"),
+        (b"\xff\xfe", 0, "holds no JSON"),
+        (b'{"a": NaN', 0, "holds no JSON"),
+        (b"[" * 100_000, 0, "nests too deep"),
+        (b'{"a":1,"a":2}', 0, "has 'a' twice"),
+        (b'{"a":{"dtype":"F32","dtype":"F32","shape":[],"data_offsets":[0,4]}}', 4, "has 'dtype' twice"),
+    ],
+)
+def test_strange_headers(tmp_path: Path, header: Any, size: int, reason: str) -> None:
+    path = written(tmp_path / "x.safetensors", header, bytes(size))
+    with pytest.raises(fi.FastIndexError, match=reason):
+        fi.pack_checkpoint(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_lengths_of_headers(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    for content in (b"", b"\x01\0\0", (100).to_bytes(8, "little") + b"{}", (1 << 63).to_bytes(8, "little") + b"{}"):
+        path.write_bytes(content)
+        with pytest.raises(fi.FastIndexError, match="do not hold its header"):
+            read_header(str(path))
+    with open(path, "wb") as file:
+        file.write((100_000_001).to_bytes(8, "little"))
+        file.truncate(100_000_100)
+    with pytest.raises(fi.FastIndexError, match="a header of 100000001 bytes; the most is 100000000"):
+        read_header(str(path))
+    # Spaces may follow the header, and a file may hold nothing.
+    assert read_header(written(path, b"{}   ")) == {}
+
+
+@pytest.mark.parametrize("seed", list(strategies.rotating(range(strategies.FIRST_SEED, strategies.FIRST_SEED + 300))))
+def test_damaged_headers(tmp_path: Path, seed: int) -> None:
+    """Bytes changed, lost and added: read as the format's library reads it, or refused with a reason."""
+    rng = random.Random(seed)
+    path = tmp_path / "x.safetensors"
+    tensors = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.arange(4, dtype=np.int8)}
+    safetensors_numpy.save_file(tensors, path)
+    content = bytearray(path.read_bytes())
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        at = rng.randrange(min(len(content), 150))
+        change = rng.choice(("set", "drop", "add"))
+        if change == "set":
+            content[at] = rng.choice(b'{}[]",:0123456789\x00\xff') if rng.random() < 0.7 else rng.randrange(256)
+        elif change == "drop":
+            del content[at : at + rng.choice((1, 1, 8, 40))]
+        else:
+            content[at:at] = rng.choice((b"0", b'"', b"9" * 30, b",", b"[[", bytes(8)))
+    path.write_bytes(content)
+    try:
+        found = read_header(str(path))
+    except fi.FastIndexError:
+        return
+    # What is read lies within the file, without overlaps, and the library takes it for the same tensors.
+    assert sum(one.shape.nbytes for one in found.values()) + min(one.start for one in found.values()) == len(content)
+    theirs = safetensors_numpy.load_file(path)
+    assert {name: one.shape.dimensions for name, one in found.items()} == {k: v.shape for k, v in theirs.items()}
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ([{"names": "x"}], "no tensor follows the rule for 'x'"),
+        ([{"names": "*"}, {"names": "embed*"}], "no tensor follows the rule for 'embed"),
+        ([{"names": "norm", "dtype": "s8"}], "f16 is not cast to s8"),
+        ([{"names": "norm", "dtype": "f17"}], "no element type is called"),
+        ([{"names": "norm", "layout": "{1,0}"}], "minor_to_major must name every dimension"),
+        ([{"names": "norm", "transpose": "a b -> b a"}], "names 2 dimensions, the tensor has 1"),
+        ([{"names": "wide", "transpose": "a b c -> a (b c)"}], "only orders dimensions"),
+        ([{"names": "wide", "transpose": "a b c -> a b"}], "only orders dimensions|'c'|axis|c"),
+        ([{"names": "norm", "stack": "s"}], "a stack is of names with one"),
+        ([{"names": "*q*", "stack": "s"}], "a stack is of names with one"),
+        ([{"names": "layers.*", "stack": "s"}], "is no number"),
+        ([{"names": "layers.1*.q.weight", "stack": "s"}], "is no number|without gaps"),
+        ([{"names": "layers.*.q.weight", "stack": "norm"}], "two arrays would be called 'norm'"),
+        ([{"name": "norm"}], "a rule has names"),
+        ([{"names": "norm", "layout": 3}], "all of a rule are texts"),
+        (["norm"], "a rule is a mapping"),
+    ],
+)
+def test_rules_that_do_not_fit(tmp_path: Path, rules: Any, reason: str) -> None:
+    with pytest.raises(fi.FastIndexError, match=reason):
+        fi.pack_checkpoint(saved(tmp_path, model()), tmp_path / "out", rules)
+    assert not (tmp_path / "out").exists()
+
+
+def test_stacks_of_different_tensors(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"l.0": np.zeros(3, np.float32), "l.1": np.zeros(4, np.float32)})
+    with pytest.raises(fi.FastIndexError, match="one type and size"):
+        fi.pack_checkpoint(path, tmp_path / "out", [{"names": "l.*", "stack": "l"}])
+    path = saved(tmp_path, {"l.0": np.zeros(3, np.float32), "l.2": np.zeros(3, np.float32)})
+    with pytest.raises(fi.FastIndexError, match="without gaps"):
+        fi.pack_checkpoint(path, tmp_path / "out", [{"names": "l.*", "stack": "l"}])
+    with pytest.raises(fi.FastIndexError, match="are known, not those of 'v3'"):
+        fi.pack_checkpoint(path, tmp_path / "out", tpu="v3")
+
+
+class StoppedError(Exception):
+    """Ends a job from its progress."""
+
+
+class StopAfter:
+    """A progress that ends a job when enough bytes are written."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+        self.total = self.seen = 0
+
+    def start(self, total: int) -> None:
+        self.total = total
+
+    def advance(self, count: int) -> None:
+        self.left -= count
+        self.seen += count
+        if self.left < 0:
+            raise StoppedError
+
+
+def test_stopped_jobs_go_on(tmp_path: Path) -> None:
+    tensors = model()
+    source, out = saved(tmp_path, tensors), tmp_path / "out"
+    most, steps = 1000, 0
+    while True:
+        before = {file: (out / file).stat().st_ino for file in os.listdir(out)} if out.exists() else {}
+        progress = StopAfter(most)
+        try:
+            packed = fi.pack_checkpoint(source, out, RULES, progress=progress)
+        except StoppedError:
+            with pytest.raises(fi.FastIndexError, match="holds no complete checkpoint"):
+                fi.open_checkpoint(out)
+            with open(out / "manifest.partial", "ab") as journal:
+                journal.write(b'{"half a li')
+            most, steps = most * 3, steps + 1
+            continue
+        break
+    assert steps > 2
+    assert progress.seen == progress.total
+    # What was complete has not been written again.
+    assert all((out / file).stat().st_ino == number for file, number in before.items() if file.endswith(".bin"))
+    assert sum(file.endswith(".bin") for file in before) > 2
+    packed.verify()
+    packed.unpack(tmp_path / "back.safetensors")
+    check_equal(str(tmp_path / "back.safetensors"), tensors)
+
+
+def test_other_jobs_do_not_go_on(tmp_path: Path) -> None:
+    source, out = saved(tmp_path, model()), tmp_path / "out"
+    with pytest.raises(StoppedError):
+        fi.pack_checkpoint(source, out, RULES, progress=StopAfter(200_000))
+    with pytest.raises(fi.FastIndexError, match="begun with other rules or another checkpoint"):
+        fi.pack_checkpoint(source, out, [{"names": "*", "layout": "tpu"}])
+    fi.pack_checkpoint(source, out, RULES)
+    with pytest.raises(fi.FastIndexError, match="is a complete checkpoint"):
+        fi.pack_checkpoint(source, out, RULES)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("x")
+    with pytest.raises(fi.FastIndexError, match=r"holds 'mine\.txt'"):
+        fi.pack_checkpoint(source, tmp_path / "full", RULES)
+
+
+_JOB = "import sys, json, fastindex as fi; fi.pack_checkpoint(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))"
+
+
+def test_killed_jobs_go_on(tmp_path: Path) -> None:
+    """SIGKILL at random moments: no file is half, and the next job ends what the last one began."""
+    rng = random.Random(strategies.FIRST_SEED)
+    big = {f"l.{i}": np.full((700, 1000), i, np.float32) for i in range(12)}
+    source, out = saved(tmp_path, big), tmp_path / "out"
+    rules = [{"names": "*", "dtype": "bf16", "layout": "{1,0:T(8,128)(2,1)}"}]
+    nbytes = fi.Shape.parse("bf16[700,1000]{1,0:T(8,128)(2,1)}").nbytes
+    kills = 0
+    while kills < 8 and not (out / "manifest.json").exists():
+        job = subprocess.Popen([sys.executable, "-c", _JOB, source, str(out), json.dumps(rules)])
+        begin = time.monotonic()
+        known = len(list(out.glob("*.bin")))
+        while job.poll() is None and len(list(out.glob("*.bin"))) == known and time.monotonic() - begin < 60:
+            time.sleep(0.001)
+        time.sleep(rng.random() * 0.02)
+        job.send_signal(signal.SIGKILL)
+        job.wait()
+        kills += 1
+        assert all(file.stat().st_size == nbytes for file in out.glob("*.bin"))
+    if not (out / "manifest.json").exists():
+        fi.pack_checkpoint(source, out, rules)
+    packed = fi.open_checkpoint(out)
+    packed.verify()
+    assert [float(packed[f"l.{i}"][0]) for i in range(12)] == list(range(12))
+    allowed = {*(f"{i:05}.bin" for i in range(12)), "manifest.json", "manifest.partial"}
+    assert set(os.listdir(out)) <= allowed
+
+
+def changed(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda manifest: manifest["arrays"][0].__setitem__(key, value)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda m: m.update(version=2), "this version of fastindex"),
+        (lambda m: m.update(format="x"), "this version of fastindex"),
+        (lambda m: m.update(arrays={}), "lists no arrays"),
+        (lambda m: m.update(arrays=[3]), "an array has name"),
+        (lambda m: m["arrays"].append(m["arrays"][0]), "twice"),
+        (changed("file", "../model.safetensors"), "no file of the folder"),
+        (changed("file", "/etc/passwd"), "no file of the folder"),
+        (changed("offset", 4), "no file of the folder"),
+        (changed("file", "00099.bin"), "is not there, or has others"),
+        (changed("nbytes", 3), "is not there, or has others"),
+        (changed("shape", "f64[2]"), "which dimensions|is not there, or has others"),
+        (changed("shape", "f64[2"), "column"),
+        (changed("shape", "token[]"), "token"),
+        (changed("order", [0, 1, 2, 3]), "which dimensions and tensors"),
+        (changed("tensors", []), "which dimensions and tensors"),
+        (changed("tensors", [3]), "have no names"),
+        (changed("sha256", None), "an array has name"),
+    ],
+)
+def test_strange_manifests(tmp_path: Path, change: Callable[[dict[str, Any]], None], reason: str) -> None:
+    fi.pack_checkpoint(saved(tmp_path, {"x": np.array(3.5), "y": np.arange(4)}), tmp_path / "out")
+    path = tmp_path / "out" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(fi.FastIndexError, match=reason):
+        fi.open_checkpoint(tmp_path / "out")
+
+
+def test_every_dtype_of_the_format(tmp_path: Path) -> None:
+    shapes = {dtype: fi.Shape(name, (3, 5)) for dtype, name in ELEMENT_TYPES.items()}
+    rng, at, header, data = np.random.default_rng(2), 0, {}, b""
+    for dtype, shape in shapes.items():
+        part = rng.integers(0, 2 if dtype == "BOOL" else 256, shape.nbytes).astype(np.uint8).tobytes()
+        header[dtype] = entry(dtype, [3, 5], [at, at + len(part)])
+        at, data = at + len(part), data + part
+    path = written(tmp_path / "x.safetensors", header, data)
+    packed = fi.pack_checkpoint(path, tmp_path / "out", [{"names": "*", "layout": "{0,1:T(2,4)}"}])
+    packed.unpack(tmp_path / "back.safetensors")
+    assert {name: one.shape for name, one in read_header(str(tmp_path / "back.safetensors")).items()} == shapes
+    assert (tmp_path / "back.safetensors").read_bytes().endswith(data)
+
+
+def test_types_that_the_format_lacks(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"x": np.arange(8, dtype=np.int8)})
+    rules = [{"names": "x", "dtype": "s4", "layout": "{0:E(4)}"}]
+    packed = fi.pack_checkpoint(path, tmp_path / "out", rules)
+    assert packed["x"].tolist() == [0x10, 0x32, 0x54, 0x76]
+    with pytest.raises(fi.UnsupportedError, match="safetensors files have no s4"):
+        packed.unpack(tmp_path / "back.safetensors")
+    assert not (tmp_path / "back.safetensors").exists()
