@@ -81,7 +81,7 @@ def test_vllm_gptq(bits: int) -> None:
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
 def test_auto_gptq(bits: int) -> None:
     torch = module("torch")
-    around = {"nn": torch.nn, "transformers": SimpleNamespace(pytorch_utils=SimpleNamespace(Conv1D=SimpleNamespace))}
+    around = {"nn": torch.nn, "transformers": SimpleNamespace(pytorch_utils=SimpleNamespace(Conv1D=ModuleType))}
     found = functions("auto_gptq", "nn_modules/qlinear/qlinear_cuda_old.py", "QuantLinear", **around)["QuantLinear"]
 
     def pack(q: Any) -> Any:
