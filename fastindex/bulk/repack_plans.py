@@ -14,21 +14,18 @@ from numpy.typing import NDArray
 from fastindex.advice.format_names import named_layout
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.bulk.rearrangements import RearrangePlan
-from fastindex.bulk.relayouts import plan_relayout, relayout
+from fastindex.bulk.relayouts import relayout
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.lazy import lazy_property
 from fastindex.lowering.regrouped import RegroupedShape
 from fastindex.patterns.format_table import ORDERED, PARAMETERS, Row
 from fastindex.patterns.named_formats import PLAIN, Chosen, chosen, format_side, in_bits, of_bits, plain_side
 from fastindex.shapes.shape import Shape
-from fastindex.tiling.digits import Digit, Digits, Variable, digit
+from fastindex.tiling.digits import Variable, digit
 
 Bytes = NDArray[np.uint8]
 
 # Units that are ordered at a time: what that takes stays in the cache.
 _UNITS_AT_ONCE = 1 << 16
-# Bytes of a slab of codes, one in a byte: it and what it becomes stay in the cache.
-_SLAB_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -103,10 +100,7 @@ class RepackPlan:
             data = _in_units(data, source.row, back=True)
         row = destination.row
         pattern = None if row is None or not row.fill else bytes([row.fill])
-        if pattern is None and self.slabs:
-            _run_in_slabs(self, data, target, threads)
-        else:
-            self.plan.apply(data, pattern, target, threads)
+        self.plan.apply(data, pattern, target, threads)
         if row is not None and row.order:
             _in_units(target, row, back=False)
         if flipped and source.row is not None:
@@ -122,27 +116,6 @@ class RepackPlan:
         if found[0] is None or found[1] is None or found[0][0] != found[1][0]:
             return None
         return None if self.ends[0].sizes[0] != found[0][0].extent else math.lcm(found[0][1], found[1][1])
-
-    @lazy_property
-    def slabs(self) -> list[tuple[RearrangePlan, int]]:
-        """Moves of codes, one in a byte, that the cache holds, and how often each; none where all moves at once.
-
-        Codes of four bits that lie next to others on the two sides move several times as fast one in a byte.
-        """
-        source, destination = (end.side for end in self.ends)
-        bits, first, step = {source.element_bits, destination.element_bits}, _first(self.ends[0]), self.step
-        if not {4} <= bits <= {4, 8} or self.plan.is_bitcast or step is None or first is None:
-            return []
-        sizes, codes = self.ends[0].sizes, source.element_count
-        if codes < 2 * _SLAB_BYTES:
-            return []
-        count = max(_SLAB_BYTES * sizes[0] // (codes * step), 1) * step
-        parts = (sizes[0] // count, count), (1, sizes[0] % count)
-        return [
-            (RearrangePlan(_slab(source, first, rows), _slab(destination, first, rows)), number)
-            for number, rows in parts
-            if number and rows
-        ]
 
     def ordered(self, data: Bytes, order: Any) -> Bytes:
         """Return the source with its rows of K in another order.
@@ -165,11 +138,6 @@ class RepackPlan:
         return np.ascontiguousarray(np.take(data.reshape(source.sizes), places, axis=-2)).reshape(-1)
 
 
-def _first(end: End) -> Variable | None:
-    found = _outermost(end)
-    return None if found is None else found[0]
-
-
 def _outermost(end: End) -> tuple[Variable, int] | None:
     """Return the variable of what is outermost in memory, and how many of its values one step of it has."""
     side = end.side
@@ -179,39 +147,6 @@ def _outermost(end: End) -> tuple[Variable, int] | None:
     if tiled or len(digits) != 1 or digits[0].high is not None or digits[0].weight != 1:
         return None
     return digits[0].variable, digits[0].low
-
-
-def _slab(side: RegroupedShape, first: Variable, rows: int) -> RegroupedShape:
-    """Return a side of some rows of what is outermost, its codes one in a byte."""
-    shorter = Variable(first.key, rows, True)
-
-    def cut(one: Digit) -> Digits:
-        return (one,) if one.variable != first else digit(one.weight, shorter, one.low, one.high)
-
-    coordinates = tuple(tuple(d for one in digits for d in cut(one)) for digits in side.coordinates)
-    sizes = list(side.dimensions)
-    outer = side.layout.minor_to_major[-1]
-    sizes[outer] = -(-rows // side.coordinates[outer][0].low)
-    shape = Shape("u8", sizes, replace(side.layout, element_size_in_bits=0))
-    return RegroupedShape(shape, coordinates, tuple(shorter if v == first else v for v in side.variables))
-
-
-def _run_in_slabs(whole: RepackPlan, data: Bytes, target: Bytes, threads: int | None) -> None:
-    per_byte = [8 // end.side.element_bits for end in whole.ends]
-    at = [0, 0]
-    for plan, number in whole.slabs:
-        counts = plan.source.slot_count, plan.destination.slot_count
-        scratch = [aligned_bytes(count) for count in counts]
-        packed, plain = [f"u4[{count}]{{0:E(4)}}" for count in counts], [f"u4[{count}]" for count in counts]
-        expand, compress = plan_relayout(packed[0], plain[0]), plan_relayout(plain[1], packed[1])
-        for _ in range(number):
-            ends = [begin + count // per for begin, count, per in zip(at, counts, per_byte, strict=True)]
-            given, made = data[at[0] : ends[0]], target[at[1] : ends[1]]
-            codes = expand(given, scratch[0], threads) if per_byte[0] == 2 else given
-            moved = plan(codes, scratch[1] if per_byte[1] == 2 else made, threads)
-            if per_byte[1] == 2:
-                compress(moved, made, threads)
-            at = ends
 
 
 def _is_twos_complement(end: End, other: End, is_signed: bool) -> bool:

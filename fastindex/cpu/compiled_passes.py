@@ -25,6 +25,7 @@ from fastindex.kernels.cpu import (
     boxes,
     deal,
     deal_lanes,
+    digit_swaps,
     element_moves,
     gather_pieces,
     interleave,
@@ -71,6 +72,7 @@ PASS_KERNELS = {
     "halves": boxes.copy_halves,
     "pair": paired_runs.pair_chunks,
     "row boxes": row_boxes.run_row_boxes,
+    "swap digits": digit_swaps.swap_digit_chunks,
 }
 
 _KERNEL_MODULES = (
@@ -150,7 +152,7 @@ def kernel_key(one: Pass) -> tuple[str, int, int]:
         return one.kernel, 1, 1
     if one.kernel in ("expand", "compress"):
         return one.kernel, 8 // one.ways, 1
-    if one.kernel.startswith("assemble"):
+    if one.kernel.startswith("assemble") or one.kernel == "swap digits":
         return one.kernel, one.width, one.ways
     if one.kernel not in ("interleave", "deal"):
         return one.kernel, one.width, 1

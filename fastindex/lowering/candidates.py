@@ -17,16 +17,19 @@ from fastindex.lowering.calibration import cycles
 from fastindex.lowering.collected_passes import collected_passes
 from fastindex.lowering.counted_passes import counted_passes
 from fastindex.lowering.counts import Counts, total
+from fastindex.lowering.digit_passes import digit_passes
 from fastindex.lowering.packed_period_boxes import packed_period_passes
 from fastindex.lowering.pass_form import Draft, Goal
-from fastindex.lowering.passes import drafts, packed_drafts
+from fastindex.lowering.passes import drafts, fill_pass, packed_drafts
 from fastindex.lowering.period_boxes import period_box_passes
+from fastindex.lowering.relayout_loops import RelayoutLoops, grouped
 from fastindex.lowering.row_boxes import row_box_drafts
 from fastindex.lowering.shared_digits import Strides, shared_digits
 from fastindex.lowering.slot_moves import UNIT_BYTES, SlotMove
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import HALF_BITS, MOST_BLOCK_BYTES
+from fastindex.tables.cache_lines import LINE_BYTES
 
 Drafts = tuple[Draft, ...]
 
@@ -227,6 +230,22 @@ def _packed_boxes(problem: Problem, pairs: bool) -> Drafts | None:
     return found if has_pairs == pairs else None
 
 
+def _digits(problem: Problem) -> Drafts | None:
+    loops = problem.slots.loops
+    if loops is None or problem.slots.unit != "value" or not (problem.slots.source.is_packed and problem.may_convert):
+        return None
+    fills = grouped(RelayoutLoops((), loops.fills), 8 // HALF_BITS)
+    if problem.slot_bits != (HALF_BITS, HALF_BITS) or fills is None or problem.vector_bytes != LINE_BYTES:
+        return None
+    found = [digit_passes(nest, problem.context) for nest in loops.copies]
+    if None in found:
+        return None
+    return (
+        *(one for made in found if made for one in made),
+        *(fill_pass(nest, problem.context) for nest in fills.fills),
+    )
+
+
 def _packed_period_boxes(problem: Problem) -> Drafts | None:
     if problem.slots.loops is not None or not problem.may_convert:
         return None
@@ -255,6 +274,7 @@ CANDIDATES = (
     Candidate("blocks", _blocks, True, _least_of_straight_blocks),
     Candidate("boxes", partial(_packed_boxes, pairs=False), True),
     Candidate("pairs", partial(_packed_boxes, pairs=True), True),
+    Candidate("digits", _digits, True),
     Candidate("packed period boxes", _packed_period_boxes, True),
     Candidate("collected", _collected, True),
 )

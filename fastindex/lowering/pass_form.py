@@ -20,6 +20,7 @@ from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
 from fastindex.tables.boxes import BoxGeometry, HalvesGeometry, PairGeometry, RowBoxGeometry
+from fastindex.tables.digit_swaps import SwapGeometry
 from fastindex.tables.gathers import GatherGeometry
 from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
 from fastindex.tables.streams import StreamGeometry
@@ -37,6 +38,7 @@ Geometry = (
     | RowBoxGeometry
     | StreamGeometry
     | StridedGeometry
+    | SwapGeometry
     | TransposeGeometry
 )
 
@@ -74,7 +76,7 @@ class Pass:
     ----------
     kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
             "expand", "compress", "assemble", "assemble columns", "boxes", "halves", "pair",
-            "row boxes"}
+            "row boxes", "swap digits"}
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.
     ways : int

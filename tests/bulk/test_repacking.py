@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk import repack_plans
 from fastindex.patterns.format_table import PARAMETERS
 from tests.oracles import format_places
 
@@ -153,20 +152,6 @@ def test_one_move_is_two_through_the_plain_array(first: str, last: str, shape: S
     turned = turned or (letters[first][0] == "K") != (letters[last][0] == "K")
     plain = codes.T.copy() if turned else codes
     assert np.array_equal(got, fi.repack(plain, "plain", last, shape=plain.shape, bits=bits))
-
-
-@pytest.mark.parametrize("first", ["plain", "awq"])
-def test_slabs_of_large_arrays(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    shape = (1040, 320)
-    codes = codes_of(shape, 4)
-    expected = fi.repack(codes, "plain", "marlin", shape=shape)
-    given = codes if first == "plain" else fi.repack(codes, "plain", first, shape=shape)
-    monkeypatch.setattr(repack_plans, "_SLAB_BYTES", 1 << 14)
-    repack_plans.repack_plan.cache_clear()
-    assert repack_plans.repack_plan(first, "marlin", shape, None, ()).slabs
-    assert np.array_equal(fi.repack(given, first, "marlin", shape=shape), expected)
-    assert np.array_equal(fi.repack(expected, "marlin", first, shape=shape), given)
-    repack_plans.repack_plan.cache_clear()
 
 
 def test_twos_complement() -> None:
