@@ -66,7 +66,7 @@ class Bench:
         from fastindex.arguments.addresses import address_of
         from fastindex.arguments.fills import fill_pattern
         from fastindex.cpu.movements import sure_movement
-        from fastindex.lowering.candidates import plans, select_plan
+        from fastindex.lowering.relayout.plan.choice import plans, select_plan
 
         shapes = fi.Shape.parse(cell.source), fi.Shape.parse(cell.destination)
         chosen = sure_movement(*shapes)

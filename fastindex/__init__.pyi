@@ -54,8 +54,8 @@ from fastindex.errors import UnsupportedError as UnsupportedError
 from fastindex.hlo.copies.layout_copies import layout_copies as layout_copies
 from fastindex.hlo.report import Report as Report
 from fastindex.hlo.report import report as report
-from fastindex.lowering.strided_runs import StridedRun as StridedRun
-from fastindex.lowering.tile_programs import TileSlots as TileSlots
+from fastindex.lowering.index.tile_programs import TileSlots as TileSlots
+from fastindex.lowering.windows.strided_runs import StridedRun as StridedRun
 from fastindex.pictures.picture import Picture as Picture
 from fastindex.pictures.picture import draw as draw
 from fastindex.shapes.element_types import ElementType as ElementType

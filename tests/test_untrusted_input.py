@@ -26,6 +26,7 @@ import fastindex as fi
 from fastindex.files.input_files import open_input
 from fastindex.files.writing import write_file
 from fastindex.hlo.report import Report
+from tests.cases import strategies
 from tests.counted_work import Work, work_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -211,7 +212,7 @@ def work(name: str, count: int) -> Work:
     return work_of(lambda: ask(name, count))
 
 
-@pytest.mark.parametrize("name", [name for name in BOMBS if name not in OF_ONE_LENGTH])
+@pytest.mark.parametrize("name", [*strategies.rotating(name for name in BOMBS if name not in OF_ONE_LENGTH)])
 def test_work_is_that_of_the_length(name: str) -> None:
     """Four times the length: at most some five times the lines that run, and the bytes that they ask for."""
     # What is loaded once, kernels among it, is no part of it.

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.lowering.shared_digits import Strides
-from fastindex.lowering.slot_format import slot_format
+from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.shapes.shape import Shape
+from fastindex.shapes.slot_format import slot_format
 
 _RAW = (np.dtype(np.uint8), np.dtype(np.int8), np.dtype("V1"))
 

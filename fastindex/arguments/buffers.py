@@ -21,9 +21,9 @@ from fastindex.arguments.arrays import (
 from fastindex.arguments.number_lists import array_of_numbers
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.interop.host_arrays import host_array
-from fastindex.lowering.slot_format import slot_format
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.shape_sizes import check_placed
+from fastindex.shapes.slot_format import slot_format
 from fastindex.tables.cache_lines import LINE_BYTES
 
 Bytes = NDArray[np.uint8]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
-from fastindex.lowering.windows import Window
+from fastindex.lowering.windows.window import Window
 from fastindex.shapes.shape import Shape
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastindex.arguments.offenders import Offender
 from fastindex.errors import OutOfBoundsError
-from fastindex.lowering.units import units_in_buffer
+from fastindex.lowering.index.units import units_in_buffer
 from fastindex.shapes.shape import Shape
 
 

@@ -26,7 +26,7 @@ from fastindex.bulk.window_results import window_results
 from fastindex.cpu.index_programs import check_overlap, new_outputs, run
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError
-from fastindex.lowering.index_program import conversion_program, linear_program, multi_program
+from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
 from fastindex.shapes.shape import Shape, as_shape
 
 

@@ -19,8 +19,8 @@ from fastindex.arguments.index_arguments import MODES, common_shape
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import OutOfBoundsError
 from fastindex.first_use import load
-from fastindex.lowering.index_form import IndexProgram
-from fastindex.lowering.index_program import linear_program, multi_program
+from fastindex.lowering.index.forms import IndexProgram
+from fastindex.lowering.index.programs import linear_program, multi_program
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 

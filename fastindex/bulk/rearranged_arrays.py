@@ -19,7 +19,7 @@ from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.interop.host_arrays import host_array
-from fastindex.lowering.regrouped import RegroupedShape, RegroupedStrides, Strides
+from fastindex.lowering.index.regrouped import RegroupedShape, RegroupedStrides, Strides
 from fastindex.patterns.axes import MOVED_AS, Sides, sides_of
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
 from fastindex.shapes.shape import Shape

@@ -13,8 +13,8 @@ from fastindex.bulk.relayouts import PlanCandidate, RelayoutPlan
 from fastindex.cpu.movements import sure_movement
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property
-from fastindex.lowering.nest_equality import same_moves
-from fastindex.lowering.regrouped import RegroupedShape, substituted
+from fastindex.lowering.index.regrouped import RegroupedShape, substituted
+from fastindex.lowering.relayout.problem.nest_equality import same_moves
 from fastindex.lowering.tuning import TUNING
 from fastindex.patterns.axes import Sides, reshaped_sides, sides_of
 from fastindex.patterns.grammar import checked_sizes, parse_pattern

@@ -37,14 +37,14 @@ from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lazy import lazy_property
-from fastindex.lowering.calibration import cycles
-from fastindex.lowering.candidates import plans, select_plan
-from fastindex.lowering.shared_digits import Strides
-from fastindex.lowering.slot_format import slot_format
-from fastindex.lowering.slot_moves import SlotMove
+from fastindex.lowering.relayout.passes.calibration import cycles
+from fastindex.lowering.relayout.plan.choice import plans, select_plan
+from fastindex.lowering.relayout.problem.shared_digits import Strides
+from fastindex.lowering.relayout.problem.slot_moves import SlotMove
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.shapes.integers import counted
 from fastindex.shapes.shape import Shape, as_shape
+from fastindex.shapes.slot_format import slot_format
 
 if TYPE_CHECKING:
     from fastindex.cpu.choices import Choice

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from fastindex.advice.format_names import named_layout
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.bulk.rearrangements import RearrangePlan
-from fastindex.bulk.relayouts import relayout
+from fastindex.bulk.relayouts import plan_relayout, relayout
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.lowering.regrouped import RegroupedShape
+from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.patterns.format_table import ORDERED, PARAMETERS, Row
 from fastindex.patterns.named_formats import PLAIN, Chosen, chosen, format_side, in_bits, of_bits, plain_side
 from fastindex.shapes.shape import Shape
+from fastindex.tables.assemblies import HALF_BITS
 from fastindex.tiling.digits import Variable, digit
 
 Bytes = NDArray[np.uint8]
@@ -57,10 +58,20 @@ class End:
 
 @dataclass(frozen=True)
 class RepackPlan:
-    """How one format becomes another: a rearrangement of codes or bits, and the order within units at either end."""
+    """How one format becomes another: a rearrangement of codes or bits, and the order within units at either end.
+
+    Attributes
+    ----------
+    ends : (End, End)
+    plan : RearrangePlan
+    packs : bool
+        Whether plain codes of four bits are put two in a byte, in order, before anything else: packed places move
+        many times as fast as bytes that become halves of bytes far away.
+    """
 
     ends: tuple[End, End]
     plan: RearrangePlan
+    packs: bool
 
     def new_target(self) -> NDArray[Any]:
         """Return a new array for the result."""
@@ -98,6 +109,8 @@ class RepackPlan:
             data = data + np.uint8(offset)
         if source.row is not None and source.row.order:
             data = _in_units(data, source.row, back=True)
+        if self.packs:
+            data = plan_relayout(*_packing(len(data)))(data, threads=threads)
         row = destination.row
         pattern = None if row is None or not row.fill else bytes([row.fill])
         self.plan.apply(data, pattern, target, threads)
@@ -227,7 +240,16 @@ def repack_plan(
     everything = tuple(dict.fromkeys(v for end in ends for v in end.side.variables))
     sides = [RegroupedShape(end.side.shape, end.side.coordinates, everything) for end in ends]
     finished = tuple(replace(end, side=side) for end, side in zip(ends, sides, strict=True))
-    return RepackPlan((finished[0], finished[1]), RearrangePlan(sides[0], sides[1], f"{source} to {destination}"))
+    packs = source == PLAIN and width == HALF_BITS and not by_bits and destination != PLAIN
+    if packs:
+        layout = replace(sides[0].layout, element_size_in_bits=HALF_BITS)
+        sides[0] = RegroupedShape(Shape("u4", sides[0].dimensions, layout), sides[0].coordinates, everything)
+    plan = RearrangePlan(sides[0], sides[1], f"{source} to {destination}")
+    return RepackPlan((finished[0], finished[1]), plan, packs)
+
+
+def _packing(count: int) -> tuple[str, str]:
+    return f"u4[{count}]", f"u4[{count}]{{0:E(4)}}"
 
 
 def _row(name: str, rank: int, bits: int | None, given: dict[str, Any]) -> Chosen:

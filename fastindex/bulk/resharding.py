@@ -16,8 +16,8 @@ from fastindex.arguments.fills import fill_pattern
 from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
 from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lazy import lazy_property
-from fastindex.lowering.passes import passes
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
+from fastindex.lowering.relayout.moves.nest_passes import passes
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.tuning import TUNING
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shardings.collectives import collective_of

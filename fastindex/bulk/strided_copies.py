@@ -18,9 +18,9 @@ from fastindex.cpu.first_answer import bytes_by_numpy, numpys_time
 from fastindex.cpu.threads import thread_count
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import UnsupportedError
-from fastindex.lowering.passes import passes
-from fastindex.lowering.relayout_loops import RelayoutLoops
-from fastindex.lowering.strided_copies import strided_copy
+from fastindex.lowering.relayout.moves.nest_passes import passes
+from fastindex.lowering.relayout.problem.loops import RelayoutLoops
+from fastindex.lowering.relayout.problem.strided_copies import strided_copy
 
 #: With fewer elements NumPy has finished before a kernel has started: a call of ours takes about 3 microseconds, NumPy
 #: about 0.3 nanoseconds an element of 1 to 8 bytes while the array is in cache (AMD EPYC, 2026-11-22).

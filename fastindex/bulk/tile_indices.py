@@ -18,8 +18,8 @@ from fastindex.bulk.window_results import window_results
 from fastindex.cpu.index_programs import check_overlap, new_outputs, run
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, OutOfBoundsError
-from fastindex.lowering.index_form import IndexProgram
-from fastindex.lowering.tile_programs import (
+from fastindex.lowering.index.forms import IndexProgram
+from fastindex.lowering.index.tile_programs import (
     TileSlots,
     flat_tile_program,
     from_flat_tile_program,

@@ -13,8 +13,8 @@ from fastindex.cpu.index_programs import check_overlap, new_outputs
 from fastindex.cpu.windows import fill_window
 from fastindex.cuda.arrays import is_cuda_array
 from fastindex.errors import FastIndexError
-from fastindex.lowering.index_form import IndexProgram
-from fastindex.lowering.windows import Window
+from fastindex.lowering.index.forms import IndexProgram
+from fastindex.lowering.windows.window import Window
 
 
 def window_results(

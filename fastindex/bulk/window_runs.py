@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.windows import as_window
-from fastindex.lowering.runs import bridged, runs_of, strided_runs_of
-from fastindex.lowering.strided_runs import StridedRun, joined_pieces, joined_runs
-from fastindex.lowering.units import bits_of_unit
-from fastindex.lowering.windows import Window, whole_window
+from fastindex.lowering.index.units import bits_of_unit
+from fastindex.lowering.windows.runs import bridged, runs_of, strided_runs_of
+from fastindex.lowering.windows.strided_runs import StridedRun, joined_pieces, joined_runs
+from fastindex.lowering.windows.window import Window, whole_window
 from fastindex.shapes.shape import Shape, as_shape
 
 

@@ -8,7 +8,7 @@ import click
 
 import fastindex
 from fastindex.cli.group import notice
-from fastindex.cli.options import PATH
+from fastindex.cli.options import FORCE, OUT_PATH
 
 
 @click.command(short_help="Sizes, strides and padding of a shape.")
@@ -25,9 +25,10 @@ def info(shape: str, as_json: bool) -> None:
 @click.command(short_help="Draw a layout: elements, tiles, memory order.")
 @click.argument("shape")
 @click.argument("destination", required=False)
-@click.option("--svg", type=PATH, help="Write the picture to this file instead.")
-@click.option("--html", type=PATH, help="Write a page to point at to this file instead; it needs no network.")
-def show(shape: str, destination: str | None, svg: str | None, html: str | None) -> None:
+@click.option("--svg", type=OUT_PATH, help="Write the picture to this file instead.")
+@click.option("--html", type=OUT_PATH, help="Write a page to point at to this file instead; it needs no network.")
+@FORCE
+def show(shape: str, destination: str | None, svg: str | None, html: str | None, force: bool) -> None:
     """Draw SHAPE: the array with the slot of each element, tiles, padding, and the memory in order.
 
     With DESTINATION, a second layout of the same array, draw where the elements move.
@@ -46,5 +47,5 @@ def show(shape: str, destination: str | None, svg: str | None, html: str | None)
         if name is not None:
             from fastindex.files.writing import write_file
 
-            write_file(name, document().encode())
+            write_file(name, document().encode(), force)
             notice(f"wrote {name}")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import fastindex
-from fastindex.cli.options import OUT_PATH, PATH
+from fastindex.cli.options import FORCE, OUT_PATH, PATH
 from fastindex.cli.progress import ProgressBar
 
 _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?")
@@ -31,6 +31,7 @@ _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?")
 @click.option("--mark-padding", is_flag=True, help="With --linear: padding gives -1 in every coordinate.")
 @click.option("--input", "source", type=PATH, help="Read a .npy file: coordinates (rank, ...), or slots with --linear.")
 @click.option("--output", "target", type=OUT_PATH, help="Write the answers to this file.")
+@FORCE
 @click.option("--sharding", help="How SHAPE is divided over devices; print the device and the slot in its buffer.")
 def index(numbers: tuple[str, ...], **options: Any) -> None:
     """Print the slot in which the element I J ... of SHAPE lives, or with --linear the element in slot N.
@@ -96,13 +97,13 @@ def _check_options(numbers: tuple[str, ...], options: dict[str, Any]) -> None:
 def _convert_file(options: dict[str, Any]) -> None:
     from fastindex.files.index_jobs import linear_index_file, multi_index_file
 
-    shape, unit = options["shape"], options["unit"]
+    shape, unit, force = options["shape"], options["unit"], options["force"]
     with ProgressBar("converting indices") as progress:
         if options["slot"] is None:
-            linear_index_file(options["source"], options["target"], shape, progress, unit)
+            linear_index_file(options["source"], options["target"], shape, progress, unit, force)
         else:
             padding = "mark" if options["mark_padding"] else "raise"
-            multi_index_file(options["source"], options["target"], shape, progress, unit, padding)
+            multi_index_file(options["source"], options["target"], shape, progress, unit, padding, force)
 
 
 def _print_elements(numbers: tuple[str, ...], options: dict[str, Any]) -> None:
@@ -130,7 +131,7 @@ def _print_places(entries: list[Any], options: dict[str, Any]) -> None:
     elif options["target"] is not None:
         from fastindex.files.index_jobs import window_file
 
-        window_file(options["target"], shape, tuple(entries), unit)
+        window_file(options["target"], shape, tuple(entries), unit, options["force"])
     elif not is_window:
         click.echo(_place_text(shape, entries, unit))
     else:
@@ -167,7 +168,7 @@ def _entry(text: str) -> Any:
 
 
 def _place_text(shape: fastindex.Shape, coordinates: list[int], unit: str) -> str:
-    from fastindex.lowering.units import bits_of_unit
+    from fastindex.lowering.index.units import bits_of_unit
     from fastindex.shapes.shape_sizes import axes_of
     from fastindex.tiling.scalar_index import slot_of
     from fastindex.xla.index_queries import index_in_bounds

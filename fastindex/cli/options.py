@@ -12,7 +12,7 @@ PATH = click.Path(path_type=str)
 #: A file to write, which nobody reads: what replaces it needs no leave to.
 OUT_PATH = click.Path(path_type=str, readable=False)
 #: Whether to replace what may not be written.
-FORCE = click.option("--force", is_flag=True, help="Replace OUT even where it is read-only.")
+FORCE = click.option("--force", is_flag=True, help="Replace an existing file even where it is read-only.")
 #: Where to compute.
 DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Where to compute.")
 

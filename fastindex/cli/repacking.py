@@ -7,19 +7,20 @@ from typing import Any
 import click
 
 from fastindex.cli.moving import MAX_MEMORY, check_memory
-from fastindex.cli.options import PATH
+from fastindex.cli.options import FORCE, OUT_PATH, PATH
 from fastindex.cli.progress import ProgressBar
 
 
 @click.command(short_help="Move quantised weights to another format.")
 @click.argument("source", metavar="IN", type=PATH)
-@click.argument("target", metavar="OUT", type=PATH)
+@click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--from", "source_format", metavar="FORMAT", required=True, help="The format of IN, or plain.")
 @click.option("--to", "target_format", metavar="FORMAT", required=True, help="The format of OUT, or plain.")
 @click.option("--shape", required=True, metavar="KxN", help="The dimensions of the array, such as 4096x11008.")
 @click.option("--bits", type=click.IntRange(1, 64), help="Bits of a code, or of an element.")
 @click.option("--with", "parameters", metavar="NAME=VALUE", multiple=True, help="A parameter of a format.")
 @MAX_MEMORY
+@FORCE
 def repack(
     source: str,
     target: str,
@@ -28,26 +29,26 @@ def repack(
     shape: str,
     bits: int | None,
     parameters: tuple[str, ...],
-    max_memory: int,
+    **limits: Any,
 ) -> None:
     """Read the array in IN, in one named format, and write it to OUT in another.
 
     Formats and their parameters are those of fastindex.formats(). Files may be larger than memory where both formats
     begin with the same dimension.
     """
-    check_memory(max_memory)
+    check_memory(limits["max_memory"])
     sizes = [part.strip() for part in shape.lower().replace(",", "x").split("x")]
     if not all(part.isdecimal() for part in sizes):
         raise click.BadParameter(f"{shape!r} is no shape; give sizes such as 4096x11008", param_hint="--shape")
-    from fastindex.files.repack_jobs import repack_file
+    from fastindex.files.repack_jobs import Formats, repack_file
     from fastindex.patterns.named_formats import check_name
 
     for name in (source_format, target_format):
         check_name(name)
-    given = dict(_parameter(one) for one in parameters)
+    given = tuple(sorted(dict(_parameter(one) for one in parameters).items()))
+    formats = Formats((source_format, target_format), tuple(int(part) for part in sizes), bits, given)
     with ProgressBar("repack") as progress:
-        names = source_format, target_format
-        repack_file(source, target, names, [int(part) for part in sizes], bits, given, progress, max_memory)
+        repack_file(source, target, formats, progress, limits["max_memory"], limits["force"])
 
 
 def _parameter(text: str) -> tuple[str, Any]:

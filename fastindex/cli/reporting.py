@@ -12,7 +12,7 @@ import click
 
 import fastindex
 from fastindex.cli.group import notice
-from fastindex.cli.options import PATH
+from fastindex.cli.options import FORCE, OUT_PATH, PATH
 
 #: The most lines of HLO that are named as unreadable.
 _MOST_PROBLEMS = 20
@@ -31,7 +31,8 @@ _ROWS_OF_A_PAGE = 500
 )
 @click.option("--all", "all_results", is_flag=True, help="Count the results of all instructions, not only buffers.")
 @click.option("--names", is_flag=True, help="Name all instructions of a shape, not only the first.")
-@click.option("--html", type=PATH, metavar="OUT", help="Write a page with a timeline and a table to this file.")
+@click.option("--html", type=OUT_PATH, metavar="OUT", help="Write a page with a timeline and a table to this file.")
+@FORCE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def report(
     files: tuple[str, ...],
@@ -40,6 +41,7 @@ def report(
     all_results: bool,
     names: bool,
     html: str | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Report the buffers of HLO modules: how much is padding, why, where from, and the cheapest way to avoid it.
@@ -48,7 +50,7 @@ def report(
     """
     found = fastindex.report(_source_of(files, html), instruction_results=all_results, show_progress=True)
     if html is not None:
-        _write_page(html, found.html(sort, top or _ROWS_OF_A_PAGE))
+        _write_page(html, found.html(sort, top or _ROWS_OF_A_PAGE), force)
     if as_json:
         click.echo(json.dumps(found.to_json(sort, top)))
     elif html is None:
@@ -63,16 +65,19 @@ def report(
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Print only the first N rows.")
 @click.option("--all", "all_moves", is_flag=True, help="Also list plain moves between memory spaces.")
-@click.option("--html", type=PATH, metavar="OUT", help="Write a page with a timeline and a table to this file.")
+@click.option("--html", type=OUT_PATH, metavar="OUT", help="Write a page with a timeline and a table to this file.")
+@FORCE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def copies(files: tuple[str, ...], top: int | None, all_moves: bool, html: str | None, as_json: bool) -> None:
+def copies(
+    files: tuple[str, ...], top: int | None, all_moves: bool, html: str | None, force: bool, as_json: bool
+) -> None:
     """List what HLO modules move because of layouts: copies, reshapes, transposes; what each costs, and who wants it.
 
     FILE is HLO text, a folder of dumps, or - for stdin.
     """
     found = fastindex.layout_copies(_source_of(files, html), show_progress=True)
     if html is not None:
-        _write_page(html, found.html(top or _ROWS_OF_A_PAGE, all_moves))
+        _write_page(html, found.html(top or _ROWS_OF_A_PAGE, all_moves), force)
     if as_json:
         click.echo(json.dumps(found.to_json(top, all_moves)))
     elif html is None:
@@ -91,10 +96,10 @@ def _source_of(files: tuple[str, ...], html: str | None) -> Any:
     return sys.stdin.buffer if files == ("-",) else [Path(file) for file in files]
 
 
-def _write_page(html: str, text: str) -> None:
+def _write_page(html: str, text: str, force: bool) -> None:
     from fastindex.files.writing import write_file
 
-    write_file(html, text.encode())
+    write_file(html, text.encode(), force)
     notice(f"wrote {html}")
 
 

@@ -8,7 +8,7 @@ import click
 
 import fastindex
 from fastindex.cli.group import notice
-from fastindex.cli.options import PATH
+from fastindex.cli.options import FORCE, OUT_PATH
 
 _MOST_ROWS = 64
 
@@ -19,7 +19,8 @@ _MOST_ROWS = 64
 @click.option("--devices", "device_count", type=int, help="How many devices there are, where SHARDING does not say it.")
 @click.option("--dimensions", nargs=2, type=int, help="The two dimensions to draw, rows first; else the last two.")
 @click.option("--tiles", is_flag=True, help="Draw the tiles within the parts, in SVG.")
-@click.option("--svg", type=PATH, help="Write the picture to this file instead.")
+@click.option("--svg", type=OUT_PATH, help="Write the picture to this file instead.")
+@FORCE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def shard(
     shape: str,
@@ -28,6 +29,7 @@ def shard(
     dimensions: tuple[int, int] | None,
     tiles: bool,
     svg: str | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Print which device holds which part of SHAPE under SHARDING: in words, as a table, and as a picture.
@@ -49,7 +51,7 @@ def shard(
             raise click.UsageError(f"--svg writes SVG, and {svg!r} is not named so; end the name in .svg")
         from fastindex.files.writing import write_file
 
-        write_file(svg, picture.svg().encode())
+        write_file(svg, picture.svg().encode(), force)
         notice(f"wrote {svg}")
         return
     from fastindex.advice.sharding_sentences import sharding_sentences

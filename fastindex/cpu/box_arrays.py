@@ -20,8 +20,8 @@ from fastindex.arguments.arrays import described
 from fastindex.cpu.map_faults import Watched, faults_raised
 from fastindex.cpu.memory_maps import bytes_to_come, drop_pages, mappings_of
 from fastindex.lazy import lazy_property
-from fastindex.lowering.box_segments import Box, box_segments
-from fastindex.lowering.box_sizes import segment_costs
+from fastindex.lowering.subarrays.segments import Box, box_segments
+from fastindex.lowering.subarrays.sizes import segment_costs
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 

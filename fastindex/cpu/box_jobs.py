@@ -1,8 +1,8 @@
 """Jobs on arrays larger than memory: box by box, read, moved and written, a few at a time.
 
-A box owns whole segments of the buffer on both sides (`fastindex.lowering.box_segments`), so moving it is a relayout of
-a small array. Where the tiles of the two sides have no box in common that fits, the boxes are those of the target, and
-the boxes of the source around each are read.
+A box owns whole segments of the buffer on both sides (`fastindex.lowering.subarrays.segments`), so moving it is a
+relayout of a small array. Where the tiles of the two sides have no box in common that fits, the boxes are those of the
+target, and the boxes of the source around each are read.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from fastindex.cpu.movements import sure_movement
 from fastindex.cpu.numpy_moves import SCRATCH_BYTES, move_by_numpy, scratch
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.errors import FastIndexError
-from fastindex.lowering.box_segments import Box, Grid, box_shape, box_steps, covering, slab_order
-from fastindex.lowering.box_sizes import box_sizes
-from fastindex.lowering.slot_format import slot_format
-from fastindex.lowering.slot_moves import slot_move
+from fastindex.lowering.relayout.problem.slot_moves import slot_move
+from fastindex.lowering.subarrays.segments import Box, Grid, box_shape, box_steps, covering, slab_order
+from fastindex.lowering.subarrays.sizes import box_sizes
 from fastindex.shapes.shape import Shape
+from fastindex.shapes.slot_format import slot_format
 
 Bytes = NDArray[np.uint8]
 Sizes = tuple[int, ...]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fastindex.cpu.choices import Choice
 from fastindex.cpu.movements import Movement
 from fastindex.cpu.threads import thread_count
-from fastindex.lowering.candidates import plans
+from fastindex.lowering.relayout.plan.choice import plans
 
 # Samples of each candidate, how long one lasts at least, and candidates that are left out after their first run.
 _ROUNDS, _SAMPLE_SECONDS, _HOPELESS = 7, 1e-3, 4

@@ -110,7 +110,7 @@ def _processor() -> str:
     """Return what distinguishes processors: the name that the compiler has for this one, and its vectors."""
     from llvmlite import binding
 
-    from fastindex.kernels.cpu.permutes import permuted_bytes
+    from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
 
     return f"{binding.get_host_cpu_name()}, {permuted_bytes()}-byte permutations, {os.cpu_count()} processors"
 

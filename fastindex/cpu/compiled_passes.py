@@ -19,29 +19,28 @@ from fastindex.cpu.long_calls import looks_for_signals
 from fastindex.cpu.pass_threads import run_with_helpers
 from fastindex.cpu.threads import thread_count
 from fastindex.first_use import uninterrupted
-from fastindex.kernels.cpu import (
-    assemble,
-    assemble_columns,
+from fastindex.kernels.cpu.relayout.moves import (
+    block_permute,
     boxes,
-    deal,
-    deal_lanes,
+    column_gather,
+    deinterleave,
+    deinterleave_lanes,
     digit_swaps,
     element_moves,
     gather_pieces,
     interleave,
     interleave_lanes,
     narrow_transpose,
+    nibble_pairs,
     packed_runs,
-    paired_runs,
-    pass_jobs,
-    pass_runner,
     row_boxes,
     stream,
     transpose,
 )
-from fastindex.kernels.cpu.pass_table import SCRATCH_FRONT_BYTES
-from fastindex.lowering.pass_form import Pass
-from fastindex.lowering.stream_passes import in_lanes, in_vectors
+from fastindex.kernels.cpu.relayout.passes import jobs, runner
+from fastindex.kernels.cpu.relayout.passes.table import SCRATCH_FRONT_BYTES
+from fastindex.lowering.relayout.moves.stream_passes import in_lanes, in_vectors
+from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.boxes import BOX_BYTES, BoxCall
 from fastindex.tables.cache_lines import LINE_BYTES
@@ -57,8 +56,8 @@ PASS_KERNELS = {
     "interleave": interleave.interleave_vectors,
     "interleave squares": interleave.interleave_squares,
     "interleave in lanes": interleave_lanes.interleave_lane_chunks,
-    "deal": deal.deal_chunks,
-    "deal in lanes": deal_lanes.deal_lane_chunks,
+    "deal": deinterleave.deal_chunks,
+    "deal in lanes": deinterleave_lanes.deal_lane_chunks,
     "expand": packed_runs.expand_chunks,
     "compress": packed_runs.compress_chunks,
     "transpose": transpose.transpose_panels,
@@ -66,11 +65,11 @@ PASS_KERNELS = {
     "gather pieces": gather_pieces.gather_chunks,
     "strided": element_moves.copy_elements,
     "fill": element_moves.fill_runs,
-    "assemble": assemble.assemble_chunks,
-    "assemble columns": assemble_columns.assemble_columns,
+    "assemble": block_permute.assemble_chunks,
+    "assemble columns": column_gather.assemble_columns,
     "boxes": boxes.run_boxes,
     "halves": boxes.copy_halves,
-    "pair": paired_runs.pair_chunks,
+    "pair": nibble_pairs.pair_chunks,
     "row boxes": row_boxes.run_row_boxes,
     "swap digits": digit_swaps.swap_digit_chunks,
 }
@@ -78,16 +77,16 @@ PASS_KERNELS = {
 _KERNEL_MODULES = (
     stream,
     packed_runs,
-    paired_runs,
+    nibble_pairs,
     interleave,
     interleave_lanes,
-    deal,
-    deal_lanes,
+    deinterleave,
+    deinterleave_lanes,
     transpose,
     narrow_transpose,
     gather_pieces,
-    assemble,
-    assemble_columns,
+    block_permute,
+    column_gather,
 )
 
 # Where the boxes are, behind what other kernels need.
@@ -321,13 +320,13 @@ def run_pass(
 
 @cache
 def _driver() -> Callable[..., None]:
-    compiled: Callable[..., None] = pass_runner.run_passes.compile((types.int64,) * 7)
+    compiled: Callable[..., None] = runner.run_passes.compile((types.int64,) * 7)
     return compiled
 
 
 @cache
 def _leader() -> Callable[..., int]:
-    compiled: Callable[..., int] = pass_jobs.lead.compile((types.int64,) * 9)
+    compiled: Callable[..., int] = jobs.lead.compile((types.int64,) * 9)
     return compiled
 
 
@@ -382,11 +381,11 @@ def _never(source: int, target: int, call: int, scratch: int) -> bool:
 
 @cache
 def _plain_driver() -> Callable[[int, int, int, int], bool]:
-    compiled: Callable[[int, int, int, int], bool] = pass_runner.run_plain.compile((types.int64,) * 4)
+    compiled: Callable[[int, int, int, int], bool] = runner.run_plain.compile((types.int64,) * 4)
     return compiled
 
 
 @cache
 def _plain_leader() -> Callable[..., int]:
-    compiled: Callable[..., int] = pass_jobs.lead_plain.compile((types.int64,) * 7)
+    compiled: Callable[..., int] = jobs.lead_plain.compile((types.int64,) * 7)
     return compiled

@@ -13,11 +13,11 @@ from fastindex.arguments.arrays import broadcast_strides, merged_axes
 from fastindex.arguments.index_arguments import Integers
 from fastindex.cpu.index_chunks import chunk_length
 from fastindex.cpu.threads import run_chunks, thread_count
-from fastindex.kernels.cpu.index_blocks import CLIP, COUNTED, RAISE, SWAPPED, WRAP
-from fastindex.kernels.cpu.index_kernel import block_length, run_program, scratch_size
+from fastindex.kernels.cpu.index.blocks import CLIP, COUNTED, RAISE, SWAPPED, WRAP
+from fastindex.kernels.cpu.index.kernel import block_length, run_program, scratch_size
 from fastindex.kernels.cpu.memory import STORED
-from fastindex.lowering.index_form import IndexProgram
-from fastindex.lowering.step_table import StepTable, step_table
+from fastindex.lowering.index.forms import IndexProgram
+from fastindex.lowering.index.step_table import StepTable, step_table
 from fastindex.lowering.tuning import TUNING
 
 # What calls run by; tests choose other thresholds.

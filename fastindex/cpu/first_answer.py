@@ -43,8 +43,8 @@ _WITH_KERNELS = (
     "fastindex.cpu.choices",
     "fastindex.cpu.compiled_passes",
     "fastindex.cpu.compiled_programs",
-    "fastindex.kernels.cpu.permutes",
-    "fastindex.kernels.cpu.window_kernel",
+    "fastindex.kernels.cpu.relayout.lines.permutes",
+    "fastindex.kernels.cpu.windows.kernel",
 )
 
 _log = logging.getLogger("fastindex")

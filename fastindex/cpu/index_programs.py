@@ -16,7 +16,7 @@ from fastindex.cpu.first_answer import indices_by_numpy, numpys_time
 from fastindex.cpu.numpy_programs import run_by_numpy
 from fastindex.cpu.threads import check_threads
 from fastindex.errors import FastIndexError
-from fastindex.lowering.index_form import IndexProgram
+from fastindex.lowering.index.forms import IndexProgram
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables.cache_lines import LINE_BYTES
 

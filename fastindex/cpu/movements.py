@@ -15,16 +15,23 @@ from fastindex.cpu.index_programs import run
 from fastindex.cpu.numpy_moves import look_up_by_numpy, move_by_numpy, pack_by_numpy, unpack_by_numpy
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.lazy import lazy_property
-from fastindex.lowering.candidates import Problem, select_plan
-from fastindex.lowering.index_program import conversion_program
-from fastindex.lowering.line_counts import for_scattered_lines, read_lines, spanned_bytes
-from fastindex.lowering.pass_form import Pass, with_tables
-from fastindex.lowering.passes import passes, whole_buffer_passes
-from fastindex.lowering.shared_digits import Strides
-from fastindex.lowering.slot_format import SlotFormat
-from fastindex.lowering.slot_moves import SlotMove, packed_byte, packing_loops, slot_move, unpacking_loops
+from fastindex.lowering.index.programs import conversion_program
+from fastindex.lowering.relayout.moves.nest_passes import passes, whole_buffer_passes
+from fastindex.lowering.relayout.passes.form import Pass, with_tables
+from fastindex.lowering.relayout.passes.line_counts import for_scattered_lines, read_lines, spanned_bytes
+from fastindex.lowering.relayout.plan.choice import select_plan
+from fastindex.lowering.relayout.problem.problem import Problem
+from fastindex.lowering.relayout.problem.shared_digits import Strides
+from fastindex.lowering.relayout.problem.slot_moves import (
+    SlotMove,
+    packed_byte,
+    packing_loops,
+    slot_move,
+    unpacking_loops,
+)
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.shapes.shape import Shape
+from fastindex.shapes.slot_format import SlotFormat
 from fastindex.tables.cache_lines import LINE_BYTES
 
 if TYPE_CHECKING:
@@ -56,7 +63,7 @@ class Movement:
         """What the planner has to find passes for."""
         # It asks the compiler what the machine can do, so it waits until kernels are to run.
         load_kernels()
-        from fastindex.kernels.cpu.permutes import permuted_bytes
+        from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
 
         return Problem(self.source, self.destination, self.slots, permuted_bytes(), self.tuning)
 

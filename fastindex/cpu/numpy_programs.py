@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.index_arguments import Integers
-from fastindex.lowering.index_form import IndexProgram
+from fastindex.lowering.index.forms import IndexProgram
 
 #: Elements that are taken at a time.
 AT_ONCE = 1 << 18

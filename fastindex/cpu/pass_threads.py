@@ -25,7 +25,7 @@ from fastindex.cpu.long_calls import long_call
 from fastindex.cpu.semaphores import semaphore_at
 from fastindex.errors import FastIndexError
 from fastindex.first_use import uninterrupted
-from fastindex.kernels.cpu import pass_jobs
+from fastindex.kernels.cpu.relayout.passes import jobs as pass_jobs
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.pass_jobs import (
     CREW_JOBS,

@@ -15,13 +15,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
-import fastindex.kernels.cpu.index_kernel
-import fastindex.kernels.cpu.window_kernel  # noqa: F401
+import fastindex.kernels.cpu.index.kernel
+import fastindex.kernels.cpu.windows.kernel  # noqa: F401
 from fastindex.cpu.compiled_passes import dispatcher_of
 from fastindex.cpu.threads import thread_count
 from fastindex.kernels.compilation import is_missing, registered_kernels
-from fastindex.kernels.cpu.permutes import permuted_bytes
-from fastindex.lowering.stream_passes import in_vectors
+from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
+from fastindex.lowering.relayout.moves.stream_passes import in_vectors
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.digit_swaps import MOST_ROW_DIGITS, PIECES
 from fastindex.tables.streams import MOST_VECTOR_BYTES, VECTOR_WAYS

@@ -13,9 +13,9 @@ from fastindex.cpu.first_answer import MOST_INDICES, may_be_numpy
 from fastindex.cpu.index_chunks import chunk_length
 from fastindex.cpu.index_programs import run
 from fastindex.cpu.threads import run_chunks, thread_count
-from fastindex.lowering.index_form import IndexProgram
+from fastindex.lowering.index.forms import IndexProgram
 from fastindex.lowering.tuning import TUNING
-from fastindex.lowering.window_plan import WINDOW_TUNING, WindowPlan, WindowTuning, window_plan
+from fastindex.lowering.windows.plan import WINDOW_TUNING, WindowPlan, WindowTuning, window_plan
 
 
 def fill_window(
@@ -62,7 +62,7 @@ def fill_window(
 
 def _run_plan(plan: WindowPlan, output: NDArray[np.int64], threads: int | None) -> None:
     # It imports the compiler, which small windows do without.
-    from fastindex.kernels.cpu.window_kernel import run_window, window_scratch_size
+    from fastindex.kernels.cpu.windows.kernel import run_window, window_scratch_size
 
     address = address_of(output)
     streamed = int(output.nbytes >= TUNING.streamed_bytes and output.flags.aligned)

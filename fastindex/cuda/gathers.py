@@ -13,8 +13,8 @@ from fastindex.cuda.queues import Queue, Tables, watched
 from fastindex.kernels.cuda.device import THREADS
 from fastindex.kernels.cuda.gather_kernel import QUOTIENTS, gather_kernel
 from fastindex.kernels.cuda.index_kernel import InputForm, KernelForm, blocks, index_kernel
-from fastindex.lowering.division import division
-from fastindex.lowering.index_form import Form, IndexProgram
+from fastindex.lowering.index.division import division
+from fastindex.lowering.index.forms import Form, IndexProgram
 from fastindex.tables import cuda_launches as cuda_tables
 
 #: Slots that 32 bits count, with one to spare for what is none.

@@ -18,8 +18,8 @@ from fastindex.errors import FastIndexError
 from fastindex.kernels.cuda import device as cuda
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.index_kernel import COUNTED, NOWHERE, InputForm, KernelForm, blocks, index_kernel
-from fastindex.lowering.division import Division, division
-from fastindex.lowering.index_form import Form, IndexProgram, wrapped_int64
+from fastindex.lowering.index.division import Division, division
+from fastindex.lowering.index.forms import Form, IndexProgram, wrapped_int64
 
 _flags = Flags(NOWHERE)
 

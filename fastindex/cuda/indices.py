@@ -15,8 +15,8 @@ from fastindex.cuda.index_programs import Counted, Operand, run
 from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.queues import queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
-from fastindex.lowering.index_form import IndexProgram
-from fastindex.lowering.windows import Window
+from fastindex.lowering.index.forms import IndexProgram
+from fastindex.lowering.windows.window import Window
 from fastindex.shapes.shape import Shape
 
 #: Makes the error for an element that could not be converted.

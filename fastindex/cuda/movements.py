@@ -21,17 +21,17 @@ from fastindex.kernels.cuda.shifts import compress_kernel, shift_kernel
 from fastindex.kernels.cuda.stages import staged_kernel
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
 from fastindex.kernels.cuda.word_tiles import word_transpose_kernel
-from fastindex.lowering.cuda_launches import (
+from fastindex.lowering.gpu.launches import (
     MOST_LAUNCHES,
     STAGE_BYTES,
     VECTOR_BYTES,
     converting_launches,
     launches,
 )
-from fastindex.lowering.cuda_records import Launch
-from fastindex.lowering.division import division
-from fastindex.lowering.index_program import conversion_program
-from fastindex.lowering.relayout_loops import RelayoutLoops
+from fastindex.lowering.gpu.records import Launch
+from fastindex.lowering.index.division import division
+from fastindex.lowering.index.programs import conversion_program
+from fastindex.lowering.relayout.problem.loops import RelayoutLoops
 from fastindex.shapes.shape import Shape
 from fastindex.tables import cuda_launches as cuda_tables
 

@@ -24,13 +24,13 @@ from fastindex.cuda.queues import Queue, queue_for, watched
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.kernels.cuda.copies import pack_bits_kernel
 from fastindex.kernels.cuda.device import THREADS
-from fastindex.lowering.regrouped import RegroupedShape, RegroupedStrides
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops
-from fastindex.lowering.shared_digits import Strides
-from fastindex.lowering.slot_format import SlotFormat
-from fastindex.lowering.slot_moves import packed_byte, packing_loops, slot_move, unpacking_loops
+from fastindex.lowering.index.regrouped import RegroupedShape, RegroupedStrides
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops
+from fastindex.lowering.relayout.problem.shared_digits import Strides
+from fastindex.lowering.relayout.problem.slot_moves import packed_byte, packing_loops, slot_move, unpacking_loops
 from fastindex.patterns.axes import MOVED_AS, Sides
 from fastindex.shapes.shape import Shape
+from fastindex.shapes.slot_format import SlotFormat
 
 
 def pack(array: Any, shape: Shape, fill: Any, out: Any, stream: Any) -> Any:

@@ -13,7 +13,7 @@ from fastindex.cuda.strided_copies import contiguous, copyto
 from fastindex.errors import FastIndexError
 from fastindex.kernels.cuda.copies import look_up_kernel
 from fastindex.kernels.cuda.device import THREADS
-from fastindex.lowering.index_form import IndexProgram
+from fastindex.lowering.index.forms import IndexProgram
 from fastindex.shapes.shape import Shape
 from fastindex.shardings.shard_program import ShardProgram
 from fastindex.shardings.sharding import Sharding

@@ -25,10 +25,10 @@ from fastindex.cuda.queues import Queue
 from fastindex.cuda.relayouts import DevicePlan
 from fastindex.errors import DeviceMemoryError, FastIndexError
 from fastindex.kernels.cuda import device as cuda
-from fastindex.lowering.cuda_chunks import Chunk, chunks
-from fastindex.lowering.passes import passes
-from fastindex.lowering.relayout_loops import Nest, RelayoutLoops
-from fastindex.lowering.slot_moves import slot_move
+from fastindex.lowering.gpu.chunks import Chunk, chunks
+from fastindex.lowering.relayout.moves.nest_passes import passes
+from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops
+from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from fastindex.shapes.shape import Shape
 
 #: Memory for chunks where the caller says nothing.

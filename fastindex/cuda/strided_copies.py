@@ -15,8 +15,8 @@ from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.kernels.cuda import device as cuda
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops
-from fastindex.lowering.strided_copies import strided_copy
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops
+from fastindex.lowering.relayout.problem.strided_copies import strided_copy
 
 #: Scalars of the host that are written as they are: NumPy casts them to the dtype of the destination.
 _SCALARS = (bool, int, float, complex, np.generic)

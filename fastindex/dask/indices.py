@@ -15,7 +15,7 @@ from fastindex.arguments.windows import as_window, is_window
 from fastindex.cpu.threads import check_threads
 from fastindex.dask.tasks import convert_block, linear_block, multi_block
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.lowering.index_program import conversion_program, linear_program, multi_program
+from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
 from fastindex.shapes.shape import Shape, as_shape
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, product
 
-from fastindex.lowering.box_segments import (
+from fastindex.lowering.subarrays.segments import (
     Box,
     Grid,
     box_segments,

@@ -14,8 +14,8 @@ import numpy as np
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.files.input_files import Bytes
 from fastindex.files.reading import plain_shape
-from fastindex.lowering.box_segments import Box
-from fastindex.lowering.box_sizes import SEGMENT_COST_BYTES
+from fastindex.lowering.subarrays.segments import Box
+from fastindex.lowering.subarrays.sizes import SEGMENT_COST_BYTES
 from fastindex.shapes.shape import Shape
 
 _MANIFEST = "manifest.ocdbt"

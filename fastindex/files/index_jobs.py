@@ -28,8 +28,12 @@ def _release_above(limit: int, file: InputFile, output: OutputFile) -> None:
         output.release()
 
 
-def linear_index_file(source_path: str, target_path: str, shape: Shape, progress: Progress, unit: str = "slot") -> None:
+def linear_index_file(
+    source_path: str, target_path: str, shape: Shape, progress: Progress, unit: str = "slot", force: bool = False
+) -> None:
     """Read coordinates, an array of (rank, ...), from a file and write their slots, an array of (...), to another.
+
+    With `force`, a file that may not be written is replaced, too.
 
     Raises
     ------
@@ -50,7 +54,7 @@ def linear_index_file(source_path: str, target_path: str, shape: Shape, progress
             f"({shape.rank}, ...), one row per dimension{hint}"
         )
     places = coordinates.shape[1:]
-    with _indices_output(target_path, places) as output, file.unchanged():
+    with _indices_output(target_path, places, force) as output, file.unchanged():
         slots = output.data.view(np.int64).reshape(places)
 
         def convert(begin: int, end: int) -> None:
@@ -67,8 +71,10 @@ def linear_index_file(source_path: str, target_path: str, shape: Shape, progress
         _convert_in_parts(places, convert, convert_all, advance)
 
 
-def window_file(target_path: str, shape: Shape, window: Any, unit: str = "slot") -> None:
+def window_file(target_path: str, shape: Shape, window: Any, unit: str = "slot", force: bool = False) -> None:
     """Write the places of a window's elements to a file, as an array with the window's dimensions.
+
+    With `force`, a file that may not be written is replaced, too.
 
     Raises
     ------
@@ -78,7 +84,7 @@ def window_file(target_path: str, shape: Shape, window: Any, unit: str = "slot")
         The file cannot be written.
     """
     dimensions = as_window(window, shape).shape
-    with _indices_output(target_path, dimensions) as output:
+    with _indices_output(target_path, dimensions, force) as output:
         linear_index(shape, window, unit=unit, out=output.data.view(np.int64).reshape(dimensions))
 
 
@@ -89,8 +95,11 @@ def multi_index_file(
     progress: Progress,
     unit: str = "slot",
     padding: str = "raise",
+    force: bool = False,
 ) -> None:
     """Read slots, an array of (...), from a file and write their coordinates, an array of (rank, ...), to another.
+
+    With `force`, a file that may not be written is replaced, too.
 
     Raises
     ------
@@ -104,7 +113,7 @@ def multi_index_file(
     check_placed(shape)
     file = _integers_in(source_path)
     slots = file.array()
-    with _indices_output(target_path, (shape.rank, *slots.shape)) as output, file.unchanged():
+    with _indices_output(target_path, (shape.rank, *slots.shape), force) as output, file.unchanged():
         coordinates = output.data.view(np.int64).reshape(shape.rank, *slots.shape)
 
         def convert(begin: int, end: int) -> None:
@@ -131,9 +140,9 @@ def _integers_in(path: str) -> InputFile:
     return file
 
 
-def _indices_output(path: str, dimensions: tuple[int, ...]) -> OutputFile:
+def _indices_output(path: str, dimensions: tuple[int, ...], force: bool) -> OutputFile:
     dtype = np.dtype(np.int64)
-    return OutputFile(path, math.prod(dimensions) * dtype.itemsize, header_for(path, dtype, dimensions))
+    return OutputFile(path, math.prod(dimensions) * dtype.itemsize, header_for(path, dtype, dimensions), force)
 
 
 def _convert_in_parts(

@@ -30,8 +30,8 @@ from fastindex.files.zarr_arrays import (
     stored_zarr_array,
     stored_zarr_buffer,
 )
-from fastindex.lowering.box_segments import Box, box_shape, box_steps, byte_segments, covering
-from fastindex.lowering.box_sizes import segment_costs
+from fastindex.lowering.subarrays.segments import Box, box_shape, box_steps, byte_segments, covering
+from fastindex.lowering.subarrays.sizes import segment_costs
 from fastindex.shapes.shape import Shape
 
 #: The memory that a job may use, the program itself included.

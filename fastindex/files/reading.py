@@ -18,8 +18,8 @@ from fastindex.arguments.arrays import buffer_dtype
 from fastindex.arguments.buffers import memory_dimensions
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.files.input_files import Bytes, InputFile, spelled
-from fastindex.lowering.box_segments import Box, box_segments, byte_segments
-from fastindex.lowering.box_sizes import SOUGHT_SEGMENT_COST_BYTES, segment_costs
+from fastindex.lowering.subarrays.segments import Box, box_segments, byte_segments
+from fastindex.lowering.subarrays.sizes import SOUGHT_SEGMENT_COST_BYTES, segment_costs
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape

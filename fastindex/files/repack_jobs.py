@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,30 +22,52 @@ _PART_BYTES = 64 << 20
 _COPIES = 8
 
 
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """From which named format to which other, and of what.
+
+    Attributes
+    ----------
+    names : (str, str)
+        Of the source and of the target.
+    sizes : tuple of int
+        The dimensions of the array.
+    bits : int or None
+        Of a code, or of an element.
+    parameters : tuple of (str, object)
+        Of the formats.
+    """
+
+    names: tuple[str, str]
+    sizes: tuple[int, ...]
+    bits: int | None
+    parameters: tuple[tuple[str, Any], ...]
+
+    def plan(self) -> RepackPlan:
+        """Return the plan of the move."""
+        given = checked_parameters(dict(self.parameters))
+        return repack_plan(*self.names, checked_sizes(self.sizes), checked_bits(self.bits), given)
+
+
 def repack_file(
     source_path: str,
     target_path: str,
-    names: tuple[str, str],
-    shape: Sequence[int],
-    bits: int | None,
-    parameters: dict[str, Any],
+    formats: Formats,
     progress: Progress,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    force: bool = False,
 ) -> None:
     """Read a named format from a file and write another to a file.
 
     Parameters
     ----------
     source_path, target_path : str
-    names : (str, str)
-        The formats of the source and of the target.
-    shape : sequence of int
-    bits : int, optional
-    parameters : dict
-        Of the formats.
+    formats : Formats
     progress : Progress
     memory_bytes : int
         The memory that the process may use, the program included.
+    force : bool
+        Replace a file that may not be written, too.
 
     Raises
     ------
@@ -54,8 +77,7 @@ def repack_file(
     OSError
         A file cannot be read or written.
     """
-    given, width = checked_parameters(parameters), checked_bits(bits)
-    plan = repack_plan(*names, checked_sizes(shape), width, given)
+    plan = formats.plan()
     file = open_input(source_path)
     left, right = plan.ends
     if file.fortran_order and len(file.dimensions) > 1:
@@ -78,8 +100,8 @@ def repack_file(
     dimensions = right.sizes if right.row is None else (right.side.nbytes,)
     progress.start(right.side.nbytes)
     header = header_for(target_path, dtype, dimensions)
-    with OutputFile(target_path, right.side.nbytes, header) as output, file.unchanged():
-        for part, first, places in _parts(plan, step, min(room, _COPIES * _PART_BYTES), (*names, width, given)):
+    with OutputFile(target_path, right.side.nbytes, header, force) as output, file.unchanged():
+        for part, first, places in _parts(plan, step, min(room, _COPIES * _PART_BYTES), formats):
             data = np.empty(part.ends[0].side.nbytes, np.uint8)
             file.read(places[0], data)
             made = np.empty(part.ends[1].side.nbytes, np.uint8)
@@ -104,17 +126,18 @@ def _check_plain(file: Any, path: str, end: End) -> None:
         raise FastIndexError(f"{path} has the dimensions {tuple(file.dimensions)}, the shape is {end.sizes}")
 
 
-def _parts(plan: RepackPlan, step: int | None, room: int, names: tuple[Any, ...]) -> Any:
+def _parts(
+    plan: RepackPlan, step: int | None, room: int, formats: Formats
+) -> Iterator[tuple[RepackPlan, int, tuple[int, int]]]:
     """Yield plans for parts of the first dimension, the row that each begins with, and where on both sides."""
     if step is None:
         yield plan, 0, (0, 0)
         return
-    source, destination, bits, given = names
-    sizes = plan.ends[0].sizes
-    each = _COPIES * max(end.side.nbytes for end in plan.ends) * step // max(sizes[0], 1)
+    first, *others = plan.ends[0].sizes
+    each = _COPIES * max(end.side.nbytes for end in plan.ends) * step // max(first, 1)
     count = max(room // max(each, 1), 1) * step
-    at = [0, 0]
-    for begin in range(0, sizes[0], count):
-        part = repack_plan(source, destination, (min(count, sizes[0] - begin), *sizes[1:]), bits, given)
-        yield part, begin, (at[0], at[1])
-        at = [place + end.side.nbytes for place, end in zip(at, part.ends, strict=True)]
+    at = 0, 0
+    for begin in range(0, first, count):
+        part = replace(formats, sizes=(min(count, first - begin), *others)).plan()
+        yield part, begin, at
+        at = at[0] + part.ends[0].side.nbytes, at[1] + part.ends[1].side.nbytes

@@ -147,7 +147,7 @@ class OutputFile:
                 # root may write it, and whoever may write into the folder may replace it; somebody meant to prevent it.
                 raise PermissionError(
                     errno.EACCES,
-                    "it is read-only; chmod u+w it (pack, unpack and relayout take --force too)",
+                    "it is read-only; --force replaces it all the same",
                     self.path,
                 )
             return stat.S_IMODE(found)
@@ -335,15 +335,22 @@ def _remove(path: Path) -> None:
     _unfinished.discard(path)
 
 
-def write_file(path: str, content: bytes) -> None:
+def write_file(path: str, content: bytes, force: bool = False) -> None:
     """Write a file whole, or not at all.
+
+    Parameters
+    ----------
+    path : str
+    content : bytes
+    force : bool
+        Replace a file that may not be written, too.
 
     Raises
     ------
     OSError, FastIndexError
         As `OutputFile`.
     """
-    with OutputFile(path, len(content)) as output:
+    with OutputFile(path, len(content), force=force) as output:
         output.write(0, np.frombuffer(content, np.uint8))
 
 

@@ -33,8 +33,8 @@ from fastindex.files.zarr_stores import (
     target_store,
     zarr_module,
 )
-from fastindex.lowering.box_segments import Box, Grid, box_segments, box_shape, byte_segments, slab_grid
-from fastindex.lowering.box_sizes import SEGMENT_COST_BYTES
+from fastindex.lowering.subarrays.segments import Box, Grid, box_segments, box_shape, byte_segments, slab_grid
+from fastindex.lowering.subarrays.sizes import SEGMENT_COST_BYTES
 from fastindex.shapes.shape import Shape
 
 #: The attribute of a packed buffer: its shape in XLA's text.

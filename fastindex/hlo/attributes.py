@@ -112,10 +112,20 @@ def _read_parameter(operands: bytes, attributes: bytes) -> Details:
     )
 
 
+def element_details(index: int) -> Details:
+    """Return the details of a get-tuple-element, -1 for one without an index.
+
+    Examples
+    --------
+    >>> element_details(3).number
+    3
+    """
+    return _NUMBERED[index] if 0 <= index < len(_NUMBERED) else Details(number=index)
+
+
 def _read_element(operands: bytes, attributes: bytes) -> Details:
     found = _INDEX.search(attributes)
-    number = integer(found.group(1)) if found else -1
-    return _NUMBERED[number] if 0 <= number < len(_NUMBERED) else Details(number=number)
+    return element_details(integer(found.group(1)) if found else -1)
 
 
 def _read_fusion(operands: bytes, attributes: bytes) -> Details:

@@ -92,9 +92,11 @@ class OpenComputation:
         The places of the operands of all.
     facts : dict of int to object
         What was asked for about an instruction, by its place.
+    elements : dict of (int, int) to int
+        The elements of tuples that operands have named, by the place of the tuple and the index.
     """
 
-    __slots__ = ("details", "facts", "is_entry", "name", "numbers", "opcodes", "operands", "places", "root")
+    __slots__ = ("details", "elements", "facts", "is_entry", "name", "numbers", "opcodes", "operands", "places", "root")
 
     def __init__(self, name: str, is_entry: bool) -> None:
         # Instructions that call it refer to it by the same string.
@@ -105,6 +107,7 @@ class OpenComputation:
         self.opcodes: list[str] = []
         self.details: list[Details] = []
         self.facts: dict[int, object] = {}
+        self.elements: dict[tuple[int, int], int] = {}
         self.numbers = array("i")
         self.operands = array("i")
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
-from fastindex.hlo.attributes import DETAIL_READERS, NO_DETAILS, Alias, Details, aliases_in, metadata_of
+from fastindex.hlo.attributes import (
+    DETAIL_READERS,
+    NO_DETAILS,
+    Alias,
+    Details,
+    aliases_in,
+    element_details,
+    metadata_of,
+)
+from fastindex.hlo.compact_elements import element_shapes, places_with_elements
 from fastindex.hlo.computations import Computation, OpenComputation, operand_places
 from fastindex.hlo.numbers import integer
 from fastindex.hlo.sink import Row
@@ -127,6 +138,7 @@ class ModuleReader:
         self._module = Module()
         self._computation: OpenComputation | None = None
         self._opcodes: dict[bytes, _Opcode] = {}
+        self._elements: dict[int, list[bytes]] = {}
 
     def header(self, text: bytes) -> None:
         """Begin a module."""
@@ -161,6 +173,7 @@ class ModuleReader:
         """End the module and pass it on."""
         self.close_computation()
         module, self._module = self._module, Module()
+        self._elements = {}
         if module.counts:
             self._done(module)
 
@@ -190,7 +203,11 @@ class ModuleReader:
             elif opcode.is_short_start:
                 module.async_counts[number] = module.async_counts.get(number, 0) + 1
             if operand_text and opcode.has_operands:
-                operands.extend(operand_places(operand_text, places))
+                if b"#" in operand_text:
+                    found = places_with_elements(operand_text, places, partial(self._element, numbers, line))
+                else:
+                    found = operand_places(operand_text, places)
+                operands.extend(found)
             place = len(places)
             if opcode.read_fact is not None and (fact := opcode.read_fact(operand_text, attributes)) is not None:
                 computation.facts[place] = fact
@@ -203,3 +220,35 @@ class ModuleReader:
             numbers += number, origin, line, len(operands)
             line += 1
         computation.numbers.extend(array("i", numbers))
+
+    def _element(self, numbers: list[int], line: int, place: int, index: int, name: bytes) -> int:
+        """Return the place of an element of a tuple that an operand names, made if need be; -1 if there is none."""
+        module, computation = self._module, self._computation
+        assert computation is not None
+        known = computation.elements.get((place, index))
+        if known is not None:
+            return known
+        computation.numbers.extend(numbers)
+        numbers.clear()
+        shapes = self._element_shapes(computation.numbers[4 * place])
+        if index >= len(shapes):
+            return -1
+        number = module.shapes.get(shapes[index])
+        if number is None:
+            number = module.add_shape(shapes[index], line)
+        module.counts[number] += 1
+        made = computation.elements[place, index] = len(computation.places)
+        computation.places[name if name not in computation.places else b"%s'%d" % (name, made)] = made
+        computation.opcodes.append("get-tuple-element")
+        computation.details.append(element_details(index))
+        computation.operands.append(place)
+        computation.numbers.extend((number, -1, line, len(computation.operands)))
+        return made
+
+    def _element_shapes(self, number: int) -> list[bytes]:
+        """Return the texts of the elements of a shape, by its number in the table."""
+        known = self._elements.get(number)
+        if known is None:
+            text = next(itertools.islice(self._module.shapes, number, None))
+            known = self._elements[number] = element_shapes(text)
+        return known

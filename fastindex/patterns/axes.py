@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.lowering.regrouped import Coordinates
+from fastindex.lowering.index.regrouped import Coordinates
 from fastindex.patterns.grammar import Group, Pattern
 from fastindex.tiling.digits import Digits, Variable, canonical, digit, scaled
 

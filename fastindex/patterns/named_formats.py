@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.lowering.regrouped import RegroupedShape
+from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.patterns.format_table import DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES, Row
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape

@@ -16,9 +16,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.axis_forms import slot_form
-from fastindex.lowering.index_form import Check, Form, IndexProgram, ProgramBuilder, scaled_sum
-from fastindex.lowering.index_program import coordinate_forms
+from fastindex.lowering.index.axis_forms import slot_form
+from fastindex.lowering.index.forms import Check, Form, IndexProgram, ProgramBuilder, scaled_sum
+from fastindex.lowering.index.programs import coordinate_forms
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.shape_sizes import axes_of
 from fastindex.shardings.device_order import Digits, inverse

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.errors import UnsupportedError
-from fastindex.lowering.box_loops import box_nests, cuts_of, slots_along
-from fastindex.lowering.index_program import linear_program
-from fastindex.lowering.relayout_loops import Loop, Nest
+from fastindex.lowering.index.programs import linear_program
+from fastindex.lowering.relayout.problem.loops import Loop, Nest
+from fastindex.lowering.subarrays.loops import box_nests, cuts_of, slots_along
 from fastindex.shapes.shape import Shape
 from fastindex.shardings.reshard_boxes import Boxes, Segments, Side, combined
 

@@ -2,7 +2,7 @@
 
 A table has one row per step. A step reads blocks of variables and writes the block of one: variables are the
 inputs, then the quotients, then what the outputs and their parts need. Columns and operations are named here; plans
-become tables in `fastindex.lowering.step_table`, the loops are in `fastindex.kernels.cpu.index_steps`.
+become tables in `fastindex.lowering.index.step_table`, the loops are in `fastindex.kernels.cpu.index.steps`.
 """
 
 from __future__ import annotations

@@ -1,20 +1,27 @@
-"""Bitcasts as what they do to the elements: padding, a reshape, a transpose, a reshape, and a slice.
+"""Bitcasts as what they do to the elements: padding, reshapes around transposes, and a slice.
 
 A layout without uneven splits puts an element into the slot that is a weighted sum of digits of its coordinates. Two
-layouts of one buffer cut its slots into digits at certain weights; at all of them together, both are made of the same
-digits. The dimensions of the first are split into these, which are put in the order of the second and joined.
+layouts of one buffer cut its slots into digits at certain weights. Where both can be cut at all of these, both are made
+of the same digits: the dimensions of the first are split into them, which are put in the order of the second and
+joined. Otherwise the digits of the first are put in the order of memory and counted anew, as those of the second.
 `fastindex.xla.decompose_bitcast`, which is XLA's, begins with a transpose and cannot take tiles apart.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from fastindex.shapes.permutations import permuted
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shapes.shape_sizes import axes_of, check_placed
+from fastindex.shapes.shape_strides import MOST_ELEMENTS_VISITED
+from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAxis
 from fastindex.tiling.digits import Variable, canonical, digit, slot_digits
+from fastindex.tiling.scalar_index import slot_of
 
 #: A digit of the buffer within a dimension: what it counts there, and its weight in slots.
 _Part = tuple[int, int]
@@ -32,8 +39,12 @@ class BitcastSequence:
         What the first reshape makes of these.
     permutation : tuple of int
         Dimension i after the transpose is dimension ``permutation[i]`` before it.
+    regrouped_dimensions : tuple of int
+        What the second reshape makes of that; the same dimensions if both layouts are made of the same digits.
+    second_permutation : tuple of int
+        Of a second transpose; the identity if both layouts are made of the same digits.
     joined_dimensions : tuple of int
-        What the second reshape makes of that.
+        What the last reshape makes of that.
     dimensions : tuple of int
         To what these are cut: the dimensions of the result.
     """
@@ -41,16 +52,51 @@ class BitcastSequence:
     padded_dimensions: tuple[int, ...]
     split_dimensions: tuple[int, ...]
     permutation: tuple[int, ...]
+    regrouped_dimensions: tuple[int, ...]
+    second_permutation: tuple[int, ...]
     joined_dimensions: tuple[int, ...]
     dimensions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A shape, and the digits of the buffer that its dimensions are made of.
+
+    Attributes
+    ----------
+    shape : Shape
+    sizes : dict of int to int
+        The size of each digit by its weight.
+    parts : list of list of _Part
+        The digits of each dimension, most major first.
+    """
+
+    shape: Shape
+    sizes: dict[int, int]
+    parts: list[list[_Part]]
+
+    @property
+    def split_dimensions(self) -> tuple[int, ...]:
+        """The dimensions as digits."""
+        return tuple(self.sizes[weight] for parts in self.parts for _, weight in parts)
+
+    @property
+    def padded_dimensions(self) -> tuple[int, ...]:
+        """The dimensions with their padding."""
+        return tuple(math.prod(self.sizes[weight] for _, weight in parts) for parts in self.parts)
+
+    @property
+    def weights(self) -> list[int]:
+        """The weights of the digits, in their order within the dimensions."""
+        return [weight for parts in self.parts for _, weight in parts]
 
 
 def bitcast_sequence(a: Shape | str, b: Shape | str) -> BitcastSequence | None:
     """Return the steps that a bitcast from `a` to `b` amounts to.
 
     Return None if the two differ in the width of their elements or the size of their buffers, if an element of the
-    one with fewer lies in padding of the other, or if tile sizes of one split a dimension, or the tiles of the other,
-    unevenly.
+    one with fewer lies in padding of the other, or if the tiles of one split another tile unevenly, or have more
+    dimensions than the array.
 
     Raises
     ------
@@ -68,6 +114,12 @@ def bitcast_sequence(a: Shape | str, b: Shape | str) -> BitcastSequence | None:
     ((384, 304), (384, 300))
     >>> bitcast_sequence("f32[8,3]{1,0:T(8,128)}", "f32[3,8]{1,0:T(8,128)}") is None
     True
+
+    Two rows of three tiles, and three of two:
+
+    >>> found = bitcast_sequence("f32[8,384]{1,0:T(4,128)}", "f32[12,256]{1,0:T(4,128)}")
+    >>> found.permutation, found.regrouped_dimensions, found.second_permutation
+    ((0, 2, 1, 3), (3, 2, 4, 128), (0, 2, 1, 3))
     """
     a, b = as_shape(a), as_shape(b)
     check_placed(a)
@@ -75,32 +127,61 @@ def bitcast_sequence(a: Shape | str, b: Shape | str) -> BitcastSequence | None:
     if a.element_bits != b.element_bits or a.slot_count != b.slot_count:
         return None
     of_a, of_b = _weights(a), _weights(b)
-    if of_a is None or of_b is None:
+    if of_a is None or of_b is None or a.slot_count == 0:
         return None
-    cuts = sorted({1, a.slot_count, *of_a, *of_b})
-    if cuts[0] == 0 or any(more % less for less, more in pairwise(cuts)):
+    ends = {1, a.slot_count}
+    shared = sorted(
+        cut for cut in ends.union(of_a, of_b) if _cuts(cut, ends.union(of_a)) and _cuts(cut, ends.union(of_b))
+    )
+    before, after = _side(a, of_a, ends.union(of_a, shared)), _side(b, of_b, ends.union(of_b, shared))
+    smaller = (after, before) if b.element_count <= a.element_count else (before, after)
+    if not _lies_within(*smaller):
         return None
-    sizes = {less: more // less for less, more in pairwise(cuts)}
-    before, after = _parts(a, of_a, sizes), _parts(b, of_b, sizes)
-    smaller = (after, b, before, a) if b.element_count <= a.element_count else (before, a, after, b)
-    if not _lies_within(*smaller, sizes):
-        return None
-    places = {weight: place for place, (_, weight) in enumerate(part for parts in before for part in parts)}
-    order = [weight for parts in after for _, weight in parts]
+    permutation, second = _permutations(before, after)
+    regrouped = permuted(before.split_dimensions, permutation)
+    if before.sizes != after.sizes:
+        regrouped = tuple(after.sizes[weight] for weight in sorted(after.sizes, reverse=True))
     return BitcastSequence(
-        tuple(math.prod(sizes[weight] for _, weight in parts) for parts in before),
-        tuple(sizes[weight] for weight in places),
-        tuple(places[weight] for weight in order),
-        tuple(math.prod(sizes[weight] for _, weight in parts) for parts in after),
+        before.padded_dimensions,
+        before.split_dimensions,
+        permutation,
+        regrouped,
+        second,
+        after.padded_dimensions,
         b.dimensions,
     )
 
 
+def _permutations(before: _Side, after: _Side) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the transpose to the order of memory and that from it; if the digits are the same, all in the first."""
+    places = {weight: place for place, weight in enumerate(before.weights)}
+    if before.sizes == after.sizes:
+        return tuple(places[weight] for weight in after.weights), tuple(range(len(places)))
+    slots = {weight: place for place, weight in enumerate(sorted(after.weights, reverse=True))}
+    return (
+        tuple(places[weight] for weight in sorted(places, reverse=True)),
+        tuple(slots[weight] for weight in after.weights),
+    )
+
+
+def _cuts(cut: int, weights: Iterable[int]) -> bool:
+    """Whether digits of these weights can be cut at another weight: it is a multiple of one, and divides the next."""
+    return all(cut % weight == 0 if weight <= cut else weight % cut == 0 for weight in weights)
+
+
+def _side(shape: Shape, weights: dict[int, tuple[int, int]], cuts: Iterable[int]) -> _Side:
+    """Cut the digits of a shape."""
+    sizes = {less: more // less for less, more in pairwise(sorted(cuts))}
+    return _Side(shape, sizes, _parts(shape, weights, sizes))
+
+
 def _weights(shape: Shape) -> dict[int, tuple[int, int]] | None:
     """Return the dimension and what it counts of each digit, by its weight in slots; None if they leave gaps."""
-    variables = [Variable(number, max(size, 1), True) for number, size in enumerate(shape.dimensions)]
+    axes = axes_of(shape)
+    extents = _padded_extents(axes, shape)
+    variables = [Variable(number, max(size, 1), True) for number, size in enumerate(extents)]
     coordinates = [digit(1, variable, 1, None) for variable in variables]
-    slots = canonical(slot_digits(axes_of(shape), coordinates, {}))
+    slots = canonical(slot_digits(axes, coordinates, {}))
     if any(not part.variable.is_coordinate for part in slots) or len({part.weight for part in slots}) != len(slots):
         return None
     parts = sorted(slots, key=lambda part: part.weight)
@@ -113,6 +194,21 @@ def _weights(shape: Shape) -> dict[int, tuple[int, int]] | None:
         if rest or part.largest >= room or (part.high is not None and room != part.high // part.low):
             return None
     return {part.weight: (variables.index(part.variable), part.low) for part in parts}
+
+
+def _padded_extents(axes: list[Axis], shape: Shape) -> list[int]:
+    """Return the dimensions with the padding above their largest index."""
+    extents = list(shape.dimensions)
+    waiting = [(axis, axis.size) for axis in axes]
+    while waiting:
+        axis, size = waiting.pop()
+        if isinstance(axis, CountAxis):
+            waiting.append((axis.whole, size * axis.tile_size))
+        elif isinstance(axis, MergedAxis):
+            waiting.append((axis.outer, -(-size // axis.inner.size)))
+        elif isinstance(axis, DimensionAxis):
+            extents[axis.dimension] = size
+    return extents
 
 
 def _parts(shape: Shape, weights: dict[int, tuple[int, int]], sizes: dict[int, int]) -> list[list[_Part]]:
@@ -129,21 +225,34 @@ def _parts(shape: Shape, weights: dict[int, tuple[int, int]], sizes: dict[int, i
     return found
 
 
-def _lies_within(
-    inner: list[list[_Part]], inner_shape: Shape, outer: list[list[_Part]], outer_shape: Shape, sizes: dict[int, int]
-) -> bool:
+def _lies_within(inner: _Side, outer: _Side) -> bool:
     """Whether all elements of one shape are elements of the other, given the digits of both."""
-    if inner_shape.element_count == 0:
+    if inner.shape.element_count == 0:
         return True
-    limits = outer_shape.dimensions or (1,)
-    for parts, limit in zip(outer, limits, strict=True):
+    for parts, padded, limit in zip(outer.parts, outer.padded_dimensions, outer.shape.dimensions or (1,), strict=True):
+        if padded == limit:
+            continue
+        if any(inner.sizes.get(weight) != outer.sizes[weight] for _, weight in parts):
+            # The digits of the other count something else here.
+            return _is_visited(inner.shape, outer.shape)
         counts = {weight: low for low, weight in parts}
         most = 0
-        for own, size in zip(inner, inner_shape.dimensions or (1,), strict=True):
-            most += _largest([(low, sizes[weight], counts.get(weight, 0)) for low, weight in own], size - 1)
+        for own, size in zip(inner.parts, inner.shape.dimensions or (1,), strict=True):
+            most += _largest([(low, inner.sizes[weight], counts.get(weight, 0)) for low, weight in own], size - 1)
         if most >= limit:
             return False
     return True
+
+
+def _is_visited(inner: Shape, outer: Shape) -> bool:
+    """Whether all slots of one shape are slots of another, looking at each; False for shapes that are too large."""
+    if outer.element_count > MOST_ELEMENTS_VISITED:
+        return False
+    slots = [
+        {slot_of(axes_of(shape), index) for index in itertools.product(*map(range, shape.dimensions))}
+        for shape in (inner, outer)
+    ]
+    return slots[0] <= slots[1]
 
 
 def _largest(digits: list[tuple[int, int, int]], top: int) -> int:

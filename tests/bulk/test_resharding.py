@@ -1,6 +1,6 @@
 """From one division to another: every transfer against the slow reference, what must move, and moving it.
 
-Tests of: lowering.box_loops, shardings.collectives, shardings.reshard_boxes, shardings.transfers.
+Tests of: lowering.subarrays.loops, shardings.collectives, shardings.reshard_boxes, shardings.transfers.
 """
 
 from __future__ import annotations

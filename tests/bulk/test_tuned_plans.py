@@ -1,6 +1,7 @@
 """Plans that have timed their candidates: every one gives the definition's bytes, the choice is kept and found again.
 
-Tests of: cpu.candidate_times, cpu.choices, lowering.candidates, lowering.calibration, lowering.counts.
+Tests of: cpu.candidate_times, cpu.choices, lowering.relayout.plan.candidates, lowering.relayout.passes.calibration,
+lowering.relayout.passes.counts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fastindex.bulk.relayouts import RelayoutPlan
 from fastindex.cpu import choices
 from fastindex.cpu.choices import Choice
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.candidates import plans
+from fastindex.lowering.relayout.plan.choice import plans
 from fastindex.lowering.tuning import TUNING
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits

@@ -57,7 +57,7 @@ def test_any_pair(pair: tuple[ReferenceShape, ReferenceShape]) -> None:
     assert differences_in_relayout(source, destination, 2) == []
 
 
-@pytest.mark.parametrize("element_type", TYPES)
+@pytest.mark.parametrize("element_type", [*strategies.rotating(TYPES)])
 @pytest.mark.parametrize(
     ("source", "destination"),
     [
@@ -84,7 +84,7 @@ WIDTHS = [
 ]
 
 
-@pytest.mark.parametrize(("element_type", "bits"), WIDTHS)
+@pytest.mark.parametrize(("element_type", "bits"), [*strategies.rotating(WIDTHS)])
 def test_element_sizes(element_type: str, bits: int) -> None:
     """``E`` at every width, alone, in tiles, with an odd number of slots, and against the unpacked layout."""
     for layout in ("[7,9]{{1,0:E({})}}", "[7,9]{{0,1:T(4,3)(2,1)E({})}}", "[63]{{0:L(5)E({})}}"):
@@ -107,7 +107,7 @@ PADDING_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("element_type", "value"), PADDING_VALUES)
+@pytest.mark.parametrize(("element_type", "value"), [*strategies.rotating(PADDING_VALUES)])
 def test_padding_values(element_type: str, value: str) -> None:
     text = f"{element_type}[3,5]{{1,0:PAD(4,5)PV({value})T(2,2)L(7)}}".replace("PV(zero)", "")
     shape = reference.parse(text)
@@ -432,7 +432,7 @@ def test_large_arrays(source: str, destination: str, threads: int) -> None:
     assert raw(fi.pack(array, destination, threads=threads)) == raw(moved)
 
 
-@pytest.mark.parametrize("offset", [0, 3, 16, 60])
+@pytest.mark.parametrize("offset", [*strategies.rotating([0, 3, 16, 60])])
 @pytest.mark.parametrize(
     ("source", "destination"),
     [

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 import fastindex as fi
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.compiled_passes import CompiledPasses
-from fastindex.lowering.assembly import assembly
-from fastindex.lowering.assembly_passes import assembly_passes
-from fastindex.lowering.pass_form import Goal, Pass, with_tables
-from fastindex.lowering.shared_digits import shared_digits
+from fastindex.lowering.relayout.moves.block_permute import assembly
+from fastindex.lowering.relayout.moves.block_permute_passes import BlockPermutes
+from fastindex.lowering.relayout.passes.form import Pass, with_tables
+from fastindex.lowering.relayout.problem.problem import Context
+from fastindex.lowering.relayout.problem.shared_digits import shared_digits
 from fastindex.lowering.tuning import TUNING
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits
@@ -58,6 +59,11 @@ NAMED: tuple[Pair, ...] = (
 )
 
 
+def permuted(found: BlockPermutes) -> tuple[Pass, ...]:
+    """The passes of blocks, with columns where these are cheaper."""
+    return with_tables(found.with_columns() or found.straight)
+
+
 def passes_of(source: str, destination: str, vector_bytes: int, streamed: bool) -> tuple[Pass, ...] | None:
     """The passes of blocks; None where there are none."""
     sides = fi.Shape.parse(source), fi.Shape.parse(destination)
@@ -65,7 +71,7 @@ def passes_of(source: str, destination: str, vector_bytes: int, streamed: bool) 
     for variables, left, right in shared_digits(*sides):
         found = assembly(variables, left, right, sides[1], bits[1])
         if found is not None:
-            return with_tables(assembly_passes(found, bits, vector_bytes, Goal(1, streamed, TUNING)))
+            return permuted(BlockPermutes(found, bits, vector_bytes, Context(1, streamed, TUNING)))
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Source and destination. What each is for: the kernels that `test_cuda_launches` finds for it.
+#: Source and destination. What each is for: the kernels that `test_launches` finds for it.
 RELAYOUTS = (
     # Transposes 16 bytes at a time, more than one tile, the last ones partial.
     ("u8[144,160]{1,0}", "u8[144,160]{0,1}"),

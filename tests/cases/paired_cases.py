@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import fastindex as fi
-from fastindex.lowering.paired_passes import paired_passes
-from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
-from fastindex.lowering.passes import fill_pass
-from fastindex.lowering.relayout_loops import RelayoutLoops, grouped, relayout_loops
+from fastindex.lowering.relayout.moves.nibble_pairs import pair_passes
+from fastindex.lowering.relayout.passes.form import Pass, with_tables
+from fastindex.lowering.relayout.problem.loops import relayout_loops
+from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.lowering.tuning import TUNING
 from tests.cases.assembly_cases import Pair
 
@@ -40,14 +40,7 @@ def passes_of(source: str, destination: str, streamed: bool) -> tuple[Pass, ...]
     """The passes over pairs of rows; None where there are none."""
     sides = fi.Shape.parse(source), fi.Shape.parse(destination)
     loops = relayout_loops(*sides)
-    fills = None if loops is None else grouped(RelayoutLoops((), loops.fills), 2)
-    if loops is None or fills is None:
+    if loops is None:
         return None
-    goal = Goal(1, streamed, TUNING)
-    found: list[Draft] = []
-    for nest in loops.copies:
-        made = paired_passes(nest, goal, sides[1].slot_count, sides[0].nbytes)
-        if made is None:
-            return None
-        found += made
-    return with_tables((*found, *(fill_pass(nest, goal) for nest in fills.fills)))
+    found = pair_passes(loops, Context(1, streamed, TUNING), sides[1].slot_count, sides[0].nbytes)
+    return None if found is None else with_tables(found)

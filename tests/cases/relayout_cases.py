@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.compiled_passes import gather_kernel, run_pass
-from fastindex.lowering.gather_passes import gather_passes
-from fastindex.lowering.pass_form import Goal, Pass, with_tables
-from fastindex.lowering.passes import packed_drafts, passes, whole_buffer_passes
-from fastindex.lowering.relayout_loops import Nest, RelayoutLoops, in_bytes
+from fastindex.lowering.relayout.moves.gather_passes import gather_passes
+from fastindex.lowering.relayout.moves.nest_passes import packed_drafts, passes, whole_buffer_passes
+from fastindex.lowering.relayout.passes.form import Pass, with_tables
+from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops, in_bytes
+from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.gathers import GATHERED_BYTES, MOST_PIECE_BYTES
 from tests.oracles import reference
@@ -326,8 +327,8 @@ def steps_of(case: Case, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
     elif case.kernel == "gather pieces":
         # Also where another kernel costs less.
         every_width = dataclasses.replace(tuning, least_gathered_bytes=1)
-        goal = Goal(case.width, case.nest.element_count * case.width >= tuning.streamed_bytes, every_width)
-        found = with_tables(gather_passes(in_bytes(case.nest, case.width), goal))
+        context = Context(case.width, case.nest.element_count * case.width >= tuning.streamed_bytes, every_width)
+        found = with_tables(gather_passes(in_bytes(case.nest, case.width), context))
     else:
         # Whether columns are few enough for the narrow kernel, or short enough to be gathered, other cases do not care.
         few = 0 if case.kernel == "transpose" else tuning.narrow_columns

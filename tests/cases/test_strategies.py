@@ -42,7 +42,16 @@ def test_the_parts_together_are_everything(count: int, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(
     ("part", "options", "expected"),
-    [("1/3", [], {"some"}), ("all", [], {"every", "some"}), ("1/3", ["-m", "sweep"], {"every"}), ("4/3", [], None)],
+    [
+        *strategies.rotating(
+            [
+                ("1/3", [], {"some"}),
+                ("all", [], {"every", "some"}),
+                ("1/3", ["-m", "sweep"], {"every"}),
+                ("4/3", [], None),
+            ]
+        )
+    ],
 )
 def test_sweeps_run_where_they_are_asked_for(
     part: str, options: list[str], expected: set[str] | None, tmp_path: Path

@@ -10,13 +10,9 @@ import json
 import os
 import pty
 import resource
-import shutil
 import signal
-import stat
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +27,7 @@ from fastindex.cli import commands as cli
 from fastindex.cli import progress as cli_progress
 from fastindex.cli.options import byte_size
 from fastindex.hlo.uses import SORT_KEYS
+from tests.cases import strategies
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = "f32[3,5]{1,0:T(2,2)}"
@@ -524,7 +521,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("job", ["relayout", "pack", "unpack"])
+@pytest.mark.parametrize("job", [*strategies.rotating(["relayout", "pack", "unpack"])])
 @pytest.mark.parametrize("limit", [160, pytest.param(512, marks=pytest.mark.sweep)])
 def test_memory_stays_below_its_limit(large: Path, tmp_path: Path, job: str, limit: int) -> None:
     """Both files together are 768 MiB, to and from tiles with the dimensions exchanged; the program counts too."""
@@ -557,30 +554,40 @@ def _has_unnamed_file(process: int, folder: Path) -> bool:
     return any(target(opened).startswith(f"{folder}/#") for opened in Path(f"/proc/{process}/fd").glob("*"))
 
 
+#: The command line, whose writes say that they begin and wait until there is a file: however slow either process is.
+HELD_WRITES = """
+import os, sys, time
+from fastindex.cli.commands import main
+go, write = sys.argv.pop(1), os.pwritev
+def held(*arguments):
+    os.write(1, b"writing\\n")
+    while not os.path.exists(go):
+        time.sleep(0.01)
+    return write(*arguments)
+os.pwritev = held
+main()
+"""
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_signal_leaves_nothing_behind(large: Path, tmp_path: Path, number: int, status: int) -> None:
-    target = tmp_path / "out.bin"
+    (tmp_path / "folder").mkdir()
+    target, go = tmp_path / "folder" / "out.bin", tmp_path / "go"
     target.write_bytes(b"before")
-    process = start(
-        "relayout",
-        large,
-        target,
-        "--from",
-        LARGE,
-        "--to",
-        LARGE + "{0,1}",
-        "--max-memory",
-        "160MiB",
-        stderr=subprocess.PIPE,
-    )
-    deadline = time.monotonic() + 600
-    while not _has_unnamed_file(process.pid, tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(number)
-    stderr = process.communicate(timeout=600)[1]
+    job = ["relayout", large, target, "--from", LARGE, "--to", LARGE + "{0,1}", "--max-memory", "160MiB"]
+    command = [sys.executable, "-c", HELD_WRITES, go, *job]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"writing\n"
+            assert _has_unnamed_file(process.pid, target.parent)
+            process.send_signal(number)
+        finally:
+            go.touch()
+        stderr = process.communicate()[1]
     assert process.returncode == status
     assert stderr == (b"fastindex: interrupted\n" if status == 130 else b"")
-    assert [path.name for path in tmp_path.iterdir()] == ["out.bin"]
+    assert [path.name for path in target.parent.iterdir()] == ["out.bin"]
     assert target.read_bytes() == b"before"
 
 
@@ -707,63 +714,6 @@ def test_no_progress_without_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys:
         bar.start(100)
         bar.advance(100)
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("command", ["pack", "unpack", "relayout", "index"])
-def test_a_read_only_target_is_refused(tmp_path: Path, command: str) -> None:
-    """root could write it, and whoever may write into its folder could replace it."""
-    shape = "f32[4,6]{1,0:T(2,3)}"
-    (tmp_path / "in").write_bytes(bytes(96))
-    np.save(tmp_path / "in.npy", np.zeros((2, 3), np.int64))
-    out = tmp_path / "out"
-    shapes = ["--from", shape, "--to", shape] if command == "relayout" else ["--shape", shape]
-    arguments = [command, tmp_path / "in", out, *shapes]
-    if command == "index":
-        arguments = [command, shape, "--input", tmp_path / "in.npy", "--output", out]
-    for mode in (0o444, 0o400, 0o000):
-        out.write_bytes(b"before")
-        out.chmod(mode)
-        assert "read-only" in fails(*arguments)
-        assert (out.read_bytes(), stat.S_IMODE(out.stat().st_mode)) == (b"before", mode)
-        if command != "index":
-            run(*arguments, "--force")
-            assert (out.stat().st_size, stat.S_IMODE(out.stat().st_mode)) == (96, mode)
-        out.chmod(0o644)
-    # Nobody reads what is replaced.
-    out.chmod(0o200)
-    run(*arguments)
-    assert out.stat().st_size == (24 if command == "index" else 96)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "in.npy", "out"]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become nobody")
-def test_a_target_that_may_only_be_written(tmp_path: Path) -> None:
-    """For somebody who is not root, to whom modes mean something."""
-    program = """
-import os, sys
-from fastindex.cli.commands import main
-import fastindex.files.layout_jobs
-os.setgid(65534); os.setuid(65534)
-main(["relayout", "in", "out", "--from", "u8[2,3]", "--to", "u8[2,3]{0,1}"])
-"""
-    (tmp_path / "in").write_bytes(bytes(range(6)))
-    (tmp_path / "out").touch()
-    for path, mode in ((tmp_path, 0o777), (tmp_path / "in", 0o644), (tmp_path / "out", 0o222)):
-        os.chown(path, 65534, 65534)
-        path.chmod(mode)
-    # The folders above are root's own.
-    folder = tempfile.mkdtemp(dir="/tmp")
-    os.chmod(folder, 0o755)
-    (tmp_path / "in").rename(f"{folder}/in")
-    (tmp_path / "out").rename(f"{folder}/out")
-    os.chown(folder, 65534, 65534)
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
-    content = Path(folder, "out").read_bytes()
-    shutil.rmtree(folder)
-    assert (done.returncode, done.stderr, content) == (0, "", bytes([0, 3, 1, 4, 2, 5]))
 
 
 def test_dimensions_of_a_plain_target(tmp_path: Path) -> None:

@@ -7,12 +7,24 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cases import strategies
 from tests.fault_parts.exits import CALLS, ENDINGS, wrong_end
 
 
 @pytest.mark.parametrize(
     ("call", "threads"),
-    [("pack", 1), ("pack", 2), ("unpack", 1), ("ascontiguousarray", None), ("copyto", None), ("a small plan", None)],
+    [
+        *strategies.rotating(
+            [
+                ("pack", 1),
+                ("pack", 2),
+                ("unpack", 1),
+                ("ascontiguousarray", None),
+                ("copyto", None),
+                ("a small plan", None),
+            ]
+        )
+    ],
 )
 def test_the_end_of_the_main_thread(call: str, threads: int | None) -> None:
     assert wrong_end(call, "", 0.1, threads=threads, callers=2) == ""

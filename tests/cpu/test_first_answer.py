@@ -22,9 +22,9 @@ from fastindex.cpu.compiled_programs import run_compiled
 from fastindex.cpu.movements import movement
 from fastindex.cpu.numpy_moves import move_by_numpy, unpacked_by_numpy
 from fastindex.cpu.numpy_programs import run_by_numpy
-from fastindex.lowering.index_program import conversion_program, linear_program, multi_program
-from fastindex.lowering.slot_format import SlotFormat
-from fastindex.lowering.tile_programs import tile_program
+from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
+from fastindex.lowering.index.tile_programs import tile_program
+from fastindex.shapes.slot_format import SlotFormat
 from tests.cases import strategies
 
 DTYPES = ("i8", "u8", "i4", "u4", "i2", "u1", ">i4", ">u8", ">i2")

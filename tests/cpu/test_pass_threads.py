@@ -1,6 +1,6 @@
 """Threads that help with passes: they look out for work, sleep, are woken, and never work on after a call.
 
-Tests of: cpu.pass_threads, kernels.cpu.pass_jobs, tables.pass_jobs.
+Tests of: cpu.pass_threads, kernels.cpu.relayout.passes.jobs, tables.pass_jobs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fastindex.arguments.addresses import address_of
 from fastindex.cpu import long_calls, pass_threads
 from fastindex.cpu.compiled_passes import CompiledPasses, thread_scratch
 from fastindex.cpu.long_calls import long_call
-from fastindex.lowering.passes import passes
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops
+from fastindex.lowering.relayout.moves.nest_passes import passes
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables.pass_jobs import (
     ASLEEP,

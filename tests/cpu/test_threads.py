@@ -212,6 +212,16 @@ def test_works_while_the_interpreter_shuts_down():
     assert done.stdout == "10\n"
 
 
+def functions_of(thread: int) -> set[str]:
+    """The functions that a thread is in."""
+    frame = sys._current_frames().get(thread)
+    found = set()
+    while frame is not None:
+        found.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return found
+
+
 def test_wherever_an_interrupt_comes_nobody_works_afterwards():
     """Helpers are waited for, also where an interrupt comes between two instructions of the waiting itself."""
     caller, places, works = threading.get_ident(), set(), set()
@@ -223,7 +233,10 @@ def test_wherever_an_interrupt_comes_nobody_works_afterwards():
                 time.sleep(0.0002)
             return
         works.add(threading.get_ident())
-        time.sleep(0.002)
+        # Works until the caller waits for it, or has been interrupted before; how long does not matter.
+        deadline = time.monotonic() + 0.02
+        while "_wait" not in functions_of(caller) and time.monotonic() < deadline:
+            time.sleep(0.0002)
         works.discard(threading.get_ident())
 
     for place in interrupted_everywhere(lambda: run_together(work, 2, lambda: None), fastindex.cpu.threads):

@@ -15,9 +15,9 @@ import fastindex as fi
 from fastindex.cpu import warmup
 from fastindex.cpu.compiled_passes import gather_kernel, kernel_key, pass_kernel
 from fastindex.kernels.compilation import registered_kernels
-from fastindex.lowering.pass_form import with_tables
-from fastindex.lowering.passes import packed_drafts, passes
-from fastindex.lowering.relayout_loops import grouped, relayout_loops
+from fastindex.lowering.relayout.moves.nest_passes import packed_drafts, passes
+from fastindex.lowering.relayout.passes.form import with_tables
+from fastindex.lowering.relayout.problem.loops import grouped, relayout_loops
 from fastindex.lowering.tuning import TUNING, Tuning
 from tests.cases import strategies
 

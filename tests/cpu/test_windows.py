@@ -1,6 +1,6 @@
 """Windows of index programs, by tables and segments of every kind, against the reference.
 
-Tests of: kernels.cpu.window_kernel, lowering.window_plan, tables.window_table.
+Tests of: kernels.cpu.windows.kernel, lowering.windows.plan, tables.window_table.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pytest
 import fastindex as fi
 from fastindex.arguments.windows import as_window
 from fastindex.cpu.windows import fill_window
-from fastindex.lowering.index_program import linear_program
-from fastindex.lowering.tile_programs import tile_program
-from fastindex.lowering.window_plan import WindowTuning, window_plan
+from fastindex.lowering.index.programs import linear_program
+from fastindex.lowering.index.tile_programs import tile_program
+from fastindex.lowering.windows.plan import WindowTuning, window_plan
 from tests.cases import strategies
 from tests.oracles import reference
 

@@ -17,7 +17,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.numpy_moves import SCRATCH_BYTES, move_by_numpy
-from fastindex.lowering.slot_moves import slot_move
+from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from tests.cases import strategies
 
 MEASURED = """
@@ -69,7 +69,9 @@ def peak_of(folder: Path, source: str, target: str, limit: int) -> tuple[int, st
 
 @pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc/self/status")
-@pytest.mark.parametrize("case", [*FOUND, *(random_case(seed) for seed in strategies.rotating_seeds(3))], ids=str)
+@pytest.mark.parametrize(
+    "case", [*strategies.rotating(FOUND), *(random_case(seed) for seed in strategies.rotating_seeds(3))], ids=str
+)
 def test_the_limit_is_a_limit(tmp_path: Path, case: tuple[str, str, int]) -> None:
     peak, errors = peak_of(tmp_path, *case)
     # Where the smallest box takes more, an error says how much is enough.

@@ -11,7 +11,7 @@ from fastindex.kernels.cuda.shifts import compress_kernel, shift_kernel
 from fastindex.kernels.cuda.stages import staged_kernel
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
 from fastindex.kernels.cuda.word_tiles import word_transpose_kernel
-from fastindex.lowering.cuda_launches import (
+from fastindex.lowering.gpu.launches import (
     NARROW_TILES,
     SCALAR_TILES,
     SHORT_TILES,
@@ -20,9 +20,9 @@ from fastindex.lowering.cuda_launches import (
     WORD_BYTES,
     WORD_TILES,
 )
-from fastindex.lowering.index_form import IndexProgram
-from fastindex.lowering.index_program import conversion_program, linear_program, multi_program
-from fastindex.lowering.tile_programs import tile_program
+from fastindex.lowering.index.forms import IndexProgram
+from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
+from fastindex.lowering.index.tile_programs import tile_program
 from fastindex.shapes.shape import Shape
 
 WIDTHS = (1, 2, 4, 8, 16)

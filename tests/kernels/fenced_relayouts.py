@@ -12,10 +12,10 @@ import sys
 
 import numpy as np
 
-from fastindex.kernels.cpu.permutes import permuted_bytes
-from fastindex.lowering.pass_form import Pass
+from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
+from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.lowering.tuning import TUNING
-from tests.cases import collected_cases, paired_cases, strategies
+from tests.cases import paired_cases, strategies
 from tests.cases.assembly_cases import NAMED, passes_of
 from tests.cases.assembly_cases import move as move_pair
 from tests.cases.relayout_cases import (
@@ -106,11 +106,6 @@ def _move_everything(memory: FencedMemory) -> int:
                 count += 1
     for pair in paired_cases.NAMED:
         made = paired_cases.passes_of(*pair, count % 2 == 0)
-        assert made is not None
-        _expect_nothing(move_pair(pair, made, memory, (0, 0)))
-        count += 1
-    for pair in collected_cases.NAMED:
-        made = collected_cases.passes_of(*pair, permuted_bytes(), count % 2 == 0)
         assert made is not None
         _expect_nothing(move_pair(pair, made, memory, (0, 0)))
         count += 1

@@ -1,7 +1,9 @@
 """Relayouts put together of permuted vectors: against the slow reference, in any memory, with planted bugs.
 
-Tests of: lowering.assembly, lowering.assembly_passes, lowering.column_passes, lowering.vector_tables,
-kernels.cpu.assemble, kernels.cpu.assemble_columns, kernels.cpu.lane_columns, kernels.cpu.permutes, tables.assemblies.
+Tests of: lowering.relayout.moves.block_permute, lowering.relayout.moves.block_permute_passes,
+lowering.relayout.moves.column_gather, lowering.relayout.moves.vector_tables,
+kernels.cpu.relayout.moves.block_permute, kernels.cpu.relayout.moves.column_gather,
+kernels.cpu.relayout.lines.lane_columns, kernels.cpu.relayout.lines.permutes, tables.assemblies.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu import movements
-from fastindex.kernels.cpu.permutes import permuted_bytes
-from fastindex.lowering import column_passes
-from fastindex.lowering.pass_form import Pass
+from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
+from fastindex.lowering.relayout.moves import column_gather as column_passes
+from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.tables import assemblies
 from tests.cases import strategies
 from tests.cases.assembly_cases import NAMED, Guarded, Pair, move, moved_between_guards, passes_of, random_pairs

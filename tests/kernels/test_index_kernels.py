@@ -1,7 +1,7 @@
 """The index kernel and its arithmetic: exact at every edge, on every kind of array, compiled once.
 
-Tests of: kernels.cpu.index_blocks, kernels.cpu.index_kernel, kernels.cpu.index_steps, kernels.cpu.memory,
-kernels.element, lowering.division, lowering.step_table, tables.index_table.
+Tests of: kernels.cpu.index.blocks, kernels.cpu.index.kernel, kernels.cpu.index.steps, kernels.cpu.memory,
+kernels.element, lowering.index.division, lowering.index.step_table, tables.index_table.
 """
 
 import random
@@ -21,11 +21,11 @@ from fastindex.cpu import index_programs as execution
 from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.kernels import element
 from fastindex.kernels.compilation import inlined, kernel, kernel_signatures, registered_kernels
-from fastindex.kernels.cpu.index_kernel import block_length
-from fastindex.lowering import step_table as module
-from fastindex.lowering.division import NARROW, division
-from fastindex.lowering.index_form import Check, IndexProgram, Quotient
-from fastindex.lowering.step_table import step_table
+from fastindex.kernels.cpu.index.kernel import block_length
+from fastindex.lowering.index import step_table as module
+from fastindex.lowering.index.division import NARROW, division
+from fastindex.lowering.index.forms import Check, IndexProgram, Quotient
+from fastindex.lowering.index.step_table import step_table
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables import index_table
 from tests.oracles import reference
@@ -431,7 +431,7 @@ def test_one_compilation_serves_every_layout_and_array():
 
 def test_a_warm_start_compiles_nothing():
     program = (
-        "import fastindex as fi, fastindex.kernels.cpu.index_kernel as cpu\n"
+        "import fastindex as fi, fastindex.kernels.cpu.index.kernel as cpu\n"
         "fi.linear_index('f32[3,5]{1,0:T(2,2)}', ([1], [2]))\n"
         "print(sum(cpu.run_program.stats.cache_misses.values()))\n"
     )

@@ -15,11 +15,12 @@ import fastindex as fi
 from fastindex.cpu.compiled_passes import pass_kernel
 from fastindex.cpu.warmup import relayout_kernels
 from fastindex.kernels.compilation import kernel_signatures, registered_kernels
-from fastindex.kernels.cpu import deal as deal_cpu
-from fastindex.kernels.cpu import deal_lanes, element_moves, interleave, interleave_lanes, packed_runs
-from fastindex.kernels.cpu import narrow_transpose as narrow_transpose_cpu
-from fastindex.kernels.cpu import stream as stream_cpu
-from fastindex.kernels.cpu import transpose as transpose_cpu
+from fastindex.kernels.cpu.relayout.moves import deinterleave as deal_cpu
+from fastindex.kernels.cpu.relayout.moves import deinterleave_lanes as deal_lanes
+from fastindex.kernels.cpu.relayout.moves import element_moves, interleave, interleave_lanes, packed_runs
+from fastindex.kernels.cpu.relayout.moves import narrow_transpose as narrow_transpose_cpu
+from fastindex.kernels.cpu.relayout.moves import stream as stream_cpu
+from fastindex.kernels.cpu.relayout.moves import transpose as transpose_cpu
 from tests.cases import strategies
 
 DISPATCHERS = {
@@ -139,8 +140,8 @@ KINDS: dict[str, tuple[Callable[..., Any], list[tuple[str, ...]]]] = {
         pack_and_unpack,
         [
             ("f64[30,50]{1,0:T(8,16)}",),
-            ("f64[3,30,50]{2,1,0:T(8,16)}",),
             ("f64[16,64]{1,0:T(4,16)}",),
+            ("f64[3,30,50]{2,1,0:T(8,16)}",),
             ("s64[30,77]{1,0:T(8,16)}",),
         ],
     ),

@@ -1,6 +1,7 @@
 """Relayouts with one long dimension: blocks that many tasks share, and those at the ends, between guards.
 
-Tests of: lowering.assembly, lowering.column_passes, kernels.cpu.assemble.
+Tests of: lowering.relayout.moves.block_permute, lowering.relayout.moves.column_gather,
+kernels.cpu.relayout.moves.block_permute.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
 """Packed elements that are transposed by pairs of rows: against the slow reference, between guards.
 
-Tests of: lowering.paired_passes, lowering.box_parts, kernels.cpu.paired_runs.
+Tests of: lowering.relayout.moves.nibble_pairs, lowering.relayout.moves.box_parts,
+kernels.cpu.relayout.moves.nibble_pairs, kernels.cpu.relayout.moves.boxes, kernels.cpu.relayout.lines.nibbles,
+tables.boxes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,13 +16,13 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering import box_parts
-from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.relayout.moves import box_parts
+from fastindex.lowering.relayout.passes.form import Draft, Pass
+from fastindex.lowering.relayout.problem.loops import Loop
 from fastindex.tables import boxes
 from tests.cases import strategies
 from tests.cases.assembly_cases import Guarded, Pair, move, moved_between_guards
 from tests.cases.paired_cases import NAMED, passes_of
-from tests.kernels.test_boxes import random_pairs
 
 
 @pytest.fixture(params=[(1 << 17, 1 << 13, 32), (600, 100, 4), (3000, 200, 16)], ids=["large", "small", "middle"])
@@ -35,6 +38,24 @@ def check(pair: Pair, streamed: bool, offsets: tuple[int, int]) -> bool:
     """Move a pair; return whether its rows can be paired."""
     made = passes_of(*pair, streamed)
     return made is not None and moved_between_guards(pair, made, offsets)
+
+
+def random_pairs(seeds: range) -> Iterator[Pair]:
+    chains = ("", "", "T(8,16)", "T(8,16)(2,1)", "T(1,16)", "T(32)", "T(6,10)")
+    sizes = (1, 2, 3, 5, 6, 7, 8, 12, 17, 31, 33, 40, 101)
+    for seed in seeds:
+        rng = random.Random(seed)
+        rank = rng.randint(2, 4)
+        dimensions: list[int] = []
+        for _ in range(rank):
+            dimensions.append(rng.choice([n for n in sizes if n * int(np.prod(dimensions)) <= 6000] or [1]))
+        texts = []
+        for packed in rng.choice(((True, True), (True, True), (True, False), (False, True))):
+            order = ",".join(map(str, rng.sample(range(rank), rank)))
+            attributes = rng.choice(chains) + ("E(4)" if packed else "")
+            layout = f"{{{order}{':' if attributes else ''}{attributes}}}"
+            texts.append(f"s4[{','.join(map(str, dimensions))}]{layout}")
+        yield texts[0], texts[1]
 
 
 @pytest.mark.usefixtures("sizes")
@@ -126,3 +147,15 @@ def _spoiled(one: Pass, uses_high: bool) -> Iterator[Pass]:
         geometry = one.geometry.copy()
         geometry[place] += step
         yield dataclasses.replace(one, geometry=geometry)
+
+
+def test_sources_are_read_by_longer_runs_where_only_these_have_room() -> None:
+    rows, seconds, minor = Loop(50331, 2000, 1), Loop(50, 40, 50331), Loop(40, 1, 50331 * 50)
+    found: list[dict[Loop, int]] = []
+
+    def keep(sizes: dict[Loop, int]) -> list[Draft]:
+        found.append(sizes)
+        return []
+
+    box_parts.with_largest_boxes((rows, seconds, minor), keep)
+    assert found == [{rows: 512, seconds: 4, minor: 40}]

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from fastindex.kernels.cpu.pass_runner import _take
+from fastindex.kernels.cpu.relayout.passes.runner import _take
 
 
 @pytest.mark.parametrize(("tasks", "least"), [(1, 1), (7, 3), (1000, 1), (1000, 7), (5000, 5000), (3, 10)])

@@ -1,6 +1,6 @@
 """Boxes of whole periods of a coordinate that both sides cut apart: against the slow reference, between guards.
 
-Tests of: lowering.period_boxes, lowering.packed_period_boxes, lowering.packed_images, lowering.periods.
+Tests of: lowering.relayout.moves.lcm_boxes, lowering.relayout.moves.lcm_blocks.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering import periods
-from fastindex.lowering.packed_period_boxes import packed_period_passes
-from fastindex.lowering.pass_form import Goal, Pass, with_tables
-from fastindex.lowering.period_boxes import period_box_passes
-from fastindex.lowering.slot_moves import slot_move
+from fastindex.lowering.relayout.moves import lcm_blocks as periods
+from fastindex.lowering.relayout.moves.lcm_boxes import period_box_passes
+from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.tuning import TUNING
 from tests.cases import strategies
 from tests.cases.assembly_cases import Guarded, Pair, move, moved_between_guards
@@ -37,26 +35,6 @@ NAMED = (
     ("[10,150]{1,0:T(2,12)}", "[10,150]{0,1:T(20,4)L(77)}"),
     ("[5,7,9,3]{1,3,0,2:T(2,*,8)(2,4)}", "[5,7,9,3]{3,2,1,0}"),
 )
-
-
-#: Runs that both sides keep, and images of either side; boxes and spans that begin within a byte of the source.
-PACKED = (
-    ("[3,26,12]{1,2,0:E(4)}", "[3,26,12]{2,1,0:T(2,*,16)E(4)}"),
-    ("[3,26,12]{2,1,0:T(2,*,16)E(4)}", "[3,26,12]{1,2,0:E(4)}"),
-    ("[6,18,10]{0,1,2:E(4)}", "[6,18,10]{2,1,0:T(2,*,16)E(4)}"),
-    ("[6,18,10]{2,1,0:T(2,*,16)E(4)}", "[6,18,10]{0,1,2:E(4)}"),
-    ("[5,19,12]{0,1,2:E(4)}", "[5,19,12]{2,1,0:T(2,*,8)E(4)}"),
-    ("[5,19,12]{1,2,0:E(4)}", "[5,19,12]{2,1,0:T(2,*,8)E(4)}"),
-    ("[7,31,24]{1,2,0}", "[7,31,24]{2,1,0:T(2,*,32)E(4)}"),
-    ("[7,31,24]{2,1,0:T(2,*,32)E(4)}", "[7,31,24]{0,1,2}"),
-)
-
-
-def packed_passes_of(pair: Pair, streamed: bool) -> tuple[Pass, ...] | None:
-    sides = [fi.Shape.parse(text) for text in pair]
-    slots = slot_move(sides[0], sides[1])
-    found = packed_period_passes(sides[0], sides[1], (slots.source, slots.destination), Goal(1, streamed, TUNING))
-    return None if found is None else with_tables(found)
 
 
 def passes_of(pair: Pair, streamed: bool) -> tuple[Pass, ...] | None:
@@ -87,36 +65,6 @@ def test_named_pairs(element: str) -> None:
         pair, width = (element + source, element + destination), WIDTHS[element]
         offsets = width * number % 64, 3 * width * number % 64
         assert check(pair, number % 2 == 0, offsets), pair
-
-
-@pytest.mark.usefixtures("box_bytes")
-def test_packed_pairs() -> None:
-    for number, (source, destination) in enumerate(PACKED):
-        pair = f"s4{source}", f"s4{destination}"
-        made = packed_passes_of(pair, number % 2 == 0)
-        assert made is not None, pair
-        assert moved_between_guards(pair, made, (number * 5 % 64, number * 11 % 64))
-
-
-def test_random_packed_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = 0
-    for seed in strategies.rotating_seeds(300):
-        rng = random.Random(seed)
-        monkeypatch.setattr(periods, "_MOST_BYTES", rng.choice((512, 2048, 1 << 18)))
-        dimensions = ",".join(str(rng.choice((2, 3, 4, 6, 11, 20))) for _ in range(3))
-        order = ",".join(map(str, rng.sample(range(3), 3)))
-        plain = f"s4[{dimensions}]{{{order}{rng.choice(('', ':E(4)', ':E(4)'))}}}"
-        tiled = f"s4[{dimensions}]{{2,1,0:T({rng.choice((1, 2, 3))},*,{rng.choice((4, 16, 10))})E(4)}}"
-        pair = (plain, tiled) if rng.random() < 0.5 else (tiled, plain)
-        made = packed_passes_of(pair, seed % 2 == 0)
-        found += made is not None and moved_between_guards(pair, made, (seed % 64, seed * 3 % 64))
-    assert found or strategies.OTHER_SEEDS
-
-
-def test_boxes_within_a_byte_of_the_destination_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every eight of 19 rows make a box."""
-    monkeypatch.setattr(periods, "_MOST_BYTES", 100)
-    assert packed_passes_of(("s4[6,19,10]{2,1,0:T(2,*,16)E(4)}", "s4[6,19,10]{1,2,0:E(4)}"), False) is None
 
 
 def test_random_merged_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,16 +156,3 @@ def test_planted_bugs_are_noticed() -> None:
         geometry = spoiled.geometry.copy()
         geometry[0] = len(spoiled.inner)
         assert move(pair, (dataclasses.replace(spoiled, geometry=geometry), *rest), Guarded(), (0, 0))
-
-
-def test_planted_bugs_of_packed_boxes_are_noticed() -> None:
-    pair = f"s4{PACKED[0][0]}", f"s4{PACKED[0][1]}"
-    made = packed_passes_of(pair, False)
-    assert made is not None
-    assert move(pair, made, Guarded(), (0, 0)) == ""
-    first, *rest = made
-    for place in range(len(first.inner)):
-        one, reads, writes = first.inner[place]
-        spoiled = dataclasses.replace(one, destination_start=one.destination_start + 2)
-        inner = (*first.inner[:place], (spoiled, reads, writes), *first.inner[place + 1 :])
-        assert move(pair, (dataclasses.replace(first, inner=inner), *rest), Guarded(), (0, 0))

@@ -1,9 +1,12 @@
 """Every kernel that moves data, on all remainders of its blocks, at every alignment, between guarded memory.
 
-Tests of: kernels.cpu.deal, kernels.cpu.deal_lanes, kernels.cpu.element_moves, kernels.cpu.gather_pieces,
-kernels.cpu.interleave, kernels.cpu.interleave_lanes, kernels.cpu.lanes, kernels.cpu.lines,
-kernels.cpu.narrow_transpose, kernels.cpu.packed_runs, kernels.cpu.pass_runner, kernels.cpu.pass_table,
-kernels.cpu.pending, kernels.cpu.staged_bands, kernels.cpu.stream, kernels.cpu.transpose, kernels.cpu.vectors.
+Tests of: kernels.cpu.relayout.moves.deinterleave, kernels.cpu.relayout.moves.deinterleave_lanes,
+kernels.cpu.relayout.moves.element_moves, kernels.cpu.relayout.moves.gather_pieces,
+kernels.cpu.relayout.moves.interleave, kernels.cpu.relayout.moves.interleave_lanes, kernels.cpu.relayout.lines.lanes,
+kernels.cpu.relayout.lines.lines, kernels.cpu.relayout.moves.narrow_transpose, kernels.cpu.relayout.moves.packed_runs,
+kernels.cpu.relayout.passes.runner, kernels.cpu.relayout.passes.table, kernels.cpu.relayout.lines.pending,
+kernels.cpu.relayout.lines.staged_bands, kernels.cpu.relayout.moves.stream, kernels.cpu.relayout.moves.transpose,
+kernels.cpu.relayout.lines.vectors.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ import fastindex as fi
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.bulk import relayouts
 from fastindex.cpu import compiled_passes
-from fastindex.lowering.passes import passes
-from fastindex.lowering.relayout_loops import Loop, Nest, RelayoutLoops, coalesced
+from fastindex.lowering.relayout.moves.nest_passes import passes
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.gathers import GATHERED_BYTES
 from fastindex.tables.streams import StreamGeometry

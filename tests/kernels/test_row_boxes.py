@@ -1,6 +1,6 @@
 """Rows that several nests write, put together in the cache: against the slow reference, between guards.
 
-Tests of: lowering.row_boxes, kernels.cpu.row_boxes, tables.boxes.
+Tests of: lowering.relayout.moves.row_boxes, kernels.cpu.relayout.moves.row_boxes, tables.boxes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering import row_boxes
-from fastindex.lowering.line_counts import read_lines
-from fastindex.lowering.pass_form import Pass, with_tables
-from fastindex.lowering.relayout_loops import in_bytes, relayout_loops
-from fastindex.lowering.row_boxes import lines_of, row_box_drafts
+from fastindex.lowering.relayout.moves import row_boxes
+from fastindex.lowering.relayout.moves.row_boxes import lines_of, row_box_drafts
+from fastindex.lowering.relayout.passes.form import Pass, with_tables
+from fastindex.lowering.relayout.passes.line_counts import read_lines
+from fastindex.lowering.relayout.problem.loops import in_bytes, relayout_loops
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables import boxes
 from tests.cases import strategies

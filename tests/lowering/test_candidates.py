@@ -1,6 +1,7 @@
 """Which relayouts are put together block by block, and which go by loops.
 
-Tests of: lowering.candidates, lowering.calibration, lowering.counts, lowering.line_counts.
+Tests of: lowering.relayout.plan.candidates, lowering.relayout.plan.choice, lowering.relayout.problem.problem,
+lowering.relayout.passes.calibration, lowering.relayout.passes.counts, lowering.relayout.passes.line_counts.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.assembly import assembly
-from fastindex.lowering.assembly_passes import assembly_passes
-from fastindex.lowering.calibration import cost
-from fastindex.lowering.candidates import Problem, select_plan
-from fastindex.lowering.line_counts import read_lines
-from fastindex.lowering.pass_form import Draft, Goal, Pass, with_tables
-from fastindex.lowering.passes import drafts
-from fastindex.lowering.relayout_loops import relayout_loops
-from fastindex.lowering.shared_digits import Strides, shared_digits
-from fastindex.lowering.slot_moves import slot_move
+from fastindex.lowering.relayout.moves.block_permute import assembly
+from fastindex.lowering.relayout.moves.block_permute_passes import BlockPermutes
+from fastindex.lowering.relayout.moves.nest_passes import drafts
+from fastindex.lowering.relayout.passes.calibration import cost
+from fastindex.lowering.relayout.passes.form import Draft, Pass, with_tables
+from fastindex.lowering.relayout.passes.line_counts import read_lines
+from fastindex.lowering.relayout.plan.choice import select_plan
+from fastindex.lowering.relayout.problem.loops import relayout_loops
+from fastindex.lowering.relayout.problem.problem import Context, Problem
+from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_digits
+from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables import assemblies, streams, transposes
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES, AssemblyGeometry, ColumnsGeometry
-from fastindex.tables.boxes import READABLE_BYTES
 
 BY_BLOCKS = [
     ("bf16[2048,1,24,128]", "bf16[2048,1,24,128]{0,1,3,2:T(4,128)(2,1)}"),
@@ -209,11 +210,12 @@ def test_what_a_block_repeats_a_little_further_are_columns() -> None:
 
 def straight(source: fi.Shape, destination: fi.Shape) -> list[Draft]:
     """The passes that put bytes together straight from the source."""
-    goal = Goal(1, True, TUNING)
+    context = Context(1, True, TUNING)
     for variables, left, right in shared_digits(source, destination):
         found = assembly(variables, left, right, destination, 8)
         assert found is not None
-        return [one for one in assembly_passes(found, (8, 8), 64, goal, source.slot_count) if one.kernel == "assemble"]
+        made = BlockPermutes(found, (8, 8), 64, context, source.slot_count).straight
+        return [one for one in made if one.kernel == "assemble"]
     raise AssertionError
 
 
@@ -231,19 +233,6 @@ def test_strides_with_gaps_are_left_alone() -> None:
     shape, strides = fi.Shape.parse("f32[64,1,12]{2,1,0:T(4,128)(2,1)}"), Strides((64, 1, 12), (24, 24, 2))
     found, _ = passes_of(shape, strides)
     assert not any(one.kernel.startswith("assemble") for one in found)
-
-
-def test_a_strided_source_may_be_read_to_its_end() -> None:
-    """Else kernels would take what they read for the end of the source, and copy it first."""
-    side, shape = Strides((301, 13), (20, 1)), fi.Shape.parse("u4[301,13]{0,1:E(4)}")
-    problem = Problem(side, shape, slot_move(side, shape), 64, TUNING)
-    assert problem.readable_bytes == 300 * 20 + 13
-    drafts = select_plan(problem, "boxes").drafts
-    assert drafts is not None
-    boxes = [one for one in drafts if one.kernel == "boxes"]
-    assert boxes
-    for one in boxes:
-        assert one.geometry[READABLE_BYTES] == problem.readable_bytes - one.source_start
 
 
 def test_padding_alone_reads_nothing() -> None:

@@ -1,6 +1,6 @@
 """What passes count, and the cost that is linear in it.
 
-Tests of: lowering.counts, lowering.calibration.
+Tests of: lowering.relayout.passes.counts, lowering.relayout.passes.calibration.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.calibration import COEFFICIENTS, cost, cycles
-from fastindex.lowering.candidates import plans, select_plan
-from fastindex.lowering.counts import Counts, overflows, piece_ends, total
-from fastindex.lowering.relayout_loops import Loop, Nest
+from fastindex.lowering.relayout.passes.calibration import COEFFICIENTS, cost, cycles
+from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends, total
+from fastindex.lowering.relayout.plan.choice import plans, select_plan
+from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.tables.cache_lines import LINE_BYTES, sets_and_ways
 from tests.cases import strategies
 

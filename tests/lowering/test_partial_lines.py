@@ -1,6 +1,6 @@
 """How many lines of the destination plans write in parts, and that those of tiled layouts write them whole.
 
-Tests of: lowering.counts.
+Tests of: lowering.relayout.passes.counts.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.pass_form import Goal
-from fastindex.lowering.passes import fill_pass, passes
-from fastindex.lowering.relayout_loops import Loop, Nest, relayout_loops
+from fastindex.lowering.relayout.moves.nest_passes import fill_pass, passes
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, relayout_loops
+from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.lowering.tuning import TUNING
 from tests.cases import strategies
 from tests.oracles.partial_lines import partial_writes
@@ -70,4 +70,4 @@ def test_every_run_is_counted_where_it_is(seed: int) -> None:
         first, last = start + sum(begin), start + sum(begin) + size
         parts = {at // 64 for at in (first, last) if at % 64}
         expected += len(parts)
-    assert partial_writes([fill_pass(Nest(tuple(loops), 0, start), Goal(1, True, TUNING)).written()]) == expected
+    assert partial_writes([fill_pass(Nest(tuple(loops), 0, start), Context(1, True, TUNING)).written()]) == expected

@@ -1,6 +1,6 @@
 """Coordinates that both sides share, and the sums of their digits, against the slow reference.
 
-Tests of: lowering.shared_digits.
+Tests of: lowering.relayout.problem.shared_digits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 import pytest
 
 import fastindex as fi
-from fastindex.lowering.shared_digits import Strides, shared_digits
+from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_digits
 from tests.cases import strategies
 from tests.oracles import reference
 

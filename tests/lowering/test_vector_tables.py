@@ -1,6 +1,6 @@
 """The tables of assemblies, read as the kernel does, against the elements of a block one by one.
 
-Tests of: lowering.vector_tables, lowering.distinct.
+Tests of: lowering.relayout.moves.vector_tables, lowering.relayout.passes.distinct.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fastindex.lowering.assembly import Block
-from fastindex.lowering.distinct import distinct
-from fastindex.lowering.vector_tables import VectorTable
+from fastindex.lowering.relayout.moves.block_permute import Block
+from fastindex.lowering.relayout.moves.vector_tables import VectorTable
+from fastindex.lowering.relayout.passes.distinct import distinct
 from fastindex.tables.assemblies import HIGH_HALF, NOTHING, SHORT_PIECE_BYTES, VectorHeader, VectorRun
 from fastindex.tables.cache_lines import LINE_BYTES
 from tests.cases import strategies

@@ -16,7 +16,7 @@ _LINE = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = (\S+|\(.*?\)) ([a-z\-]+)\((?:[a
 _SHAPE = re.compile(r"([a-z]\w*)\[([\d,]*)\](?:\{([\d,]*)(?::(.*))?\})?")
 BITS = {
     "pred": 8, "s4": 8, "u4": 8, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "bf16": 16, "f16": 16, "s32": 32, "u32": 32,
-    "f32": 32, "s64": 64, "u64": 64, "f64": 64, "c64": 64, "c128": 128,
+    "f32": 32, "s64": 64, "u64": 64, "f64": 64, "c64": 64, "c128": 128, "f8e4m3fn": 8, "f8e5m2": 8,
 }  # fmt: skip
 
 
@@ -147,4 +147,132 @@ def copies_of(text: str) -> list[Counted]:
         kind = _kind(opcode, before, after, rest)
         if kind and not (name in fused and kind in ("memory space", "same layout")):
             found.append(Counted(instruction, kind, nbytes_of(before), nbytes_of(after), name in fused))
+    return found
+
+
+class _Node(NamedTuple):
+    """An instruction of a fusion, with the fusions within it written out; numbers are places in the list of nodes."""
+
+    opcode: str
+    shape: str
+    operands: tuple[int, ...]
+    instruction: str
+
+
+class _Instruction(NamedTuple):
+    name: str
+    shape: str
+    opcode: str
+    operands: tuple[str, ...]
+    rest: str
+    is_root: bool
+
+
+def _computations(text: str) -> dict[str, list[_Instruction]]:
+    found: dict[str, list[_Instruction]] = {}
+    name = ""
+    for line in text.splitlines():
+        if line and not line.startswith(" "):
+            name = line.removeprefix("ENTRY ").lstrip("%").split(" ")[0]
+            found[name] = []
+        match = re.match(r"\s*(ROOT )?%?([\w.\-]+) = (\(.*?\)(?= [a-z])|\S+) ([a-z\-]+)\((.*)", line)
+        if match:
+            inside, _, rest = match[5].partition(")")
+            names = re.findall(r"%([\w.\-]+)", inside)
+            operands = tuple(names) if match[4] != "parameter" else (inside,)
+            found[name].append(_Instruction(match[2], match[3], match[4], operands, rest, bool(match[1])))
+    return found
+
+
+def _write_out(
+    computations: dict[str, list[_Instruction]], name: str, given: list[list[int]], nodes: list[_Node]
+) -> list[int]:
+    """Append the nodes of a computation; return those of its root, one for each element of a tuple."""
+    places: dict[str, list[int]] = {}
+    root: list[int] = []
+    for item in computations[name]:
+        operands = [places[operand] for operand in item.operands] if item.opcode != "parameter" else []
+        if item.opcode == "parameter":
+            made = given[int(item.operands[0])]
+        elif item.opcode == "tuple":
+            made = [place for operand in operands for place in operand]
+        elif item.opcode == "get-tuple-element":
+            number = re.search(r"index=(\d+)", item.rest)
+            assert number is not None
+            made = [operands[0][int(number[1])]]
+        elif item.opcode == "fusion":
+            callee = re.search(r"calls=%?([\w.\-]+)", item.rest)
+            assert callee is not None
+            made = _write_out(computations, callee[1], operands, nodes)
+        else:
+            nodes.append(
+                _Node(item.opcode, item.shape, tuple(part for operand in operands for part in operand), item.name)
+            )
+            made = [len(nodes) - 1]
+        places[item.name] = made
+        if item.is_root:
+            root = made
+    return root
+
+
+def _part_of(node: _Node, operand: int) -> str:
+    """Whether an operand is an array that is looked into, written into, an update, or another."""
+    if node.opcode in ("slice", "dynamic-slice", "gather"):
+        return "read in part" if operand == node.operands[0] else "index"
+    if node.opcode == "dynamic-update-slice":
+        return {0: "all", 1: "update"}.get(node.operands.index(operand), "index")
+    if node.opcode == "scatter":
+        arrays = (len(node.operands) - 1) // 2
+        place = node.operands.index(operand)
+        return "all" if place < arrays else "index" if place == arrays else "update"
+    return "all"
+
+
+def _read(nodes: list[_Node], place: int, seen: set[int]) -> int:
+    if place in seen:
+        return 0
+    seen.add(place)
+    node = nodes[place]
+    if node.opcode in ("constant", "iota", "broadcast", "partition-id", "replica-id", "rng"):
+        return 0
+    if node.opcode in ("given", "slice", "dynamic-slice", "gather"):
+        return nbytes_of(parse(node.shape))
+    return sum(_read(nodes, operand, seen) for operand in node.operands)
+
+
+def _written(nodes: list[_Node], root: list[int], place: int) -> int:
+    """Propagate forwards, in the order of the nodes: who holds the value, or a part of it."""
+    holds, updates = {place}, 0
+    for number, node in enumerate(nodes):
+        parts = {_part_of(node, operand) for operand in node.operands if operand in holds}
+        if parts & {"all", "read in part"}:
+            holds.add(number)
+        elif "update" in parts:
+            held = {operand for operand in node.operands if operand in holds and _part_of(node, operand) == "update"}
+            updates += sum(nbytes_of(parse(nodes[operand].shape)) for operand in held)
+    return updates + sum(nbytes_of(parse(nodes[end].shape)) for end in root if end in holds)
+
+
+def fused_bytes_of(text: str) -> dict[str, tuple[int, int]]:
+    """Return what each copy, reshape and transpose inside a fusion makes the fusion read and write."""
+    computations = _computations(text)
+    fused = set(re.findall(r" fusion\(.*?calls=%?([\w.\-]+)", text))
+    found: dict[str, tuple[int, int]] = {}
+    for name, instructions in computations.items():
+        shapes = {item.name: item.shape for item in instructions}
+        for item in instructions:
+            callee = re.search(r"calls=%?([\w.\-]+)", item.rest)
+            if name in fused or item.opcode != "fusion" or callee is None:
+                continue
+            nodes: list[_Node] = []
+            given = []
+            for operand in item.operands:
+                parts = re.findall(r"[a-z]\w*\[[\d,]*\](?:\{[^}]*\})?", shapes[operand])
+                given.append(list(range(len(nodes), len(nodes) + len(parts))))
+                nodes += [_Node("given", part, (), "") for part in parts]
+            root = _write_out(computations, callee[1], given, nodes)
+            for place, node in enumerate(nodes):
+                if node.opcode in ("copy", "reshape", "transpose"):
+                    read = _read(nodes, node.operands[0], set())
+                    found[node.instruction] = read, _written(nodes, root, place)
     return found

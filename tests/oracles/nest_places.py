@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.pass_form import Pass
-from fastindex.lowering.relayout_loops import Loop, Nest
+from fastindex.lowering.relayout.passes.form import Pass
+from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.tables import gathers, streams, transposes
 from fastindex.tables import passes as pass_tables
 

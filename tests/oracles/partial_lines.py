@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.pass_form import Pass
+from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.tables import assemblies, boxes, gathers, passes, streams, transposes
 from fastindex.tables.cache_lines import LINE_BYTES
 

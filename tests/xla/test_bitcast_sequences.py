@@ -15,6 +15,8 @@ from tests.cases.strategies import seeds
 from tests.hlo.copies.recorded import COPIES, OTHERS, name_of, text_of
 from tests.oracles import reference
 
+#: Elements of a shape whose every element is looked at.
+MOST_NUMBERED = 4096
 _LINE = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = (\S+) ([a-z\-]+)\(%?([\w.\-]*)")
 
 
@@ -23,11 +25,12 @@ def moved(a: fi.Shape, b: fi.Shape) -> np.ndarray | None:
     found = xla.bitcast_sequence(a, b)
     if found is None:
         return None
-    numbers = np.arange(a.element_count).reshape(a.dimensions)
-    room = [(0, more - size) for size, more in zip(a.dimensions, found.padded_dimensions, strict=False)]
-    padded = np.pad(numbers, room, constant_values=-1) if a.rank else np.pad(numbers.reshape(1), (0, 0))
+    sizes = a.dimensions or (1,)
+    room = [(0, more - size) for size, more in zip(sizes, found.padded_dimensions, strict=True)]
+    padded = np.pad(np.arange(a.element_count).reshape(sizes), room, constant_values=-1)
     split = padded.reshape(found.split_dimensions).transpose(found.permutation)
-    joined = split.reshape(found.joined_dimensions)
+    regrouped = split.reshape(found.regrouped_dimensions).transpose(found.second_permutation)
+    joined = regrouped.reshape(found.joined_dimensions)
     assert found.dimensions == b.dimensions
     return joined[tuple(slice(size) for size in b.dimensions)] if b.rank else joined.ravel()[:1]
 
@@ -58,13 +61,15 @@ def test_the_steps_move_every_element_as_the_layouts_say() -> None:
         rng = random.Random(seed)
         a = rng.choice(shapes)
         b = rng.choice([shape for shape in shapes if shape.slot_count == a.slot_count])
-        result = moved(a, b)
-        if result is None:
-            continue
-        wanted = expected(a, b)
-        assert result.reshape(-1).tolist() == wanted.reshape(-1).tolist(), (str(a), str(b))
+        result, wanted = moved(a, b), expected(a, b)
         # The one with fewer elements has none in padding of the other.
-        assert len(set(wanted.ravel().tolist()) - {-1}) == min(a.element_count, b.element_count)
+        lies_within = len(set(wanted.ravel().tolist()) - {-1}) == min(a.element_count, b.element_count)
+        # A tile with more dimensions than the array puts padding between the digits of its dimension.
+        if result is None:
+            assert not lies_within or 1 in (a.rank, b.rank), (str(a), str(b))
+            continue
+        assert lies_within, (str(a), str(b))
+        assert result.reshape(-1).tolist() == wanted.reshape(-1).tolist(), (str(a), str(b))
         found += 1
     assert found
 
@@ -98,21 +103,18 @@ def bitcasts(text: str) -> list[tuple[str, str, bool]]:
 
 @pytest.mark.parametrize("path", [*COPIES, *OTHERS], ids=name_of)
 def test_bitcasts_of_real_modules_are_recognised(path: Path) -> None:
-    """All but three of 300, two of which lead to an elementwise operation and back, through buffers without padding.
-
-    There the rows of tiles of one shape are split unevenly among those of the other; such a bitcast is no sequence of a
-    transpose between two reshapes.
-    """
-    for a, b, is_fused in bitcasts(text_of(path)):
-        if xla.bitcast_sequence(a, b) is None:
-            before, after = fi.Shape.parse(a), fi.Shape.parse(b)
-            assert before.element_count == after.element_count
-            assert is_fused or before.slot_count == before.element_count == after.slot_count
-            assert path.name.startswith("kernel_call")
+    """Every one, inside fusions too, and what becomes of the numbered elements of the small ones."""
+    for a, b, _ in dict.fromkeys(bitcasts(text_of(path))):
+        before, after = fi.Shape.parse(a), fi.Shape.parse(b)
+        assert xla.bitcast_sequence(before, after) is not None, (a, b)
+        if before.element_count <= MOST_NUMBERED and after.element_count <= MOST_NUMBERED:
+            result = moved(before, after)
+            assert result is not None
+            assert np.array_equal(result.ravel(), expected(before, after).ravel()), (a, b)
 
 
 def test_there_are_many_bitcasts_in_them() -> None:
-    assert sum(len(bitcasts(text_of(path))) for path in [*COPIES, *OTHERS]) == 300
+    assert sum(len(bitcasts(text_of(path))) for path in [*COPIES, *OTHERS]) == 448
 
 
 @pytest.mark.parametrize("path", OTHERS, ids=name_of)

@@ -27,7 +27,7 @@ _POINTER = types.CPointer(types.int64)
 _LINE = LINE_BYTES // 8  # int64 numbers
 
 
-# What vectors of `kernels.cpu.vectors` are made from
+# What vectors of `kernels.cpu.relayout.lines.vectors` are made from
 
 
 def load_at(builder: Any, address: Any, count: int, width: int) -> Any:

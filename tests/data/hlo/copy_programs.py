@@ -217,6 +217,9 @@ def programs() -> dict[str, Program]:
         shape = jax.ShapeDtypeStruct((384, 512), f32)
         return pl.pallas_call(kernel, out_shape=shape)(jnp.swapaxes(x, 0, 1), jnp.cumsum(y, 0).T)
 
+    from more_copy_programs import add_programs
+
+    add_programs(program, of)
     return found
 
 
@@ -244,7 +247,8 @@ def compile_program(name: str) -> Any:
     mesh = Mesh(np.array(devices), ("x",))
     specs = sharded or ("",) * len(arguments)
     shardings = tuple(NamedSharding(mesh, PartitionSpec(*([spec] if spec else []))) for spec in specs)
-    return jax.jit(function, in_shardings=shardings, donate_argnums=donated).lower(*arguments).compile()
+    with jax.set_mesh(mesh):
+        return jax.jit(function, in_shardings=shardings, donate_argnums=donated).lower(*arguments).compile()
 
 
 def main() -> None:

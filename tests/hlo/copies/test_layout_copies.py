@@ -19,7 +19,7 @@ import fastindex as fi
 from fastindex.hlo.copies.rows import CopyRow
 from tests.cases.strategies import seeds
 from tests.hlo.copies.recorded import COPIES, DATA, OTHERS, name_of, recorded, text_of
-from tests.oracles.hlo_copies import copies_of
+from tests.oracles.hlo_copies import copies_of, fused_bytes_of
 
 MODULES = [*COPIES, *OTHERS]
 
@@ -44,12 +44,16 @@ def test_what_a_regular_expression_counts(path: Path) -> None:
     assert alone == Counter(
         (item.instruction, item.nbytes_read, item.nbytes_written) for item in expected if not item.in_fusion
     )
+    of_fusions = fused_bytes_of(text_of(path))
+    for item in found:
+        if item.fusion:
+            assert (item.nbytes_read, item.nbytes_written) == of_fusions[item.instruction], item.instruction
 
 
 def test_the_programs_have_all_kinds_on_four_generations() -> None:
     kinds = Counter(item.kind for path in COPIES for item in rows_of(text_of(path)) if not item.fusion)
     assert set(kinds) == {"layout", "reshape", "element type", "memory space", "same layout"}
-    assert len(COPIES) == 20
+    assert len(COPIES) == 36
     assert {name_of(path).rpartition("_")[2] for path in COPIES} == {"v4", "v5e", "v5p", "v6e"}
 
 
@@ -63,6 +67,9 @@ def test_the_programs_have_all_kinds_on_four_generations() -> None:
         ("unknown_trips_v5p", "copy.9", None),
         ("unknown_trips_v5p", "copy.8", 1),
         ("branches_v4", "copy.10", 1),
+        ("stacked_outputs_v5e", "copy.6", 20),
+        ("recomputed_v5p", "copy.25", 3),
+        ("loops_without_end_v4", "copy", None),
     ],
 )
 def test_trips(program: str, instruction: str, trips: int | None) -> None:

@@ -1,0 +1,1 @@
+"""Kernels of index programs, block by block; no relayouts."""

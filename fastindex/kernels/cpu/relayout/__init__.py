@@ -1,0 +1,1 @@
+"""Kernels of relayouts; they see addresses and tables of passes."""

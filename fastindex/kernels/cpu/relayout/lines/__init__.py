@@ -1,0 +1,1 @@
+"""Cache lines, vectors and lanes that several moves are made of; no kernel of a pass."""

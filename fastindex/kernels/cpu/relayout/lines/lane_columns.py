@@ -1,0 +1,132 @@
+"""Columns of lines, by way of lanes of 16 bytes: rows are transposed within lanes first, lanes put together last.
+
+A line of each of as many rows as a lane has elements becomes as many vectors, whose lanes have the elements of these
+rows from a column each: lane `l` of vector `j` those of column `l * rows + j`. The same lane of four such vectors, from
+four sets of rows, makes a line of its column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at, store_lines
+from fastindex.kernels.cpu.relayout.lines.vectors import lane_transpose, lines_of_lanes, paired, shuffle
+from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
+
+_INT64 = ir.IntType(64)
+_ADDRESS = types.int64
+_LANES = LINE_BYTES // LANE_BYTES
+
+
+def _address_at(builder: Any, table: Any, position: int) -> Any:
+    return builder.load(builder.inttoptr(offset_by(builder, table, 8 * position), _INT64.as_pointer()))
+
+
+def _loaded(builder: Any, place: Any, offset: Any, width: int, shifted: bool) -> Any:
+    """Load a line of a row; where `shifted`, `place` counts half bytes, and an odd one begins with a high half."""
+    size = min(width, 8)
+    if not shifted:
+        return load_at(builder, builder.add(place, offset), LINE_BYTES // size, size)
+    odd = builder.and_(place, _INT64(1))
+    address = builder.add(builder.lshr(place, _INT64(1)), offset)
+    # Where a row begins with a low half, not a byte more of it is read.
+    line, next_line = (load_at(builder, place, LINE_BYTES, 1) for place in (address, builder.add(address, odd)))
+    four = ir.Constant(line.type, [4] * LINE_BYTES)
+    moved = builder.or_(builder.lshr(line, four), builder.shl(next_line, four))
+    return builder.select(builder.icmp_unsigned("!=", odd, _INT64(0)), moved, line)
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def transpose_in_lanes(
+    typingctx: Any,
+    width: Any,
+    halves: Any,
+    asks: Any,
+    shifted: Any,
+    target: Any,
+    pitch_bytes: Any,
+    rows: Any,
+    offset: Any,
+    upcoming: Any,
+    further: Any,
+) -> Any:
+    """Transpose a line of each of some rows within lanes: a vector for each element of a lane, `pitch_bytes` apart.
+
+    Parameters
+    ----------
+    width, halves : literal int
+        Bytes of an element; 2 where elements of four bits move, else 1. Of elements of four bits, rows are paired, and
+        the vectors of low halves come before those of high halves.
+    asks : literal int
+        Whether lines of the rows `upcoming` are prefetched, to L2; not of elements of four bits.
+    shifted : int64
+        Whether places of rows count half bytes; only those of elements of four bits do.
+    target, pitch_bytes : int64
+    rows, offset : int64
+        Address of a table of the rows' addresses, and what is added to each of these.
+    upcoming, further : int64
+        The same of rows that are read later.
+    """
+    size, is_paired = width.literal_value, halves.literal_value == 2
+    lane = LANE_BYTES // size
+    count, asked = lane * halves.literal_value, bool(asks.literal_value) and not is_paired
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, _, _, shifted, *others = arguments
+        if not is_paired:
+            write(builder, others, False)
+            return context.get_dummy_value()
+        with builder.if_else(builder.icmp_signed("!=", shifted, _INT64(0))) as (with_shift, without):
+            with with_shift:
+                write(builder, others, True)
+            with without:
+                write(builder, others, False)
+        return context.get_dummy_value()
+
+    def write(builder: Any, arguments: Sequence[Any], is_shifted: bool) -> None:
+        target, pitch, rows, offset, upcoming, further = arguments
+        for i in range(count if asked else 0):
+            prefetch_at(builder, builder.add(_address_at(builder, upcoming, i), further), nearness=2)
+        lines = [_loaded(builder, _address_at(builder, rows, i), offset, size, is_shifted) for i in range(count)]
+        parts: Sequence[list[Any]] = [lines]
+        if is_paired:
+            pairs = [paired(builder, *lines[i : i + 2]) for i in range(0, count, 2)]
+            parts = [[pair[part] for pair in pairs] for part in range(2)]
+        vectors = [vector for part in parts for vector in (lane_transpose(builder, part, size) if lane > 1 else part)]
+        for j, vector in enumerate(vectors):
+            store_at(builder, vector, builder.add(target, builder.mul(pitch, _INT64(j))), False)
+
+    return types.void(width, halves, asks, *(types.int64,) * 7), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def write_lanes(typingctx: Any, streamed: Any, targets: Any, offset: Any, source: Any) -> Any:
+    """Write the four lines that four vectors at `source` have lanes of, each `offset` behind one of four targets."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        past_cache, targets, offset, source = arguments
+        lines = enumerate(lines_of_lanes(builder, source))
+        written = [(line, builder.add(builder.extract_value(targets, k), offset)) for k, line in lines]
+        store_lines(builder, written, past_cache, streamed)
+        return context.get_dummy_value()
+
+    return types.void(streamed, types.UniTuple(types.int64, _LANES), types.int64, _ADDRESS), generate
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def write_lane(typingctx: Any, streamed: Any, target: Any, source: Any) -> Any:
+    """Write the line that four vectors have one lane of, that of the first at `source`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        past_cache, target, source = arguments
+        lanes = [load_at(builder, offset_by(builder, source, LINE_BYTES * k), 2, 8) for k in range(_LANES)]
+        low, high = (shuffle(builder, lanes[k], lanes[k + 1], range(4)) for k in (0, 2))
+        store_lines(builder, [(shuffle(builder, low, high, range(8)), target)], past_cache, streamed)
+        return context.get_dummy_value()
+
+    return types.void(streamed, _ADDRESS, _ADDRESS), generate

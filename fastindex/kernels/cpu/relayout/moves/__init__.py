@@ -1,0 +1,1 @@
+"""A module for each kernel of a pass; what two of them share is in `lines/`."""

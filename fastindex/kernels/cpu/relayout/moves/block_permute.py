@@ -1,0 +1,211 @@
+"""Relayouts in which the destination is put together vector by vector, values and padding, by permutations of bytes.
+
+A chunk is a block of the destination. Its table says of which pieces of the source each vector of it is made; the same
+table serves every chunk.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from fastindex.kernels.compilation import kernel
+from fastindex.kernels.cpu.memory import entry, fence, literal, prefetch
+from fastindex.kernels.cpu.relayout.lines.lines import copy_short
+from fastindex.kernels.cpu.relayout.lines.pending import PENDING_BYTES, drain, restart
+from fastindex.kernels.cpu.relayout.lines.permutes import assemble_vector, pad_vector
+from fastindex.kernels.cpu.relayout.passes.table import padding_of, start_of_block
+from fastindex.tables.assemblies import (
+    BLOCK_BYTES,
+    FILLED,
+    HEADER_PIECES_BEGIN,
+    HEADER_RUNS,
+    HEADER_SHORT,
+    HIGH,
+    LINES,
+    LINES_AHEAD,
+    LINES_EVERY,
+    LOW,
+    MOST_BLOCK_BYTES,
+    PIECES,
+    READABLE_BYTES,
+    RUN_BEGIN,
+    RUN_PATTERN_STEP,
+    RUN_PATTERNS,
+    RUN_PIECES,
+    RUN_STEP,
+    RUN_VECTORS,
+    SHORT_PIECE_BYTES,
+    STREAMED,
+    VECTOR_HEADER_BYTES,
+    VECTOR_RUN_BYTES,
+    VECTORS,
+)
+from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
+
+# Scratch memory: what is pending, with room for a block more, and the source of a block that is less than a vector.
+_STAGE = PENDING_BYTES + MOST_BLOCK_BYTES + 2 * LINE_BYTES
+
+# Up to so many lines of a block are asked for at once; more would wait for each other, and the vectors for them.
+_UNDER_WAY = 32
+# Some of these are asked for before so many vectors.
+_ASKED_VECTORS = 2
+
+#: Bytes of scratch memory that this kernel needs.
+SCRATCH_BYTES = _STAGE + 2 * LINE_BYTES
+
+
+@njit(nogil=True, inline="always")
+def _put_together(size, read, halves, streamed, known, addresses, steps):  # type: ignore[no-untyped-def]
+    """Write the vectors of a run, each of as many pieces."""
+    target, source, count, offsets, patterns, padding = addresses
+    vectors, step, pattern_step = steps
+    for _ in range(vectors):
+        assemble_vector(size, read, halves, streamed, known, (target, source, count, offsets, patterns, padding))
+        target += step
+        offsets += 8 * count
+        patterns += pattern_step
+
+
+@njit(nogil=True, inline="always")
+def _put_run(size, halves, streamed, short, addresses, steps):  # type: ignore[no-untyped-def]
+    """Do that with as many pieces as there are; if `short`, of several no more than their first bytes are read."""
+    count = addresses[2]
+    if count == 1:
+        _put_together(size, size, halves, streamed, 1, addresses, steps)
+    elif count == 2:
+        if short:
+            _put_together(size, SHORT_PIECE_BYTES, halves, streamed, 2, addresses, steps)
+        else:
+            _put_together(size, size, halves, streamed, 2, addresses, steps)
+    elif count:
+        if short:
+            _put_together(size, SHORT_PIECE_BYTES, halves, streamed, 0, addresses, steps)
+        else:
+            _put_together(size, size, halves, streamed, 0, addresses, steps)
+
+
+@njit(nogil=True, inline="always")
+def _ask(source, lines, first, last):  # type: ignore[no-untyped-def]
+    """Ask for some of the lines of a block of the source."""
+    for i in range(first, last):
+        prefetch(source + entry(lines, i))
+
+
+@njit(nogil=True, inline="always")
+def assemble_block(size, halves, streamed, target, source, tables, asked):  # type: ignore[no-untyped-def]
+    """Write the vectors of a block.
+
+    `tables` is where its table is, how far the patterns are behind the offsets of the pieces, and where padding is;
+    `asked` is where a block is that is read later, where the table of its lines is, how many there are, how many of
+    them to ask for at a time, and before how many vectors.
+    """
+    table, between, padding = tables
+    run, short = table + VECTOR_HEADER_BYTES, entry(table, HEADER_SHORT) != 0
+    offsets = table + entry(table, HEADER_PIECES_BEGIN)
+    first_patterns = offsets + between
+    upcoming, lines, line_count, at_once, most = asked
+    line = 0
+    for _ in range(entry(table, HEADER_RUNS)):
+        count, left = entry(run, RUN_PIECES), entry(run, RUN_VECTORS)
+        at, step = target + entry(run, RUN_BEGIN), entry(run, RUN_STEP)
+        patterns, pattern_step = first_patterns + entry(run, RUN_PATTERNS), entry(run, RUN_PATTERN_STEP)
+        run += VECTOR_RUN_BYTES
+        while left > 0:
+            vectors = min(left, most)
+            steps = vectors, step, pattern_step
+            addresses = at, source, count, offsets, patterns, padding
+            if count == 0:
+                place = at
+                for _ in range(vectors):
+                    pad_vector(size, streamed, place, padding)
+                    place += step
+            else:
+                end = min(line + at_once, line_count)
+                _ask(upcoming, lines, line, end)
+                line = end
+            _put_run(size, halves, streamed, short, addresses, steps)
+            left -= vectors
+            at += vectors * step
+            offsets += 8 * count * vectors
+            patterns += pattern_step * vectors
+
+
+@njit(nogil=True, inline="always")
+def _later(chunks, of_this, of_next):  # type: ignore[no-untyped-def]
+    """Return where a block is in the source, of this task or of the next, 0 if there is none.
+
+    Of each, (where it begins, which block it would be, how many it has).
+    """
+    for begin, block, count in (of_this, of_next):
+        if block < count:
+            return begin + entry(chunks, 2 * block)
+    return 0
+
+
+@kernel()
+def assemble_chunks(size, halves, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout that is put together of permuted vectors.
+
+    Parameters
+    ----------
+    size : literal int
+        Bytes of a vector.
+    halves : literal int
+        2 where elements of four bits move, else 1.
+    target, source, table, scratch
+        As for `copy_chunks`, a chunk being a block. The second table has a `VectorHeader`; a `VectorRun` for each run;
+        the offset of each piece, in bytes; the lines of the source to ask for; then the patterns, see
+        `assemble_vector`.
+    """
+    geometry, chunks, block = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    run, streamed, pieces = entry(geometry, BLOCK_BYTES), entry(geometry, STREAMED) != 0, entry(geometry, PIECES)
+    line_count, every, ahead = entry(geometry, LINES), entry(geometry, LINES_EVERY), entry(geometry, LINES_AHEAD)
+    lines, between = block + entry(block, HEADER_PIECES_BEGIN) + 8 * pieces, 8 * (pieces + line_count)
+    low, span = entry(geometry, LOW), entry(geometry, HIGH) - entry(geometry, LOW)
+    readable = source + entry(geometry, READABLE_BYTES) - literal(size)
+    tables = block, between, padding_of(scratch)
+    whole_lines = streamed and run & 63 == 0 and literal(size) == 64
+    whole_vectors = not streamed and run % literal(size) == 0
+    vectors = max(entry(geometry, VECTORS) - entry(geometry, FILLED), 1)
+    at_once = (_ASKED_VECTORS * line_count + vectors - 1) // vectors
+    line, fill, skip, position = 0, 0, 0, -1
+    for task in range(first, last):
+        at_source, at_target, count = start_of_block(source, target, table, task)
+        next_source, _, next_count = start_of_block(source, target, table, min(task + 1, last - 1))
+        next_count = 0 if task + 1 == last else next_count
+        due = 0
+        if task == first:
+            for x in range(0, min(ahead, count), every):
+                _ask(at_source + entry(chunks, 2 * x), lines, 0, line_count)
+        for x in range(count):
+            read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
+            asked = at_source, lines, 0, 0, MOST_BLOCK_BYTES
+            if x == due:
+                due += every
+                later, beyond = x + ahead, (x + ahead - count) // every * every
+                upcoming = _later(chunks, (at_source, later, count), (next_source, beyond, next_count))
+                if upcoming and line_count > _UNDER_WAY:
+                    asked = upcoming, lines, line_count, at_once, _ASKED_VECTORS
+                elif upcoming:
+                    _ask(upcoming, lines, 0, line_count)
+            if place != position and not whole_vectors:
+                position = place
+                line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
+            if span < literal(size) and read + low > readable:
+                # A vector would reach beyond the source.
+                copy_short(scratch + _STAGE, read + low, span)
+                read = scratch + _STAGE - low
+            position += run
+            if whole_lines and fill == 0:
+                assemble_block(64, halves, 1, line, read, tables, asked)
+                line += run
+                continue
+            assemble_block(size, halves, 0, place if whole_vectors else scratch + fill, read, tables, asked)
+            if whole_vectors:
+                continue
+            fill += run
+            if fill >= PENDING_BYTES:
+                line, fill, skip = drain(line, scratch, fill, skip, streamed)
+    restart(line, scratch, fill, skip, streamed, 0)
+    fence()

@@ -1,0 +1,86 @@
+"""Relayouts whose destination is put together in the cache, a few rows at a time, and written from there line by line.
+
+A box lies in scratch memory as far behind a line as it does in the destination. What it leaves of its last line goes to
+the front of the next one, if that continues it; so all lines but two of a thread's share are written once, whole.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from fastindex.kernels.compilation import kernel
+from fastindex.kernels.cpu.memory import copy_vector, entry, fence, prefetch, stream_line
+from fastindex.kernels.cpu.relayout.lines.lines import copy_short
+from fastindex.kernels.cpu.relayout.passes.runner import call_in_box
+from fastindex.kernels.cpu.relayout.passes.table import outer_place
+from fastindex.tables.boxes import (
+    BOX_CALL_BYTES,
+    CALL_TARGET_START,
+    LEAST_CARRIED_BYTES,
+    ROW_BYTES,
+    ROW_CALLS,
+)
+from fastindex.tables.passes import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
+
+
+@njit(nogil=True)
+def _write_box(line, box, begin, end, follows, goes_on, upcoming, lines):  # type: ignore[no-untyped-def]
+    """Write what lies from `begin` to `end` behind a line, in the cache as in the destination.
+
+    `follows` says that the front of the first line is there too, `goes_on` that the last line is not to be written yet.
+    While lines are written, those that the next box reads are asked for: `lines` is (their offsets from `upcoming` on,
+    how many, how many of them for each line that is written). All of them before the first line is written take half
+    as long again.
+    """
+    at, lines_end, asked = 0, end & ~63, 0
+    offsets, count, pace = lines
+    if begin and not follows:
+        copy_short(line + begin, box + begin, min(end, 64) - begin)
+        at = 64
+    for place in range(at, lines_end, 64):
+        for i in range(asked, min(asked + pace, count)):
+            prefetch(upcoming + entry(offsets, i))
+        asked += pace
+        stream_line(line + place, box + place)
+    if goes_on:
+        copy_vector(box, box + lines_end, 64)
+    elif at <= lines_end:
+        copy_short(line + lines_end, box + lines_end, end - lines_end)
+
+
+@kernel()
+def run_row_boxes(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout whose boxes are contiguous in the destination.
+
+    Parameters
+    ----------
+    target, source : int64
+        Addresses.
+    table : int64
+        Address of a `PassTable`; the kernel's own numbers are a `RowBoxGeometry`. The first table has the rows of a
+        `BoxCall`, which all write to scratch memory; the second the offsets of the lines of the source that a box
+        reads.
+    scratch : int64
+        Address of memory for this thread alone: what the called kernels need, and behind it a box.
+    width, ways
+        Not used.
+    """
+    geometry, calls = entry(table, GEOMETRY), entry(table, FIRST)
+    count, size, read_lines = entry(geometry, ROW_CALLS), entry(geometry, ROW_BYTES), entry(table, SECOND_LENGTH)
+    lines = (entry(table, SECOND), read_lines, (read_lines - 1) // (size // 64 + 1) + 1)
+    box = scratch + entry(calls, CALL_TARGET_START)
+    for i in range(1, count):
+        box = min(box, scratch + entry(calls + BOX_CALL_BYTES * i, CALL_TARGET_START))
+    at_source, at_target = outer_place(table, first, source, target)
+    follows = False
+    for task in range(first, last):
+        next_source, next_target = at_source, 0
+        if task + 1 < last:
+            next_source, next_target = outer_place(table, task + 1, source, target)
+        begin = at_target & 63
+        for i in range(count):
+            call_in_box(calls + BOX_CALL_BYTES * i, scratch + begin, at_source, scratch)
+        goes_on = next_target == at_target + size and size >= LEAST_CARRIED_BYTES
+        _write_box(at_target - begin, box, begin, begin + size, follows, goes_on, next_source, lines)
+        follows, at_source, at_target = goes_on, next_source, next_target
+    fence()

@@ -1,0 +1,193 @@
+"""Copies of runs: written as one stream, or run by run where the source is read in order.
+
+A run is a piece that both sides keep contiguous; `chunks` says where the runs begin.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from fastindex.kernels.compilation import kernel
+from fastindex.kernels.cpu.memory import copy_vector, entry, fence, prefetch_to_write, stream_line
+from fastindex.kernels.cpu.relayout.lines.lines import copy_run, copy_short, prefetch_rows
+from fastindex.kernels.cpu.relayout.lines.pending import PENDING_BYTES, PENDING_ROOM, drain, restart
+from fastindex.kernels.cpu.relayout.passes.table import start_of_block
+from fastindex.tables.passes import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
+from fastindex.tables.streams import (
+    AT_HAND,
+    BY_SOURCE,
+    CHUNK_BLOCK,
+    CHUNK_COUNT,
+    CHUNKS_AHEAD,
+    FOLLOWER_COUNT,
+    FOLLOWER_EVERY,
+    FOLLOWER_SOURCE_STRIDE,
+    READABLE_BYTES,
+    ROW_AHEAD_BYTES,
+    RUN,
+    RUN_AHEAD_BYTES,
+    STREAMED,
+)
+
+#: Bytes of scratch memory that this kernel needs.
+SCRATCH_BYTES = PENDING_ROOM
+
+
+@njit(nogil=True, inline="always")
+def _append_run(line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
+    """Append bytes that are contiguous in the source; return the new line, fill and skip."""
+    if size < PENDING_BYTES and (fill or size & 63):
+        lines = size & ~63
+        for at in range(0, lines, 64):
+            copy_vector(pending + fill + at, source + at, 64)
+        copy_short(pending + fill + lines, source + lines, size - lines)
+        fill += size
+        return drain(line, pending, fill, skip, streamed) if fill >= PENDING_BYTES else (line, fill, skip)
+    line, fill, skip = drain(line, pending, fill, skip, streamed)
+    if fill:
+        taken = 64 - fill
+        copy_short(pending + fill, source, taken)
+        line, fill, skip = drain(line, pending, 64, skip, streamed)
+        source += taken
+        size -= taken
+    lines = size & ~63
+    if streamed:
+        for at in range(0, lines, 64):
+            stream_line(line + at, source + at)
+    else:
+        for at in range(0, lines, 64):
+            copy_vector(line + at, source + at, 64)
+    copy_short(pending, source + lines, size - lines)
+    return line + lines, size - lines, 0
+
+
+@njit(nogil=True, inline="always")
+def _copy_at_hand(target, source, size):  # type: ignore[no-untyped-def]
+    """Copy a run within the cache; what ends within a line, by two moves that overlap."""
+    if size < 64:
+        copy_short(target, source, size)
+        return
+    for at in range(0, size - 63, 64):
+        copy_vector(target + at, source + at, 64)
+    if size & 63:
+        copy_vector(target + size - 64, source + size - 64, 64)
+
+
+@njit(nogil=True, inline="always")
+def _gather_runs(vector_bytes, target, source, rows, row_count, run):  # type: ignore[no-untyped-def]
+    """Put runs after each other, copying whole vectors: the next run overwrites what is too much."""
+    for i in range(row_count):
+        start = source + entry(rows, i)
+        for at in range(0, run, vector_bytes):
+            copy_vector(target + at, start + at, vector_bytes)
+        target += run
+
+
+@njit(nogil=True)
+def _gather(target, source, rows, row_count, run, exactly):  # type: ignore[no-untyped-def]
+    """Put runs after each other; if `exactly`, without reading beyond them."""
+    if exactly:
+        for i in range(row_count):
+            copy_run(target + i * run, source + entry(rows, i), run, False)
+    elif run <= 16:
+        _gather_runs(16, target, source, rows, row_count, run)
+    elif run <= 32:
+        _gather_runs(32, target, source, rows, row_count, run)
+    else:
+        _gather_runs(64, target, source, rows, row_count, run)
+
+
+@njit(nogil=True)
+def _neighbours(geometry, task, x):  # type: ignore[no-untyped-def]
+    """Return whether a chunk continues another one in the destination, and whether another one continues it."""
+    every, count = entry(geometry, FOLLOWER_EVERY), entry(geometry, FOLLOWER_COUNT)
+    block = entry(geometry, CHUNK_BLOCK)
+    blocks = (entry(geometry, CHUNK_COUNT) + block - 1) // block
+    position = (task % blocks * block + x) // every % count
+    return position > 0, position < count - 1
+
+
+@njit(nogil=True)
+def _copy_following(target, source, before, size, goes_on, scratch):  # type: ignore[no-untyped-def]
+    """Copy a run of at least a line past the cache; the line that it shares with the run before belongs to it.
+
+    `before` is where that run is in the source, 0 for none; `goes_on` says that there is a run after it.
+    """
+    shared = target & 63
+    head = (-shared) & 63
+    if shared and before:
+        copy_vector(scratch, before + size - 64, 64)
+        copy_vector(scratch + 64, source, 64)
+        stream_line(target - shared, scratch + 64 - shared)
+    else:
+        copy_short(target, source, head)
+    lines_end = head + ((size - head) & ~63)
+    for at in range(head, lines_end, 64):
+        stream_line(target + at, source + at)
+    if not goes_on:
+        copy_short(target + lines_end, source + lines_end, size - lines_end)
+
+
+@kernel()
+def copy_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout that keeps runs of bytes.
+
+    Parameters
+    ----------
+    target, source : int64
+        Addresses.
+    table : int64
+        Address of a `PassTable`; the kernel's own numbers are a `StreamGeometry`. The first table of offsets holds, for
+        each chunk of a block, byte offsets in the source and in the destination; the second the offsets in the source
+        of the runs of a chunk, which follow each other in the destination.
+    scratch : int64
+        Address of `SCRATCH_BYTES` bytes on a line boundary, for this thread alone.
+    width, ways
+        Not used.
+    """
+    geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
+    run, streamed, row_count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(table, SECOND_LENGTH)
+    by_source, size, reach = entry(geometry, BY_SOURCE) != 0, run * row_count, 0
+    for i in range(row_count):
+        reach = max(reach, entry(rows, i))
+    ahead = (RUN_AHEAD_BYTES if row_count == 1 else ROW_AHEAD_BYTES) // run + 1
+    reads_ahead = entry(geometry, CHUNKS_AHEAD)
+    readable = source + entry(geometry, READABLE_BYTES) - reach - run - 63
+    follow_each_other = streamed and entry(geometry, FOLLOWER_COUNT) > 1
+    line, fill, skip, position = 0, 0, 0, -1
+    for task in range(first, last):
+        at_source, at_target, count = start_of_block(source, target, table, task)
+        for x in range(count):
+            start, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
+            if reads_ahead == AT_HAND and by_source:
+                _copy_at_hand(place, start, run)
+                continue
+            if reads_ahead > 0 and x + reads_ahead < count:
+                prefetch_rows(at_source + entry(chunks, 2 * (x + reads_ahead)), rows, row_count, run)
+            if reads_ahead >= 0 and x + ahead < count:
+                begin, end = entry(chunks, 2 * (x + ahead) + 1), entry(chunks, 2 * (x + ahead) - 1) + size
+                if begin != end and not follow_each_other:
+                    prefetch_to_write(at_target + begin)
+                    prefetch_to_write(at_target + end)
+            if follow_each_other:
+                follows, goes_on = _neighbours(geometry, task, x)
+                before = start - entry(geometry, FOLLOWER_SOURCE_STRIDE) if follows else 0
+                _copy_following(place, start, before, run, goes_on, scratch + x % 8 * 128)
+                continue
+            if by_source:
+                copy_run(place, start, run, streamed)
+                continue
+            if place != position:
+                position = place
+                line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
+            if row_count > 1 or run < 64:
+                _gather(scratch + fill, start, rows, row_count, run, start > readable)
+                fill += size
+                if fill >= PENDING_BYTES:
+                    line, fill, skip = drain(line, scratch, fill, skip, streamed)
+            else:
+                line, fill, skip = _append_run(line, scratch, fill, skip, start, run, streamed)
+            position += size
+    restart(line, scratch, fill, skip, streamed, 0)
+    if streamed:
+        fence()

@@ -1,0 +1,254 @@
+"""How threads help with the passes of a relayout: jobs that are posted in memory which both sides look at.
+
+To hand a function to a pool of Python's takes the caller 15 us and more, and its thread begins 40 us later. A helper
+that has just worked looks out for more for a moment, and begins within a microsecond; only one that sleeps is woken. It
+sleeps in native code: woken from a lock of Python's, it began after 108 us, the GIL being the second thing to wait for,
+and the caller spent 19 us; with a semaphore 50 and 8.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from fastindex.kernels.compilation import kernel
+from fastindex.kernels.cpu.memory import entry, fence, set_entry
+from fastindex.kernels.cpu.plain_arrays import plain_addresses
+from fastindex.kernels.cpu.relayout.passes.runner import exchange, run_all
+from fastindex.kernels.cpu.slices import begin_slice
+from fastindex.tables.pass_jobs import (
+    ASLEEP,
+    CALL_COUNTERS,
+    CALL_NAP,
+    CLOSED,
+    CREW_JOBS,
+    CREW_SIZE,
+    CREW_SPINS,
+    JOB_COUNT,
+    JOB_COUNTERS,
+    JOB_PADDING,
+    JOB_PASSES,
+    JOB_SEMAPHORE,
+    JOB_SLEEP,
+    JOB_SOURCE,
+    JOB_TARGET,
+    JOB_WAKE,
+    MISSING,
+    OWNER,
+    POSTED,
+    REFUSED,
+    STATE,
+    UNFINISHED,
+    WAITING,
+    WORKING,
+)
+from fastindex.tables.plain_arrays import PADDING, PASS_COUNT, PASSES
+
+_INT32, _INT64 = ir.IntType(32), ir.IntType(64)
+# How long a caller sleeps at a time that waits for threads with more to do than it had.
+_NAP_MICROSECONDS = 50
+# As the counter of a pass: more tasks than any has.
+_ALL_TAKEN = 1 << 62
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _call_c(typingctx: Any, function: Any, address: Any) -> Any:
+    """Call the C function at an address with a number: an address, or what fits its lower half."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        declared = ir.FunctionType(_INT32, [_INT64])
+        builder.call(builder.inttoptr(arguments[0], declared.as_pointer()), [arguments[1]])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@njit(nogil=True)
+def _sleep(job):  # type: ignore[no-untyped-def]
+    """Sleep until a job is in another state; a signal may wake this thread too."""
+    while entry(job, STATE) == ASLEEP:
+        _call_c(entry(job, JOB_SLEEP), entry(job, JOB_SEMAPHORE))
+
+
+@njit(nogil=True)
+def _wake(job):  # type: ignore[no-untyped-def]
+    """Wake the thread that slept until now."""
+    _call_c(entry(job, JOB_WAKE), entry(job, JOB_SEMAPHORE))
+
+
+@njit(nogil=True)
+def _tell(job, state):  # type: ignore[no-untyped-def]
+    """Set the state of a job whose helper has nothing to do, and wake the helper if it sleeps."""
+    while True:
+        if exchange(job, WAITING, state) == WAITING:
+            return
+        if exchange(job, ASLEEP, state) == ASLEEP:
+            _wake(job)
+            return
+
+
+@kernel("void(int64,int64,int64)")
+def serve(job, scratch, spins):  # type: ignore[no-untyped-def]
+    """Run what is posted until the job is closed; sleep where nothing has been posted for a while.
+
+    Where there is nothing to sleep with, it returns instead.
+
+    Parameters
+    ----------
+    job : int64
+        Address of a `PassJob`.
+    scratch : int64
+        As for `run_passes`.
+    spins : int64
+        How often to look before it falls asleep.
+    """
+    left = spins
+    while True:
+        found = exchange(job, POSTED, WORKING)
+        if found == POSTED:
+            passes, count = entry(job, JOB_PASSES), entry(job, JOB_COUNT)
+            target, source = entry(job, JOB_TARGET), entry(job, JOB_SOURCE)
+            run_all(passes, count, target, source, entry(job, JOB_PADDING), scratch, entry(job, JOB_COUNTERS), 0)
+            exchange(job, WORKING, WAITING)
+            left = spins
+        elif found == CLOSED:
+            return
+        left -= _wait_while(job, WAITING, left)
+        if left == 0 and exchange(job, WAITING, ASLEEP) == WAITING:
+            if not entry(job, JOB_SLEEP):
+                return
+            _sleep(job)
+            left = spins
+
+
+@njit(nogil=True)
+def _wait_while(job, state, spins):  # type: ignore[no-untyped-def]
+    """Wait until a job is in another state, but not for ever; return how often it was looked at."""
+    for looked in range(spins):
+        if entry(job, STATE) != state:
+            return looked
+        # It takes as long as a pause would, and the next look is at memory.
+        fence()
+    return spins
+
+
+@njit(nogil=True)
+def _post(job, passes, count, target, source, padding, counters):  # type: ignore[no-untyped-def]
+    """Ask a helper that has nothing to do to take its share."""
+    set_entry(job, JOB_PASSES, passes)
+    set_entry(job, JOB_COUNT, count)
+    set_entry(job, JOB_TARGET, target)
+    set_entry(job, JOB_SOURCE, source)
+    set_entry(job, JOB_PADDING, padding)
+    set_entry(job, JOB_COUNTERS, counters)
+    _tell(job, POSTED)
+
+
+@njit(nogil=True)
+def _withdrawn(job, spins):  # type: ignore[no-untyped-def]
+    """Take back what a helper has not begun, or wait for its end, but not for ever; return whether it does nothing."""
+    if exchange(job, POSTED, WAITING) == POSTED:
+        return True
+    _wait_while(job, WORKING, spins)
+    return exchange(job, WORKING, WORKING) != WORKING
+
+
+@njit(nogil=True)
+def _wait_for_helpers(crew, owner):  # type: ignore[no-untyped-def]
+    """Wait for those of a call, but not for ever; free all of them once none works, and return how many still do."""
+    count, left = entry(crew, CREW_SIZE), 0
+    for i in range(count):
+        job = entry(crew, CREW_JOBS + i)
+        if entry(job, OWNER) == owner:
+            left += not _withdrawn(job, entry(crew, CREW_SPINS))
+    if not left:
+        for i in range(count):
+            exchange(entry(crew, CREW_JOBS + i) + 8 * OWNER, owner, 0)
+    return left
+
+
+@njit(nogil=True)
+def _lead(crew, helpers, passes, count, target, source, padding, scratch, call):  # type: ignore[no-untyped-def]
+    limit, asked, counters = begin_slice(call), 0, call + 8 * CALL_COUNTERS
+    for i in range(entry(crew, CREW_SIZE)):
+        job = entry(crew, CREW_JOBS + i)
+        if asked < helpers and exchange(job + 8 * OWNER, 0, call) == 0:
+            _post(job, passes, count, target, source, padding, counters)
+            asked += 1
+    found = (helpers - asked) * MISSING
+    if not run_all(passes, count, target, source, padding, scratch, counters, limit):
+        return found + UNFINISHED
+    return found + _wait_for_helpers(crew, call)
+
+
+@kernel("int64(int64,int64,int64,int64,int64,int64,int64,int64,int64)")
+def lead(crew, helpers, passes, count, target, source, padding, scratch, call):  # type: ignore[no-untyped-def]
+    """Run passes on this thread and on helpers that are free, or go on with them, until a slice of the call is over.
+
+    Parameters
+    ----------
+    crew : int64
+        Address of a `CrewTable`.
+    helpers : int64
+        The most that are asked; 0 to go on.
+    passes, count, target, source, padding, scratch : int64
+        As for `run_passes`.
+    call : int64
+        Address of a `LongCall` with a counter for each pass, 0 at first; helpers belong to it.
+
+    Returns
+    -------
+    int64
+        How many helpers still work, `MISSING` for each one that there was too few, and `UNFINISHED` if a slice was over
+        before nothing was left.
+    """
+    return _lead(crew, helpers, passes, count, target, source, padding, scratch, call)
+
+
+@kernel("int64(int64,int64,int64,int64,int64,int64,int64)")
+def lead_plain(crew, helpers, source, target, pair, scratch, call):  # type: ignore[no-untyped-def]
+    """Run the passes of a relayout between two arrays, as `lead`; return `REFUSED` if they are not what it expects.
+
+    Parameters
+    ----------
+    crew, helpers, call : int64
+        As for `lead`.
+    source, target, pair, scratch : int64
+        As for `run_plain`.
+    """
+    begin, place = plain_addresses(source, target, pair)
+    if not place:
+        return REFUSED
+    passes, count, padding = entry(pair, PASSES), entry(pair, PASS_COUNT), entry(pair, PADDING)
+    return _lead(crew, helpers, passes, count, place, begin, padding, scratch, call)
+
+
+@kernel("void(int64,int64,int64)")
+def dismiss(crew, call, count):  # type: ignore[no-untyped-def]
+    """End a call: what nobody has begun, nobody begins, and none of its helpers works when this returns.
+
+    Parameters
+    ----------
+    crew : int64
+        Address of a `CrewTable`.
+    call : int64
+        Address of a `LongCall`.
+    count : int64
+        How many counters it has.
+    """
+    for k in range(count):
+        set_entry(call, CALL_COUNTERS + k, _ALL_TAKEN)
+    while _wait_for_helpers(crew, call):
+        _call_c(entry(call, CALL_NAP), _NAP_MICROSECONDS)
+
+
+@kernel("boolean(int64)")
+def close(job):  # type: ignore[no-untyped-def]
+    """Have a helper that belongs to no call end; return whether it does. It then never belongs to one again."""
+    if exchange(job + 8 * OWNER, 0, job) != 0:
+        return False
+    _tell(job, CLOSED)
+    return True

@@ -1,0 +1,1 @@
+"""Kernels of windows; what runs a program once is in `index/`."""

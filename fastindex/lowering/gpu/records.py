@@ -1,0 +1,90 @@
+"""The records of launches: one kernel each, its loops and its tiles. Numbers only, no CUDA."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fastindex.lowering.relayout.problem.loops import Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The tiles of a launch; each block moves one.
+
+    Attributes
+    ----------
+    rows, columns : int
+        How many there are in all.
+    tile_rows, tile_columns : int
+        Of one tile; the last tiles may have fewer.
+    room : pair of int
+        The most rows and columns that the kernel's tiles hold.
+    row_places : tuple of int
+        Where each row of a tile starts, in bytes: in the source, or where rows part, in the destination.
+    column_places : tuple of int
+        Where each column of a tile starts in the destination, in bytes; empty where columns are contiguous there.
+    skew : int
+        As `stage_skew` says, where rows are woven in shared memory.
+    """
+
+    rows: int
+    columns: int
+    tile_rows: int
+    tile_columns: int
+    room: tuple[int, int]
+    row_places: tuple[int, ...]
+    column_places: tuple[int, ...] = ()
+    skew: int = 31
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch.
+
+    Attributes
+    ----------
+    kernel : str
+        "copy", "fill", "shift", "compress", "weave", "part", "transpose", "transpose words", "transpose elements",
+        "stage" or "unstage".
+    width : int
+        Bytes of a unit: an element, or what moves as one. Of "shift" and "compress", bits of a packed element.
+    loops : tuple of Loop
+        The fastest first; of tiles, the first two go over tiles along the columns and along the rows; of "shift", the
+        first goes over granules of 16 bytes of a run.
+    source_start, destination_start : int
+        Bytes. Of "shift", the source's numbers here and in the loops are bits.
+    why : str
+    vectors : bool
+        Whether 16 bytes move at once in a kernel that has a choice.
+    words : bool
+        Whether 4 bytes of smaller elements move at once in a kernel that has a choice.
+    step : int
+        Bytes between the rows of "weave" and "part"; of "fill", the byte of the padding value that a unit starts with;
+        of "shift", the bytes of a run in the destination.
+    tile : Tile, optional
+    """
+
+    kernel: str
+    width: int
+    loops: tuple[Loop, ...]
+    source_start: int
+    destination_start: int
+    why: str
+    vectors: bool = False
+    step: int = 0
+    tile: Tile | None = None
+    words: bool = False
+
+    @property
+    def units(self) -> int:
+        """How many steps the loops have: units to move, or tiles."""
+        return math.prod(loop.size for loop in self.loops)
+
+    def describe(self) -> str:
+        """Return the launch in one line."""
+        vectors = ", 16 bytes at once" if self.vectors else ", 4 bytes at once" if self.words else ""
+        what = "tiles" if self.tile else "units"
+        if self.kernel in ("shift", "compress"):
+            return f"{self.kernel}, {self.width} bits, 16 bytes at once, {self.units} units: {self.why}"
+        return f"{self.kernel}, {self.width}-byte units{vectors}, {self.units} {what}: {self.why}"

@@ -1,0 +1,264 @@
+"""From blocks of the destination to passes that put them together by permutations of bytes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.lowering.relayout.moves.block_permute import Assembly, Block, assembly
+from fastindex.lowering.relayout.moves.block_permute_bounds import least_of_block_columns
+from fastindex.lowering.relayout.moves.column_gather import BlockColumns
+from fastindex.lowering.relayout.moves.nest_passes import fill_pass
+from fastindex.lowering.relayout.moves.vector_tables import VectorTable
+from fastindex.lowering.relayout.passes.blocks import Blocks, along, blocks, cut, even_steps, without
+from fastindex.lowering.relayout.passes.calibration import cost, cycles
+from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
+from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, coalesced
+from fastindex.lowering.relayout.problem.problem import Context, Problem
+from fastindex.lowering.relayout.problem.shared_digits import shared_digits
+from fastindex.shapes.shape import Shape
+from fastindex.tables.assemblies import HALF_BITS, MOST_BLOCK_BYTES, AssemblyGeometry
+from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
+
+# Blocks that share lines of the source follow each other until they have used so many bytes of each line.
+_SHARED_BYTES = 128
+# So many lines of the source are asked for before they are read.
+_LINES_AHEAD = 48
+
+Offsets = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class BlockPermutes:
+    """The passes that write blocks, straight from the source or with columns of it collected first.
+
+    Parameters
+    ----------
+    found : Assembly
+    slot_bits : (int, int)
+        Bits of a slot of the source and of the destination: 4, or whole bytes.
+    vector_bytes : int
+        What the machine permutes with one instruction.
+    context : Context
+    source_slots : int
+        How many slots of the source may be read, 0 where that is not known.
+    """
+
+    def __init__(
+        self, found: Assembly, slot_bits: tuple[int, int], vector_bytes: int, context: Context, source_slots: int = 0
+    ) -> None:
+        self._fills = [_fill_between(nest, slot_bits[1], context) for nest in found.fills]
+        # Of each nest what writes it straight, what that costs, its columns, and what these cost at least.
+        self._nests: list[tuple[list[Draft], float, Callable[[], list[Draft] | None], float]] = []
+        for block in found.blocks:
+            tables = {0: VectorTable(block, 0, slot_bits, vector_bytes)}
+            columns = BlockColumns(block, slot_bits, tables[0], context, source_slots)
+            for nest in block.nests:
+                straight: list[Draft] = []
+                for phase, part, starts in _phases(nest, block.starts, slot_bits):
+                    if phase not in tables:
+                        tables[phase] = VectorTable(block, phase, slot_bits, vector_bytes)
+                    straight += _passes_of(part, starts, tables[phase], context)
+                least = _least_by_columns(block, nest, tables[0], source_slots)
+                self._nests.append((straight, cost(straight), partial(columns.passes, nest), least))
+
+    @property
+    def straight(self) -> tuple[Draft, ...]:
+        """The passes that permute every block straight from the source."""
+        return (*itertools.chain(*(straight for straight, _, _, _ in self._nests)), *self._fills)
+
+    @property
+    def least_with_columns(self) -> float:
+        """What `with_columns` takes at least."""
+        return sum(min(taken, least) for _, taken, _, least in self._nests) + cost(self._fills)
+
+    def with_columns(self) -> tuple[Draft, ...] | None:
+        """Return passes that collect columns wherever that is cheaper; None where it nowhere is."""
+        made: list[Draft] = []
+        has_columns = False
+        for straight, taken, columns, least in self._nests:
+            collected = columns() if least < taken else None
+            is_cheaper = collected is not None and cost(collected) < taken
+            made += collected if collected is not None and is_cheaper else straight
+            has_columns |= is_cheaper
+        return (*made, *self._fills) if has_columns else None
+
+
+@lru_cache(maxsize=4)
+def block_permutes(problem: Problem) -> BlockPermutes | None:
+    """Return the passes that write a destination block by block, or None where that cannot be."""
+    if not problem.may_permute or not (problem.slots.unit != "value" or problem.may_convert or problem.is_plain):
+        return None
+    source, slot_bits = problem.source, problem.slot_bits
+    readable = source.slot_count if isinstance(source, Shape) else 0
+    for variables, left, right in shared_digits(source, problem.destination):
+        found = assembly(variables, left, right, problem.destination, slot_bits[1])
+        if found is None or any(len(block.sources) * slot_bits[1] > 8 * MOST_BLOCK_BYTES for block in found.blocks):
+            continue
+        return BlockPermutes(found, slot_bits, problem.vector_bytes, problem.context, readable)
+    return None
+
+
+def straight_permutes(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return the passes that permute every block straight from the source."""
+    found = block_permutes(problem)
+    return None if found is None else found.straight
+
+
+def column_gathers(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return passes that collect columns wherever that is cheaper; None where it nowhere is."""
+    found = block_permutes(problem)
+    return None if found is None else found.with_columns()
+
+
+def least_of_columns(problem: Problem) -> float:
+    """Return what `column_gathers` take at least."""
+    found = block_permutes(problem)
+    return math.inf if found is None else found.least_with_columns
+
+
+def _fill_between(nest: Nest, bits: int, context: Context) -> Draft:
+    """Return the pass that fills the slots of a nest, between blocks."""
+    # A hole of one slot has no loop along it.
+    run = next((k for k in nest.loops if k.destination_stride == 1), Loop(1, 0, 1))
+    others = (k for k in nest.loops if k is not run)
+    loops = (Loop(run.size * bits // 8, 0, 1), *(Loop(k.size, 0, k.destination_stride * bits // 8) for k in others))
+    return fill_pass(Nest(loops, 0, nest.destination_start * bits // 8), Context(1, context.streamed, context.tuning))
+
+
+def _least_by_columns(block: Block, nest: Nest, table: VectorTable, source_slots: int) -> float:
+    """Return the cycles that the blocks of a nest take at least by columns, 0 where elements may be read twice."""
+    if not source_slots:
+        return 0
+    one = least_of_block_columns(table.block_bytes, table.used_bytes)
+    return cycles(one.times(len(block.starts) * nest.element_count))
+
+
+def _phase_count(slot_bits: tuple[int, int]) -> int:
+    return 2 if slot_bits[0] == HALF_BITS else 1
+
+
+def _phases(nest: Nest, starts: Offsets, slot_bits: tuple[int, int]) -> Iterator[tuple[int, Nest, Offsets]]:
+    """Yield the parts of a nest and its starts, in bytes, by the half of a byte that begins a block in the source."""
+    count = _phase_count(slot_bits)
+    units = np.array(slot_bits)
+    for even in even_steps(nest) if count > 1 else (nest,):
+        loops = tuple(
+            Loop(k.size, k.source_stride * slot_bits[0] // 8, k.destination_stride * slot_bits[1] // 8)
+            for k in even.loops
+        )
+        for odd in range(count):
+            chosen = starts if count == 1 else starts[starts[:, 0] % count == odd] - [odd, 0]
+            if len(chosen):
+                begin, phase = divmod((even.source_start + odd) * slot_bits[0], 8)
+                part = Nest(loops, begin, even.destination_start * slot_bits[1] // 8)
+                yield phase // HALF_BITS, part, chosen * units // 8
+
+
+def _passes_of(nest: Nest, starts: Offsets, table: VectorTable, context: Context) -> Iterator[Draft]:
+    """Yield the passes over the blocks of a nest, in bytes: those that share lines of the source after each other."""
+    nest = coalesced(nest)
+    if len(starts) > 1:
+        yield _pass(nest, (), table, context, starts)
+        return
+    if 3 * table.used_bytes > 2 * LINE_BYTES * len(table.lines):
+        yield _pass(nest, (), table, context)
+        return
+    for part, shared in _sharing(nest, ()):
+        yield _pass(part, shared, table, context)
+
+
+def _sharing(nest: Nest, taken: tuple[Loop, ...]) -> Iterator[tuple[Nest, tuple[Loop, ...]]]:
+    """Yield the parts of a nest, and the loops of each along which blocks share lines of the source."""
+    close = [k for k in nest.loops if 0 < abs(k.source_stride) < LINE_BYTES and k not in taken]
+    if not close or iterations(taken) >= _SHARED_BYTES:
+        yield nest, taken
+        return
+    loop = min(close, key=lambda k: abs(k.source_stride))
+    for part in cut(nest, loop, -(-_SHARED_BYTES // abs(loop.source_stride))):
+        yield from _sharing(part, (*taken, along(part, loop)))
+
+
+def _shares_lines(others: Iterable[Loop], table: VectorTable) -> bool:
+    """Whether blocks use part of the lines that they read, and some much later read the same lines."""
+    close = any(0 < abs(k.source_stride) < 2 * LINE_BYTES for k in others)
+    return close and 3 * table.used_bytes < 2 * LINE_BYTES * len(table.lines)
+
+
+def _pass(
+    nest: Nest, shared: tuple[Loop, ...], table: VectorTable, context: Context, starts: Offsets | None = None
+) -> Draft:
+    tuning, every = context.tuning, iterations(shared)
+    most = max(
+        1, min(tuning.task_chunks, tuning.task_bytes // max(table.block_bytes, LINE_BYTES * len(table.lines) // every))
+    )
+    ordered = [*shared, *without(nest.loops, shared)]
+    found = blocks(ordered, most) if starts is None else Blocks((), len(starts), len(starts), 0, 0, tuple(ordered))
+    reach = 0 if starts is None else int(starts[:, 0].max())
+
+    def tables() -> Tables:
+        return found.offsets() if starts is None else starts, table.numbers(table.lines)
+
+    is_shared = _shares_lines([k for k in nest.loops if k not in shared], table)
+    groups_ahead = max(1, -(-_LINES_AHEAD // max(1, len(table.lines))))
+    geometry = AssemblyGeometry(
+        chunk_block=found.places,
+        chunk_count=found.count,
+        chunk_source_stride=found.source_stride,
+        chunk_target_stride=found.destination_stride,
+        block_bytes=table.block_bytes,
+        streamed=context.streamed,
+        readable_bytes=reach + table.high + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops),
+        vectors=table.vectors,
+        filled=table.filled,
+        pieces=table.pieces,
+        lines=len(table.lines),
+        lines_every=every,
+        lines_ahead=every * groups_ahead,
+        low=table.low,
+        high=table.high,
+    )
+    return Draft(
+        "assemble",
+        table.vector_bytes,
+        table.halves,
+        found.outer,
+        geometry,
+        tables,
+        found.number * iterations(found.outer),
+        found.places * table.block_bytes,
+        nest.source_start,
+        nest.destination_start,
+        f"blocks of {table.block_bytes} bytes, a vector of {table.pieces / table.vectors:.1f} pieces of the source",
+        counts=_counts(table, every, found.count * iterations(found.outer), is_shared)._replace(
+            ends=piece_ends(nest, table.block_bytes, context.streamed) * (1 if starts is None else len(starts))
+        ),
+    )
+
+
+def _counts(table: VectorTable, every: int, blocks: int, is_shared: bool) -> Counts:
+    """Count what so many blocks do.
+
+    `every` so many of them share their lines of the source after each other; `is_shared`, others do much later.
+    """
+    lines = len(table.lines)
+    is_evicted = every > 1 and overflows(table.lines)
+    # What other blocks read much later is in L2 still, or in memory only.
+    # Lines that meet in few sets of L1 have left it when the next piece is read from them; L2 has them.
+    near = table.pieces if table.pieces > 2 * lines > 2 * L1_WAYS and overflows(table.lines, L1_SETS, L1_WAYS) else 0
+    return Counts(
+        lines=(table.vectors - table.filled) * table.vector_bytes / LINE_BYTES,
+        filled=table.filled * table.vector_bytes / LINE_BYTES,
+        blocks=1,
+        vectors=table.vectors - table.filled,
+        # A piece of nibbles is permuted from its line, and from that line shifted by half a byte.
+        pieces=table.pieces * table.halves,
+        missed=lines * is_evicted,
+        scratch=near + lines * is_shared,
+    ).times(blocks)

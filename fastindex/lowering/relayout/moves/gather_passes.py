@@ -1,0 +1,128 @@
+"""Passes that gather: pieces of the destination are put together element by element, from wherever these lie.
+
+That is of use where all elements of a line of the source go to one short piece, as in small matrices, or where a line
+has a single element. Many such matrices make a piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.lowering.relayout.passes.blocks import along, blocks, cut, without
+from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
+from fastindex.lowering.relayout.passes.distinct import distinct
+from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
+from fastindex.lowering.relayout.problem.loops import Loop, Nest
+from fastindex.lowering.relayout.problem.problem import Context
+from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
+from fastindex.tables.gathers import GATHERED_BYTES, MOST_PIECE_BYTES, GatherGeometry
+
+# Pieces that are adjacent in the destination are joined to so many bytes.
+_JOINED_BYTES = 1024
+# So many lines of the source are asked for before they are read.
+_LINES_AHEAD = 64
+
+
+def gather_passes(nest: Nest, context: Context) -> Iterator[Draft]:
+    """Yield the passes that gather the elements of a nest, in bytes; none where lines are shared far from each other.
+
+    Parameters
+    ----------
+    nest : Nest
+    context : Context
+        With the bytes of an element.
+    """
+    if context.width not in GATHERED_BYTES or context.width < context.tuning.least_gathered_bytes:
+        return
+    chain = _adjacent(nest, context.width)
+    near = [k for k in nest.loops if abs(k.source_stride) < LINE_BYTES]
+    if not chain or any(k not in chain for k in near):
+        return
+    if near == chain[:1] and (len(nest.loops) == 1 or chain[0].size * context.width >= _JOINED_BYTES):
+        # Every so many elements of long rows: their lines follow each other as they are.
+        return
+    # The loops of a piece: all that share lines, the last of them in part, and more up to a good size.
+    last = max((chain.index(k) for k in near), default=0)
+    taken = context.width * iterations(chain[:last])
+    if 4 * taken > MOST_PIECE_BYTES:
+        return
+    whole = list(chain[:last])
+    for position, loop in enumerate(chain[last:]):
+        most = (MOST_PIECE_BYTES // 2 if position == 0 and loop in near else _JOINED_BYTES) // taken
+        if loop.size > 2 * most or (position and loop.size > most):
+            if most < 2:
+                break
+            for part in cut(nest, loop, most):
+                yield _draft(part, [*whole, along(part, loop)], context)
+            return
+        whole.append(loop)
+        taken *= loop.size
+    yield _draft(nest, whole, context)
+
+
+def _adjacent(nest: Nest, width: int) -> list[Loop]:
+    """Return the loops that are contiguous in the destination together, innermost first."""
+    found: list[Loop] = []
+    size = width
+    while True:
+        following = next((k for k in nest.loops if k.destination_stride == size and k not in found), None)
+        if following is None:
+            return found
+        found.append(following)
+        size *= following.size
+
+
+def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:
+    """Return the pass whose pieces are some loops, which are adjacent in the destination."""
+    width, tuning = context.width, context.tuning
+    piece = blocks(taken, iterations(taken))
+    piece_bytes = width * piece.places
+    found = blocks(without(nest.loops, taken), max(1, min(tuning.task_chunks, tuning.task_bytes // piece_bytes)))
+    offsets = piece.sources()
+    ends = np.concatenate([offsets, offsets + width - 1]) + nest.source_start
+    lines = distinct(ends // LINE_BYTES) * LINE_BYTES - nest.source_start
+    geometry = GatherGeometry(
+        chunk_block=found.places,
+        chunk_count=found.count,
+        chunk_source_stride=found.source_stride,
+        chunk_target_stride=found.destination_stride,
+        element_bytes=width,
+        elements=piece.places,
+        streamed=context.streamed,
+        lines=len(lines),
+        chunks_ahead=-(-_LINES_AHEAD // len(lines)),
+    )
+
+    def tables() -> Tables:
+        return found.offsets(), np.concatenate([offsets, lines])
+
+    return Draft(
+        "gather pieces",
+        width,
+        1,
+        found.outer,
+        geometry,
+        tables,
+        found.number * iterations(found.outer),
+        found.places * piece_bytes,
+        nest.source_start,
+        nest.destination_start,
+        f"pieces of {piece_bytes} bytes, of elements in {len(lines)} lines of the source",
+        counts=_counts(nest, width, (piece.places, lines))._replace(ends=piece_ends(nest, width, context.streamed)),
+    )
+
+
+def _counts(nest: Nest, width: int, piece: tuple[int, NDArray[np.int64]]) -> Counts:
+    """Count what a gather does; `piece` is how many elements one has, and in which lines."""
+    elements, lines = piece
+    pieces = nest.element_count // elements
+    return Counts(
+        lines=nest.element_count * width / LINE_BYTES,
+        gathered=nest.element_count,
+        blocks=pieces,
+        pieces=pieces * len(lines),
+        missed=pieces * len(lines) if overflows(lines, L1_SETS, L1_WAYS + L1_WAYS // 4) else 0,
+    )

@@ -1,0 +1,337 @@
+"""Coordinates that two sides cut at places that do not divide each other, and boxes of whole periods of them.
+
+After a period, the least common multiple of all cuts of both sides, both sides begin anew. So boxes of periods follow
+each other at regular distances on both sides, and within a box each side shares loops with scratch memory where the
+coordinate is linear.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fastindex.lowering.relayout.problem.loops import (
+    Loop,
+    Nest,
+    coalesced,
+    cut_into_boxes,
+    padding_nests,
+    products,
+    shared_levels,
+)
+from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_digits
+from fastindex.shapes.shape import Shape
+from fastindex.tiling.digits import Digit, Digits, Variable
+
+# What a box has at most, if a period is not larger; what it has at least, if there is so much.
+_MOST_BYTES, _LEAST_BYTES = 256 << 10, 32 << 10
+# Runs of the source and of the destination that are long enough.
+_RUN_BYTES = 256, 512
+# A box has one of so many parts of a period where runs would be less than such a part of what is enough, and with it
+# are so many times as long; more parts than these only where scratch memory does not hold larger ones.
+_PERIOD_PARTS, _LONG_ENOUGH, _LONGER, _FEW_PARTS = (1, 2, 4, 8, 16), 0.25, 2, 8
+#: More kinds of boxes than this take longer to plan than to move.
+MOST_KINDS = 48
+
+
+class Joint(NamedTuple):
+    """A coordinate that the two sides cut apart, and after how many values both begin anew."""
+
+    variable: Variable
+    left: tuple[Digit, ...]
+    right: tuple[Digit, ...]
+    period: int
+
+    def side(self, which: int) -> tuple[Digit, ...]:
+        """Return the digits of the source, 0, or of the destination, 1."""
+        return self.right if which else self.left
+
+    def places(self, value: int) -> tuple[int, int]:
+        """Return where a value lies on both sides."""
+        return sum(d.value_of(value) for d in self.left), sum(d.value_of(value) for d in self.right)
+
+
+class _Part(NamedTuple):
+    """A part of a loop, or of a joint coordinate, that boxes take.
+
+    Attributes
+    ----------
+    values : range
+        What the first box has, of a joint coordinate up to whole periods before it.
+    steps : Loop
+        From one box to the next.
+    start : (int, int)
+        Where those values begin on both sides: for a joint coordinate, the periods before them.
+    """
+
+    values: range
+    steps: Loop
+    start: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BoxSizes:
+    """How much a box has of each loop, and of each joint coordinate."""
+
+    loops: dict[Loop, int]
+    joints: dict[Joint, int]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.loops.values()) * math.prod(self.joints.values())
+
+    def with_more(self, of: Loop | Joint) -> BoxSizes:
+        """Return sizes with twice as much of one."""
+        if isinstance(of, Loop):
+            return BoxSizes({**self.loops, of: min(2 * self.loops[of], of.size)}, self.joints)
+        return BoxSizes(self.loops, {**self.joints, of: min(2 * self.joints[of], of.variable.extent)})
+
+
+def systems_apart(
+    source: Shape | Strides, destination: Shape | Strides
+) -> Iterator[tuple[list[Nest], list[Joint], list[Nest]]]:
+    """Yield ways to see a relayout: nests of what both sides cut alike, the other coordinates, and nests of padding."""
+    if 0 in source.dimensions:
+        return
+    for variables, left, right in shared_digits(source, destination):
+        if any(d.weight < 0 for d in (*left, *right)):
+            continue
+        fills = padding_nests(variables, right, destination) if isinstance(destination, Shape) else []
+        found = _coordinates_apart(variables, left, right)
+        if found is not None and fills is not None:
+            yield *found, fills
+
+
+def _coordinates_apart(
+    variables: Sequence[Variable], left: Digits, right: Digits
+) -> tuple[list[Nest], list[Joint]] | None:
+    """Return the nests of the coordinates that both sides cut alike, and the other coordinates, one at least."""
+    joints = joints_of(variables, left, right)
+    if not joints:
+        return None
+    pieces: list[list[Nest]] = []
+    for variable in variables:
+        if all(variable != joint.variable for joint in joints):
+            levels = shared_levels(*_own(variable, left, right), variable.extent)
+            assert levels is not None, "it is no joint coordinate"
+            pieces.append(list(cut_into_boxes(variable.extent, levels)))
+    if math.prod(map(len, pieces)) > MOST_KINDS:
+        return None
+    return [coalesced(nest) for nest in products(pieces)], joints
+
+
+def joints_of(variables: Sequence[Variable], left: Digits, right: Digits) -> list[Joint] | None:
+    """Return the coordinates that the two sides cut apart; None where a side has no loops along one."""
+    joints = []
+    for variable in variables:
+        own = _own(variable, left, right)
+        if shared_levels(*own, variable.extent) is not None:
+            continue
+        if any(shared_levels(side, _linear(variable), variable.extent) is None for side in own):
+            return None
+        period = math.lcm(*(d.low for side in own for d in side), *(d.high or 1 for side in own for d in side))
+        joints.append(Joint(variable, *own, period))
+    return joints
+
+
+def _own(variable: Variable, left: Digits, right: Digits) -> tuple[Digits, Digits]:
+    """Return the digits of a coordinate on both sides."""
+    return tuple(d for d in left if d.variable == variable), tuple(d for d in right if d.variable == variable)
+
+
+def _linear(variable: Variable) -> tuple[Digit, ...]:
+    return (Digit(1, variable, 1, None),)
+
+
+def box_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, largest: int) -> BoxSizes | None:
+    """Choose how much a box has: runs of both sides that get longer together, as long as scratch memory holds them.
+
+    Where a period is too large for that, a box has a part of it, and each part is a kind of box.
+    """
+    best: tuple[float, BoxSizes] | None = None
+    for parts in _PERIOD_PARTS:
+        if best is not None and parts > _FEW_PARTS:
+            break
+        smallest = {joint: _part_of(joint, parts) for joint in joints}
+        if None in smallest.values():
+            continue
+        sizes = BoxSizes(dict.fromkeys(loops, 1), {j: size for j, size in smallest.items() if size is not None})
+        if sizes.elements * width <= largest:
+            sizes = _grown(sizes, width, min(_MOST_BYTES, largest))
+            share = min(length * width / wanted for length, _, wanted in _growing(sizes, width))
+            if best is None or share >= _LONGER * best[0]:
+                best = share, sizes
+            if best[0] >= _LONG_ENOUGH:
+                break
+    return None if best is None else _rounded(best[1])
+
+
+def _part_of(joint: Joint, parts: int) -> int | None:
+    """Return one of some parts of a period, or of the coordinate; None where no side has its rows whole in it."""
+    if parts == 1:
+        return min(joint.period, joint.variable.extent)
+    size, rest = divmod(joint.period, parts)
+    largest = (max(d.low for d in side) for side in (joint.left, joint.right))
+    whole = not rest and size % 2 == 0 and size < joint.variable.extent and any(size % low == 0 for low in largest)
+    return size if whole else None
+
+
+def _grown(sizes: BoxSizes, width: int, most: int) -> BoxSizes:
+    """Return sizes with longer runs."""
+    while True:
+        runs = [(length * width / wanted, more) for length, more, wanted in _growing(sizes, width)]
+        short = sorted((run for run in runs if run[0] < 1 and run[1] is not None), key=lambda run: run[0])
+        if not short and sizes.elements * width < _LEAST_BYTES:
+            short = [(1, more) for more in _any_more(sizes)]
+        for _, more in short:
+            assert more is not None
+            larger = sizes.with_more(more)
+            if larger.elements * width <= most:
+                sizes = larger
+                break
+        else:
+            return sizes
+
+
+def _growing(sizes: BoxSizes, width: int) -> Iterator[tuple[int, Loop | Joint | None, int]]:
+    """Yield for each side the length of a run of a box, what would make it longer, and the bytes that are enough."""
+    for side in (0, 1):
+        length, more = 1, None
+        for stride, size, of, is_whole in sorted(_steps(sizes, side), key=lambda step: step[0]):
+            if stride != length:
+                break
+            length *= size
+            more = None if is_whole else of
+            if not is_whole:
+                break
+        yield length, more, _RUN_BYTES[side]
+
+
+def _steps(sizes: BoxSizes, side: int) -> Iterator[tuple[int, int, Loop | Joint, bool]]:
+    """Yield the loops of a box on a side: stride, size, what it is a part of, and whether it is all of that."""
+    for loop, size in sizes.loops.items():
+        yield (loop.destination_stride if side else loop.source_stride), size, loop, size == loop.size
+    for joint, size in sizes.joints.items():
+        inner = _cut(joint, range(size), side)[0].loops
+        for k in inner[:-1]:
+            yield k.source_stride, k.size, joint, True
+        yield inner[-1].source_stride, inner[-1].size, joint, size == joint.variable.extent
+
+
+def _any_more(sizes: BoxSizes) -> Iterator[Loop | Joint]:
+    """Yield what a box may have more of, the nearest in the destination first."""
+    steps = sorted((step for step in _steps(sizes, 1) if not step[3]), key=lambda step: step[0])
+    yield from (of for _, _, of, _ in steps)
+
+
+def _cut(joint: Joint, values: range, side: int) -> list[Nest]:
+    """Return the nests between a side, as the source, and some values one after the other; the largest first.
+
+    Nests begin in the source where the values do, whatever comes before them.
+    """
+    digits = joint.side(side)
+    levels = shared_levels(digits, _linear(joint.variable), values.stop)
+    assert levels is not None, "the cuts of one side divide each other"
+    units = [low for low, _, _ in levels]
+    found = []
+    for first, count, i in _units(values.start, values.stop, units):
+        inner = [Loop(levels[j + 1][0] // levels[j][0], *levels[j][1:]) for j in range(i)]
+        start = sum(d.value_of(first) for d in digits)
+        found.append(Nest((*inner, Loop(count, *levels[i][1:])), start, first - values.start))
+    return sorted(found, key=lambda nest: -nest.element_count)
+
+
+def _units(first: int, end: int, units: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Cut a stretch at multiples of units, each a multiple of the one before: yield where, how many, of which unit."""
+    i = len(units) - 1
+    begin, last = -(-first // units[i]) * units[i], end // units[i] * units[i]
+    if begin > last:
+        yield from _units(first, end, units[:i])
+        return
+    if first < begin:
+        yield from _units(first, begin, units[:i])
+    if begin < last:
+        yield begin, (last - begin) // units[i], i
+    if last < end:
+        yield from _units(last, end, units[:i])
+
+
+def _rounded(sizes: BoxSizes) -> BoxSizes:
+    """Take parts of loops that leave nothing over, or make whole lines."""
+    loops = {}
+    for loop, size in sizes.loops.items():
+        if 1 < size < loop.size and 1 not in (loop.source_stride, loop.destination_stride):
+            size = -(-loop.size // -(-loop.size // size))
+        loops[loop] = size
+    return BoxSizes(loops, sizes.joints)
+
+
+def order_on(sizes: BoxSizes, side: int) -> tuple[Loop | Joint, ...]:
+    """Return loops and joint coordinates as a side has them, minor first."""
+    nearest: dict[Loop | Joint, int] = {}
+    for stride, _, of, _ in _steps(sizes, side):
+        nearest[of] = min(stride, nearest.get(of, stride))
+    return tuple(sorted(nearest, key=lambda of: nearest[of]))
+
+
+def _parts(of: Loop | Joint, size: int) -> Iterator[_Part]:
+    """Yield the parts of a loop or a joint coordinate: whole ones, and what is left over."""
+    if isinstance(of, Loop):
+        extent, period = of.size, size
+        step = size * of.source_stride, size * of.destination_stride
+    else:
+        extent, period = of.variable.extent, max(size, of.period)
+        step = of.places(period)
+    for begin in range(0, min(period, extent), size):
+        count, rest = divmod(extent - begin, period)
+        if count + (rest >= size):
+            yield _Part(range(begin, begin + size), Loop(count + (rest >= size), *step), (0, 0))
+    if rest := extent % size:
+        before = (extent - rest) // period
+        values = range((extent - rest) % period, (extent - rest) % period + rest)
+        yield _Part(values, Loop(1, 0, 0), (before * step[0], before * step[1]))
+
+
+def kinds_of_boxes(nest: Nest, sizes: BoxSizes) -> Iterator[tuple[dict[Loop | Joint, range], Nest]]:
+    """Yield what each kind of box has, and the nest of such boxes."""
+    of_each = [_parts(of, size) for sized in (sizes.loops, sizes.joints) for of, size in sized.items()]
+    for parts in itertools.product(*of_each):
+        outer = Nest(
+            tuple(part.steps for part in parts if part.steps.size > 1),
+            nest.source_start + sum(part.start[0] for part in parts),
+            nest.destination_start + sum(part.start[1] for part in parts),
+        )
+        yield (
+            dict(zip((*sizes.loops, *sizes.joints), (part.values for part in parts), strict=True)),
+            outer,
+        )
+
+
+def nests_to_scratch(order: Sequence[Loop | Joint], box: dict[Loop | Joint, range], side: int) -> Iterator[Nest]:
+    """Yield the nests between a side, as the source, and scratch memory."""
+    pieces: list[list[Nest]] = []
+    step = 1
+    for of in order:
+        size = len(box[of])
+        if isinstance(of, Loop):
+            stride = of.destination_stride if side else of.source_stride
+            pieces.append([Nest((Loop(size, stride, step),))])
+        else:
+            pieces.append([_scaled(nest, step) for nest in _cut(of, box[of], side)])
+        step *= size
+    return (coalesced(nest) for nest in products(pieces))
+
+
+def _scaled(nest: Nest, step: int) -> Nest:
+    """Return a nest with everything in its destination `step` times as far apart."""
+    loops = tuple(Loop(k.size, k.source_stride, k.destination_stride * step) for k in nest.loops)
+    return Nest(loops, nest.source_start, nest.destination_start * step)
+
+
+def turned(nest: Nest) -> Nest:
+    """Return a nest from its destination to its source."""
+    loops = tuple(Loop(k.size, k.destination_stride, k.source_stride) for k in nest.loops)
+    return Nest(loops, nest.destination_start, nest.source_start)

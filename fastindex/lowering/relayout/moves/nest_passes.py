@@ -1,0 +1,339 @@
+"""From loops to passes: which kernel moves a nest, in which order, in which blocks, and why.
+
+What decides is which side is contiguous along which loop. A run both sides keep is copied. Otherwise one loop, the
+columns, is contiguous in the source, and another, the rows, in the destination. Few rows next to each other in the
+destination are interleaved into one stream; few columns next to each other in the source are dealt out; everything
+else is transposed in squares. Where rows and columns are short, as in small matrices, elements are gathered one by one.
+All strides here are in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fastindex.lowering.relayout.moves.gather_passes import gather_passes
+from fastindex.lowering.relayout.moves.stream_passes import (
+    copy_passes,
+    deal_passes,
+    interleave_passes,
+    packed_run_passes,
+)
+from fastindex.lowering.relayout.moves.transpose_passes import transpose_pass
+from fastindex.lowering.relayout.passes.blocks import along, cut, without
+from fastindex.lowering.relayout.passes.calibration import cost
+from fastindex.lowering.relayout.passes.counts import Counts, piece_ends
+from fastindex.lowering.relayout.passes.form import Draft, Pass, iterations, no_tables, with_tables
+from fastindex.lowering.relayout.passes.line_counts import lines_in_cache
+from fastindex.lowering.relayout.problem.loops import (
+    Loop,
+    Nest,
+    RelayoutLoops,
+    coalesced,
+    grouped,
+    in_bytes,
+    rows_and_columns,
+)
+from fastindex.lowering.relayout.problem.problem import Context, Problem
+from fastindex.lowering.tuning import TUNING, Tuning
+from fastindex.tables.cache_lines import L2_WAYS, LINE_BYTES
+from fastindex.tables.passes import FillGeometry, StridedGeometry
+from fastindex.tables.streams import MOST_COLUMN_BYTES
+
+# So many runs that are copied one by one make a task.
+_MOST_RUNS = 64
+# Longer columns of elements of two bytes and more are transposed, those of bytes from `MOST_COLUMN_BYTES` on. us
+# interleaved and transposed, plain sources of 24 MB: bf16[132,177,512] 1876 and 1656, u8[264,1420,64] 1662 and 1813;
+# fractions of copy: f32[98,3826,16] 0.55 and 0.62, f64[33,11363,8] 0.45 and 0.60, f32[34,3676,48] 0.58 and 0.49.
+_MOST_WIDE_COLUMN_BYTES = 256
+
+
+def passes(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
+    """Choose the kernels that copy and fill, for elements of `width` bytes, and write their tables.
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> from fastindex.lowering.relayout.problem.loops import relayout_loops
+    >>> a, b = Shape.parse("bf16[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
+    >>> for one in passes(relayout_loops(a, b), 2):
+    ...     print(one.describe())
+    interleave 2 ways, 2-byte units, 1 task, about 32768 bytes: 2 rows next to each other in the destination
+    """
+    return with_tables(drafts(loops, width, tuning))
+
+
+def loop_passes(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return the passes over the loops that both sides share, none of which gather."""
+    slots = problem.slots
+    return None if slots.loops is None else drafts(slots.loops, slots.width, problem.tuning, gathers=False)
+
+
+def gathers(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return the same, but that elements are gathered one by one wherever they can be; None where nowhere."""
+    loops, width = problem.slots.loops, problem.slots.width
+    if loops is None or not any(_may_gather(in_bytes(nest, width), problem) for nest in loops.copies):
+        return None
+    found = drafts(loops, width, problem.tuning, gathers=True)
+    return found if any(one.kernel == "gather pieces" for one in found) else None
+
+
+def _may_gather(nest: Nest, problem: Problem) -> bool:
+    nest, width = _widened(nest, problem.slots.width)
+    return bool(nest.loops) and next(gather_passes(nest, Context(width, False, problem.tuning)), None) is not None
+
+
+def packed_runs(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return passes that expand or compress runs of packed elements while they move them."""
+    slots = problem.slots
+    if slots.loops is None or slots.conversion is None:
+        return None
+    packed = slots.source if slots.source.is_packed else slots.destination
+    return packed_drafts(slots.loops, 8 // packed.bits, slots.conversion, problem.tuning)
+
+
+def drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING, gathers: bool | None = None) -> tuple[Draft, ...]:
+    """Choose the kernels that copy and fill, for elements of `width` bytes."""
+    total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
+    context = Context(width, total >= tuning.streamed_bytes, tuning, gathers=gathers)
+    fills = [in_bytes(nest, width) for nest in loops.fills]
+    found: list[Draft] = []
+    for nest in (in_bytes(nest, width) for nest in loops.copies):
+        padding = next((fill for fill in fills if _pads_columns(fill, nest, width)), None)
+        if padding is not None:
+            fills.remove(padding)
+            found += _padded_passes(nest, padding, context)
+        else:
+            found += copying_passes(nest, context)
+    found += [fill_pass(fill, context) for fill in fills]
+    return tuple(found)
+
+
+def _pads_columns(fill: Nest, nest: Nest, width: int) -> bool:
+    """Whether a fill is what follows each column of few rows, and the next column follows it."""
+    row, column = _contiguous(nest, width, 1), _contiguous(nest, width, 0)
+    if row is None or column is None or row is column:
+        return False
+    filled = _filled_run(fill, width)
+    column_bytes = (row.size + filled.size) * width
+    follows = fill.destination_start == nest.destination_start + row.size * width
+    if not follows or column.destination_stride != column_bytes or column_bytes > MOST_COLUMN_BYTES:
+        return False
+    return _destination(fill, filled) == _destination(nest, row)
+
+
+def _contiguous(nest: Nest, width: int, side: int) -> Loop | None:
+    """Return the loop that is contiguous in the source, side 0, or in the destination, side 1."""
+    for loop in nest.loops:
+        if (loop.destination_stride if side else loop.source_stride) == width:
+            return loop
+    return None
+
+
+def _filled_run(fill: Nest, width: int) -> Loop:
+    """Return the loop along which a fill is contiguous."""
+    return _contiguous(fill, width, 1) or Loop(1, 0, width)
+
+
+def _destination(nest: Nest, but: Loop) -> tuple[Loop, ...]:
+    """Return the loops of the destination but one."""
+    return coalesced(Nest(tuple(Loop(k.size, 0, k.destination_stride) for k in nest.loops if k is not but))).loops
+
+
+def _padded_passes(nest: Nest, fill: Nest, context: Context) -> Iterator[Draft]:
+    row, column = _contiguous(nest, context.width, 1), _contiguous(nest, context.width, 0)
+    assert row is not None
+    assert column is not None
+    return interleave_passes(nest, (row,), column, context, _filled_run(fill, context.width).size)
+
+
+def _widened(nest: Nest, width: int) -> tuple[Nest, int]:
+    """Make one unit of a short run that both sides keep, if that is 2, 4, 8 ... 64 bytes."""
+    for loop in nest.loops:
+        run_bytes = loop.size * width
+        if loop.source_stride == loop.destination_stride == width and run_bytes in (2, 4, 8, 16, 32, 64):
+            others = tuple(other for other in nest.loops if other is not loop)
+            return _widened(Nest(others, nest.source_start, nest.destination_start), run_bytes)
+    return nest, width
+
+
+def copying_passes(nest: Nest, context: Context) -> Iterator[Draft]:
+    """Choose the passes that copy a nest, in bytes."""
+    nest, width = _widened(nest, context.width)
+    context = context if width == context.width else replace(context, width=width)
+    tuning, loops = context.tuning, nest.loops
+    run = next((k for k in loops if k.source_stride == k.destination_stride == width), None)
+    if run is not None or not loops:
+        for part in cut(nest, run, tuning.piece_bytes // width) if run is not None else (nest,):
+            yield from copy_passes(part, context)
+        return
+    gathered = () if context.gathers is False else tuple(gather_passes(nest, context))
+    if context.gathers and gathered:
+        yield from gathered
+        return
+    others = tuple(_turning_passes(nest, context))
+    yield from gathered if gathered and cost(gathered) < cost(others) else others
+
+
+def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
+    """Choose the passes that copy a nest without runs, by which side is contiguous along which loop."""
+    width, loops = context.width, nest.loops
+    column = next((k for k in loops if k.source_stride == width), None)
+    row = next((k for k in loops if k.destination_stride == width), None)
+    if column is None or row is None:
+        yield from _strided_passes(nest, row, column, context)
+        return
+    rows, columns = rows_and_columns(loops, row, column, width)
+    row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
+    most = MOST_COLUMN_BYTES if width == 1 else _MOST_WIDE_COLUMN_BYTES
+    few = row_bytes < 2 * LINE_BYTES or (row_bytes < most and row_bytes % LINE_BYTES)
+    if few and column.destination_stride == row_bytes:
+        yield from interleave_passes(nest, rows, column, context)
+    elif column_bytes < LINE_BYTES and row.source_stride == column_bytes:
+        yield from deal_passes(nest, columns, row, context)
+    else:
+        yield transpose_pass(nest, rows, columns, context)
+
+
+def packed_drafts(
+    loops: RelayoutLoops, per_byte: int, kernel: str, tuning: Tuning = TUNING
+) -> tuple[Draft, ...] | None:
+    """Choose the passes that expand packed elements to bytes while they move, or compress them.
+
+    Parameters
+    ----------
+    loops : RelayoutLoops
+    per_byte : int
+        Packed elements of a byte.
+    kernel : {"expand", "compress"}
+    tuning : Tuning, optional
+
+    Returns
+    -------
+    tuple of Draft or None
+        None where runs do not begin with a byte on the packed side, or do not end with one of the destination. Offsets
+        there count elements.
+    """
+    written = sum(nest.element_count for nest in (*loops.copies, *loops.fills))
+    if kernel == "compress":
+        written //= per_byte
+    context = Context(1, written >= tuning.streamed_bytes, tuning)
+    found: list[Draft] = []
+    for nest in loops.copies:
+        run = next((k for k in nest.loops if k.source_stride == k.destination_stride == 1), None)
+        if run is None:
+            return None
+        # What is expanded may end within a byte: the rest of it is not written anywhere.
+        numbers = [nest.source_start] if kernel == "expand" else [nest.destination_start, run.size]
+        others = [loop for loop in nest.loops if loop is not run]
+        numbers += [k.source_stride if kernel == "expand" else k.destination_stride for k in others]
+        if any(number % per_byte for number in numbers):
+            return None
+        found += packed_run_passes(nest, run, per_byte, kernel, context)
+    fills = grouped(RelayoutLoops((), loops.fills), per_byte) if kernel == "compress" else loops
+    if fills is None:
+        return None
+    return (*found, *(fill_pass(nest, context) for nest in fills.fills))
+
+
+def whole_buffer_passes(slots: int, per_byte: int, kernel: str, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
+    """Choose the passes that expand or compress all slots of a buffer; what the last byte has left over becomes 0.
+
+    Parameters
+    ----------
+    slots : int
+    per_byte : int
+        Packed elements of a byte.
+    kernel : {"expand", "compress"}
+    tuning : Tuning, optional
+    """
+    written = slots if kernel == "expand" else slots // per_byte
+    run = Loop(slots, 1, 1)
+    context = Context(1, written >= tuning.streamed_bytes, tuning)
+    return with_tables(packed_run_passes(Nest((run,)), run, per_byte, kernel, context))
+
+
+def _strided_passes(nest: Nest, row: Loop | None, column: Loop | None, context: Context) -> Iterator[Draft]:
+    """Yield passes that move elements one by one, along the loop that one side keeps contiguous if there is one."""
+    others = [k for k in nest.loops if k is not row]
+    shared = min(others, key=lambda k: abs(k.source_stride), default=None)
+    if row is None or shared is None or abs(shared.source_stride) >= min(LINE_BYTES, abs(row.source_stride)):
+        longest = row or column or max(nest.loops, key=lambda loop: loop.size)
+        runs = next(iter(without(nest.loops, (longest,))), None)
+        for part in cut(nest, longest, context.tuning.piece_bytes // context.width):
+            run = along(part, longest)
+            if runs is None:
+                yield _strided_pass(part, run, Loop(1, 0, 0), context)
+                continue
+            for piece in cut(part, runs, max(_MOST_RUNS // run.size, 1)):
+                yield _strided_pass(piece, run, along(piece, runs), context)
+        return
+    # Elements of one line of the source go to several rows, which are written a short piece each in turn.
+    for part in cut(nest, row, _rows_in_cache(row.source_stride, context.width)):
+        for piece in cut(part, shared, _MOST_RUNS):
+            yield _strided_pass(piece, along(piece, row), along(piece, shared), context, by_source=True)
+
+
+def _rows_in_cache(stride: int, width: int) -> int:
+    """Return how many rows whose lines are a stride apart are read together, up to some lines of elements."""
+    return max(min(lines_in_cache(stride), 4 * LINE_BYTES // width), L2_WAYS)
+
+
+def _strided_pass(nest: Nest, loop: Loop, runs: Loop, context: Context, by_source: bool = False) -> Draft:
+    width, streamed = context.width, context.streamed
+    outer = without(nest.loops, (loop, runs), by_source)
+    return Draft(
+        "strided",
+        width,
+        1,
+        outer,
+        StridedGeometry(
+            loop.size,
+            loop.source_stride,
+            loop.destination_stride,
+            runs.size,
+            runs.source_stride,
+            runs.destination_stride,
+        ),
+        no_tables,
+        iterations(outer),
+        loop.size * runs.size * width,
+        nest.source_start,
+        nest.destination_start,
+        "one by one: a side has gaps between all its elements",
+        counts=_counts_of_elements(nest, width, streamed),
+    )
+
+
+def _counts_of_elements(nest: Nest, width: int, is_large: bool) -> Counts:
+    """Count what elements do that move one by one: those of a large array each wait for a line, or a part of one."""
+    nearest = min((abs(k.source_stride) for k in nest.loops), default=width)
+    far = nest.element_count * min(nearest / LINE_BYTES, 1) if is_large else 0
+    return Counts(gathered=nest.element_count, elements=far)
+
+
+def fill_pass(nest: Nest, context: Context) -> Draft:
+    """Return the pass that writes padding to a nest, in bytes."""
+    run = _filled_run(nest, context.width)
+    outer = without(nest.loops, (run,))
+    run_bytes, piece = run.size * context.width, context.tuning.piece_bytes
+    if not outer and run_bytes > 2 * piece and run_bytes % piece == 0:
+        outer, run_bytes = [Loop(run_bytes // piece, 0, piece)], piece
+    return Draft(
+        "fill",
+        context.width,
+        1,
+        outer,
+        FillGeometry(run_bytes, context.streamed),
+        no_tables,
+        iterations(outer),
+        run_bytes,
+        0,
+        nest.destination_start,
+        "padding",
+        counts=Counts(
+            filled=nest.element_count * context.width / LINE_BYTES,
+            blocks=iterations(outer),
+            ends=piece_ends(nest, context.width, context.streamed),
+        ),
+    )

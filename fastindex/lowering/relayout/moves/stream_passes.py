@@ -1,0 +1,350 @@
+"""Passes that write or read one sequential stream: copies of runs, interleaves, deals, and packed runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.lowering.relayout.passes.blocks import Blocks, along, blocks, cut, without
+from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends, total
+from fastindex.lowering.relayout.passes.form import Draft, Pass, Tables, iterations, readable_bytes
+from fastindex.lowering.relayout.passes.line_counts import FEW_BYTES, is_scattered, lines_in_cache
+from fastindex.lowering.relayout.problem.loops import Loop, Nest
+from fastindex.lowering.relayout.problem.problem import Context
+from fastindex.tables.assemblies import NOTHING
+from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, L2_SETS, L2_WAYS, LANE_BYTES, LINE_BYTES
+from fastindex.tables.streams import (
+    AT_HAND,
+    MOST_COLUMN_BYTES,
+    MOST_VECTOR_BYTES,
+    PADDING,
+    ROW_AHEAD_BYTES,
+    RUN_AHEAD_BYTES,
+    VECTOR_WAYS,
+    StreamGeometry,
+)
+
+# How many lines that are far from each other are asked for ahead, and the most of a chunk that is asked for at once.
+# 16 to 64 measure alike, 32 is the best by some hundredths.
+_LINES_AHEAD, _MOST_CHUNK_LINES = 32, 128
+# Of longer runs that are copied, the processor asks for the lines itself. Fractions of a copy without and with, runs of
+# 512 to 2048 bytes: f32[12288,2,128] out of T(4,128) 0.48 and 0.77, c128[24,1000,40] out of T(1,128) 0.47 and 0.76,
+# f64[24576,1,130] out of T(256) 0.52 and 0.74 (2026-11-23).
+_MOST_ASKED_RUN_BYTES = 4096
+# Chunks of so many bytes and more, and of whole lines, may be written anywhere: the ends of others are parts of lines.
+_LEAST_APART_BYTES = 1024
+
+
+# Chunks so far from each other lie on pages of their own.
+_FAR_BYTES = 4096
+#: Bytes of elements of which a lane has many.
+NARROW_BYTES = (1, 2)
+
+
+class Chunk(NamedTuple):
+    """What a stream moves at a time.
+
+    Attributes
+    ----------
+    loops : iterable of Loop
+        The loops within a chunk; the others make the chunks and the tasks.
+    offsets : callable or None
+        Returns the offsets of the rows of a chunk in the source, or of its columns in the destination.
+    run, ways, padding : int
+        As in `StreamGeometry`.
+    nbytes : int
+        How much a chunk writes.
+    by_source : bool
+        Whether chunks follow the order of the source. Long pieces are written anywhere as fast as in order, so the
+        source is then read as one sequential stream.
+    first : tuple of Loop
+        The loops along which chunks follow each other first, otherwise.
+    """
+
+    loops: Iterable[Loop]
+    offsets: Callable[[], NDArray[np.int64]] | None
+    run: int
+    nbytes: int
+    ways: int = 1
+    padding: int = 0
+    by_source: bool = False
+    first: tuple[Loop, ...] = ()
+
+
+def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: str) -> Draft:
+    tuning = context.tuning
+    most = max(1, min(tuning.task_chunks, tuning.task_bytes // chunk.nbytes))
+    ordered = without(nest.loops, chunk.loops, chunk.by_source)
+    if not chunk.by_source:
+        ordered = [*chunk.first, *without(ordered, chunk.first)]
+    found = blocks(ordered, most)
+    followers = _followers(ordered, found, chunk.nbytes) if kernel == "copy" and chunk.by_source else (1, 1, 0)
+    geometry = StreamGeometry(
+        chunk_block=found.places,
+        chunk_count=found.count,
+        chunk_source_stride=found.source_stride,
+        chunk_target_stride=found.destination_stride,
+        run=chunk.run,
+        ways=chunk.ways,
+        by_source=chunk.by_source,
+        streamed=context.streamed,
+        readable_bytes=readable_bytes(nest, context.width),
+        padding=chunk.padding,
+        follower_every=followers[0],
+        follower_count=followers[1],
+        follower_source_stride=followers[2],
+        **_lanes(kernel, chunk, context.width),
+        chunks_ahead=AT_HAND if context.at_hand else _chunks_ahead(kernel, nest, chunk, context.width),
+    )
+
+    def tables() -> Tables:
+        return (found.offsets(),) if chunk.offsets is None else (found.offsets(), chunk.offsets())
+
+    chunks = found.count * iterations(found.outer)
+    counted = [_counts(kernel, chunk, context.width, chunks)]
+    if ordered and not chunk.by_source and abs(ordered[0].source_stride) >= _FAR_BYTES:
+        # Each chunk is read from a page of its own.
+        counted.append(Counts(blocks=chunks))
+    return Draft(
+        kernel,
+        context.width,
+        chunk.ways,
+        found.outer,
+        geometry,
+        tables,
+        found.number * iterations(found.outer),
+        found.places * chunk.nbytes,
+        nest.source_start,
+        nest.destination_start,
+        why,
+        counts=total((*counted, Counts(ends=_ends(kernel, nest, chunk, context, continues=followers[1] > 1)))),
+    )
+
+
+def _ends(kernel: str, nest: Nest, chunk: Chunk, context: Context, continues: bool) -> float:
+    """Count the ends within lines of what a stream writes; `continues` tells whether pieces are joined by source."""
+    if kernel == "compress":
+        return 0
+    if chunk.by_source and not continues:
+        # Each piece is written by itself.
+        loops = tuple(chunk.loops)
+        run, run_bytes = (loops[-1], context.width * chunk.run) if kernel == "deal" else (loops[0], chunk.run)
+        others = tuple(k for k in nest.loops if k is not run)
+        return piece_ends(nest._replace(loops=others), run_bytes, context.streamed, in_order=False)
+    return piece_ends(
+        nest._replace(loops=_with_padding(nest.loops, chunk, context.width)), context.width, context.streamed
+    )
+
+
+def _with_padding(loops: Iterable[Loop], chunk: Chunk, width: int) -> tuple[Loop, ...]:
+    """Return loops with the padding behind each column as rows of it."""
+    if not chunk.padding:
+        return tuple(loops)
+    return tuple(k._replace(size=k.size + chunk.padding) if k.destination_stride == width else k for k in loops)
+
+
+def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
+    """Count what a stream of so many chunks does."""
+    nbytes, run_bytes = chunks * chunk.nbytes, chunk.run * width
+    lines = nbytes / LINE_BYTES
+    if kernel == "copy":
+        # The ends of a run that is no whole lines take as long as its beginning.
+        return Counts(lines=lines, runs=nbytes / chunk.run * (2 if chunk.run % LINE_BYTES else 1))
+    if kernel in ("expand", "compress"):
+        return Counts(lines=lines, shuffled=lines, runs=2 * chunks)
+    rows = nbytes / run_bytes
+    if in_vectors(kernel, width, chunk.ways) and not chunk.padding:
+        if kernel == "deal" or run_bytes >= LINE_BYTES:
+            missed = lines if kernel == "deal" and _leaves_l1(chunk) else 0
+            return Counts(lines=lines, shuffled=lines, missed=missed)
+        return Counts(lines=lines, gathered=nbytes / width, blocks=chunks)
+    missed = rows if kernel == "interleave" and _leaves_l2(chunk, run_bytes) else 0
+    if width <= LANE_BYTES and not chunk.padding:
+        moved = rows * -(-run_bytes // LINE_BYTES)
+        is_narrow = width in NARROW_BYTES
+        return Counts(lines, runs=2 * rows, missed=missed, **{"shuffled" if is_narrow else "turned": moved})
+    column = chunk.ways * width
+    padded = chunk.padding * width / column
+    squares = lines / (1 + padded) * (-(-column // LINE_BYTES) * LINE_BYTES) / column
+    filled, columns = lines - lines / (1 + padded), nbytes / (column * (1 + padded)) if padded else 0
+    return Counts(lines - filled, filled=filled, shuffled=squares, missed=missed, ends=columns)
+
+
+def _leaves_l1(chunk: Chunk) -> bool:
+    """Whether lines of the columns that are dealt out leave L1 before they are full."""
+    return chunk.offsets is not None and overflows(chunk.offsets(), L1_SETS, 2 * L1_WAYS)
+
+
+def _leaves_l2(chunk: Chunk, run_bytes: int) -> bool:
+    """Whether rows of less than a line leave L2 before the next chunk reads the rest of the line."""
+    return run_bytes < LINE_BYTES and chunk.offsets is not None and overflows(chunk.offsets())
+
+
+def in_vectors(kernel: str, width: int, ways: int) -> bool:
+    """Whether vectors interleave or deal out so many rows, an element of each in turn."""
+    return ways in VECTOR_WAYS and ways * width <= MOST_VECTOR_BYTES[kernel]
+
+
+def in_lanes(one: Pass | Draft) -> bool:
+    """Whether a pass interleaves or deals out in lanes of 16 bytes."""
+    if one.kernel not in MOST_VECTOR_BYTES or in_vectors(one.kernel, one.width, one.ways):
+        return False
+    return one.width <= LANE_BYTES and not one.geometry[PADDING]
+
+
+def _lanes(kernel: str, chunk: Chunk, width: int) -> dict[str, int]:
+    """Return how elements move within lanes of 16 bytes: what a column has of a lane, and the permutation to that."""
+    if kernel not in MOST_VECTOR_BYTES or width > LANE_BYTES:
+        return {"element_bytes": width, "unit_bytes": 0, "mask_low": 0, "mask_high": 0}
+    ways, together = chunk.ways, 1 << max(LANE_BYTES // (chunk.ways * width), 1).bit_length() - 1
+    unit, mask = together * width, bytearray()
+    for at in range(LANE_BYTES):
+        if kernel == "deal":
+            column, place, taken = at // unit, at % unit // width, at // unit < ways
+            source = (place * ways + column) * width
+        else:
+            place, column, taken = at // (ways * width), at // width % ways, at // (ways * width) < together
+            source = column * unit + place * width
+        mask.append(source + at % width & 0xFF if taken else NOTHING)
+    low, high = (int.from_bytes(half, "little", signed=True) for half in (mask[:8], mask[8:]))
+    return {"element_bytes": width, "unit_bytes": unit, "mask_low": low, "mask_high": high}
+
+
+def _chunks_ahead(kernel: str, nest: Nest, chunk: Chunk, width: int) -> int:
+    """Return how many chunks ahead the lines of a chunk are asked for, 0 where runs are asked for as they are read."""
+    if kernel not in ("copy", "interleave", "deal"):
+        return 0
+    rows = {"copy": chunk.nbytes // chunk.run, "interleave": chunk.ways, "deal": 1}[kernel]
+    run = {"copy": 1, "interleave": width, "deal": width * chunk.ways}[kernel] * chunk.run
+    lines = rows * -(-run // LINE_BYTES)
+    most_bytes = _MOST_ASKED_RUN_BYTES if kernel == "copy" else FEW_BYTES
+    if is_scattered(nest, width, most_bytes) and lines <= _MOST_CHUNK_LINES:
+        return max(_LINES_AHEAD // lines, 1)
+    if kernel != "copy" or chunk.by_source:
+        return 0
+    return (RUN_AHEAD_BYTES if rows == 1 else ROW_AHEAD_BYTES) // run + 1
+
+
+def _followers(ordered: Sequence[Loop], found: Blocks, run_bytes: int) -> tuple[int, int, int]:
+    """Return how chunks continue each other in the destination: every how many, how often, how far in the source."""
+    every = 1
+    for loop in ordered[: len(ordered) - len(found.outer)]:
+        if loop.destination_stride == run_bytes:
+            return every, loop.size, loop.source_stride
+        every *= loop.size
+    return 1, 1, 0
+
+
+def run_of(nest: Nest, width: int) -> Loop:
+    """Return the loop that is contiguous on both sides."""
+    return next((k for k in nest.loops if k.source_stride == k.destination_stride == width), Loop(1, width, width))
+
+
+def copy_passes(nest: Nest, context: Context) -> Iterator[Draft]:
+    """Return the passes that copy runs."""
+    for part, rows, column in _gathered(nest, run_of(nest, context.width).size * context.width, context):
+        run = run_of(part, context.width)
+        run_bytes = run.size * context.width
+        # Rows of a byte each that are not cut are up to twice as many.
+        together = blocks(rows, 2 * context.tuning.gathered_chunk_bytes)
+        by_source = together.places == 1 and run_bytes >= context.tuning.by_source_bytes
+        size = run_bytes * together.places
+        chunk = Chunk((run, *rows), together.sources, run_bytes, size, by_source=by_source, first=column)
+        yield _stream_pass("copy", part, chunk, context, "runs that both sides keep contiguous")
+
+
+def _gathered(
+    nest: Nest, run_bytes: int, context: Context
+) -> Iterator[tuple[Nest, tuple[Loop, ...], tuple[Loop, ...]]]:
+    """Choose in which order runs are copied, and cut the nest for it.
+
+    Yields the part of the nest, the loops along which its runs are adjacent in the destination, which make one chunk,
+    and the loop along which they are adjacent in the source, which comes next.
+    """
+    tuning = context.tuning
+    column = tuple(k for k in nest.loops if k.source_stride == run_bytes != k.destination_stride)[:1]
+    rows: list[Loop] = []
+    count, most = 1, max(tuning.gathered_chunk_bytes // run_bytes, tuning.least_gathered_runs)
+    while count < most and run_bytes < tuning.gathered_run_bytes:
+        follows = (k for k in nest.loops if k.destination_stride == run_bytes * count and k not in rows)
+        row = next((k for k in follows if k not in column), None)
+        if row is None:
+            break
+        rows.append(row)
+        count *= row.size
+    if count <= most or not rows:
+        yield nest, tuple(rows), column
+        return
+    most = max(most // (count // rows[-1].size), 1)
+    divisor = next((k for k in range(most, (most - 1) // 2, -1) if rows[-1].size % k == 0), most)
+    for part in cut(nest, rows[-1], divisor):
+        yield part, (*rows[:-1], along(part, rows[-1])), column
+
+
+def interleave_passes(
+    nest: Nest, rows: Sequence[Loop], column: Loop, context: Context, padding: int = 0
+) -> Iterator[Draft]:
+    """Return the passes that make one stream of a few rows, with `padding` elements behind each column."""
+    width = context.width
+    together = blocks(rows, MOST_COLUMN_BYTES)
+    ways = together.places
+    in_squares = padding or not in_vectors("interleave", width, ways)
+    more = -(-ways * width // LINE_BYTES) * (LINE_BYTES // width) - ways if in_squares else 0
+
+    def offsets() -> NDArray[np.int64]:
+        found = together.sources()
+        return np.append(found, np.repeat(found[-1:], more))
+
+    why = f"{ways} rows next to each other in the destination" + (f", and {padding} of padding" if padding else "")
+    column_bytes = (ways + padding) * width
+    for part in cut(nest, column, context.tuning.stream_piece_bytes // column_bytes):
+        run = along(part, column)
+        nbytes, others = column_bytes * run.size, without(part.loops, (*rows, run))
+        in_lines = not any(number % LINE_BYTES for number in (nbytes, *(k.destination_stride for k in others)))
+        first = _sharing(part, (*rows, run), run.size * width) if nbytes >= _LEAST_APART_BYTES or in_lines else ()
+        chunk = Chunk((*rows, run), offsets, run.size, nbytes, ways, padding, first=first)
+        yield _stream_pass("interleave", part, chunk, context, why)
+
+
+def _sharing(nest: Nest, taken: Sequence[Loop], run_bytes: int) -> tuple[Loop, ...]:
+    """Return the loops along which chunks of other loops share lines, if these would leave L2 before they are met.
+
+    Runs of less than a line are meant, of rows that are far from each other: chunks that share lines follow each other
+    then, though they do not in the destination. Lines at distances of powers of two meet in few sets of L2.
+    """
+    others = without(nest.loops, taken)
+    near = [k for k in others if abs(k.source_stride) < LINE_BYTES]
+    if run_bytes >= LINE_BYTES or not near:
+        return ()
+    before = others[: others.index(near[0])]
+    between = iterations(taken) // max(taken[-1].size, 1) * iterations(before)
+    apart = math.gcd(*(k.source_stride for k in (*taken[:-1], *before)))
+    return tuple(near) if between > min(L2_SETS * L2_WAYS // 4, lines_in_cache(apart)) else ()
+
+
+def deal_passes(nest: Nest, columns: Sequence[Loop], row: Loop, context: Context) -> Iterator[Draft]:
+    """Return the passes that deal one stream out to a few rows."""
+    width, tuning = context.width, context.tuning
+    together = blocks(columns, LINE_BYTES)
+    ways = together.places
+    why = f"{ways} columns next to each other in the source"
+    for part in cut(nest, row, tuning.stream_piece_bytes // (ways * width)):
+        run = along(part, row)
+        whole_lines = not any(k.destination_stride % LINE_BYTES for k in part.loops if k.destination_stride != width)
+        by_source = run.size * width >= (tuning.by_source_line_bytes if whole_lines else tuning.by_source_bytes)
+        chunk = Chunk((*columns, run), together.targets, run.size, ways * run.size * width, ways, by_source=by_source)
+        yield _stream_pass("deal", part, chunk, context, why)
+
+
+def packed_run_passes(nest: Nest, run: Loop, per_byte: int, kernel: str, context: Context) -> Iterator[Draft]:
+    """Return the passes that expand or compress runs of packed elements."""
+    why = f"{per_byte} elements a byte on one side, one on the other"
+    # Pieces begin and end with a byte on the packed side, and with a line on the other.
+    most = max(context.tuning.piece_bytes // LINE_BYTES, 1) * LINE_BYTES
+    for part in cut(nest, run, most):
+        piece = run_of(part, 1)
+        yield _stream_pass(kernel, part, Chunk((piece,), None, piece.size, piece.size, per_byte), context, why)

@@ -1,0 +1,163 @@
+"""Passes that transpose: elements next to each other in the source go to different lines of the destination."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastindex.lowering.relayout.moves.stream_passes import NARROW_BYTES
+from fastindex.lowering.relayout.passes.blocks import Blocks, blocks, without
+from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
+from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations, readable_bytes
+from fastindex.lowering.relayout.passes.line_counts import is_scattered, lines_in_cache
+from fastindex.lowering.relayout.problem.loops import Loop, Nest
+from fastindex.lowering.relayout.problem.problem import Context
+from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LANE_BYTES, LINE_BYTES
+from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, TransposeGeometry
+
+# Rows that are shorter go on where they continue each other: their ends are parts of lines.
+_LEAST_ROW_BYTES = 512
+# Rows so far from each other lie on pages of their own.
+_FAR_BYTES = 4096
+
+
+def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context: Context) -> Draft:
+    """Return the pass that transposes rows of the source into columns of the destination."""
+    width = context.width
+    between = _between(nest, rows, columns, width)
+    if between:
+        rows = rows[:1]
+    others = without(nest.loops, (*rows, *columns), by_source=bool(between))
+    column_blocks, aligned = column_panels(columns, context)
+    streamed = context.streamed and (aligned or width * iterations(nest.loops) >= context.tuning.shifted_bytes)
+    block_bytes = _block_bytes(rows[0].source_stride, context) if between else context.tuning.row_bytes
+    row_blocks = _row_blocks(rows, iterations(others), column_blocks, block_bytes, context)
+    outer = (*others, *row_blocks.outer, *column_blocks.outer)
+    tasks = row_blocks.number * column_blocks.number * iterations(outer)
+    sizes = row_bytes, column_bytes, _ = width * iterations(rows), width * iterations(columns), width
+    narrow = (
+        streamed and column_blocks.number == 1 and _is_narrow(rows[0].source_stride, row_bytes, column_bytes, context)
+    )
+    follow = columns[0].destination_stride == row_bytes
+    # A line that has more than the ends of two columns is no end of one and beginning of the next.
+    joined = follow and row_blocks.number == 1 and len(columns) == 1 and not narrow and row_bytes >= LINE_BYTES
+    step = width if joined else row_blocks.source_stride
+
+    def tables() -> Tables:
+        row_table, targets = row_blocks.sources(), column_blocks.targets()
+        if joined or row_blocks.number > 1:
+            row_table = np.append(row_table, row_table[: LINE_BYTES // width] + step)
+        return row_table, targets
+
+    geometry = TransposeGeometry(
+        row_block=row_blocks.places,
+        row_count=row_blocks.count,
+        row_source_stride=row_blocks.source_stride,
+        column_block=column_blocks.places,
+        column_count=column_blocks.count,
+        column_target_stride=column_blocks.destination_stride,
+        columns_aligned=aligned,
+        columns_joined=joined,
+        streamed=streamed,
+        readable_bytes=readable_bytes(nest, width),
+        row_target_stride=row_blocks.places * width,
+        row_table_step=0,
+        inner_iterations=1 if narrow else iterations(between),
+    )
+    return Draft(
+        "narrow transpose" if narrow else "transpose",
+        width,
+        1,
+        outer,
+        geometry,
+        tables,
+        tasks,
+        row_blocks.places * column_blocks.places * width,
+        nest.source_start,
+        nest.destination_start,
+        f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination",
+        counts=counts_of_transpose(nest, sizes, tasks, narrow)._replace(
+            ends=piece_ends(nest, width, streamed),
+            scratch=width * nest.element_count / LINE_BYTES if _leaves_l1(rows, width) else 0,
+        ),
+    )
+
+
+def _leaves_l1(rows: Sequence[Loop], width: int) -> bool:
+    """Whether as many rows as make a line meet in so few sets of L1 that they leave it."""
+    # Narrow elements are staged, fewer rows at a time.
+    if width in NARROW_BYTES or width >= LINE_BYTES:
+        return False
+    return overflows(blocks(rows, LINE_BYTES // width).sources(), L1_SETS, L1_WAYS)
+
+
+def counts_of_transpose(nest: Nest, sizes: tuple[int, int, int], tasks: int, narrow: bool = False) -> Counts:
+    """Count what a transpose of a nest does.
+
+    `sizes` are the bytes of a row of the destination, of one of the source, and of an element.
+    """
+    row, column, width = sizes
+    lines = nest.element_count * width / LINE_BYTES
+    squares = lines * LINE_BYTES**2 / (min(row, LINE_BYTES) * min(column, LINE_BYTES))
+    few = not narrow and column <= (FEW_COLUMNS * width if width > 1 else FEW_BYTES)
+    # Narrow elements are transposed by as many rows as a line has elements: more streams than the processor follows.
+    is_turned = width in NARROW_BYTES and not few
+    return Counts(
+        lines=lines,
+        shuffled=0 if is_turned else squares,
+        turned=squares if is_turned else 0,
+        # Short rows here and there are read slower than those in order.
+        missed=lines if is_turned and is_scattered(nest, width) else 0,
+        tasks=tasks,
+    )
+
+
+def _between(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> list[Loop]:
+    """Return the loops whose lines lie between those of one row and of the next, where lines are far from each other.
+
+    These are read with the rows, so that the source is read in the order of memory.
+    """
+    stride = abs(rows[0].source_stride)
+    apart = stride >= _FAR_BYTES and width < LANE_BYTES and width * iterations(columns) <= 2 * LINE_BYTES
+    if not (apart or is_scattered(nest, width)) or rows[0].size * width < _LEAST_ROW_BYTES:
+        return []
+    others = without(nest.loops, (rows[0], *columns), by_source=True)
+    return [k for k in others if abs(k.source_stride) < stride]
+
+
+def _block_bytes(stride: int, context: Context) -> int:
+    """Return how much of a row is read with what lies between its lines: less if these would not stay in L2.
+
+    f64[768,3,128] reversed out of T(64,128)(8,1), us with 64 to 512 bytes: 857, 678, 562, 598; 2 and 8 KiB: 665, 1047.
+    """
+    return min(context.tuning.least_row_bytes, max(context.width * lines_in_cache(stride), 4 * LINE_BYTES))
+
+
+def column_panels(columns: Sequence[Loop], context: Context) -> tuple[Blocks, bool]:
+    """Cut columns into blocks; return also whether they all begin at the same place of a line."""
+    aligned = not any(loop.destination_stride % LINE_BYTES for loop in columns)
+    most_bytes = context.tuning.aligned_column_bytes if aligned else context.tuning.column_bytes
+    return blocks(columns, most_bytes // context.width), aligned
+
+
+def _row_blocks(rows: Sequence[Loop], others: int, column_blocks: Blocks, block_bytes: int, context: Context) -> Blocks:
+    """Cut rows into blocks: as long as leaves enough tasks for threads."""
+    tuning, width = context.tuning, context.width
+    most = block_bytes // width
+    while True:
+        row_blocks = blocks(rows, most)
+        around = others * iterations(row_blocks.outer) * iterations(column_blocks.outer)
+        tasks = row_blocks.number * column_blocks.number * around
+        if tasks >= tuning.least_tasks or most * width <= tuning.least_row_bytes:
+            return row_blocks
+        most //= 2
+
+
+def _is_narrow(pitch_bytes: int, row_bytes: int, column_bytes: int, context: Context) -> bool:
+    """Whether few columns are best read as one sequential stream: rows lie near each other and are long enough."""
+    fits = (
+        column_bytes <= context.tuning.narrow_columns * context.width and row_bytes >= context.tuning.narrow_row_bytes
+    )
+    near = min(LINE_BYTES, column_bytes) <= abs(pitch_bytes) <= 4 * max(column_bytes, LINE_BYTES)
+    return fits and near

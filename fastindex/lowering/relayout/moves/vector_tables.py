@@ -1,0 +1,335 @@
+"""The table of an assembly: of which pieces of the source each vector of a block is made, as the kernel reads it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.lowering.relayout.moves.block_permute import Block
+from fastindex.lowering.relayout.passes.distinct import distinct
+from fastindex.tables.assemblies import (
+    HALF_BITS,
+    HIGH_HALF,
+    NOTHING,
+    SHORT_PIECE_BYTES,
+    VECTOR_HEADER_BYTES,
+    VECTOR_RUN_BYTES,
+    VectorHeader,
+    VectorRun,
+    patterns_of_piece,
+)
+from fastindex.tables.cache_lines import LINE_BYTES
+
+Offsets = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+# Vectors of as many pieces are written after each other within so many bytes, and at most one in so many of them more
+# than so many vectors before or after its neighbour. One thread of an Intel Xeon (2026-11-23), every second line and
+# then the others: 25 GB/s of 1 KiB, as in order, 19 of 2 KiB, 14 of 8 KiB; of an AMD EPYC as fast as in order, 92 GB/s,
+# up to 8 KiB, 57 of 64 KiB.
+_REORDERED_BYTES, _SELDOM, _MOST_APART = 8192, 8, 8
+# All ones in the low and in the high half of a byte.
+_ONES = np.uint8(0x0F), np.uint8(0xF0)
+# A run of so many vectors that share their patterns, which then stay in L1, is worth its own loop.
+_ALIKE_VECTORS = 8
+
+
+class VectorTable:
+    """Of which pieces of the source the vectors of a block are made.
+
+    Numbers that costs follow from are there at once, the patterns of the pieces once they are asked for.
+
+    Attributes
+    ----------
+    vector_bytes : int
+    halves : int
+        2 where halves of bytes move.
+    block_bytes : int
+    vectors, filled, pieces : int
+        How many vectors there are, how many of them are padding alone, and how many pieces all have together.
+    lines : int64 array
+        Offsets of the lines of the source that are read.
+    low, high : int
+        Where what is read begins and ends, in bytes.
+    used_bytes : int
+        How much of the source is needed.
+    """
+
+    def __init__(self, block: Block, phase: int, slot_bits: tuple[int, int], vector_bytes: int) -> None:
+        self.vector_bytes = vector_bytes
+        self.halves = 2 if HALF_BITS in slot_bits else 1
+        self._block = block
+        # A unit is what permutations move: a byte, or half of one. Grains are units that stay together.
+        units = [bits * self.halves // 8 for bits in slot_bits]
+        self._grain = math.gcd(*units, vector_bytes * self.halves, phase)
+        self._grains = units[0] // self._grain, units[1] // self._grain
+        self.block_bytes = -(-len(block.sources) * units[1] // self.halves)
+        self.vectors = -(-self.block_bytes // vector_bytes)
+        self._per_vector = vector_bytes * self.halves // self._grain
+        self._slots, places = self._elements(phase // self._grain)
+        # Grains of half a byte lie in bytes, the others are counted as they are.
+        addresses = places if self.halves == 1 else places // self.halves
+        self._is_high = places % self.halves if self.halves > 1 else None
+        low, high = 0, 0
+        if len(addresses):
+            low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses)) + 1
+        self.low, self.high = low * self._grain, high * self._grain
+        self.used_bytes = len(addresses) * self._grain // self.halves
+        # Addresses of the vectors one after the other, so far apart that no piece reaches from one to the next.
+        self._window = vector_bytes // self._grain
+        self._apart = high - low + 2 * self._window
+        self._vectors = self._slots // self._per_vector
+        self._keys = addresses - low + self._vectors * self._apart
+        self._count_pieces(low, high)
+
+    def _elements(self, phase: int) -> tuple[Offsets, Offsets]:
+        """Return which grains of the block are elements, and where each is in the source."""
+        source, target = self._grains
+        slots = (~self._block.is_padding).nonzero()[0]
+        places = self._block.sources[slots] * source + phase
+        if target == 1:
+            return slots, places
+        within = np.arange(min(source, target))
+        return (slots[:, None] * target + within).reshape(-1), (places[:, None] + within).reshape(-1)
+
+    def _count_pieces(self, low: int, high: int) -> None:
+        """Cover the bytes of every vector by pieces, each from the first byte on that no piece has yet."""
+        keys = np.sort(self._keys)
+        begins = _covering(keys, self._window)
+        self._firsts = keys[begins]
+        vectors = self._firsts // self._apart
+        self.pieces = len(begins)
+        self._counts = np.bincount(vectors, minlength=self.vectors)
+        self.filled = self._counts.tolist().count(0)
+        is_shared = self._counts[vectors] > 1
+        spans = (_lasts(keys, begins) - self._firsts)[is_shared]
+        self._is_short = bool(len(spans)) and int(np.maximum.reduce(spans)) < SHORT_PIECE_BYTES // self._grain
+        read: int | Offsets = self.vector_bytes
+        if self._is_short:
+            read = np.where(is_shared, min(SHORT_PIECE_BYTES, read), read)
+        # The last piece ends with what may be read.
+        last = np.maximum(0, high - low - read // self._grain)
+        self._begins = np.minimum(self._firsts - vectors * self._apart, last)
+        self._offsets = (self._begins + low) * self._grain
+        touched = np.concatenate((self._offsets, self._offsets + (read - 1))) // LINE_BYTES
+        self.lines = distinct(touched) * LINE_BYTES
+
+    def numbers(self, between: Offsets) -> Offsets:
+        """Return the table, with what the kernel finds between the offsets of the pieces and the patterns."""
+        counts, offsets = self._counts.tolist(), self._offsets.tobytes()
+        patterns = _parted(self._patterns.tobytes(), self._heights(counts), self.vector_bytes)
+        runs, order, kept = self._runs(patterns, counts)
+        pieces = _parted(offsets, counts, 8)
+        # The patterns begin with a line.
+        begin = VECTOR_HEADER_BYTES + VECTOR_RUN_BYTES * len(runs)
+        rest = -(begin + 8 * (self.pieces + len(between))) % LINE_BYTES // 8
+        heads = [*VectorHeader(len(runs), begin + 8 * rest, self._is_short), *itertools.chain(*runs), *[0] * rest]
+        parts = [
+            np.array(heads, np.int64),
+            np.frombuffer(b"".join([pieces[place] for place in order]), np.int64),
+            between,
+            np.frombuffer(b"".join([patterns[place] for place in kept]), np.int64),
+        ]
+        return on_lines(parts)
+
+    def _heights(self, counts: Sequence[int]) -> list[int]:
+        """Return how many patterns each vector has; those that are padding alone have none."""
+        return [1 + patterns_of_piece(self.halves) * count if count else 0 for count in counts]
+
+    def _runs(self, patterns: Sequence[bytes], counts: Sequence[int]) -> tuple[list[VectorRun], list[int], list[int]]:
+        """Return the runs of vectors that have as many pieces, all vectors in order, and those whose patterns stay."""
+        size, taken = self.vector_bytes, 0
+        alike = _alike(patterns)
+        found: list[VectorRun] = []
+        order: list[int] = []
+        kept: list[int] = []
+        for places in _places(alike, counts, _REORDERED_BYTES // size):
+            at, number = places[0], len(places)
+            same = alike[places.start : places.stop : places.step].count(alike[at]) == number
+            step = places.step if number > 1 else 0
+            apart = 0 if same else len(patterns[at])
+            found.append(VectorRun(counts[at], number, at * size, step * size, taken, apart))
+            order += places
+            kept += places[:1] if same else places
+            taken += len(patterns[at]) * (1 if same else number)
+        return found, order, kept
+
+    @property
+    def _patterns(self) -> NDArray[np.uint8]:
+        """The patterns of each vector: where it has padding, then those of each piece: which byte of it goes where.
+
+        Vectors that are padding alone have none.
+        """
+        places = self.vector_bytes // self._grain
+        is_made, of_piece = self._counts > 0, patterns_of_piece(self.halves)
+        heights = self._counts * of_piece + is_made
+        made, heads = is_made.cumsum() - is_made, (heights.cumsum() - heights)[is_made]
+        rows = len(heads) + of_piece * self.pieces
+        table = np.full((rows, places, self._grain), NOTHING, np.uint8)
+        has_padding = self.used_bytes < self.block_bytes
+        table[heads] = self._padding_masks()[is_made] if has_padding else 0
+        piece = self._firsts.searchsorted(self._keys, "right") - 1
+        row, at = made[self._vectors] + 1 + of_piece * piece, self._slots - self._vectors * self._per_vector
+        taken = (self._keys - self._vectors * self._apart - self._begins[piece]) * self._grain
+        if self._is_high is not None:
+            taken += self._is_high * HIGH_HALF
+            row += at % self.halves
+            at //= self.halves
+        grains = taken.astype(np.uint8)[:, None] + np.arange(self._grain, dtype=np.uint8)
+        table.reshape(-1, self._grain)[row * places + at] = grains
+        patterns = table.reshape(-1, self.vector_bytes)
+        if self.halves > 1:
+            low = made[self._firsts // self._apart] + 1 + of_piece * np.arange(self.pieces)
+            taken_halves = [(patterns[low + half] < NOTHING) * ones for half, ones in enumerate(_ONES)]
+            patterns[low + self.halves] = taken_halves[0] | taken_halves[1]
+        return patterns
+
+    def _padding_masks(self) -> NDArray[np.uint8]:
+        """Return all ones where there is padding."""
+        is_padding = np.zeros(self.vectors * self._per_vector, np.uint8)
+        padded = self._block.is_padding
+        if self._grains[1] > 1:
+            padded = padded.repeat(self._grains[1])
+        is_padding[: len(padded)] = padded
+        if self.halves == 1:
+            masks = is_padding * np.uint8(0xFF)
+        else:
+            masks = is_padding[::2] * _ONES[0] | is_padding[1::2] * _ONES[1]
+        return masks.reshape(self.vectors, -1, 1)
+
+
+def _covering(places: Offsets, length: int) -> Offsets:
+    """Return which of some sorted places begin a piece, of a length: each the first that no piece before it has."""
+    if not len(places):
+        return np.zeros(0, np.int64)
+    gaps = (places[1:] - places[:-1] >= length).nonzero()[0]
+    begins = np.concatenate(([0], gaps + 1))
+    # What lies between two gaps is covered by itself, all of it a piece further at a time.
+    ends, found = np.concatenate((begins[1:], [len(places)])), [begins]
+    while True:
+        after = places.searchsorted(places[begins] + length)
+        left = (after < ends).nonzero()[0]
+        if not len(left):
+            return begins if len(found) == 1 else np.sort(np.concatenate(found))
+        begins, ends = after[left], ends[left]
+        found.append(begins)
+
+
+def _lasts(places: Offsets, begins: Offsets) -> Offsets:
+    """Return the last place of each piece, given which begin one."""
+    return places[np.concatenate((begins[1:], [len(places)])) - 1] if len(begins) else begins
+
+
+def _parted(numbers: bytes, counts: Sequence[int], size: int) -> list[bytes]:
+    """Cut bytes into parts of so many times `size`."""
+    ends = itertools.accumulate((count * size for count in counts), initial=0)
+    return [numbers[begin:end] for begin, end in itertools.pairwise(ends)]
+
+
+def _alike(patterns: Sequence[bytes]) -> list[int]:
+    """Return a number for each vector, the same for those that have the same patterns; 0 for those without any."""
+    known = {b"": 0}
+    return [known.setdefault(one, len(known)) for one in patterns]
+
+
+def _places(alike: Sequence[int], counts: Sequence[int], most: int) -> list[range]:
+    """Return the vectors of each run: those that are alike, or have as many pieces where few are alike."""
+    found: list[range] = []
+    begin = 0
+    while begin < len(alike):
+        taken = most
+        runs = _of_some(alike[begin : begin + taken], counts[begin : begin + taken])
+        while taken > _MOST_APART and _are_apart(runs):
+            taken //= 2
+            runs = _of_some(alike[begin : begin + taken], counts[begin : begin + taken])
+        found += [range(begin + run.start, begin + run.stop, run.step) for run in runs]
+        begin += taken
+    return found
+
+
+def _of_some(alike: Sequence[int], counts: Sequence[int]) -> list[range]:
+    """Return the runs of some vectors, those of as many pieces where few are alike."""
+    runs = _in_runs(alike)
+    if len(runs) > max(2, len(alike) // _ALIKE_VECTORS):
+        longer = _in_runs(counts)
+        runs = runs if len(runs) <= 2 * len(longer) else longer
+    return runs
+
+
+def _are_apart(runs: Sequence[range]) -> bool:
+    """Whether many vectors are written long before or after the next one, or the one before.
+
+    Examples
+    --------
+    >>> _are_apart([range(k, 64, 8) for k in range(8)]), _are_apart([range(k, 64, 2) for k in range(2)])
+    (False, True)
+    >>> _are_apart([range(32, 64), range(32)])
+    False
+    """
+    if all(len(run) < 2 or run.step == 1 for run in runs) and _SELDOM * len(runs) <= sum(map(len, runs)):
+        # Only between two runs may there be others.
+        return False
+    order = np.concatenate(runs)
+    written = np.empty(int(order.max()) + 1, np.int64)
+    written[order] = np.arange(len(order))
+    return _SELDOM * int((np.abs(np.diff(written)) > _MOST_APART).sum()) > len(order)
+
+
+def _in_runs(kinds: Sequence[int]) -> list[range]:
+    """Return where each kind is, in runs of equal steps: the steps of a period, or what follows each other.
+
+    Examples
+    --------
+    >>> [list(places) for places in _in_runs([3, 0, 0, 3, 0, 0, 3, 0, 0])]
+    [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+    >>> [list(places) for places in _in_runs([3, 0, 0, 0, 0, 0])]
+    [[1, 2, 3, 4, 5], [0]]
+    """
+    of_kind: dict[int, list[int]] = {}
+    for place, kind in enumerate(kinds):
+        of_kind.setdefault(kind, []).append(place)
+    found = [run for kind in sorted(of_kind) for run in _in_equal_steps(of_kind[kind])]
+    count = len(kinds)
+    for period in range(1, min(len(found), count // 2 + 1)):
+        if kinds[period] == kinds[0] and kinds[period:] == kinds[:-period]:
+            return [range(first, count, period) for first in range(period)]
+    return found
+
+
+def _in_equal_steps(places: Sequence[int]) -> Iterator[range]:
+    """Cut ascending places into runs of equal steps.
+
+    Of two that are further apart than the second is from the third, the first stands alone.
+
+    Examples
+    --------
+    >>> [list(run) for run in _in_equal_steps([0, 10, 11, 20, 21])]
+    [[0], [10, 11], [20, 21]]
+    """
+    at, count = 0, len(places)
+    step = places[1] - places[0] if count > 1 else 1
+    whole = range(places[0], places[-1] + 1, step)
+    if len(whole) == count and list(whole) == places:
+        yield whole
+        return
+    steps = [after - before for before, after in itertools.pairwise(places)]
+    while at < count:
+        end = at + 1
+        while end < count and steps[end - 1] == steps[at]:
+            end += 1
+        if end == at + 2 and end < count and steps[end - 1] < steps[at]:
+            end = at + 1
+        yield range(places[at], places[end - 1] + 1, steps[at] if end > at + 1 else 1)
+        at = end
+
+
+def on_lines(parts: Sequence[Offsets]) -> Offsets:
+    """Return arrays one after the other, beginning with a line of memory."""
+    size, per_line = sum(map(len, parts)), LINE_BYTES // 8
+    room = np.empty(size + per_line, np.int64)
+    first = -room.__array_interface__["data"][0] // 8 % per_line
+    return np.concatenate(parts, out=room[first : first + size])

@@ -1,0 +1,47 @@
+"""What the terms of a cost take: the one table of fitted numbers, in cycles.
+
+Fitted by `benchmarks/fit_costs.py` on one half of the cells of a regret and tested on the other. Costs rank the
+candidates for one relayout; they do not predict a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from fastindex.lowering.relayout.passes.counts import Counts, total
+
+if TYPE_CHECKING:
+    from fastindex.lowering.relayout.passes.form import Draft
+
+#: Where and when.
+MACHINE, DATE = "AMD EPYC, 2 processors, AVX-512", "2026-11-23"
+
+COEFFICIENTS = Counts(
+    lines=30.1,
+    filled=33.2,
+    ends=75.5,
+    runs=7.72,
+    shuffled=4.96,
+    turned=18.5,
+    elements=26,
+    gathered=3.67,
+    blocks=116,
+    vectors=5.79,
+    pieces=3.51,
+    missed=24.1,
+    rows=9.91,
+    slots=3.82,
+    scratch=5.95,
+    tasks=340,
+)
+
+
+def cycles(counts: Counts) -> float:
+    """Return what counts take."""
+    return sum([value * each for value, each in zip(counts, COEFFICIENTS, strict=True)])
+
+
+def cost(found: Iterable[Draft]) -> float:
+    """Return what passes take, all tasks together."""
+    return cycles(total(one.counts for one in found))

@@ -1,0 +1,171 @@
+"""The form of passes: one kernel, run over many tasks, with the tables of numbers that it reads.
+
+Planning tries several ways and keeps one, so it makes drafts, whose costs follow from a few numbers. A draft that is
+kept becomes a pass: its tables are written then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.lowering.relayout.passes.counts import Counts
+from fastindex.lowering.relayout.problem.loops import Loop, Nest
+from fastindex.shapes.integers import counted
+from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
+from fastindex.tables.boxes import BoxGeometry, HalvesGeometry, PairGeometry, RowBoxGeometry
+from fastindex.tables.digit_swaps import SwapGeometry
+from fastindex.tables.gathers import GatherGeometry
+from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
+from fastindex.tables.streams import StreamGeometry
+from fastindex.tables.transposes import TransposeGeometry
+
+#: The numbers of a kernel.
+Geometry = (
+    AssemblyGeometry
+    | BoxGeometry
+    | ColumnsGeometry
+    | FillGeometry
+    | GatherGeometry
+    | HalvesGeometry
+    | PairGeometry
+    | RowBoxGeometry
+    | StreamGeometry
+    | StridedGeometry
+    | SwapGeometry
+    | TransposeGeometry
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """One kernel, run over ``tasks`` independent tasks.
+
+    Attributes
+    ----------
+    kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
+            "expand", "compress", "assemble", "assemble columns", "boxes", "halves", "pair",
+            "row boxes", "swap digits"}
+    width : int
+        Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.
+    ways : int
+        Rows that are interleaved, columns that are dealt out, packed elements of a byte; of an assembly, 2 where halves
+        of bytes move; 1 for other kernels.
+    outer : int64 array of (loops, 3)
+        Loops around the blocks, innermost first: rows of an `OuterLoop`.
+    tables : tuple of int64 arrays
+        Byte offsets within a block; see the kernel.
+    geometry : int64 array
+        The kernel's own numbers, a `Geometry`.
+    tasks : int
+    task_bytes : int
+        How much a task writes.
+    source_start, destination_start : int
+        Bytes.
+    why : str
+    inner : tuple of (Pass, bool, bool)
+        The passes that run within each box, and whether they read from scratch memory, and write to it.
+    """
+
+    kernel: str
+    width: int
+    ways: int
+    outer: NDArray[np.int64]
+    tables: tuple[NDArray[np.int64], ...]
+    geometry: NDArray[np.int64]
+    tasks: int
+    task_bytes: int
+    source_start: int
+    destination_start: int
+    why: str
+    inner: tuple[tuple[Pass, bool, bool], ...] = ()
+
+    def describe(self) -> str:
+        """Return the pass in one line."""
+        has_ways = self.ways > 1 and not self.kernel.startswith("assemble")
+        name = f"{self.kernel} {self.ways} ways" if has_ways else self.kernel
+        size = self.tasks * self.task_bytes
+        steps = f" ({', '.join(one.kernel for one, _, _ in self.inner)})" if self.inner else ""
+        return f"{name}, {self.width}-byte units, {counted(self.tasks, 'task')}, about {size} bytes: {self.why}{steps}"
+
+
+Tables = tuple[NDArray[np.int64], ...]
+
+
+class Draft(NamedTuple):
+    """A pass whose tables are not written yet.
+
+    Attributes
+    ----------
+    kernel, width, ways, tasks, task_bytes, source_start, destination_start, why
+        As of a `Pass`.
+    outer : sequence of Loop
+        Loops around the blocks, innermost first.
+    geometry : Geometry
+    tables : callable
+        Returns the tables of the pass.
+    inner : tuple of (Draft, bool, bool)
+    counts : Counts
+        What all tasks do, counted.
+    """
+
+    kernel: str
+    width: int
+    ways: int
+    outer: Sequence[Loop]
+    geometry: Geometry
+    tables: Callable[[], Tables]
+    tasks: int
+    task_bytes: int
+    source_start: int
+    destination_start: int
+    why: str
+    inner: tuple[tuple[Draft, bool, bool], ...] = ()
+    counts: Counts = Counts()
+
+    def written(self) -> Pass:
+        """Return the pass, with its tables."""
+        return Pass(
+            self.kernel,
+            self.width,
+            self.ways,
+            _outer_table(self.outer),
+            self.tables(),
+            np.array(self.geometry, np.int64),
+            self.tasks,
+            self.task_bytes,
+            self.source_start,
+            self.destination_start,
+            self.why,
+            tuple((one.written(), reads, writes) for one, reads, writes in self.inner),
+        )
+
+
+def with_tables(drafts: Iterable[Draft]) -> tuple[Pass, ...]:
+    """Return drafts as passes, with their tables."""
+    return tuple(draft.written() for draft in drafts)
+
+
+def no_tables() -> Tables:
+    """Return the tables of kernels that go by their geometry alone."""
+    return ()
+
+
+def _outer_table(loops: Sequence[Loop]) -> NDArray[np.int64]:
+    rows = [OuterLoop(k.size, k.source_stride, k.destination_stride) for k in loops]
+    return np.array(rows, np.int64).reshape(len(rows), 3)
+
+
+def iterations(loops: Sequence[Loop]) -> int:
+    """Return how often loops run together."""
+    return math.prod([k.size for k in loops])
+
+
+def readable_bytes(nest: Nest, width: int) -> int:
+    """Return how many bytes may be read from the start of the source on."""
+    return width + sum([(k.size - 1) * k.source_stride for k in nest.loops if k.source_stride > 0])

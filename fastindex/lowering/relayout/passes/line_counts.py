@@ -1,0 +1,123 @@
+"""How many cache lines a relayout reads: where the source has padding, many more than its elements fill."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops
+from fastindex.lowering.tuning import Tuning
+from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
+
+#: Longer pieces of the source are streams of their own.
+FEW_BYTES = 1024
+# Lines that are far from each other take some four times as long.
+_FAR_LINES = 4
+# So few scattered lines are read sooner by one thread than another one has begun. Least us of 9 calls with one thread
+# and with two: 137 and 174 for 12,288 lines of c128[3072,2,5] out of T(8,128), 199 and 197 for 24,576 of
+# f32[12288,1,2] out of T(4,128)(2,1), 412 and 286 for 36,864 of f32[12288,1,6] out of T(8,128)(8,1), 541 and 407 for
+# 49,152 of f64[3072,8,10] reversed out of T(256), 472 and 351 of u8[49152,2,12] out of T(8,128)(2,1) (2026-11-23).
+_ALONE_BYTES = 20_000 * LINE_BYTES
+
+
+def read_lines(loops: RelayoutLoops, width: int) -> int:
+    """Return about how many lines of the source hold elements of `width` bytes.
+
+    Examples
+    --------
+    >>> from fastindex.lowering.relayout.problem.loops import Loop
+    >>> read_lines(RelayoutLoops((Nest((Loop(10, 1, 1), Loop(8, 128, 10), Loop(500, 1024, 80))),), ()), 4)
+    4000
+    """
+    return sum(_lines_of(nest, width) for nest in loops.copies)
+
+
+def spanned_bytes(loops: RelayoutLoops, width: int) -> int:
+    """Return how far it is from the first element of `width` bytes that is read to the end of the last.
+
+    Examples
+    --------
+    >>> from fastindex.lowering.relayout.problem.loops import Loop
+    >>> spanned_bytes(RelayoutLoops((Nest((Loop(10, 1, 1), Loop(500, 1024, 80))),), ()), 4)
+    2043944
+    """
+    steps = [[(k.size - 1) * k.source_stride for k in nest.loops] for nest in loops.copies]
+    begins = [nest.source_start + sum(min(k, 0) for k in of) for nest, of in zip(loops.copies, steps, strict=True)]
+    ends = [nest.source_start + sum(max(k, 0) for k in of) for nest, of in zip(loops.copies, steps, strict=True)]
+    return width * (max(ends) - min(begins) + 1) if begins else 0
+
+
+def is_scattered(nest: Nest, width: int, most_bytes: int = FEW_BYTES) -> bool:
+    """Whether the source is read a few lines here and a few lines there, `most_bytes` at most; the nest is in bytes.
+
+    Examples
+    --------
+    >>> from fastindex.lowering.relayout.problem.loops import Loop
+    >>> is_scattered(Nest((Loop(3, 4, 4), Loop(50, 512, 12))), 4)
+    True
+    >>> is_scattered(Nest((Loop(100, 4, 4), Loop(50, 512, 400))), 4)
+    False
+    """
+    span = width
+    for stride, size in sorted((abs(loop.source_stride), loop.size) for loop in nest.loops):
+        if stride >= span + 2 * LINE_BYTES:
+            return span <= most_bytes
+        span += stride * (size - 1)
+    return False
+
+
+def lines_in_cache(stride: int) -> int:
+    """Return how many lines of the source, so many bytes apart, stay in half of L2 together.
+
+    Examples
+    --------
+    >>> lines_in_cache(1 << 16), lines_in_cache(1 << 13)
+    (8, 64)
+    """
+    sets = L2_SETS // math.gcd(stride // LINE_BYTES, L2_SETS) if stride % LINE_BYTES == 0 else L2_SETS
+    return sets * L2_WAYS // 2
+
+
+def _lines_of(nest: Nest, width: int) -> int:
+    span, number = width, 1
+    for stride, size in sorted((abs(loop.source_stride) * width, loop.size) for loop in nest.loops):
+        if stride <= max(span, LINE_BYTES):
+            # Steps of less than a line leave none out.
+            span += stride * (size - 1)
+        else:
+            number *= size
+    return number * -(-span // LINE_BYTES)
+
+
+def for_scattered_lines(tuning: Tuning, read_bytes: int, spanned: int, written_bytes: int) -> Tuning:
+    """Return thresholds for a relayout that reads more than it writes: tasks that read no more than others.
+
+    Parameters
+    ----------
+    tuning : Tuning
+    read_bytes, spanned, written_bytes : int
+        What the lines that are read have, how far the first of them is from the last, and what is written.
+    """
+    calls = tuning.small_call_bytes
+    alone = spanned >= tuning.streamed_bytes and read_bytes <= _ALONE_BYTES
+    if spanned >= tuning.streamed_bytes:
+        # Out of so large a source, what is written is past the cache sooner, with a reader after it too, and where both
+        # are in L3: f32[24576,2,40] out of T(4,128)(2,1) in 0.78, 0.95 and 0.82 of the time.
+        # A second thread helps sooner.
+        tuning = replace(
+            tuning,
+            streamed_bytes=0,
+            shifted_bytes=tuning.streamed_bytes,
+            small_call_bytes=calls if alone else 0,
+        )
+    share = read_bytes // max(written_bytes, 1)
+    if share < 2:
+        return tuning
+    return replace(
+        tuning,
+        piece_bytes=max(tuning.piece_bytes // share, LINE_BYTES),
+        stream_piece_bytes=max(tuning.stream_piece_bytes // share, LINE_BYTES),
+        task_bytes=max(tuning.task_bytes // share, LINE_BYTES),
+        share_bytes=max(tuning.share_bytes // share, LINE_BYTES),
+        small_call_bytes=calls if alone else min(tuning.small_call_bytes, calls // (_FAR_LINES * share)),
+    )

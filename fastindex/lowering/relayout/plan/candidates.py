@@ -1,0 +1,51 @@
+"""The one list of candidates for a relayout: a new one is its module in `moves/`, a line here, and its test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fastindex.lowering.relayout.moves.block_permute_bounds import least_cycles
+from fastindex.lowering.relayout.moves.block_permute_passes import column_gathers, least_of_columns, straight_permutes
+from fastindex.lowering.relayout.moves.digit_swaps import digit_swaps
+from fastindex.lowering.relayout.moves.lcm_boxes import lcm_boxes
+from fastindex.lowering.relayout.moves.nest_passes import gathers, loop_passes, packed_runs
+from fastindex.lowering.relayout.moves.nibble_pairs import nibble_pairs
+from fastindex.lowering.relayout.moves.row_boxes import row_boxes
+from fastindex.lowering.relayout.passes.form import Draft
+from fastindex.lowering.relayout.problem.problem import Problem
+
+
+class Candidate(NamedTuple):
+    """One way to do a relayout.
+
+    Attributes
+    ----------
+    name : str
+    drafts : callable
+        Returns the passes for a problem, or None where this is no way to solve it.
+    converts : bool
+        Whether the passes take and leave packed elements as they are; else these are expanded before and compressed
+        after.
+    bounds : tuple of callable
+        Each returns what the passes cost at least, known before they are; the one that is known soonest comes first.
+    """
+
+    name: str
+    drafts: Callable[[Problem], tuple[Draft, ...] | None]
+    converts: bool
+    bounds: tuple[Callable[[Problem], float], ...] = ()
+
+
+#: Every candidate; of two that cost the same, the first.
+CANDIDATES = (
+    Candidate("loops", loop_passes, False),
+    Candidate("gather", gathers, False),
+    Candidate("row boxes", row_boxes, False),
+    Candidate("packed runs", packed_runs, True),
+    Candidate("period boxes", lcm_boxes, False),
+    Candidate("blocks", straight_permutes, True, (least_cycles,)),
+    Candidate("columns", column_gathers, True, (least_cycles, least_of_columns)),
+    Candidate("pairs", nibble_pairs, True),
+    Candidate("digits", digit_swaps, True),
+)

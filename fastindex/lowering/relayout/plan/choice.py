@@ -1,0 +1,65 @@
+"""The choice among the candidates for a relayout, by what their passes cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fastindex.lowering.relayout.passes.calibration import cycles
+from fastindex.lowering.relayout.passes.counts import Counts, total
+from fastindex.lowering.relayout.passes.form import Draft
+from fastindex.lowering.relayout.plan.candidates import CANDIDATES, Candidate
+from fastindex.lowering.relayout.problem.problem import Problem
+
+
+class Plan(NamedTuple):
+    """A candidate with the passes that it has for a problem, and what they take; no passes look every slot up."""
+
+    name: str
+    drafts: tuple[Draft, ...] | None
+    converts: bool
+    counts: Counts
+
+
+def plans(problem: Problem) -> Iterator[Plan]:
+    """Yield what every candidate does that solves a problem; nothing where every slot has to be looked up."""
+    for candidate in CANDIDATES:
+        made = _plan_of(candidate, problem)
+        if made is not None:
+            yield made
+
+
+def _plan_of(candidate: Candidate, problem: Problem) -> Plan | None:
+    drafts = candidate.drafts(problem)
+    if drafts is None:
+        return None
+    counts = total(one.counts for one in drafts)
+    if not candidate.converts:
+        counts = counts._replace(gathered=counts.gathered + problem.slots_apart)
+    return Plan(candidate.name, drafts, candidate.converts, counts)
+
+
+def select_plan(problem: Problem, choice: str | None = None) -> Plan:
+    """Return the plan that should be the fastest, or that of the candidate `choice` if it applies.
+
+    Examples
+    --------
+    >>> from fastindex.lowering.relayout.problem.slot_moves import slot_move
+    >>> from fastindex.shapes.shape import Shape
+    >>> from fastindex.lowering.tuning import TUNING
+    >>> sides = Shape.parse("f32[4096,4096]"), Shape.parse("f32[4096,4096]{0,1}")
+    >>> select_plan(Problem(*sides, slot_move(*sides), 64, TUNING)).name
+    'loops'
+    """
+    for candidate in CANDIDATES:
+        if candidate.name == choice and (made := _plan_of(candidate, problem)) is not None:
+            return made
+    best, least = Plan("look-up", None, False, Counts()), math.inf
+    for candidate in CANDIDATES:
+        if any(bound(problem) >= least for bound in candidate.bounds):
+            continue
+        made = _plan_of(candidate, problem)
+        if made is not None and cycles(made.counts) < least:
+            best, least = made, cycles(made.counts)
+    return best

@@ -1,0 +1,1 @@
+"""What a relayout has to move: loops, digits and slots of both sides; nothing of how it is moved."""

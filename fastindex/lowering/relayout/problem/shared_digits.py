@@ -1,0 +1,151 @@
+"""The slots of both sides of a relayout as sums of digits of the same coordinates."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from fastindex.lowering.index.regrouped import RegroupedShape, RegroupedStrides, own_digits
+from fastindex.lowering.index.regrouped import Strides as Strides
+from fastindex.shapes.shape import Shape
+from fastindex.shapes.shape_sizes import axes_of
+from fastindex.tiling.definition import (
+    COMBINE,
+    Axis,
+    CountAxis,
+    DimensionAxis,
+    MergedAxis,
+    OffsetAxis,
+    physical_axes,
+    tile_axes,
+)
+from fastindex.tiling.digits import Digits, Names, Variable, canonical, digit, scaled, slot_digits
+
+
+@lru_cache(maxsize=64)
+def shared_digits(
+    source: Shape | Strides, destination: Shape | Strides
+) -> tuple[tuple[tuple[Variable, ...], Digits, Digits], ...]:
+    """Return independent coordinates, and the slots of both sides as sums of their digits, where they are such sums.
+
+    Loops and blocks are both made of them, so they are kept for a while.
+    """
+    found = []
+    for coordinates in coordinate_systems(source, destination):
+        names: Names = {}
+        left, right = (_slot_digits(side, coordinates, names) for side in (source, destination))
+        if all(d.variable.is_coordinate for d in (*left, *right)):
+            variables = tuple({d.variable: None for d in itertools.chain(*coordinates)})
+            found.append(_joined(variables, left, right))
+    return tuple(found)
+
+
+def _joined(
+    variables: tuple[Variable, ...], left: Digits, right: Digits
+) -> tuple[tuple[Variable, ...], Digits, Digits]:
+    """Make one coordinate of two wherever both sides count on from one to the other.
+
+    Blocks that are cut from one long coordinate leave less over than blocks of short ones.
+    """
+    for inner, outer in itertools.permutations(variables, 2):
+        joint = Variable((outer.key, inner.key), outer.extent * inner.extent, True)
+        sides = [_with_joint(side, inner, outer, joint) for side in (left, right)]
+        if sides[0] is not None and sides[1] is not None:
+            rest = tuple([joint if v == outer else v for v in variables if v != inner])
+            return _joined(rest, sides[0], sides[1])
+    return variables, left, right
+
+
+def _with_joint(side: Digits, inner: Variable, outer: Variable, joint: Variable) -> Digits | None:
+    """Return a sum with digits of ``outer * inner.extent + inner``; None where one does not continue the other."""
+    size = inner.extent
+    top = next((d for d in side if d.variable == inner and d.high is None), None)
+    bottom = next((d for d in side if d.variable == outer and d.low == 1), None)
+    if top is None or bottom is None or bottom.weight * top.low != top.weight * size:
+        return None
+    found: Digits = ()
+    for d in side:
+        if d.variable == inner:
+            high = d.high or size
+            if size % d.low or size % high:
+                return None
+            found += digit(d.weight, joint, d.low, high)
+        elif d.variable == outer:
+            found += digit(d.weight, joint, d.low * size, None if d.high is None else d.high * size)
+        else:
+            found += (d,)
+    return canonical(found)
+
+
+def _slot_digits(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
+    """Return the slot as a sum of digits, rejoining those that a tile has split to no effect."""
+    if isinstance(side, RegroupedShape | RegroupedStrides):
+        return own_digits(side, names)
+    if isinstance(side, Shape):
+        return canonical(slot_digits(axes_of(side), coordinates, names))
+    weighted = zip(coordinates, side.strides, strict=True)
+    return canonical(d for digits, stride in weighted if stride for d in scaled(digits, stride))
+
+
+def coordinate_systems(source: Shape | Strides, destination: Shape | Strides) -> Iterator[list[Digits]]:
+    """Return the coordinates as digits: each dimension a variable, then those that `*` merges in one variable.
+
+    Examples
+    --------
+    >>> shape = Shape.parse("f32[4,6]{1,0:T(*,8)}")
+    >>> [len({d.variable for digits in system for d in digits}) for system in coordinate_systems(shape, shape)]
+    [2, 1]
+    """
+    if isinstance(source, RegroupedShape | RegroupedStrides):
+        # Each side knows what its dimensions are made of.
+        yield [digit(1, variable, 1, None) for variable in source.variables]
+        return
+    sizes = source.dimensions
+    yield [digit(1, Variable(d, size, True), 1, None) for d, size in enumerate(sizes)]
+    groups = _merged_dimensions(source) | _merged_dimensions(destination)
+    taken = [d for group in groups for d in group]
+    if not groups or len(taken) != len(set(taken)):
+        return
+    coordinates = [digit(1, Variable(d, size, True), 1, None) for d, size in enumerate(sizes)]
+    for group in groups:
+        joint = Variable(group, math.prod(sizes[d] for d in group), True)
+        low = 1
+        for d in reversed(group):
+            coordinates[d] = digit(1, joint, low, low * sizes[d])
+            low *= sizes[d]
+    yield coordinates
+
+
+def _merged_dimensions(shape: Shape | Strides) -> set[tuple[int, ...]]:
+    """Return the groups of whole dimensions that the first tiles merge, each from major to minor."""
+    if isinstance(shape, Strides):
+        return set()
+    layout = shape.layout
+    groups: set[tuple[int, ...]] = set()
+    if not any(COMBINE in tile for tile in layout.tiles):
+        return groups
+    axes = physical_axes(shape.dimensions, layout.minor_to_major, layout.padded_dimensions, ())
+    for tile in layout.tiles:
+        axes = tile_axes(axes, tile)
+        pending = list(axes)
+        while pending:
+            axis = pending.pop()
+            if isinstance(axis, MergedAxis):
+                members = _members(axis)
+                dimensions = [member.dimension for member in members if isinstance(member, DimensionAxis)]
+                if len(dimensions) == len(members):
+                    groups.add(tuple(dimensions))
+            elif isinstance(axis, CountAxis | OffsetAxis):
+                pending.append(axis.whole)
+    return groups
+
+
+def _members(axis: Axis) -> list[Axis]:
+    """Return the axes that `*` has merged, from major to minor."""
+    members: list[Axis] = []
+    while isinstance(axis, MergedAxis):
+        members.append(axis.inner)
+        axis = axis.outer
+    return [axis, *reversed(members)]
