@@ -346,7 +346,7 @@ def test_arrays_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("dtype", ["f8", "i4", "f2", "c8", "U1", "O"])
 def test_arrays_of_the_wrong_dtype(dtype: str) -> None:
     with pytest.raises((TypeError, fi.FastIndexError), match=r"f32|float32"):
-        fi.pack(np.zeros((6, 10), dtype), SHAPE)
+        fi.pack(np.zeros((6, 10), dtype), SHAPE, casting="no")
     if dtype in ("f8", "i4", "c8"):
         with pytest.raises((TypeError, fi.FastIndexError), match=r"f32|float32"):
             fi.unpack(np.zeros(SLOTS, dtype), SHAPE)
@@ -357,9 +357,7 @@ def test_arrays_of_the_wrong_dtype(dtype: str) -> None:
     [
         ("f32[6,10]", "f32[10,6]"),
         ("f32[6,10]", "f32[60]"),
-        ("f32[6,10]", "s32[6,10]"),
-        ("f32[6,10]", "bf16[6,10]"),
-        ("u8[6,10]", "s8[6,10]"),
+        ("f32[6,10]", "bf16[10,6]"),
     ],
 )
 def test_layouts_of_different_arrays(source: str, destination: str) -> None:

@@ -125,7 +125,7 @@ print(read(Path("tally")).skipped, read(Path("tally")).findings)
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", program]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     assert "not installed []" in done.stdout, done.stderr
 
 
@@ -195,7 +195,7 @@ while True:
     if bool(address % 4096) == {at_end}:
         ctypes.c_uint8.from_address(address + 100 if {at_end} else address - 1).value
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=600)
     assert done.returncode < 0
 
 
@@ -321,7 +321,7 @@ for number, job in enumerate(stores.store_jobs()):
     print(job.job.arguments[0])
 """
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["pack", "unpack", "pack", "unpack", "relayout"]
 

@@ -22,7 +22,16 @@ def layout_text(shape: Shape) -> str:
     return str(replace(shape.layout, memory_space=0, split_configs=()))
 
 
-def origin_text(what: str, verb: str, shape: Shape, source: Shape, carry: str = "", is_invariant: bool = False) -> str:
+def origin_text(
+    what: str,
+    verb: str,
+    shape: Shape,
+    source: Shape,
+    carry: str = "",
+    *,
+    is_invariant: bool = False,
+    is_sliced: bool = False,
+) -> str:
     """Say where the layout of the operand of a copy comes from.
 
     Parameters
@@ -37,6 +46,8 @@ def origin_text(what: str, verb: str, shape: Shape, source: Shape, carry: str = 
         The loop that carries it; or "".
     is_invariant : bool
         Whether that loop passes it on unchanged.
+    is_sliced : bool
+        Whether the operand is a part of the array.
 
     Examples
     --------
@@ -54,7 +65,8 @@ def origin_text(what: str, verb: str, shape: Shape, source: Shape, carry: str = 
         text = f"{what}, carried by {carry}, {verb} {there}"
     else:
         text = f"{what}{',' if ',' in what else ''} {verb} {there}"
-    return f"{text}, the same in every trip" if is_invariant else text
+    part = "a slice of " if is_sliced else ""
+    return f"{part}{text}" + (", the same in every trip" if is_invariant else "")
 
 
 def wanted_text(consumers: Sequence[tuple[str, str]], result: Shape) -> str:

@@ -18,6 +18,7 @@ from fastindex.arguments.arrays import (
     described,
     require_contiguous,
 )
+from fastindex.arguments.castings import check_cast, element_type_of
 from fastindex.arguments.number_lists import array_of_numbers
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.interop.host_arrays import host_array
@@ -146,22 +147,22 @@ def _from_object(buffer: Any) -> NDArray[Any]:
     raise ArgumentTypeError(f"a buffer must be a one-dimensional array or bytes, got {type(buffer).__name__}")
 
 
-def as_logical_array(array: Any, shape: Shape) -> NDArray[Any]:
-    """Return an array of the dimensions and the element type of `shape`, in native byte order.
+def as_logical_array(array: Any, shape: Shape, casting: str = "no") -> NDArray[Any]:
+    """Return an array of the dimensions of `shape`, in native byte order.
 
     Raises
     ------
     FastIndexError
         Other dimensions.
     ArgumentTypeError
-        Another dtype.
+        Another dtype than that of the element type, and `casting` does not allow it.
     """
-    values = logical_array(array, shape)
+    values = logical_array(array, shape, casting)
     return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
 
 
-def logical_array(array: Any, shape: Shape) -> NDArray[Any]:
-    """Return an array of the dimensions and the element type of `shape`, in the byte order that it has.
+def logical_array(array: Any, shape: Shape, casting: str = "no") -> NDArray[Any]:
+    """Return an array of the dimensions of `shape`, in the byte order that it has.
 
     Errors as for `as_logical_array`.
     """
@@ -171,6 +172,11 @@ def logical_array(array: Any, shape: Shape) -> NDArray[Any]:
     else:
         values = array if type(array) is np.ndarray else host_array(array)
     if values.dtype != dtype and values.dtype.newbyteorder("=") != dtype:
+        found = element_type_of(values.dtype) if casting != "no" else None
+        if found is not None and not found.is_complex and not shape.element_type.is_complex:
+            check_cast(found, shape.element_type, casting)
+            check_dimensions(values, shape, "the array")
+            return values
         # numpy.save keeps types that are not its own as so many bytes.
         lost = dtype.isbuiltin == 2 and values.dtype == f"V{dtype.itemsize}"
         hint = f"; numpy.load has lost its type: pass array.view(ml_dtypes.{dtype})" if lost else ""
@@ -226,20 +232,31 @@ def check_disjoint(out: NDArray[Any], source: NDArray[Any]) -> None:
     check_apart(described(out), (described(source),))
 
 
-def require_movable_pair(source: Shape, destination: Shape) -> None:
+def require_movable_pair(source: Shape, destination: Shape, casting: str | None = None) -> None:
     """Raise unless two shapes are layouts of one array whose data can move.
+
+    Parameters
+    ----------
+    source, destination : Shape
+    casting : str, optional
+        NumPy's rule for another element type of the destination; without it, there may be none.
 
     Raises
     ------
     FastIndexError
         Other dimensions or another element type.
+    ArgumentTypeError
+        The rule does not allow the other element type.
     UnsupportedError
-        As `check_movable`.
+        As `check_movable`, or a cast of complex numbers.
     """
-    if source.dimensions != destination.dimensions or source.element_type != destination.element_type:
+    is_cast = casting is not None and source.element_type != destination.element_type
+    if source.dimensions != destination.dimensions or (source.element_type != destination.element_type and not is_cast):
         raise FastIndexError(
             f"a relayout keeps the array: element type and dimensions of {source.cut_text()} "
             f"and {destination.cut_text()} differ; reshape and plan_rearrange give it other dimensions"
         )
+    if casting is not None:
+        check_cast(source.element_type, destination.element_type, casting)
     check_movable(source)
     check_movable(destination)

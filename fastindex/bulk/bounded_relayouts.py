@@ -25,36 +25,47 @@ from fastindex.cpu.box_jobs import LEAST_MEMORY_BYTES, plan_boxes
 from fastindex.cpu.memory_maps import may_share_file, share_bytes
 from fastindex.cpu.threads import check_threads
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.shape import Shape
 
 Boxes = ArrayBoxes | BufferBoxes
 
 
-def pack(array: Any, shape: Shape, fill: Any, out: Any, threads: int | None, max_memory: int) -> NDArray[Any]:
+def pack(
+    array: Any, shape: Shape, fill: Any, out: Any, casting: str, threads: int | None, max_memory: int
+) -> NDArray[Any]:
     """Lay a logical array out as a physical buffer, as `fastindex.pack` does."""
-    values = logical_array(array, shape)
+    values = logical_array(array, shape, casting)
     result = new_buffer(shape) if out is None else check_output_buffer(out, shape)
     check_disjoint(result, values)
-    source, target = ArrayBoxes(shape, values, False), _target_buffer(result, shape)
+    own = Shape(ElementType.from_numpy_dtype(values.dtype), shape.dimensions)
+    source, target = ArrayBoxes(own, values, False), _target_buffer(result, shape)
     _move(source, target, fill_pattern(shape, fill), threads, max_memory)
     return result
 
 
-def unpack(buffer: Any, shape: Shape, out: Any, threads: int | None, max_memory: int) -> NDArray[Any]:
-    """Read a logical array from a physical buffer, as `fastindex.unpack` does."""
+def unpack(buffer: Any, shape: Shape, logical: Shape, out: Any, threads: int | None, max_memory: int) -> NDArray[Any]:
+    """Read an array of `logical`'s element type from a physical buffer, as `fastindex.unpack` does."""
     slots = buffer_bytes_in_place(buffer, shape)
-    result = new_array(shape) if out is None else check_output_array(out, shape)
+    result = new_array(logical) if out is None else check_output_array(out, logical)
     check_disjoint(result, slots)
-    source, target = BufferBoxes(shape, slots, False), ArrayBoxes(shape, result, True)
-    _move(source, target, bytes(shape.element_type.nbytes), threads, max_memory)
+    source, target = BufferBoxes(shape, slots, False), ArrayBoxes(logical, result, True)
+    _move(source, target, bytes(logical.element_type.nbytes), threads, max_memory)
     return result
 
 
 def relayout(
-    buffer: Any, source: Shape, destination: Shape, fill: Any, out: Any, threads: int | None, max_memory: int
+    buffer: Any,
+    source: Shape,
+    destination: Shape,
+    fill: Any,
+    out: Any,
+    casting: str,
+    threads: int | None,
+    max_memory: int,
 ) -> NDArray[Any]:
     """Move a physical buffer from one layout to another, as `fastindex.relayout` does."""
-    require_movable_pair(source, destination)
+    require_movable_pair(source, destination, casting)
     check_threads(threads)
     slots = buffer_bytes_in_place(buffer, source)
     result = new_buffer(destination) if out is None else check_output_buffer(out, destination)

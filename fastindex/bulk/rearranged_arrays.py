@@ -13,15 +13,19 @@ from numpy.typing import NDArray
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.arrays import check_apart, check_target, described, element_strides
 from fastindex.arguments.buffers import aligned_bytes
+from fastindex.arguments.castings import Casting, check_cast, check_casting, element_type_of, wanted_type
 from fastindex.arguments.engines import engine_of, require_lazy
+from fastindex.cpu.cast_movements import cast_movement, sure_cast
 from fastindex.cpu.movements import movement
 from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
-from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.interop.host_arrays import host_array
 from fastindex.lowering.index.regrouped import RegroupedShape, RegroupedStrides, Strides
+from fastindex.lowering.relayout.problem.casts import cast_of
 from fastindex.patterns.axes import MOVED_AS, Sides, sides_of
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
+from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.shape import Shape
 
 
@@ -30,6 +34,8 @@ def rearrange(
     pattern: str,
     *,
     out: Any = None,
+    dtype: Any = None,
+    casting: Casting = "same_kind",
     pad: bool = False,
     fill: Any = None,
     threads: int | None = None,
@@ -44,7 +50,12 @@ def rearrange(
     pattern : str
         einops' grammar: names, ``()`` for what is one dimension, ``1``, ``...``.
     out : array, optional
-        Where to write: of the dimensions of the result and the dtype of `array`; it may not overlap `array`.
+        Where to write: of the dimensions of the result; it may not overlap `array`.
+    dtype : dtype, ElementType or str, optional
+        Of the result, that of `out` or of `array` by default; elements are cast while they move. For arrays in the
+        memory of the host that have no gradient.
+    casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
+        NumPy's rule for that, as for `pack`.
     pad : bool
         Whether a dimension that is split is padded up to a multiple, where it does not divide.
     fill : number, optional
@@ -65,7 +76,10 @@ def rearrange(
     FastIndexError
         The pattern, or sizes that do not fit it.
     ArgumentTypeError
-        `out` has another dtype.
+        `casting` does not allow the dtype.
+    UnsupportedError
+        A cast on the GPU, of a Dask array, of a tensor with a gradient, or of complex numbers.
+
     Notes
     -----
     The grammar is that of ``einops/parsing.py``.
@@ -79,10 +93,15 @@ def rearrange(
     >>> fi.rearrange(np.arange(1, 6), "(block eight) -> block eight", eight=4, pad=True)
     array([[1, 2, 3, 4],
            [5, 0, 0, 0]])
+    >>> fi.rearrange(np.array([[1.5, 2], [3, 4]]), "a b -> b a", dtype="bf16")
+    array([[1.5, 3],
+           [2, 4]], dtype=bfloat16)
     """
     check_threads(threads)
-    parsed = parse_pattern(pattern)
-    given = tuple(sorted(checked_sizes(parsed, sizes.items()).items()))
+    check_casting(casting)
+    if dtype is not None:
+        _require_castable(array, out)
+    given = tuple(sorted(checked_sizes(parse_pattern(pattern), sizes.items()).items()))
     if fill is not None and not pad:
         raise FastIndexError("fill= is what pad=True pads with")
     if on_gpu((array, out) if out is not None else array, None):
@@ -101,7 +120,7 @@ def rearrange(
         return _with_gradient()(array, found, fill, threads)
     values = host_array(array)
     found = _sides(pattern, values.shape, bool(pad), given)
-    result = _new_array(found.dimensions[1], values.dtype) if out is None else _checked_out(out, values, found)
+    result = _result(values, found, out, _wanted_dtype(values, out, dtype, casting))
     _move(values, result, found, fill, threads)
     return _like(array, result) if out is None else out
 
@@ -118,19 +137,22 @@ def _move(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, t
     width = values.dtype.itemsize
     if result.size == 0:
         return
+    if values.dtype != result.dtype:
+        _cast(values, result, sides, fill, threads)
+        return
     if width not in MOVED_AS or values.dtype.hasobject:
         _move_by_numpy(values, result, sides, fill)
         return
     pattern = _pattern(values.dtype, fill)
     target = result if result.flags.c_contiguous else _new_array(result.shape, result.dtype)
-    destination = _regrouped_shape(width, sides, 1)
+    destination = _regrouped_shape(MOVED_AS[width], sides, 1)
     strides = element_strides(described(values))
     moved = None
     if strides is not None and 0 not in values.shape:
         moved = movement(_regrouped_strides(strides, sides), destination)
     if moved is None:
         values = np.ascontiguousarray(values)
-        moved = movement(_regrouped_shape(width, sides, 0), destination)
+        moved = movement(_regrouped_shape(MOVED_AS[width], sides, 0), destination)
     assert moved is not None
     moved.run(address_of(values), address_of(target), pattern, threads)
     if target is not result:
@@ -139,9 +161,32 @@ def _move(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, t
         copyto(result, target, threads=threads)
 
 
+def _cast(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, threads: int | None) -> None:
+    """Move elements to those of another type."""
+    kinds = ElementType.from_numpy_dtype(values.dtype), ElementType.from_numpy_dtype(result.dtype)
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    target = (
+        result
+        if result.flags.c_contiguous and result.dtype.isnative
+        else _new_array(result.shape, kinds[1].numpy_dtype)
+    )
+    destination = _regrouped_shape(kinds[1].name, sides, 1)
+    strides = element_strides(described(values))
+    moved = None
+    if strides is not None and 0 not in values.shape:
+        moved = cast_movement(_regrouped_strides(strides, sides), destination, cast_of(*kinds))
+    if moved is None:
+        values = np.ascontiguousarray(values)
+        moved = sure_cast(_regrouped_shape(kinds[0].name, sides, 0), destination, cast_of(*kinds))
+    moved.run(address_of(values), address_of(target), _pattern(target.dtype, fill), threads)
+    if target is not result:
+        result[...] = target
+
+
 @lru_cache(maxsize=512)
-def _regrouped_shape(width: int, sides: Sides, side: int) -> RegroupedShape:
-    shape = Shape(MOVED_AS[width], sides.dimensions[side])
+def _regrouped_shape(name: str, sides: Sides, side: int) -> RegroupedShape:
+    shape = Shape(name, sides.dimensions[side])
     return RegroupedShape(shape, sides.coordinates[side], sides.variables)
 
 
@@ -237,13 +282,50 @@ def _new_array(dimensions: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any
     return aligned_bytes(nbytes).view(dtype).reshape(dimensions)
 
 
-def _checked_out(out: Any, values: NDArray[Any], sides: Sides) -> NDArray[Any]:
+def _wanted_dtype(values: NDArray[Any], out: Any, dtype: Any, casting: str) -> np.dtype[Any]:
+    """Return the dtype of the result."""
+    own = values.dtype
+    if dtype is None and out is not None:
+        dtype = out.dtype if isinstance(out, np.ndarray) else host_array(out).dtype
+    if dtype is None or (isinstance(dtype, np.dtype) and dtype == own):
+        return own
+    wanted, kind = wanted_type(dtype), element_type_of(own)
+    if kind is None:
+        raise ArgumentTypeError(f"XLA has no element type for the dtype {own}, so it is not cast to {wanted}")
+    check_cast(kind, wanted, casting)
+    if kind == wanted:
+        return own
+    return dtype if isinstance(dtype, np.dtype) else wanted.numpy_dtype
+
+
+def _require_castable(array: Any, out: Any) -> None:
+    """Refuse to cast what is not in the memory of the host, or has a gradient.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    where = None
+    if on_gpu((array, out) if out is not None else array, None):
+        where = "on the GPU"
+    elif engine_of(array) is not None:
+        where = "of Dask arrays"
+    elif getattr(array, "requires_grad", False):
+        where = "where gradients go back through them"
+    if where is not None:
+        raise UnsupportedError(f"elements are not cast {where}: leave dtype out, and convert the array")
+
+
+def _result(values: NDArray[Any], sides: Sides, out: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the array to write to: `out` as an array, or a new one."""
+    if out is None:
+        return _new_array(sides.dimensions[1], dtype)
     target = out if isinstance(out, np.ndarray) else host_array(out)
     if not isinstance(out, np.ndarray) and not np.may_share_memory(target, host_array(out)):
         raise ArgumentTypeError(f"out must be an array that can be written in place, got {type(out).__name__}")
     found = described(target)
-    if found.dtype != values.dtype:
-        raise ArgumentTypeError(f"out must be of dtype {values.dtype}, got {found.dtype}")
+    if found.dtype != dtype:
+        raise ArgumentTypeError(f"out must be of dtype {dtype}, got {found.dtype}")
     if found.shape != sides.dimensions[1]:
         raise FastIndexError(f"the result has the dimensions {sides.dimensions[1]}, out has {found.shape}")
     check_target(found)

@@ -49,8 +49,8 @@ class RearrangePlan(RelayoutPlan):
         self._sides = source, destination
         self._title = title
         self._pattern = fill_pattern(destination)
-        self._movement = sure_movement(source, destination, TUNING)
-        slots = self._movement.slots
+        self._movement = self._moved = sure_movement(source, destination, TUNING)
+        slots = self._moved.slots
         self.is_bitcast = (
             slots.source == slots.destination
             and source.slot_count == destination.slot_count
@@ -69,7 +69,7 @@ class RearrangePlan(RelayoutPlan):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RearrangePlan):
             return NotImplemented
-        own, others = self._movement, other._movement
+        own, others = self._moved, other._moved
         sizes = [
             (m.slots.source, m.slots.destination, p.source.nbytes, p.destination.nbytes, p._pattern)
             for m, p in ((own, self), (others, other))

@@ -25,12 +25,14 @@ from fastindex.arguments.buffers import (
     new_buffer,
     require_movable_pair,
 )
+from fastindex.arguments.castings import Casting, check_casting, logical_result, require_same_type
 from fastindex.arguments.engines import engine_of, require_lazy
 from fastindex.arguments.fills import fill_pattern
 from fastindex.bulk import bounded_relayouts
 from fastindex.bulk.bounded_relayouts import require_unbounded
+from fastindex.cpu.cast_movements import either_movement, movement_between
 from fastindex.cpu.first_answer import DISABLE_VARIABLE, MOST_BYTES, is_disabled, may_be_numpy, numpys_time
-from fastindex.cpu.movements import movement, sure_movement
+from fastindex.cpu.movements import Movement
 from fastindex.cpu.numpy_moves import PreparedLoops
 from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
@@ -42,6 +44,7 @@ from fastindex.lowering.relayout.plan.choice import plans, select_plan
 from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.relayout.problem.slot_moves import SlotMove
 from fastindex.lowering.tuning import TUNING, Tuning
+from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.integers import counted
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shapes.slot_format import slot_format
@@ -60,6 +63,7 @@ def pack(
     fill: Any = None,
     *,
     out: Any = None,
+    casting: Casting = "same_kind",
     threads: int | None = None,
     stream: Any = None,
     max_memory: int | None = None,
@@ -68,14 +72,18 @@ def pack(
 
     Parameters
     ----------
-    array : array of ``shape.dimensions`` and the shape's element type
-        Of any strides. Types that NumPy does not have are those of ml_dtypes.
+    array : array of ``shape.dimensions``
+        Of any strides. Of the shape's element type, or of one that `casting` allows to become it: elements are then
+        cast while they move. Types that NumPy does not have are those of ml_dtypes.
     shape : Shape or str
     fill : number, optional
         What padding slots get; without it, the layout's padding value, zero by default.
     out : array of one dimension, optional
         Where to write: the element type and ``shape.slot_count`` elements, or ``shape.nbytes`` bytes of uint8. It may
         not overlap `array`. Where the layout only orders the dimensions, also an array of them in that order.
+    casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
+        NumPy's rule for another element type of `array`. With "same_kind", pred may become an unsigned integer, that a
+        signed one, and that a float, of any width; the other way needs "unsafe".
     threads : int, optional
         The most threads to use; see `fastindex.cpu.threads.thread_count`.
     stream : CUDA stream, optional
@@ -98,9 +106,9 @@ def pack(
         Other dimensions, another size of `out`, a `fill` that the element type cannot hold, or a `max_memory` that
         does not hold the program and a box of the array; the message names one that does.
     ArgumentTypeError
-        Another dtype.
+        A dtype that XLA has no element type for, or that `casting` does not allow to become the element type.
     UnsupportedError
-        The shape has no slots, or its ``E`` is no size that data can move in.
+        The shape has no slots, or its ``E`` is no size that data can move in; or a cast of complex numbers.
     OSError
         With `max_memory`, a part of a memory map could not be read or written: its file is too short, or the disk is
         full.
@@ -112,6 +120,9 @@ def pack(
     -----
     The definition of a layout: XLA, "Tiled layout", and ``xla/layout.h``.
 
+    What is cast is what ``array.astype`` gives, bit for bit, ml_dtypes' types included. Where NumPy's result depends on
+    the processor, for floats that an integer type cannot hold, it is XLA's: the nearest number that it can, 0 for NaN.
+
     On the main thread, handlers of signals run every 50 ms or so, and between parts of at most 128 MiB; whatever they
     raise ends the call as an interrupt does.
 
@@ -120,9 +131,12 @@ def pack(
     >>> import fastindex as fi, numpy as np
     >>> fi.pack(np.arange(6, dtype=np.float32).reshape(2, 3), "f32[2,3]{1,0:T(2,2)}", fill=-1)
     array([ 0.,  1.,  3.,  4.,  2., -1.,  5., -1.], dtype=float32)
+    >>> fi.pack(np.array([[1.5, -7, 300]], np.float32), "s8[1,3]", casting="unsafe")
+    array([  1,  -7, 127], dtype=int8)
     """
     shape = as_shape(shape)
     check_movable(shape)
+    check_casting(casting)
     check_threads(threads)
     if on_gpu(array, stream):
         from fastindex.cuda import relayouts as cuda_relayouts
@@ -134,19 +148,20 @@ def pack(
         require_lazy(out=out, max_memory=max_memory)
         return engine.pack(array, shape, fill, threads=threads)
     if max_memory is not None:
-        return bounded_relayouts.pack(array, shape, fill, out, threads, max_memory)
-    return _packed(array, shape, fill, out, threads)
+        return bounded_relayouts.pack(array, shape, fill, out, casting, threads, max_memory)
+    return _packed(array, shape, fill, out, casting, threads)
 
 
-def _packed(array: Any, shape: Shape, fill: Any, out: Any, threads: int | None) -> NDArray[Any]:
-    values = as_logical_array(array, shape)
+def _packed(array: Any, shape: Shape, fill: Any, out: Any, casting: str, threads: int | None) -> NDArray[Any]:
+    values = as_logical_array(array, shape, casting)
     result = new_buffer(shape) if out is None else check_output_buffer(out, shape)
     if out is not None:
         check_disjoint(result, values)
     side, values = _strides_of(values)
-    moved = movement(side, shape, _TUNING)
+    own = ElementType.from_numpy_dtype(values.dtype)
+    moved = either_movement((side, own), (shape, shape.element_type), _TUNING)
     if moved is None:
-        values, moved = np.ascontiguousarray(values), sure_movement(_plain(shape), shape, _TUNING)
+        values, moved = np.ascontiguousarray(values), movement_between(Shape(own, shape.dimensions), shape, _TUNING)
     moved.run(address_of(values), address_of(result), fill_pattern(shape, fill), threads)
     return result
 
@@ -156,6 +171,8 @@ def unpack(
     shape: Shape | str,
     *,
     out: Any = None,
+    dtype: Any = None,
+    casting: Casting = "same_kind",
     threads: int | None = None,
     stream: Any = None,
     max_memory: int | None = None,
@@ -168,8 +185,12 @@ def unpack(
         Of the element type, or raw bytes: exactly ``shape.nbytes``. Bytes in front of the data (``M``) are not part
         of it.
     shape : Shape or str
-    out : array of ``shape.dimensions`` and the element type, optional
+    out : array of ``shape.dimensions``, optional
         Where to write; of any strides that do not overlap. It may not overlap `buffer`.
+    dtype : dtype, ElementType or str, optional
+        The element type of the result, that of `out` or of `shape` by default; elements are cast to it.
+    casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
+        NumPy's rule for that, as for `pack`.
     threads : int, optional
         The most threads to use.
     stream : CUDA stream, optional
@@ -196,32 +217,39 @@ def unpack(
     >>> fi.unpack(np.arange(8, dtype=np.uint8), "u8[2,3]{1,0:T(2,2)}")
     array([[0, 1, 4],
            [2, 3, 6]], dtype=uint8)
+    >>> fi.unpack(np.arange(8, dtype=np.uint8), "u8[2,3]{1,0:T(2,2)}", dtype=np.float16)
+    array([[0., 1., 4.],
+           [2., 3., 6.]], dtype=float16)
     """
     shape = as_shape(shape)
     check_movable(shape)
     check_threads(threads)
+    logical = logical_result(shape, out, dtype, casting)
     if on_gpu(buffer, stream):
         from fastindex.cuda import relayouts as cuda_relayouts
 
         require_unbounded(max_memory)
+        require_same_type(shape, logical, "on the GPU")
         return cuda_relayouts.unpack(buffer, shape, out, stream)
     engine = engine_of(buffer)
     if engine is not None:
         require_lazy(out=out, max_memory=max_memory)
+        require_same_type(shape, logical, "of Dask arrays")
         return engine.unpack(buffer, shape, threads=threads)
     if max_memory is not None:
-        return bounded_relayouts.unpack(buffer, shape, out, threads, max_memory)
+        return bounded_relayouts.unpack(buffer, shape, logical, out, threads, max_memory)
     slots = as_buffer_bytes(buffer, shape)
-    result = new_array(shape) if out is None else check_output_array(out, shape)
+    result = new_array(logical) if out is None else check_output_array(out, logical)
     if out is not None:
         check_disjoint(result, slots)
-    pattern, side = bytes(shape.element_type.nbytes), element_strides(described(result))
-    moved = None if side is None else movement(shape, side, _TUNING)
+    pattern, side = bytes(logical.element_type.nbytes), element_strides(described(result))
+    kinds = shape.element_type, logical.element_type
+    moved = None if side is None else either_movement((shape, kinds[0]), (side, kinds[1]), _TUNING)
     if moved is not None:
         moved.run(address_of(slots), address_of(result), pattern, threads)
     else:
-        whole = new_array(shape)
-        sure_movement(shape, _plain(shape), _TUNING).run(address_of(slots), address_of(whole), pattern, threads)
+        whole = new_array(logical)
+        movement_between(shape, logical, _TUNING).run(address_of(slots), address_of(whole), pattern, threads)
         result[...] = whole
     return result
 
@@ -233,6 +261,7 @@ def relayout(
     fill: Any = None,
     *,
     out: Any = None,
+    casting: Casting = "same_kind",
     threads: int | None = None,
     stream: Any = None,
     shape: bool = False,
@@ -246,11 +275,14 @@ def relayout(
         As for `unpack`, of `source`. Where `source` only orders the dimensions, also a contiguous array of them in
         the order of memory: their own order for a plain layout.
     source, destination : Shape or str
-        Two layouts of one array: the same element type and dimensions.
+        Two layouts of arrays of the same dimensions. Where their element types differ, elements are cast while they
+        move.
     fill : number, optional
         What the padding slots of `destination` get; without it, its padding value, zero by default.
     out : array, optional
         As for `pack`, of `destination`.
+    casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
+        NumPy's rule for another element type, as for `pack`.
     threads : int, optional
         The most threads to use.
     stream : CUDA stream, optional
@@ -282,6 +314,8 @@ def relayout(
     >>> images = np.zeros((8, 3, 56, 60), np.uint8)
     >>> fi.relayout(images, "u8[8,3,56,60]", "u8[8,3,56,60]{1,3,2,0}", shape=True).shape
     (8, 56, 60, 3)
+    >>> fi.relayout(np.array([1.5, 2, 3.25], np.float32), "f32[3]", "bf16[3]{0:T(4)}", fill=-1)
+    array([1.5, 2, 3.25, -1], dtype=bfloat16)
     """
     engine = engine_of(buffer)
     if engine is not None:
@@ -291,27 +325,31 @@ def relayout(
         pair = as_shape(source), as_shape(destination)
         if on_gpu(buffer, stream):
             require_unbounded(max_memory)
-        result = bounded_relayouts.relayout(buffer, *pair, fill, out, threads, max_memory)
+        result = bounded_relayouts.relayout(buffer, *pair, fill, out, casting, threads, max_memory)
         return _shaped(result, pair[1]) if shape else result
-    plan = plan_relayout(source, destination)
+    plan = plan_relayout(source, destination, casting=casting)
     if fill is None:
         return plan(buffer, out, threads, stream, shape)
     result = plan.apply(buffer, fill_pattern(plan.destination, fill), out, threads, stream)
     return _shaped(result, plan.destination) if shape else result
 
 
-def plan_relayout(source: Shape | str, destination: Shape | str) -> RelayoutPlan:
+def plan_relayout(source: Shape | str, destination: Shape | str, *, casting: Casting = "same_kind") -> RelayoutPlan:
     """Plan a relayout once, to call it many times; plans are kept, so the same shapes give the same plan.
 
     Parameters
     ----------
     source, destination : Shape or str
-        Two layouts of one array: the same element type and dimensions.
+        Two layouts of arrays of the same dimensions.
+    casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
+        NumPy's rule for another element type of `destination`, as for `pack`.
 
     Raises
     ------
     FastIndexError
         Shapes of different arrays.
+    ArgumentTypeError
+        `casting` does not allow the element types.
     UnsupportedError
         As `pack`.
 
@@ -326,7 +364,12 @@ def plan_relayout(source: Shape | str, destination: Shape | str) -> RelayoutPlan
     transpose, 4-byte units, 16 tasks, about 67108864 bytes: 16384 bytes contiguous in the source become 16384 \
 contiguous in the destination
     """
-    return _plan(as_shape(source), as_shape(destination), _TUNING)
+    sides = as_shape(source), as_shape(destination)
+    if sides[0].element_type != sides[1].element_type:
+        require_movable_pair(*sides, casting)
+    else:
+        check_casting(casting)
+    return _plan(*sides, _TUNING)
 
 
 class PlanCandidate(NamedTuple):
@@ -367,12 +410,14 @@ class RelayoutPlan(ShownInNotebooks):
     """
 
     def __init__(self, source: Shape, destination: Shape, tuning: Tuning = TUNING) -> None:
-        require_movable_pair(source, destination)
+        require_movable_pair(source, destination, "unsafe")
         self.source = source
         self.destination = destination
         self._pattern = fill_pattern(destination)
-        self._movement = sure_movement(source, destination, tuning)
-        self.is_bitcast = _keeps_places(source, destination, self._movement.slots)
+        self._movement = movement_between(source, destination, tuning)
+        self.is_bitcast = isinstance(self._movement, Movement) and _keeps_places(
+            source, destination, self._movement.slots
+        )
         # Set once a call has been a single native one on each thread; calls with `out` then begin with it.
         self._single: OneCall | None = None
         # What `tune` has found, in this process or in the one that has pickled the plan.
@@ -380,7 +425,7 @@ class RelayoutPlan(ShownInNotebooks):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._choice is None:
-            return plan_relayout, (self.source, self.destination)
+            return _kept_plan, (self.source, self.destination)
         return _tuned_plan, (self.source, self.destination, self._choice)
 
     def __repr__(self) -> str:
@@ -423,6 +468,8 @@ class RelayoutPlan(ShownInNotebooks):
         >>> [one.name for one in fi.plan_relayout("f32[512,512]", "f32[512,512]{0,1}").candidates][0]
         'loops'
         """
+        if not isinstance(self._movement, Movement):
+            return ()
         choice = self._choice or self._movement.known
         seconds = {} if choice is None else choice.seconds
         taken = select_plan(self._movement.problem, None if choice is None else choice.name).name
@@ -455,7 +502,7 @@ class RelayoutPlan(ShownInNotebooks):
         FastIndexError, ArgumentTypeError
             As `relayout`.
         UnsupportedError
-            A buffer is on the GPU, or the environment leaves everything to NumPy.
+            A buffer is on the GPU, elements are cast, or the environment leaves everything to NumPy.
 
         Examples
         --------
@@ -468,6 +515,8 @@ class RelayoutPlan(ShownInNotebooks):
         check_threads(threads)
         if engine_of(buffer) is not None or on_gpu(buffer, None):
             raise UnsupportedError("tune times what processors do: give it arrays in the memory of the host")
+        if not isinstance(self._movement, Movement):
+            raise UnsupportedError("tune chooses among ways to move elements as they are; where they are cast is one")
         if is_disabled():
             raise UnsupportedError(f"tune times kernels, and {DISABLE_VARIABLE} leaves everything to NumPy")
         slots = as_buffer_bytes(buffer, self.source)
@@ -487,6 +536,7 @@ class RelayoutPlan(ShownInNotebooks):
 
     def _take(self, choice: Choice) -> None:
         """Take a candidate from now on."""
+        assert isinstance(self._movement, Movement)
         self._choice = choice
         self._movement = replace(self._movement, choice=choice.name)
         self._single = None
@@ -520,7 +570,8 @@ class RelayoutPlan(ShownInNotebooks):
         if counted and stream is None and not shape and type(buffer) is np.ndarray and self._is_prompt(buffer, out):
             return out
         if engine_of(buffer) is not None:
-            return relayout(buffer, self.source, self.destination, out=out, threads=threads, stream=stream, shape=shape)
+            sides = self.source, self.destination
+            return relayout(buffer, *sides, out=out, casting="unsafe", threads=threads, stream=stream, shape=shape)
         if shape:
             return _shaped(self(buffer, out, threads, stream), self.destination)
         host = type(buffer) is np.ndarray and stream is None and not may_be_numpy(self._movement.nbytes, MOST_BYTES)
@@ -543,7 +594,9 @@ class RelayoutPlan(ShownInNotebooks):
 
     @lazy_property
     def _numpy_loops(self) -> PreparedLoops | None:
-        """What NumPy runs, None where slots are unpacked or looked up, or there are too many bytes."""
+        """What NumPy runs, None where slots are unpacked, looked up or cast, or there are too many bytes."""
+        if not isinstance(self._movement, Movement):
+            return None
         slots = self._movement.slots
         if slots.loops is None or slots.unit == "value" or self._movement.nbytes > MOST_BYTES:
             return None
@@ -562,6 +615,7 @@ class RelayoutPlan(ShownInNotebooks):
     def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:
         from fastindex.cuda.relayouts import DevicePlan
 
+        require_same_type(self.source, self.destination, "on the GPU")
         return DevicePlan(self.source, self.destination)
 
     def apply(
@@ -599,6 +653,11 @@ def _plan(source: Shape, destination: Shape, tuning: Tuning) -> RelayoutPlan:
     return RelayoutPlan(source, destination, tuning)
 
 
+def _kept_plan(source: Shape, destination: Shape) -> RelayoutPlan:
+    """Return a plan as it was when it was pickled, whatever casting it was made with."""
+    return _plan(source, destination, _TUNING)
+
+
 def _tuned_plan(source: Shape, destination: Shape, choice: Choice) -> RelayoutPlan:
     """Return a plan as it was when it was pickled; plans of this process stay as they are."""
     plan = RelayoutPlan(source, destination)
@@ -611,10 +670,6 @@ def _keeps_places(source: Shape, destination: Shape, slots: SlotMove) -> bool:
     if slots.source != slots.destination or source.slot_count != destination.slot_count:
         return False
     return source.layout == destination.layout or (slots.loops is not None and slots.loops.keeps_places)
-
-
-def _plain(shape: Shape) -> Shape:
-    return Shape(shape.element_type, shape.dimensions)
 
 
 def _strides_of(values: NDArray[Any]) -> tuple[Strides, NDArray[Any]]:

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.arrays import strides_overlap
+from fastindex.arguments.castings import RULES, Casting, element_type_of
 from fastindex.cpu.first_answer import bytes_by_numpy, numpys_time
 from fastindex.cpu.threads import thread_count
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import UnsupportedError
+from fastindex.lowering.relayout.moves.cast_passes import cast_passes
 from fastindex.lowering.relayout.moves.nest_passes import passes
-from fastindex.lowering.relayout.problem.loops import RelayoutLoops
+from fastindex.lowering.relayout.problem.casts import Cast, cast_of
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.relayout.problem.strided_copies import strided_copy
 
 #: With fewer elements NumPy has finished before a kernel has started: a call of ours takes about 3 microseconds, NumPy
@@ -33,7 +36,9 @@ _ndarray = np.ndarray
 _copyto_of_arrays = getattr(np.copyto, "_implementation", np.copyto)
 
 
-def copyto(dst: Any, src: Any, *, threads: int | None = None, stream: Any = None) -> None:
+def copyto(
+    dst: Any, src: Any, *, casting: Casting = "same_kind", threads: int | None = None, stream: Any = None
+) -> None:
     """Copy values from one array to another, broadcasting as necessary, as `numpy.copyto` does; faster.
 
     Parameters
@@ -41,9 +46,11 @@ def copyto(dst: Any, src: Any, *, threads: int | None = None, stream: Any = None
     dst : ndarray or CUDA array
         The array to copy into, of any strides.
     src : array_like
-        The values, of any strides, which broadcast to the shape of `dst`. Another dtype is cast by NumPy's rule
-        ``casting="same_kind"``. Where both share memory the result is as if `src` had been copied first. For a CUDA
-        array, a CUDA array of the same dtype, or a scalar.
+        The values, of any strides, which broadcast to the shape of `dst`. Another dtype is cast while it moves. Where
+        both share memory the result is as if `src` had been copied first. For a CUDA array, a CUDA array of the same
+        dtype, or a scalar.
+    casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
+        NumPy's rule for another dtype; ml_dtypes tells NumPy what its types may become. Kernels warn of no overflow.
     threads : int, optional
         The most threads to use.
     stream : CUDA stream, optional
@@ -59,7 +66,7 @@ def copyto(dst: Any, src: Any, *, threads: int | None = None, stream: Any = None
         The elements of a CUDA array to copy into share memory with each other.
     KeyboardInterrupt
         The call was interrupted. Some elements of `dst` hold new values, the others what they held before, and nobody
-        writes to it any more. Copies that are left to NumPy, such as those that cast, end first.
+        writes to it any more. Copies that are left to NumPy, such as those of floats to integers, end first.
 
     Examples
     --------
@@ -78,7 +85,7 @@ def copyto(dst: Any, src: Any, *, threads: int | None = None, stream: Any = None
         and type(src) is _ndarray
         and dst.size < SMALLEST_COUNT
     ):
-        _copyto_of_arrays(dst, src)
+        _copyto_of_arrays(dst, src, casting)
         return
     if threads is not None:
         thread_count(threads)
@@ -86,8 +93,8 @@ def copyto(dst: Any, src: Any, *, threads: int | None = None, stream: Any = None
         from fastindex.cuda.strided_copies import copyto as copy_on_gpu
 
         copy_on_gpu(dst, src, stream)
-    elif type(dst) is not _ndarray or dst.size < SMALLEST_COUNT or not _copied(dst, src, threads):
-        np.copyto(dst, src)
+    elif type(dst) is not _ndarray or dst.size < SMALLEST_COUNT or not _copied(dst, src, threads, casting):
+        np.copyto(dst, src, casting)
 
 
 def ascontiguousarray(a: Any, *, threads: int | None = None, stream: Any = None) -> Any:
@@ -147,23 +154,31 @@ def _contiguous(a: Any, order: Literal["C", "F"], threads: int | None, stream: A
     return np.ascontiguousarray(a) if order == "C" else np.asfortranarray(a)
 
 
-def _copied(dst: NDArray[Any], src: Any, threads: int | None) -> bool:
+def _copied(dst: NDArray[Any], src: Any, threads: int | None, casting: Casting = "no") -> bool:
     """Copy, or return False where NumPy is to copy, or to say what is wrong."""
     if type(src) is not _ndarray:
         return False
     dtype = dst.dtype
-    if (src.dtype is not dtype and src.dtype != dtype) or dtype.hasobject or not dst.flags.writeable:
+    if dtype.hasobject or not dst.flags.writeable or casting not in RULES:
         return False
-    if dst.nbytes < SMALLEST_CONTIGUOUS_BYTES and src.flags.forc and src.strides == dst.strides:
+    cast = None
+    if src.dtype is not dtype and src.dtype != dtype:
+        cast = _cast_of(src.dtype, dtype, casting)
+        if cast is None:
+            return False
+    elif dst.nbytes < SMALLEST_CONTIGUOUS_BYTES and src.flags.forc and src.strides == dst.strides:
         return False
     source_strides = src.strides if src.shape == dst.shape else _broadcast_strides(src, dst.shape)
     if source_strides is None or np.may_share_memory(dst, src):
         return False
     if _left_to_numpy(dst.nbytes):
         with numpys_time():
-            np.copyto(dst, src)
+            np.copyto(dst, src, casting)
         return True
-    steps = _steps(dst.shape, dst.itemsize, source_strides, dst.strides)
+    if cast is None:
+        steps = _steps(dst.shape, dst.itemsize, source_strides, dst.strides)
+    else:
+        steps = _cast_steps(dst.shape, cast, source_strides, dst.strides)
     if steps is None:
         return False
     steps.run(address_of(src), address_of(dst), b"\0", threads)
@@ -199,3 +214,36 @@ def _steps(
         return None
     nest, width = strided_copy(dimensions, itemsize, source_strides, strides)
     return CompiledPasses(passes(RelayoutLoops((nest,), ()), width))
+
+
+@lru_cache(maxsize=512)
+def _cast_of(source: np.dtype[Any], target: np.dtype[Any], casting: Casting) -> Cast | None:
+    """Return the cast from one dtype to another, None where NumPy does it, or says why it may not be.
+
+    What NumPy makes of floats that an integer type cannot hold depends on the processor; it is left to NumPy.
+    """
+    kinds = element_type_of(source), element_type_of(target)
+    if kinds[0] is None or kinds[1] is None or not (source.isnative and target.isnative):
+        return None
+    if any(one.is_complex or one.bits < 8 for one in kinds if one is not None and one != "pred"):
+        return None
+    if (kinds[0].is_floating and kinds[1].is_integral) or not np.can_cast(source, target, casting):
+        return None
+    return cast_of(kinds[0], kinds[1])
+
+
+@lru_cache(maxsize=512)
+def _cast_steps(
+    dimensions: tuple[int, ...], cast: Cast, source_strides: tuple[int, ...], strides: tuple[int, ...]
+) -> Any:
+    """Plan a copy that casts, as `_steps`; None also where strides are no whole elements."""
+    from fastindex.cpu.compiled_passes import CompiledPasses
+
+    widths = cast.source.nbytes, cast.target.nbytes
+    if strides_overlap(dimensions, widths[1], strides):
+        return None
+    steps = list(zip(dimensions, source_strides, strides, strict=True))
+    if any(read % widths[0] or written % widths[1] for size, read, written in steps if size > 1):
+        return None
+    loops = (Loop(size, read // widths[0], written // widths[1]) for size, read, written in steps if size > 1)
+    return CompiledPasses(cast_passes(RelayoutLoops((coalesced(Nest(tuple(loops))),), ()), cast))

@@ -182,16 +182,21 @@ def _cluster(workers: int, memory: int, scratch: str) -> Any:
 
 def _loop_without_interrupts() -> Any:
     """Start a loop in a thread that Ctrl-C does not reach: workers inherit that, which would print tracebacks."""
+    from multiprocessing import resource_tracker
+
     from distributed.utils import LoopRunner
 
     runner = LoopRunner(asynchronous=False)
-    masked = {signal.SIGINT} if hasattr(signal, "pthread_sigmask") else set()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, masked) if masked else None
+    if not hasattr(signal, "pthread_sigmask"):
+        runner.start()
+        return runner.loop
+    # The thread that starts the first child would start this process, too, and Ctrl-C reaches it from then on.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         runner.start()
     finally:
-        if before is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return runner.loop
 
 
@@ -206,15 +211,24 @@ def _kill_children() -> None:
 
     # What starts them works in other threads, and does not know yet that this is the end.
     vars(multiprocessing.util)["spawnv_passfds"] = wait
-    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
     process, deadline = psutil.Process(), time.monotonic() + _LONGEST_END_SECONDS
-    while (children := process.children(recursive=True)) and time.monotonic() < deadline:
+    while (children := _running(process.children(recursive=True))) and time.monotonic() < deadline:
         for child in children:
             with suppress(psutil.Error):
                 child.kill()
         psutil.wait_procs(children, timeout=1)
-    os.dup2(stderr, 2)
+
+
+def _running(processes: list[Any]) -> list[Any]:
+    """Return those that have not ended; one that has is a child until somebody asks for its status."""
+    import psutil
+
+    running = []
+    for process in processes:
+        with suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                running.append(process)
+    return running
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
+from fastindex.terminal import is_terminal
+
 _OF_PYTHON = signal.SIG_DFL, signal.default_int_handler
 _NAMES = "SIGINT", "SIGTERM", "SIGHUP"
 
@@ -35,6 +37,11 @@ class EndedBySignalError(BaseException):
 
 def leave(number: int, frame: FrameType | None) -> NoReturn:
     """End the process by a signal, without a traceback and without leaving unfinished files."""
+    stderr = 2
+    if _to_stop:
+        # What other threads and processes say of their end is no news.
+        stderr = os.dup(2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     for stop in _to_stop:
         with suppress(Exception):
             stop()
@@ -42,11 +49,11 @@ def leave(number: int, frame: FrameType | None) -> NoReturn:
     remove_unfinished = getattr(sys.modules.get("fastindex.files.writing"), "remove_unfinished", None)
     if remove_unfinished is not None:
         remove_unfinished()
-    if sys.stderr is not None and sys.stderr.isatty():
+    if is_terminal(sys.stderr):
         # A progress bar hides the cursor.
-        os.write(2, b"\r\x1b[K\x1b[?25h")
+        os.write(stderr, b"\r\x1b[K\x1b[?25h")
     if number == signal.SIGINT:
-        os.write(2, b"fastindex: interrupted\n")
+        os.write(stderr, b"fastindex: interrupted\n")
     os._exit(128 + number)
 
 

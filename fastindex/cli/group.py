@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,6 +14,10 @@ import click
 from fastindex.advice.spelling import visible
 from fastindex.cli.ending import signals_handled
 from fastindex.errors import FastIndexError
+from fastindex.terminal import is_terminal
+
+#: The modules that write to stdout.
+_PRINTING = "click.utils", "rich.console", __name__
 
 
 class CommandLine(click.Group):
@@ -23,29 +28,43 @@ class CommandLine(click.Group):
         with signals_handled():
             return super().main(*args, **kwargs)
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command.
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the options of the group; ``--help`` and ``--version`` print here."""
+        with _errors_in_one_line():
+            return super().make_context(*args, **kwargs)
 
-        Errors end the process with status 1, Ctrl-C with 130, a reader that has gone with 141, as the shell
-        counts signals. click itself ends it with 2 where the command line is wrong.
-        """
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
         _replace_unprintable()
-        try:
+        with _errors_in_one_line():
             result = super().invoke(ctx)
             if sys.stdout is not None:
                 sys.stdout.flush()
             return result
-        except click.UsageError as error:
-            raise _with_hint(error) from None
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except KeyboardInterrupt:
-            fail("interrupted", 130)
-        except BrokenPipeError:
-            _close_stdout()
-            sys.exit(141)
-        except Exception as error:
-            fail(_message_of(error), 1)
+
+
+@contextmanager
+def _errors_in_one_line() -> Iterator[None]:
+    """End the process by errors of the block.
+
+    The status is 1, after Ctrl-C 130, after a reader that has gone 141, as the shell counts signals, and 2 where the
+    command line is wrong.
+    """
+    try:
+        yield
+    except (click.exceptions.Exit, click.Abort):
+        raise
+    except click.ClickException as error:
+        # Where nobody reads stderr, the status still tells.
+        with suppress(OSError):
+            (_with_hint(error) if isinstance(error, click.UsageError) else error).show()
+        _end(error.exit_code)
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+    except BrokenPipeError:
+        _end(141)
+    except Exception as error:
+        fail(_message_of(error), 1)
 
 
 def _with_hint(error: click.UsageError) -> click.UsageError:
@@ -63,28 +82,40 @@ def _replace_unprintable() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def _close_stdout() -> None:
-    """Keep the interpreter from writing to a pipe that nobody reads, when it ends."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _end(status: int) -> NoReturn:
+    """End the process; what could not be written so far is not tried again, which would change the status."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(status)
 
 
 def fail(message: str, status: int) -> NoReturn:
     """Print a line to stderr and end the process."""
-    click.echo(visible(f"fastindex: {message}"), err=True)
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except (OSError, ValueError):
-        _close_stdout()
-    sys.exit(status)
+    with suppress(OSError):
+        click.echo(visible(f"fastindex: {message}"), err=True)
+    _end(status)
+
+
+def _is_of_printing(error: Exception) -> bool:
+    """Whether an error was raised where something is printed."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get("__name__") in _PRINTING
 
 
 def _message_of(error: Exception) -> str:
     if isinstance(error, FastIndexError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else error.strerror
+        if error.filename is None:
+            return f"stdout: {error.strerror}" if _is_of_printing(error) else error.strerror
+        return f"{os.fsdecode(error.filename) or repr('')}: {error.strerror}"
     if isinstance(error, MemoryError):
         return f"not enough memory: {error}" if str(error) else "not enough memory"
     where = ""
@@ -97,5 +128,5 @@ def _message_of(error: Exception) -> str:
 
 def notice(text: str) -> None:
     """Print a line to stderr where it is a terminal."""
-    if sys.stderr is not None and sys.stderr.isatty():
+    if is_terminal(sys.stderr):
         click.echo(text, err=True)

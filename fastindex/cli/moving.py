@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
 import fastindex
 from fastindex.cli.clusters import cluster_options, done_by_workers
-from fastindex.cli.options import DEVICE, FORCE, OUT_PATH, PATH, byte_size
+from fastindex.cli.options import CASTING, DEVICE, FORCE, OUT_PATH, PATH, byte_size
 from fastindex.cli.progress import ProgressBar
 
 #: How much memory a job on files may use.
@@ -40,6 +40,7 @@ def _run(
     max_memory: int,
     force: bool,
     cluster: tuple[int | None, str | None],
+    **cast: Any,
 ) -> None:
     check_memory(max_memory)
     parsed = fastindex.Shape.parse(shape)
@@ -48,7 +49,7 @@ def _run(
     from fastindex.files.layout_jobs import pack_file, unpack_file
 
     with ProgressBar(f"{job}ing") as progress:
-        (pack_file if job == "pack" else unpack_file)(*files, parsed, progress, max_memory, force)
+        (pack_file if job == "pack" else unpack_file)(*files, parsed, progress, max_memory, force, **cast)
 
 
 @click.command(short_help="Lay an array out.")
@@ -57,32 +58,51 @@ def _run(
 @click.option("--shape", required=True, help="The array and its layout.")
 @MAX_MEMORY
 @FORCE
+@CASTING
 @cluster_options
 def pack(
-    source: str, target: str, shape: str, max_memory: int, force: bool, workers: int | None, scheduler: str | None
+    source: str,
+    target: str,
+    shape: str,
+    max_memory: int,
+    force: bool,
+    casting: str,
+    workers: int | None,
+    scheduler: str | None,
 ) -> None:
     """Lay the array in IN out as SHAPE says, and write the physical buffer to OUT.
 
-    Files may be larger than memory.
+    Where a .npy file holds another element type, elements are cast on the way. Files may be larger than memory.
     """
-    _run("pack", (source, target), shape, max_memory, force, (workers, scheduler))
+    _run("pack", (source, target), shape, max_memory, force, (workers, scheduler), casting=casting)
 
 
 @click.command(short_help="Read a laid-out buffer.")
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--shape", required=True, help="The array and its layout.")
+@click.option("--dtype", metavar="TYPE", help="The element type of the array; that of SHAPE by default.")
 @MAX_MEMORY
 @FORCE
+@CASTING
 @cluster_options
 def unpack(
-    source: str, target: str, shape: str, max_memory: int, force: bool, workers: int | None, scheduler: str | None
+    source: str,
+    target: str,
+    shape: str,
+    max_memory: int,
+    force: bool,
+    workers: int | None,
+    scheduler: str | None,
+    **cast: Any,
 ) -> None:
     """Read the physical buffer in IN, laid out as SHAPE says, and write the array to OUT.
 
     Files may be larger than memory.
     """
-    _run("unpack", (source, target), shape, max_memory, force, (workers, scheduler))
+    if cast["dtype"] is not None and (workers is not None or scheduler is not None):
+        raise click.UsageError("--dtype casts within one process; leave --workers and --scheduler out")
+    _run("unpack", (source, target), shape, max_memory, force, (workers, scheduler), **cast)
 
 
 @click.command(short_help="Move a buffer to another layout.")
@@ -92,6 +112,7 @@ def unpack(
 @click.option("--to", "target_shape", metavar="SHAPE", required=True, help="How to lay it out in OUT.")
 @MAX_MEMORY
 @FORCE
+@CASTING
 @DEVICE
 @click.option("--tune", is_flag=True, help="Time every way to move a box first, and remember the fastest.")
 @cluster_options
@@ -102,6 +123,7 @@ def relayout(
     target_shape: str,
     max_memory: int,
     force: bool,
+    casting: str,
     device: str,
     tune: bool,
     workers: int | None,
@@ -109,7 +131,7 @@ def relayout(
 ) -> None:
     """Move the physical buffer in IN from one layout to another, and write it to OUT.
 
-    Files may be larger than memory.
+    Where the element types differ, elements are cast on the way. Files may be larger than memory.
     """
     if device == "cpu":
         check_memory(max_memory)
@@ -123,4 +145,4 @@ def relayout(
     from fastindex.files.layout_jobs import relayout_file
 
     with ProgressBar("relayout") as progress:
-        relayout_file(source, target, *parsed, progress, max_memory, device, force, tune)
+        relayout_file(source, target, *parsed, progress, max_memory, device, force, tune, casting)

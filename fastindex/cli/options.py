@@ -7,14 +7,23 @@ import click
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {name: 1 << 10 * power for power, letter in enumerate("KMGT", 1) for name in (letter, f"{letter}IB")}
 
-#: A file, as it is given.
-PATH = click.Path(path_type=str)
+#: A file to read, as it is given; what opens it says what is wrong with it.
+PATH = click.Path(path_type=str, readable=False)
 #: A file to write, which nobody reads: what replaces it needs no leave to.
 OUT_PATH = click.Path(path_type=str, readable=False)
 #: Whether to replace what may not be written.
 FORCE = click.option("--force", is_flag=True, help="Replace an existing file even where it is read-only.")
 #: Where to compute.
 DEVICE = click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Where to compute.")
+
+#: Which casts are allowed.
+CASTING = click.option(
+    "--casting",
+    type=click.Choice(["no", "equiv", "safe", "same_kind", "unsafe"]),
+    default="same_kind",
+    show_default=True,
+    help="Which other element types may be cast, by NumPy's rule.",
+)
 
 
 def byte_size(text: str) -> int:

@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from fastindex.terminal import is_terminal
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
@@ -33,7 +35,7 @@ class ProgressBar:
         self._began = time.monotonic()
         self._bar: Bar | None = None
         self._task: TaskID | None = None
-        self._is_wanted = sys.stderr is not None and sys.stderr.isatty()
+        self._is_wanted = is_terminal(sys.stderr)
 
     def __enter__(self) -> ProgressBar:
         return self

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 import fastindex
 from fastindex.cli.group import notice
 from fastindex.cli.options import FORCE, OUT_PATH, PATH
+from fastindex.terminal import is_terminal
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 #: The most lines of HLO that are named as unreadable.
 _MOST_PROBLEMS = 20
 _ROWS_OF_A_PAGE = 500
+#: Characters in a line, where nobody says it.
+_WIDTH = 110
 
 
 @click.command(short_help="Which buffers of a program are padded, and why.")
@@ -54,10 +62,7 @@ def report(
     if as_json:
         click.echo(json.dumps(found.to_json(sort, top)))
     elif html is None:
-        from rich.console import Console
-
-        width = None if sys.stdout.isatty() else 110
-        found.print(Console(file=sys.stdout, width=width), sort, top, names)
+        found.print(_console(), sort, top, names)
     _print_problems(found.problems)
 
 
@@ -81,19 +86,30 @@ def copies(
     if as_json:
         click.echo(json.dumps(found.to_json(top, all_moves)))
     elif html is None:
-        from rich.console import Console
-
-        width = None if sys.stdout.isatty() else 110
-        found.print(Console(file=sys.stdout, width=width), top, all_moves)
+        found.print(_console(), top, all_moves)
     _print_problems(found.problems)
 
 
 def _source_of(files: tuple[str, ...], html: str | None) -> Any:
     if "-" in files and len(files) > 1:
         raise click.UsageError("stdin (-) cannot be combined with files")
+    if "" in files:
+        raise click.UsageError("'' names no file")
     if html is not None and not html.lower().endswith(".html"):
         raise click.UsageError(f"--html writes HTML, and {html!r} is not named so; end the name in .html")
     return sys.stdin.buffer if files == ("-",) else [Path(file) for file in files]
+
+
+def _console() -> Console:
+    """Return what prints tables to stdout."""
+    from rich.console import Console
+
+    class Printing(Console):
+        def on_broken_pipe(self) -> NoReturn:
+            """Leave it to the end of all commands; rich would end the process by itself."""
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    return Printing(file=sys.stdout, width=None if is_terminal(sys.stdout) else _WIDTH)
 
 
 def _write_page(html: str, text: str, force: bool) -> None:

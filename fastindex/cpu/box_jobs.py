@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
+from fastindex.cpu.cast_movements import CastMovement, movement_between
 from fastindex.cpu.first_answer import is_disabled
-from fastindex.cpu.movements import sure_movement
 from fastindex.cpu.numpy_moves import SCRATCH_BYTES, move_by_numpy, scratch
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.errors import FastIndexError
@@ -189,7 +189,8 @@ def _mebibytes(nbytes: int) -> str:
 def _costs_of(source: BoxSource, target: BoxTarget) -> Callable[[Sizes], tuple[int, int]]:
     steps = box_steps(source.shape)
     formats = slot_format(source.shape), slot_format(target.shape)
-    converts = formats[0] != formats[1] or formats[0].is_packed or not formats[0].is_plain
+    is_cast = source.shape.element_type != target.shape.element_type
+    converts = is_cast or formats[0] != formats[1] or formats[0].is_packed or not formats[0].is_plain
 
     def costs(sizes: Sizes) -> tuple[int, int]:
         read = tuple(
@@ -204,6 +205,9 @@ def _costs_of(source: BoxSource, target: BoxTarget) -> Callable[[Sizes], tuple[i
                 side.slot_count * form.value_bytes
                 for side, form in zip((_sized(source.shape, read), _sized(target.shape, sizes)), formats, strict=True)
             )
+        if is_cast:
+            # The elements of the source, of the other type.
+            memory += _sized(source.shape, read).slot_count * formats[1].value_bytes
         if read != sizes:
             memory += 2 * math.prod(read) * formats[0].value_bytes
         return memory, sides[0][1] + sides[1][1]
@@ -241,10 +245,17 @@ class _Worker:
 
     def _relayout(self, source: Shape, target: Shape, read: Bytes, written: Bytes) -> None:
         addresses = address_of(read), address_of(written)
-        if self._job.by_numpy:
+        if source.element_type != target.element_type:
+            cast = movement_between(source, target)
+            assert isinstance(cast, CastMovement)
+            if self._job.by_numpy:
+                cast.run_by_numpy(*addresses, self._pattern)
+            else:
+                cast.run(*addresses, self._pattern, self._threads)
+        elif self._job.by_numpy:
             move_by_numpy((source, target), slot_move(source, target), *addresses, self._pattern)
         else:
-            sure_movement(source, target).run(*addresses, self._pattern, self._threads)
+            movement_between(source, target).run(*addresses, self._pattern, self._threads)
 
     def _relayout_part(self, source: Shape, target: Shape, read: Bytes, written: Bytes, box: Box, around: Box) -> None:
         """Move a box of the target out of a larger one of the source."""

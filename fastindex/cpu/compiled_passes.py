@@ -22,6 +22,7 @@ from fastindex.first_use import uninterrupted
 from fastindex.kernels.cpu.relayout.moves import (
     block_permute,
     boxes,
+    casts,
     column_gather,
     deinterleave,
     deinterleave_lanes,
@@ -72,6 +73,7 @@ PASS_KERNELS = {
     "pair": nibble_pairs.pair_chunks,
     "row boxes": row_boxes.run_row_boxes,
     "swap digits": digit_swaps.swap_digit_chunks,
+    "cast": casts.cast_runs,
 }
 
 _KERNEL_MODULES = (

@@ -130,11 +130,12 @@ def loops_by_numpy(loops: RelayoutLoops, width: int, source: int, destination: i
 
 def _view(address: int, start: int, loops: Sequence[Loop], strides: Sequence[int], width: int) -> NDArray[Any]:
     """Return the elements that loops walk over, as an array; start and strides in elements."""
-    first = _memory(address + start * width, width).view(_UNITS[width])
+    first = memory_at(address + start * width, width).view(_UNITS[width])
     return as_strided(first, [loop.size for loop in loops] or (1,), [stride * width for stride in strides] or (width,))
 
 
-def _memory(address: int, nbytes: int) -> Bytes:
+def memory_at(address: int, nbytes: int) -> Bytes:
+    """Return the bytes at an address; nobody keeps them alive."""
     memory: Any = (ctypes.c_uint8 * nbytes).from_address(address)
     return np.frombuffer(memory, np.uint8)
 
@@ -148,8 +149,8 @@ def look_up_by_numpy(
 ) -> None:
     """Fill some slots of the destination with what the index program finds."""
     left, right = sides
-    read = _memory(source, left.slot_count * width).view(_UNITS[width])
-    written = _memory(destination, right.slot_count * width).view(_UNITS[width])
+    read = memory_at(source, left.slot_count * width).view(_UNITS[width])
+    written = memory_at(destination, right.slot_count * width).view(_UNITS[width])
     program = conversion_program(right, left)
     # The slots, each quotient, and what is on the way to the sum: a product, two sums, two masks, places and values.
     at_once = SCRATCH_BYTES // (8 * (len(program.quotients) + 8))
@@ -167,8 +168,8 @@ def unpack_by_numpy(layout: SlotFormat, count: int, source: int, target: int) ->
     at_once = _values_at_once(layout)
     for begin in range(0, count, at_once):
         part = min(at_once, count - begin)
-        slots = _memory(source + begin * layout.bits // 8, layout.nbytes(part))
-        values = _memory(target + begin * layout.value_bytes, part * layout.value_bytes)
+        slots = memory_at(source + begin * layout.bits // 8, layout.nbytes(part))
+        values = memory_at(target + begin * layout.value_bytes, part * layout.value_bytes)
         values[:] = unpacked_by_numpy(slots, layout, part)
 
 
@@ -177,8 +178,8 @@ def pack_by_numpy(layout: SlotFormat, count: int, source: int, target: int) -> N
     at_once = _values_at_once(layout)
     for begin in range(0, count, at_once):
         part = min(at_once, count - begin)
-        values = _memory(source + begin * layout.value_bytes, part * layout.value_bytes)
-        slots = _memory(target + begin * layout.bits // 8, layout.nbytes(part))
+        values = memory_at(source + begin * layout.value_bytes, part * layout.value_bytes)
+        slots = memory_at(target + begin * layout.bits // 8, layout.nbytes(part))
         slots[:] = packed_by_numpy(values, layout, part)
 
 

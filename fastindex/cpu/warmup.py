@@ -23,6 +23,7 @@ from fastindex.kernels.compilation import is_missing, registered_kernels
 from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
 from fastindex.lowering.relayout.moves.stream_passes import in_vectors
 from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.casts import conversion_code
 from fastindex.tables.digit_swaps import MOST_ROW_DIGITS, PIECES
 from fastindex.tables.streams import MOST_VECTOR_BYTES, VECTOR_WAYS
 
@@ -140,6 +141,14 @@ def compile_on_request() -> None:
         sys.stdout.flush()
 
 
+#: The casts of weights and images; others are compiled when they are first used.
+CASTS = (
+    *(("f32", "bf16"), ("bf16", "f32"), ("f32", "f16"), ("f16", "f32"), ("f16", "bf16"), ("bf16", "f16")),
+    *(("u8", "f32"), ("s8", "f32"), ("u8", "bf16"), ("s8", "bf16"), ("f32", "s8"), ("f32", "narrow")),
+    *(("byte", "two bytes"), ("byte", "four bytes")),
+)
+
+
 def relayout_kernels() -> Iterator[tuple[str, int, int]]:
     """Yield the name, width and ways of every kernel that a relayout may call, as `dispatcher_of` takes them.
 
@@ -174,5 +183,7 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
         yield "strided", width, 1
     for width in _ELEMENT_BYTES:
         yield "gather", width, 1
+    for pair in CASTS:
+        yield "cast", conversion_code(*pair), 1
     for name in ("gather pieces", "fill", "boxes", "halves", "pair", "row boxes"):
         yield name, 1, 1

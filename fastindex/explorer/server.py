@@ -131,7 +131,10 @@ def serve(port: int, announce: Callable[[str], Any]) -> None:
 
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("127.0.0.1", port))
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"port {port}") from None
         listening.listen()
         taken = listening.getsockname()[1]
         config = uvicorn.Config(application(taken), log_level="warning", lifespan="off", limit_concurrency=32)

@@ -38,7 +38,7 @@ def checkpoint_of(path: str) -> tuple[str, str] | None:
     if os.path.isfile(path):
         return None
     for folder in Path(path).parents:
-        if (folder / _MANIFEST).is_file():
+        if os.path.isfile(folder / _MANIFEST):
             return str(folder), str(Path(path).relative_to(folder))
     return None
 

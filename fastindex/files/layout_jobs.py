@@ -12,6 +12,7 @@ import numpy as np
 from fastindex import cuda
 from fastindex.arguments.arrays import buffer_dtype
 from fastindex.arguments.buffers import check_movable, memory_dimensions, require_movable_pair
+from fastindex.arguments.castings import check_casting, logical_result, require_same_type
 from fastindex.arguments.fills import fill_pattern
 from fastindex.bulk.relayouts import plan_relayout
 from fastindex.cpu.box_jobs import BoxJob, BoxSource, BoxTarget, plan_boxes
@@ -55,6 +56,7 @@ def pack_file(
     progress: Progress,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
     force: bool = False,
+    casting: str = "same_kind",
 ) -> None:
     """Read a logical array from a file and write its physical buffer to another.
 
@@ -67,16 +69,21 @@ def pack_file(
         The memory that the process may use, the program included.
     force : bool
         Replace a file that may not be written, too.
+    casting : str
+        NumPy's rule for another element type of a NumPy file.
 
     Raises
     ------
     FastIndexError
         The file does not contain such an array, or the memory does not suffice.
+    ArgumentTypeError
+        `casting` does not allow the element type of the file to become that of the shape.
     OSError
         A file cannot be read or written.
     """
     check_movable(shape)
-    source = _array_source(source_path, shape)
+    check_casting(casting)
+    source = _array_source(source_path, shape, casting)
     with _buffer_target(target_path, shape, force) as target, source.reading():
         _move(source, target, progress, memory_bytes)
 
@@ -88,14 +95,17 @@ def unpack_file(
     progress: Progress,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
     force: bool = False,
+    casting: str = "same_kind",
+    dtype: str | None = None,
 ) -> None:
     """Read a physical buffer from a file and write the logical array to another.
 
-    Parameters and errors as for `pack_file`.
+    Parameters and errors as for `pack_file`; `dtype` is the element type of the array, that of the shape by default.
     """
     check_movable(shape)
+    logical = logical_result(shape, None, dtype, casting)
     source = _buffer_source(source_path, shape)
-    with _array_target(target_path, shape, force) as target, source.reading():
+    with _array_target(target_path, logical, force) as target, source.reading():
         _move(source, target, progress, memory_bytes)
 
 
@@ -109,6 +119,7 @@ def relayout_file(
     device: str = "cpu",
     force: bool = False,
     tune: bool = False,
+    casting: str = "same_kind",
 ) -> None:
     """Read a physical buffer from a file and write it in another layout to another.
 
@@ -124,17 +135,26 @@ def relayout_file(
         As for `pack_file`.
     tune : bool
         Whether every way to move a box is timed first, on boxes of zeros; the fastest is remembered.
+    casting : str
+        NumPy's rule for another element type of `destination`.
 
     Raises
     ------
     FastIndexError
         The shapes are of different arrays, the file does not contain such a buffer, the memory does not suffice, or
         there is no GPU.
+    ArgumentTypeError
+        `casting` does not allow the element types.
+    UnsupportedError
+        A cast on the GPU, or one that is to be tuned.
     OSError
         A file cannot be read or written.
     """
-    require_movable_pair(source, destination)
+    require_movable_pair(source, destination, casting)
+    if tune and source.element_type != destination.element_type:
+        raise UnsupportedError("--tune chooses among ways to move elements as they are; where they are cast is one")
     if device == "cuda":
+        require_same_type(source, destination, "on the GPU")
         _relayout_on_gpu(source_path, target_path, source, destination, memory_bytes, force)
         return
     stored = _buffer_source(source_path, source)
@@ -156,10 +176,10 @@ def _relayout_on_gpu(
         cuda.relayout_through_device(whole, source, destination, output.data, max_memory=memory_bytes)
 
 
-def _array_source(path: str, shape: Shape) -> StoredArray | ZarrArray | CheckpointArray:
+def _array_source(path: str, shape: Shape, casting: str) -> StoredArray | ZarrArray | CheckpointArray:
     if checkpoint_of(path) is not None:
         return stored_checkpoint_array(path, shape)
-    return stored_zarr_array(path, shape) if is_zarr(path) else stored_array(open_input(path), shape)
+    return stored_zarr_array(path, shape) if is_zarr(path) else stored_array(open_input(path), shape, casting)
 
 
 def _buffer_source(path: str, shape: Shape) -> StoredArray | ZarrBuffer:

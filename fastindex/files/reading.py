@@ -16,6 +16,7 @@ import numpy as np
 
 from fastindex.arguments.arrays import buffer_dtype
 from fastindex.arguments.buffers import memory_dimensions
+from fastindex.arguments.castings import check_cast, element_type_of
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.files.input_files import Bytes, InputFile, spelled
 from fastindex.lowering.subarrays.segments import Box, box_segments, byte_segments
@@ -127,22 +128,25 @@ def _is_array_of(file: InputFile, shape: Shape) -> bool:
     return True
 
 
-def stored_array(file: InputFile, shape: Shape) -> StoredArray:
-    """Return a file as the logical array of `shape`.
+def stored_array(file: InputFile, shape: Shape, casting: str = "no") -> StoredArray:
+    """Return a file as a logical array of the dimensions of `shape`.
 
     Parameters
     ----------
     file : InputFile
     shape : Shape
         Its element type and dimensions.
+    casting : str
+        NumPy's rule for another element type of a NumPy file, which the result then has.
 
     Raises
     ------
     FastIndexError
         The dimensions or the size differ.
     ArgumentTypeError
-        The dtype differs.
+        The dtype differs, and `casting` does not allow it to become the element type.
     """
+    shape = _as_stored(file, shape, casting)
     if file.dtype is not None:
         if file.dimensions != shape.dimensions:
             raise FastIndexError(
@@ -154,6 +158,17 @@ def stored_array(file: InputFile, shape: Shape) -> StoredArray:
     _check_size(file, plain.nbytes, f"the array of {shape.cut_text()}", f"{plain.element_count} elements")
     is_narrowed = shape.element_type.is_sub_byte and file.dtype is not None and file.dtype.kind in "ui"
     return StoredArray(file, plain, is_narrowed)
+
+
+def _as_stored(file: InputFile, shape: Shape, casting: str) -> Shape:
+    """Return a shape with the element type that a file has, where its elements are to be cast."""
+    if file.dtype is None or casting == "no" or _mismatch(file, shape.element_type) is None:
+        return shape
+    found = element_type_of(file.dtype)
+    if found is None or found.is_complex or shape.element_type.is_complex:
+        return shape
+    check_cast(found, shape.element_type, casting)
+    return Shape(found, shape.dimensions)
 
 
 def plain_shape(shape: Shape, fortran_order: bool = False) -> Shape:
@@ -175,18 +190,23 @@ def _check_size(file: InputFile, needed: int, what: str, count: str) -> None:
 
 
 def _check_dtype(file: InputFile, shape: Shape, wanted: np.dtype[Any]) -> None:
-    found = file.dtype
+    found = _mismatch(file, shape.element_type, wanted)
+    if found is not None:
+        raise ArgumentTypeError(f"{file.path} holds {file.dtype}, {shape.cut_text()} needs {found}; convert it first")
+
+
+def _mismatch(file: InputFile, element_type: ElementType, wanted: np.dtype[Any] | None = None) -> str | None:
+    """Return what a file would have to hold to hold elements of a type, None where it does."""
+    found, wanted = file.dtype, element_type.numpy_dtype if wanted is None else wanted
     assert found is not None
     if found.newbyteorder("=") == wanted:
-        return
-    element_type = shape.element_type
+        return None
+    if has_name(wanted):
+        return str(wanted)
     kinds = "Vui" if element_type.is_sub_byte else "Vu"
-    unnamed = ""
-    if not has_name(wanted):
-        if found.itemsize == wanted.itemsize and found.kind in kinds:
-            return
-        unnamed = f" (V{wanted.itemsize} in a .npy file, or its bits as uint{8 * wanted.itemsize})"
-    raise ArgumentTypeError(f"{file.path} holds {found}, {shape.cut_text()} needs {wanted}{unnamed}; convert it first")
+    if found.itemsize == wanted.itemsize and found.kind in kinds:
+        return None
+    return f"{wanted} (V{wanted.itemsize} in a .npy file, or its bits as uint{8 * wanted.itemsize})"
 
 
 def has_name(dtype: np.dtype[Any]) -> bool:

@@ -140,18 +140,17 @@ class OutputFile:
         return np.frombuffer(self._map, np.uint8)[len(self._header) :]
 
     def _mode_of_target(self) -> int | None:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             found = os.stat(self._target).st_mode
-            _check_replaceable(self.path, found)
-            if not self._force and not (found & _WRITABLE and os.access(self._target, os.W_OK)):
-                # root may write it, and whoever may write into the folder may replace it; somebody meant to prevent it.
-                raise PermissionError(
-                    errno.EACCES,
-                    "it is read-only; --force replaces it all the same",
-                    self.path,
-                )
-            return stat.S_IMODE(found)
-        return None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from None
+        _check_replaceable(self.path, found)
+        if not self._force and not (found & _WRITABLE and os.access(self._target, os.W_OK)):
+            # root may write it, and whoever may write into the folder may replace it; somebody meant to prevent it.
+            raise PermissionError(errno.EACCES, "it is read-only; --force replaces it all the same", self.path)
+        return stat.S_IMODE(found)
 
     def _create(self, mode: int | None) -> None:
         self._file = _unnamed_file(self._target.parent)

@@ -7,6 +7,7 @@ attribute that holds the shape's text. Boxes are made of whole chunks, so that n
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import math
 import os
@@ -331,15 +332,24 @@ def new_folder(path: str) -> Iterator[str]:
     if os.path.lexists(path) or target.exists():
         raise FastIndexError(f"{path} exists; a store is not replaced, remove it first")
     folder = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.partial")
-    with removed_unless_finished(folder):
-        os.mkdir(folder)
+    gone = folder.with_name(f"{folder.name}.removed.partial")
+    with removed_unless_finished(folder), removed_unless_finished(gone):
         try:
+            os.mkdir(folder)
             yield str(folder)
             os.rename(folder, target)
-        except BaseException:
+        except BaseException as error:
             # Workers of a cluster may still write, and would find the name while the folder is being emptied.
-            gone = folder.with_name(f"{folder.name}.removed.partial")
             with contextlib.suppress(OSError):
                 os.rename(folder, gone)
-            shutil.rmtree(gone, ignore_errors=True)
+            for left in (gone, folder):
+                shutil.rmtree(left, ignore_errors=True)
+            if isinstance(error, OSError) and _is_of_target(error, folder):
+                raise OSError(error.errno, error.strerror, path) from None
             raise
+
+
+def _is_of_target(error: OSError, folder: Path) -> bool:
+    """Whether an error is that of writing into an unfinished folder."""
+    named = error.filename is not None and str(error.filename).startswith(str(folder))
+    return named or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

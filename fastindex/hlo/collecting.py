@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from fastindex.errors import FastIndexError
 from fastindex.hlo.assignments import Slot, assigned_memory, read_buffer_assignment, read_memory_usage_report, slot_rows
 from fastindex.hlo.dumps import KnownMemory, memory_beside
-from fastindex.hlo.kinds import HEAD_NBYTES, kind_of
 from fastindex.hlo.module_sums import ModuleUse, Peak
 from fastindex.hlo.module_uses import module_uses
 from fastindex.hlo.modules import Module, ModuleReader
@@ -18,7 +15,7 @@ from fastindex.hlo.out_of_memory import MessageReader, message_lines
 from fastindex.hlo.problems import Problem
 from fastindex.hlo.rows import ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
-from fastindex.hlo.sources import TextSource, refuse, scan_source
+from fastindex.hlo.sources import TextSource, identified, refuse, scan_source, unread
 from fastindex.hlo.uses import Counted, Uses
 
 Advance = Callable[[int], None]
@@ -48,16 +45,7 @@ class Collector:
         OSError
             It cannot be read.
         """
-        head = b""
-        for chunk in source.chunks:
-            head += chunk
-            if len(head) >= HEAD_NBYTES:
-                break
-        try:
-            kind = kind_of(head)
-        except FastIndexError as error:
-            raise FastIndexError(f"{source.name}: {error}" if source.name else str(error)) from None
-        whole = replace(source, chunks=itertools.chain((head,) if head else (), source.chunks))
+        kind, whole = identified(source)
         match kind:
             case "module":
                 self._read_module(whole, advance)
@@ -71,8 +59,7 @@ class Collector:
     def failed(self, source: TextSource, error: Exception) -> None:
         """Record that a file could not be read; the others still count."""
         self._errors.append(error)
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        self._problems.append(Problem(0, reason.removeprefix(f"{source.name}: "), "", source.name))
+        self._problems.append(unread(source, error))
 
     def total(self, sources: tuple[str, ...]) -> Uses:
         """Return the sums over everything that was read.

@@ -13,7 +13,8 @@ from fastindex.advice.spelling import bytes_text
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 
-_CALLERS = frozenset(("argument", "output"))
+#: Roles of buffers whose layouts the caller can choose.
+CALLERS_ROLES = frozenset(("argument", "output"))
 #: What is said of a value inside a program.
 INSIDE = (
     "a value inside the compiled program: the compiler chooses its layout, and compiling again shows what another one "
@@ -43,7 +44,7 @@ def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, 
     """
     after = change.shape
     roles = set(roles)
-    if not roles & _CALLERS:
+    if not roles & CALLERS_ROLES:
         return ()
     if after.dimensions != shape.dimensions:
         return (f"x = x.reshape({_tuple_text(after.dimensions)})",)

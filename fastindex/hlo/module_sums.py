@@ -86,7 +86,9 @@ class ModuleUse:
         The stage of compilation at which it was dumped, from the name of the file; or "".
     instruction_count, buffer_count : int
     nbytes, logical_nbytes : int
-        Of all its buffers.
+        Of all its buffers, and the index table.
+    table_nbytes : int
+        Of the table through which it returns a tuple; it is in the sums and the peak, and no row.
     partition_count : int
         Over how many devices the arrays are divided; the sizes are those of one.
     peak : Peak or None
@@ -106,6 +108,7 @@ class ModuleUse:
     buffer_count: int = 0
     nbytes: int = 0
     logical_nbytes: int = 0
+    table_nbytes: int = 0
     partition_count: int = 1
     peak: Peak | None = None
     notes: tuple[str, ...] = ()
@@ -125,6 +128,7 @@ class ModuleUse:
             "total_nbytes": self.nbytes,
             "total_logical_nbytes": self.logical_nbytes,
             "wasted_nbytes": self.nbytes - self.logical_nbytes,
+            "table_nbytes": self.table_nbytes,
             "num_partitions": self.partition_count,
             "peak_nbytes": peak.nbytes if peak else None,
             "peak_logical_nbytes": peak.logical_nbytes if peak else None,

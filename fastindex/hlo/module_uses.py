@@ -64,6 +64,7 @@ def module_uses(
     """Count the buffers of a module, or the results of all its instructions."""
     instructions = module.instruction_count + _add_problems(module, table, source.name, problems)
     peaks: dict[int, Peak] = {}
+    tables = 0
     if counted == "buffers":
         found = module_buffers(module, table)
         if found.too_deep:
@@ -72,8 +73,8 @@ def module_uses(
         lives = _lives(found, table) if module.is_scheduled and found.buffers else {}
         alive = frozenset(number for live in lives.values() for number in live.alive)
         uses = _buffer_rows(module, found, alive, table, label)
-        tables = {0: table_nbytes(module, table)}
-        peaks = {space: _peak(found, live, tables.get(space, 0)) for space, live in lives.items()}
+        tables = table_nbytes(module, table)
+        peaks = {space: _peak(found, live, 0 if space else tables) for space, live in lives.items()}
     else:
         uses = _result_rows(module, table, label)
     uses.sort(key=ShapeUse.waste_key, reverse=True)
@@ -84,8 +85,9 @@ def module_uses(
         stage=source.stage,
         instruction_count=instructions,
         buffer_count=sum(use.count for use in uses),
-        nbytes=sum(use.count * use.nbytes for use in uses),
-        logical_nbytes=sum(use.count * use.logical_nbytes for use in uses),
+        nbytes=sum(use.count * use.nbytes for use in uses) + tables,
+        logical_nbytes=sum(use.count * use.logical_nbytes for use in uses) + tables,
+        table_nbytes=tables,
         partition_count=module.partition_count,
         peak=peaks.pop(0, None),
         notes=(*source.notes, *_notes(module, uses, counted), *(division_notes(division) if division else ())),

@@ -259,7 +259,7 @@ def _place(item: _Listed) -> Place:
     texts = item.fields.get("Operator", ""), metadata.group(1) if metadata else ""
     # Prefer the one that names a file, then one that names an operation.
     best = min(map(_origin, texts), key=lambda origin: (not origin.source_file, not origin.op_name))
-    role = item.fields.get("Allocation type") or ("argument" if "Entry Parameter Subshape" in item.fields else "")
+    role = "argument" if "Entry Parameter Subshape" in item.fields else item.fields.get("Allocation type", "")
     return Place(
         name.group(1) if name else "",
         role=role,

@@ -1,4 +1,4 @@
-"""A progress bar while HLO is read."""
+"""Texts of HLO read one after the other, with a progress bar."""
 
 from __future__ import annotations
 
@@ -6,13 +6,39 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
+from fastindex.errors import FastIndexError
 from fastindex.hlo.sources import TextSource
+from fastindex.terminal import is_terminal
+
+
+def read_each(
+    sources: list[TextSource], read: Callable[[TextSource, Callable[[int], None]], None], show_progress: bool
+) -> list[tuple[TextSource, Exception]]:
+    """Read texts; return those that could not be read, and why. A single one raises.
+
+    Raises
+    ------
+    FastIndexError
+        The only text is of another kind.
+    OSError
+        The only file cannot be read.
+    """
+    failed: list[tuple[TextSource, Exception]] = []
+    with _progress(sources, show_progress) as advance:
+        for item in sources:
+            try:
+                read(item, advance)
+            except (FastIndexError, OSError) as error:
+                if len(sources) == 1:
+                    raise
+                failed.append((item, error))
+    return failed
 
 
 @contextlib.contextmanager
-def reading_progress(sources: list[TextSource], wanted: bool) -> Iterator[Callable[[int], None]]:
+def _progress(sources: list[TextSource], wanted: bool) -> Iterator[Callable[[int], None]]:
     """Show a bar on stderr, if that is a terminal; yield what receives the bytes read."""
-    if not (wanted and sys.stderr.isatty()):
+    if not (wanted and is_terminal(sys.stderr)):
         yield lambda nbytes: None
         return
     from rich.console import Console

@@ -6,9 +6,8 @@ import io
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from fastindex.errors import FastIndexError
 from fastindex.hlo.collecting import Collector
-from fastindex.hlo.reading_progress import reading_progress
+from fastindex.hlo.reading_progress import read_each
 from fastindex.hlo.report_html import fragment, page
 from fastindex.hlo.report_text import print_report, summary
 from fastindex.hlo.sources import HloSource, open_sources
@@ -119,13 +118,7 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
     """
     collector = Collector("instruction results" if instruction_results else "buffers")
     sources = open_sources(source)
-    with reading_progress(sources, show_progress) as advance:
-        for item in sources:
-            try:
-                collector.read(item, advance)
-            except (FastIndexError, OSError) as error:
-                if len(sources) == 1:
-                    raise
-                collector.failed(item, error)
+    for item, error in read_each(sources, collector.read, show_progress):
+        collector.failed(item, error)
     total = collector.total(tuple(item.name for item in sources if item.name))
     return Report(**{field.name: getattr(total, field.name) for field in fields(total)})

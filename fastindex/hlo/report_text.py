@@ -41,6 +41,8 @@ def summary(uses: Uses) -> str:
     lines += uses.notes
     total = uses.total_nbytes
     parts = f"{bytes_text(total)}{_padding_text(total, uses.total_logical_nbytes)}"
+    if uses.table_nbytes:
+        parts += f", {bytes_text(uses.table_nbytes)} for the index tables of tuples"
     shapes = count_text(len(uses.uses), "distinct shape")
     if uses.counted == "buffers":
         lines.append(

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastindex.advice.changes import Change, cheapest_change
 from fastindex.advice.padding import PaddingStep, describe_step, main_cause
-from fastindex.hlo.jax_advice import INSIDE, cost_text, jax_lines
+from fastindex.hlo.jax_advice import CALLERS_ROLES, INSIDE, cost_text, jax_lines
 from fastindex.hlo.shape_table import array_of
 from fastindex.shapes.shape import Shape
 
@@ -144,7 +144,7 @@ class ShapeUse:
     @property
     def is_inside(self) -> bool:
         """Whether all of them are values inside the program, whose layouts the compiler chooses."""
-        return bool(self.places) and all(place.role == "temporary" for place in self.places)
+        return bool(self.places) and all(place.role not in CALLERS_ROLES for place in self.places)
 
     @property
     def jax_lines(self) -> tuple[str, ...]:

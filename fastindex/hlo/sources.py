@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -13,6 +14,8 @@ from fastindex.advice.spelling import bytes_text
 from fastindex.errors import FastIndexError
 from fastindex.hlo.assignments import memory_of_compiled
 from fastindex.hlo.dumps import SUFFIXES, KnownMemory, dumped_modules, module_of, stage_of
+from fastindex.hlo.kinds import HEAD_NBYTES, Kind, kind_of
+from fastindex.hlo.problems import Problem
 from fastindex.hlo.scanner import HloScanner
 from fastindex.hlo.sink import HloSink
 
@@ -87,8 +90,9 @@ def open_sources(source: HloSource) -> list[TextSource]:
         return [_jax_source(source)]
     if hasattr(source, "read"):
         stream = cast(BinaryIO, source)
-        name = getattr(stream, "name", "")
-        return [TextSource(name if isinstance(name, str) else "", _stream_chunks(stream), None)]
+        given = getattr(stream, "name", "")
+        name = given if isinstance(given, str) else ""
+        return [TextSource(name, _stream_chunks(stream, name), None)]
     paths = list(source)
     for path in paths:
         if not isinstance(path, os.PathLike):
@@ -157,14 +161,46 @@ def _text_chunks(text: str) -> Iterator[bytes]:
 
 def _file_chunks(file: Path) -> Iterator[bytes]:
     with file.open("rb") as stream:
-        yield from _stream_chunks(stream)
+        yield from _stream_chunks(stream, str(file))
 
 
-def _stream_chunks(stream: BinaryIO) -> Iterator[bytes]:
-    while chunk := stream.read(_CHUNK):
+def _stream_chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    while True:
+        try:
+            chunk = stream.read(_CHUNK)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, name or None) from None
+        if not chunk:
+            return
         if not isinstance(chunk, bytes):
             raise TypeError("an HLO file must be open in binary mode; a text file has its bytes in .buffer")
         yield chunk
+
+
+def identified(source: TextSource) -> tuple[Kind, TextSource]:
+    """Return what a text is, from its beginning, and all of the text.
+
+    Raises
+    ------
+    FastIndexError
+        It is of another kind.
+    """
+    head = b""
+    for chunk in source.chunks:
+        head += chunk
+        if len(head) >= HEAD_NBYTES:
+            break
+    try:
+        kind = kind_of(head)
+    except FastIndexError as error:
+        raise FastIndexError(f"{source.name}: {error}" if source.name else str(error)) from None
+    return kind, replace(source, chunks=itertools.chain((head,) if head else (), source.chunks))
+
+
+def unread(source: TextSource, error: Exception) -> Problem:
+    """Return the problem of a file that cannot be read."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return Problem(0, reason.removeprefix(f"{source.name}: "), "", source.name)
 
 
 def scan_source(source: TextSource, sink: HloSink, advance: Callable[[int], None]) -> HloScanner:

@@ -26,8 +26,9 @@ UNITS = {
     "peak_count": "all buffers of the row",
     "change.saved_nbytes": "all buffers of the row",
     "change.saved_at_peak_nbytes": "the buffers of the row that are there at the peak",
-    "total_nbytes": "all buffers of all modules",
-    "total_logical_nbytes": "all buffers of all modules",
+    "total_nbytes": "all buffers and index tables of all modules",
+    "total_logical_nbytes": "all buffers and index tables of all modules",
+    "table_nbytes": "the index tables of all modules",
     "wasted_nbytes of the report": "all buffers of all modules",
     "peak_nbytes": "the module with the highest peak, memory space 0",
     "peak_logical_nbytes": "the module with the highest peak, memory space 0",
@@ -82,13 +83,18 @@ class Uses:
 
     @property
     def total_nbytes(self) -> int:
-        """Bytes of all buffers, padding included, as if no two shared memory."""
-        return sum(use.count * use.nbytes for use in self.uses)
+        """Bytes of all buffers and index tables, padding included, as if no two shared memory."""
+        return sum(use.count * use.nbytes for use in self.uses) + self.table_nbytes
 
     @property
     def total_logical_nbytes(self) -> int:
-        """Bytes of the elements of all buffers."""
-        return sum(use.count * use.logical_nbytes for use in self.uses)
+        """Bytes of the elements of all buffers, and of index tables."""
+        return sum(use.count * use.logical_nbytes for use in self.uses) + self.table_nbytes
+
+    @property
+    def table_nbytes(self) -> int:
+        """Bytes of the tables through which modules return tuples; they are in the sums and the peaks, and no rows."""
+        return sum(module.table_nbytes for module in self.modules)
 
     @property
     def wasted_nbytes(self) -> int:
@@ -132,8 +138,8 @@ class Uses:
             MemorySpaceUse(
                 space,
                 sum(use.count for use in uses),
-                sum(use.count * use.nbytes for use in uses),
-                sum(use.count * use.logical_nbytes for use in uses),
+                sum(use.count * use.nbytes for use in uses) + (0 if space else self.table_nbytes),
+                sum(use.count * use.logical_nbytes for use in uses) + (0 if space else self.table_nbytes),
                 peaks.get(space),
             )
             for space, uses in sorted(spaces.items())
@@ -163,6 +169,7 @@ class Uses:
             "shapes": [use.to_json() for use in self.sorted_uses(sort, top)],
             "total_nbytes": self.total_nbytes,
             "total_logical_nbytes": self.total_logical_nbytes,
+            "table_nbytes": self.table_nbytes,
             "wasted_nbytes": self.wasted_nbytes,
             "peak_nbytes": self.peak_nbytes,
             "peak_logical_nbytes": self.peak_logical_nbytes,

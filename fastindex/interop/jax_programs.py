@@ -311,10 +311,10 @@ class _Rewriter:
         self._loops = loops
 
     def run(self, closed: Any) -> Callable[..., Any]:
-        def function(*values: Any) -> tuple[Any, ...]:
+        def function(*leaves: Any) -> tuple[Any, ...]:
             # Tracing may run it more than once.
             del self._loops[:]
-            return tuple(self._evaluate(closed, values))
+            return tuple(self._evaluate(closed, leaves))
 
         return function
 

@@ -25,6 +25,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import register_jitable
 
 from fastindex.first_use import uninterrupted
+from fastindex.terminal import is_terminal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -211,6 +212,6 @@ def has_compiled() -> bool:
 def _notice(why: str) -> None:
     """Say, once and only to a person, why this call takes seconds."""
     global _noticed
-    if not _noticed and sys.stderr is not None and sys.stderr.isatty():
+    if not _noticed and is_terminal(sys.stderr):
         print(f"fastindex: compiling kernels ({why}) ...", file=sys.stderr)  # noqa: T201
     _noticed = True

@@ -64,7 +64,7 @@ class Tuning:
         threads of other libraries hold the processor meanwhile, f32 to T(8,128) falls from 54 to 25 at 2 MiB
         (2026-11-23).
     share_bytes
-        A thread takes tasks of so many bytes at a time, up to four times as many while many are left. A copy of 48 MiB,
+        Bytes of tasks that a thread takes at a time, up to four times as many while many are left. A copy of 48 MiB,
         two threads: 30 with 64 KiB, 46 with 256 KiB, 53 with 1 MiB and with 4 MiB (2026-11-23). Four times as many to
         the end: 0.85 of the speed where tasks are large.
     ahead_share_bytes
@@ -73,7 +73,7 @@ class Tuning:
         T(2,*,128) and f32[98,1000,100] to T(8,128), reversed: 35 and 41 with 256 KiB, 38 and 46 with 1 MiB, 40 and 47
         with 4 MiB, 41 and 48 with 16 MiB.
     small_conversion
-        So many indices, or fewer, are converted on the caller's thread. Millions a second with one thread and with two:
+        The most indices that are converted on the caller's thread. Millions a second with one thread and with two:
         1421 and 1197 for 65536, 1495 and 1405 for 131072, 1636 and 1475 for 262144.
     least_conversion_share, most_conversion_share
         How many indices a thread takes at a time. Two threads, 524288 indices: 2317 with 8192, 2352 with 32768, 2158

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from html import escape
 from typing import Protocol, runtime_checkable
 
@@ -15,6 +13,7 @@ from fastindex.pictures.scenes import layout_scene, relayout_scene
 from fastindex.pictures.svg import svg_of
 from fastindex.pictures.text import text_of
 from fastindex.shapes.shape import Shape
+from fastindex.terminal import shows_colours
 
 
 @runtime_checkable
@@ -96,7 +95,7 @@ class Picture(ShownInNotebooks):
         0 │ 0│ 2│
         """
         if colour is None:
-            colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+            colour = shows_colours()
         return text_of(self._make_scene(width or shutil.get_terminal_size().columns), colour)
 
     def html(self) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import html
 import itertools
 import math
-import os
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +14,7 @@ from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.pictures.colours import DARK, DARK_TILES, LIGHT, LIGHT_TILES
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shardings.sharding import Sharding, as_sharding
+from fastindex.terminal import shows_colours
 
 #: Parts along a dimension that a picture shows, and panels.
 _MOST_PARTS = 32
@@ -170,7 +169,7 @@ class ShardPicture(ShownInNotebooks):
             Characters per line; by default, the width of the terminal.
         """
         if colour is None:
-            colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+            colour = shows_colours()
         width = width or shutil.get_terminal_size().columns
         lines = self.notes()
         padded = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -18,6 +19,8 @@ from fastindex.trials.compilers import CompileError, Compiler
 from fastindex.trials.variants import Limits, Trial, Variant
 
 AS_IT_IS = "as it is"
+#: How JAX names the arguments of what `fastindex.interop.jax_programs` compiles.
+_LEAF = re.compile(r'op_name="leaves\[(\d+)\]"')
 #: Receives how many compilations are done, and what comes next.
 Notify = Callable[[int, str], None]
 
@@ -85,18 +88,19 @@ class Search:
         except CompileError as error:
             trial = Trial(name, variant, refused=f"does not compile: {error}")
         else:
-            spaces = report(compiled.text)
+            text = _named(compiled.text, self._program.paths)
+            spaces = report(text)
             peaks = tuple((space.memory_space, space.peak_nbytes or 0) for space in spaces.memory_spaces)
             trial = Trial(
                 name,
                 variant,
-                layout_copies(compiled.text),
+                layout_copies(text),
                 compiled.memory.get("argument_size_in_bytes", 0),
-                _peak(compiled.text, compiled.memory),
+                _peak(text, compiled.memory),
                 peaks,
                 tuple(compiled.inputs),
                 tuple(compiled.outputs),
-                aliases_of(compiled.text),
+                aliases_of(text),
             )
             if base is not None:
                 trial = trial.with_refusal(self._limits.refusal(trial, base))
@@ -160,6 +164,19 @@ def layout_words(layout: JaxLayout) -> str:
     tiles = "".join(f"({','.join(map(str, tile))})" for tile in layout.tiles)
     order = ",".join(map(str, layout.minor_to_major))
     return "{" + order + (f":T{tiles}" if tiles else "") + "}"
+
+
+def _named(text: str, paths: Sequence[str]) -> str:
+    """Name the arguments in the text of a flat program as the program does: ``params['q']``, not ``leaves[3]``."""
+
+    def name(found: re.Match[str]) -> str:
+        number = int(found[1])
+        if number >= len(paths):
+            return found[0]
+        path = paths[number]
+        return 'op_name="' + path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") + '"'
+
+    return _LEAF.sub(name, text)
 
 
 def _at(items: Sequence[Wanted], number: int, item: Wanted) -> tuple[Wanted, ...]:

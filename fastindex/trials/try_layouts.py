@@ -9,6 +9,7 @@ from typing import Any
 
 from fastindex.errors import FastIndexError
 from fastindex.interop.jax_programs import flat_program, flat_shardings, loops_of
+from fastindex.terminal import is_terminal
 from fastindex.trials.compilers import Compiler, LocalCompiler, TopologyCompiler
 from fastindex.trials.results import TriedLayouts
 from fastindex.trials.search import Notify, Search
@@ -112,7 +113,7 @@ def _numbers(given: int | Sequence[int], count: int, name: str) -> tuple[int, ..
 
 @contextlib.contextmanager
 def _progress(most: int, wanted: bool) -> Iterator[Notify]:
-    if not (wanted and sys.stderr.isatty()):
+    if not (wanted and is_terminal(sys.stderr)):
         yield lambda done, name: None
         return
     from rich.console import Console

@@ -40,6 +40,18 @@ def test_the_parts_together_are_everything(count: int, monkeypatch: pytest.Monke
     assert list(strategies.rotating(range(count))) == list(range(count))
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_one_of_a_few_runs_each_day(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    cases, ran = [*range(count)], set()
+    for part in range(strategies.PARTS):
+        monkeypatch.setattr(strategies, "PART", part)
+        (today,) = strategies.one_of(cases)
+        ran.add(today)
+    assert ran == {*cases}
+    monkeypatch.setattr(strategies, "PART", None)
+    assert strategies.one_of(cases) == cases
+
+
 @pytest.mark.parametrize(
     ("part", "options", "expected"),
     [

@@ -631,7 +631,7 @@ def test_a_full_device_for_stdout(unbuffered: str) -> None:
     with open("/dev/full", "wb") as full:
         variables = {"PYTHONUNBUFFERED": unbuffered}
         process = start("info", SHAPE, stdout=full, stderr=subprocess.PIPE, variables=variables)
-        assert process.communicate(timeout=600)[1] == b"fastindex: No space left on device\n"
+        assert process.communicate(timeout=600)[1] == b"fastindex: stdout: No space left on device\n"
     assert process.returncode == 1
 
 

@@ -40,6 +40,7 @@ from fastindex.tables.pass_jobs import (
     WAITING,
     WORKING,
 )
+from tests.cases import strategies
 from tests.cpu.interrupt_points import interrupted_everywhere
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -285,7 +286,7 @@ plan(values, threads=3)
 """
 
 
-@pytest.mark.parametrize("microseconds", ["0", "100000"])
+@pytest.mark.parametrize("microseconds", strategies.one_of(["0", "100000"]))
 def test_a_process_ends_while_threads_look_out(microseconds: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(pass_threads.SPIN_VARIABLE, microseconds)
     """A thread that looked out for ever would keep the process alive for ever."""

@@ -109,4 +109,4 @@ def test_a_worker_that_is_killed(client: Any) -> None:
     time.sleep(1)
     assert not future.done()
     os.kill(victim, signal.SIGKILL)
-    assert future.result(timeout=120).tobytes() == fi.pack(values, destination).tobytes()
+    assert future.result(timeout=600).tobytes() == fi.pack(values, destination).tobytes()

@@ -242,3 +242,106 @@ def test_a_signal_while_chunks_are_written(tmp_path: Path, number: int) -> None:
     assert process.returncode in (128 + number, 0)
     assert "Traceback" not in message
     assert sorted(os.listdir(tmp_path)) in (["a.zarr"], ["a.zarr", "b.zarr"])
+
+
+WORKERS = ("--workers", "2", "--max-memory", "2GiB")
+
+
+def small_disk(tmp_path: Path, size: str, *words: str) -> tuple[int, str, str]:
+    """Run a command where `disk` is a small one of its own; return its status, what is left there, and stderr."""
+    (tmp_path / "disk").mkdir()
+    script = f'mount -t tmpfs -o size={size} none disk || exit 77; "$@"; status=$?; ls -A disk; exit $status'
+    command = ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-m", "fastindex", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("this system lets nobody mount")
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs root, to mount a small disk")
+@pytest.mark.parametrize("size", ["8k", "300k", "2m"])
+def test_a_full_disk(tmp_path: Path, size: str) -> None:
+    """Under the scratch of the workers, or under the chunks."""
+    stored(tmp_path / "a.zarr", np.random.default_rng(1).random((900, 1000), np.float32), (100, 1000))
+    status, left, errors = small_disk(
+        tmp_path, size, "pack", "a.zarr", "disk/b.zarr", "--shape", "f32[900,1000]{0,1:T(8,128)}", *WORKERS
+    )
+    assert (status, left) == (1, "")
+    assert errors.count("\n") == 1
+    assert errors.startswith("fastindex: disk") or "No space left on device" in errors, errors
+
+
+def test_a_limit_of_file_sizes(tmp_path: Path) -> None:
+    """Workers inherit it."""
+    import resource
+
+    stored(tmp_path / "a.zarr", np.random.default_rng(1).random((900, 1000), np.float32), (100, 1000))
+    command = [sys.executable, "-m", "fastindex", "pack", "a.zarr", "b.zarr", "--shape", "f32[900,1000]{0,1:T(8,128)}"]
+    done = subprocess.run(
+        [*command, *WORKERS],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)),
+    )
+    assert (done.returncode, done.stderr) == (1, "fastindex: b.zarr: File too large\n")
+    assert os.listdir(tmp_path) == ["a.zarr"]
+
+
+MASKS = """
+import signal
+from multiprocessing import util
+from fastindex.cli.clusters import _cluster
+started, before = [], util.spawnv_passfds
+def spawn(path, arguments, files):
+    if any("spawn_main" in str(one) for one in arguments):
+        started.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    return before(path, arguments, files)
+util.spawnv_passfds = spawn
+if __name__ == "__main__":
+    import tempfile
+    with tempfile.TemporaryDirectory() as scratch, _cluster(2, 1 << 30, scratch):
+        print(started)
+"""
+
+
+def test_ctrl_c_reaches_no_worker(tmp_path: Path) -> None:
+    """From their first moment on: they would print tracebacks of their imports."""
+    (tmp_path / "masks.py").write_text(MASKS)
+    done = subprocess.run([sys.executable, "masks.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "[True, True]\n"
+
+
+KILLED_AT_START = """
+import threading, time
+import psutil
+from fastindex.__main__ import main
+def kill():
+    # The first worker, as soon as it is there.
+    while True:
+        for child in psutil.Process().children():
+            try:
+                if any("spawn_main" in word for word in child.cmdline()):
+                    time.sleep(SECONDS)
+                    child.kill()
+                    print("killed", flush=True)
+                    return
+            except psutil.Error:
+                pass
+        time.sleep(0.001)
+if __name__ == "__main__":
+    threading.Thread(target=kill, daemon=True).start()
+    main()
+"""
+
+
+@pytest.mark.parametrize("seconds", ["0", "0.3", "1"])
+def test_a_worker_that_is_lost_while_it_starts(tmp_path: Path, seconds: str) -> None:
+    stored(tmp_path / "a.zarr", VALUES, (16, 45))
+    (tmp_path / "killed.py").write_text(KILLED_AT_START.replace("SECONDS", seconds))
+    command = [sys.executable, "killed.py", "pack", "a.zarr", "b.zarr", "--shape", TILED, *WORKERS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "killed\n", "")
+    assert zarr.open_array(str(tmp_path / "b.zarr"), mode="r")[:].tobytes() == expected(TILED)
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.zarr", "killed.py"]

@@ -228,3 +228,43 @@ def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:
     with pytest.raises(fi.FastIndexError, match=rf"the chunk c/2/1 of {path} cannot be read"):
         pack_file(str(path), str(target), shape, NoProgress())
     assert not target.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of the system")
+@pytest.mark.parametrize("job", ["pack", "unpack", "relayout"])
+@pytest.mark.parametrize("most_bytes", [0, 100, 30_000])
+def test_a_limit_of_file_sizes(zarr: Any, tmp_path: Path, job: str, most_bytes: int) -> None:
+    """For the metadata, and for a chunk: the line names the target, and nothing is left."""
+    import resource
+
+    shape = "f32[300,200]"
+    given = np.random.default_rng(1).random((300, 200), np.float32)
+    stored(zarr, tmp_path / "a.zarr", given if job == "pack" else given.reshape(-1).view(np.uint8))
+    options = ["--from", shape, "--to", shape + "{0,1}"] if job == "relayout" else ["--shape", shape]
+    done = subprocess.run(
+        [sys.executable, "-m", "fastindex", job, "a.zarr", "b.zarr", *options],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes)),
+    )
+    assert (done.returncode, done.stderr) == (1, "fastindex: b.zarr: File too large\n")
+    assert os.listdir(tmp_path) == ["a.zarr"]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs root, to mount a small disk")
+@pytest.mark.parametrize("size", ["4k", "60k"])
+def test_a_full_disk(zarr: Any, tmp_path: Path, size: str) -> None:
+    given = np.random.default_rng(1).random((300, 200), np.float32)
+    stored(zarr, tmp_path / "a.zarr", given)
+    (tmp_path / "disk").mkdir()
+    words = [sys.executable, "-m", "fastindex", "pack", "a.zarr", "disk/b.zarr", "--shape", "f32[300,200]"]
+    # A mount that nobody else sees, and that ends with the shell.
+    script = f'mount -t tmpfs -o size={size} none disk || exit 77; "$@"; status=$?; ls -A disk; exit $status'
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("this system lets nobody mount")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "fastindex: disk/b.zarr: No space left on device\n"

@@ -18,6 +18,7 @@ from fastindex.lowering.tuning import TUNING
 from tests.cases import paired_cases, strategies
 from tests.cases.assembly_cases import NAMED, passes_of
 from tests.cases.assembly_cases import move as move_pair
+from tests.cases.cast_cases import cast, every_cast
 from tests.cases.relayout_cases import (
     BITS,
     WIDTHS,
@@ -108,6 +109,9 @@ def _move_everything(memory: FencedMemory) -> int:
         made = paired_cases.passes_of(*pair, count % 2 == 0)
         assert made is not None
         _expect_nothing(move_pair(pair, made, memory, (0, 0)))
+        count += 1
+    for sides in every_cast():
+        _expect_nothing(cast(*sides, memory, memory.step, rng))
         count += 1
     return count
 

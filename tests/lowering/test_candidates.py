@@ -19,7 +19,7 @@ from fastindex.lowering.relayout.moves.nest_passes import drafts
 from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.form import Draft, Pass, with_tables
 from fastindex.lowering.relayout.passes.line_counts import read_lines
-from fastindex.lowering.relayout.plan.choice import select_plan
+from fastindex.lowering.relayout.plan.choice import plans, select_plan
 from fastindex.lowering.relayout.problem.loops import relayout_loops
 from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_digits
@@ -272,3 +272,13 @@ def test_blocks_larger_than_scratch_memory_are_left_alone() -> None:
         form = AssemblyGeometry if one.kernel == "assemble" else ColumnsGeometry
         if one.kernel.startswith("assemble"):
             assert form(*one.geometry.tolist()).block_bytes <= MOST_BLOCK_BYTES
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 64])
+def test_boxes_that_are_written_through_the_cache_read_the_destination_first(vector_bytes: int) -> None:
+    """Pairs of rows were taken here, for 2.8 times as long."""
+    source, destination = (fi.Shape.parse(f"s4[14678,127,54]{{{order}:E(4)}}") for order in ("0,1,2", "2,1,0"))
+    problem = replace(sure_movement(source, destination).problem, vector_bytes=vector_bytes)
+    found = {plan.name: plan.counts for plan in plans(problem)}
+    assert found["pairs"].missed == found["pairs"].lines > 0
+    assert select_plan(problem).name == "columns"

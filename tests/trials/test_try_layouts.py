@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
+import signal
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -90,6 +93,31 @@ def test_a_cache_in_a_loop_is_kept_in_its_order(tried: Any) -> None:
     )
     refused = {trial.name: trial.refused for trial in found.refused}
     assert refused["AUTO for all"] == "the arguments would grow from 24.0 MiB to 44.0 MiB, 1.83 times"
+
+
+def test_a_scan_gets_its_weights_in_the_order_in_which_its_steps_read_them(tried: Any) -> None:
+    """Three copies in each of twelve trips become none, for nothing: other orders of q, k and v."""
+    found = tried("scanned_weights_v5e")
+    base, best = found.base, found.best.trial
+    assert [(row.opcode, row.trips) for row in base.rows] == [("copy", 12)] * 3
+    names = ["weights['k']", "weights['q']", "weights['v']"]
+    assert sorted(row.argument_path for row in base.rows) == names
+    assert best.rows == ()
+    assert (best.argument_nbytes, best.peak_nbytes) == (base.argument_nbytes, base.peak_nbytes)
+    layouts, _ = found.best.layouts
+    assert {name: None if layout is None else layout.minor_to_major for name, layout in layouts.items()} == {
+        "k": (1, 2, 0), "q": (1, 2, 0), "v": (1, 2, 0), "o": None,
+    }  # fmt: skip
+
+
+def test_a_cache_that_is_updated_in_place_loses_both_copies(tried: Any) -> None:
+    """No layout copy is left, the arguments take as many bytes, and the peak falls to a third."""
+    found = tried("decoder_updates_v5e")
+    base, best = found.base, found.best.trial
+    assert (base.layout_copy_count, best.layout_copy_count) == (2, 0)
+    assert sum(row.nbytes_read + row.nbytes_written for row in base.rows if row.opcode == "copy") == 2 * 3 * 2**25
+    assert best.argument_nbytes == base.argument_nbytes
+    assert best.peak_nbytes < base.peak_nbytes / 3
 
 
 def test_the_page_shows_this_table(tried: Any) -> None:
@@ -227,3 +255,45 @@ def test_without_libtpu_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(fi.FastIndexError, match=r"pip install 'fastindex\[tpu\]'"):
         fi.try_layouts(lambda x: x + 1, 1.0, topology="v5e:2x2")
+
+
+INTERRUPTED = """
+import jax, jax.numpy as jnp, fastindex as fi
+
+def f(x, w):
+    step = lambda i, c: jnp.cumsum(jnp.sort(c.T, 0) @ w, 0).T
+    return jax.lax.fori_loop(0, 9, step, x), [jnp.fft.fft(x * i).real for i in range(40)]
+
+fi.try_layouts(f, jnp.ones((300, 200)), jnp.ones((300, 300)), topology="v5e:2x2")
+print("came to its end")
+"""
+
+
+def children_of(process: int) -> list[int]:
+    return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def is_compiling(process: int) -> bool:
+    """Whether a process has loaded libtpu."""
+    try:
+        return "libtpu" in Path(f"/proc/{process}/maps").read_text()
+    except OSError:
+        return False
+
+
+@needs_libtpu
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="processes are looked at in /proc")
+def test_an_interrupt_ends_the_child() -> None:
+    """As a terminal sends it, to all processes of the group; the child leaves it to its parent."""
+    command = [sys.executable, "-c", INTERRUPTED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as run:
+        while run.poll() is None and not any(map(is_compiling, children_of(run.pid))):
+            time.sleep(0.05)
+        children = children_of(run.pid)
+        os.killpg(run.pid, signal.SIGINT)
+        out, error = run.communicate(timeout=60)
+    assert run.returncode == -signal.SIGINT, error
+    assert out == b""
+    assert error.rstrip().endswith(b"KeyboardInterrupt")
+    assert len(children) == 1
+    assert not Path(f"/proc/{children[0]}").exists()

@@ -15,6 +15,8 @@ _FURTHEST = 400
 _THROUGH = frozenset(
     ("bitcast", "copy-start", "copy-done", "opt-barrier", "domain", "add-dependency", "async-done", "async-update")
 )
+#: Opcodes whose result is a part of their first operand, in the same layout.
+_SLICES = frozenset(("slice", "dynamic-slice"))
 
 Path = tuple[int, ...]
 
@@ -37,6 +39,8 @@ class Origin:
         The loop that carries it, and the element: "while.4, element 1"; or "".
     is_invariant : bool
         Whether the innermost loop around the copy passes it on unchanged.
+    is_sliced : bool
+        Whether it is a part of what is there.
     """
 
     kind: str
@@ -46,6 +50,7 @@ class Origin:
     chain: tuple[str, ...]
     carry: str = ""
     is_invariant: bool = False
+    is_sliced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ class Chains:
         """
         path: Path = ()
         chain: list[str] = []
-        carry, is_invariant = "", False
+        carry, is_invariant, is_sliced = "", False, False
         for _ in range(_FURTHEST):
             opcode, operands = computation.opcodes[place], computation.operands(place)
             first = operands[0] if len(operands) else -1
@@ -117,7 +122,9 @@ class Chains:
                 role = self._role(computation)
                 if step is not None and role in ("body", "condition"):
                     element = path[0] if path else 0
-                    is_invariant = is_invariant or (not carry and role == "body" and is_unchanged(computation, element))
+                    # Slices are of another part in each trip.
+                    is_still = role == "body" and not carry and not is_sliced
+                    is_invariant = is_invariant or (is_still and is_unchanged(computation, element))
                     carry = carry or self._carry_text(computation, element)
             elif first < 0:
                 pass
@@ -130,6 +137,14 @@ class Chains:
                 step = computation, first, path
             elif opcode in _THROUGH or (opcode == "copy" and (computation.name, place) in passes):
                 step = computation, first, path
+            elif carry:
+                # What a loop begins with is not what it carries.
+                pass
+            elif opcode in _SLICES:
+                step, is_sliced = (computation, first, path), True
+            elif opcode == "fusion" and not path:
+                step = self._sliced_operand(computation, place)
+                is_sliced = is_sliced or step is not None
             if step is None:
                 break
             computation, place, path = step
@@ -139,7 +154,25 @@ class Chains:
             kind = "argument"
         elif opcode in ("constant", "iota"):
             kind = "constant"
-        return Origin(kind, computation, place, path, tuple(dict.fromkeys(chain)), carry, is_invariant)
+        return Origin(kind, computation, place, path, tuple(dict.fromkeys(chain)), carry, is_invariant, is_sliced)
+
+    def _sliced_operand(self, computation: Computation, place: int) -> tuple[Computation, int, Path] | None:
+        """Return the operand of a fusion that does nothing but slice it; None for another fusion."""
+        names = computation.details[place].callees
+        inner = self._module.computations.get(names[0]) if names else None
+        operands = computation.operands(place)
+        value = inner.root if inner is not None else -1
+        for _ in range(_FURTHEST):
+            if inner is None or not 0 <= value < len(inner):
+                return None
+            if inner.opcodes[value] == "parameter":
+                number = inner.details[value].number
+                return (computation, operands[number], ()) if 0 <= number < len(operands) else None
+            given = inner.operands(value)
+            if inner.opcodes[value] not in (*_SLICES, "bitcast") or not len(given):
+                return None
+            value = given[0]
+        return None
 
     def _role(self, computation: Computation) -> str:
         sites = self._calls.sites.get(computation.name)

@@ -182,7 +182,15 @@ class _Finder:
             what, verb = f"the constant {name}", "is"
         elif origin.computation.opcodes[origin.place] == "parameter":
             what, verb = f"{name} of {origin.computation.name}", "is"
-        return origin_text(what, verb, shape, _array(source), origin.carry, origin.is_invariant)
+        return origin_text(
+            what,
+            verb,
+            shape,
+            _array(source),
+            origin.carry,
+            is_invariant=origin.is_invariant,
+            is_sliced=origin.is_sliced,
+        )
 
     def _path_text(self, origin: Origin) -> str:
         """Return the name of an argument: JAX writes its path into the metadata."""

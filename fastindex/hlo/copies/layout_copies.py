@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import io
-import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fastindex.errors import FastIndexError
 from fastindex.hlo.copies.facts import FACT_READERS
 from fastindex.hlo.copies.finding import module_copies
 from fastindex.hlo.copies.html import fragment, page
 from fastindex.hlo.copies.rows import CopyRow
 from fastindex.hlo.copies.table import CopyTable, most_bytes_first
 from fastindex.hlo.copies.text import print_copies, summary
-from fastindex.hlo.kinds import HEAD_NBYTES, kind_of
 from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.problems import Problem
-from fastindex.hlo.reading_progress import reading_progress
+from fastindex.hlo.reading_progress import read_each
 from fastindex.hlo.shape_table import ShapeTable
-from fastindex.hlo.sources import HloSource, TextSource, open_sources, refuse, scan_source
+from fastindex.hlo.sources import HloSource, TextSource, identified, open_sources, refuse, scan_source, unread
 from fastindex.interop.notebooks import ShownInNotebooks
 
 if TYPE_CHECKING:
@@ -127,14 +124,8 @@ def layout_copies(source: HloSource, *, show_progress: bool = False) -> LayoutCo
     """
     reader = _Reader()
     sources = open_sources(source)
-    with reading_progress(sources, show_progress) as advance:
-        for item in sources:
-            try:
-                reader.read(item, advance)
-            except (FastIndexError, OSError) as error:
-                if len(sources) == 1:
-                    raise
-                reader.failed(item, error)
+    for item, error in read_each(sources, reader.read, show_progress):
+        reader.failed(item, error)
     return reader.result()
 
 
@@ -161,20 +152,11 @@ class _Reader:
         OSError
             It cannot be read.
         """
-        head = b""
-        for chunk in source.chunks:
-            head += chunk
-            if len(head) >= HEAD_NBYTES:
-                break
-        try:
-            kind = kind_of(head)
-        except FastIndexError as error:
-            raise FastIndexError(f"{source.name}: {error}" if source.name else str(error)) from None
+        kind, whole = identified(source)
         if kind in ("buffer assignment", "memory usage report"):
             refuse(source.name, f"a {kind} has no instructions, so no copies; give the module beside it")
         self._source = source.name
         reader = ModuleReader(self._add, FACT_READERS)
-        whole = replace(source, chunks=itertools.chain((head,) if head else (), source.chunks))
         scanner = scan_source(whole, reader, advance)
         reader.finish()
         self._problems += scanner.problems
@@ -182,8 +164,7 @@ class _Reader:
     def failed(self, source: TextSource, error: Exception) -> None:
         """Record that a file could not be read; the others still count."""
         self._errors.append(error)
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        self._problems.append(Problem(0, reason.removeprefix(f"{source.name}: "), "", source.name))
+        self._problems.append(unread(source, error))
 
     def _add(self, module: Module) -> None:
         count = self._counts[module.name] = self._counts.get(module.name, 0) + 1

@@ -35,7 +35,7 @@ VECTOR_BYTES = 16
 #: What moves at once where elements are smaller and 16 bytes have no common alignment.
 WORD_BYTES = 4
 
-#: Units of at most so many bytes are shifted instead, where runs have at least so many.
+#: The most bytes of a unit, and the fewest of a run, for units to be shifted instead.
 SHIFTED_BYTES = 4
 LEAST_SHIFTED_RUN = 64
 

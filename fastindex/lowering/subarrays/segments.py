@@ -30,7 +30,7 @@ Box = tuple[range, ...]
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Boxes that cover an array: each dimension is cut every so many elements.
+    """Boxes that cover an array: each dimension is cut at even distances.
 
     Attributes
     ----------

@@ -28,9 +28,9 @@ class WindowTuning:
     most_table : int
         All tables together have at most this many; they stay in the second cache.
     least_row : int
-        A row has at least so many, if the window does: running the program once costs about as much as 100 of them.
+        The least of a row, if the window has as many: running the program once costs about as much as 100 of them.
     least_table : int
-        Shorter tables are repeated until they have so many; a vector loop needs some to be worth its start.
+        Shorter tables are repeated until they have as many: a vector loop needs some to be worth its start.
     least_segment : int
         Where segments would be shorter on average, running the whole program on each element is faster.
     least_planned : int

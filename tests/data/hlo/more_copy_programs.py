@@ -137,6 +137,37 @@ def _add_loops(program: Callable[..., Any], of: Callable[..., Any]) -> None:
         last, (a, b, c) = jax.lax.scan(step, xs[0], (xs, ys), reverse=True)
         return last, jnp.transpose(a, (1, 0, 2)), b.reshape(600, 7), c
 
+    matrices = {name: of(bf16, 1024, 1024) for name in "qkvo"}
+    cache = of(bf16, 2, 8, 16, 1024, 64)
+
+    @program("v5e", matrices, cache, of(bf16, 8, 1024), of(jnp.int32), donated=(1,))
+    def decoder_updates(weights: Any, cache: Any, x: Any, position: Any) -> Any:
+        """Eight steps that write keys and values into a cache, one after the other."""
+
+        def step(_: Any, carry: Any) -> Any:
+            cache, x, position = carry
+            q, k, v = ((x @ weights[name]).reshape(8, 16, 64) for name in "qkv")
+            cache = cache.at[0, :, :, position].set(k).at[1, :, :, position].set(v)
+            scores = jnp.einsum("bhd,bhsd->bhs", q, cache[0]).astype(f32)
+            scores = jnp.where(jnp.arange(1024) <= position, scores, -1e30)
+            y = jnp.einsum("bhs,bhsd->bhd", jax.nn.softmax(scores).astype(bf16), cache[1])
+            return cache, x + y.reshape(8, 1024) @ weights["o"], position + 1
+
+        return jax.lax.fori_loop(0, 8, step, (cache, x, position))
+
+    weights = {name: of(bf16, 12, 384, 384) for name in "qkvo"}
+
+    @program("v5e", weights, of(bf16, 8, 128, 384))
+    def scanned_weights(weights: Any, x: Any) -> Any:
+        """Twelve layers in a scan, each with four matrices."""
+
+        def layer(x: Any, own: Any) -> Any:
+            q, k, v = ((x @ own[name]).reshape(8, 128, 6, 64) for name in "qkv")
+            scores = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(f32)).astype(bf16)
+            return x + jnp.einsum("bhqk,bkhd->bqhd", scores, v).reshape(x.shape) @ own["o"], None
+
+        return jax.lax.scan(layer, x, weights)[0]
+
     @program("v4", of(f32, 40, 60), of(f32, 60, 60), of(f32))
     def loops_without_end(x: Any, w: Any, limit: Any) -> Any:
         """A loop in a loop; nobody knows how often either runs."""

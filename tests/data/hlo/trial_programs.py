@@ -19,7 +19,8 @@ HERE = Path(__file__).resolve().parent
 FOLDER = HERE / "trials"
 #: Programs of ``copy_programs.py``.
 NAMES = (
-    "decoder_cache_v5e", "embedding_v4", "points_v5e", "attention_v5e", "nchw_v5e",
+    "decoder_cache_v5e", "embedding_v4", "points_v5e", "attention_v5e", "nchw_v5e", "scanned_weights_v5e",
+    "decoder_updates_v5e",
 )  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def test_what_a_regular_expression_counts(path: Path) -> None:
 def test_the_programs_have_all_kinds_on_four_generations() -> None:
     kinds = Counter(item.kind for path in COPIES for item in rows_of(text_of(path)) if not item.fusion)
     assert set(kinds) == {"layout", "reshape", "element type", "memory space", "same layout"}
-    assert len(COPIES) == 36
+    assert len(COPIES) == 38
     assert {name_of(path).rpartition("_")[2] for path in COPIES} == {"v4", "v5e", "v5p", "v6e"}
 
 
@@ -99,6 +99,21 @@ def test_trips(program: str, instruction: str, trips: int | None) -> None:
         (
             "branches_v4", "copy.3", "bitcast_add_fusion writes {0,1:T(8,128)}",
             "a branch of cond.7.clone needs {1,0:T(8,128)}",
+        ),
+        (
+            "scanned_weights_v5e", "copy.17",
+            "a slice of argument 2, weights['q'], carried by while.2, element 4, is "
+            "bf16[12,384,384]{2,1,0:T(8,128)(2,1)}",
+            "fusion.49 (dot_general) needs {1,2,0:T(8,128)(2,1)}",
+        ),
+        (
+            "slices_v6e", "copy.13", "a slice of argument 0, x, is f32[64,16,128]{2,1,0:T(8,128)}",
+            "result 0 is {2,0,1:T(8,128)}",
+        ),
+        (
+            "nested_loops_v4", "copy.4",
+            "the carry of while.22, element 1, begun by slice_bitcast_fusion, is f32[64,100]{1,0:T(8,128)}",
+            "reduce_window_sum.2.clone.2 needs {2,1,0:T(8,128)}",
         ),
         (
             "kernel_call_v5e", "copy", "argument 0, x, is {1,0:T(8,128)}", "kernel_call.1 needs {0,1:T(8,128)}",

@@ -37,7 +37,7 @@ from fastindex.tiling.digits import Digit, Digits, Variable, digit
 _LINE_BITS = 512
 # A block ends with the first digit that makes its elements so large, and is cut from a digit that would make it larger.
 _ENOUGH_BITS, _MOST_BITS, _CUT_BITS = 8 * 512, 8 * 8192, 8 * 1024
-# Where there is padding, a block is up to so many times as large: what it takes beside its vectors would show.
+# How many times as large a block may be where there is padding: what it takes beside its vectors would show.
 _MOST_SPARSE = 4
 #: No block has more.
 _LARGEST_BITS = 8 * MOST_BLOCK_BYTES

@@ -26,9 +26,9 @@ from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import HALF_BITS, MOST_BLOCK_BYTES, AssemblyGeometry
 from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
 
-# Blocks that share lines of the source follow each other until they have used so many bytes of each line.
+# How much of each line blocks use that share lines of the source, before others follow.
 _SHARED_BYTES = 128
-# So many lines of the source are asked for before they are read.
+# How many lines of the source are prefetched before they are read.
 _LINES_AHEAD = 48
 
 Offsets = NDArray[np.int64]
@@ -243,9 +243,9 @@ def _pass(
 
 
 def _counts(table: VectorTable, every: int, blocks: int, is_shared: bool) -> Counts:
-    """Count what so many blocks do.
+    """Count what blocks do, `blocks` of them.
 
-    `every` so many of them share their lines of the source after each other; `is_shared`, others do much later.
+    Groups of `every` blocks share lines of the source; `is_shared`, blocks that come much later do.
     """
     lines = len(table.lines)
     is_evicted = every > 1 and overflows(table.lines)

@@ -20,12 +20,14 @@ from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.assemblies import HALF_BITS
 from fastindex.tables.boxes import BoxGeometry, HalvesGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.transposes import TransposeGeometry
 
 #: Packed elements of a byte.
 PER_BYTE = 8 // HALF_BITS
 # The most elements of a box, and the fewest where what lies between them is to fit too.
 _MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
-# Both sides get runs of at least so many elements, those of the destination, which are written in parts, longer ones.
+# The least elements of a run of either side, and how many times as long those of the destination are, which are
+# written in parts.
 _FIRST_RUN, _LONGER = 32, 8
 # Shorter runs of a box may move as units of their own.
 _LEAST_RUN = 32
@@ -62,14 +64,14 @@ def with_largest_boxes(
     """Return what `passes_of` makes of the largest boxes that it can, given how much of each loop they have."""
     most = _MOST_ELEMENTS
     while most >= _LEAST_ELEMENTS:
-        found = passes_of(_sizes(loops, most))
+        found = passes_of(sizes_of_boxes(loops, most))
         if found is not None:
             return found
         most //= 2
     return None
 
 
-def _sizes(loops: Sequence[Loop], most: int) -> dict[Loop, int]:
+def sizes_of_boxes(loops: Sequence[Loop], most: int) -> dict[Loop, int]:
     """Choose how much of each loop a box has: runs that get longer together, as far as they go."""
     sizes, wanted = dict.fromkeys(loops, 1), _FIRST_RUN
     while True:
@@ -88,7 +90,7 @@ def _sizes(loops: Sequence[Loop], most: int) -> dict[Loop, int]:
 def _longer(
     loops: Sequence[Loop], sizes: dict[Loop, int], wanted: int, only_adjacent: bool, sides: tuple[int, ...] = (1, 0)
 ) -> dict[Loop, int]:
-    """Return sizes that make runs of so many elements in the source, and of more in the destination.
+    """Return sizes that make runs of `wanted` elements in the source, and of more in the destination.
 
     Runs may have gaps, unless only what is adjacent, or in the same line, is to be taken.
     """
@@ -163,8 +165,13 @@ def moving_passes(nest: Nest, context: Context) -> tuple[Draft, ...]:
     return other if cost(other) < cost(found) else found
 
 
-def pass_over(box: tuple[Loop, ...], outer: Nest, inner: tuple[tuple[Draft, bool, bool], ...], readable: int) -> Draft:
-    """Return the pass that runs others within each box; `readable` is how many bytes the source has."""
+def pass_over(
+    box: tuple[Loop, ...], outer: Nest, inner: tuple[tuple[Draft, bool, bool], ...], readable: int, streamed: bool
+) -> Draft:
+    """Return the pass that runs others within each box; `readable` is how many bytes the source has.
+
+    `streamed` tells whether the destination is too large for the cache.
+    """
     loops = [Loop(k.size, k.source_stride // PER_BYTE, k.destination_stride // PER_BYTE) for k in outer.loops]
     ordered = sorted(loops, key=lambda k: (k.destination_stride, k.source_stride))
     return Draft(
@@ -180,14 +187,22 @@ def pass_over(box: tuple[Loop, ...], outer: Nest, inner: tuple[tuple[Draft, bool
         outer.destination_start // PER_BYTE,
         f"boxes of {iterations(box)} packed elements, which move as bytes within the cache",
         inner,
-        counts=counts_of_boxes(inner, iterations(ordered)),
+        counts=counts_of_boxes(inner, iterations(ordered), streamed),
     )
 
 
-def counts_of_boxes(inner: Iterable[tuple[Draft, bool, bool]], tasks: int) -> Counts:
-    """Count what the passes within so many boxes do."""
-    found = total(one.counts._replace(ends=0) if to_scratch else one.counts for one, _, to_scratch in inner)
+def counts_of_boxes(inner: Iterable[tuple[Draft, bool, bool]], tasks: int, streamed: bool) -> Counts:
+    """Count what the passes within some boxes do; `streamed`, the destination is too large for the cache."""
+    found = total(
+        one.counts._replace(ends=0) if to_scratch else _through_the_cache(one, streamed) for one, _, to_scratch in inner
+    )
     return found._replace(scratch=found.scratch + found.lines, tasks=found.tasks + 1).times(tasks)
+
+
+def _through_the_cache(one: Draft, streamed: bool) -> Counts:
+    """Return what a pass of a box counts: what it writes to memory by way of the cache is read from there first."""
+    is_kept = streamed and isinstance(one.geometry, TransposeGeometry) and not one.geometry.streamed
+    return one.counts._replace(missed=one.counts.missed + one.counts.lines) if is_kept else one.counts
 
 
 def single_nibbles(nest: Nest, row: Loop, slots: int) -> Iterator[Draft]:

@@ -40,7 +40,7 @@ _LEAST_PIECES = 2
 # Blocks that are read together, on average, where not all lie side by side.
 _LEAST_GROUP = 4
 _MOST_COLUMNS = 1024
-# Runs of columns begin at most so many times their length from each other.
+# How far runs of columns begin from each other at most, in their own length.
 _MOST_GAP = 2
 # Where fewer lines of each row fit two bands, these are written before the next are read, and may have twice as many.
 _LEAST_CHUNKS = 8
@@ -342,7 +342,7 @@ class BlockColumns:
 
 
 def _counts(geometry: ColumnsGeometry, blocks: int, width: int, nibbles: int) -> Counts:
-    """Count what a task does that writes so many blocks."""
+    """Count what a task does that writes `blocks` blocks."""
     written = blocks * geometry.block_bytes / LINE_BYTES
     lines = min(blocks * geometry.lines, written)
     return Counts(

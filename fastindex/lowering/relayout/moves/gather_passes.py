@@ -20,9 +20,9 @@ from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
 from fastindex.tables.gathers import GATHERED_BYTES, MOST_PIECE_BYTES, GatherGeometry
 
-# Pieces that are adjacent in the destination are joined to so many bytes.
+# The bytes to which pieces are joined that are adjacent in the destination.
 _JOINED_BYTES = 1024
-# So many lines of the source are asked for before they are read.
+# How many lines of the source are prefetched before they are read.
 _LINES_AHEAD = 64
 
 
@@ -42,7 +42,7 @@ def gather_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     if not chain or any(k not in chain for k in near):
         return
     if near == chain[:1] and (len(nest.loops) == 1 or chain[0].size * context.width >= _JOINED_BYTES):
-        # Every so many elements of long rows: their lines follow each other as they are.
+        # Elements at even steps along long rows: their lines follow each other as they are.
         return
     # The loops of a piece: all that share lines, the last of them in part, and more up to a good size.
     last = max((chain.index(k) for k in near), default=0)

@@ -30,8 +30,8 @@ from fastindex.tiling.digits import Digit, Digits, Variable
 _MOST_BYTES, _LEAST_BYTES = 256 << 10, 32 << 10
 # Runs of the source and of the destination that are long enough.
 _RUN_BYTES = 256, 512
-# A box has one of so many parts of a period where runs would be less than such a part of what is enough, and with it
-# are so many times as long; more parts than these only where scratch memory does not hold larger ones.
+# Into how many parts a period may be cut: into more where runs are shorter than `_LONG_ENOUGH` of what is enough and
+# become `_LONGER` times as long; beyond `_FEW_PARTS` only where scratch memory does not hold larger ones.
 _PERIOD_PARTS, _LONG_ENOUGH, _LONGER, _FEW_PARTS = (1, 2, 4, 8, 16), 0.25, 2, 8
 #: More kinds of boxes than this take longer to plan than to move.
 MOST_KINDS = 48

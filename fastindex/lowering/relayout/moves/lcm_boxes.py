@@ -117,7 +117,7 @@ def _box_pass(
         outer.destination_start,
         f"boxes of {elements} elements, after which both sides begin anew, by way of the cache",
         (*reading, *writing),
-        counts=counts_of_boxes((*reading, *writing), iterations(ordered)),
+        counts=counts_of_boxes((*reading, *writing), iterations(ordered), contexts[1].streamed),
     )
 
 

@@ -40,7 +40,7 @@ from fastindex.tables.cache_lines import L2_WAYS, LINE_BYTES
 from fastindex.tables.passes import FillGeometry, StridedGeometry
 from fastindex.tables.streams import MOST_COLUMN_BYTES
 
-# So many runs that are copied one by one make a task.
+# The most runs of a task that copies them one by one.
 _MOST_RUNS = 64
 # Longer columns of elements of two bytes and more are transposed, those of bytes from `MOST_COLUMN_BYTES` on. us
 # interleaved and transposed, plain sources of 24 MB: bf16[132,177,512] 1876 and 1656, u8[264,1420,64] 1662 and 1813;

@@ -32,9 +32,9 @@ from fastindex.tables.assemblies import HALF_BITS
 from fastindex.tables.boxes import BOX_BYTES, PairGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
 
-# So many lines of the source are asked for before they are read.
+# How many lines of the source are prefetched before they are read.
 _LINES_AHEAD = 128
-# Gaps make a run at most so many times as long, unless it stays within a line.
+# How many times as long gaps may make a run that does not stay within a line.
 _MOST_GAP, _LINE_ELEMENTS = 4, LINE_BYTES * PER_BYTE
 
 
@@ -144,7 +144,7 @@ class _Pairs:
         pairing = [(self._pairing(loops, image, begin, odd, counts[odd]), False, True) for odd in sorted(counts)]
         if not moving:
             return []
-        return [pass_over(box, outer, (*pairing, *moving), self.readable)]
+        return [pass_over(box, outer, (*pairing, *moving), self.readable, self.context.streamed)]
 
     def _moves(
         self, row: Loop, columns: list[Loop], others: list[Loop], image: _Image, start: int, is_longer: bool
@@ -266,5 +266,5 @@ def _image(row: Loop, columns: list[Loop], others: list[Loop], is_even: bool) ->
 
 
 def _apart(nbytes: int) -> int:
-    """Return how far apart rows of so many bytes are: long ones an odd number of lines, so that they do not meet."""
+    """Return how far apart rows of `nbytes` are: long ones an odd number of lines, so that they do not meet."""
     return nbytes if nbytes < 4 * LINE_BYTES else LINE_BYTES * (-(-nbytes // LINE_BYTES) | 1)

@@ -36,11 +36,11 @@ _BOX_BYTES = 8 << 10
 _PIECE_CYCLES, _LARGE_BYTES, _LARGE_LINE_CYCLES = 300, 2 * _BOX_BYTES, 6
 # Smaller boxes cost more than the lines that they share.
 _LEAST_BYTES = 1 << 10
-# Boxes that read lines of the source so many times, on average, had better not be.
+# How often, on average, boxes may read a line of the source.
 _MOST_READ = 1.25
-# So many rows of so many lines and more are read slowly where they lie one line apart.
+# The fewest rows, and lines of a row, that are read slowly where rows lie one line apart.
 _GAPPED_ROWS, _GAPPED_LINES = 4, 4
-# Chunks of so many bytes and more are written from registers.
+# The least bytes of a chunk that is written from registers.
 _LONG_CHUNK_BYTES = 512
 
 Offsets = NDArray[np.int64]
@@ -74,7 +74,7 @@ class Rows(NamedTuple):
         return iterations(self.outer) // self.following.size
 
     def part(self, count: int) -> tuple[Nest, ...]:
-        """Return the nests of so many rows that continue each other, from where the first begins on both sides."""
+        """Return the nests of `count` rows that continue each other, from where the first begins on both sides."""
         along = Loop(count, self.following.source_stride, self.nbytes)
         source, destination = self.starts
         return tuple(
@@ -175,7 +175,7 @@ def _interleaves_badly(rows: Rows, width: int, tuning: Tuning) -> bool:
 
 
 def rows_of(nests: Iterable[Nest], length: int, width: int) -> list[Rows] | None:
-    """Split nests between the loops within rows of so many bytes at most and those around them.
+    """Split nests between the loops within rows of `most` bytes at most and those around them.
 
     Returns
     -------
@@ -240,7 +240,7 @@ def _cost(way: Sequence[Rows]) -> float:
 
 
 def _passes_of(rows: Rows, size: int, lines: Offsets, context: Context) -> Iterator[Draft]:
-    """Yield the pass over boxes of so many rows, and the one over what is left of rows that continue each other.
+    """Yield the pass over boxes of `size` rows, and the one over what is left of rows that continue each other.
 
     `lines` are those that a box reads.
     """
@@ -258,7 +258,7 @@ def _passes_of(rows: Rows, size: int, lines: Offsets, context: Context) -> Itera
 def _box_pass(
     rows: Rows, size: int, outer: Sequence[Loop], first: tuple[int, int], context: Context, lines: Offsets | None
 ) -> Draft:
-    """Return the pass over boxes of so many rows, the first of which begins `first` bytes on from the first row."""
+    """Return the pass over boxes of `size` rows, the first of which begins `first` bytes on from the first row."""
     # In the cache, any order is as good as that of the source.
     tuning = replace(context.tuning, by_source_bytes=1, by_source_line_bytes=1, gathered_run_bytes=1)
     nests = rows.part(size)
@@ -287,7 +287,7 @@ def _box_pass(
 
 
 def _counts(moving: Iterable[Draft], nbytes: int) -> Counts:
-    """Count what a box of so many bytes does."""
+    """Count what a box of `nbytes` does."""
     return total(one.counts for one in moving)._replace(scratch=nbytes / LINE_BYTES, blocks=1)
 
 

@@ -35,7 +35,8 @@ _LINES_AHEAD, _MOST_CHUNK_LINES = 32, 128
 # 512 to 2048 bytes: f32[12288,2,128] out of T(4,128) 0.48 and 0.77, c128[24,1000,40] out of T(1,128) 0.47 and 0.76,
 # f64[24576,1,130] out of T(256) 0.52 and 0.74 (2026-11-23).
 _MOST_ASKED_RUN_BYTES = 4096
-# Chunks of so many bytes and more, and of whole lines, may be written anywhere: the ends of others are parts of lines.
+# The least bytes of a chunk that may be written anywhere, beside chunks of whole lines: the ends of others are parts of
+# lines.
 _LEAST_APART_BYTES = 1024
 
 
@@ -148,7 +149,7 @@ def _with_padding(loops: Iterable[Loop], chunk: Chunk, width: int) -> tuple[Loop
 
 
 def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
-    """Count what a stream of so many chunks does."""
+    """Count what a stream of `chunks` chunks does."""
     nbytes, run_bytes = chunks * chunk.nbytes, chunk.run * width
     lines = nbytes / LINE_BYTES
     if kernel == "copy":
@@ -185,7 +186,7 @@ def _leaves_l2(chunk: Chunk, run_bytes: int) -> bool:
 
 
 def in_vectors(kernel: str, width: int, ways: int) -> bool:
-    """Whether vectors interleave or deal out so many rows, an element of each in turn."""
+    """Whether vectors interleave or deinterleave `ways` rows, an element of each in turn."""
     return ways in VECTOR_WAYS and ways * width <= MOST_VECTOR_BYTES[kernel]
 
 

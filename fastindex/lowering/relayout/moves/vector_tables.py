@@ -27,14 +27,14 @@ from fastindex.tables.cache_lines import LINE_BYTES
 Offsets = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# Vectors of as many pieces are written after each other within so many bytes, and at most one in so many of them more
-# than so many vectors before or after its neighbour. One thread of an Intel Xeon (2026-11-23), every second line and
+# Within how many bytes vectors of as many pieces are written after each other; one in `_SELDOM` at most lies more than
+# `_MOST_APART` before or after its neighbour. One thread of an Intel Xeon (2026-11-23), every second line and
 # then the others: 25 GB/s of 1 KiB, as in order, 19 of 2 KiB, 14 of 8 KiB; of an AMD EPYC as fast as in order, 92 GB/s,
 # up to 8 KiB, 57 of 64 KiB.
 _REORDERED_BYTES, _SELDOM, _MOST_APART = 8192, 8, 8
 # All ones in the low and in the high half of a byte.
 _ONES = np.uint8(0x0F), np.uint8(0xF0)
-# A run of so many vectors that share their patterns, which then stay in L1, is worth its own loop.
+# The vectors of a run that share their patterns, which then stay in L1, from which on it is worth its own loop.
 _ALIKE_VECTORS = 8
 
 
@@ -225,7 +225,7 @@ def _lasts(places: Offsets, begins: Offsets) -> Offsets:
 
 
 def _parted(numbers: bytes, counts: Sequence[int], size: int) -> list[bytes]:
-    """Cut bytes into parts of so many times `size`."""
+    """Cut bytes into parts of `counts` times `size`."""
     ends = itertools.accumulate((count * size for count in counts), initial=0)
     return [numbers[begin:end] for begin, end in itertools.pairwise(ends)]
 

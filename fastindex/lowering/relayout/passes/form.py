@@ -19,6 +19,7 @@ from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
 from fastindex.tables.boxes import BoxGeometry, HalvesGeometry, PairGeometry, RowBoxGeometry
+from fastindex.tables.casts import CastGeometry
 from fastindex.tables.digit_swaps import SwapGeometry
 from fastindex.tables.gathers import GatherGeometry
 from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
@@ -29,6 +30,7 @@ from fastindex.tables.transposes import TransposeGeometry
 Geometry = (
     AssemblyGeometry
     | BoxGeometry
+    | CastGeometry
     | ColumnsGeometry
     | FillGeometry
     | GatherGeometry
@@ -50,9 +52,10 @@ class Pass:
     ----------
     kernel : {"copy", "interleave", "deal", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
             "expand", "compress", "assemble", "assemble columns", "boxes", "halves", "pair",
-            "row boxes", "swap digits"}
+            "row boxes", "swap digits", "cast"}
     width : int
-        Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly.
+        Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly. Of a cast,
+        the number of the conversion.
     ways : int
         Rows that are interleaved, columns that are dealt out, packed elements of a byte; of an assembly, 2 where halves
         of bytes move; 1 for other kernels.

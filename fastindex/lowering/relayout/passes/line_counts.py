@@ -67,7 +67,7 @@ def is_scattered(nest: Nest, width: int, most_bytes: int = FEW_BYTES) -> bool:
 
 
 def lines_in_cache(stride: int) -> int:
-    """Return how many lines of the source, so many bytes apart, stay in half of L2 together.
+    """Return how many lines of the source, `stride` bytes apart, stay in half of L2 together.
 
     Examples
     --------

@@ -1,0 +1,241 @@
+"""Moves data from one layout to another while its elements become those of another type.
+
+Where both sides hold plain values and share loops, boxes that the cache holds are converted and moved one by one, so
+memory is read once and written once. Everything else, packed elements and tiles that share no loops, is converted as
+it lies to a buffer of the other type, which then moves as any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from fastindex.arguments.addresses import address_of
+from fastindex.arguments.buffers import aligned_bytes
+from fastindex.cpu.first_answer import bytes_by_numpy, load_kernels, numpys_time
+from fastindex.cpu.movements import Movement, movement, sure_movement, unpack_slots
+from fastindex.cpu.numpy_moves import memory_at, move_by_numpy, scratch, unpack_by_numpy
+from fastindex.lazy import lazy_property
+from fastindex.lowering.index.regrouped import RegroupedShape
+from fastindex.lowering.relayout.moves.cast_passes import cast_passes, contiguous_cast
+from fastindex.lowering.relayout.passes.form import Pass
+from fastindex.lowering.relayout.problem.casts import Cast, cast_by_numpy, cast_of
+from fastindex.lowering.relayout.problem.loops import RelayoutLoops, relayout_loops
+from fastindex.lowering.relayout.problem.shared_digits import Strides
+from fastindex.lowering.relayout.problem.slot_moves import slot_move
+from fastindex.lowering.tuning import TUNING, Tuning
+from fastindex.shapes.element_types import ElementType
+from fastindex.shapes.layout import Layout
+from fastindex.shapes.shape import Shape
+from fastindex.shapes.slot_format import slot_format
+
+if TYPE_CHECKING:
+    from fastindex.cpu.compiled_passes import CompiledPasses
+
+#: Elements that NumPy converts at a time, where it does.
+_AT_ONCE = 1 << 15
+
+
+@dataclass(frozen=True, eq=False)
+class CastMovement:
+    """How data moves from one layout to another, to elements of another type.
+
+    Attributes
+    ----------
+    source, destination : Shape or Strides
+    cast : Cast
+    tuning : Tuning
+    """
+
+    source: Shape | Strides
+    destination: Shape | Strides
+    cast: Cast
+    tuning: Tuning
+
+    @lazy_property
+    def loops(self) -> RelayoutLoops | None:
+        """The loops that both sides share, None where there are none, or slots are more or less than values."""
+        for side in (self.source, self.destination):
+            if isinstance(side, Shape) and not slot_format(side).is_plain:
+                return None
+        return relayout_loops(self.source, self.destination)
+
+    @lazy_property
+    def _between(self) -> Shape:
+        """Where elements of the new type lie before they move on: as in the source, or else as in the destination."""
+        side = self.source if isinstance(self.source, Shape) else self.destination
+        assert isinstance(side, Shape)
+        return _of_type(side, self.cast.target)
+
+    @lazy_property
+    def _before(self) -> CastMovement | None:
+        """What converts elements to where they lie between; None where they are converted as they lie."""
+        return None if isinstance(self.source, Shape) else sure_cast(self.source, self._between, self.cast, self.tuning)
+
+    @lazy_property
+    def _after(self) -> Movement:
+        """What moves them on."""
+        found = movement(self._between, self.destination, self.tuning)
+        assert found is not None
+        return found
+
+    @lazy_property
+    def passes(self) -> tuple[Pass, ...] | None:
+        """The passes; None where elements are converted before they move."""
+        load_kernels()
+        return None if self.loops is None else cast_passes(self.loops, self.cast, self.tuning)
+
+    @property
+    def known(self) -> None:
+        """What has been timed: nothing, there is one way."""
+        return None
+
+    @property
+    def alone(self) -> CompiledPasses | None:
+        """The passes, where they are all there is to do; None otherwise."""
+        return None if self.passes is None else self._compiled
+
+    def padding(self, pattern: bytes) -> bytes:
+        """Return what the passes write to padding, for the bytes of one value."""
+        return pattern
+
+    @lazy_property
+    def _compiled(self) -> CompiledPasses:
+        from fastindex.cpu.compiled_passes import CompiledPasses
+
+        return CompiledPasses(self.passes or (), self.tuning)
+
+    @lazy_property
+    def nbytes(self) -> int:
+        """Bytes of the larger side."""
+        return max(side.nbytes for side in (self.source, self.destination) if isinstance(side, Shape))
+
+    def describe(self) -> str:
+        """Return one line per pass."""
+        if self.passes is not None:
+            return "\n".join(one.describe() for one in self.passes) or "nothing to move"
+        return f"first every element from {self.cast.source} to {self.cast.target}\n{self._after.describe()}"
+
+    def run(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
+        """Move from one address to the other, and write `pattern`, an unpacked value, to all padding."""
+        if bytes_by_numpy(self.nbytes):
+            with numpys_time():
+                self.run_by_numpy(source, destination, pattern)
+            return
+        if self.passes is not None:
+            self._compiled.run(source, destination, pattern, threads)
+            return
+        converted = aligned_bytes(self._between.nbytes)
+        if self._before is None:
+            self._convert(source, address_of(converted), threads)
+        else:
+            self._before.run(source, address_of(converted), bytes(self.cast.target.nbytes), threads)
+        self._after.run(address_of(converted), destination, pattern, threads)
+
+    def _convert(self, source: int, target: int, threads: int | None) -> None:
+        """Convert all slots of the source, padding too, to values one after the other."""
+        from fastindex.cpu.compiled_passes import CompiledPasses
+
+        assert isinstance(self.source, Shape)
+        slots, count = slot_format(self.source), self.source.slot_count
+        values = aligned_bytes(0 if slots.is_plain else count * slots.value_bytes)
+        if not slots.is_plain:
+            unpack_slots(slots, count, source, address_of(values), threads)
+            source = address_of(values)
+        CompiledPasses(contiguous_cast(count, self.cast), self.tuning).run(source, target, b"\0", threads)
+
+    def run_by_numpy(self, source: int, destination: int, pattern: bytes) -> None:
+        """Do the same by NumPy alone, however large it is."""
+        shape, values = self.source, scratch(0)
+        if not isinstance(shape, Shape):
+            # Strides have no slots to convert as they lie.
+            shape = _of_type(self._between, self.cast.source)
+            values = scratch(shape.nbytes)
+            sides = self.source, shape
+            move_by_numpy(sides, slot_move(*sides), source, values.ctypes.data, bytes(self.cast.source.nbytes))
+            source = values.ctypes.data
+        slots, count = slot_format(shape), shape.slot_count
+        if not slots.is_plain:
+            values = scratch(count * slots.value_bytes)
+            unpack_by_numpy(slots, count, source, values.ctypes.data)
+            source = values.ctypes.data
+        converted = scratch(self._between.nbytes)
+        read, width = self.cast.source.nbytes, self.cast.target.nbytes
+        for begin in range(0, count, _AT_ONCE):
+            part = min(_AT_ONCE, count - begin)
+            data = memory_at(source + begin * read, part * read)
+            found = cast_by_numpy(data, self.cast.source, self.cast.target)
+            converted[begin * width : (begin + part) * width] = found
+        after = self._between, self.destination
+        move_by_numpy(after, slot_move(*after), converted.ctypes.data, destination, pattern)
+
+
+def _of_type(shape: Shape, element_type: ElementType) -> Shape:
+    """Return a shape of plain values of another type in the same places."""
+    layout = shape.layout
+    plain = Shape(
+        element_type,
+        shape.dimensions,
+        Layout(
+            layout.minor_to_major,
+            tiles=layout.tiles,
+            padded_dimensions=layout.padded_dimensions,
+            tail_padding_alignment_in_elements=layout.tail_padding_alignment_in_elements,
+        ),
+    )
+    if isinstance(shape, RegroupedShape):
+        return RegroupedShape(plain, shape.coordinates, shape.variables)
+    return plain
+
+
+@lru_cache(maxsize=512)
+def cast_movement(
+    source: Shape | Strides, destination: Shape | Strides, cast: Cast, tuning: Tuning = TUNING
+) -> CastMovement | None:
+    """Plan how data moves from one side to the other while its elements are cast; plans are cached.
+
+    Parameters
+    ----------
+    source, destination : Shape or Strides
+        Two layouts of arrays of the same dimensions, at least one a shape.
+    cast : Cast
+    tuning : Tuning, optional
+
+    Returns
+    -------
+    CastMovement or None
+        None where strides share no loops with a shape.
+    """
+    if not (isinstance(source, Shape) and isinstance(destination, Shape)) and (
+        relayout_loops(source, destination) is None
+    ):
+        return None
+    return CastMovement(source, destination, cast, tuning)
+
+
+def sure_cast(
+    source: Shape | Strides, destination: Shape | Strides, cast: Cast, tuning: Tuning = TUNING
+) -> CastMovement:
+    """Return the movement of two sides that have one."""
+    found = cast_movement(source, destination, cast, tuning)
+    assert found is not None
+    return found
+
+
+def movement_between(source: Shape, destination: Shape, tuning: Tuning = TUNING) -> Movement | CastMovement:
+    """Return the movement between two shapes, with a cast where their element types differ."""
+    if source.element_type == destination.element_type:
+        return sure_movement(source, destination, tuning)
+    return sure_cast(source, destination, cast_of(source.element_type, destination.element_type), tuning)
+
+
+def either_movement(
+    source: tuple[Shape | Strides, ElementType],
+    destination: tuple[Shape | Strides, ElementType],
+    tuning: Tuning = TUNING,
+) -> Movement | CastMovement | None:
+    """Return the movement between two sides of given element types; None where strides share no loops with a shape."""
+    if source[1] == destination[1]:
+        return movement(source[0], destination[0], tuning)
+    return cast_movement(source[0], destination[0], cast_of(source[1], destination[1]), tuning)

@@ -1,0 +1,141 @@
+"""Passes that convert elements to another type while they move: box by box, within the cache.
+
+The elements of a box are read in the order of the source, converted, and written one after the other to scratch memory
+that the cache holds; from there they move as elements of the destination, by the passes of any other relayout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fastindex.lowering.relayout.moves.box_parts import box_parts, sizes_of_boxes
+from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass
+from fastindex.lowering.relayout.passes.blocks import cut
+from fastindex.lowering.relayout.passes.form import Draft, Pass, iterations, no_tables, with_tables
+from fastindex.lowering.relayout.problem.casts import Cast
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, in_bytes
+from fastindex.lowering.relayout.problem.problem import Context
+from fastindex.lowering.tuning import TUNING, Tuning
+from fastindex.tables.boxes import BOX_BYTES, BoxGeometry
+from fastindex.tables.casts import CastGeometry
+
+# The elements of a box in scratch memory; what they are read from goes through the cache as well.
+_MOST_BOX_BYTES = BOX_BYTES // 2
+# A box of strided runs is one task; a contiguous cast is cut into pieces that threads share.
+_PIECE_ELEMENTS = 64 << 10
+
+
+def cast_passes(loops: RelayoutLoops, cast: Cast, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
+    """Choose the passes that move elements of one type to places of another, and fill padding.
+
+    Parameters
+    ----------
+    loops : RelayoutLoops
+        In elements, each of them a whole number of bytes on both sides.
+    cast : Cast
+    tuning : Tuning, optional
+
+    Examples
+    --------
+    >>> from fastindex import Shape
+    >>> from fastindex.lowering.relayout.problem.casts import cast_of
+    >>> from fastindex.lowering.relayout.problem.loops import relayout_loops
+    >>> a, b = Shape.parse("f32[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
+    >>> for one in cast_passes(relayout_loops(a, b), cast_of(a.element_type, b.element_type)):
+    ...     print(one.describe())
+    boxes, 1-byte units, 1 task, about 32768 bytes: boxes of 16384 elements, cast from f32 to bf16 within the cache \
+(cast, interleave)
+    """
+    width = cast.target.nbytes
+    total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
+    context = Context(width, total >= tuning.streamed_bytes, tuning)
+    found = [draft for nest in loops.copies for draft in _boxes(nest, cast, context)]
+    found += [fill_pass(in_bytes(nest, width), context) for nest in loops.fills]
+    return with_tables(found)
+
+
+def contiguous_cast(count: int, cast: Cast) -> tuple[Pass, ...]:
+    """Choose the passes that convert so many elements that follow each other on both sides.
+
+    Examples
+    --------
+    >>> from fastindex.lowering.relayout.problem.casts import cast_of
+    >>> from fastindex.shapes.element_types import ElementType
+    >>> [one.tasks for one in contiguous_cast(200000, cast_of(ElementType.of("f32"), ElementType.of("s8")))]
+    [3, 1]
+    """
+    loop = Loop(count, 1, 1)
+    parts = cut(Nest((loop,)), loop, _PIECE_ELEMENTS) if count else ()
+    return with_tables(_cast_pass(part, cast, False) for part in parts)
+
+
+def _boxes(nest: Nest, cast: Cast, context: Context) -> Iterator[Draft]:
+    """Yield the passes over the boxes of a nest, in elements."""
+    sizes = sizes_of_boxes(nest.loops, _MOST_BOX_BYTES // context.width)
+    for box, _, outer in box_parts(nest, sizes, None):
+        yield _pass_over(box, outer, cast, context)
+
+
+def _pass_over(box: tuple[Loop, ...], outer: Nest, cast: Cast, context: Context) -> Draft:
+    read, width = cast.source.nbytes, context.width
+    into, out = [], []
+    place = 1
+    for loop in sorted(box, key=lambda k: (abs(k.source_stride), abs(k.destination_stride))):
+        into.append(Loop(loop.size, loop.source_stride, place))
+        out.append(Loop(loop.size, place, loop.destination_stride))
+        place *= loop.size
+    inner = [(_cast_pass(coalesced(Nest(tuple(into))), cast), False, True)]
+    moved = in_bytes(coalesced(Nest(tuple(out))), width)
+    inner += [(one, True, False) for one in copying_passes(moved, Context(width, context.streamed, context.tuning))]
+    ordered = sorted(
+        (Loop(k.size, k.source_stride * read, k.destination_stride * width) for k in outer.loops),
+        key=lambda k: (abs(k.destination_stride), abs(k.source_stride)),
+    )
+    return Draft(
+        "boxes",
+        1,
+        1,
+        ordered,
+        BoxGeometry(len(inner), iterations(box) * read),
+        no_tables,
+        iterations(ordered),
+        iterations(box) * width,
+        outer.source_start * read,
+        outer.destination_start * width,
+        f"boxes of {iterations(box)} elements, cast from {cast.source} to {cast.target} within the cache",
+        tuple(inner),
+    )
+
+
+def _cast_pass(nest: Nest, cast: Cast, many_runs: bool = True) -> Draft:
+    """Return the pass that converts the elements of a nest, the nearest in the source together.
+
+    A task converts one run of them, or many.
+    """
+    read, width = cast.source.nbytes, cast.target.nbytes
+    loops = sorted(nest.loops, key=lambda k: (abs(k.source_stride), abs(k.destination_stride)))
+    run, *outer = loops or [Loop(1, 1, 1)]
+    runs = outer.pop(0) if outer and many_runs else Loop(1, 0, 0)
+    in_tasks = [Loop(k.size, k.source_stride * read, k.destination_stride * width) for k in outer]
+    geometry = CastGeometry(
+        run.size,
+        run.source_stride * read,
+        run.destination_stride * width,
+        runs.size,
+        runs.source_stride * read,
+        runs.destination_stride * width,
+        run.source_stride == run.destination_stride == 1,
+    )
+    return Draft(
+        "cast",
+        cast.code,
+        1,
+        in_tasks,
+        geometry,
+        lambda: (cast.results,),
+        iterations(in_tasks),
+        run.size * runs.size * width,
+        nest.source_start * read,
+        nest.destination_start * width,
+        f"{cast.source} to {cast.target}",
+    )

@@ -1,0 +1,192 @@
+"""Casts: which conversion takes one element type to another, and what it gives, by NumPy and ml_dtypes.
+
+Results are those of ``astype``. Where NumPy leaves them open, for a float that an integer type cannot hold, they are
+those of XLA: the nearest number that it can, and 0 for NaN. Pairs that ml_dtypes does not convert go by way of f32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.errors import UnsupportedError
+from fastindex.lazy import lazy_property
+from fastindex.shapes.element_types import ElementType
+from fastindex.tables.casts import conversion_code, looked_up
+
+#: The sources of at most 8 bits that are computed with, and the targets that they are computed for.
+_BYTES = ("s8", "u8")
+_COMPUTED = ("f16", "bf16", "f32", "f64")
+
+
+@dataclass(frozen=True)
+class Cast:
+    """A conversion of elements.
+
+    Attributes
+    ----------
+    source, target : ElementType
+    """
+
+    source: ElementType
+    target: ElementType
+
+    @property
+    def code(self) -> int:
+        """The number of the conversion, which kernels are compiled for."""
+        if self._is_looked_up:
+            return conversion_code("byte", looked_up(self.target.nbytes))
+        return conversion_code(self.source.name, "narrow" if self._is_narrow else self.target.name)
+
+    @property
+    def _is_narrow(self) -> bool:
+        return self.target.is_floating and self.target.bits <= 8
+
+    @property
+    def _is_looked_up(self) -> bool:
+        if self.source.bits > 8:
+            return False
+        return self.source.name not in _BYTES or self._is_narrow
+
+    @lazy_property
+    def results(self) -> NDArray[np.int64]:
+        """What the kernel looks up, as int64; empty where it computes."""
+        if self._is_looked_up:
+            return _bytes_of(cast_by_numpy(np.arange(256, dtype=np.uint8), self.source, self.target))
+        if self._is_narrow:
+            upper = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
+            return _bytes_of(cast_by_numpy(upper.view(np.uint8), _F32, self.target))
+        return np.empty(0, np.int64)
+
+
+_F32 = ElementType.of("f32")
+
+
+def _bytes_of(values: NDArray[np.uint8]) -> NDArray[np.int64]:
+    return np.ascontiguousarray(values).view(np.int64)
+
+
+@lru_cache(maxsize=256)
+def cast_of(source: ElementType, target: ElementType) -> Cast:
+    """Return the conversion from one element type to another.
+
+    Raises
+    ------
+    UnsupportedError
+        One of them is complex.
+
+    Examples
+    --------
+    >>> cast_of(ElementType.of("f32"), ElementType.of("bf16")).results.size
+    0
+    """
+    for one in (source, target):
+        if one.is_complex or not one.is_array:
+            raise UnsupportedError(f"{one} is not cast: casts are between integers, floats and pred")
+    return Cast(source, target)
+
+
+def cast_by_numpy(data: NDArray[np.uint8], source: ElementType, target: ElementType) -> NDArray[np.uint8]:
+    """Return the bytes of elements of another type, for the bytes of elements.
+
+    Examples
+    --------
+    >>> cast_by_numpy(np.array([1.5, -7, np.nan], np.float32).view(np.uint8), _F32, ElementType.of("s8")).tolist()
+    [1, 249, 0]
+    """
+    with np.errstate(all="ignore"):
+        found = _cast(_values(data, source), source, target)
+    return np.ascontiguousarray(found).view(np.uint8)
+
+
+def _values(data: NDArray[np.uint8], source: ElementType) -> NDArray[Any]:
+    """Return values of a type that NumPy computes with: bits beside those of an element do not matter."""
+    if source == "pred":
+        return np.asarray(data != 0)
+    if not source.is_sub_byte:
+        return data.view(source.numpy_dtype)
+    low = data & np.uint8((1 << source.bits) - 1)
+    if source.is_floating:
+        return low.view(source.numpy_dtype)
+    if source.kind == "unsigned":
+        return low
+    unused = np.int8(8 - source.bits)
+    return (low.view(np.int8) << unused) >> unused
+
+
+def _cast(values: NDArray[Any], source: ElementType, target: ElementType) -> NDArray[Any]:
+    if target == "pred":
+        return np.asarray(values.astype(bool))
+    if target.is_integral:
+        found = _saturated(values, target) if source.is_floating else values
+        if target.bits < 8:
+            return found.astype(np.uint8) & np.uint8((1 << target.bits) - 1)
+        return found.astype(target.numpy_dtype)
+    try:
+        found = values.astype(target.numpy_dtype)
+    except TypeError:
+        found = values.astype(np.float32).astype(target.numpy_dtype)
+    return np.asarray(found)
+
+
+def _saturated(values: NDArray[Any], target: ElementType) -> NDArray[Any]:
+    """Return floats as the nearest integers towards 0 that a type holds, 0 for NaN."""
+    signed = target.kind == "signed"
+    low, high = (-(1 << target.bits - 1), (1 << target.bits - 1) - 1) if signed else (0, (1 << target.bits) - 1)
+    wide = values.astype(np.float64)
+    inside = (wide > low - 1.0) & (wide < high + 1.0)
+    kind = np.int64 if signed else np.uint64
+    found = np.where(inside, wide, 0.0)
+    # Between -1 and 0, which unsigned types hold as 0.
+    truncated = (found if signed else np.maximum(found, 0.0)).astype(kind)
+    truncated[~inside & (wide >= high)] = high
+    truncated[~inside & (wide <= low)] = low
+    return truncated
+
+
+def is_safe(source: ElementType, target: ElementType) -> bool:
+    """Whether a type holds every value of another, as far as NumPy's rule asks: it takes f64 to hold those of s64.
+
+    Examples
+    --------
+    >>> is_safe(ElementType.of("s4"), ElementType.of("bf16")), is_safe(ElementType.of("bf16"), ElementType.of("f16"))
+    (True, False)
+    """
+    if source == target:
+        return True
+    dtypes = source.numpy_dtype, target.numpy_dtype
+    if all(dtype.isbuiltin == 1 for dtype in dtypes):
+        return bool(np.can_cast(*dtypes))
+    return source.bits <= 16 and is_same_kind(source, target) and _keeps_values(source, target)
+
+
+@lru_cache(maxsize=1024)
+def _keeps_values(source: ElementType, target: ElementType) -> bool:
+    """Whether every value of at most 16 bits comes back from another type."""
+    data = np.arange(1 << max(source.bits, 8), dtype=f"u{source.nbytes}").view(np.uint8)
+    wide = ElementType.of("f64")
+    there = cast_by_numpy(cast_by_numpy(data, source, target), target, wide).view(np.float64)
+    return bool(np.array_equal(cast_by_numpy(data, source, wide).view(np.float64), there, equal_nan=True))
+
+
+_KINDS = ("predicate", "unsigned", "signed", "float")
+
+
+def is_same_kind(source: ElementType, target: ElementType) -> bool:
+    """Whether the kind of numbers stays, or becomes a more general one: as for NumPy's own types.
+
+    ml_dtypes tells NumPy otherwise, that f32 to int4 is of one kind.
+
+    Examples
+    --------
+    >>> f32, s4 = ElementType.of("f32"), ElementType.of("s4")
+    >>> is_same_kind(s4, f32), is_same_kind(f32, s4)
+    (True, False)
+    """
+    if source.kind not in _KINDS or target.kind not in _KINDS:
+        return source == target
+    return _KINDS.index(source.kind) <= _KINDS.index(target.kind)

@@ -1,0 +1,66 @@
+"""What planner and kernel know of casts: which conversion it is, and which runs a task converts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: How elements are read: one of these types, or a byte that is looked up in a table of 256 results.
+SOURCES = ("byte", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "f16", "bf16", "f32", "f64")
+
+#: What is written: a result that the table of a byte holds, of so many bytes; one of these types; or "narrow", a float
+#: of at most 8 bits, which a table holds for each f32 of 16 bits.
+TARGETS = (
+    *("byte", "two bytes", "four bytes", "eight bytes", "narrow", "pred"),
+    *(f"{sign}{bits}" for bits in (1, 2, 4, 8, 16, 32, 64) for sign in "su"),
+    *("f16", "bf16", "f32", "f64"),
+)
+_LOOKED_UP = {1: "byte", 2: "two bytes", 4: "four bytes", 8: "eight bytes"}
+
+_KINDS = 32
+
+
+def conversion_code(source: str, target: str) -> int:
+    """Return the number of a conversion, which its kernel is compiled for.
+
+    Examples
+    --------
+    >>> names_of(conversion_code("f32", "bf16"))
+    ('f32', 'bf16')
+    """
+    return SOURCES.index(source) * _KINDS + TARGETS.index(target)
+
+
+def names_of(code: int) -> tuple[str, str]:
+    """Return how the elements of a conversion are read, and what is written."""
+    return SOURCES[code // _KINDS], TARGETS[code % _KINDS]
+
+
+def looked_up(nbytes: int) -> str:
+    """Return the name of a result of so many bytes that the table of a byte holds."""
+    return _LOOKED_UP[nbytes]
+
+
+class CastGeometry(NamedTuple):
+    """What a task converts: runs of elements, and how many bytes these and the runs are apart on each side."""
+
+    elements: int
+    source_stride: int
+    target_stride: int
+    runs: int
+    run_source_stride: int
+    run_target_stride: int
+    is_dense: int
+
+
+(
+    CAST_ELEMENTS,
+    CAST_SOURCE_STRIDE,
+    CAST_TARGET_STRIDE,
+    CAST_RUNS,
+    CAST_RUN_SOURCE_STRIDE,
+    CAST_RUN_TARGET_STRIDE,
+    CAST_IS_DENSE,
+) = range(7)
+
+#: Elements that a kernel converts at a time.
+CAST_LANES = 16
