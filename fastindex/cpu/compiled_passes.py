@@ -26,6 +26,7 @@ from fastindex.kernels.cpu.relayout.moves import (
     column_gather,
     deinterleave,
     deinterleave_lanes,
+    digit_swaps,
     element_moves,
     gather_pieces,
     interleave,
@@ -71,6 +72,7 @@ PASS_KERNELS = {
     "nibbles": boxes.copy_nibbles,
     "pair nibbles": nibble_pairs.pair_chunks,
     "row boxes": row_boxes.run_row_boxes,
+    "swap digits": digit_swaps.swap_digit_chunks,
     "cast": casts.cast_runs,
 }
 
@@ -151,7 +153,7 @@ def kernel_key(one: Pass) -> tuple[str, int, int]:
         return one.kernel, 1, 1
     if one.kernel in ("expand", "compress"):
         return one.kernel, 8 // one.ways, 1
-    if one.kernel in ("block permute", "column gather"):
+    if one.kernel in ("block permute", "column gather", "swap digits"):
         return one.kernel, one.width, one.ways
     if one.kernel not in ("interleave", "deinterleave"):
         return one.kernel, one.width, 1

@@ -22,7 +22,9 @@ from fastindex.cpu.threads import thread_count
 from fastindex.kernels.compilation import is_missing, registered_kernels
 from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
 from fastindex.lowering.relayout.moves.stream_passes import NARROW_BYTES, in_vectors
+from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.casts import conversion_code
+from fastindex.tables.digit_swaps import MOST_ROW_DIGITS, PIECES
 from fastindex.tables.streams import MOST_VECTOR_BYTES, VECTOR_WAYS
 
 _ELEMENT_BYTES = (1, 2, 4, 8, 16)
@@ -169,6 +171,9 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
     yield "deinterleave in lanes", 1, 1
     for name, bits in itertools.product(("expand", "compress"), _PACKED_BITS):
         yield name, bits, 1
+    if permuted_bytes() == LINE_BYTES:
+        for piece_bytes, row_digits in itertools.product(PIECES, range(MOST_ROW_DIGITS, 0, -1)):
+            yield "swap digits", piece_bytes, row_digits
     for nibbles in (1, 2):
         yield "block permute", permuted_bytes(), nibbles
     for width in _ELEMENT_BYTES:

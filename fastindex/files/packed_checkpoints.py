@@ -385,20 +385,23 @@ def open_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
     FastIndexError
         The folder is not complete, or its manifest is not what one is.
     OSError
-        The manifest cannot be read.
+        The folder or the manifest cannot be read.
 
     Examples
     --------
     >>> import fastindex as fi
-    >>> fi.open_checkpoint("nowhere")
+    >>> fi.open_checkpoint(".")
     Traceback (most recent call last):
         ...
-    fastindex.errors.FastIndexError: nowhere holds no complete checkpoint: manifest.json is not there
+    fastindex.errors.FastIndexError: . holds no complete checkpoint: manifest.json is not there
     """
     path = Path(folder, MANIFEST)
-    if not path.is_file():
-        raise FastIndexError(f"{os.fspath(folder)} holds no complete checkpoint: {MANIFEST} is not there")
-    content = json_object(path.read_bytes(), str(path))
+    try:
+        written = path.read_bytes()
+    except FileNotFoundError:
+        os.stat(folder)
+        raise FastIndexError(f"{os.fspath(folder)} holds no complete checkpoint: {MANIFEST} is not there") from None
+    content = json_object(written, str(path))
     if content.get("format") != _FORMAT or content.get("version") != _VERSION:
         raise FastIndexError(f"{path} is no manifest of a checkpoint that this version of fastindex reads")
     arrays = content.get("arrays")

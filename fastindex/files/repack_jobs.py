@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.bulk.repacking import RepackPlan, repack_plan
+from fastindex.bulk.repack_arguments import checked_bits, checked_parameters, checked_sizes
+from fastindex.bulk.repack_plans import End, RepackPlan, repack_plan
 from fastindex.cpu.box_jobs import LEAST_MEMORY_BYTES
 from fastindex.errors import FastIndexError
 from fastindex.files.input_files import open_input
@@ -44,7 +45,8 @@ class Formats:
 
     def plan(self) -> RepackPlan:
         """Return the plan of the move."""
-        return repack_plan(*self.names, self.sizes, self.bits, self.parameters)
+        given = checked_parameters(dict(self.parameters))
+        return repack_plan(*self.names, checked_sizes(self.sizes), checked_bits(self.bits), given)
 
 
 def repack_file(
@@ -80,6 +82,8 @@ def repack_file(
     left, right = plan.ends
     if file.fortran_order and len(file.dimensions) > 1:
         raise FastIndexError(f"{source_path} is in Fortran order; save it in C order, the last dimension the fastest")
+    if left.row is None:
+        _check_plain(file, source_path, left)
     if file.nbytes != left.side.nbytes:
         raise FastIndexError(
             f"{source_path} has {file.nbytes} bytes, {left.name} of {left.sizes} takes {left.side.nbytes}"
@@ -97,21 +101,37 @@ def repack_file(
     progress.start(right.side.nbytes)
     header = header_for(target_path, dtype, dimensions)
     with OutputFile(target_path, right.side.nbytes, header, force) as output, file.unchanged():
-        for part, places in _parts(plan, step, min(room, _COPIES * _PART_BYTES), formats):
+        for part, first, places in _parts(plan, step, min(room, _COPIES * _PART_BYTES), formats):
             data = np.empty(part.ends[0].side.nbytes, np.uint8)
             file.read(places[0], data)
             made = np.empty(part.ends[1].side.nbytes, np.uint8)
-            part.run(data, made, (file.dtype == np.int8, False), None)
+            part.run(data, made, (file.dtype is not None and file.dtype.kind == "i", False), None, first)
             output.write(places[1], made)
             progress.advance(made.nbytes)
 
 
+def _check_plain(file: Any, path: str, end: End) -> None:
+    """Require elements and dimensions of a file that says which it has to be those of a plain array.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    width = -(-end.bits // 8)
+    if file.dtype is not None and (file.dtype.itemsize != width or not file.dtype.isnative or file.dtype.hasobject):
+        raise FastIndexError(
+            f"plain elements of {end.bits} bits take {width} bytes each, little-endian; {path} has dtype {file.dtype}"
+        )
+    if len(file.dimensions or ()) > 1 and tuple(file.dimensions) != end.sizes:
+        raise FastIndexError(f"{path} has the dimensions {tuple(file.dimensions)}, the shape is {end.sizes}")
+
+
 def _parts(
     plan: RepackPlan, step: int | None, room: int, formats: Formats
-) -> Iterator[tuple[RepackPlan, tuple[int, int]]]:
-    """Yield plans for parts of the first dimension, and where each begins on both sides."""
+) -> Iterator[tuple[RepackPlan, int, tuple[int, int]]]:
+    """Yield plans for parts of the first dimension, the row that each begins with, and where on both sides."""
     if step is None:
-        yield plan, (0, 0)
+        yield plan, 0, (0, 0)
         return
     first, *others = plan.ends[0].sizes
     each = _COPIES * max(end.side.nbytes for end in plan.ends) * step // max(first, 1)
@@ -119,5 +139,5 @@ def _parts(
     at = 0, 0
     for begin in range(0, first, count):
         part = replace(formats, sizes=(min(count, first - begin), *others)).plan()
-        yield part, at
+        yield part, begin, at
         at = at[0] + part.ends[0].side.nbytes, at[1] + part.ends[1].side.nbytes

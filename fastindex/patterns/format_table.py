@@ -27,6 +27,8 @@ class Row:
         Values that parameters have. ``"name%n"`` is what is left over, ``"name%n!"`` what that is not.
     divides : mapping
         What a dimension has to be a multiple of, as a number or a product of parameters.
+    whole : tuple of str
+        Quotients of parameters that have to be whole numbers.
     pads : mapping
         What a dimension is padded to a multiple of, where that is more than the text says.
     order : tuple of int
@@ -47,6 +49,7 @@ class Row:
     bits: int | None = None
     when: Mapping[str, Any] = field(default_factory=dict)
     divides: Mapping[str, int | str] = field(default_factory=dict)
+    whole: tuple[str, ...] = ()
     pads: Mapping[str, int | str] = field(default_factory=dict)
     order: tuple[int, ...] = ()
     order_bits: int = 0
@@ -83,6 +86,13 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "onednn": {"tag": None},
 }
 
+#: The values that vendors' functions check for, where a row does not say them.
+VALUES: dict[tuple[str, str], tuple[int, ...]] = {
+    ("tinygemm", "inner_k_tiles"): (2, 4, 8),
+    ("hopper_mx_scale", "num_warps"): (1, 2, 4, 8, 16, 32),
+    ("mlx", "group_size"): (16, 32, 64, 128),
+}
+
 #: How wide an element or a code is where nothing is said; 4 for what is not here and has several widths.
 DEFAULT_BITS = {"fractal_nz": 16, "vnni": 16, "vllm_paged_key": 16, "vllm_paged_value": 16, "tenstorrent_tile": 16}
 
@@ -116,10 +126,10 @@ ROWS: tuple[Row, ...] = (
     Row("awq", "u8[K,N/4,2,2]{2,3,1,0}", 8, divides={"N": 4}, source=f"{_VLLM} awq_pack"),
     Row(
         "awq_gemv_fast",
-        "u4[N/4,4,K/64,2,4,4,2]{4,6,5,3,1,2,0:E(4)}",
+        "u4[N/4,4,K/kstride,kstride/32,4,4,2]{4,6,5,3,1,2,0:E(4)}",
         4,
-        when={"interleave": 4, "kstride": 64},
-        divides={"N": 4, "K": 64},
+        when={"interleave": 4},
+        divides={"N": 4, "K": "kstride"},
         source=f"{_AWQ} gemv_fast.py",
     ),
     Row("gptq", "u4[K,N]{1,0:T(8,1)E(4)}", 4, source=_GPTQ),
@@ -387,12 +397,14 @@ ROWS: tuple[Row, ...] = (
         "u4[N,K]{1,0:T(layout0,32)E(4)}",
         4,
         divides={"N": "layout0", "K": "4*layout1"},
+        whole=("4*layout1/32",),
         source="aiter ops/shuffle.py",
     ),
     Row(
         "aiter_shuffle_weight",
         "e[N,K]{1,0:T(layout0,chunk)}",
         divides={"N": "layout0", "K": "2*layout1"},
+        whole=("2*layout1/chunk",),
         source="aiter ops/shuffle.py",
     ),
     *(
@@ -422,7 +434,12 @@ ROWS: tuple[Row, ...] = (
     Row("col4_4r2_8c", "e[M/8,4,2,N/32,4,2,4]{6,1,5,4,2,0,3}", source=_LT),
     Row("col32_2r_4r4", "e[M/32,4,4,2,N/32,32]{5,3,1,2,0,4}", source=_LT),
     Row("fractal_nz", "e[M,N]{0,1:T(c0,16)(c0,1)}", source="Ascend TransdataOperation"),
-    Row("tenstorrent_tile", "e[M,N]{1,0:T(tile0,tile1)(face0,face1)}", source="tt-metal tiles"),
+    Row(
+        "tenstorrent_tile",
+        "e[M,N]{1,0:T(tile0,tile1)(face0,face1)}",
+        whole=("tile0/face0", "tile1/face1"),
+        source="tt-metal tiles",
+    ),
     Row("vnni", "e[K,N]{1,0:T(factor,1)}", source="Intel AMX, VNNI operand B"),
     Row("vllm_paged_key", "e[B,T,H,D]{1,3,2,0:T(x,1)}", divides={"D": "x"}, source="vLLM paged_attention"),
     Row("vllm_paged_value", "e[B,T,H,D]{1,3,2,0}", source="vLLM paged_attention"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lowering.index.regrouped import RegroupedShape
-from fastindex.patterns.format_table import DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, Row
+from fastindex.patterns.format_table import DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES, Row
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 from fastindex.tiling.digits import Digits, Variable, digit
@@ -53,6 +53,17 @@ def names() -> tuple[str, ...]:
     ('awq', 'awq_gemv_fast', 'gptq')
     """
     return tuple(dict.fromkeys([*(row.name for row in ROWS), "onednn"]))
+
+
+def takes_any_width(name: str) -> bool:
+    """Whether a format has elements of any whole number of bytes, and so the plain array says how many.
+
+    Examples
+    --------
+    >>> takes_any_width("col32"), takes_any_width("awq")
+    (True, False)
+    """
+    return name in (PLAIN, "onednn") or any(row.name == name and row.bits is None for row in ROWS)
 
 
 def check_name(name: str) -> None:
@@ -132,6 +143,8 @@ def _checked_value(name: str, parameter: str, value: Any, default: Any) -> Any:
             raise ArgumentTypeError(f"{name}: {parameter} is text, got {value!r}")
         return value.lower() if isinstance(default, str) else value
     if isinstance(default, bool):
+        if value not in (False, True):
+            raise ArgumentTypeError(f"{name}: {parameter} is True or False, got {value!r}")
         return bool(value)
     try:
         number = int(value.__index__())
@@ -139,6 +152,9 @@ def _checked_value(name: str, parameter: str, value: Any, default: Any) -> Any:
         raise ArgumentTypeError(f"{name}: {parameter} is an integer, got {value!r}") from None
     if number < 0 or (number == 0 and parameter != "packed_dim"):
         raise FastIndexError(f"{name}: {parameter} is above 0, got {value!r}")
+    known = VALUES.get((name, parameter))
+    if known is not None and number not in known:
+        raise FastIndexError(f"{name}: {parameter} is {', '.join(map(str, known))}, got {number}")
     return number
 
 
@@ -265,6 +281,8 @@ def _number(text: str, one: Chosen) -> int:
 
 
 def _check_sizes(one: Chosen, sizes: Mapping[str, int]) -> None:
+    for quotient in one.row.whole:
+        _number(quotient, one)
     for letter, product in one.row.divides.items():
         multiple = _number(str(product), one)
         if sizes[letter] % multiple:

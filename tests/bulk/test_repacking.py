@@ -1,6 +1,6 @@
 """Named formats against independent definitions, both ways, at several sizes, padded ones included.
 
-Tests of: bulk.repacking, patterns.format_table, patterns.named_formats.
+Tests of: bulk.repacking, bulk.repack_plans, bulk.repack_arguments, patterns.format_table, patterns.named_formats.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk import repacking
 from fastindex.patterns.format_table import PARAMETERS
 from tests.oracles import format_places
 
@@ -23,6 +22,7 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     ("awq", 4, {}, [(1, 8), (5, 16), (13, 40)]),
     ("awq", 8, {}, [(1, 4), (5, 16), (13, 36)]),
     ("awq_gemv_fast", 4, {}, [(4, 64), (8, 128), (12, 192)]),
+    ("awq_gemv_fast", 4, {"kstride": 96}, [(4, 96), (8, 192), (12, 96)]),
     ("gptq", 4, {}, [(8, 3), (24, 7), (40, 5), (13, 3)]),
     ("gptq", 2, {}, [(16, 3), (32, 7), (48, 5), (13, 3)]),
     ("gptq", 8, {}, [(4, 3), (24, 7), (40, 5), (13, 3)]),
@@ -154,20 +154,6 @@ def test_one_move_is_two_through_the_plain_array(first: str, last: str, shape: S
     assert np.array_equal(got, fi.repack(plain, "plain", last, shape=plain.shape, bits=bits))
 
 
-@pytest.mark.parametrize("first", ["plain", "awq"])
-def test_slabs_of_large_arrays(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    shape = (1040, 320)
-    codes = codes_of(shape, 4)
-    expected = fi.repack(codes, "plain", "marlin", shape=shape)
-    given = codes if first == "plain" else fi.repack(codes, "plain", first, shape=shape)
-    monkeypatch.setattr(repacking, "_SLAB_BYTES", 1 << 14)
-    repacking.repack_plan.cache_clear()
-    assert repacking.repack_plan(first, "marlin", shape, None, ()).slabs
-    assert np.array_equal(fi.repack(given, first, "marlin", shape=shape), expected)
-    assert np.array_equal(fi.repack(expected, "marlin", first, shape=shape), given)
-    repacking.repack_plan.cache_clear()
-
-
 def test_twos_complement() -> None:
     values = np.arange(-8, 8, dtype=np.int8).reshape(2, 8)
     offset = (values.astype(np.int16) + 8).astype(np.uint8)
@@ -248,3 +234,157 @@ def test_errors() -> None:
 def test_zero_sizes() -> None:
     assert fi.repack(np.zeros((0, 64), np.uint8), "plain", "awq", shape=(0, 64)).shape == (0,)
     assert fi.repack(np.zeros(0, np.uint8), "blocked_scales", "plain", shape=(0, 4)).shape == (0, 4)
+
+
+# What callers hand in
+
+
+def test_integers_of_any_kind() -> None:
+    codes = codes_of((32, 128), 3)
+    expected = fi.repack(codes, "plain", "pack_quantized", shape=(32, 128), bits=3, packed_dim=0)
+    shape = [np.int32(32), np.uint8(128)]
+    got = fi.repack(codes, "plain", "pack_quantized", shape=shape, bits=np.int64(3), packed_dim=np.int8(0))  # type: ignore[arg-type]
+    assert np.array_equal(got, expected)
+    for pair in ([32, 16], np.array([32, 16]), (np.int64(32), 16)):
+        got = fi.repack(codes, "plain", "aiter_shuffle_weight", shape=codes.shape, bits=8, layout=pair)
+        assert np.array_equal(got, fi.repack(codes, "plain", "aiter_shuffle_weight", shape=(32, 128), layout=(32, 16)))
+
+
+#: Formats of codes: whether int8 is two's complement for them, with `bits`.
+SIGNS = [("awq", False), ("gptq", False), ("nvfp4", False), ("pack_quantized", True), ("cutlass_mixed_gemm", True)]
+
+
+@pytest.mark.parametrize(("name", "is_signed"), [*SIGNS, ("ggml_q4_0_repacked_body", True), ("plain", True)])
+def test_codes_that_are_too_large(name: str, is_signed: bool) -> None:
+    shape = (64, 64)
+    for kind, least, most in ((np.uint8, 0, 15), (np.int8, -8 if is_signed else 0, 7 if is_signed else 15)):
+        codes = np.random.default_rng(0).integers(least, most + 1, shape).astype(kind)
+        codes[0, :2] = least, most
+        if name != "plain":
+            got = fi.repack(codes, "plain", name, shape=shape, bits=4)
+            back = fi.repack(got, name, "plain", shape=shape, bits=4, out=np.empty_like(codes))
+            assert np.array_equal(back, codes)
+        for wrong in (most + 1, least - 1, 127):
+            if not np.iinfo(kind).min <= wrong:
+                continue
+            bad = codes.copy()
+            bad[5, 7] = wrong
+            words = rf"codes of 4 bits are from {least} to {most} for {name}, the one at \(5, 7\) is {wrong}"
+            with pytest.raises(fi.FastIndexError, match=words):
+                fi.repack(bad, "plain", name, shape=shape, bits=4)
+    # All eight bits are the code.
+    fi.repack(np.full(shape, 255, np.uint8), "plain", "awq", shape=shape, bits=8)
+    with pytest.raises(fi.FastIndexError, match=r"from 0 to 7 .* is 8"):
+        fi.repack(np.full((32, 8), 8, np.uint8), "plain", "gptq", shape=(32, 8), bits=3)
+
+
+@pytest.mark.parametrize(("name", "bits"), [("pack_quantized", 4), ("pack_quantized", 3), ("cutlass_mixed_gemm", 8)])
+def test_twos_complement_is_the_unsigned_code_less_half(name: str, bits: int) -> None:
+    """Their packers take int8 and add half the range: uint8 is what they make of it, and goes in as it is."""
+    codes = codes_of((64, 64), bits)
+    values = (codes.astype(np.int16) - (1 << bits - 1)).astype(np.int8)
+    got = fi.repack(values, "plain", name, shape=values.shape, bits=bits)
+    assert np.array_equal(got, fi.repack(codes, "plain", name, shape=codes.shape, bits=bits))
+    # So that codes move to formats of unsigned ones as they are.
+    if name == "pack_quantized":
+        assert np.array_equal(fi.repack(got, name, "gptq", shape=(64, 64), bits=bits), _gptq_of(codes.T.copy(), bits))
+
+
+def _gptq_of(codes: Any, bits: int) -> Any:
+    return fi.repack(codes, "plain", "gptq", shape=codes.shape, bits=bits)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "name", "words"),
+    [
+        (np.zeros((2, 8), np.int32), "awq", "uint8 or int8; the buffer has dtype int32"),
+        (np.zeros((2, 8), np.float32), "awq", "uint8 or int8; the buffer has dtype float32"),
+        (np.zeros((2, 8), np.uint8), "marlin_scales", "N in multiples of 64"),
+        (np.zeros((2, 8), object), "col32", "moves numbers"),
+        (np.zeros((2, 8), "S1"), "col32", "moves numbers"),
+        (np.zeros((8, 2), np.uint8), "awq", r"dimensions \(2, 8\), got \(8, 2\)"),
+        (np.zeros((1, 2, 8), np.uint8), "awq", r"dimensions \(2, 8\), got"),
+        (np.zeros(15, np.uint8), "awq", r"dimensions \(2, 8\), got \(15,\)"),
+        (None, "awq", "moves numbers"),
+    ],
+)
+def test_wrong_arrays(buffer: Any, name: str, words: str) -> None:
+    with pytest.raises((fi.FastIndexError, fi.ArgumentTypeError), match=words):
+        fi.repack(buffer, "plain", name, shape=(2, 8))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "words"),
+    [
+        ("tinygemm", {"inner_k_tiles": 6}, "inner_k_tiles is 2, 4, 8, got 6"),
+        ("tinygemm", {"inner_k_tiles": 2.0}, "a number, a text or a pair"),
+        ("hopper_mx_scale", {"num_warps": 3}, "num_warps is 1, 2, 4"),
+        ("mlx", {"group_size": 48}, "group_size is 16, 32"),
+        ("marlin_scales", {"grouped": "no"}, "True or False"),
+        ("awq_gemv_fast", {"kstride": 48}, "kstride/32 is a whole number"),
+        ("awq_gemv_fast", {"interleave": 2}, "interleave=4"),
+        ("blocked_scales", {"block": (64, 4)}, r"block=\(128, 4\)"),
+        ("blocked_scales", {"block": 128}, "2 sizes"),
+        ("pack_quantized", {"packed_dim": 2}, "packed_dim=1"),
+        ("gguf_body", {"type": "q9"}, "type='q4_0'"),
+        ("gguf_body", {"type": {}}, "a number, a text or a pair"),
+        ("tenstorrent_tile", {"face": (12, 16)}, "tile0/face0 is a whole number"),
+        ("ggml_q4_0_repacked_body", {"interleave": 3}, "16/interleave is a whole number"),
+        ("aiter_shuffle_weight", {"layout": (16, 4)}, "layout1/chunk is a whole number"),
+        ("onednn", {"tag": 5}, "tag="),
+        ("onednn", {"tag": "nope"}, "nope"),
+        ("marlin", {"bits": 4.0}, "bits is an integer"),
+        ("marlin", {"bits": True}, "bits is an integer"),
+        ("marlin", {"bits": 0}, "from 1 to 64"),
+    ],
+)
+def test_wrong_parameters(name: str, parameters: dict[str, Any], words: str) -> None:
+    codes = np.zeros((64, 768), np.uint8)
+    with pytest.raises((fi.FastIndexError, fi.ArgumentTypeError), match=words):
+        fi.repack(codes, "plain", name, shape=codes.shape, **parameters)
+
+
+def test_width_of_elements_is_that_of_the_plain_array() -> None:
+    for kind in (np.uint8, np.float32, np.int64, ">u2"):
+        values = np.arange(40 * 35).astype(kind).reshape(40, 35)
+        got = fi.repack(values, "plain", "col32", shape=values.shape)
+        assert len(got) == 40 * 64 * values.dtype.itemsize
+        out = np.zeros_like(values, values.dtype.newbyteorder("="))
+        assert np.array_equal(fi.repack(got, "col32", "plain", shape=values.shape, out=out), values)
+
+
+def test_codes_in_types_of_less_than_a_byte() -> None:
+    import ml_dtypes
+
+    codes = codes_of((4, 16), 4)
+    expected = fi.repack(codes, "plain", "awq", shape=(4, 16))
+    assert np.array_equal(fi.repack(codes.astype(ml_dtypes.uint4), "plain", "awq", shape=(4, 16)), expected)
+    signed = (codes.astype(np.int8) - 8).astype(ml_dtypes.int4)
+    got = fi.repack(signed, "plain", "pack_quantized", shape=(4, 16))
+    assert np.array_equal(got, fi.repack(codes, "plain", "pack_quantized", shape=(4, 16)))
+
+
+def test_jax_arrays() -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    codes = codes_of((32, 128), 4)
+    expected = fi.repack(codes, "plain", "marlin", shape=codes.shape)
+    assert np.array_equal(fi.repack(jnp.asarray(codes), "plain", "marlin", shape=codes.shape), expected)
+    assert np.array_equal(fi.repack(jnp.asarray(expected), "marlin", "plain", shape=codes.shape), codes)
+    with pytest.raises(fi.FastIndexError, match="read-only"):
+        fi.repack(codes, "plain", "marlin", shape=codes.shape, out=jnp.asarray(expected))
+
+
+def test_torch_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    codes = codes_of((32, 128), 4)
+    expected = fi.repack(codes, "plain", "marlin", shape=codes.shape)
+    out = torch.zeros(len(expected) // 4, dtype=torch.int32)
+    assert fi.repack(torch.from_numpy(codes), "plain", "marlin", shape=codes.shape, out=out) is out
+    assert out.numpy().tobytes() == expected.tobytes()
+    assert np.array_equal(fi.repack(out, "marlin", "plain", shape=codes.shape), codes)
+
+
+def test_lazy_arrays_are_refused() -> None:
+    lazy = pytest.importorskip("dask.array").zeros((32, 64), dtype=np.uint8)
+    with pytest.raises(fi.UnsupportedError, match="compute it first"):
+        fi.repack(lazy, "plain", "marlin", shape=(32, 64))

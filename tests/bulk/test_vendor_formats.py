@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,33 @@ def test_vllm_awq(bits: int) -> None:
 def test_vllm_gptq(bits: int) -> None:
     pack = of_vllm()["pack_rows"]
     agree(lambda q: pack(q, bits, *q.shape), "gptq", [(16, 3), (64, 40), (128, 257)], bits)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+def test_auto_gptq(bits: int) -> None:
+    torch = module("torch")
+    around = {"nn": torch.nn, "transformers": SimpleNamespace(pytorch_utils=SimpleNamespace(Conv1D=ModuleType))}
+    found = functions("auto_gptq", "nn_modules/qlinear/qlinear_cuda_old.py", "QuantLinear", **around)["QuantLinear"]
+
+    def pack(q: Any) -> Any:
+        k, n = q.shape
+        # Scales are 1 and zero points too, so that weights are codes less 1; one group.
+        own = SimpleNamespace(bits=bits, infeatures=k, outfeatures=n, group_size=k, bias=None)
+        linear = SimpleNamespace(weight=(q.T.to(torch.float32) - 1), bias=None)
+        linear.weight.data = linear.weight
+        ones = torch.ones((n, 1))
+        found.pack(own, linear, ones, ones.clone(), None)
+        return own.qweight
+
+    # It packs zero points along N by 32.
+    agree(pack, "gptq", [(32, 32), (96, 64), (160, 32)], bits)
+
+
+@pytest.mark.parametrize("kstride", [32, 64, 128])
+def test_awq_gemv_fast(kstride: int) -> None:
+    pack = functions("awq", "modules/linear/gemv_fast.py", "pack_intweight")["pack_intweight"]
+    shapes = [(4, kstride), (12, 3 * kstride), (64, 4 * kstride)]
+    agree(lambda q: pack(q, 4, kstride), "awq_gemv_fast", shapes, 4, kstride=kstride)
 
 
 @pytest.mark.parametrize("bits", [4, 8])

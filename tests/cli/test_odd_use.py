@@ -21,7 +21,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+import fastindex as fi
 from fastindex.cli.commands import main
 from tests.cli.test_targets import MODULE, ROOT, SHAPE, WRITING
 
@@ -48,12 +50,14 @@ PRINTING = {
     "copies to stdout": "copies module",
     "copies --json": "copies module --json",
     "completion": "completion bash",
+    "verify": "verify packed",
 }
 #: What they read is IN.
 READING = {
     **{name: line.replace(" in ", " IN ").replace("in.npy", "IN") for name, line in WRITING.items() if " in" in line},
     "report": "report IN --html OUT.html",
     "copies": "copies IN --html OUT.html",
+    "verify": "verify IN",
 }
 FROM_STDIN = {"report -": "report -", "copies -": "copies - --json"}
 WRONG = {"no shape": ("info f32[", 1), "no argument": ("info", 2), "no option": ("pack in OUT --nonsense", 2)}
@@ -70,7 +74,7 @@ class Case:
     streams: str
     status: int
     message: str = ""
-    as_nobody: bool = False
+    by_modes: bool = False
 
     @property
     def words(self) -> list[str]:
@@ -113,7 +117,9 @@ def file_cases() -> Iterator[Case]:
             message = f"fastindex: {path}: {reason}\n"
             if path == "folder" and name in ("report", "copies"):
                 message = "fastindex: no HLO text in folder: "
-            yield Case(name, line.replace("IN", path), "", 1, message, as_nobody=True)
+            if name == "verify":
+                message = "fastindex: folder holds no complete" if path == "folder" else f"fastindex: {path}"
+            yield Case(name, line.replace("IN", path), "", 1, message, by_modes=True)
     reasons = {
         "missing/OUT": "No such file or directory",
         "in/OUT": "Not a directory",
@@ -128,7 +134,7 @@ def file_cases() -> Iterator[Case]:
             else:
                 target = next(word for word in line.split() if "OUT" in word).replace("OUT", path.replace("OUT", "out"))
             words = [target if "OUT" in word else word for word in line.split()]
-            yield Case(name, " ".join(words), "", 1, f"fastindex: {target}: {reason}\n", as_nobody=True)
+            yield Case(name, " ".join(words), "", 1, f"fastindex: {target}: {reason}\n", by_modes=True)
 
 
 #: Runs each command once, so that all is loaded, and then every case in a child, which ends as a process does.
@@ -137,6 +143,7 @@ import gc, json, os, signal, sys
 from click.testing import CliRunner
 import fastindex.__main__
 from fastindex.cli.commands import main
+from tests.modes import obey_modes
 cases, log, lines = json.loads(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
 for words in lines:
     CliRunner().invoke(main, words, input="")
@@ -175,14 +182,13 @@ found = []
 # Children end without looking at every object.
 gc.collect()
 gc.freeze()
-for words, streams, as_nobody in cases:
+for words, streams, by_modes in cases:
     before = sorted(os.listdir())
     child = os.fork()
     if child == 0:
         arrange(streams)
-        if as_nobody and os.geteuid() == 0:
-            os.setgid(65534)
-            os.setuid(65534)
+        if by_modes:
+            obey_modes()
         signal.alarm(60)
         sys.argv = ["fastindex", *words]
         fastindex.__main__.main()
@@ -207,6 +213,8 @@ def folder() -> Iterator[Path]:
     (path / "in").write_bytes(bytes(96))
     (path / "secret").write_bytes(bytes(96))
     np.save(path / "in.npy", np.zeros((2, 3), np.int64))
+    save_file({"a": np.zeros((2, 3), np.float32)}, path / "in.safetensors")
+    fi.pack_checkpoint(path / "in.safetensors", path / "packed", [])
     (path / "module").write_text(MODULE)
     for name in ("folder", "folder.html", "folder.svg", "locked", "hidden"):
         (path / name).mkdir()
@@ -226,7 +234,7 @@ def ended(cases: list[Case], folder: Path) -> list[Any]:
     lines = [line.replace("OUT", "out").replace("IN", "in").split() for line in (PRINTING | WRITING | READING).values()]
     with tempfile.TemporaryDirectory() as elsewhere:
         log = Path(elsewhere) / "log"
-        arguments = [(case.words, case.streams, case.as_nobody) for case in cases]
+        arguments = [(case.words, case.streams, case.by_modes) for case in cases]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", PROGRAM, json.dumps(arguments), str(log), json.dumps(lines)]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

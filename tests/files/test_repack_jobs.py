@@ -61,7 +61,21 @@ def test_npy_parameters_and_errors(tmp_path: Path) -> None:
     code, text = run(path, out, "--from", "plain", "--to", "marlinn", "--shape", "64x128")
     assert (code, "did you mean marlin" in text) == (1, True)
     code, text = run(path, out, "--from", "plain", "--to", "marlin", "--shape", "64x64")
-    assert (code, "8192 bytes" in text) == (1, True)
+    assert (code, "dimensions (64, 128), the shape is (64, 64)" in text) == (1, True)
+    code, text = run(path, out, "--from", "plain", "--to", "blocked_scales", "--shape", "64x128", "--bits", "4")
+    assert (code, "has 8 bits" in text) == (1, True)
+    np.save(path, codes.astype(np.int32))
+    code, text = run(path, out, *names, "--bits", "4")
+    assert (code, "has dtype int32" in text) == (1, True)
+    # The row of the whole file is named, not that of a part.
+    codes[50, 3] = 8
+    np.save(path, codes)
+    code, text = run(path, out, *names, "--bits", "4")
+    assert (code, "the one at (50, 3) is 8" in text) == (1, True)
+    raw = str(tmp_path / "raw")
+    Path(raw).write_bytes(bytes(64 * 64))
+    code, text = run(raw, out, "--from", "plain", "--to", "marlin", "--shape", "64x128")
+    assert (code, "8192 bytes" in text or "8192" in text) == (1, True)
     assert run(path, out, "--from", "plain", "--to", "marlin", "--shape", "64by64")[0] == 2
     assert run(path, out, *names, "--with", "packed_dim")[0] == 2
     np.save(path, np.asfortranarray(codes))

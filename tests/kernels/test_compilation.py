@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from numba import njit
 
-from fastindex import first_use
+from fastindex import first_use, terminal
 from fastindex.kernels import compilation
 from fastindex.kernels.cpu.memory import literal
 
@@ -48,7 +48,9 @@ def package(tmp_path):
     (tmp_path / "fastindex" / "__init__.py").touch()
     (kernels / "__init__.py").touch()
     (kernels / "compilation.py").write_text(Path(compilation.__file__).read_text())
-    (tmp_path / "fastindex" / "first_use.py").write_text(Path(first_use.__file__).read_text())
+    for module in (first_use, terminal):
+        source = Path(module.__file__)
+        (tmp_path / "fastindex" / source.name).write_text(source.read_text())
     (kernels / "helper.py").write_text(HELPER.format(step=1))
     (kernels / "total.py").write_text(MODULE)
     return tmp_path

@@ -39,10 +39,11 @@ def awq_gemv_fast(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str
     first += [4, 5, 12, 13, 20, 21, 28, 29, 6, 7, 14, 15, 22, 23, 30, 31]
     at = first.index(8 * half + rest)
     at = at // 8 * 8 + AWQ.index(at % 8)
-    at += k % 64 // 32 * 32
-    # Of each run of 64 of a row, sixteen int16 words; those of four rows take turns by sixteens.
-    block = (row // 4 * (n[1] // 64) + k // 64) * 4 * 64
-    return (block + row % 4 * 64 + at) * bits
+    run = p["kstride"]
+    at += k % run // 32 * 32
+    # Each run of a row is words of four codes; the runs of four rows take turns.
+    block = (row // 4 * (n[1] // run) + k // run) * 4 * run
+    return (block + row % 4 * run + at) * bits
 
 
 def gptq(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:

@@ -20,6 +20,7 @@ from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
 from fastindex.tables.boxes import BoxGeometry, NibblesGeometry, PairGeometry, RowBoxGeometry
 from fastindex.tables.casts import CastGeometry
+from fastindex.tables.digit_swaps import SwapGeometry
 from fastindex.tables.gathers import GatherGeometry
 from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
 from fastindex.tables.streams import StreamGeometry
@@ -38,6 +39,7 @@ Geometry = (
     | RowBoxGeometry
     | StreamGeometry
     | StridedGeometry
+    | SwapGeometry
     | TransposeGeometry
 )
 
@@ -50,7 +52,7 @@ class Pass:
     ----------
     kernel : {"copy", "interleave", "deinterleave", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
             "expand", "compress", "block permute", "column gather", "boxes", "nibbles", "pair nibbles",
-            "row boxes", "cast"}
+            "row boxes", "swap digits", "cast"}
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly. Of a cast,
         the number of the conversion.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fastindex.lowering.relayout.moves.block_permute_bounds import least_cycles
 from fastindex.lowering.relayout.moves.block_permute_passes import column_gathers, least_of_columns, straight_permutes
+from fastindex.lowering.relayout.moves.digit_swaps import digit_swaps
 from fastindex.lowering.relayout.moves.lcm_boxes import lcm_boxes
 from fastindex.lowering.relayout.moves.nest_passes import gathers, loop_passes, packed_runs
 from fastindex.lowering.relayout.moves.nibble_pairs import nibble_pairs
@@ -46,4 +47,5 @@ CANDIDATES = (
     Candidate("blocks", straight_permutes, True, (least_cycles,)),
     Candidate("columns", column_gathers, True, (least_cycles, least_of_columns)),
     Candidate("pairs", nibble_pairs, True),
+    Candidate("digits", digit_swaps, True),
 )

@@ -69,6 +69,34 @@ def _permuted(builder: Any, value: Any, pattern: Any) -> Any:
     return builder.select(builder.icmp_signed("<", pattern, zero), zero, taken)
 
 
+def permuted_line(builder: Any, line: Any, pattern: Any) -> Any:
+    """Take the bytes of a line that a pattern of places from 0 to 63 says."""
+    if "avx512vbmi" in _features():
+        return builder.call(_declared(builder, "llvm.x86.avx512.permvar.qi.512", line.type), [line, pattern])
+    return _byte_by_byte(builder, [line], pattern)
+
+
+def permuted_pair(builder: Any, first: Any, second: Any, pattern: Any) -> Any:
+    """Take the bytes of two lines that a pattern of places from 0 to 127 says, those of the second from 64 on."""
+    if "avx512vbmi" in _features():
+        return builder.call(_permute_of_lines(builder, first.type), [first, pattern, second])
+    return _byte_by_byte(builder, [first, second], pattern)
+
+
+def _byte_by_byte(builder: Any, lines: Sequence[Any], pattern: Any) -> Any:
+    """Permute bytes in memory, where no instruction does: right anywhere, and for no plan."""
+    vector = pattern.type
+    room = cgutils.alloca_once(builder, ir.ArrayType(vector, len(lines) + 2))
+    places = [builder.gep(room, [_INT32(0), _INT32(k)]) for k in range(len(lines) + 2)]
+    for place, value in zip(places, (*lines, pattern), strict=False):
+        builder.store(value, place)
+    bytes_at = [builder.bitcast(place, _INT8.as_pointer()) for place in (places[0], places[-2], places[-1])]
+    with cgutils.for_range(builder, _INT64(vector.count)) as loop:
+        at = builder.zext(builder.load(builder.gep(bytes_at[1], [loop.index])), _INT64)
+        builder.store(builder.load(builder.gep(bytes_at[0], [at])), builder.gep(bytes_at[2], [loop.index]))
+    return builder.load(places[-1])
+
+
 def permuted_in_lanes(builder: Any, line: Any, mask: Any) -> Any:
     """Permute a line of bytes within each lane of 16, by the pattern at the address `mask`; 0 where it is negative."""
     lane = builder.load(builder.inttoptr(mask, ir.VectorType(_INT8, 16).as_pointer()), align=1)

@@ -1,0 +1,164 @@
+"""What callers of `repack` hand in, checked once: sizes, widths, parameters, arrays, and whether codes fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arguments.arrays import check_apart, check_target, described
+from fastindex.arguments.engines import engine_of
+from fastindex.bulk.repack_plans import Bytes, End
+from fastindex.cuda.arrays import on_gpu
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.interop.host_arrays import host_array
+
+Parameters = tuple[tuple[str, Any], ...]
+
+# Elements of a byte or less, each in a byte of its own, by the names of their dtypes: the codes themselves.
+_UNSIGNED_CODES = ("uint1", "uint2", "uint4", "bool")
+_SIGNED_CODES = ("int1", "int2", "int4")
+
+
+def checked_sizes(shape: Any) -> tuple[int, ...]:
+    """Return the sizes of a shape as integers.
+
+    Raises
+    ------
+    ArgumentTypeError, FastIndexError
+
+    Examples
+    --------
+    >>> checked_sizes([np.int32(3), 4])
+    (3, 4)
+    """
+    try:
+        sizes = tuple(int(size.__index__()) for size in shape)
+    except (TypeError, AttributeError):
+        raise ArgumentTypeError(f"shape is a sequence of sizes such as (4096, 11008), got {shape!r}") from None
+    if not sizes or any(size < 0 for size in sizes):
+        raise FastIndexError(f"a shape has one size or more, none below 0, got {sizes}")
+    return sizes
+
+
+def checked_bits(bits: Any) -> int | None:
+    """Return the bits of a code as an integer.
+
+    Raises
+    ------
+    ArgumentTypeError, FastIndexError
+    """
+    if bits is None:
+        return None
+    if isinstance(bits, bool | np.bool) or not hasattr(bits, "__index__"):
+        raise ArgumentTypeError(f"bits is an integer such as 4, got {bits!r}")
+    number = int(bits.__index__())
+    if not 1 <= number <= 64:
+        raise FastIndexError(f"bits is from 1 to 64, got {number}")
+    return number
+
+
+def checked_parameters(given: Mapping[str, Any]) -> Parameters:
+    """Return parameters in order, as values that can be compared and kept.
+
+    Raises
+    ------
+    ArgumentTypeError
+
+    Examples
+    --------
+    >>> checked_parameters({"face": [16, np.int64(16)], "capability": "avx2"})
+    (('capability', 'avx2'), ('face', (16, 16)))
+    """
+    return tuple(sorted((name, _plain_value(name, value)) for name, value in given.items()))
+
+
+def _plain_value(name: str, value: Any) -> Any:
+    if isinstance(value, str) or value is None:
+        return value
+    if isinstance(value, bool | np.bool):
+        return bool(value)
+    if isinstance(value, list | tuple | np.ndarray) and np.ndim(value):
+        return tuple(_plain_value(name, one) for one in value)
+    try:
+        return int(value.__index__())
+    except (AttributeError, TypeError):
+        raise ArgumentTypeError(f"{name} is a number, a text or a pair of numbers, got {value!r}") from None
+
+
+def given_array(buffer: Any) -> NDArray[Any]:
+    """Return what is to be moved as a NumPy array, codes of less than a byte as integers of one.
+
+    Raises
+    ------
+    UnsupportedError
+        An array on a device, or one that is computed later.
+    ArgumentTypeError
+        Objects or text.
+    """
+    if isinstance(buffer, bytes | bytearray | memoryview):
+        return np.frombuffer(buffer, np.uint8)
+    if on_gpu(buffer):
+        raise UnsupportedError(
+            "repack moves arrays in host memory, and this one is on a GPU; copy it to the host first"
+        )
+    if engine_of(buffer) is not None:
+        raise UnsupportedError("repack moves arrays in memory, and this one is computed later; compute it first")
+    array = host_array(buffer)
+    kind = array.dtype
+    if kind.hasobject or kind.kind in "SUMm" or kind.names is not None:
+        raise ArgumentTypeError(f"repack moves numbers, the buffer has dtype {kind}")
+    if kind.name in _UNSIGNED_CODES + _SIGNED_CODES:
+        return array.astype(np.uint8 if kind.name in _UNSIGNED_CODES else np.int8)
+    return array if kind.isnative else array.astype(kind.newbyteorder("="))
+
+
+def checked_bytes(array: NDArray[Any], end: End, what: str) -> Bytes:
+    """Return the bytes of an array that holds a format.
+
+    Raises
+    ------
+    FastIndexError
+        Another size, or other dimensions.
+    ArgumentTypeError
+        Plain elements of another width.
+    """
+    if end.row is None:
+        width = -(-end.bits // 8)
+        if array.dtype.itemsize != width or (end.bits % 8 and array.dtype.kind not in "iu"):
+            kinds = "uint8 or int8" if width == 1 else f"a dtype of {width} bytes"
+            raise ArgumentTypeError(
+                f"plain codes of {end.bits} bits take {width} byte{'s' * (width > 1)} each, as {kinds}; "
+                f"{what} has dtype {array.dtype}"
+            )
+        flat = array.ndim <= 1 or len(end.sizes) == 1
+        if (flat and array.size != math.prod(end.sizes)) or (not flat and array.shape != end.sizes):
+            raise FastIndexError(f"{what} has the dimensions {end.sizes}, got {array.shape}")
+    if array.nbytes != end.side.nbytes:
+        raise FastIndexError(f"{end.name} of {end.sizes} takes {end.side.nbytes} bytes, {what} has {array.nbytes}")
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def checked_out(out: Any, end: End, data: Bytes) -> tuple[Bytes, np.dtype[Any]]:
+    """Return the bytes to write to, and the dtype of what they are in.
+
+    Raises
+    ------
+    FastIndexError, ArgumentTypeError
+        As `checked_bytes`; or it cannot be written in place, or overlaps the input.
+    """
+    if engine_of(out) is not None or on_gpu(out):
+        raise UnsupportedError(f"out is an array in host memory, got {type(out).__name__}")
+    target = out if isinstance(out, np.ndarray) else host_array(out)
+    if not isinstance(out, np.ndarray) and not np.may_share_memory(target, host_array(out)):
+        raise ArgumentTypeError(f"out must be an array that can be written in place, got {type(out).__name__}")
+    if not target.flags.c_contiguous:
+        raise FastIndexError("out must be contiguous")
+    if not target.dtype.isnative or target.dtype.hasobject:
+        raise ArgumentTypeError(f"out must hold numbers in the byte order of this machine, it has dtype {target.dtype}")
+    check_target(described(target))
+    check_apart(described(target), (described(data),))
+    return checked_bytes(target, end, "out"), target.dtype

@@ -1,0 +1,324 @@
+"""From one named format to another: how codes move, which bits flip, and what is ordered within units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.advice.format_names import named_layout
+from fastindex.arguments.buffers import aligned_bytes
+from fastindex.bulk.rearrangements import RearrangePlan
+from fastindex.bulk.relayouts import plan_relayout, relayout
+from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.lowering.index.regrouped import RegroupedShape
+from fastindex.patterns.format_table import ORDERED, PARAMETERS, Row
+from fastindex.patterns.named_formats import PLAIN, Chosen, chosen, format_side, in_bits, of_bits, plain_side
+from fastindex.shapes.shape import Shape
+from fastindex.tables.assemblies import NIBBLE_BITS
+from fastindex.tiling.digits import Variable, digit
+
+Bytes = NDArray[np.uint8]
+
+# Units that are ordered at a time: what that takes stays in the cache.
+_UNITS_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True)
+class End:
+    """A format at one end of a move.
+
+    Attributes
+    ----------
+    name : str
+    sizes : tuple of int
+        Of the array, in the order of this format.
+    bits : int
+        Of a code.
+    side : RegroupedShape
+    row : Row or None
+        None for the plain array.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    bits: int
+    side: RegroupedShape
+    row: Row | None
+
+    @property
+    def stored(self) -> str:
+        return "codes" if self.row is None else self.row.stored
+
+
+@dataclass(frozen=True)
+class RepackPlan:
+    """How one format becomes another: a rearrangement of codes or bits, and the order within units at either end.
+
+    Attributes
+    ----------
+    ends : (End, End)
+    plan : RearrangePlan
+    packs : bool
+        Whether plain codes of four bits are put two in a byte, in order, before anything else: packed places move
+        many times as fast as bytes that become halves of bytes far away.
+    """
+
+    ends: tuple[End, End]
+    plan: RearrangePlan
+    packs: bool
+
+    def new_target(self) -> NDArray[Any]:
+        """Return a new array for the result."""
+        end = self.ends[1]
+        made = aligned_bytes(end.side.nbytes)
+        if end.row is not None:
+            return made
+        return made.view(f"u{max(end.bits // 8, 1)}").reshape(end.sizes)
+
+    def run(self, data: Bytes, target: Bytes, signed: tuple[bool, bool], threads: int | None, first: int = 0) -> None:
+        """Move the bytes of the source to those of the destination; plain ends may hold two's complement.
+
+        Parameters
+        ----------
+        data, target : uint8 array
+        signed : (bool, bool)
+            Whether the plain array of the source, of the destination, has a signed dtype.
+        threads : int, optional
+        first : int
+            The row of the whole array that this part of it begins with, to name a code.
+
+        Raises
+        ------
+        FastIndexError
+            A plain code that has more bits than the format stores.
+        """
+        source, destination = self.ends
+        offset = 1 << source.bits - 1
+        flipped = _is_twos_complement(source, destination, signed[0])
+        flipped ^= _is_twos_complement(destination, source, signed[1])
+        if source.row is None and source.bits % 8:
+            is_signed = signed[0] and (destination.stored != "codes" or destination.row is None)
+            _check_codes(data, source, destination.name, signed[0], is_signed, first)
+        if flipped and source.row is None:
+            data = data + np.uint8(offset)
+        if source.row is not None and source.row.order:
+            data = _in_units(data, source.row, back=True)
+        if self.packs:
+            data = plan_relayout(*_packing(len(data)))(data, threads=threads)
+        row = destination.row
+        pattern = None if row is None or not row.fill else bytes([row.fill])
+        self.plan.apply(data, pattern, target, threads)
+        if row is not None and row.order:
+            _in_units(target, row, back=False)
+        if flipped and source.row is not None:
+            target ^= np.uint8(offset if destination.row is None else offset * (0x11 if source.bits == 4 else 1))
+        if signed[1] and destination.row is None and destination.bits < 8 and source.stored != "codes":
+            # Two's complement fills the byte.
+            target[...] = ((target ^ np.uint8(offset)) - np.uint8(offset)).astype(np.uint8)
+
+    @property
+    def step(self) -> int | None:
+        """Of how many values of the first dimension parts are multiples; None where it is not outermost in both."""
+        found = [_outermost(end) for end in self.ends]
+        if found[0] is None or found[1] is None or found[0][0] != found[1][0]:
+            return None
+        return None if self.ends[0].sizes[0] != found[0][0].extent else math.lcm(found[0][1], found[1][1])
+
+    def ordered(self, data: Bytes, order: Any) -> Bytes:
+        """Return the source with its rows of K in another order.
+
+        Raises
+        ------
+        FastIndexError
+            The formats have no such order, or it is no permutation of K.
+        """
+        source, destination = self.ends
+        if source.row is not None or destination.name not in ORDERED:
+            raise FastIndexError(f"order= is for plain codes that become one of {', '.join(ORDERED)}")
+        places, count = np.asarray(order), source.sizes[-2]
+        if (
+            places.dtype.kind not in "iu"
+            or places.shape != (count,)
+            or not np.array_equal(np.sort(places), np.arange(count))
+        ):
+            raise FastIndexError(f"order= is a permutation of the {count} rows of K")
+        return np.ascontiguousarray(np.take(data.reshape(source.sizes), places, axis=-2)).reshape(-1)
+
+
+def _outermost(end: End) -> tuple[Variable, int] | None:
+    """Return the variable of what is outermost in memory, and how many of its values one step of it has."""
+    side = end.side
+    d = side.layout.minor_to_major[-1]
+    tiled = bool(side.layout.tiles) and len(side.layout.tiles[0]) >= side.rank
+    digits = side.coordinates[d]
+    if tiled or len(digits) != 1 or digits[0].high is not None or digits[0].weight != 1:
+        return None
+    return digits[0].variable, digits[0].low
+
+
+def _is_twos_complement(end: End, other: End, is_signed: bool) -> bool:
+    if end.row is not None:
+        return end.stored == "signed"
+    return is_signed and other.stored != "codes"
+
+
+def _check_codes(data: Bytes, end: End, name: str, is_signed: bool, may_be_negative: bool, first: int) -> None:
+    """Require plain codes, one in a byte, that fit into the bits of a format.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    least = -(1 << end.bits - 1) if may_be_negative else 0
+    # What is below the least is above all others once the least is taken off.
+    above_least = data if not least else data + np.uint8(-least)
+    if not above_least.size or above_least.max() < 1 << end.bits:
+        return
+    at = int(np.argmax(above_least >= 1 << end.bits))
+    value = int(data[at : at + 1].view(np.int8 if is_signed else np.uint8)[0])
+    index = np.unravel_index(at, end.sizes)
+    place = ", ".join(str(int(i) + (first if d == 0 else 0)) for d, i in enumerate(index))
+    most = least + (1 << end.bits) - 1
+    raise FastIndexError(
+        f"codes of {end.bits} bits are from {least} to {most} for {name}, the one at ({place}) is {value}; "
+        f"clip it, shift all by an offset, or keep the low bits with codes & {(1 << end.bits) - 1}"
+    )
+
+
+@lru_cache(maxsize=256)
+def repack_plan(
+    source: str, destination: str, shape: tuple[int, ...], bits: int | None, parameters: tuple[tuple[str, Any], ...]
+) -> RepackPlan:
+    """Plan a move between two formats; plans are kept.
+
+    Raises
+    ------
+    FastIndexError
+        As `repack`.
+
+    Examples
+    --------
+    >>> str(repack_plan("plain", "awq", (2, 8), 4, ()).plan.destination)
+    'u4[2,1,4,2]{2,3,1,0:E(4)}'
+    """
+    given = dict(parameters)
+    rows: list[Chosen | None] = []
+    for name in (source, destination):
+        own = {k: v for k, v in given.items() if k in PARAMETERS.get(name, {})}
+        rows.append(None if name == PLAIN else _row(name, len(shape), bits, own))
+    unknown = sorted(k for k in given if not any(k in PARAMETERS.get(name, {}) for name in (source, destination)))
+    if unknown:
+        raise FastIndexError(f"neither {source} nor {destination} has a parameter {', '.join(unknown)}")
+    known = [one for one in rows if one is not None]
+    width = known[0].bits if known else (bits or 8)
+    if any(one.bits != width for one in known):
+        raise FastIndexError(f"{source} has {known[0].bits} bits, {destination} has {known[1].bits}; give bits=")
+    letters = _letters(rows, len(shape))
+    sizes, batch = _by_letter(letters[0] if rows[0] is not None else letters[1], shape)
+    variables = {letter: Variable(letter, size, True) for letter, size in sizes.items()}
+    by_bits = any(of_bits(one.row.text) for one in known) or (not known and width not in (1, 2, 4, 8, 16, 32, 64))
+    bit = Variable("b", width, True)
+    ends: list[End] = []
+    for name, one, spelled in zip((source, destination), rows, letters, strict=True):
+        ordered = [variables[letter] for letter in spelled]
+        if one is None:
+            everything = (*ordered, bit) if by_bits else tuple(ordered)
+            side = plain_side(width, [v.extent for v in ordered], everything, by_bits)
+        else:
+            table = dict(zip(one.letters, ordered, strict=True)) | ({"b": bit} if of_bits(one.row.text) else {})
+            side = format_side(one, {k: v.extent for k, v in table.items()}, table)
+            if by_bits and "b" not in table:
+                side = in_bits(side, width, bit)
+        final = tuple(shape) if one is None and spelled == letters[1 - len(ends)] else tuple(v.extent for v in ordered)
+        ends.append(End(name, final, width, _batched(side, batch), None if one is None else one.row))
+    everything = tuple(dict.fromkeys(v for end in ends for v in end.side.variables))
+    sides = [RegroupedShape(end.side.shape, end.side.coordinates, everything) for end in ends]
+    finished = tuple(replace(end, side=side) for end, side in zip(ends, sides, strict=True))
+    packs = source == PLAIN and width == NIBBLE_BITS and not by_bits and destination != PLAIN
+    if packs:
+        layout = replace(sides[0].layout, element_size_in_bits=NIBBLE_BITS)
+        sides[0] = RegroupedShape(Shape("u4", sides[0].dimensions, layout), sides[0].coordinates, everything)
+    plan = RearrangePlan(sides[0], sides[1], f"{source} to {destination}")
+    return RepackPlan((finished[0], finished[1]), plan, packs)
+
+
+def _packing(count: int) -> tuple[str, str]:
+    return f"u4[{count}]", f"u4[{count}]{{0:E(4)}}"
+
+
+def _row(name: str, rank: int, bits: int | None, given: dict[str, Any]) -> Chosen:
+    if name != "onednn":
+        return chosen(name, bits, given)
+    tag = given.get("tag")
+    if not isinstance(tag, str):
+        raise ArgumentTypeError("onednn takes the name of a layout, as in tag='nChw16c'")
+    layout = named_layout(tag)
+    letters = "ABCDEFGHIJKL"[: layout.rank]
+    if layout.rank > rank:
+        raise FastIndexError(f"{tag} has {layout.rank} dimensions, the shape {rank}")
+    return Chosen(Row(name, f"e[{','.join(letters)}]{layout}"), bits or 32, {}, letters)
+
+
+def _letters(rows: Sequence[Chosen | None], rank: int) -> tuple[str, str]:
+    """Return the dimensions of both ends by the same letters."""
+    first, last = rows
+    if first is None and last is None:
+        return ("ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:rank],) * 2
+    if first is None or last is None:
+        known = first or last
+        assert known is not None
+        return known.letters, known.letters
+    if len(first.letters) != len(last.letters):
+        raise FastIndexError(f"{first.row.name} is of {first.letters}, {last.row.name} of {last.letters}")
+    own = [letter for letter in first.letters if letter not in last.letters]
+    theirs = [letter for letter in last.letters if letter not in first.letters]
+    renamed = dict(zip(theirs, own, strict=True))
+    return first.letters, "".join(renamed.get(letter, letter) for letter in last.letters)
+
+
+def _by_letter(letters: str, shape: tuple[int, ...]) -> tuple[dict[str, int], int]:
+    """Return the size of each dimension, and how many arrays of them there are."""
+    if len(letters) == 1:
+        return {letters: math.prod(shape)}, 1
+    missing = len(letters) - len(shape)
+    if missing > 1 or (missing == 1 and letters[-1] != "K"):
+        raise FastIndexError(f"the shape has the dimensions {', '.join(letters)}, got {shape}")
+    if missing == 1:
+        return dict(zip(letters, (1, *shape), strict=True)), 1
+    return dict(zip(letters, shape[-missing or len(shape) - len(letters) :], strict=True)), math.prod(
+        shape[: len(shape) - len(letters)]
+    )
+
+
+def _batched(side: RegroupedShape, count: int) -> RegroupedShape:
+    """Return a side of several arrays, one after the other."""
+    if count == 1:
+        return side
+    variable = Variable("batch", count, True)
+    layout = side.layout
+    order = (*(d + 1 for d in layout.minor_to_major), 0)
+    shape = Shape(side.element_type, (count, *side.dimensions), replace(layout, minor_to_major=order))
+    coordinates = (digit(1, variable, 1, None), *side.coordinates)
+    return RegroupedShape(shape, coordinates, (variable, *side.variables))
+
+
+def _in_units(data: Bytes, row: Row, back: bool) -> Bytes:
+    """Order the bits or codes within each unit: a copy on the way back, in place on the way there."""
+    count, kind = len(row.order), f"u{row.order_bits}"
+    step = count * row.order_bits // 8 * _UNITS_AT_ONCE
+    result = np.empty_like(data) if back else data
+    for begin in range(0, len(data), step):
+        part = data[begin : begin + step]
+        number = 8 * len(part) // row.order_bits
+        packed, plain = f"{kind}[{number}]{{0:E({row.order_bits})}}", f"{kind}[{number}]"
+        codes = relayout(part, packed, plain).view(np.uint8).reshape(-1, count)
+        places = list(row.order) if back else list(np.argsort(row.order))
+        moved = np.ascontiguousarray(codes[:, places]).reshape(-1)
+        result[begin : begin + step] = relayout(moved, plain, packed)
+    return result

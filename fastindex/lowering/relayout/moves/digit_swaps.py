@@ -1,0 +1,220 @@
+"""Passes for packed elements of four bits that permute the binary digits of their places, vector by vector.
+
+Where the sizes of what moves are powers of two, a place in the source and one in the destination are the same binary
+digits in two orders. Seven digits are the place in a vector of 64 bytes. Those that the destination wants in a vector,
+and that tell rows of the source apart, are swapped with digits of the vector that it does not want there; then the
+digits of the vector are put in order. A digit is swapped in all vectors at once, so a few swaps do for a whole array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.lowering.relayout.moves.nest_passes import fill_pass
+from fastindex.lowering.relayout.passes.calibration import cost
+from fastindex.lowering.relayout.passes.counts import Counts
+from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, grouped
+from fastindex.lowering.relayout.problem.problem import Context, Problem
+from fastindex.tables.assemblies import NIBBLE_BITS
+from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.digit_swaps import DIGITS, KEPT, MOST_ROW_DIGITS, OF_ROWS, PIECES, WITHIN, SwapGeometry
+
+_PER_BYTE = 2
+# Vectors of each row that a task takes.
+_MOST_PER_ROW = 64
+
+
+class _Steps(NamedTuple):
+    """What brings digits in order.
+
+    Attributes
+    ----------
+    rows : list of Loop
+        The digits that tell rows apart, as the source has them.
+    halves, again : int
+        As of a `SwapGeometry`.
+    within : int
+        The digit that the lowest is swapped with within a vector.
+    places : list of int
+        The digit of the place that each further step swaps with one of the row.
+    order : list of int
+        The digit of the place that each is at the end.
+    rest : list of Loop
+        The digits of a vector that tell its pieces apart, the least first.
+    left : list of Loop
+        The digits that tell the vectors of the rows apart at the end.
+    """
+
+    rows: list[Loop]
+    halves: int
+    again: int
+    within: int
+    places: list[int]
+    order: list[int]
+    rest: list[Loop]
+    left: list[Loop]
+
+
+def digit_swaps(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return the passes between two packed sides, or None where there are none."""
+    loops, context = problem.slots.loops, problem.context
+    if loops is None or problem.slot_bits != (NIBBLE_BITS, NIBBLE_BITS) or not problem.may_convert:
+        return None
+    fills = grouped(RelayoutLoops((), loops.fills), _PER_BYTE)
+    if fills is None or problem.vector_bytes != LINE_BYTES:
+        return None
+    found = [_digit_pass(nest, context) for nest in loops.copies]
+    drafts = [one for one in found if one is not None]
+    if len(drafts) < len(found):
+        return None
+    return (*drafts, *(fill_pass(nest, context) for nest in fills.fills))
+
+
+def _digit_pass(nest: Nest, context: Context) -> Draft | None:
+    """Return the pass that permutes the digits of a nest of packed elements, None where it cannot be.
+
+    Parameters
+    ----------
+    nest : Nest
+        In elements, packed on both sides.
+    context : Context
+    """
+    if nest.source_start % _PER_BYTE or nest.destination_start % _PER_BYTE:
+        return None
+    if any(min(k.source_stride, k.destination_stride) < 1 for k in nest.loops):
+        return None
+    digits, others = _binary(nest.loops)
+    here = _run_of(digits, 0, DIGITS)
+    if here is None:
+        return None
+    drafts = []
+    for piece_bytes in PIECES:
+        wanted = _run_of(digits, 1, (_PER_BYTE * piece_bytes).bit_length() - 1)
+        found = None if wanted is None else _steps(here, wanted)
+        if found is not None:
+            around = [k for k in digits if k not in here and k not in found.rows] + others
+            read = [k.source_stride for k in around + found.rows]
+            written = [k.destination_stride for k in around + found.rest + found.left]
+            if not any(stride % _PER_BYTE for stride in read + written):
+                is_whole = piece_bytes == LINE_BYTES and not any(
+                    place % (LINE_BYTES * _PER_BYTE) for place in (nest.destination_start, *written)
+                )
+                drafts.append(_pass(found, around, nest, piece_bytes, context.streamed and is_whole))
+    return min(drafts, key=lambda one: cost([one])) if drafts else None
+
+
+def _binary(loops: Sequence[Loop]) -> tuple[list[Loop], list[Loop]]:
+    """Return the binary digits of loops, and loops for what is left of them."""
+    digits, others = [], []
+    for loop in loops:
+        size, source, target = loop.size, loop.source_stride, loop.destination_stride
+        while size % 2 == 0:
+            digits.append(Loop(2, source, target))
+            size, source, target = size // 2, 2 * source, 2 * target
+        if size > 1:
+            others.append(Loop(size, source, target))
+    return digits, others
+
+
+def _run_of(digits: Sequence[Loop], side: int, count: int) -> list[Loop] | None:
+    """Return the digits that are so many lowest ones of a place on a side; None where some are missing."""
+    by_stride = {(k.source_stride, k.destination_stride)[side]: k for k in digits}
+    found = [by_stride.get(1 << i) for i in range(count)]
+    return [k for k in found if k is not None] if None not in found else None
+
+
+def _steps(here: Sequence[Loop], wanted: Sequence[Loop]) -> _Steps | None:
+    """Return the swaps that bring what is wanted to the lowest digits of vectors, None where these are too many."""
+    # The one that has to become the half of a byte comes first.
+    rows = sorted((k for k in wanted if k not in here), key=lambda k: k is not wanted[0])
+    if not 0 < len(rows) <= MOST_ROW_DIGITS:
+        return None
+    places, apart = list(here), list(rows)
+    halves, again, within, steps = KEPT, 0, 0, list[int]()
+    if wanted[0] in rows:
+        halves, again = OF_ROWS, int(places[0] in wanted)
+        places[0], apart[0] = apart[0], places[0]
+    elif places[0] is not wanted[0]:
+        halves, within = WITHIN, places.index(wanted[0])
+        places[0], places[within] = places[within], places[0]
+    for row in [*range(int(halves == OF_ROWS), len(rows)), *([0] if again else [])]:
+        place = min(i for i, k in enumerate(places) if k not in wanted)
+        places[place], apart[row] = apart[row], places[place]
+        steps.append(place)
+    rest = [k for k in places if k not in wanted]
+    order = [places.index(k) for k in (*wanted, *rest)]
+    return _Steps(rows, halves, again, within, steps, order, rest, apart)
+
+
+def _pass(found: _Steps, around: Sequence[Loop], nest: Nest, piece_bytes: int, streamed: bool) -> Draft:
+    joined = coalesced(Nest(tuple(around), 0, 0)).loops
+    loops = [Loop(k.size, k.source_stride // _PER_BYTE, k.destination_stride // _PER_BYTE) for k in joined]
+    row_count = 1 << len(found.rows)
+    column = min(loops, key=lambda k: k.source_stride, default=Loop(1, 0, 0))
+    outer = sorted((k for k in loops if k is not column), key=lambda k: (k.destination_stride, k.source_stride))
+    blocks = -(-column.size // _MOST_PER_ROW)
+    per_task = -(-column.size // blocks)
+    geometry = SwapGeometry(
+        chunk_block=per_task,
+        chunk_count=column.size,
+        chunk_source_stride=per_task * column.source_stride,
+        chunk_target_stride=per_task * column.destination_stride,
+        halves=found.halves,
+        again=found.again,
+        streamed=int(streamed),
+    )
+
+    def tables() -> Tables:
+        starts = np.array(_offsets([k.source_stride for k in found.rows]), np.int64)
+        places = _offsets([k.destination_stride for k in (*found.rest, *found.left)])
+        patterns = np.concatenate(list(_patterns(found))).view(np.int64)
+        return np.concatenate([starts, patterns]), np.array(places, np.int64)
+
+    vectors, pieces = row_count * iterations(loops), LINE_BYTES // piece_bytes
+    steps = len(found.places) + (found.halves != KEPT)
+    rows = f"{row_count} row{'s' * (row_count > 1)}"
+    why = f"binary digits of places in vectors of {rows}, written in pieces of {piece_bytes} bytes"
+    return Draft(
+        "swap digits",
+        piece_bytes,
+        len(found.rows),
+        outer,
+        geometry,
+        tables,
+        iterations(outer) * -(-column.size // per_task),
+        row_count * per_task * LINE_BYTES,
+        nest.source_start // _PER_BYTE,
+        nest.destination_start // _PER_BYTE,
+        why,
+        counts=Counts(lines=vectors, vectors=vectors * pieces / 2, pieces=vectors * (1 + steps / 2)),
+    )
+
+
+def _patterns(found: _Steps) -> Iterator[NDArray[np.uint8]]:
+    """Yield the patterns that a kernel reads, in order, a byte for each place."""
+    at = np.arange(LINE_BYTES)
+    if found.halves == WITHIN:
+        apart = 1 << found.within - 1
+        yield (at ^ apart).astype(np.uint8)
+        yield np.where(at & apart, 0xF0, 0x0F).astype(np.uint8)
+    for place in found.places:
+        apart = 1 << place - 1
+        yield np.where(at & apart, LINE_BYTES + at - apart, at).astype(np.uint8)
+        yield np.where(at & apart, LINE_BYTES + at, at + apart).astype(np.uint8)
+    last = np.zeros_like(at)
+    for place, digit in enumerate(found.order[1:]):
+        last |= (at >> place & 1) << digit - 1
+    yield last.astype(np.uint8)
+
+
+def _offsets(strides: Sequence[int]) -> list[int]:
+    """Return the bytes of all combinations of binary digits, the first digit the fastest."""
+    found = [0]
+    for stride in strides:
+        found += [at + stride // _PER_BYTE for at in found]
+    return found
