@@ -104,7 +104,8 @@ def pack_checkpoint(
     >>> with open(f"{place.name}/model.safetensors", "wb") as file:
     ...     _ = file.write(header_of({"w": fi.Shape.parse("f32[2,3]")}) + np.arange(6, dtype=np.float32).tobytes())
     >>> rules = [{"names": "w", "transpose": "a b -> b a", "dtype": "bf16"}]
-    >>> fi.pack_checkpoint(f"{place.name}/model.safetensors", f"{place.name}/out", rules)["w"]
+    >>> found = fi.pack_checkpoint(f"{place.name}/model.safetensors", f"{place.name}/out", rules, max_memory=4 << 30)
+    >>> found["w"]
     memmap([0, 3, 1, 4, 2, 5], dtype=bfloat16)
     >>> place.cleanup()
     """

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from tests.child_process import in_its_own_process
 from tests.oracles.rearranged import by_numpy, random_case
 
 einops = pytest.importorskip("einops", reason="einops is not installed; pip install einops")
@@ -108,6 +109,7 @@ def test_padding_and_fill() -> None:
     assert np.array_equal(got, padded.reshape(2, 4, 3, 4).transpose(0, 2, 1, 3).reshape(2, 3, 16))
 
 
+@in_its_own_process
 def test_torch_and_jax_arrays_stay_what_they_are() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     import jax.numpy as jnp

@@ -13,6 +13,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.patterns.format_table import PARAMETERS
+from tests.child_process import in_its_own_process
 from tests.oracles import format_places
 
 Shape = tuple[int, ...]
@@ -364,6 +365,7 @@ def test_codes_in_types_of_less_than_a_byte() -> None:
     assert np.array_equal(got, fi.repack(codes, "plain", "pack_quantized", shape=(4, 16)))
 
 
+@in_its_own_process
 def test_jax_arrays() -> None:
     jnp = pytest.importorskip("jax.numpy")
     codes = codes_of((32, 128), 4)

@@ -20,6 +20,7 @@ from fastindex import Sharding, ShardingError, ShardingSyntaxError
 from fastindex.shardings.device_order import DeviceOrder
 from fastindex.shardings.mesh import Axis, DimensionAxes, Mesh, MeshSharding
 from tests.cases.sharding_texts import BAD, REAL, random_text
+from tests.child_process import in_its_own_process
 
 
 @pytest.mark.parametrize(("text", "position"), BAD)
@@ -159,6 +160,7 @@ def test_what_does_not_fit() -> None:
     assert str(two.shard_shape("f32[0,8]")) == "f32[0,2]{1,0}"
 
 
+@in_its_own_process
 def test_jax_objects() -> None:
     jax = pytest.importorskip("jax")
     from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
