@@ -231,7 +231,7 @@ except OSError as error:
 
 # The limit
 
-#: Prints the most that the process has had in memory, in KiB.
+#: Prints the most that the process has had in memory, in KiB: what the limit promises, however slow a machine is.
 MEASURED = """
 import re, sys
 import numpy as np

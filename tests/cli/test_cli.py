@@ -512,7 +512,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 LARGE = "f32[8192,12288]"
-#: The most memory a process has had, in KiB; what getrusage says counts its parent's too.
+#: The most memory a process has had, in KiB: what the limit promises, however slow a machine is. What getrusage says
+#: counts its parent's too.
 MEASURED = """
 import atexit, re
 from pathlib import Path

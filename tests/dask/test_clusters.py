@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,20 +94,27 @@ def test_errors_come_back_as_they_are(client: Any) -> None:
         fi.linear_index("f32[33,5]", (da.arange(40, chunks=8), 0)).compute()
 
 
-def slowly(block: Any) -> Any:
-    time.sleep(0.1)
+def held(block: Any, folder: str) -> Any:
+    """Each worker computes one block, and holds its second one until there is a file: however slow a machine is."""
+    first, second = (Path(folder, f"{when}-{os.getpid()}") for when in ("first", "second"))
+    if first.exists():
+        second.touch()
+        while not Path(folder, "go").exists():
+            time.sleep(0.01)
+    first.touch()
     return block
 
 
-def test_a_worker_that_is_killed(client: Any) -> None:
+def test_a_worker_that_is_killed(client: Any, tmp_path: Path) -> None:
     """The other one, and the one that takes its place, do its work again."""
     values = np.arange(512 * 640, dtype=np.float32).reshape(512, 640)
     source, destination = "f32[512,640]", "f32[512,640]{0,1:T(8,128)}"
-    buffer = da.from_array(values.reshape(-1), chunks=8 * 640).map_blocks(slowly, dtype=np.float32)
+    buffer = da.from_array(values.reshape(-1), chunks=8 * 640).map_blocks(held, str(tmp_path), dtype=np.float32)
     with dask.config.set({"array.rechunk.method": "tasks"}):
         future = client.compute(fi.relayout(buffer, source, destination))
     victim = min(client.run(os.getpid).values())
-    time.sleep(1)
-    assert not future.done()
+    while not (tmp_path / f"second-{victim}").exists():
+        time.sleep(0.01)
     os.kill(victim, signal.SIGKILL)
+    (tmp_path / "go").touch()
     assert future.result(timeout=600).tobytes() == fi.pack(values, destination).tobytes()

@@ -342,7 +342,9 @@ def test_a_worker_that_is_lost_while_it_starts(tmp_path: Path, seconds: str) -> 
     (tmp_path / "killed.py").write_text(KILLED_AT_START.replace("SECONDS", seconds))
     command = [sys.executable, "killed.py", "pack", "a.zarr", "b.zarr", "--shape", TILED, *WORKERS]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "killed\n", "")
+    # The later ones may find the job done.
+    assert done.stdout == "killed\n" or (seconds != "0" and not done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
     assert zarr.open_array(str(tmp_path / "b.zarr"), mode="r")[:].tobytes() == expected(TILED)
     assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.zarr", "killed.py"]
 

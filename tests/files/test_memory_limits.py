@@ -20,6 +20,7 @@ from fastindex.cpu.numpy_moves import SCRATCH_BYTES, move_by_numpy
 from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from tests.cases import strategies
 
+#: Prints the most that the process has had in memory, in KiB: what the limit promises, however slow a machine is.
 MEASURED = """
 import atexit, re, sys
 from pathlib import Path

@@ -193,6 +193,7 @@ def test_what_cannot_be(zarr: Any, tmp_path: Path) -> None:
         unpack_file(buffer, str(tmp_path / "q.npy"), fi.Shape.parse("u8[20]{0:T(4)}"), NoProgress(), MEMORY)
 
 
+#: Prints the most that the process has had in memory, in KiB: what the limit promises, however slow a machine is.
 MEASURED = """
 import atexit
 from pathlib import Path

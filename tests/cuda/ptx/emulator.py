@@ -70,7 +70,7 @@ def library() -> Any:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "ptx.so"
         sources = [HERE / name for name in SOURCES]
-        subprocess.run(["gcc", *compiler_flags(), "-o", made, *sources], check=True, timeout=120)
+        subprocess.run(["gcc", *compiler_flags(), "-o", made, *sources], check=True, timeout=600)
         return declared(ctypes.CDLL(str(made)))
 
 
