@@ -41,7 +41,7 @@ def test_every_kernel_of_random_relayouts_is_on_the_list() -> None:
     asked = set()
     for seed in strategies.seeds(300):
         pair = strategies.medium_pair(seed) if seed % 2 else strategies.random_pair(seed)
-        tuning = replace(TUNING, streamed_bytes=0 if seed % 3 else 1 << 60, narrow_row_bytes=64)
+        tuning = replace(TUNING, streamed_bytes=0 if seed % 3 else 1 << 60, least_row_bytes=64)
         source, destination = (fi.Shape.parse(str(shape)) for shape in pair)
         asked |= kernels_of(source, destination, tuning)
     assert asked - known == set()
