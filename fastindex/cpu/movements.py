@@ -207,7 +207,7 @@ def look_up_slots(
     from fastindex.cpu.compiled_passes import gather_kernel
 
     program = conversion_program(destination, source)
-    kernel = gather_kernel(width)
+    kernel = gather_kernel()
     repeated = np.frombuffer(padding, np.uint8)
 
     def task(begin: int, end: int) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk import relayouts
+from fastindex.bulk import relayout_plans, relayouts
 from fastindex.cpu.movements import movement
 from fastindex.lowering.tuning import TUNING
 from tests.cases import strategies
@@ -80,11 +80,11 @@ def test_plans_are_kept() -> None:
 
 def test_old_plans_are_let_go() -> None:
     """Many layouts do not fill the memory."""
-    most = relayouts._plan.cache_info().maxsize
+    most = relayout_plans.plan_of.cache_info().maxsize
     assert most is not None
     for size in range(1, most + 20):
         fi.plan_relayout(f"f32[{size}]", f"f32[{size}]{{0:L(2)}}")
-    assert relayouts._plan.cache_info().currsize == most
+    assert relayout_plans.plan_of.cache_info().currsize == most
     assert movement.cache_info().maxsize is not None
 
 

@@ -409,7 +409,7 @@ def gather(width: int, allocate: Allocate, rng: np.random.Generator, count: int,
     slots[:] = rng.integers(-2, 17, count)
     pattern = allocate(width, 0)
     pattern[:] = rng.integers(0, 256, width, np.uint8)
-    gather_kernel(width)(width, address_of(target), address_of(source), slots, address_of(pattern))
+    gather_kernel()(width, address_of(target), address_of(source), slots, address_of(pattern))
     expected = source.reshape(-1, width)[slots]
     expected[slots < 0] = pattern
     return "" if target.tobytes() == expected.tobytes() else f"gather of {count} elements of {width} bytes"
