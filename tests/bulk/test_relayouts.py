@@ -34,7 +34,8 @@ VALUES = np.random.default_rng(1).random((37, 150), np.float32)
 def streamed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything here holds for small arrays that are written past the cache, too."""
     least, small = (0, -1) if request.param else (1 << 60, 1 << 60)
-    monkeypatch.setattr(relayouts, "_TUNING", replace(TUNING, streamed_bytes=least, small_call_bytes=small))
+    for module in (relayouts, relayout_plans):
+        monkeypatch.setattr(module, "_TUNING", replace(TUNING, streamed_bytes=least, small_call_bytes=small))
 
 
 @cache
