@@ -32,9 +32,10 @@ from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.shape_sizes import axes_of
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES, MOST_ROWS
+from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tiling.digits import Digit, Digits, Variable, digit
 
-_LINE_BITS = 512
+_LINE_BITS = 8 * LINE_BYTES
 # A block ends with the first digit that makes its elements so large, and is cut from a digit that would make it larger.
 _ENOUGH_BITS, _MOST_BITS, _CUT_BITS = 8 * 512, 8 * 8192, 8 * 1024
 # How many times as large a block may be where there is padding: what it takes beside its vectors would show.

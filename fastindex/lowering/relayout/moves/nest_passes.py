@@ -36,9 +36,10 @@ from fastindex.lowering.relayout.problem.loops import (
 )
 from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.tuning import TUNING, Tuning
-from fastindex.tables.cache_lines import L2_WAYS, LINE_BYTES
+from fastindex.tables.cache_lines import L2_WAYS, LANE_BYTES, LINE_BYTES
 from fastindex.tables.passes import FillGeometry, StridedGeometry
-from fastindex.tables.streams import MOST_COLUMN_BYTES
+from fastindex.tables.streams import MOST_COLUMN_BYTES, SQUARE_BYTES
+from fastindex.tables.transposes import UNIT_BYTES
 
 # The most runs of a task that copies them one by one.
 _MOST_RUNS = 64
@@ -111,6 +112,8 @@ def drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING, gathers: b
 
 def _pads_columns(fill: Nest, nest: Nest, width: int) -> bool:
     """Whether a fill is what follows each column of few rows, and the next column follows it."""
+    if width not in SQUARE_BYTES:
+        return False
     row, column = _contiguous(nest, width, 1), _contiguous(nest, width, 0)
     if row is None or column is None or row is column:
         return False
@@ -148,10 +151,10 @@ def _padded_passes(nest: Nest, fill: Nest, context: Context) -> Iterator[Draft]:
 
 
 def _widened(nest: Nest, width: int) -> tuple[Nest, int]:
-    """Make one unit of a short run that both sides keep, if that is 2, 4, 8 ... 64 bytes."""
+    """Make one unit of a short run that both sides keep, if that is as long as one."""
     for loop in nest.loops:
         run_bytes = loop.size * width
-        if loop.source_stride == loop.destination_stride == width and run_bytes in (2, 4, 8, 16, 32, 64):
+        if loop.source_stride == loop.destination_stride == width and run_bytes in UNIT_BYTES[1:]:
             others = tuple(other for other in nest.loops if other is not loop)
             return _widened(Nest(others, nest.source_start, nest.destination_start), run_bytes)
     return nest, width
@@ -187,7 +190,7 @@ def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
     most = MOST_COLUMN_BYTES if width == 1 else _MOST_WIDE_COLUMN_BYTES
     few = row_bytes < 2 * LINE_BYTES or (row_bytes < most and row_bytes % LINE_BYTES)
-    if few and column.destination_stride == row_bytes:
+    if few and width <= LANE_BYTES and column.destination_stride == row_bytes:
         yield from interleave_passes(nest, rows, column, context)
     elif column_bytes < LINE_BYTES and row.source_stride == column_bytes:
         yield from deinterleave_passes(nest, columns, row, context)

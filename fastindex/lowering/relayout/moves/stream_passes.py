@@ -20,7 +20,6 @@ from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, L2_SETS, L2_WAYS, LAN
 from fastindex.tables.streams import (
     AT_HAND,
     MOST_COLUMN_BYTES,
-    MOST_VECTOR_BYTES,
     PADDING,
     ROW_AHEAD_BYTES,
     RUN_AHEAD_BYTES,
@@ -189,19 +188,19 @@ def _leaves_l2(chunk: Chunk, run_bytes: int) -> bool:
 
 def in_vectors(kernel: str, width: int, ways: int) -> bool:
     """Whether vectors interleave or deinterleave `ways` rows, an element of each in turn."""
-    return ways in VECTOR_WAYS and ways * width <= MOST_VECTOR_BYTES[kernel]
+    return ways in VECTOR_WAYS[kernel].get(width, ())
 
 
 def in_lanes(one: Pass | Draft) -> bool:
     """Whether a pass interleaves or deinterleaves in lanes of 16 bytes."""
-    if one.kernel not in MOST_VECTOR_BYTES or in_vectors(one.kernel, one.width, one.ways):
+    if one.kernel not in VECTOR_WAYS or in_vectors(one.kernel, one.width, one.ways):
         return False
     return one.width <= LANE_BYTES and not one.geometry[PADDING]
 
 
 def _lanes(kernel: str, chunk: Chunk, width: int) -> dict[str, int]:
     """Return how elements move within lanes of 16 bytes: what a column has of a lane, and the permutation to that."""
-    if kernel not in MOST_VECTOR_BYTES or width > LANE_BYTES:
+    if kernel not in VECTOR_WAYS or width > LANE_BYTES:
         return {"element_bytes": width, "unit_bytes": 0, "mask_low": 0, "mask_high": 0}
     ways, together = chunk.ways, 1 << max(LANE_BYTES // (chunk.ways * width), 1).bit_length() - 1
     unit, mask = together * width, bytearray()

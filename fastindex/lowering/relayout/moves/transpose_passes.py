@@ -14,7 +14,7 @@ from fastindex.lowering.relayout.passes.line_counts import is_scattered, lines_i
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LANE_BYTES, LINE_BYTES
-from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, TransposeGeometry
+from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, NARROW_UNIT_BYTES, TransposeGeometry
 
 # Rows that are shorter go on where they continue each other: their ends are parts of lines.
 _LEAST_ROW_BYTES = 512
@@ -158,4 +158,4 @@ def _is_narrow(pitch_bytes: int, row_bytes: int, column_bytes: int, context: Con
     fits = column_bytes <= tuning.narrow_columns * context.width and row_bytes >= tuning.least_row_bytes
     near = min(LINE_BYTES, column_bytes) <= abs(pitch_bytes) <= 4 * max(column_bytes, LINE_BYTES)
     # Narrow elements are staged, in fewer rows at a time: that reads long streams too.
-    return fits and near and context.width not in NARROW_BYTES
+    return fits and near and context.width in NARROW_UNIT_BYTES
