@@ -126,7 +126,7 @@ def least_of_columns(problem: Problem) -> float:
 def _fill_between(nest: Nest, bits: int, context: Context) -> Draft:
     """Return the pass that fills the slots of a nest, between blocks."""
     # A hole of one slot has no loop along it.
-    run = next((k for k in nest.loops if k.destination_stride == 1), Loop(1, 0, 1))
+    run = nest.loop_of(destination=1) or Loop(1, 0, 1)
     others = (k for k in nest.loops if k is not run)
     loops = (Loop(run.size * bits // 8, 0, 1), *(Loop(k.size, 0, k.destination_stride * bits // 8) for k in others))
     return fill_pass(Nest(loops, 0, nest.destination_start * bits // 8), Context(1, context.streamed, context.tuning))

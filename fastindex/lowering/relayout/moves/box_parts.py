@@ -158,7 +158,7 @@ def moving_passes(nest: Nest, context: Context) -> tuple[Draft, ...]:
     if any(k.source_stride == k.destination_stride == 1 and k.size >= _LEAST_RUN for k in nest.loops):
         return tuple(copy_passes(nest, context))
     found = tuple(copying_passes(nest, context))
-    row = next((k for k in nest.loops if k.destination_stride == 1), None)
+    row = nest.loop_of(destination=1)
     column = next((k for k in nest.loops if k.source_stride == 1 and k is not row), None)
     if row is None or column is None:
         return found

@@ -37,7 +37,7 @@ def gather_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     """
     if context.width not in GATHERED_BYTES:
         return
-    chain = _adjacent(nest, context.width)
+    chain = nest.adjacent(context.width)
     near = [k for k in nest.loops if abs(k.source_stride) < LINE_BYTES]
     if not chain or any(k not in chain for k in near):
         return
@@ -61,18 +61,6 @@ def gather_passes(nest: Nest, context: Context) -> Iterator[Draft]:
         whole.append(loop)
         taken *= loop.size
     yield _draft(nest, whole, context)
-
-
-def _adjacent(nest: Nest, width: int) -> list[Loop]:
-    """Return the loops that are contiguous in the destination together, innermost first."""
-    found: list[Loop] = []
-    size = width
-    while True:
-        following = next((k for k in nest.loops if k.destination_stride == size and k not in found), None)
-        if following is None:
-            return found
-        found.append(following)
-        size *= following.size
 
 
 def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:

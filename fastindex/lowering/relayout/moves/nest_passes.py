@@ -114,7 +114,7 @@ def _pads_columns(fill: Nest, nest: Nest, width: int) -> bool:
     """Whether a fill is what follows each column of few rows, and the next column follows it."""
     if width not in SQUARE_BYTES:
         return False
-    row, column = _contiguous(nest, width, 1), _contiguous(nest, width, 0)
+    row, column = nest.loop_of(destination=width), nest.loop_of(source=width)
     if row is None or column is None or row is column:
         return False
     filled = _filled_run(fill, width)
@@ -125,17 +125,9 @@ def _pads_columns(fill: Nest, nest: Nest, width: int) -> bool:
     return _destination(fill, filled) == _destination(nest, row)
 
 
-def _contiguous(nest: Nest, width: int, side: int) -> Loop | None:
-    """Return the loop that is contiguous in the source, side 0, or in the destination, side 1."""
-    for loop in nest.loops:
-        if (loop.destination_stride if side else loop.source_stride) == width:
-            return loop
-    return None
-
-
 def _filled_run(fill: Nest, width: int) -> Loop:
     """Return the loop along which a fill is contiguous."""
-    return _contiguous(fill, width, 1) or Loop(1, 0, width)
+    return fill.loop_of(destination=width) or Loop(1, 0, width)
 
 
 def _destination(nest: Nest, but: Loop) -> tuple[Loop, ...]:
@@ -144,7 +136,7 @@ def _destination(nest: Nest, but: Loop) -> tuple[Loop, ...]:
 
 
 def _padded_passes(nest: Nest, fill: Nest, context: Context) -> Iterator[Draft]:
-    row, column = _contiguous(nest, context.width, 1), _contiguous(nest, context.width, 0)
+    row, column = nest.loop_of(destination=context.width), nest.loop_of(source=context.width)
     assert row is not None
     assert column is not None
     return interleave_passes(nest, (row,), column, context, _filled_run(fill, context.width).size)
@@ -165,7 +157,7 @@ def copying_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     nest, width = _widened(nest, context.width)
     context = context if width == context.width else replace(context, width=width)
     tuning, loops = context.tuning, nest.loops
-    run = next((k for k in loops if k.source_stride == k.destination_stride == width), None)
+    run = nest.loop_of(width, width)
     if run is not None or not loops:
         for part in cut(nest, run, tuning.task_bytes // width) if run is not None else (nest,):
             yield from copy_passes(part, context)
@@ -181,8 +173,8 @@ def copying_passes(nest: Nest, context: Context) -> Iterator[Draft]:
 def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     """Choose the passes that copy a nest without runs, by which side is contiguous along which loop."""
     width, loops = context.width, nest.loops
-    column = next((k for k in loops if k.source_stride == width), None)
-    row = next((k for k in loops if k.destination_stride == width), None)
+    column = nest.loop_of(source=width)
+    row = nest.loop_of(destination=width)
     if column is None or row is None:
         yield from _strided_passes(nest, row, column, context)
         return
@@ -223,7 +215,7 @@ def packed_drafts(
     context = Context(1, written >= tuning.streamed_bytes, tuning)
     found: list[Draft] = []
     for nest in loops.copies:
-        run = next((k for k in nest.loops if k.source_stride == k.destination_stride == 1), None)
+        run = nest.loop_of(1, 1)
         if run is None:
             return None
         # What is expanded may end within a byte: the rest of it is not written anywhere.

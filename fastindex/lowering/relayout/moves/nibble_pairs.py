@@ -85,7 +85,7 @@ def pair_passes(loops: RelayoutLoops, context: Context, slots: int, readable: in
         return None
     found: list[Draft] = []
     for nest in loops.copies:
-        row = next((k for k in nest.loops if k.destination_stride == 1), None)
+        row = nest.loop_of(destination=1)
         if row is None or row.source_stride == 1:
             found += nibble_passes(nest, slots)
             continue

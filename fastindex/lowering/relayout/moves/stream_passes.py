@@ -243,7 +243,7 @@ def _followers(ordered: Sequence[Loop], found: Blocks, run_bytes: int) -> tuple[
 
 def run_of(nest: Nest, width: int) -> Loop:
     """Return the loop that is contiguous on both sides."""
-    return next((k for k in nest.loops if k.source_stride == k.destination_stride == width), Loop(1, width, width))
+    return nest.loop_of(width, width) or Loop(1, width, width)
 
 
 def copy_passes(nest: Nest, context: Context) -> Iterator[Draft]:
