@@ -19,6 +19,7 @@ from fastindex.lowering.relayout.passes.blocks import Blocks, along, blocks, cut
 from fastindex.lowering.relayout.passes.calibration import cost, cycles
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
+from fastindex.lowering.relayout.passes.line_counts import LINES_AHEAD
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, coalesced
 from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.relayout.problem.shared_digits import shared_digits
@@ -28,8 +29,6 @@ from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
 
 # How much of each line blocks use that share lines of the source, before others follow.
 _SHARED_BYTES = 128
-# How many lines of the source are prefetched before they are read.
-_LINES_AHEAD = 48
 
 Offsets = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -204,7 +203,7 @@ def _pass(
         return found.offsets() if starts is None else starts, table.numbers(table.lines)
 
     is_shared = _shares_lines([k for k in nest.loops if k not in shared], table)
-    groups_ahead = max(1, -(-_LINES_AHEAD // max(1, len(table.lines))))
+    groups_ahead = max(1, -(-LINES_AHEAD // max(1, len(table.lines))))
     geometry = AssemblyGeometry(
         chunk_block=found.places,
         chunk_count=found.count,

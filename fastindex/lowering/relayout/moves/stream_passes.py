@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from fastindex.lowering.relayout.passes.blocks import Blocks, along, blocks, cut, without
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends, total
 from fastindex.lowering.relayout.passes.form import Draft, Pass, Tables, iterations, readable_bytes
-from fastindex.lowering.relayout.passes.line_counts import FEW_BYTES, is_scattered, lines_in_cache
+from fastindex.lowering.relayout.passes.line_counts import (
+    FEW_BYTES,
+    LINES_AHEAD,
+    PAGE_BYTES,
+    is_scattered,
+    lines_in_cache,
+)
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.assemblies import NOTHING
@@ -27,13 +33,8 @@ from fastindex.tables.streams import (
     StreamGeometry,
 )
 
-# How many lines that are far from each other are prefetched ahead, and the most of a chunk that is prefetched at once.
-# 16 to 64 measure alike, 32 is the best by some hundredths.
-_LINES_AHEAD, _MOST_CHUNK_LINES = 32, 128
-# Of longer runs that are copied, the processor prefetches lines itself. Fractions of a copy without and with, runs of
-# 512 to 2048 bytes: f32[12288,2,128] out of T(4,128) 0.48 and 0.77, c128[24,1000,40] out of T(1,128) 0.47 and 0.76,
-# f64[24576,1,130] out of T(256) 0.52 and 0.74 (2026-11-23).
-_MOST_ASKED_RUN_BYTES = 4096
+# The most lines of a chunk that are prefetched at once.
+_MOST_CHUNK_LINES = 128
 # The least bytes of a chunk that may be written anywhere, beside chunks of whole lines: the ends of others are parts of
 # lines.
 _LEAST_APART_BYTES = 1024
@@ -41,8 +42,6 @@ _LEAST_APART_BYTES = 1024
 
 # How many times as long as a task pieces are that are interleaved or deinterleaved.
 _PIECE_TASKS = 4
-# Chunks so far from each other lie on pages of their own.
-_FAR_BYTES = 4096
 #: Bytes of elements of which a lane has many.
 NARROW_BYTES = (1, 2)
 
@@ -108,7 +107,7 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: s
 
     chunks = found.count * iterations(found.outer)
     counted = [_counts(kernel, chunk, context.width, chunks)]
-    if ordered and not chunk.by_source and abs(ordered[0].source_stride) >= _FAR_BYTES:
+    if ordered and not chunk.by_source and abs(ordered[0].source_stride) >= PAGE_BYTES:
         # Each chunk is read from a page of its own.
         counted.append(Counts(blocks=chunks))
     return Draft(
@@ -223,9 +222,9 @@ def _chunks_ahead(kernel: str, nest: Nest, chunk: Chunk, width: int) -> int:
     rows = {"copy": chunk.nbytes // chunk.run, "interleave": chunk.ways, "deinterleave": 1}[kernel]
     run = {"copy": 1, "interleave": width, "deinterleave": width * chunk.ways}[kernel] * chunk.run
     lines = rows * -(-run // LINE_BYTES)
-    most_bytes = _MOST_ASKED_RUN_BYTES if kernel == "copy" else FEW_BYTES
+    most_bytes = PAGE_BYTES if kernel == "copy" else FEW_BYTES
     if is_scattered(nest, width, most_bytes) and lines <= _MOST_CHUNK_LINES:
-        return max(_LINES_AHEAD // lines, 1)
+        return max(LINES_AHEAD // lines, 1)
     if kernel != "copy" or chunk.by_source:
         return 0
     return (RUN_AHEAD_BYTES if rows == 1 else ROW_AHEAD_BYTES) // run + 1
