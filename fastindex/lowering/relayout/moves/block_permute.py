@@ -72,7 +72,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Assembly:
+class PermutedBlocks:
     """Blocks that together hold every element once, and nests that fill the slots between the blocks."""
 
     blocks: tuple[Block, ...]
@@ -94,9 +94,9 @@ class _Step(NamedTuple):
         return _Step(self.variable, self.low * values, -(-self.used // values), room, self.stride * values)
 
 
-def assembly(
+def permuted_blocks(
     variables: Sequence[Variable], left: Digits, right: Digits, destination: Shape | Strides, bits: int
-) -> Assembly | None:
+) -> PermutedBlocks | None:
     """Choose blocks of the destination and describe what they are made of.
 
     Parameters
@@ -111,7 +111,7 @@ def assembly(
 
     Returns
     -------
-    Assembly or None
+    PermutedBlocks or None
         None where the destination has no contiguous blocks whose places in the source are regular.
     """
     steps, slots = _steps(right, destination)
@@ -128,14 +128,14 @@ def assembly(
     if blocks is None or (bits < 8 and not _in_whole_bytes(blocks, 8 // bits, slots)):
         return None
     if isinstance(destination, Strides) or destination.slot_count == destination.element_count:
-        return Assembly(blocks, ())
+        return PermutedBlocks(blocks, ())
     fills = _fills(steps, inside, outside, variables)
     if fills is None:
         return None
     tail = destination.slot_count - slots
     if tail * bits % 8 or (tail and slots * bits % 8):
         return None
-    return Assembly(blocks, (*fills, *([Nest((Loop(tail, 0, 1),), 0, slots)] if tail else [])))
+    return PermutedBlocks(blocks, (*fills, *([Nest((Loop(tail, 0, 1),), 0, slots)] if tail else [])))
 
 
 def _moduli(inside: Sequence[_Step]) -> dict[Variable, int]:

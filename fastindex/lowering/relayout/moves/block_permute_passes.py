@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.relayout.moves.block_permute import Assembly, Block, assembly
+from fastindex.lowering.relayout.moves.block_permute import Block, PermutedBlocks, permuted_blocks
 from fastindex.lowering.relayout.moves.block_permute_bounds import least_of_block_columns
 from fastindex.lowering.relayout.moves.column_gather import BlockColumns
 from fastindex.lowering.relayout.moves.nest_passes import fill_pass
@@ -39,7 +39,7 @@ class BlockPermutes:
 
     Parameters
     ----------
-    found : Assembly
+    found : PermutedBlocks
     slot_bits : (int, int)
         Bits of a slot of the source and of the destination: 4, or whole bytes.
     vector_bytes : int
@@ -50,7 +50,12 @@ class BlockPermutes:
     """
 
     def __init__(
-        self, found: Assembly, slot_bits: tuple[int, int], vector_bytes: int, context: Context, source_slots: int = 0
+        self,
+        found: PermutedBlocks,
+        slot_bits: tuple[int, int],
+        vector_bytes: int,
+        context: Context,
+        source_slots: int = 0,
     ) -> None:
         self._fills = [_fill_between(nest, slot_bits[1], context) for nest in found.fills]
         # Of each nest what writes it straight, what that costs, its columns, and what these cost at least.
@@ -97,7 +102,7 @@ def block_permutes(problem: Problem) -> BlockPermutes | None:
     source, slot_bits = problem.source, problem.slot_bits
     readable = source.slot_count if isinstance(source, Shape) else 0
     for variables, left, right in shared_digits(source, problem.destination):
-        found = assembly(variables, left, right, problem.destination, slot_bits[1])
+        found = permuted_blocks(variables, left, right, problem.destination, slot_bits[1])
         if found is None or any(len(block.sources) * slot_bits[1] > 8 * MOST_BLOCK_BYTES for block in found.blocks):
             continue
         return BlockPermutes(found, slot_bits, problem.vector_bytes, problem.context, readable)

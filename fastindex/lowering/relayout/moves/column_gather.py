@@ -1,4 +1,4 @@
-"""Assemblies whose blocks take a column each of the same rows of the source: read by lines, then transposed."""
+"""Block permutes whose blocks take a column each of the same rows of the source: read by lines, then transposed."""
 
 from __future__ import annotations
 
