@@ -56,22 +56,20 @@ def kernel_modules() -> list[Path]:
 
 
 def constants(path: Path) -> int:
-    """How many numbers a module's upper-case names have at its top, and defaults of the fields of its classes.
+    """How many numbers somebody has chosen: those of a module's own names, of its thresholds and its coefficients.
 
     What other modules read is what planner and kernels agree on, and no matter of speed: names without an underscore
-    in front do not count.
+    in front do not count. Nor does what follows from other names, as places in scratch memory do, or what is called.
     """
     tree = ast.parse(path.read_text())
     count = 0
     for node in tree.body:
-        is_private = isinstance(node, ast.Assign) and all(
-            name.id.startswith("_") and name.id.isupper()
-            for target in node.targets
-            for name in ast.walk(target)
-            if isinstance(name, ast.Name)
-        )
-        if is_private:
-            count += _numbers(node.value)  # type: ignore[attr-defined]
+        if isinstance(node, ast.Assign):
+            names = [name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+            if names == ["COEFFICIENTS"] and isinstance(node.value, ast.Call):
+                count += sum(_numbers(one.value) for one in node.value.keywords)
+            elif all(name.startswith("_") and name.isupper() for name in names):
+                count += _numbers(node.value)
         if isinstance(node, ast.ClassDef) and node.name in ("Tuning", "Coefficients"):
             count += sum(
                 _numbers(field.value) for field in node.body if isinstance(field, ast.AnnAssign) and field.value
@@ -82,10 +80,10 @@ def constants(path: Path) -> int:
 def _numbers(value: ast.expr) -> int:
     """How many numbers an expression holds, those that others are made of once: ``64 << 10`` is one."""
     if isinstance(value, ast.BinOp | ast.UnaryOp):
-        return int(any(isinstance(one, ast.Constant) for one in ast.walk(value)))
+        return int(not any(isinstance(one, ast.Name | ast.Attribute) for one in ast.walk(value)))
     if isinstance(value, ast.Constant):
         return int(isinstance(value.value, int | float))
-    if isinstance(value, ast.Name | ast.Attribute):
+    if isinstance(value, ast.Name | ast.Attribute | ast.Call):
         return 0
     return sum(_numbers(one) for one in ast.iter_child_nodes(value) if isinstance(one, ast.expr))
 
@@ -93,6 +91,7 @@ def _numbers(value: ast.expr) -> int:
 def figures() -> dict[str, int]:
     """What is counted, by name."""
     from fastindex.cpu.compiled_passes import PASS_KERNELS
+    from fastindex.cpu.warmup import relayout_kernels
 
     planner, kernels = planner_modules(), kernel_modules()
     return {
@@ -101,6 +100,7 @@ def figures() -> dict[str, int]:
         "code lines of kernels/cpu": sum(code_lines(path.read_text()) for path in kernels),
         "modules of kernels/cpu": len(kernels),
         "kernel names": len(PASS_KERNELS),
+        "kernels compiled": sum(1 for _ in relayout_kernels()),
         "fitted numbers of the planner": sum(map(constants, planner)),
         "fitted numbers of kernels/cpu": sum(map(constants, kernels)),
     }

@@ -21,15 +21,12 @@ from fastindex.cpu.compiled_passes import dispatcher_of
 from fastindex.cpu.threads import thread_count
 from fastindex.kernels.compilation import is_missing, registered_kernels
 from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
-from fastindex.lowering.relayout.moves.stream_passes import NARROW_BYTES, in_vectors
+from fastindex.lowering.relayout.moves.column_gather import ELEMENT_BYTES
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.casts import conversion_code
 from fastindex.tables.digit_swaps import MOST_ROW_DIGITS, PIECES
-from fastindex.tables.streams import MOST_VECTOR_BYTES, VECTOR_WAYS
-
-_ELEMENT_BYTES = (1, 2, 4, 8, 16)
-#: Runs that both sides keep move as one, up to a line of the cache.
-_UNIT_BYTES = (*_ELEMENT_BYTES, 32, 64)
+from fastindex.tables.streams import SQUARE_BYTES, VECTOR_WAYS
+from fastindex.tables.transposes import NARROW_UNIT_BYTES, UNIT_BYTES
 
 #: What a process that compiles for another one runs.
 _COMPILE = "from fastindex.cpu.warmup import compile_on_request; compile_on_request()"
@@ -157,14 +154,15 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
     True
     """
     # The longest to compile first, so that no process is left with one at the end.
-    for width in _UNIT_BYTES:
+    for width in UNIT_BYTES:
         yield "transpose", width, 0
-        if width not in NARROW_BYTES:
-            yield "transpose", width, 1
-    for width in _UNIT_BYTES:
+    for width in NARROW_UNIT_BYTES:
+        yield "transpose", width, 1
+    for width in SQUARE_BYTES:
         yield "interleave", width, 1
-        for kernel, ways in itertools.product(MOST_VECTOR_BYTES, VECTOR_WAYS):
-            if in_vectors(kernel, width, ways):
+    for kernel, of_widths in VECTOR_WAYS.items():
+        for width, numbers in of_widths.items():
+            for ways in numbers:
                 yield kernel, width, ways
     yield "interleave", 1, 0
     yield "deinterleave", 1, 0
@@ -173,7 +171,7 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
             yield "swap digits", piece_bytes, row_digits
     for nibbles in (1, 2):
         yield "block permute", permuted_bytes(), nibbles
-    for width in _ELEMENT_BYTES:
+    for width in ELEMENT_BYTES:
         yield "column gather", width, 1
     yield "column gather", 1, 2
     for pair in CASTS:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+#: Bytes of the units that are transposed, and of those of which few columns are read as one stream.
+UNIT_BYTES = (1, 2, 4, 8, 16, 32, 64)
+NARROW_UNIT_BYTES = (4, 8, 16)
+
 #: The most columns that the kernel for few columns collects at a time: what its scratch memory holds.
 MOST_NARROW_COLUMNS = 120
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import fastindex as fi
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.compiled_passes import CompiledPasses
-from fastindex.lowering.relayout.moves.block_permute import assembly
+from fastindex.lowering.relayout.moves.block_permute import permuted_blocks
 from fastindex.lowering.relayout.moves.block_permute_passes import BlockPermutes
 from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.relayout.problem.problem import Context
@@ -69,7 +69,7 @@ def passes_of(source: str, destination: str, vector_bytes: int, streamed: bool) 
     sides = fi.Shape.parse(source), fi.Shape.parse(destination)
     bits = sides[0].element_bits, sides[1].element_bits
     for variables, left, right in shared_digits(*sides):
-        found = assembly(variables, left, right, sides[1], bits[1])
+        found = permuted_blocks(variables, left, right, sides[1], bits[1])
         if found is not None:
             return permuted(BlockPermutes(found, bits, vector_bytes, Context(1, streamed, TUNING)))
     return None

@@ -40,7 +40,6 @@ INTERLEAVES = [
     *((4, ways) for ways in (2, 4, 8, 3, 5, 16, 63)),
     *((8, ways) for ways in (2, 3, 4, 5, 9)),
     *((16, ways) for ways in (2, 3, 15)),
-    *((32, ways) for ways in (2, 5)),
 ]
 DEALS = [
     *((1, ways) for ways in (2, 4, 8, 16, 32, 3, 5, 9, 12, 17, 33, 63)),

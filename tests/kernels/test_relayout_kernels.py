@@ -34,6 +34,7 @@ from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops,
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.gathers import GATHERED_BYTES
 from fastindex.tables.streams import StreamGeometry
+from fastindex.tables.transposes import NARROW_UNIT_BYTES
 from tests.cases import strategies
 from tests.cases.relayout_cases import (
     BITS,
@@ -141,7 +142,7 @@ def test_transposes_of_rows_that_are_far_from_each_other(width: int, tuning: Tun
     sweep(scattered_transposes(width, 5), replace(tuning, least_row_bytes=128))
 
 
-@pytest.mark.parametrize("width", WIDTHS[2:])
+@pytest.mark.parametrize("width", NARROW_UNIT_BYTES)
 @pytest.mark.parametrize("several_blocks", [False, True])
 def test_narrow_transposes(width: int, several_blocks: bool) -> None:
     streamed = replace(SMALL_TASKS, streamed_bytes=0)

@@ -10,7 +10,7 @@ import math
 import pytest
 
 import fastindex as fi
-from fastindex.lowering.relayout.moves.block_permute import assembly
+from fastindex.lowering.relayout.moves.block_permute import permuted_blocks
 from fastindex.lowering.relayout.moves.block_permute_bounds import least_cycles
 from fastindex.lowering.relayout.moves.block_permute_passes import BlockPermutes
 from fastindex.lowering.relayout.passes.calibration import cost
@@ -24,9 +24,9 @@ VECTOR_BYTES = (16, 32, 64)
 
 
 def bound_and_cost(source: fi.Shape, destination: fi.Shape, vector_bytes: int) -> tuple[float, float]:
-    """The bound, and the cost of the cheapest assembly, infinity where there is none."""
+    """The bound, and the cost of the cheapest block permute, infinity where there is none."""
     bits = source.element_bits, destination.element_bits
-    found = [assembly(*digits, destination, bits[1]) for digits in shared_digits(source, destination)]
+    found = [permuted_blocks(*digits, destination, bits[1]) for digits in shared_digits(source, destination)]
     context, most = Context(1, True, TUNING), source.slot_count
     made = [BlockPermutes(one, bits, vector_bytes, context, most) for one in found if one is not None]
     costs = [cost(each) for one in made for each in (one.straight, one.with_columns()) if each is not None]
@@ -47,7 +47,7 @@ def test_no_assembly_is_cheaper() -> None:
 @pytest.mark.parametrize(
     ("source", "destination"),
     [
-        # One element of every line, and rows that become columns: nearly all that an assembly takes is known.
+        # One element of every line, and rows that become columns: nearly all that a block permute takes is known.
         ("u8[98304,1]{1,0:T(8,128)}", "u8[98304,1]"),
         ("f32[4096,4096]", "f32[4096,4096]{0,1}"),
         ("f64[3000,2]{1,0:T(2,128)}", "f64[3000,2]{0,1}"),

@@ -13,7 +13,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.relayout.moves.block_permute import assembly
+from fastindex.lowering.relayout.moves.block_permute import permuted_blocks
 from fastindex.lowering.relayout.moves.block_permute_passes import BlockPermutes
 from fastindex.lowering.relayout.moves.nest_passes import drafts
 from fastindex.lowering.relayout.passes.calibration import cost
@@ -212,7 +212,7 @@ def straight(source: fi.Shape, destination: fi.Shape) -> list[Draft]:
     """The passes that put bytes together straight from the source."""
     context = Context(1, True, TUNING)
     for variables, left, right in shared_digits(source, destination):
-        found = assembly(variables, left, right, destination, 8)
+        found = permuted_blocks(variables, left, right, destination, 8)
         assert found is not None
         made = BlockPermutes(found, (8, 8), 64, context, source.slot_count).straight
         return [one for one in made if one.kernel == "block permute"]

@@ -131,7 +131,7 @@ def converting_launches(loops: RelayoutLoops, bits: int, expand: bool, alignment
     else:
         fills = grouped(RelayoutLoops((), loops.fills), 8 // bits)
         for nest in loops.copies:
-            run = _run_of(nest, 1)
+            run = nest.loop_of(1, 1)
             if run is None or math.gcd(alignment, run.size, *_numbers(nest, run)) < VECTOR_BYTES:
                 return None
             found += _compressing(nest, bits)
@@ -139,7 +139,7 @@ def converting_launches(loops: RelayoutLoops, bits: int, expand: bool, alignment
 
 
 def _packed_run(nest: Nest) -> int:
-    run = _run_of(nest, 1)
+    run = nest.loop_of(1, 1)
     return 1 if run is None else run.size
 
 
@@ -182,10 +182,6 @@ def _flat(kernel: str, width: int, nest: Nest, why: str, vectors: bool = False, 
         yield Launch(kernel, width, loops, piece.source_start, piece.destination_start, why, vectors, step)
 
 
-def _run_of(nest: Nest, width: int) -> Loop | None:
-    return next((k for k in nest.loops if k.source_stride == k.destination_stride == width), None)
-
-
 def _in_larger_units(nest: Nest, width: int, run: Loop, unit: int) -> Nest:
     others = tuple(k for k in nest.loops if k is not run)
     loops = (Loop(run.size * width // unit, unit, unit), *others)
@@ -199,7 +195,7 @@ def _in_smaller_units(nest: Nest, width: int, unit: int) -> Nest:
 def _shifting(nest: Nest, alignment: int, bits: int) -> Iterator[Launch]:
     """Choose for runs of bytes, or of packed elements, that may start anywhere on either side."""
     for piece in _cut(nest, 4 * MOST_UNITS):
-        run = _run_of(piece, 1) or Loop(1, 1, 1)
+        run = piece.loop_of(1, 1) or Loop(1, 1, 1)
         others = _ordered(k for k in piece.loops if k is not run)
         aligned = math.gcd(alignment, piece.destination_start, *(k.destination_stride for k in others))
         granules = -(-(run.size + VECTOR_BYTES - aligned) // VECTOR_BYTES)
@@ -211,7 +207,7 @@ def _shifting(nest: Nest, alignment: int, bits: int) -> Iterator[Launch]:
 
 def _compressing(nest: Nest, bits: int) -> Iterator[Launch]:
     """Choose for runs of bytes to pack, of which all numbers are multiples of 16."""
-    run = _run_of(nest, 1)
+    run = nest.loop_of(1, 1)
     loops = (Loop(k.size // VECTOR_BYTES, VECTOR_BYTES, VECTOR_BYTES) if k is run else k for k in nest.loops)
     packed = [Loop(k.size, k.source_stride, k.destination_stride * bits // 8) for k in loops if k.size > 1]
     whole = Nest(tuple(packed), nest.source_start, nest.destination_start * bits // 8)
@@ -221,7 +217,7 @@ def _compressing(nest: Nest, bits: int) -> Iterator[Launch]:
 def _copying(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
     if alignment < width:
         nest, width = _in_smaller_units(nest, width, alignment), alignment
-    run = _run_of(nest, width)
+    run = nest.loop_of(width, width)
     if run is not None:
         unit = _largest_unit(run.size * width, _numbers(nest, run), alignment)
         if unit <= SHIFTED_BYTES and run.size * width >= LEAST_SHIFTED_RUN:
@@ -231,7 +227,7 @@ def _copying(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
     loops = nest.loops
     column = next((k for k in loops if k.source_stride == width), None)
     row = next((k for k in loops if k.destination_stride == width and k is not column), None)
-    if _run_of(nest, width) is not None or not loops:
+    if nest.loop_of(width, width) is not None or not loops:
         yield from _flat("copy", width, nest, "runs that both sides keep contiguous")
     elif column is None or row is None:
         yield from _flat("copy", width, nest, "unit by unit: a side has gaps between all its units")

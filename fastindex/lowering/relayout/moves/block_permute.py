@@ -32,9 +32,10 @@ from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.shape_sizes import axes_of
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES, MOST_ROWS
+from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tiling.digits import Digit, Digits, Variable, digit
 
-_LINE_BITS = 512
+_LINE_BITS = 8 * LINE_BYTES
 # A block ends with the first digit that makes its elements so large, and is cut from a digit that would make it larger.
 _ENOUGH_BITS, _MOST_BITS, _CUT_BITS = 8 * 512, 8 * 8192, 8 * 1024
 # How many times as large a block may be where there is padding: what it takes beside its vectors would show.
@@ -71,7 +72,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Assembly:
+class PermutedBlocks:
     """Blocks that together hold every element once, and nests that fill the slots between the blocks."""
 
     blocks: tuple[Block, ...]
@@ -93,9 +94,9 @@ class _Step(NamedTuple):
         return _Step(self.variable, self.low * values, -(-self.used // values), room, self.stride * values)
 
 
-def assembly(
+def permuted_blocks(
     variables: Sequence[Variable], left: Digits, right: Digits, destination: Shape | Strides, bits: int
-) -> Assembly | None:
+) -> PermutedBlocks | None:
     """Choose blocks of the destination and describe what they are made of.
 
     Parameters
@@ -110,7 +111,7 @@ def assembly(
 
     Returns
     -------
-    Assembly or None
+    PermutedBlocks or None
         None where the destination has no contiguous blocks whose places in the source are regular.
     """
     steps, slots = _steps(right, destination)
@@ -127,14 +128,14 @@ def assembly(
     if blocks is None or (bits < 8 and not _in_whole_bytes(blocks, 8 // bits, slots)):
         return None
     if isinstance(destination, Strides) or destination.slot_count == destination.element_count:
-        return Assembly(blocks, ())
+        return PermutedBlocks(blocks, ())
     fills = _fills(steps, inside, outside, variables)
     if fills is None:
         return None
     tail = destination.slot_count - slots
     if tail * bits % 8 or (tail and slots * bits % 8):
         return None
-    return Assembly(blocks, (*fills, *([Nest((Loop(tail, 0, 1),), 0, slots)] if tail else [])))
+    return PermutedBlocks(blocks, (*fills, *([Nest((Loop(tail, 0, 1),), 0, slots)] if tail else [])))
 
 
 def _moduli(inside: Sequence[_Step]) -> dict[Variable, int]:

@@ -1,4 +1,4 @@
-"""What an assembly takes at least, known from the digits of the two sides before its blocks are."""
+"""What a block permute takes at least, known from the digits of the two sides before its blocks are."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.relayout.moves.block_permute import Assembly, Block, assembly
+from fastindex.lowering.relayout.moves.block_permute import Block, PermutedBlocks, permuted_blocks
 from fastindex.lowering.relayout.moves.block_permute_bounds import least_of_block_columns
 from fastindex.lowering.relayout.moves.column_gather import BlockColumns
 from fastindex.lowering.relayout.moves.nest_passes import fill_pass
@@ -19,6 +19,7 @@ from fastindex.lowering.relayout.passes.blocks import Blocks, along, blocks, cut
 from fastindex.lowering.relayout.passes.calibration import cost, cycles
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
+from fastindex.lowering.relayout.passes.line_counts import LINES_AHEAD
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, coalesced
 from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.relayout.problem.shared_digits import shared_digits
@@ -28,8 +29,6 @@ from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
 
 # How much of each line blocks use that share lines of the source, before others follow.
 _SHARED_BYTES = 128
-# How many lines of the source are prefetched before they are read.
-_LINES_AHEAD = 48
 
 Offsets = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -40,7 +39,7 @@ class BlockPermutes:
 
     Parameters
     ----------
-    found : Assembly
+    found : PermutedBlocks
     slot_bits : (int, int)
         Bits of a slot of the source and of the destination: 4, or whole bytes.
     vector_bytes : int
@@ -51,7 +50,12 @@ class BlockPermutes:
     """
 
     def __init__(
-        self, found: Assembly, slot_bits: tuple[int, int], vector_bytes: int, context: Context, source_slots: int = 0
+        self,
+        found: PermutedBlocks,
+        slot_bits: tuple[int, int],
+        vector_bytes: int,
+        context: Context,
+        source_slots: int = 0,
     ) -> None:
         self._fills = [_fill_between(nest, slot_bits[1], context) for nest in found.fills]
         # Of each nest what writes it straight, what that costs, its columns, and what these cost at least.
@@ -98,7 +102,7 @@ def block_permutes(problem: Problem) -> BlockPermutes | None:
     source, slot_bits = problem.source, problem.slot_bits
     readable = source.slot_count if isinstance(source, Shape) else 0
     for variables, left, right in shared_digits(source, problem.destination):
-        found = assembly(variables, left, right, problem.destination, slot_bits[1])
+        found = permuted_blocks(variables, left, right, problem.destination, slot_bits[1])
         if found is None or any(len(block.sources) * slot_bits[1] > 8 * MOST_BLOCK_BYTES for block in found.blocks):
             continue
         return BlockPermutes(found, slot_bits, problem.vector_bytes, problem.context, readable)
@@ -126,7 +130,7 @@ def least_of_columns(problem: Problem) -> float:
 def _fill_between(nest: Nest, bits: int, context: Context) -> Draft:
     """Return the pass that fills the slots of a nest, between blocks."""
     # A hole of one slot has no loop along it.
-    run = next((k for k in nest.loops if k.destination_stride == 1), Loop(1, 0, 1))
+    run = nest.loop_of(destination=1) or Loop(1, 0, 1)
     others = (k for k in nest.loops if k is not run)
     loops = (Loop(run.size * bits // 8, 0, 1), *(Loop(k.size, 0, k.destination_stride * bits // 8) for k in others))
     return fill_pass(Nest(loops, 0, nest.destination_start * bits // 8), Context(1, context.streamed, context.tuning))
@@ -204,7 +208,7 @@ def _pass(
         return found.offsets() if starts is None else starts, table.numbers(table.lines)
 
     is_shared = _shares_lines([k for k in nest.loops if k not in shared], table)
-    groups_ahead = max(1, -(-_LINES_AHEAD // max(1, len(table.lines))))
+    groups_ahead = max(1, -(-LINES_AHEAD // max(1, len(table.lines))))
     geometry = AssemblyGeometry(
         chunk_block=found.places,
         chunk_count=found.count,

@@ -27,11 +27,9 @@ from fastindex.tables.transposes import TransposeGeometry
 PER_BYTE = 8 // NIBBLE_BITS
 # The most elements of a box, and the fewest where what lies between them is to fit too.
 _MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
-# The least elements of a run of either side, and how many times as long those of the destination are, which are
-# written in parts.
+# The least elements of a run of either side, where shorter ones move as units of their own, and how many times as long
+# those of the destination are, which are written in parts.
 _FIRST_RUN, _LONGER = 32, 8
-# Shorter runs of a box may move as units of their own.
-_LEAST_RUN = 32
 # The most nibbles that a task copies one by one.
 _MOST_NIBBLES = 4096
 
@@ -155,10 +153,10 @@ def moving_passes(nest: Nest, context: Context) -> tuple[Draft, ...]:
 
     The boxes at the ends of loops often move as others do, so what was found last is kept.
     """
-    if any(k.source_stride == k.destination_stride == 1 and k.size >= _LEAST_RUN for k in nest.loops):
+    if any(k.source_stride == k.destination_stride == 1 and k.size >= _FIRST_RUN for k in nest.loops):
         return tuple(copy_passes(nest, context))
     found = tuple(copying_passes(nest, context))
-    row = next((k for k in nest.loops if k.destination_stride == 1), None)
+    row = nest.loop_of(destination=1)
     column = next((k for k in nest.loops if k.source_stride == 1 and k is not row), None)
     if row is None or column is None:
         return found

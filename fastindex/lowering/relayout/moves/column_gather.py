@@ -1,4 +1,4 @@
-"""Assemblies whose blocks take a column each of the same rows of the source: read by lines, then transposed."""
+"""Block permutes whose blocks take a column each of the same rows of the source: read by lines, then transposed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from fastindex.tables.assemblies import (
 )
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 
-_ELEMENT_BITS = (NIBBLE_BITS, 8, 16, 32, 64, 128)
+#: Bytes of the elements of columns, beside nibbles.
+ELEMENT_BYTES = (1, 2, 4, 8, 16)
 # Vectors of fewer pieces are put together straight from the source.
 _LEAST_PIECES = 2
 # Blocks that are read together, on average, where not all lie side by side.
@@ -151,7 +152,7 @@ class BlockColumns:
         direct = self._direct
         if direct.pieces < _LEAST_PIECES * direct.vectors * direct.vector_bytes / LINE_BYTES:
             return None
-        if self._slot_bits[1] != self._bits or self._bits not in _ELEMENT_BITS:
+        if self._slot_bits[1] != self._bits or self._bits not in (NIBBLE_BITS, *(8 * width for width in ELEMENT_BYTES)):
             return None
         if not 1 < len(self._elements) <= MOST_ROWS:
             return None

@@ -24,7 +24,7 @@ from fastindex.tables.assemblies import NIBBLE_BITS
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.digit_swaps import DIGITS, KEPT, MOST_ROW_DIGITS, OF_ROWS, PIECES, WITHIN, SwapGeometry
 
-_PER_BYTE = 2
+_PER_BYTE = 8 // NIBBLE_BITS
 # Vectors of each row that a task takes.
 _MOST_PER_ROW = 64
 

@@ -15,15 +15,11 @@ from fastindex.lowering.relayout.passes.blocks import along, blocks, cut, withou
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
 from fastindex.lowering.relayout.passes.distinct import distinct
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
+from fastindex.lowering.relayout.passes.line_counts import LINES_AHEAD
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
 from fastindex.tables.gathers import GATHERED_BYTES, MOST_PIECE_BYTES, GatherGeometry
-
-# The bytes to which pieces are joined that are adjacent in the destination.
-_JOINED_BYTES = 1024
-# How many lines of the source are prefetched before they are read.
-_LINES_AHEAD = 64
 
 
 def gather_passes(nest: Nest, context: Context) -> Iterator[Draft]:
@@ -37,11 +33,11 @@ def gather_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     """
     if context.width not in GATHERED_BYTES:
         return
-    chain = _adjacent(nest, context.width)
+    chain, joined_bytes = nest.adjacent(context.width), context.tuning.gathered_chunk_bytes
     near = [k for k in nest.loops if abs(k.source_stride) < LINE_BYTES]
     if not chain or any(k not in chain for k in near):
         return
-    if near == chain[:1] and (len(nest.loops) == 1 or chain[0].size * context.width >= _JOINED_BYTES):
+    if near == chain[:1] and (len(nest.loops) == 1 or chain[0].size * context.width >= joined_bytes):
         # Elements at even steps along long rows: their lines follow each other as they are.
         return
     # The loops of a piece: all that share lines, the last of them in part, and more up to a good size.
@@ -51,7 +47,7 @@ def gather_passes(nest: Nest, context: Context) -> Iterator[Draft]:
         return
     whole = list(chain[:last])
     for position, loop in enumerate(chain[last:]):
-        most = (MOST_PIECE_BYTES // 2 if position == 0 and loop in near else _JOINED_BYTES) // taken
+        most = (MOST_PIECE_BYTES // 2 if position == 0 and loop in near else joined_bytes) // taken
         if loop.size > 2 * most or (position and loop.size > most):
             if most < 2:
                 break
@@ -61,18 +57,6 @@ def gather_passes(nest: Nest, context: Context) -> Iterator[Draft]:
         whole.append(loop)
         taken *= loop.size
     yield _draft(nest, whole, context)
-
-
-def _adjacent(nest: Nest, width: int) -> list[Loop]:
-    """Return the loops that are contiguous in the destination together, innermost first."""
-    found: list[Loop] = []
-    size = width
-    while True:
-        following = next((k for k in nest.loops if k.destination_stride == size and k not in found), None)
-        if following is None:
-            return found
-        found.append(following)
-        size *= following.size
 
 
 def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:
@@ -93,7 +77,7 @@ def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:
         elements=piece.places,
         streamed=context.streamed,
         lines=len(lines),
-        chunks_ahead=-(-_LINES_AHEAD // len(lines)),
+        chunks_ahead=-(-LINES_AHEAD // len(lines)),
     )
 
     def tables() -> Tables:

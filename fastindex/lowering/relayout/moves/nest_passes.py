@@ -36,9 +36,10 @@ from fastindex.lowering.relayout.problem.loops import (
 )
 from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.tuning import TUNING, Tuning
-from fastindex.tables.cache_lines import L2_WAYS, LINE_BYTES
+from fastindex.tables.cache_lines import L2_WAYS, LANE_BYTES, LINE_BYTES
 from fastindex.tables.passes import FillGeometry, StridedGeometry
-from fastindex.tables.streams import MOST_COLUMN_BYTES
+from fastindex.tables.streams import MOST_COLUMN_BYTES, SQUARE_BYTES
+from fastindex.tables.transposes import UNIT_BYTES
 
 # The most runs of a task that copies them one by one.
 _MOST_RUNS = 64
@@ -111,7 +112,9 @@ def drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING, gathers: b
 
 def _pads_columns(fill: Nest, nest: Nest, width: int) -> bool:
     """Whether a fill is what follows each column of few rows, and the next column follows it."""
-    row, column = _contiguous(nest, width, 1), _contiguous(nest, width, 0)
+    if width not in SQUARE_BYTES:
+        return False
+    row, column = nest.loop_of(destination=width), nest.loop_of(source=width)
     if row is None or column is None or row is column:
         return False
     filled = _filled_run(fill, width)
@@ -122,17 +125,9 @@ def _pads_columns(fill: Nest, nest: Nest, width: int) -> bool:
     return _destination(fill, filled) == _destination(nest, row)
 
 
-def _contiguous(nest: Nest, width: int, side: int) -> Loop | None:
-    """Return the loop that is contiguous in the source, side 0, or in the destination, side 1."""
-    for loop in nest.loops:
-        if (loop.destination_stride if side else loop.source_stride) == width:
-            return loop
-    return None
-
-
 def _filled_run(fill: Nest, width: int) -> Loop:
     """Return the loop along which a fill is contiguous."""
-    return _contiguous(fill, width, 1) or Loop(1, 0, width)
+    return fill.loop_of(destination=width) or Loop(1, 0, width)
 
 
 def _destination(nest: Nest, but: Loop) -> tuple[Loop, ...]:
@@ -141,17 +136,17 @@ def _destination(nest: Nest, but: Loop) -> tuple[Loop, ...]:
 
 
 def _padded_passes(nest: Nest, fill: Nest, context: Context) -> Iterator[Draft]:
-    row, column = _contiguous(nest, context.width, 1), _contiguous(nest, context.width, 0)
+    row, column = nest.loop_of(destination=context.width), nest.loop_of(source=context.width)
     assert row is not None
     assert column is not None
     return interleave_passes(nest, (row,), column, context, _filled_run(fill, context.width).size)
 
 
 def _widened(nest: Nest, width: int) -> tuple[Nest, int]:
-    """Make one unit of a short run that both sides keep, if that is 2, 4, 8 ... 64 bytes."""
+    """Make one unit of a short run that both sides keep, if that is as long as one."""
     for loop in nest.loops:
         run_bytes = loop.size * width
-        if loop.source_stride == loop.destination_stride == width and run_bytes in (2, 4, 8, 16, 32, 64):
+        if loop.source_stride == loop.destination_stride == width and run_bytes in UNIT_BYTES[1:]:
             others = tuple(other for other in nest.loops if other is not loop)
             return _widened(Nest(others, nest.source_start, nest.destination_start), run_bytes)
     return nest, width
@@ -162,7 +157,7 @@ def copying_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     nest, width = _widened(nest, context.width)
     context = context if width == context.width else replace(context, width=width)
     tuning, loops = context.tuning, nest.loops
-    run = next((k for k in loops if k.source_stride == k.destination_stride == width), None)
+    run = nest.loop_of(width, width)
     if run is not None or not loops:
         for part in cut(nest, run, tuning.task_bytes // width) if run is not None else (nest,):
             yield from copy_passes(part, context)
@@ -178,8 +173,8 @@ def copying_passes(nest: Nest, context: Context) -> Iterator[Draft]:
 def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     """Choose the passes that copy a nest without runs, by which side is contiguous along which loop."""
     width, loops = context.width, nest.loops
-    column = next((k for k in loops if k.source_stride == width), None)
-    row = next((k for k in loops if k.destination_stride == width), None)
+    column = nest.loop_of(source=width)
+    row = nest.loop_of(destination=width)
     if column is None or row is None:
         yield from _strided_passes(nest, row, column, context)
         return
@@ -187,7 +182,7 @@ def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
     most = MOST_COLUMN_BYTES if width == 1 else _MOST_WIDE_COLUMN_BYTES
     few = row_bytes < 2 * LINE_BYTES or (row_bytes < most and row_bytes % LINE_BYTES)
-    if few and column.destination_stride == row_bytes:
+    if few and width <= LANE_BYTES and column.destination_stride == row_bytes:
         yield from interleave_passes(nest, rows, column, context)
     elif column_bytes < LINE_BYTES and row.source_stride == column_bytes:
         yield from deinterleave_passes(nest, columns, row, context)
@@ -220,7 +215,7 @@ def packed_drafts(
     context = Context(1, written >= tuning.streamed_bytes, tuning)
     found: list[Draft] = []
     for nest in loops.copies:
-        run = next((k for k in nest.loops if k.source_stride == k.destination_stride == 1), None)
+        run = nest.loop_of(1, 1)
         if run is None:
             return None
         # What is expanded may end within a byte: the rest of it is not written anywhere.

@@ -25,6 +25,7 @@ from fastindex.lowering.relayout.moves.nest_passes import fill_pass
 from fastindex.lowering.relayout.passes.blocks import blocks, even_steps
 from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.passes.form import Draft, iterations
+from fastindex.lowering.relayout.passes.line_counts import LINES_AHEAD
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, grouped
 from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.shapes.shape import Shape
@@ -32,8 +33,6 @@ from fastindex.tables.assemblies import NIBBLE_BITS
 from fastindex.tables.boxes import BOX_BYTES, PairGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
 
-# How many lines of the source are prefetched before they are read.
-_LINES_AHEAD = 128
 # How many times as long gaps may make a run that does not stay within a line.
 _MOST_GAP, _LINE_ELEMENTS = 4, LINE_BYTES * PER_BYTE
 
@@ -85,7 +84,7 @@ def pair_passes(loops: RelayoutLoops, context: Context, slots: int, readable: in
         return None
     found: list[Draft] = []
     for nest in loops.copies:
-        row = next((k for k in nest.loops if k.destination_stride == 1), None)
+        row = nest.loop_of(destination=1)
         if row is None or row.source_stride == 1:
             found += nibble_passes(nest, slots)
             continue
@@ -203,7 +202,7 @@ class _Pairs:
             apart=row.source_stride,
             high=image.high,
             group_bytes=image.group_bytes,
-            chunks_ahead=max(_LINES_AHEAD // lines, 1),
+            chunks_ahead=max(LINES_AHEAD // lines, 1),
         )
         return Draft(
             "pair nibbles",

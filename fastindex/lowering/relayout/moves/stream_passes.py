@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from fastindex.lowering.relayout.passes.blocks import Blocks, along, blocks, cut, without
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends, total
 from fastindex.lowering.relayout.passes.form import Draft, Pass, Tables, iterations, readable_bytes
-from fastindex.lowering.relayout.passes.line_counts import FEW_BYTES, is_scattered, lines_in_cache
+from fastindex.lowering.relayout.passes.line_counts import (
+    FEW_BYTES,
+    LINES_AHEAD,
+    PAGE_BYTES,
+    is_scattered,
+    lines_in_cache,
+)
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.assemblies import NOTHING
@@ -20,7 +26,6 @@ from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, L2_SETS, L2_WAYS, LAN
 from fastindex.tables.streams import (
     AT_HAND,
     MOST_COLUMN_BYTES,
-    MOST_VECTOR_BYTES,
     PADDING,
     ROW_AHEAD_BYTES,
     RUN_AHEAD_BYTES,
@@ -28,13 +33,8 @@ from fastindex.tables.streams import (
     StreamGeometry,
 )
 
-# How many lines that are far from each other are prefetched ahead, and the most of a chunk that is prefetched at once.
-# 16 to 64 measure alike, 32 is the best by some hundredths.
-_LINES_AHEAD, _MOST_CHUNK_LINES = 32, 128
-# Of longer runs that are copied, the processor prefetches lines itself. Fractions of a copy without and with, runs of
-# 512 to 2048 bytes: f32[12288,2,128] out of T(4,128) 0.48 and 0.77, c128[24,1000,40] out of T(1,128) 0.47 and 0.76,
-# f64[24576,1,130] out of T(256) 0.52 and 0.74 (2026-11-23).
-_MOST_ASKED_RUN_BYTES = 4096
+# The most lines of a chunk that are prefetched at once.
+_MOST_CHUNK_LINES = 128
 # The least bytes of a chunk that may be written anywhere, beside chunks of whole lines: the ends of others are parts of
 # lines.
 _LEAST_APART_BYTES = 1024
@@ -42,8 +42,6 @@ _LEAST_APART_BYTES = 1024
 
 # How many times as long as a task pieces are that are interleaved or deinterleaved.
 _PIECE_TASKS = 4
-# Chunks so far from each other lie on pages of their own.
-_FAR_BYTES = 4096
 #: Bytes of elements of which a lane has many.
 NARROW_BYTES = (1, 2)
 
@@ -109,7 +107,7 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: s
 
     chunks = found.count * iterations(found.outer)
     counted = [_counts(kernel, chunk, context.width, chunks)]
-    if ordered and not chunk.by_source and abs(ordered[0].source_stride) >= _FAR_BYTES:
+    if ordered and not chunk.by_source and abs(ordered[0].source_stride) >= PAGE_BYTES:
         # Each chunk is read from a page of its own.
         counted.append(Counts(blocks=chunks))
     return Draft(
@@ -189,19 +187,19 @@ def _leaves_l2(chunk: Chunk, run_bytes: int) -> bool:
 
 def in_vectors(kernel: str, width: int, ways: int) -> bool:
     """Whether vectors interleave or deinterleave `ways` rows, an element of each in turn."""
-    return ways in VECTOR_WAYS and ways * width <= MOST_VECTOR_BYTES[kernel]
+    return ways in VECTOR_WAYS[kernel].get(width, ())
 
 
 def in_lanes(one: Pass | Draft) -> bool:
     """Whether a pass interleaves or deinterleaves in lanes of 16 bytes."""
-    if one.kernel not in MOST_VECTOR_BYTES or in_vectors(one.kernel, one.width, one.ways):
+    if one.kernel not in VECTOR_WAYS or in_vectors(one.kernel, one.width, one.ways):
         return False
     return one.width <= LANE_BYTES and not one.geometry[PADDING]
 
 
 def _lanes(kernel: str, chunk: Chunk, width: int) -> dict[str, int]:
     """Return how elements move within lanes of 16 bytes: what a column has of a lane, and the permutation to that."""
-    if kernel not in MOST_VECTOR_BYTES or width > LANE_BYTES:
+    if kernel not in VECTOR_WAYS or width > LANE_BYTES:
         return {"element_bytes": width, "unit_bytes": 0, "mask_low": 0, "mask_high": 0}
     ways, together = chunk.ways, 1 << max(LANE_BYTES // (chunk.ways * width), 1).bit_length() - 1
     unit, mask = together * width, bytearray()
@@ -224,9 +222,9 @@ def _chunks_ahead(kernel: str, nest: Nest, chunk: Chunk, width: int) -> int:
     rows = {"copy": chunk.nbytes // chunk.run, "interleave": chunk.ways, "deinterleave": 1}[kernel]
     run = {"copy": 1, "interleave": width, "deinterleave": width * chunk.ways}[kernel] * chunk.run
     lines = rows * -(-run // LINE_BYTES)
-    most_bytes = _MOST_ASKED_RUN_BYTES if kernel == "copy" else FEW_BYTES
+    most_bytes = PAGE_BYTES if kernel == "copy" else FEW_BYTES
     if is_scattered(nest, width, most_bytes) and lines <= _MOST_CHUNK_LINES:
-        return max(_LINES_AHEAD // lines, 1)
+        return max(LINES_AHEAD // lines, 1)
     if kernel != "copy" or chunk.by_source:
         return 0
     return (RUN_AHEAD_BYTES if rows == 1 else ROW_AHEAD_BYTES) // run + 1
@@ -244,7 +242,7 @@ def _followers(ordered: Sequence[Loop], found: Blocks, run_bytes: int) -> tuple[
 
 def run_of(nest: Nest, width: int) -> Loop:
     """Return the loop that is contiguous on both sides."""
-    return next((k for k in nest.loops if k.source_stride == k.destination_stride == width), Loop(1, width, width))
+    return nest.loop_of(width, width) or Loop(1, width, width)
 
 
 def copy_passes(nest: Nest, context: Context) -> Iterator[Draft]:

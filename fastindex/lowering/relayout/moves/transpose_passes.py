@@ -10,22 +10,17 @@ from fastindex.lowering.relayout.moves.stream_passes import NARROW_BYTES
 from fastindex.lowering.relayout.passes.blocks import Blocks, blocks, without
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations, readable_bytes
-from fastindex.lowering.relayout.passes.line_counts import is_scattered, lines_in_cache
+from fastindex.lowering.relayout.passes.line_counts import PAGE_BYTES, is_scattered, lines_in_cache
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LANE_BYTES, LINE_BYTES
-from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, TransposeGeometry
-
-# Rows that are shorter go on where they continue each other: their ends are parts of lines.
-_LEAST_ROW_BYTES = 512
-# Rows so far from each other lie on pages of their own.
-_FAR_BYTES = 4096
+from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, NARROW_UNIT_BYTES, TransposeGeometry
 
 
 def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context: Context) -> Draft:
     """Return the pass that transposes rows of the source into columns of the destination."""
     width = context.width
-    between = _between(nest, rows, columns, width)
+    between = _between(nest, rows, columns, context)
     if between:
         rows = rows[:1]
     others = without(nest.loops, (*rows, *columns), by_source=bool(between))
@@ -111,14 +106,16 @@ def counts_of_transpose(nest: Nest, sizes: tuple[int, int, int], tasks: int, nar
     )
 
 
-def _between(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> list[Loop]:
+def _between(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context: Context) -> list[Loop]:
     """Return the loops whose lines lie between those of one row and of the next, where lines are far from each other.
 
     These are read with the rows, so that the source is read in the order of memory.
     """
-    stride = abs(rows[0].source_stride)
-    apart = stride >= _FAR_BYTES and width < LANE_BYTES and width * iterations(columns) <= 2 * LINE_BYTES
-    if not (apart or is_scattered(nest, width)) or rows[0].size * width < _LEAST_ROW_BYTES:
+    stride, width = abs(rows[0].source_stride), context.width
+    # Shorter rows go on where they continue each other: their ends are parts of lines.
+    least_row_bytes = context.tuning.least_row_bytes
+    apart = stride >= PAGE_BYTES and width < LANE_BYTES and width * iterations(columns) <= 2 * LINE_BYTES
+    if not (apart or is_scattered(nest, width)) or rows[0].size * width < least_row_bytes:
         return []
     others = without(nest.loops, (rows[0], *columns), by_source=True)
     return [k for k in others if abs(k.source_stride) < stride]
@@ -158,4 +155,4 @@ def _is_narrow(pitch_bytes: int, row_bytes: int, column_bytes: int, context: Con
     fits = column_bytes <= tuning.narrow_columns * context.width and row_bytes >= tuning.least_row_bytes
     near = min(LINE_BYTES, column_bytes) <= abs(pitch_bytes) <= 4 * max(column_bytes, LINE_BYTES)
     # Narrow elements are staged, in fewer rows at a time: that reads long streams too.
-    return fits and near and context.width not in NARROW_BYTES
+    return fits and near and context.width in NARROW_UNIT_BYTES

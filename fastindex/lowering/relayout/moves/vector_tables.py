@@ -1,4 +1,4 @@
-"""The table of an assembly: of which pieces of the source each vector of a block is made, as the kernel reads it."""
+"""The table of a block permute: of which pieces of the source each vector is made, as the kernel reads it."""
 
 from __future__ import annotations
 

@@ -94,10 +94,8 @@ def piece_ends(nest: Nest, nbytes: int, streamed: bool, in_order: bool = True) -
     """
     if not streamed:
         return 0
-    length, others = nbytes, list(nest.loops)
-    while in_order and (following := next((k for k in others if k.destination_stride == length), None)):
-        others.remove(following)
-        length *= following.size
+    joined = nest.adjacent(nbytes) if in_order else []
+    length, others = nbytes * math.prod(k.size for k in joined), [k for k in nest.loops if k not in joined]
     pieces = math.prod(k.size for k in others)
     apart = math.gcd(LINE_BYTES, *(k.destination_stride for k in others))
     # Where pieces begin, and end, within a line, is as often at one multiple of what lies between them as at another.

@@ -53,8 +53,8 @@ class Pass:
             "expand", "compress", "block permute", "column gather", "boxes", "pair nibbles",
             "row boxes", "swap digits", "cast"}
     width : int
-        Bytes that move as one: an element, a run of elements that both sides keep, a vector of an assembly. Of a cast,
-        the number of the conversion.
+        Bytes that move as one: an element, a run of elements that both sides keep, a vector of a block permute. Of a
+        cast, the number of the conversion.
     ways : int
         Rows that are interleaved, columns that are deinterleaved, packed elements of a byte; of a block
         permute, 2 where nibbles move; 1 for other kernels.

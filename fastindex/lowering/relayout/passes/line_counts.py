@@ -11,6 +11,10 @@ from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
 
 #: Longer pieces of the source are streams of their own.
 FEW_BYTES = 1024
+#: Within a page the processor prefetches lines itself; what is so far from each other it takes for several streams.
+PAGE_BYTES = 4096
+#: How many lines that are far from each other are prefetched before they are read; 16 to 64 measure alike.
+LINES_AHEAD = 48
 # Lines that are far from each other take some four times as long.
 _FAR_LINES = 4
 # So few scattered lines are read sooner by one thread than another one has begun. Least us of 9 calls with one thread

@@ -45,6 +45,29 @@ class Nest(NamedTuple):
     def element_count(self) -> int:
         return math.prod([loop.size for loop in self.loops])
 
+    def loop_of(self, source: int | None = None, destination: int | None = None) -> Loop | None:
+        """Return the loop that has these strides, None where there is none."""
+        for loop in self.loops:
+            if source in (None, loop.source_stride) and destination in (None, loop.destination_stride):
+                return loop
+        return None
+
+    def adjacent(self, length: int) -> list[Loop]:
+        """Return the loops that are contiguous in the destination, innermost first; the first steps by `length`.
+
+        Examples
+        --------
+        >>> Nest((Loop(5, 1, 24), Loop(6, 100, 4), Loop(2, 50, 1000))).adjacent(4)
+        [Loop(size=6, source_stride=100, destination_stride=4), Loop(size=5, source_stride=1, destination_stride=24)]
+        """
+        found: list[Loop] = []
+        while True:
+            following = next((k for k in self.loops if k.destination_stride == length and k not in found), None)
+            if following is None:
+                return found
+            found.append(following)
+            length *= following.size
+
 
 @dataclass(frozen=True, slots=True)
 class RelayoutLoops:

@@ -36,7 +36,7 @@ _CHUNK_BYTES = (_STAGED_LINES + 16) * _PITCH_BYTES
 # What is staged and not yet written: in which half of the memory, how many lines of each row, where it goes, whether a
 # band before it has carried something, the first line's number, and for each line the table of its columns.
 _PENDING = 2 * _CHUNK_BYTES
-_HALF, _COUNT, _TARGET, _CARRIED, _BEGIN, _TABLES = 0, 1, 2, 3, 4, 5
+_HALF, _COUNT, _TARGET, _CARRIED, _BEGIN, _TABLES = range(6)
 # The bytes from 0 to 127, and a line carried and two new ones of each of four columns.
 _NUMBERS = _PENDING + 64 * ((_TABLES + _STAGED_LINES) // 8 + 1)
 _CARRY = _NUMBERS + 2 * 64 + 4 * 3 * 64

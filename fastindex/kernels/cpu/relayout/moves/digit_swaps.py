@@ -27,7 +27,7 @@ from fastindex.tables.streams import CHUNK_BLOCK, CHUNK_SOURCE_STRIDE, CHUNK_TAR
 
 _INT64 = ir.IntType(64)
 _ADDRESS = types.int64
-_LINE = 64
+_LINE = 8 * PATTERN_WORDS
 _BYTES = ir.VectorType(ir.IntType(8), _LINE)
 _WORDS = ir.VectorType(_INT64, PATTERN_WORDS)
 
