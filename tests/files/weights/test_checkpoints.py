@@ -116,6 +116,7 @@ def test_commands(tmp_path: Path) -> None:
     shapes = fi.open_checkpoint(out).shapes
     assert shapes["b"].layout == tpu_layout(fi.ElementType.of("bf16"), (5, 6))
     with open(tmp_path / "out" / "00001.bin", "r+b") as file:
+        file.seek(-3, os.SEEK_END)
         file.write(b"\x01\x02\x03")
     damaged = CliRunner().invoke(main, ("verify", out))
     assert damaged.exit_code == 1
@@ -578,6 +579,28 @@ def test_formats_that_do_not_fit(tmp_path: Path, given: Any, reason: str) -> Non
         fi.pack_checkpoint(
             source, tmp_path / "out", [{"names": "w", "format": {"from": "awq", "to": "gptq"}, "dtype": "s8"}]
         )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda one: one["stored"].update(dtype="U8", sizes=[4], nbytes=4), "was made of 12288 bytes, not of 4"),
+        (lambda one: one.pop("stored"), "marlin of .* is u8"),
+        (lambda one: one.update(shape="u8[12287]"), "marlin of .* is u8|is not there"),
+        (lambda one: one["format"].update(to="awqq"), "no format is called"),
+        (lambda one: one["format"].update(shape=[64, 192]), "marlin of .* is u8"),
+        (lambda one: one["format"].update(is_signed=1), "is no format that tensors were moved to"),
+    ],
+)
+def test_strange_manifests_of_formats(tmp_path: Path, change: Callable[[dict[str, Any]], Any], reason: str) -> None:
+    source = saved(tmp_path, {"w": packed_codes("awq").view(np.int32).reshape(128, 24)})
+    fi.pack_checkpoint(source, tmp_path / "out", [{"names": "w", "format": {"from": "awq", "to": "marlin"}}])
+    path = tmp_path / "out" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest["arrays"][0])
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(fi.FastIndexError, match=reason):
+        fi.open_checkpoint(tmp_path / "out")
 
 
 def test_zarr_stores(tmp_path: Path) -> None:
