@@ -4,9 +4,9 @@ Usage::
 
     python benchmarks/checkpoints.py FOLDER --gib 8 --max-memory 512MiB
 
-It writes the file, and says how long packing it takes, copying as many bytes with `cp`, and what people do today: NumPy's
-`astype`, a transpose, the tiles by reshape and transpose, and `tofile`, one tensor at a time. Everything ends when it is
-on disk. Dropping the system's cache needs root; without it, that is said.
+It writes the file, and says how long it takes to pack it, to copy as many bytes with `cp`, and to do what people do
+today: NumPy's `astype`, a transpose, the tiles by reshape and transpose, and `tofile`, one tensor at a time. Everything
+ends when it is on disk. Dropping the system's cache needs root; without it, that is said.
 """
 
 from __future__ import annotations
