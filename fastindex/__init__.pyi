@@ -19,7 +19,7 @@ from fastindex.bulk.rearranged_arrays import rearrange as rearrange
 from fastindex.bulk.rearrangements import plan_rearrange as plan_rearrange
 from fastindex.bulk.rearrangements import reshape as reshape
 from fastindex.bulk.rearrangements import same_bytes as same_bytes
-from fastindex.bulk.relayouts import RelayoutPlan as RelayoutPlan
+from fastindex.bulk.relayout_plans import RelayoutPlan as RelayoutPlan
 from fastindex.bulk.relayouts import pack as pack
 from fastindex.bulk.relayouts import plan_relayout as plan_relayout
 from fastindex.bulk.relayouts import relayout as relayout

@@ -14,7 +14,7 @@ from fastindex.bulk.indices import linear_index, multi_index
 from fastindex.bulk.relayouts import pack
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.interop.host_arrays import host_array
-from fastindex.patterns.bit_orders import BitOrder, bit_order
+from fastindex.patterns.bit_orders import BitOrder, found_order
 from fastindex.shapes.shape import Shape, as_shape
 
 Bits = NDArray[np.uint8]
@@ -29,7 +29,9 @@ class Discovery:
     Attributes
     ----------
     layout : str or None
-        XLA's text of the array once its dimensions are split; None where there is none, and `reason` says why.
+        XLA's text of the array once its dimensions are split; None where there is none, and `reason` says why. Of bits,
+        ``u1``, where codes are torn or have a width that no element type has: the bits of a code are then a last
+        dimension, or those of `stream`.
     split : tuple of tuples of int
         What each dimension is split into, most major first.
     order : tuple of int
@@ -44,6 +46,12 @@ class Discovery:
         The source bit of each bit of the result, -1 for padding.
     confirmed : tuple of tuples of int
         Other sizes for which the layout was found to hold.
+    stream : int or None
+        A dimension whose codes, bit after bit, are one row of bits, because codes lie across words: `layout` and
+        `split` count that dimension in bits.
+    unit_order : tuple of int
+        Where bit i of a unit of so many bits lies, if the most minor ones are in no order of digits, as with the first
+        code in the high half of a byte. `layout` says where all bits would be if they were in order in their units.
 
     Examples
     --------
@@ -61,6 +69,8 @@ class Discovery:
     reason: str | None = None
     places: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
     confirmed: tuple[tuple[int, ...], ...] = ()
+    stream: int | None = None
+    unit_order: tuple[int, ...] = ()
 
 
 def discover(packer: Callable[[Any], Any], shape: Sequence[int], dtype: Any, bits: int | None = None) -> Discovery:
@@ -98,6 +108,9 @@ def discover(packer: Callable[[Any], Any], shape: Sequence[int], dtype: Any, bit
     ...     return codes[:, 0::2] | codes[:, 1::2] << 4
     >>> fi.discover(pairs, (4, 8), np.uint8, bits=4).layout
     'u4[4,8]{1,0:E(4)}'
+    >>> high_first = fi.discover(lambda codes: codes[:, 0::2] << 4 | codes[:, 1::2], (4, 8), np.uint8, bits=4)
+    >>> high_first.layout, high_first.unit_order
+    ('u4[4,8]{1,0:E(4)}', (4, 5, 6, 7, 0, 1, 2, 3))
     >>> print(fi.discover(lambda codes: codes + 1, (2, 2), np.uint8).reason)
     bit 1 of byte 0 of the result is no bit of the input: with all bits 0 it is 0, with all bits 1 it is 0, and no \
 single bit does that for the words in between
@@ -122,11 +135,12 @@ single bit does that for the words in between
     if isinstance(flipped, str):
         return Discovery(reason=flipped, places=places)
     padding = int((places < 0).sum())
-    found = bit_order(places, sizes, width)
+    found = found_order(places, sizes, width)
     if isinstance(found, str):
         return Discovery(flipped_bits=flipped, padding=padding, reason=found, places=places)
     confirmed = _confirmed(packer, found, sizes, kind, width)
-    return Discovery(found.text, found.split, found.order, flipped, padding, None, places, confirmed)
+    of_words = found.stream, found.unit_order
+    return Discovery(found.text, found.split, found.order, flipped, padding, None, places, confirmed, *of_words)
 
 
 def _probed(
@@ -202,10 +216,11 @@ def _confirmed(
         return ()
     if isinstance(probed, str):
         return ()
-    second = bit_order(probed[0], larger, width)
+    second = found_order(probed[0], larger, width)
     if isinstance(second, str):
         return ()
-    same = second.order == found.order and all(a[1:] == b[1:] for a, b in zip(second.split, found.split, strict=True))
+    same = (second.order, second.stream, second.unit_order) == (found.order, found.stream, found.unit_order)
+    same = same and all(a[1:] == b[1:] for a, b in zip(second.split, found.split, strict=True))
     return (larger,) if same else ()
 
 

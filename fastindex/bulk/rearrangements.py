@@ -9,7 +9,7 @@ from typing import Any
 
 from fastindex.arguments.buffers import check_movable
 from fastindex.arguments.fills import fill_pattern
-from fastindex.bulk.relayouts import PlanCandidate, RelayoutPlan
+from fastindex.bulk.relayout_plans import PlanCandidate, RelayoutPlan
 from fastindex.cpu.movements import sure_movement
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +19,73 @@ class BitOrder:
     Attributes
     ----------
     text : str
-        XLA's, of the split array.
+        XLA's, of the split array; of bits, the bits of a code being the last dimension, where codes are torn.
     split : tuple of tuples of int
     order : tuple of int
         Parts of all dimensions, numbered in order, the most minor first.
+    stream : int or None
+        The dimension whose codes, bit after bit, are split as one row of bits: codes lie across words.
+    unit_order : tuple of int
+        Where bit i of a unit of so many bits lies, the most minor ones; nothing where all are in order.
     """
 
     text: str
     split: tuple[tuple[int, ...], ...]
     order: tuple[int, ...]
+    stream: int | None = None
+    unit_order: tuple[int, ...] = ()
+
+
+#: Bits of the units that are tried where elements are in no order of digits: bytes to the largest words.
+_UNIT_BITS = (8, 16, 32, 64)
+
+
+def found_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | str:
+    """Return the split and order of source bits, once rows of bits, or words whose bits have an order, are tried too.
+
+    Parameters are those of `bit_order`.
+
+    Examples
+    --------
+    >>> found_order(np.array([4, 5, 6, 7, 0, 1, 2, 3]), (2,), 4)
+    BitOrder(text='u4[2]{0:E(4)}', split=((2,),), order=(0,), stream=None, unit_order=(4, 5, 6, 7, 0, 1, 2, 3))
+    """
+    found = bit_order(places, sizes, width)
+    if isinstance(found, BitOrder):
+        return found
+    for d in range(len(sizes)) if width > 1 else ():
+        joined = _as_stream(places, sizes, width, d)
+        one = bit_order(joined, [size * (width if d == e else 1) for e, size in enumerate(sizes)], 1)
+        if isinstance(one, BitOrder):
+            return replace(one, stream=d)
+    for bits in _UNIT_BITS:
+        order = _order_of_units(places, bits)
+        if order is None:
+            continue
+        one = bit_order(places.reshape(-1, bits)[:, order].reshape(-1), sizes, width)
+        if isinstance(one, BitOrder):
+            return replace(one, unit_order=tuple(order.tolist()))
+    return found
+
+
+def _as_stream(places: Places, sizes: Sequence[int], width: int, dimension: int) -> Places:
+    """Return the source bits counted with the bits of a code next to one dimension, and not behind all."""
+    behind = math.prod(sizes[dimension + 1 :])
+    rest, bit = np.divmod(places, width)
+    before, inner = np.divmod(rest, behind)
+    return np.where(places < 0, -1, (before * width + bit) * behind + inner)
+
+
+def _order_of_units(places: Places, bits: int) -> NDArray[np.int64] | None:
+    """Return where the bits of a whole unit lie, in the order of their source bits; None where that is in order."""
+    if len(places) % bits:
+        return None
+    units = places.reshape(-1, bits)
+    whole = np.flatnonzero((units >= 0).all(axis=1))
+    if not len(whole):
+        return None
+    order = np.argsort(units[whole[0]])
+    return None if (np.diff(order) == 1).all() else order
 
 
 @dataclass(frozen=True)
@@ -55,7 +113,7 @@ def bit_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | st
     Examples
     --------
     >>> bit_order(np.array([0, 2, 1, 3]), (4,), 1)
-    BitOrder(text='u1[2,2]{0,1:E(1)}', split=((2, 2),), order=(0, 1))
+    BitOrder(text='u1[2,2]{0,1:E(1)}', split=((2, 2),), order=(0, 1), stream=None, unit_order=())
     """
     dimensions = [*sizes, width]
     where = np.empty(math.prod(dimensions), np.int64)
@@ -78,7 +136,9 @@ def bit_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | st
         )
     parts = [part for of_one in cut if of_one is not None for part in of_one]
     whole = [part for part in parts if part.dimension == len(sizes)]
-    codes_are_whole = len(whole) == (width > 1) and all(part.stride == 1 for part in whole)
+    # No element type has 3, 5, 6 or 7 bits: a code is a dimension of its bits then.
+    is_type = width & width - 1 == 0
+    codes_are_whole = is_type and len(whole) == (width > 1) and all(part.stride == 1 for part in whole)
     if not codes_are_whole:
         return _spelled(parts, dimensions, 1, len(places), start)
     kept = [part for part in parts if part.dimension < len(sizes)]
@@ -127,6 +187,7 @@ def _spelled(parts: Sequence[_Part], dimensions: Sequence[int], width: int, coun
     split: list[tuple[int, ...]] = []
     numbered: list[tuple[int, int]] = []
     padded: list[int] = []
+    tail = ""
     ordered = sorted(parts, key=lambda part: part.stride)
     for d in range(len(dimensions)):
         own = sorted((part for part in parts if part.dimension == d), key=lambda part: -part.unit) or [
@@ -136,7 +197,10 @@ def _spelled(parts: Sequence[_Part], dimensions: Sequence[int], width: int, coun
         numbered += [(part.stride, len(numbered) + i) for i, part in enumerate(own)]
     for part, above in zip(ordered, [*(p.stride for p in ordered[1:]), count], strict=True):
         room, rest = divmod(above, part.stride)
-        if rest or room < part.size:
+        if rest and part is ordered[-1] and room >= part.size and count % width == 0:
+            # Padding at the end of all that is no whole row.
+            room, tail = part.size, f"L({count // width})"
+        elif rest or room < part.size:
             return f"it is a permutation of bits, but its digits overlap: {part.size} values {part.stride} bits apart"
         padded.append(room)
     flat = [size for one in split for size in one]
@@ -145,7 +209,7 @@ def _spelled(parts: Sequence[_Part], dimensions: Sequence[int], width: int, coun
         return f"it is a permutation of bits behind {start} bits of padding, which no layout has"
     rooms = dict(zip([number for _, number in sorted(numbered) if flat[number] > 1], padded, strict=False))
     whole = [rooms.get(i, size) for i, size in enumerate(flat)]
-    attributes = f"PAD({','.join(map(str, whole))})" if whole != flat else ""
+    attributes = (f"PAD({','.join(map(str, whole))})" if whole != flat else "") + tail
     attributes += f"E({width})" if width < 8 else ""
     text = f"u{width}[{','.join(map(str, flat))}]{{{','.join(map(str, order))}{':' if attributes else ''}{attributes}}}"
     return BitOrder(text, tuple(split), order)

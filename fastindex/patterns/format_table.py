@@ -253,6 +253,14 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "aten_int4pack_cpu",
+        "u4[N/64,2,32,K]{1,2,3,0:E(4)}",
+        4,
+        when={"capability": "avx512"},
+        divides={"N": 64},
+        source=f"{_TORCH} _convert_weight_to_int4pack_for_cpu",
+    ),
+    Row(
+        "aten_int4pack_cpu",
         "u4[N/32,2,16,K]{1,2,3,0:E(4)}",
         4,
         when={"capability": "avx2"},

@@ -249,7 +249,8 @@ def format_side(one: Chosen, sizes: Mapping[str, int], variables: Mapping[str, V
             high, weight = weight, weight // size if size else 0
             made.append(size)
             coordinates.append(digit(1, variables[letter], weight, high if i else None) if weight else ())
-    spelled = _with_values(layout, {**whole, **values})
+    # A tile as large as a dimension that has nothing.
+    spelled = _with_values(layout, {**{letter: max(size, 1) for letter, size in whole.items()}, **values})
     kind = f"u{one.bits}" if element == "e" else element
     shape = Shape(kind, made, Layout.parse("{" + spelled + "}"))
     return RegroupedShape(shape, tuple(coordinates), tuple(variables.values()))

@@ -201,3 +201,26 @@ def test_errors_of_plans() -> None:
         fi.plan_rearrange("(a b) -> (b a)", "u8[7]", "u8[7]", b=2, pad=True)
     with pytest.raises(fi.FastIndexError, match="takes 24 bytes"):
         fi.plan_rearrange("a b -> b a", "u8[4,6]")(np.zeros(23, np.uint8))
+
+
+@pytest.mark.parametrize("source", ["", "{0:T(6)(4)}"])
+@pytest.mark.parametrize("tiles", ["2,1,0:T(3)", "0,1,2:T(3)", "2,1,0:T(3,2,5)", "1,2,0:T(2,3)(5)"])
+@pytest.mark.parametrize(("size", "y", "p", "q"), [(23, 6, 5, 2), (50, 8, 6, 2), (37, 12, 4, 6)])
+def test_room_that_a_digit_leaves_is_no_element(source: str, tiles: str, size: int, y: int, p: int, q: int) -> None:
+    """The second plan pads what is a digit for both together: its room holds no values of the digits above."""
+    first = fi.plan_rearrange("(x y) -> x y", f"u8[{size}]{source}", y=y, pad=True)
+    destination = f"u8[{p},{-(-size // y)},{q}]{{{tiles}}}"
+    second = fi.plan_rearrange("x (p q) -> p x q", first.destination, destination, p=p, q=q, pad=True)
+    both = first.then(second)
+    buffer = np.arange(1, first.source.slot_count + 1, dtype=np.uint8)
+    assert np.array_equal(both(buffer), second(first(buffer)))
+    assert np.array_equal(both.inverse()(both(buffer)), first.inverse()(first(buffer)))
+
+
+def test_room_is_found_without_shared_loops() -> None:
+    first = fi.plan_rearrange("(x y) -> x y", "u8[50]{0:T(6)(4)}", y=8, pad=True)
+    second = fi.plan_rearrange("x (p q) -> p x q", first.destination, "u8[6,7,2]{2,1,0:T(3)}", p=6, q=2, pad=True)
+    both = first.then(second)
+    assert both._moved.slots.loops is None
+    buffer = np.arange(1, first.source.slot_count + 1, dtype=np.uint8)
+    assert np.array_equal(both(buffer), second(first(buffer)))

@@ -48,6 +48,7 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     ("tinygemm", 4, {"inner_k_tiles": 4}, [(8, 64), (24, 192), (7, 64)]),
     ("aten_int4pack_cpu", 4, {}, [(32, 3), (64, 16), (96, 10)]),
     ("aten_int4pack_cpu", 4, {"capability": "default"}, [(32, 3), (64, 16), (96, 10)]),
+    ("aten_int4pack_cpu", 4, {"capability": "avx512"}, [(64, 3), (128, 16), (192, 10)]),
     ("cutlass_mixed_gemm", 8, {}, [(64, 64), (128, 64), (64, 192)]),
     ("cutlass_mixed_gemm", 4, {}, [(64, 64), (128, 64), (64, 192)]),
     *(("mlx", bits, {"group_size": 32}, [(1, 32), (3, 64), (5, 96)]) for bits in (2, 3, 4, 5, 6, 8)),

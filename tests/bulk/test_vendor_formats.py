@@ -350,11 +350,14 @@ def test_cutlass(bits: int) -> None:
     agree(packed, "cutlass_mixed_gemm", [(64, 64), (128, 192), (192, 128)], bits, "int8", signed=True)
 
 
-def test_aten_int4pack() -> None:
+@pytest.mark.parametrize("capability", ["avx512", "avx2", "default"])
+def test_aten_int4pack(capability: str) -> None:
     torch = module("torch")
-    capability = torch.backends.cpu.get_cpu_capability().lower()
-    if capability not in ("avx2", "default"):
-        pytest.skip(f"{capability}: the layout depends on the processor; ATEN_CPU_CAPABILITY=avx2 chooses another")
+    found = torch.backends.cpu.get_cpu_capability().lower()
+    if capability != found:
+        pytest.skip(f"{found} here, the layout depends on the processor; ATEN_CPU_CAPABILITY={capability} chooses it")
     pack = torch.ops.aten._convert_weight_to_int4pack_for_cpu
-    shapes = [(32, 16), (64, 32), (96, 160)]
+    shapes = [(64, 16), (128, 32), (192, 160)]
     agree(lambda q: pack(q, 2), "aten_int4pack_cpu", shapes, 4, capability=capability)
+    if capability != "avx512":
+        agree(lambda q: pack(q, 2), "aten_int4pack_cpu", [(32, 16), (96, 2)], 4, capability=capability)

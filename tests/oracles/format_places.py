@@ -146,6 +146,9 @@ def tinygemm(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any
 
 def aten(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     row, k = i
+    if p["capability"] == "avx512":
+        # Blocks of 64 rows; a byte has rows 32 apart.
+        return (row // 64 * 32 * n[1] + k * 32 + row % 32) * 8 + row % 64 // 32 * 4
     byte = row // 32 * 16 * n[1]
     if p["capability"] == "avx2":
         return (byte + k * 16 + row % 16) * 8 + row % 32 // 16 * 4

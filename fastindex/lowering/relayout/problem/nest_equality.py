@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from fastindex.lowering.index.joined_variables import joined_variables
 from fastindex.lowering.index.regrouped import RegroupedShape, own_digits
 from fastindex.lowering.relayout.problem.loops import MOST_NESTS, Loop, Nest, coalesced, relayout_loops
 from fastindex.tiling.digits import Names, always_equal
@@ -16,8 +17,7 @@ Sides = tuple[RegroupedShape, RegroupedShape]
 def same_moves(a: Sides, b: Sides) -> bool:
     """Whether two moves between buffers of the same sizes put the same slots to the same places.
 
-    Where a move has no loops, the digits of its sides are compared by their own variables: then moves that are spelled
-    differently count as different.
+    Where a move has no loops, the digits of its sides are compared, once their variables are split and joined alike.
 
     Examples
     --------
@@ -33,35 +33,59 @@ def same_moves(a: Sides, b: Sides) -> bool:
     loops = [relayout_loops(*sides) for sides in (a, b)]
     if loops[0] is None or loops[1] is None:
         return loops[0] is loops[1] and _same_digits(a, b)
-    copies = [{coalesced(nest) for nest in found.copies} for found in loops if found is not None]
-    if copies[0] == copies[1]:
+    same = same_nests(loops[0].copies, loops[1].copies)
+    return _same_digits(a, b) if same is None else same
+
+
+def same_nests(a: Collection[Nest], b: Collection[Nest]) -> bool | None:
+    """Whether two sets of nests copy the same slots to the same places.
+
+    No nest writes what another one of its set does.
+
+    Returns
+    -------
+    bool or None
+        None where the strides of the destination do not divide each other, or there are too many nests.
+
+    Examples
+    --------
+    >>> whole = Nest((Loop(6, 2, 1),))
+    >>> same_nests([whole], [Nest((Loop(4, 2, 1),)), Nest((Loop(2, 2, 1),), 8, 4)])
+    True
+    """
+    a, b = ({coalesced(nest) for nest in nests} for nests in (a, b))
+    if a == b:
         return True
-    counts = [sum(nest.element_count for nest in nests) for nests in copies]
-    if counts[0] != counts[1]:
+    if sum(nest.element_count for nest in a) != sum(nest.element_count for nest in b):
         return False
-    units = _units((*copies[0], *copies[1]))
-    if units is None:
-        return _same_digits(a, b)
-    return _boxes_agree(*([_Box(nest, units) for nest in nests] for nests in copies))
+    units = _units((*a, *b))
+    if units is None or len(a) * len(b) > MOST_NESTS**2:
+        return None
+    boxes = [[_Box(nest, units) for nest in nests] for nests in (a, b)]
+    if any(not box.fits(units) for box in (*boxes[0], *boxes[1])):
+        return None
+    return _boxes_agree(*boxes)
 
 
 def _same_digits(a: Sides, b: Sides) -> bool:
-    if a[0].variables != b[0].variables:
+    left, right = joined_variables(a), joined_variables(b)
+    if left[0].variables != right[0].variables:
         return False
     names: Names = {}
-    pairs = zip(a, b, strict=True)
-    return all(always_equal(own_digits(left, names), own_digits(right, names)) for left, right in pairs)
+    pairs = zip(left, right, strict=True)
+    return all(always_equal(own_digits(one, names), own_digits(other, names)) for one, other in pairs)
 
 
-def _units(nests: Sequence[Nest]) -> list[int] | None:
+def _units(nests: Iterable[Nest]) -> list[int] | None:
     """Return the places of the destination between which all nests are linear; None where they do not divide."""
-    cuts = {1}
-    for nest in nests:
-        for loop in nest.loops:
-            cuts |= {abs(loop.destination_stride), abs(loop.destination_stride) * loop.size}
-        cuts |= {math.gcd(nest.destination_start, max(cuts))} if nest.destination_start else set()
-    units = sorted(cuts)
-    return None if any(more % less for less, more in itertools.pairwise(units)) else units
+    loops = [loop for nest in nests for loop in nest.loops]
+    units = sorted({1, *(loop.destination_stride for loop in loops)})
+    if units[0] < 1 or any(more % less for less, more in itertools.pairwise(units)):
+        return None
+    for stride, end in ((loop.destination_stride, loop.destination_stride * loop.size) for loop in loops):
+        if end % max([unit for unit in units if unit <= end], default=stride):
+            return None
+    return units
 
 
 class _Box:
@@ -79,6 +103,12 @@ class _Box:
             self.first.append(begin)
             self.count.append(size)
             self.stride.append(stride)
+
+    def fits(self, units: Sequence[int]) -> bool:
+        """Whether no digit carries into the next one, so that a place has one spelling."""
+        rooms = [more // less for less, more in itertools.pairwise(units)]
+        spans = zip(self.first[:0:-1], self.count[:0:-1], rooms, strict=True)
+        return all(begin + count <= room for begin, count, room in spans)
 
     def overlap(self, other: _Box) -> Iterator[tuple[int, int, int]]:
         """Yield for each digit where both have it, from and to, and by how much the sources differ at its begin."""
@@ -101,8 +131,6 @@ def _along(loops: Sequence[Loop], unit: int, above: int | None) -> tuple[int, in
 
 def _boxes_agree(left: Sequence[_Box], right: Sequence[_Box]) -> bool:
     """Whether boxes of the same number of elements cover each other with the same sources."""
-    if len(left) * len(right) > MOST_NESTS**2:
-        return False
     covered = 0
     for one in left:
         for other in right:
