@@ -222,6 +222,10 @@ def test_lengths_of_headers(tmp_path: Path) -> None:
         file.truncate(100_000_100)
     with pytest.raises(fi.FastIndexError, match="a header of 100000001 bytes; the most is 100000000"):
         read_header(str(path))
+    # The longest that the format allows, nearly all of it spaces.
+    longest = json.dumps({"a": entry()}).encode()
+    found = read_header(written(path, longest + b" " * (100_000_000 - len(longest)), bytes(8)))
+    assert found.tensors["a"].start == 100_000_008
     # Spaces may follow the header, and a file may hold nothing.
     assert read_header(written(path, b"{}   ")).tensors == {}
 
