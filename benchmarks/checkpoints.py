@@ -18,6 +18,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -95,15 +96,20 @@ def main() -> int:
     parser.add_argument("--without-numpy", action="store_true")
     arguments = parser.parse_args()
     arguments.folder.mkdir(exist_ok=True)
-    source, out = arguments.folder / "model.safetensors", arguments.folder / "out"
-    rules = arguments.folder / "rules.json"
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as scratch:
+        measure(Path(scratch), arguments)
+    return 0
+
+
+def measure(folder: Path, arguments: argparse.Namespace) -> None:
+    """Write a file, and print what is done with it."""
+    source, out, rules, copied = (folder / name for name in ("model.safetensors", "out", "rules.json", "copied"))
     rule = {"names": "*", "transpose": "a b -> b a", "dtype": "bf16", "layout": _LAYOUT}
     rules.write_text(json.dumps({"rules": [rule]}))
     count = write_source(source, int(arguments.gib * (1 << 30)))
     print(f"{count} tensors, {source.stat().st_size >> 20} MiB; files out of the cache: {forget_files()}")
     command = [sys.executable, "-m", "fastindex", "pack", str(source), str(out), "--rules", str(rules)]
     command += ["--max-memory", arguments.max_memory]
-    copied = arguments.folder / "copied"
     for _ in range(arguments.repeats):
         packed = seconds_of(lambda: subprocess.run(command, check=True))
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
@@ -118,11 +124,9 @@ def main() -> int:
         print(f"cp of as many bytes as are read and written: {both:.2f} s")
         print(f"pack takes {packed / both:.2f} times that")
         if not arguments.without_numpy:
-            numpy = seconds_of(lambda: by_numpy(source, arguments.folder / "numpy"))
-            shutil.rmtree(arguments.folder / "numpy")
+            numpy = seconds_of(lambda: by_numpy(source, folder / "numpy"))
+            shutil.rmtree(folder / "numpy")
             print(f"NumPy, tensor by tensor: {numpy:.2f} s, {numpy / packed:.2f} times")
-    source.unlink()
-    return 0
 
 
 if __name__ == "__main__":
