@@ -127,7 +127,7 @@ def pack(
     engine = engine_of(array)
     if engine is not None:
         require_lazy(out=out, max_memory=max_memory)
-        return engine.pack(array, shape, fill, threads=threads)
+        return engine.pack(array, shape, fill, casting=casting, threads=threads)
     if max_memory is not None:
         return bounded_relayouts.pack(array, shape, fill, out, casting, threads, max_memory)
     return _packed(array, shape, fill, out, casting, threads)
@@ -215,8 +215,7 @@ def unpack(
     engine = engine_of(buffer)
     if engine is not None:
         require_lazy(out=out, max_memory=max_memory)
-        require_same_type(shape, logical, "of Dask arrays")
-        return engine.unpack(buffer, shape, threads=threads)
+        return engine.unpack(buffer, shape, dtype=logical.element_type, casting=casting, threads=threads)
     if max_memory is not None:
         return bounded_relayouts.unpack(buffer, shape, logical, out, threads, max_memory)
     slots = as_buffer_bytes(buffer, shape)
@@ -301,7 +300,7 @@ def relayout(
     engine = engine_of(buffer)
     if engine is not None:
         require_lazy(out=out, stream=stream, max_memory=max_memory)
-        return engine.relayout(buffer, source, destination, fill, threads=threads, shape=shape)
+        return engine.relayout(buffer, source, destination, fill, casting=casting, threads=threads, shape=shape)
     if max_memory is not None:
         pair = as_shape(source), as_shape(destination)
         if on_gpu(buffer, stream):

@@ -53,6 +53,7 @@ def done_by_workers(
     shapes: tuple[Shape, ...],
     max_memory: int,
     cluster: tuple[int | None, str | None],
+    **cast: Any,
 ) -> bool:
     """Do a job with workers where the options say so; False where they do not.
 
@@ -66,16 +67,18 @@ def done_by_workers(
         Of all workers that are started here.
     cluster : tuple
         The values of `--workers` and `--scheduler`.
+    **cast
+        The rule for casts, and what to cast to.
     """
     workers, scheduler = cluster
     if workers is None and scheduler is None:
         return False
     with _connected(workers, scheduler, paths, max_memory) as client, ProgressBar(job) as progress:
-        _run(job, (*paths, *shapes, progress, client), scheduler)
+        _run(job, (*paths, *shapes, progress, client), scheduler, cast)
     return True
 
 
-def _run(job: str, arguments: tuple[Any, ...], scheduler: str | None) -> None:
+def _run(job: str, arguments: tuple[Any, ...], scheduler: str | None, cast: dict[str, Any]) -> None:
     from distributed.client import CancelledError
     from distributed.scheduler import KilledWorker
 
@@ -84,7 +87,7 @@ def _run(job: str, arguments: tuple[Any, ...], scheduler: str | None) -> None:
     run: Callable[..., None] = getattr(cluster_jobs, f"{job}_store")
     client = arguments[-1]
     try:
-        run(*arguments)
+        run(*arguments, **cast)
     except KilledWorker as error:
         raise click.ClickException(
             f"workers ended again and again at one task, most likely for want of memory; give each more: {error}"

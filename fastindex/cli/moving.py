@@ -45,7 +45,7 @@ def _run(
 ) -> None:
     check_memory(max_memory)
     parsed = fastindex.Shape.parse(shape)
-    if done_by_workers(job, files, (parsed,), max_memory, cluster):
+    if done_by_workers(job, files, (parsed,), max_memory, cluster, **cast):
         return
     from fastindex.files.layout_jobs import pack_file, unpack_file
 
@@ -125,8 +125,6 @@ def unpack(
         check_memory(max_memory)
         unpack_tensors(source, target, max_memory)
         return
-    if cast["dtype"] is not None and (workers is not None or scheduler is not None):
-        raise click.UsageError("--dtype casts within one process; leave --workers and --scheduler out")
     _run("unpack", (source, target), shape, max_memory, force, (workers, scheduler), **cast)
 
 
@@ -165,7 +163,7 @@ def relayout(
             "--tune times what this machine's processor does; leave --device, --workers and --scheduler out"
         )
     parsed = fastindex.Shape.parse(source_shape), fastindex.Shape.parse(target_shape)
-    if done_by_workers("relayout", (source, target), parsed, max_memory, (workers, scheduler)):
+    if done_by_workers("relayout", (source, target), parsed, max_memory, (workers, scheduler), casting=casting):
         return
     from fastindex.files.layout_jobs import relayout_file
 

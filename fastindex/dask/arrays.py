@@ -17,12 +17,14 @@ from dask.utils import parse_bytes
 
 from fastindex.arguments.arrays import Array, buffer_dtype, check_buffer, check_dimensions
 from fastindex.arguments.buffers import check_movable, memory_dimensions, require_movable_pair
+from fastindex.arguments.castings import Casting, check_cast, check_casting, element_type_of, logical_result
 from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu.threads import check_threads
 from fastindex.dask.rechunking import normal_chunks, rechunked
 from fastindex.dask.segments import Segments, cut, cut_together
-from fastindex.dask.tasks import pack_box, relayout_segment, unpack_segment
+from fastindex.dask.tasks import cast_block, pack_box, relayout_segment, unpack_segment
 from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.shape import Shape, as_shape
 
 #: One processor per task: the scheduler runs as many tasks as there are processors.
@@ -30,15 +32,21 @@ _THREADS_OF_A_TASK = 1
 
 
 def pack(
-    array: da.Array, shape: Shape | str, fill: Any = None, *, chunks: Any = None, threads: int | None = None
+    array: da.Array,
+    shape: Shape | str,
+    fill: Any = None,
+    *,
+    casting: Casting = "same_kind",
+    chunks: Any = None,
+    threads: int | None = None,
 ) -> da.Array:
     """Lay a logical Dask array out as a physical buffer.
 
     Parameters
     ----------
-    array : dask.array.Array of ``shape.dimensions`` and the shape's element type
+    array : dask.array.Array of ``shape.dimensions``
     shape : Shape or str
-    fill : number, optional
+    fill, casting : optional
         As for `fastindex.pack`.
     chunks : chunks of one dimension, optional
         Of the result, in any form that Dask accepts. By default, contiguous segments of whole tiles, as close to the
@@ -66,7 +74,7 @@ def pack(
     """
     shape = as_shape(shape)
     check_movable(shape)
-    _check_values(array, shape)
+    _check_values(array, shape, casting)
     pattern = fill_pattern(shape, fill)
     room = _segment_bytes(array)
     dtype = buffer_dtype(shape)
@@ -76,11 +84,19 @@ def pack(
         segments = cut(shape, room, _most_bytes(), byte_edges=_edges(wanted[0], dtype.itemsize))
     else:
         segments = cut(shape, room, _most_bytes(), [_edges(sizes) for sizes in array.chunks])
-    result = _packed(array, segments, pattern, _checked(threads))
+    result = _packed(array, segments, pattern, casting, _checked(threads))
     return result if chunks is None else rechunked(result, wanted)
 
 
-def unpack(buffer: da.Array, shape: Shape | str, *, chunks: Any = None, threads: int | None = None) -> da.Array:
+def unpack(
+    buffer: da.Array,
+    shape: Shape | str,
+    *,
+    dtype: Any = None,
+    casting: Casting = "same_kind",
+    chunks: Any = None,
+    threads: int | None = None,
+) -> da.Array:
     """Read a logical array from a physical buffer in a Dask array.
 
     Parameters
@@ -88,6 +104,8 @@ def unpack(buffer: da.Array, shape: Shape | str, *, chunks: Any = None, threads:
     buffer : dask.array.Array of one dimension
         As for `fastindex.unpack`.
     shape : Shape or str
+    dtype, casting : optional
+        As for `fastindex.unpack`.
     chunks : chunks, optional
         Of the result, in any form that Dask accepts. By default, the boxes of contiguous segments, as close to the
         chunks of `buffer` as the layout allows, and about as large.
@@ -114,9 +132,12 @@ def unpack(buffer: da.Array, shape: Shape | str, *, chunks: Any = None, threads:
     shape = as_shape(shape)
     check_movable(shape)
     threads = _checked(threads)
+    wanted = logical_result(shape, None, dtype, casting).element_type
     logical = _in_memory_order(buffer, shape)
     if logical is None:
-        logical = _unpacked(buffer, _segments_of(buffer, shape), threads)
+        logical = _unpacked(buffer, _segments_of(buffer, shape), wanted, threads)
+    elif wanted != shape.element_type:
+        logical = _cast(logical, wanted, threads)
     return logical if chunks is None else rechunked(logical, chunks)
 
 
@@ -126,6 +147,7 @@ def relayout(
     destination: Shape | str,
     fill: Any = None,
     *,
+    casting: Casting = "same_kind",
     chunks: Any = None,
     threads: int | None = None,
     shape: bool = False,
@@ -141,7 +163,7 @@ def relayout(
     buffer : dask.array.Array
         As for `fastindex.relayout`.
     source, destination : Shape or str
-    fill : number, optional
+    fill, casting : optional
     chunks : chunks of one dimension, optional
         Of the result, as for `pack`.
     threads : int, optional
@@ -167,7 +189,7 @@ def relayout(
     array([0, 3, 1, 4, 2, 5])
     """
     source, destination = as_shape(source), as_shape(destination)
-    require_movable_pair(source, destination)
+    require_movable_pair(source, destination, casting)
     pattern, threads = fill_pattern(destination, fill), _checked(threads)
     logical = _in_memory_order(buffer, source)
     if shape:
@@ -176,16 +198,20 @@ def relayout(
                 f"shape=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} has "
                 "one dimension; unpack returns the array itself"
             )
-        values = unpack(buffer, source, threads=threads) if logical is None else logical
+        wanted = destination.element_type
+        values = unpack(buffer, source, dtype=wanted, casting=casting, threads=threads)
         result = values.transpose(destination.layout.minor_to_major[::-1])
         return result if chunks is None else rechunked(result, chunks)
     if logical is not None:
-        return pack(logical, destination, fill, chunks=chunks, threads=threads)
+        return pack(logical, destination, fill, casting=casting, chunks=chunks, threads=threads)
     segments = _segments_of(buffer, source)
     both = cut_together(segments, destination)
     if both is None:
-        return pack(_unpacked(buffer, segments, threads), destination, fill, chunks=chunks, threads=threads)
-    result = _moved(buffer, both, pattern, threads)
+        # What travels between workers is the narrower of the two.
+        narrow = min(source.element_type, destination.element_type, key=lambda one: one.bits)
+        values = _unpacked(buffer, segments, narrow, threads)
+        return pack(values, destination, fill, casting=casting, chunks=chunks, threads=threads)
+    result = _moved(buffer, both, pattern, casting, threads)
     return result if chunks is None else rechunked(result, chunks)
 
 
@@ -213,7 +239,7 @@ class _OfBoxes(ArrayBlockwiseDep):  # type: ignore[misc]
         return tuple((str(one.shape), one.edges) for one in self.segments)
 
 
-def _packed(array: da.Array, segments: Segments, pattern: bytes, threads: int) -> da.Array:
+def _packed(array: da.Array, segments: Segments, pattern: bytes, casting: str, threads: int) -> da.Array:
     shape, cut_dimensions = segments.shape, segments.dimensions
     dtype = buffer_dtype(shape)
     boxes = rechunked(array, segments.chunks)
@@ -228,6 +254,7 @@ def _packed(array: da.Array, segments: Segments, pattern: bytes, threads: int) -
         _OfBoxes([segments], along),
         cut_dimensions,
         fill=pattern,
+        casting=casting,
         threads=threads,
         align_arrays=False,
         adjust_chunks={cut_dimensions[0]: lengths} if is_flat else None,
@@ -242,7 +269,7 @@ def _packed(array: da.Array, segments: Segments, pattern: bytes, threads: int) -
     return _renamed(packed, name, renamed, (lengths,), dtype)
 
 
-def _unpacked(buffer: da.Array, segments: Segments, threads: int) -> da.Array:
+def _unpacked(buffer: da.Array, segments: Segments, element_type: ElementType, threads: int) -> da.Array:
     shape, cut_dimensions = segments.shape, segments.dimensions
     pieces = rechunked(buffer, (segments.lengths(buffer.dtype.itemsize),))
     along = tuple(segments.chunks[d] for d in cut_dimensions)
@@ -250,7 +277,7 @@ def _unpacked(buffer: da.Array, segments: Segments, threads: int) -> da.Array:
         name = f"fastindex-boxes-{tokenize(pieces.name, str(shape), segments.edges)}"
         renamed = {(name, *place): (pieces.name, i) for i, place in enumerate(segments.places())}
         pieces = _renamed(pieces, name, renamed, along, buffer.dtype)
-    dtype = shape.element_type.numpy_dtype
+    dtype = element_type.numpy_dtype
     return da.blockwise(
         unpack_segment,
         tuple(range(shape.rank)),
@@ -258,6 +285,7 @@ def _unpacked(buffer: da.Array, segments: Segments, threads: int) -> da.Array:
         cut_dimensions,
         _OfBoxes([segments], along),
         cut_dimensions,
+        element_type=element_type.name,
         threads=threads,
         align_arrays=False,
         new_axes={d: shape.dimensions[d] for d in range(shape.rank) if d not in cut_dimensions},
@@ -268,7 +296,7 @@ def _unpacked(buffer: da.Array, segments: Segments, threads: int) -> da.Array:
     )
 
 
-def _moved(buffer: da.Array, both: tuple[Segments, Segments], pattern: bytes, threads: int) -> da.Array:
+def _moved(buffer: da.Array, both: tuple[Segments, Segments], pattern: bytes, casting: str, threads: int) -> da.Array:
     source, destination = both
     dtype = buffer_dtype(destination.shape)
     pieces = rechunked(buffer, (source.lengths(buffer.dtype.itemsize),))
@@ -280,12 +308,25 @@ def _moved(buffer: da.Array, both: tuple[Segments, Segments], pattern: bytes, th
         _OfBoxes(both, pieces.chunks),
         (0,),
         fill=pattern,
+        casting=casting,
         threads=threads,
         align_arrays=False,
         adjust_chunks={0: destination.lengths(dtype.itemsize)},
         dtype=dtype,
         meta=np.empty((0,), dtype),
         token="fastindex-relayout",
+    )
+
+
+def _cast(array: da.Array, element_type: ElementType, threads: int) -> da.Array:
+    """Return an array with its elements cast, in the same chunks."""
+    dtype = element_type.numpy_dtype
+    return array.map_blocks(
+        cast_block,
+        element_type=element_type.name,
+        threads=threads,
+        dtype=dtype,
+        meta=np.empty((0,) * array.ndim, dtype),
     )
 
 
@@ -317,11 +358,15 @@ def _in_memory_order(buffer: da.Array, shape: Shape) -> da.Array | None:
     return buffer.transpose(tuple(int(d) for d in np.argsort(shape.layout.minor_to_major[::-1])))
 
 
-def _check_values(array: da.Array, shape: Shape) -> None:
+def _check_values(array: da.Array, shape: Shape, casting: str) -> None:
     _check_known(array)
+    check_casting(casting)
     dtype = shape.element_type.numpy_dtype
     if array.dtype != dtype and array.dtype.newbyteorder("=") != dtype:
-        raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {array.dtype}")
+        found = element_type_of(array.dtype.newbyteorder("="))
+        if found is None:
+            raise ArgumentTypeError(f"{shape.cut_text()} needs an array of dtype {dtype}, got {array.dtype}")
+        check_cast(found, shape.element_type, casting)
     check_dimensions(array, shape, "the array")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.arguments.castings import Casting
 from fastindex.arguments.fills import fill_pattern
 from fastindex.arguments.index_arguments import as_integers_in_bulk, common_shape
 from fastindex.arguments.offenders import OffenderFoundError
@@ -25,19 +26,25 @@ if "distributed" in sys.modules:
     let_added_types_travel()
 
 
-def pack_box(box: Any, shape: Shape, fill: bytes, threads: int) -> Any:
+def pack_box(box: Any, shape: Shape, fill: bytes, casting: Casting, threads: int) -> Any:
     """Return the segment of a box."""
-    return pack(_alone(box), shape, _fill(shape, fill), threads=threads)
+    return pack(_alone(box), shape, _fill(shape, fill), casting=casting, threads=threads)
 
 
-def unpack_segment(segment: Any, shape: Shape, threads: int) -> Any:
-    """Return the box of a segment."""
-    return unpack(_alone(segment), shape, threads=threads)
+def unpack_segment(segment: Any, shape: Shape, element_type: str, threads: int) -> Any:
+    """Return the box of a segment, cast by a rule that has been checked."""
+    return unpack(_alone(segment), shape, dtype=element_type, casting="unsafe", threads=threads)
 
 
-def relayout_segment(segment: Any, shapes: tuple[Shape, Shape], fill: bytes, threads: int) -> Any:
+def relayout_segment(segment: Any, shapes: tuple[Shape, Shape], fill: bytes, casting: Casting, threads: int) -> Any:
     """Return the segment of a box in another layout."""
-    return relayout(segment, *shapes, _fill(shapes[1], fill), threads=threads)
+    return relayout(segment, *shapes, _fill(shapes[1], fill), casting=casting, threads=threads)
+
+
+def cast_block(block: Any, element_type: str, threads: int) -> Any:
+    """Return a block with its elements cast, by a rule that has been checked."""
+    shape = Shape(element_type, block.shape)
+    return pack(block, shape, casting="unsafe", threads=threads).reshape(block.shape)
 
 
 def _alone(block: Any) -> Any:

@@ -24,6 +24,7 @@ from distributed import Client, as_completed, futures_of
 
 from fastindex.arguments.arrays import buffer_dtype
 from fastindex.arguments.buffers import check_movable, require_movable_pair
+from fastindex.arguments.castings import Casting, logical_result
 from fastindex.dask.arrays import pack, relayout, unpack
 from fastindex.errors import ArgumentTypeError
 from fastindex.files.zarr_arrays import ATTRIBUTE, new_folder, read_place, stored_zarr_array, stored_zarr_buffer
@@ -52,7 +53,14 @@ class Progress(Protocol):
         """Receive the number of bytes written since the last call."""
 
 
-def pack_store(source_path: str, target_path: str, shape: Shape, progress: Progress, client: Client) -> None:
+def pack_store(
+    source_path: str,
+    target_path: str,
+    shape: Shape,
+    progress: Progress,
+    client: Client,
+    casting: Casting = "same_kind",
+) -> None:
     """Read a logical array from a Zarr store and write its physical buffer to another.
 
     Parameters
@@ -62,13 +70,15 @@ def pack_store(source_path: str, target_path: str, shape: Shape, progress: Progr
     shape : Shape
     progress : Progress
     client : distributed.Client
+    casting : str
+        NumPy's rule for another element type of the array.
 
     Raises
     ------
     FastIndexError
         The store does not hold such an array.
     ArgumentTypeError
-        It holds another element type.
+        It holds another element type, which `casting` does not allow to become that of the shape.
     UnsupportedError
         Zarr has no name for the element type.
     OSError
@@ -76,42 +86,59 @@ def pack_store(source_path: str, target_path: str, shape: Shape, progress: Progr
     """
     check_movable(shape)
     room = task_bytes(client)
-    stored = stored_zarr_array(source_path, shape).array
-    array = _lazy(StoredValues(source_path, shape.element_type.numpy_dtype), stored, room)
+    stored = stored_zarr_array(source_path, shape, casting)
+    array = _lazy(StoredValues(source_path, stored.shape.element_type.numpy_dtype), stored.array, room)
     paths = source_path, target_path
-    _write_buffer(lambda chunks: pack(array, shape, chunks=chunks), paths, shape, room, progress, client)
+    _write_buffer(
+        lambda chunks: pack(array, shape, casting=casting, chunks=chunks), paths, shape, room, progress, client
+    )
 
 
-def unpack_store(source_path: str, target_path: str, shape: Shape, progress: Progress, client: Client) -> None:
+def unpack_store(
+    source_path: str,
+    target_path: str,
+    shape: Shape,
+    progress: Progress,
+    client: Client,
+    casting: Casting = "same_kind",
+    dtype: str | None = None,
+) -> None:
     """Read a physical buffer from a Zarr store and write the logical array to another.
 
-    Parameters and errors as for `pack_store`.
+    Parameters and errors as for `pack_store`; `dtype` is the element type of the array, that of the shape by default.
     """
     check_movable(shape)
-    name, dtype = bits_dtype(shape.element_type)
+    logical = logical_result(shape, None, dtype, casting)
+    name, bits = bits_dtype(logical.element_type)
     room = task_bytes(client)
     buffer = _lazy_buffer(source_path, shape, room)
-    sizes = slab_grid(Shape(shape.element_type, shape.dimensions), room).sizes
+    sizes = slab_grid(logical, room).sizes
     with dask.config.set({"array.chunk-size": room}):
-        array = unpack(buffer, shape, chunks=sizes)
-    with _new_array((target_path, source_path), array.shape, sizes, dtype, {}) as folder:
+        array = unpack(buffer, shape, dtype=logical.element_type, casting=casting, chunks=sizes)
+    with _new_array((target_path, source_path), array.shape, sizes, bits, {}) as folder:
         _write(array, folder, progress, client)
         if name is not None:
             rename_type(folder, name)
 
 
 def relayout_store(
-    source_path: str, target_path: str, source: Shape, destination: Shape, progress: Progress, client: Client
+    source_path: str,
+    target_path: str,
+    source: Shape,
+    destination: Shape,
+    progress: Progress,
+    client: Client,
+    casting: Casting = "same_kind",
 ) -> None:
     """Read a physical buffer from a Zarr store and write it in another layout to another.
 
     Parameters and errors as for `pack_store`.
     """
-    require_movable_pair(source, destination)
+    require_movable_pair(source, destination, casting)
     room = task_bytes(client)
     buffer = _lazy_buffer(source_path, source, room)
     paths = source_path, target_path
-    moved = partial(relayout, buffer, source, destination)
+    moved = partial(relayout, buffer, source, destination, casting=casting)
     _write_buffer(lambda chunks: moved(chunks=chunks), paths, destination, room, progress, client)
 
 

@@ -190,7 +190,7 @@ def _relayout_on_gpu(
 def _array_source(path: str, shape: Shape, casting: str) -> StoredArray | ZarrArray | CheckpointArray:
     if checkpoint_of(path) is not None:
         return stored_checkpoint_array(path, shape)
-    return stored_zarr_array(path, shape) if is_zarr(path) else stored_array(open_input(path), shape, casting)
+    return stored_zarr_array(path, shape, casting) if is_zarr(path) else stored_array(open_input(path), shape, casting)
 
 
 def _buffer_source(path: str, shape: Shape) -> StoredArray | ZarrBuffer:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from fastindex.arguments.castings import check_cast
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.files.input_files import Bytes
 from fastindex.files.reading import plain_shape
@@ -31,6 +32,7 @@ from fastindex.files.zarr_stores import (
     open_stored,
     reason_of,
     rename_type,
+    stored_type,
     target_store,
     zarr_module,
 )
@@ -213,15 +215,15 @@ def _folder_of(array: Any) -> str:
     return str(getattr(array.store, "folder", array.store_path))
 
 
-def stored_zarr_array(path: str, shape: Shape) -> ZarrArray:
-    """Open a logical array for reading.
+def stored_zarr_array(path: str, shape: Shape, casting: str = "no") -> ZarrArray:
+    """Open a logical array for reading, of its own element type where `casting` allows that to become the shape's.
 
     Raises
     ------
     FastIndexError
         Not a store of Zarr 3, or the dimensions differ.
     ArgumentTypeError
-        The element type differs.
+        The element type differs, and `casting` does not allow it.
     """
     array, real_type = open_stored(path)
     if tuple(array.shape) != shape.dimensions:
@@ -230,6 +232,10 @@ def stored_zarr_array(path: str, shape: Shape) -> ZarrArray:
         )
     name, dtype = bits_dtype(shape.element_type)
     if array.dtype != dtype or real_type not in (None, name):
+        found = stored_type(array, real_type)
+        if casting != "no" and found is not None and not found.is_complex and not shape.element_type.is_complex:
+            check_cast(found, shape.element_type, casting)
+            return ZarrArray(array, Shape(found, shape.dimensions))
         wanted = f"{name}, or its bits as {dtype}" if name else str(dtype)
         raise ArgumentTypeError(
             f"{path} holds {real_type or array.dtype}, {shape.cut_text()} needs {wanted}; convert it first"

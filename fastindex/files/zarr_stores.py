@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fastindex.arguments.castings import element_type_of
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.files.writing import writes_into_folder
 from fastindex.shapes.element_types import ElementType
@@ -82,6 +83,11 @@ def bits_dtype(element_type: ElementType) -> tuple[str | None, np.dtype[Any]]:
     if not names:
         raise UnsupportedError(f"Zarr has no name for {element_type}; store its bits as another type")
     return names[0], np.dtype(f"u{dtype.itemsize}")
+
+
+def stored_type(array: Any, real_type: str | None) -> ElementType | None:
+    """Return the element type of a stored array, None where XLA has none; `real_type` is what it is not shown as."""
+    return ElementType.of(_UNNAMED[real_type]) if real_type is not None else element_type_of(array.dtype)
 
 
 def as_bits(metadata: bytes) -> tuple[bytes, str | None]:

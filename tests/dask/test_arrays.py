@@ -262,7 +262,7 @@ def test_other_byte_orders() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda x: fi.pack(x, "f64[256,640]"), fi.ArgumentTypeError, "needs an array of dtype float64, got float32"),
+        (lambda x: fi.pack(x, "s32[256,640]"), fi.ArgumentTypeError, "f32 is not cast to s32"),
         (lambda x: fi.pack(x, "f32[256,641]"), fi.FastIndexError, "has the dimensions (256, 641)"),
         (lambda x: fi.pack(x, TILED, out=np.empty(1)), fi.FastIndexError, "out is for arrays in memory"),
         (lambda x: fi.pack(x, TILED, stream=1), fi.FastIndexError, "stream is for CUDA arrays"),
@@ -335,3 +335,57 @@ def test_chunks_that_are_none(chunks: Any) -> None:
             call()
     with pytest.raises(fi.FastIndexError, match="chunks="):
         fi.dask.unpack(buffer, text, chunks=0)
+
+
+CASTS = [("f32", "bf16"), ("f32", "f16"), ("u8", "f32"), ("bf16", "f64"), ("s32", "f32"), ("s8", "s4"), ("f64", "f32")]
+LAYOUTS = ["{1,0:T(8,128)}", "{0,1:T(2,4)}", "{1,0}", "{0,1}"]
+
+
+@pytest.mark.parametrize("chunk_size", ["128MiB", "64B"], ids=["whole rows", "pieces of rows"])
+@pytest.mark.parametrize(("found", "wanted"), CASTS)
+@pytest.mark.parametrize("layout", LAYOUTS[::2])
+def test_casts(found: str, wanted: str, layout: str, chunk_size: str) -> None:
+    """Elements are those of NumPy's and ml_dtypes' `astype`, wherever they are cast."""
+    rng = random.Random(f"{found} {wanted} {layout}")
+    sizes = (37, 150)
+    kinds = fi.ElementType.of(found), fi.ElementType.of(wanted)
+    values = np.random.default_rng(rng.randrange(99)).integers(0, 8, sizes).astype(kinds[0].numpy_dtype)
+    if kinds[0].is_floating:
+        values = (values * np.random.default_rng(3).standard_normal(sizes)).astype(kinds[0].numpy_dtype)
+    cast = values.astype(kinds[1].numpy_dtype)
+    packed_type = "E(4)" if wanted == "s4" and "T" in layout else ""
+    target = f"{wanted}[37,150]{layout[:-1]}{packed_type}}}"
+    rule = {"casting": "unsafe"} if (found, wanted) == ("s8", "s4") else {}
+    with dask.config.set({"array.chunk-size": chunk_size}):
+        lazy = da.from_array(values, chunks=random_chunks(rng, sizes))
+        packed = fi.pack(lazy, target, **rule)
+        whole = fi.pack(cast, target)
+        assert packed.dtype == whole.dtype
+        assert np.array_equal(at_once(packed)[0].view(np.uint8), whole.view(np.uint8))
+        for source in LAYOUTS[1::2]:
+            source = f"{found}[37,150]{source}"
+            buffer = fi.pack(values, source)
+            pieces = da.from_array(buffer, chunks=random_chunks(rng, buffer.shape))
+            back = fi.unpack(pieces, source, dtype=wanted, **rule)
+            assert back.dtype == cast.dtype
+            assert np.array_equal(at_once(back)[0].view(np.uint8), cast.view(np.uint8))
+            moved = at_once(fi.relayout(pieces, source, target, **rule))[0]
+            assert np.array_equal(moved.view(np.uint8), whole.view(np.uint8))
+
+
+def test_casts_of_arrays_in_memory_order() -> None:
+    values = np.arange(12, dtype=np.float32).reshape(3, 4) * 100.5 - 300
+    lazy = da.from_array(values, chunks=(2, 3))
+    found = fi.unpack(lazy, "f32[3,4]{1,0}", dtype="s8", casting="unsafe")
+    expected = np.clip(np.trunc(values), -128, 127).astype(np.int8)
+    assert np.array_equal(at_once(found)[0], expected)
+    turned = fi.relayout(lazy, "f32[3,4]{1,0}", "s8[3,4]{0,1}", shape=True, casting="unsafe")
+    assert turned.dtype == np.int8
+    assert np.array_equal(at_once(turned)[0], expected.T)
+    for call in (
+        lambda: fi.pack(lazy, "s8[3,4]"),
+        lambda: fi.unpack(lazy, "f32[3,4]{1,0}", dtype="s8"),
+        lambda: fi.relayout(lazy, "f32[3,4]{1,0}", "s8[3,4]{0,1}"),
+    ):
+        with pytest.raises(fi.ArgumentTypeError, match="f32 is not cast to s8"):
+            call()

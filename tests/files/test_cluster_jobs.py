@@ -112,15 +112,15 @@ def test_what_a_store_has_to_hold(client: Any, tmp_path: Path) -> None:
     tiled, pack = fi.Shape.parse(TILED), cluster_jobs.pack_store
     for call, text in [
         (
-            lambda: cluster_jobs.pack_store(source, target, fi.Shape.parse("f64[70,90]"), Written(), client),
-            "holds float32",
+            lambda: cluster_jobs.pack_store(source, target, fi.Shape.parse("s32[70,90]"), Written(), client),
+            "f32 is not cast to s32",
         ),
         (
             lambda: cluster_jobs.pack_store(source, target, fi.Shape.parse("f32[90,70]"), Written(), client),
             "dimensions",
         ),
         (
-            lambda: pack(source, target, fi.Shape.parse("bf16[70,90]"), Written(), client),
+            lambda: pack(source, target, fi.Shape.parse("bf16[70,90]"), Written(), client, "no"),
             "needs bfloat16, or its bits as uint16",
         ),
         (lambda: cluster_jobs.relayout_store(buffer, target, tiled, tiled, Written(), client), "is a buffer of f32"),
@@ -204,6 +204,26 @@ def test_pack_and_unpack_on_the_command_line(client: Any, tmp_path: Path) -> Non
     assert run("unpack", *paths, *there).exit_code == 0
     assert zarr.open_array(paths[0], mode="r")[:].tobytes() == expected(TILED)
     np.testing.assert_array_equal(zarr.open_array(paths[1], mode="r")[:], VALUES)
+
+
+def test_casts_on_the_command_line(client: Any, tmp_path: Path) -> None:
+    """Elements are cast by the workers as by one process, and as ml_dtypes casts them."""
+    values = VALUES * np.float32(1.003)
+    source = stored(tmp_path / "a.zarr", values, (16, 45))
+    brain = TILED.replace("f32", "bf16")
+    cluster = ("--scheduler", client.scheduler.address)
+    for number, options in enumerate((cluster, ())):
+        packed, back, turned = (str(tmp_path / f"{name}{number}.zarr") for name in "bcd")
+        assert run("pack", source, packed, "--shape", brain, *options).output == ""
+        assert run("unpack", packed, back, "--shape", brain, "--dtype", "f64", *options).output == ""
+        assert run("relayout", packed, turned, "--from", brain, "--to", PLAIN, *options).output == ""
+        cast = values.astype(ml_dtypes.bfloat16)
+        assert zarr.open_array(packed, mode="r")[:].tobytes() == expected(brain, cast)
+        np.testing.assert_array_equal(zarr.open_array(back, mode="r")[:], cast.astype(np.float64))
+        assert zarr.open_array(turned, mode="r")[:].tobytes() == cast.astype(np.float32).tobytes()
+        refused = run("pack", source, str(tmp_path / "e.zarr"), "--shape", TILED.replace("f32", "s8"), *options)
+        assert refused.exit_code == 1
+        assert "f32 is not cast to s8" in refused.output
 
 
 @pytest.mark.parametrize(

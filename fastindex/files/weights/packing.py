@@ -82,7 +82,7 @@ def pack_checkpoint(
     ArgumentTypeError
         A cast that `casting` does not allow.
     UnsupportedError
-        A rule that needs values of a type that XLA lacks, such as the blocks of Q4_K; a missing extra.
+        A rule that needs the elements of a type that is copied as bytes, such as Q4_K; a missing extra.
     OSError
         A file cannot be read or written.
 

@@ -201,7 +201,7 @@ def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, 
 
 
 def _check_copied(tensor: Tensor, rule: Rule) -> None:
-    """Require a tensor of elements that XLA lacks to be copied as it is.
+    """Require a tensor whose elements are not moved one by one to be copied as it is.
 
     Raises
     ------
@@ -210,8 +210,8 @@ def _check_copied(tensor: Tensor, rule: Rule) -> None:
     for key in ("layout", "dtype", "transpose"):
         if getattr(rule, key) is not None:
             raise UnsupportedError(
-                f"{tensor.name!r} is {tensor.dtype}, which XLA lacks: its bytes are copied as they are, or moved by a "
-                f"format; the rule for {rule.names!r} has a {key}"
+                f"{tensor.name!r} is {tensor.dtype}, whose elements are not moved one by one: its bytes are copied as "
+                f"they are; the rule for {rule.names!r} has a {key}"
             )
 
 

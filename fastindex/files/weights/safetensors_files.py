@@ -47,7 +47,7 @@ ELEMENT_TYPES = {
     "F4": "f4e2m1fn",
 }
 DTYPES = {name: dtype for dtype, name in ELEMENT_TYPES.items()}
-#: The bits of an element where XLA has no such type.
+#: The bits of an element where the packed bits of one are no slot that data moves in.
 OPAQUE_BITS = {"F6_E2M3": 6, "F6_E3M2": 6}
 
 

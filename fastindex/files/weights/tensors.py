@@ -25,7 +25,7 @@ class Tensor:
     sizes : tuple of int
         The dimensions that the file tells.
     is_opaque : bool
-        Whether XLA has no such elements, as with 6 bits, or blocks with factors among the codes.
+        Whether its elements are not moved one by one: 6 bits without gaps, or blocks with factors among the codes.
     """
 
     name: str

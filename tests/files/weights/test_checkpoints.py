@@ -116,6 +116,7 @@ def test_commands(tmp_path: Path) -> None:
     shapes = fi.open_checkpoint(out).shapes
     assert shapes["b"].layout == tpu_layout(fi.ElementType.of("bf16"), (5, 6))
     with open(tmp_path / "out" / "00001.bin", "r+b") as file:
+        file.seek(-3, os.SEEK_END)
         file.write(b"\x01\x02\x03")
     damaged = CliRunner().invoke(main, ("verify", out))
     assert damaged.exit_code == 1
@@ -221,6 +222,10 @@ def test_lengths_of_headers(tmp_path: Path) -> None:
         file.truncate(100_000_100)
     with pytest.raises(fi.FastIndexError, match="a header of 100000001 bytes; the most is 100000000"):
         read_header(str(path))
+    # The longest that the format allows, nearly all of it spaces.
+    longest = json.dumps({"a": entry()}).encode()
+    found = read_header(written(path, longest + b" " * (100_000_000 - len(longest)), bytes(8)))
+    assert found.tensors["a"].start == 100_000_008
     # Spaces may follow the header, and a file may hold nothing.
     assert read_header(written(path, b"{}   ")).tensors == {}
 
@@ -484,7 +489,9 @@ def test_metadata_and_narrow_types_come_back(tmp_path: Path) -> None:
         name: (dtype, sizes) for name, dtype, sizes in shapes
     }
     assert found["__metadata__"] == header["__metadata__"]
-    with pytest.raises(fi.UnsupportedError, match=r"'six' is F6_E3M2, which XLA lacks.*has a dtype"):
+    with pytest.raises(
+        fi.UnsupportedError, match=r"'six' is F6_E3M2, whose elements are not moved one by one.*has a dtype"
+    ):
         fi.pack_checkpoint(path, tmp_path / "o2", [{"names": "six", "dtype": "f32"}])
     assert fi.pack_checkpoint(path, tmp_path / "o3")["a"].tobytes() == data[60:63]
 
@@ -578,6 +585,28 @@ def test_formats_that_do_not_fit(tmp_path: Path, given: Any, reason: str) -> Non
         fi.pack_checkpoint(
             source, tmp_path / "out", [{"names": "w", "format": {"from": "awq", "to": "gptq"}, "dtype": "s8"}]
         )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda one: one["stored"].update(dtype="U8", sizes=[4], nbytes=4), "was made of 12288 bytes, not of 4"),
+        (lambda one: one.pop("stored"), "marlin of .* is u8"),
+        (lambda one: one.update(shape="u8[12287]"), "marlin of .* is u8|is not there"),
+        (lambda one: one["format"].update(to="awqq"), "no format is called"),
+        (lambda one: one["format"].update(shape=[64, 192]), "marlin of .* is u8"),
+        (lambda one: one["format"].update(is_signed=1), "is no format that tensors were moved to"),
+    ],
+)
+def test_strange_manifests_of_formats(tmp_path: Path, change: Callable[[dict[str, Any]], Any], reason: str) -> None:
+    source = saved(tmp_path, {"w": packed_codes("awq").view(np.int32).reshape(128, 24)})
+    fi.pack_checkpoint(source, tmp_path / "out", [{"names": "w", "format": {"from": "awq", "to": "marlin"}}])
+    path = tmp_path / "out" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest["arrays"][0])
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(fi.FastIndexError, match=reason):
+        fi.open_checkpoint(tmp_path / "out")
 
 
 def test_zarr_stores(tmp_path: Path) -> None:
