@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastindex.arguments.buffers import check_movable
 from fastindex.arguments.fills import fill_pattern
-from fastindex.bulk.relayouts import PlanCandidate, RelayoutPlan
+from fastindex.bulk.relayouts import RelayoutPlan
 from fastindex.cpu.movements import sure_movement
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property
@@ -20,6 +20,9 @@ from fastindex.patterns.axes import Sides, reshaped_sides, sides_of
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.xla.bitcasts import reshape_is_bitcast
+
+if TYPE_CHECKING:
+    from fastindex.cpu.choices import Choice
 
 
 class RearrangePlan(RelayoutPlan):
@@ -61,7 +64,9 @@ class RearrangePlan(RelayoutPlan):
         self._choice = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RearrangePlan, (*self._sides, self._title)
+        if self._choice is None:
+            return RearrangePlan, (*self._sides, self._title)
+        return _tuned_plan, (*self._sides, self._title, self._choice)
 
     def __repr__(self) -> str:
         return f"<RearrangePlan {self.source} -> {self.destination}{self._title and ', ' + self._title}>"
@@ -95,15 +100,6 @@ class RearrangePlan(RelayoutPlan):
         """
         lines = super().describe().split("\n")
         return "\n".join([lines[0], *([self._title] if self._title else []), *lines[1:]])
-
-    def tune(self, buffer: Any, out: Any = None, threads: int | None = None) -> tuple[PlanCandidate, ...]:
-        """Refuse: what is remembered is found by two layouts of one array.
-
-        Raises
-        ------
-        UnsupportedError
-        """
-        raise UnsupportedError(f"plans between layouts of one array can be tuned, {self!r} cannot")
 
     def inverse(self) -> RearrangePlan:
         """Return the plan back; what this one pads, it leaves out, and the other way round.
@@ -160,6 +156,13 @@ class RearrangePlan(RelayoutPlan):
         from fastindex.cuda.relayouts import DevicePlan
 
         return DevicePlan(*self._sides)
+
+
+def _tuned_plan(source: RegroupedShape, destination: RegroupedShape, title: str, choice: Choice) -> RearrangePlan:
+    """Return a plan as it was when it was pickled."""
+    plan = RearrangePlan(source, destination, title)
+    plan._take(choice)
+    return plan
 
 
 def regrouped(shapes: tuple[Shape, Shape], sides: Sides) -> tuple[RegroupedShape, RegroupedShape]:

@@ -530,7 +530,10 @@ class RelayoutPlan(ShownInNotebooks):
         if choice is None:
             self._movement.run_kernels(address_of(slots), address_of(result), self._pattern, threads)
             return ()
-        remember(self.source, self.destination, self._movement.tuning, choice)
+        source, destination = self._movement.source, self._movement.destination
+        assert isinstance(source, Shape)
+        assert isinstance(destination, Shape)
+        remember(source, destination, self._movement.tuning, choice)
         self._take(choice)
         return self.candidates
 
