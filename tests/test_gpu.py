@@ -118,6 +118,13 @@ def test_rearrange(pattern: str, dimensions: tuple[int, ...], kind: str, sizes: 
     assert to_host(got).tobytes() == fi.rearrange(array, pattern, pad=pad, **sizes).tobytes()
 
 
+def test_values_of_padding_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(fi.FastIndexError, match="must be a value of uint8, got 300"):
+        fi.rearrange(to_gpu(np.zeros(7, np.uint8)), "(a b) -> b a", b=2, pad=True, fill=300)
+    with pytest.raises(fi.ArgumentTypeError, match="one value"):
+        fi.rearrange(to_gpu(np.zeros(7, np.uint8)), "(a b) -> b a", b=2, pad=True, fill=[1, 2])
+
+
 def require_free(nbytes: int) -> None:
     free = cuda.current_context().get_memory_info().free
     if free < nbytes:
