@@ -9,14 +9,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import fastindex as fi
+from fastindex.lowering.index.programs import conversion_program, multi_program
+from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS, Row
-from fastindex.patterns.named_formats import Chosen, chosen, format_side, row_letters
-from fastindex.tiling.digits import Variable
+from fastindex.patterns.named_formats import Chosen, chosen, format_side, of_bits, row_letters
+from fastindex.tiling.digits import Variable, digit
 
 #: Of dimensions that a layout neither splits nor tiles.
 _FEW = 3
 #: Slots of a picture that a few more of a dimension may have.
 _SMALL = 512
+#: Codes that are named in the order of memory.
+_SHOWN = 8
 #: Larger dimensions need no look: every format has a block of less.
 _MOST = 1024
 
@@ -66,9 +70,15 @@ def _variant(text: str, rows: list[Row]) -> Iterator[str]:
         first.stored, []
     )
     yield f"{widths}{''.join(f', {one}' for one in where)}: `{text}`{''.join(f'; {one}' for one in also)}."
+    one = chosen(first.name, first.bits or 16, values_for(first))
+    sizes = smallest(one)
+    begin = first_codes(one, sizes)
+    if begin:
+        of = ", ".join(f"{letter}={size}" for letter, size in sizes.items())
+        yield f"With {of} memory begins with ({', '.join(sizes)}) = {', '.join(begin)}."
     yield ""
     yield "```layout"
-    yield str(smallest(chosen(first.name, first.bits or 16, values_for(first))))
+    yield str(_side(one, sizes).shape)
     yield "```"
 
 
@@ -90,26 +100,46 @@ def values_for(row: Row) -> dict[str, Any]:
     return found
 
 
-def smallest(one: Chosen) -> fi.Shape:
-    """Return the shape of the split array of a format that fills one block."""
+def first_codes(one: Chosen, sizes: Mapping[str, int]) -> list[str]:
+    """Return which codes the first slots hold, in the order of memory; none where bits are torn or in another order."""
+    if one.row.order or of_bits(one.row.text):
+        return []
+    side = _side(one, sizes)
+    coordinates = tuple(digit(1, variable, 1, None) for variable in side.variables)
+    plain = RegroupedShape(fi.Shape("u8", [v.extent for v in side.variables]), coordinates, side.variables)
+    program, back = conversion_program(side, plain), multi_program(plain.shape)
+    found = []
+    for slot in range(min(_SHOWN, side.slot_count)):
+        place, holds = program.evaluate((slot,))
+        found.append(str(back.evaluate(place)[0]).replace(" ", "") if holds else "padding")
+    return found
+
+
+def smallest(one: Chosen) -> dict[str, int]:
+    """Return the sizes of a format that fill one block."""
     sizes = dict.fromkeys(one.letters, 0)
     for letter in one.letters:
         sizes[letter] = next(n for n in range(1, _MOST) if _takes(one, {**sizes, letter: n}))
     for letter in one.letters:
+        # What one element is padded to; blocks have powers of two.
+        whole = [{**sizes, letter: 1 << bit} for bit in range(_MOST.bit_length())]
+        fit = [more for more in whole if _takes(one, more) and _slots(one, more) == _slots(one, sizes)]
+        sizes = max([sizes, *fit], key=lambda found: found[letter])
+    for letter in one.letters:
         more = {**sizes, letter: _FEW}
-        if sizes[letter] == 1 and _takes(one, more) and _shape(one, more).slot_count <= _SMALL:
+        if sizes[letter] == 1 and _takes(one, more) and _slots(one, more) <= _SMALL:
             sizes = more
     made = _shape(one, sizes)
     split = made.rank > len(one.letters)
     if split or not made.layout.tiles:
-        return made
+        return sizes
     # What tiles pad one element to; a few of what they do not.
     tile = made.layout.tiles[0]
     order = made.layout.minor_to_major
     for size, d in zip(reversed(tile), order, strict=False):
         letter = one.letters[d]
         sizes[letter] = max(sizes[letter], size if size > 1 else _FEW)
-    return _shape(one, sizes)
+    return sizes
 
 
 def _takes(one: Chosen, sizes: Mapping[str, int]) -> bool:
@@ -121,8 +151,18 @@ def _takes(one: Chosen, sizes: Mapping[str, int]) -> bool:
 
 
 def _shape(one: Chosen, sizes: Mapping[str, int]) -> fi.Shape:
+    return _side(one, sizes).shape
+
+
+def _slots(one: Chosen, sizes: Mapping[str, int]) -> int:
+    return _shape(one, sizes).slot_count
+
+
+def _side(one: Chosen, sizes: Mapping[str, int]) -> RegroupedShape:
     variables = {letter: Variable(letter, max(size, 1), True) for letter, size in sizes.items()}
-    return format_side(one, sizes, {**variables, "b": Variable("b", one.bits, True)}).shape
+    if of_bits(one.row.text):
+        variables["b"] = Variable("b", one.bits, True)
+    return format_side(one, sizes, variables)
 
 
 def _rest() -> str:

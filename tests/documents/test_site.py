@@ -145,6 +145,11 @@ def test_every_format_is_on_its_page_with_pictures(hooks: ModuleType) -> None:
         for text in pictures:
             assert 1 < fi.Shape.parse(text).slot_count <= 1 << 16, text
             assert hooks.picture("layout", text)[0].startswith("<svg")
+    # Nibble i of a word of AWQ holds column 0, 2, 4, 6, 1, 3, 5, 7.
+    assert "memory begins with (K, N) = (0,0), (0,2), (0,4), (0,6), (0,1), (0,3), (0,5), (0,7)." in sections["awq"]
+    assert (
+        "With M=128, K=4 memory begins with (M, K) = (0,0), (0,1), (0,2), (0,3), (32,0)," in sections["blocked_scales"]
+    )
     named = (ROOT / "docs" / "how-to" / "formats.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| (?:weights|GGUF|scales, zero points|rows and blocks) \| (.*) \|$", named, re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", " ".join(table))) == set(sections)
