@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from fastindex.arguments.buffers import check_movable
 from fastindex.arguments.fills import fill_pattern
 from fastindex.bulk.relayouts import RelayoutPlan
-from fastindex.cpu.movements import sure_movement
+from fastindex.cpu.movements import Movement, sure_movement
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property
 from fastindex.lowering.index.regrouped import RegroupedShape, substituted
 from fastindex.lowering.relayout.problem.nest_equality import same_moves
+from fastindex.lowering.relayout.problem.slot_moves import SlotMove
 from fastindex.lowering.tuning import TUNING
 from fastindex.patterns.axes import Sides, reshaped_sides, sides_of
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
@@ -48,20 +49,17 @@ class RearrangePlan(RelayoutPlan):
     def __init__(self, source: RegroupedShape, destination: RegroupedShape, title: str = "") -> None:
         check_movable(source)
         check_movable(destination)
-        self.source, self.destination = source.shape, destination.shape
         self._sides = source, destination
         self._title = title
-        self._pattern = fill_pattern(destination)
-        self._movement = self._moved = sure_movement(source, destination, TUNING)
-        slots = self._moved.slots
-        self.is_bitcast = (
+        movement = sure_movement(source, destination, TUNING)
+        slots = movement.slots
+        is_bitcast = (
             slots.source == slots.destination
             and source.slot_count == destination.slot_count
             and slots.loops is not None
             and slots.loops.keeps_places
         )
-        self._single = None
-        self._choice = None
+        self._begin(source.shape, destination.shape, movement, is_bitcast)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._choice is None:
@@ -71,12 +69,17 @@ class RearrangePlan(RelayoutPlan):
     def __repr__(self) -> str:
         return f"<RearrangePlan {self.source} -> {self.destination}{self._title and ', ' + self._title}>"
 
+    @property
+    def _slots(self) -> SlotMove:
+        assert isinstance(self._movement, Movement)
+        return self._movement.slots
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RearrangePlan):
             return NotImplemented
-        own, others = self._moved, other._moved
+        own, others = self._slots, other._slots
         sizes = [
-            (m.slots.source, m.slots.destination, p.source.nbytes, p.destination.nbytes, p._pattern)
+            (m.source, m.destination, p.source.nbytes, p.destination.nbytes, p._pattern)
             for m, p in ((own, self), (others, other))
         ]
         if sizes[0] != sizes[1]:
@@ -142,14 +145,17 @@ class RearrangePlan(RelayoutPlan):
         except UnsupportedError:
             return RearrangePlan(substituted(first, middle, begin), last, title)
 
-    def __call__(
-        self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None, shape: bool = False
-    ) -> Any:
-        """Move a buffer; padding gets the padding value of the destination.
+    def _lazily(self, buffer: Any, **options: Any) -> Any:
+        """Refuse.
 
-        Parameters and errors are those of `RelayoutPlan`.
+        Raises
+        ------
+        UnsupportedError
         """
-        return super().__call__(buffer, out, threads, stream, shape)
+        raise UnsupportedError(
+            f"a plan of rearrange moves buffers in memory, and this {type(buffer).__name__} is computed later: "
+            "compute it first, or give the array itself to rearrange"
+        )
 
     @lazy_property
     def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:
