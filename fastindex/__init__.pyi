@@ -19,7 +19,7 @@ from fastindex.bulk.rearranged_arrays import rearrange as rearrange
 from fastindex.bulk.rearrangements import plan_rearrange as plan_rearrange
 from fastindex.bulk.rearrangements import reshape as reshape
 from fastindex.bulk.rearrangements import same_bytes as same_bytes
-from fastindex.bulk.relayouts import RelayoutPlan as RelayoutPlan
+from fastindex.bulk.relayout_plans import RelayoutPlan as RelayoutPlan
 from fastindex.bulk.relayouts import pack as pack
 from fastindex.bulk.relayouts import plan_relayout as plan_relayout
 from fastindex.bulk.relayouts import relayout as relayout
@@ -51,8 +51,8 @@ from fastindex.errors import ShapeSyntaxError as ShapeSyntaxError
 from fastindex.errors import ShardingError as ShardingError
 from fastindex.errors import ShardingSyntaxError as ShardingSyntaxError
 from fastindex.errors import UnsupportedError as UnsupportedError
-from fastindex.files.packed_checkpoints import open_checkpoint as open_checkpoint
-from fastindex.files.packed_checkpoints import pack_checkpoint as pack_checkpoint
+from fastindex.files.weights.checkpoints import open_checkpoint as open_checkpoint
+from fastindex.files.weights.packing import pack_checkpoint as pack_checkpoint
 from fastindex.hlo.copies.layout_copies import layout_copies as layout_copies
 from fastindex.hlo.report import Report as Report
 from fastindex.hlo.report import report as report

@@ -52,6 +52,7 @@ PARTS = {
     "every_call": 1,
     "sources": 1,
     "stores": 1,
+    "checkpoints": 1,
     "workers": 1,
     "threads": 1,
     "forks": 1,

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fastindex as fi
 from tests import faults
 from tests.cases import strategies
-from tests.fault_parts import file_jobs, hlo_pieces, layouts, stores, table, texts
+from tests.fault_parts import checkpoints, file_jobs, hlo_pieces, layouts, stores, table, texts
 from tests.fault_parts.layout_places import elements_of_slots
 from tests.fault_parts.tally import Row, Tally, read
 from tests.fault_parts.valgrind import accesses_of_kernels
@@ -333,3 +334,52 @@ def test_damaged_metadata_that_is_another_error_is_found(
     tally = Tally(tmp_path / "tally", 2.0, 1)
     stores._damage(tally, tmp_path, {"shape": [3]})
     assert "IndexError" in tally.findings[0]
+
+
+def test_what_is_wrong_with_a_checkpoint(tmp_path: Path) -> None:
+    case = checkpoints.made_case(tmp_path)
+    out = tmp_path / "out"
+    fi.pack_checkpoint(case.source, out, checkpoints._RULES)
+    assert checkpoints.what_is_wrong(case, out) == ""
+    numbers = {"00000.bin": (out / "00000.bin").stat().st_ino + 1}
+    assert "was written again" in checkpoints.what_is_wrong(case, out, numbers)
+    (out / "more").touch()
+    assert "holds ['more']" in checkpoints.what_is_wrong(case, out)
+    content = bytearray((out / "00003.bin").read_bytes())
+    content[5] ^= 1
+    (out / "00003.bin").write_bytes(content)
+    assert "00003.bin is half" in checkpoints.what_is_wrong(case, out)
+    assert "manifest that is refused" in checkpoints.what_is_wrong(case, out)
+
+
+_KILLED = """
+import sys
+from pathlib import Path
+from tests.fault_parts import checkpoints
+from tests.fault_parts.tally import Row, Tally
+folder = Path(sys.argv[1])
+part = Tally(folder / "tally", 600, 3)
+case = checkpoints.made_case(folder)
+calls = checkpoints._calls_of(case, folder / "first")
+if sys.argv[2] == "planted":
+    # Files that have their names before they have their bytes.
+    from fastindex.files import writing
+    writing._unnamed_file = lambda parent: None
+    writing._name_beside = lambda target: target
+    writing.OutputFile._replace = lambda self: None
+while part.rows.get(checkpoints._KILLS, Row()).runs < 20 and not part.findings:
+    checkpoints.kill_until_whole(part, case, folder / "out", calls)
+part.save()
+"""
+
+
+@pytest.mark.parametrize("kind", ["right", "planted"])
+def test_kills_of_checkpoint_jobs(tmp_path: Path, kind: str) -> None:
+    """Twenty kills at random calls: the job ends as if there had been none; a file that is there early is found out."""
+    subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path), kind], cwd=ROOT, check=True, timeout=600)
+    saved = read(tmp_path / "tally")
+    if kind == "planted":
+        assert any("is half" in finding or "could not" in finding for finding in saved.findings), saved.findings
+        return
+    assert saved.findings == []
+    assert saved.rows["SIGKILL at calls of checkpoint jobs"].runs >= 20

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastindex.arguments.buffers import check_movable
 from fastindex.arguments.fills import fill_pattern
-from fastindex.bulk.relayouts import RelayoutPlan
+from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.cpu.movements import Movement, sure_movement
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property
@@ -145,7 +145,7 @@ class RearrangePlan(RelayoutPlan):
         except UnsupportedError:
             return RearrangePlan(substituted(first, middle, begin), last, title)
 
-    def _lazily(self, buffer: Any, **options: Any) -> Any:
+    def _lazily(self, engine: Any, buffer: Any, **options: Any) -> Any:
         """Refuse.
 
         Raises

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
-from fastindex.arguments.arrays import buffer_dtype, described, element_strides
+from fastindex.arguments.arrays import described, element_strides
 from fastindex.arguments.buffers import (
     as_buffer_bytes,
     as_logical_array,
@@ -20,7 +16,6 @@ from fastindex.arguments.buffers import (
     check_movable,
     check_output_array,
     check_output_buffer,
-    memory_dimensions,
     new_array,
     new_buffer,
     require_movable_pair,
@@ -30,29 +25,14 @@ from fastindex.arguments.engines import engine_of, require_lazy
 from fastindex.arguments.fills import fill_pattern
 from fastindex.bulk import bounded_relayouts
 from fastindex.bulk.bounded_relayouts import require_unbounded
+from fastindex.bulk.relayout_plans import RelayoutPlan, plan_of, shaped
 from fastindex.cpu.cast_movements import either_movement, movement_between
-from fastindex.cpu.first_answer import DISABLE_VARIABLE, MOST_BYTES, is_disabled, may_be_numpy, numpys_time
-from fastindex.cpu.movements import Movement
-from fastindex.cpu.numpy_moves import PreparedLoops
 from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
-from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.interop.notebooks import ShownInNotebooks
-from fastindex.lazy import lazy_property
-from fastindex.lowering.relayout.passes.calibration import cycles
-from fastindex.lowering.relayout.plan.choice import plans, select_plan
 from fastindex.lowering.relayout.problem.shared_digits import Strides
-from fastindex.lowering.relayout.problem.slot_moves import SlotMove
-from fastindex.lowering.tuning import TUNING, Tuning
+from fastindex.lowering.tuning import TUNING
 from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.integers import counted
 from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shapes.slot_format import slot_format
-
-if TYPE_CHECKING:
-    from fastindex.cpu.cast_movements import CastMovement
-    from fastindex.cpu.choices import Choice
-    from fastindex.cpu.compiled_passes import OneCall
 
 # What calls plan by; tests choose other thresholds.
 _TUNING = TUNING
@@ -327,12 +307,12 @@ def relayout(
         if on_gpu(buffer, stream):
             require_unbounded(max_memory)
         result = bounded_relayouts.relayout(buffer, *pair, fill, out, casting, threads, max_memory)
-        return _shaped(result, pair[1]) if shape else result
+        return shaped(result, pair[1]) if shape else result
     plan = plan_relayout(source, destination, casting=casting)
     if fill is None:
         return plan(buffer, out, threads, stream, shape)
     result = plan.apply(buffer, fill_pattern(plan.destination, fill), out, threads, stream)
-    return _shaped(result, plan.destination) if shape else result
+    return shaped(result, plan.destination) if shape else result
 
 
 def plan_relayout(source: Shape | str, destination: Shape | str, *, casting: Casting = "same_kind") -> RelayoutPlan:
@@ -370,316 +350,7 @@ contiguous in the destination
         require_movable_pair(*sides, casting)
     else:
         check_casting(casting)
-    return _plan(*sides, _TUNING)
-
-
-class PlanCandidate(NamedTuple):
-    """A way in which the processor could do a relayout.
-
-    Attributes
-    ----------
-    name : str
-    is_taken : bool
-        Whether calls of the plan go this way.
-    cycles : float
-        What the planner thinks that it costs, beside the others.
-    seconds : float or None
-        What it took, where it was timed.
-    """
-
-    name: str
-    is_taken: bool
-    cycles: float
-    seconds: float | None
-
-
-class RelayoutPlan(ShownInNotebooks):
-    """How to move buffers from one layout to another; made by `plan_relayout`.
-
-    Attributes
-    ----------
-    source, destination : Shape
-    is_bitcast : bool
-        Whether every element stays at its place and the buffers have the same size: a relayout then is a copy.
-
-    Examples
-    --------
-    >>> import fastindex as fi, numpy as np
-    >>> plan = fi.plan_relayout("u8[2,3]{1,0}", "u8[2,3]{0,1}")
-    >>> plan(np.arange(6, dtype=np.uint8))
-    array([0, 3, 1, 4, 2, 5], dtype=uint8)
-    """
-
-    def __init__(self, source: Shape, destination: Shape, tuning: Tuning = TUNING) -> None:
-        require_movable_pair(source, destination, "unsafe")
-        movement = movement_between(source, destination, tuning)
-        is_bitcast = isinstance(movement, Movement) and _keeps_places(source, destination, movement.slots)
-        self._begin(source, destination, movement, is_bitcast)
-
-    def _begin(self, source: Shape, destination: Shape, movement: Movement | CastMovement, is_bitcast: bool) -> None:
-        self.source = source
-        self.destination = destination
-        self.is_bitcast = is_bitcast
-        self._pattern = fill_pattern(destination)
-        self._movement = movement
-        # Set once a call has been a single native one on each thread; calls with `out` then begin with it.
-        self._single: OneCall | None = None
-        # What `tune` has found, in this process or in the one that has pickled the plan.
-        self._choice: Choice | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self._choice is None:
-            return _kept_plan, (self.source, self.destination)
-        return _tuned_plan, (self.source, self.destination, self._choice)
-
-    def __repr__(self) -> str:
-        return f"RelayoutPlan({str(self.source)!r}, {str(self.destination)!r})"
-
-    def _repr_html_(self) -> str:
-        from fastindex.pictures.picture import plan_html
-
-        return plan_html(self)
-
-    def describe(self) -> str:
-        """Describe which kernels run, in which order, and why: a line for the shapes, a line for each pass.
-
-        Examples
-        --------
-        >>> import fastindex as fi
-        >>> print(fi.plan_relayout("f32[8,128]", "f32[8,128]{1,0:T(8,128)}").describe())
-        f32[8,128]{1,0} -> f32[8,128]{1,0:T(8,128)}
-        nothing changes its place
-        copy, 4-byte units, 1 task, about 4096 bytes: runs that both sides keep contiguous
-        """
-        lines = [f"{self.source} -> {self.destination}"]
-        if self.is_bitcast:
-            lines.append("nothing changes its place")
-        lines.append(self._movement.describe())
-        choice = self._choice or self._movement.known
-        if choice is not None:
-            of_each = sorted(choice.seconds.items(), key=lambda one: one[1])
-            times = ", ".join(f"{name} {seconds * 1e6:,.0f}" for name, seconds in of_each)
-            lines.append(f"timed with {counted(choice.threads, 'thread')}, microseconds: {times}")
-        return "\n".join(lines)
-
-    @property
-    def candidates(self) -> tuple[PlanCandidate, ...]:
-        """The ways in which the processor could do it, the one that is taken first; times where they were measured.
-
-        Examples
-        --------
-        >>> import fastindex as fi
-        >>> [one.name for one in fi.plan_relayout("f32[512,512]", "f32[512,512]{0,1}").candidates][0]
-        'loops'
-        """
-        if not isinstance(self._movement, Movement):
-            return ()
-        choice = self._choice or self._movement.known
-        seconds = {} if choice is None else choice.seconds
-        taken = select_plan(self._movement.problem, None if choice is None else choice.name).name
-        found = [
-            PlanCandidate(one.name, one.name == taken, cycles(one.counts), seconds.get(one.name))
-            for one in plans(self._movement.problem)
-        ]
-        by_time = {one.name: math.inf if one.seconds is None else one.seconds for one in found}
-        return tuple(sorted(found, key=lambda one: (not one.is_taken, by_time[one.name], one.cycles)))
-
-    def tune(self, buffer: Any, out: Any = None, threads: int | None = None) -> tuple[PlanCandidate, ...]:
-        """Time every candidate on two buffers, and take the fastest from now on.
-
-        This plan keeps it, and so do its copies and pickles. It is also kept in a small file beside the compiled
-        kernels, where later processes on this machine find it for the same layouts: what was timed with as many threads
-        as calls use by default comes first.
-
-        Parameters
-        ----------
-        buffer, out, threads
-            As for a call of the plan, in the memory of the host; `out` holds the result afterwards.
-
-        Returns
-        -------
-        tuple of PlanCandidate
-            As `candidates`: the fastest first. Empty where every slot is looked up, and there is nothing to choose.
-
-        Raises
-        ------
-        FastIndexError, ArgumentTypeError
-            As `relayout`.
-        UnsupportedError
-            A buffer is on the GPU, elements are cast, or the environment leaves everything to NumPy.
-
-        Examples
-        --------
-        >>> import fastindex as fi, numpy as np
-        >>> plan = fi.plan_relayout("u8[300,200]", "u8[300,200]{0,1}")
-        >>> found = plan.tune(np.zeros(60000, np.uint8))
-        >>> found[0].is_taken, found[0].seconds == min(one.seconds for one in found)
-        (True, True)
-        """
-        check_threads(threads)
-        if engine_of(buffer) is not None or on_gpu(buffer, None):
-            raise UnsupportedError("tune times what processors do: give it arrays in the memory of the host")
-        if not isinstance(self._movement, Movement):
-            raise UnsupportedError("tune chooses among ways to move elements as they are; where they are cast is one")
-        if is_disabled():
-            raise UnsupportedError(f"tune times kernels, and {DISABLE_VARIABLE} leaves everything to NumPy")
-        slots = as_buffer_bytes(buffer, self.source)
-        result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
-        if out is not None:
-            check_disjoint(result, slots)
-        from fastindex.cpu.candidate_times import timed
-        from fastindex.cpu.choices import remember
-
-        choice = timed(self._movement, (address_of(slots), address_of(result)), self._pattern, threads)
-        if choice is None:
-            self._movement.run_kernels(address_of(slots), address_of(result), self._pattern, threads)
-            return ()
-        source, destination = self._movement.source, self._movement.destination
-        assert isinstance(source, Shape)
-        assert isinstance(destination, Shape)
-        remember(source, destination, self._movement.tuning, choice)
-        self._take(choice)
-        return self.candidates
-
-    def _take(self, choice: Choice) -> None:
-        """Take a candidate from now on."""
-        assert isinstance(self._movement, Movement)
-        self._choice = choice
-        self._movement = replace(self._movement, choice=choice.name)
-        self._single = None
-        self.__dict__.pop("_one_call", None)
-
-    def __call__(
-        self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None, shape: bool = False
-    ) -> Any:
-        """Move a buffer; padding gets the padding value of the destination.
-
-        Parameters
-        ----------
-        buffer, out, threads, stream, shape
-            As for `relayout`.
-
-        Raises
-        ------
-        FastIndexError, ArgumentTypeError, KeyboardInterrupt
-            As `relayout`.
-        """
-        single, counted = self._single, threads is None or (type(threads) is int and threads > 0)
-        if single is not None and (out is None or not counted or stream is not None or shape):
-            single = None
-        # It looks itself whether both are plain arrays of the right kind.
-        if single is not None:
-            if single.is_small:
-                if single.run(id(buffer), id(out), single.address, single.scratch.address):
-                    return out
-            elif single.run_on_threads(id(buffer), id(out), threads):
-                return out
-        if counted and stream is None and not shape and type(buffer) is np.ndarray and self._is_prompt(buffer, out):
-            return out
-        if engine_of(buffer) is not None:
-            return self._lazily(buffer, out=out, threads=threads, stream=stream, shape=shape)
-        if shape:
-            return _shaped(self(buffer, out, threads, stream), self.destination)
-        host = type(buffer) is np.ndarray and stream is None and not may_be_numpy(self._movement.nbytes, MOST_BYTES)
-        if host and counted:
-            if out is None:
-                out = new_buffer(self.destination)
-            one_call = self._one_call
-            if one_call.run_on_threads(id(buffer), id(out), threads):
-                self._single = one_call
-                return out
-        return self.apply(buffer, None, out, threads, stream)
-
-    def _lazily(self, buffer: Any, **options: Any) -> Any:
-        """Return an array that is computed later."""
-        return relayout(buffer, self.source, self.destination, casting="unsafe", **options)
-
-    def _is_prompt(self, buffer: NDArray[Any], out: Any) -> bool:
-        """Whether NumPy has moved one plain array to another at once, while no kernel is loaded."""
-        loops = self._numpy_loops
-        if loops is None or type(out) is not np.ndarray or not may_be_numpy(self._movement.nbytes, MOST_BYTES):
-            return False
-        with numpys_time():
-            return loops.run(buffer, out)
-
-    @lazy_property
-    def _numpy_loops(self) -> PreparedLoops | None:
-        """What NumPy runs, None where slots are unpacked, looked up or cast, or there are too many bytes."""
-        if not isinstance(self._movement, Movement):
-            return None
-        slots = self._movement.slots
-        if slots.loops is None or slots.unit == "value" or self._movement.nbytes > MOST_BYTES:
-            return None
-        arrays = [(buffer_dtype(shape), _buffer_length(shape)) for shape in (self.source, self.destination)]
-        return PreparedLoops(slots.loops, slots.width, arrays, slots.padding(self._pattern))
-
-    @lazy_property
-    def _one_call(self) -> OneCall:
-        from fastindex.cpu.compiled_passes import OneCall
-
-        shapes = self.source, self.destination
-        source, destination = ((buffer_dtype(shape), _buffer_length(shape)) for shape in shapes)
-        return OneCall(self._movement.alone, source, destination, self._movement.padding(self._pattern))
-
-    @lazy_property
-    def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:
-        from fastindex.cuda.relayouts import DevicePlan
-
-        require_same_type(self.source, self.destination, "on the GPU")
-        return DevicePlan(self.source, self.destination)
-
-    def apply(
-        self, buffer: Any, pattern: bytes | None, out: Any = None, threads: int | None = None, stream: Any = None
-    ) -> Any:
-        """Move a buffer, with the bytes of one unpacked value for padding; None for the layout's own."""
-        check_threads(threads)
-        pattern = self._pattern if pattern is None else pattern
-        if on_gpu(buffer, stream):
-            return self._on_gpu(buffer, pattern, out, stream)
-        slots = as_buffer_bytes(buffer, self.source)
-        result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
-        if out is not None:
-            check_disjoint(result, slots)
-        self._movement.run(address_of(slots), address_of(result), pattern, threads)
-        return result
-
-
-def _shaped(result: Any, destination: Shape) -> Any:
-    dimensions = memory_dimensions(destination)
-    if dimensions is None:
-        raise FastIndexError(
-            f"shape=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} has one "
-            "dimension; unpack gives the array itself"
-        )
-    return result if tuple(result.shape) == dimensions else result.reshape(dimensions)
-
-
-def _buffer_length(shape: Shape) -> int:
-    return shape.slot_count if slot_format(shape).is_plain else shape.nbytes
-
-
-@lru_cache(maxsize=512)
-def _plan(source: Shape, destination: Shape, tuning: Tuning) -> RelayoutPlan:
-    return RelayoutPlan(source, destination, tuning)
-
-
-def _kept_plan(source: Shape, destination: Shape) -> RelayoutPlan:
-    """Return a plan as it was when it was pickled, whatever casting it was made with."""
-    return _plan(source, destination, _TUNING)
-
-
-def _tuned_plan(source: Shape, destination: Shape, choice: Choice) -> RelayoutPlan:
-    """Return a plan as it was when it was pickled; plans of this process stay as they are."""
-    plan = RelayoutPlan(source, destination)
-    plan._take(choice)
-    return plan
-
-
-def _keeps_places(source: Shape, destination: Shape, slots: SlotMove) -> bool:
-    """Whether every element stays at its place, in buffers of one size."""
-    if slots.source != slots.destination or source.slot_count != destination.slot_count:
-        return False
-    return source.layout == destination.layout or (slots.loops is not None and slots.loops.keeps_places)
+    return plan_of(*sides, _TUNING)
 
 
 def _strides_of(values: NDArray[Any]) -> tuple[Strides, NDArray[Any]]:

@@ -13,14 +13,16 @@ from fastindex.errors import FastIndexError
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a path is that of safetensors files: one, an index of several, or a folder."""
-    return path.endswith((".safetensors", ".safetensors.index.json")) or (os.path.isdir(path) and ".zarr" not in path)
+    """Whether a path is that of tensors with names: safetensors files, GGUF, or a folder of what `pack` has written."""
+    if path.endswith((".safetensors", ".safetensors.index.json", ".gguf")):
+        return True
+    return os.path.isdir(path) and (".zarr" not in path or os.path.exists(os.path.join(path, "manifest.json")))
 
 
 def pack_tensors(source: str, target: str, rules: str | None, tpu: str | None, casting: str, max_memory: int) -> None:
     """Lay the tensors of a checkpoint out, as the rules in a file say."""
-    from fastindex.files.packed_checkpoints import pack_checkpoint
-    from fastindex.files.safetensors_files import json_object
+    from fastindex.files.weights.packing import pack_checkpoint
+    from fastindex.files.weights.safetensors_files import json_object
 
     given = []
     if rules is not None:
@@ -42,7 +44,7 @@ def pack_tensors(source: str, target: str, rules: str | None, tpu: str | None, c
 
 def unpack_tensors(source: str, target: str, max_memory: int) -> None:
     """Write the tensors of a packed checkpoint to a safetensors file."""
-    from fastindex.files.packed_checkpoints import open_checkpoint
+    from fastindex.files.weights.checkpoints import open_checkpoint
 
     if not target.endswith(".safetensors"):
         raise click.UsageError(f"tensors go to a file named .safetensors, got {target}; or add --shape")
@@ -54,7 +56,7 @@ def unpack_tensors(source: str, target: str, max_memory: int) -> None:
 @click.argument("folder", metavar="FOLDER", type=PATH)
 def verify(folder: str) -> None:
     """Read every file of a checkpoint that `pack` has written, and compare its checksum with the manifest's."""
-    from fastindex.files.packed_checkpoints import open_checkpoint
+    from fastindex.files.weights.checkpoints import open_checkpoint
 
     found = open_checkpoint(folder)
     found.verify()

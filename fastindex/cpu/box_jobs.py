@@ -153,9 +153,8 @@ def plan_boxes(
     FastIndexError
         The limit does not hold the program and one box; the message names one that does.
     """
-    loaded = "fastindex.kernels.compilation" in sys.modules
-    by_numpy = is_disabled() or (max_memory < _LEAST_FOR_KERNELS and not loaded)
-    taken = (resident_bytes() or 0) + _MARGIN_BYTES + (0 if by_numpy or loaded else _KERNEL_BYTES) + held
+    by_numpy = is_disabled() or (max_memory < _LEAST_FOR_KERNELS and not _has_kernels())
+    taken = taken_bytes(by_numpy) + held
     dimensions = target.shape.dimensions
     # Boxes of both sides are read once; those of the target alone may be smaller, but what is around them is read too.
     steps = _joint(dimensions, box_steps(target.shape), target.steps)
@@ -174,6 +173,26 @@ def plan_boxes(
         f"{_mebibytes(max_memory)} do not hold this program{arrays} and one box of {target.shape.cut_text()}; allow at "
         f"least {_mebibytes(least)}"
     )
+
+
+def taken_bytes(by_numpy: bool = False) -> int:
+    """Return the memory that the program takes, and is going to take, whatever it moves.
+
+    Parameters
+    ----------
+    by_numpy : bool
+        Whether it does without the compiler.
+
+    Examples
+    --------
+    >>> taken_bytes() > 16 << 20
+    True
+    """
+    return (resident_bytes() or 0) + _MARGIN_BYTES + (0 if by_numpy or _has_kernels() else _KERNEL_BYTES)
+
+
+def _has_kernels() -> bool:
+    return "fastindex.kernels.compilation" in sys.modules
 
 
 def _joint(dimensions: Sizes, *steps: Sizes) -> Sizes:

@@ -19,6 +19,7 @@ from fastindex.cpu.long_calls import looks_for_signals
 from fastindex.cpu.pass_threads import run_with_helpers
 from fastindex.cpu.threads import thread_count
 from fastindex.first_use import uninterrupted
+from fastindex.kernels.compilation import registered_kernels
 from fastindex.kernels.cpu.relayout.moves import (
     block_permute,
     boxes,
@@ -51,30 +52,39 @@ from fastindex.tables.streams import PADDING
 
 Bytes = NDArray[np.uint8]
 
-#: The kernels of passes, by the name of the pass.
-PASS_KERNELS = {
-    "copy": stream.copy_chunks,
-    "interleave": interleave.interleave_vectors,
-    "interleave squares": interleave.interleave_squares,
-    "interleave in lanes": interleave_lanes.interleave_lane_chunks,
-    "deinterleave": deinterleave.deinterleave_chunks,
-    "deinterleave in lanes": deinterleave_lanes.deinterleave_lane_chunks,
-    "expand": packed_runs.expand_chunks,
-    "compress": packed_runs.compress_chunks,
-    "transpose": transpose.transpose_panels,
-    "narrow transpose": narrow_transpose.narrow_panels,
-    "gather pieces": gather_pieces.gather_chunks,
-    "strided": element_moves.copy_elements,
-    "fill": element_moves.fill_runs,
-    "block permute": block_permute.assemble_chunks,
-    "column gather": column_gather.assemble_columns,
-    "boxes": boxes.run_boxes,
-    "nibbles": boxes.copy_nibbles,
-    "pair nibbles": nibble_pairs.pair_chunks,
-    "row boxes": row_boxes.run_row_boxes,
-    "swap digits": digit_swaps.swap_digit_chunks,
-    "cast": casts.cast_runs,
+#: The kernels by name: of each its loops, the last of which takes all variants from its place on.
+PASS_KERNELS: dict[str, tuple[Any, ...]] = {
+    "copy": (stream.copy_chunks,),
+    "interleave": (
+        interleave_lanes.interleave_lane_chunks,
+        interleave.interleave_squares,
+        interleave.interleave_vectors,
+    ),
+    "deinterleave": (deinterleave_lanes.deinterleave_lane_chunks, deinterleave.deinterleave_chunks),
+    "packed runs": (packed_runs.expand_chunks, packed_runs.compress_chunks),
+    "transpose": (transpose.transpose_panels, narrow_transpose.narrow_panels),
+    "gather pieces": (gather_pieces.gather_chunks,),
+    "strided": (element_moves.copy_elements,),
+    "fill": (element_moves.fill_runs,),
+    "block permute": (block_permute.assemble_chunks,),
+    "column gather": (column_gather.assemble_columns,),
+    "boxes": (boxes.run_boxes, row_boxes.run_row_boxes),
+    "pair nibbles": (nibble_pairs.pair_chunks,),
+    "swap digits": (digit_swaps.swap_digit_chunks,),
+    "cast": (casts.cast_runs,),
 }
+
+# What a pass is called where its kernel has another name, and which variant of the kernel it needs.
+_VARIANTS = {
+    "expand": ("packed runs", 0),
+    "compress": ("packed runs", 1),
+    "transpose": ("transpose", 0),
+    "narrow transpose": ("transpose", 1),
+    "boxes": ("boxes", 0),
+    "row boxes": ("boxes", 1),
+}
+# Kernels that are compiled once, for no width.
+_OF_ANY_WIDTH = ("copy", "fill", "gather pieces", "strided", "packed runs", "boxes", "pair nibbles")
 
 _KERNEL_MODULES = (
     stream,
@@ -107,61 +117,51 @@ _MOST_SHARES, _MOST_SHARE_BYTES = 4, 64 << 20
 _PADDING_BYTES = 2 * LINE_BYTES
 
 
-def dispatcher_of(name: str, width: int, ways: int = 1) -> tuple[Any, tuple[types.Type, ...]]:
+def dispatcher_of(name: str, width: int, variant: int = 0) -> tuple[Any, tuple[types.Type, ...]]:
     """Return the dispatcher of a kernel, and the types that it is compiled for.
 
     Parameters
     ----------
     name : str
-        As `Pass.kernel`, or "gather".
+        One of `PASS_KERNELS`.
     width : int
-        Bytes of an element; where packed elements are expanded or compressed, their bits; of an assembly, the bytes of
-        a vector.
-    ways : int
-        1 where the kernel has no such parameter.
+        Bytes of an element; of a block permute, those of a vector; of a cast, the number of the conversion; 1 where
+        the kernel takes any width.
+    variant : int
+        Which loop of the kernel, or what it is compiled for: of an interleave or deinterleave how many rows are taken
+        by vectors, 0 where lanes take any number, 1 where squares do.
     """
-    address, literal = types.int64, types.literal(width)
-    if name == "gather":
-        return element_moves.gather_slots, (literal, address, address, types.int64[::1], address)
-    return PASS_KERNELS[name], (literal, types.literal(ways), *(address,) * 6)
+    loops = PASS_KERNELS[name]
+    literals = types.literal(width), types.literal(variant)
+    return loops[min(variant, len(loops) - 1)], (*literals, *(types.int64,) * 6)
 
 
 @cache
-def pass_kernel(name: str, width: int, ways: int) -> int:
+def pass_kernel(name: str, width: int, variant: int) -> int:
     """Compile the kernel of a pass, or load it from the cache, and return its address."""
-    return uninterrupted(lambda: _compiled_address(name, width, ways))
+    return uninterrupted(lambda: _compiled_address(name, width, variant))
 
 
-def _compiled_address(name: str, width: int, ways: int) -> int:
-    dispatcher, signature = dispatcher_of(name, width, ways)
+def _compiled_address(name: str, width: int, variant: int) -> int:
+    dispatcher, signature = dispatcher_of(name, width, variant)
     dispatcher.compile(signature)
     compiled = dispatcher.overloads[signature]
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name))
 
 
-@cache
-def gather_kernel(width: int) -> Callable[..., None]:
-    """Compile the kernel that looks slots up, or load it from the cache."""
-    dispatcher, signature = dispatcher_of("gather", width)
-    compiled: Callable[..., None] = dispatcher.compile(signature)
-    return compiled
-
-
 def kernel_key(one: Pass) -> tuple[str, int, int]:
-    """Return the name, width and ways of the kernel that a pass needs, as `pass_kernel` takes them."""
-    if one.kernel in ("copy", "fill", "gather pieces"):
-        return one.kernel, 1, 1
-    if one.kernel in ("expand", "compress"):
-        return one.kernel, 8 // one.ways, 1
-    if one.kernel in ("block permute", "column gather", "swap digits"):
-        return one.kernel, one.width, one.ways
-    if one.kernel not in ("interleave", "deinterleave"):
-        return one.kernel, one.width, 1
+    """Return the name, width and variant of the kernel that a pass needs, as `pass_kernel` takes them."""
+    name, variant = _VARIANTS.get(one.kernel, (one.kernel, 0))
+    if name in _OF_ANY_WIDTH:
+        return name, 1, variant
+    if name in ("block permute", "column gather", "swap digits"):
+        return name, one.width, one.ways
+    if name not in ("interleave", "deinterleave"):
+        return name, one.width, variant
     if in_lanes(one):
-        return f"{one.kernel} in lanes", 1, 1
-    if in_vectors(one.kernel, one.width, one.ways) and not one.geometry[PADDING]:
-        return one.kernel, one.width, one.ways
-    return f"{one.kernel} squares", one.width, 1
+        return name, 1, 0
+    is_plain = in_vectors(name, one.width, one.ways) and not one.geometry[PADDING]
+    return name, one.width, one.ways if is_plain else 1
 
 
 class _ScratchMemory:
@@ -318,6 +318,14 @@ def run_pass(
 ) -> None:
     """Run one pass between two addresses; it adds where it starts on each side."""
     CompiledPasses((one,), tuning).run(source, destination, padding, threads)
+
+
+@cache
+def gather_kernel() -> Callable[..., None]:
+    """Compile the kernel that looks slots up, or load it from the cache."""
+    (signature,) = (types for dispatcher, types in registered_kernels() if dispatcher is element_moves.gather_slots)
+    compiled: Callable[..., None] = element_moves.gather_slots.compile(signature)
+    return compiled
 
 
 @cache

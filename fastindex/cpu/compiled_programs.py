@@ -66,7 +66,7 @@ def run_compiled(
             raise _ChunkStoppedError
 
     try:
-        if count <= _TUNING.small_conversion:
+        if count <= 4 * _TUNING.least_conversion_share:
             chunk(0, count)
         else:
             workers = thread_count(threads)

@@ -207,7 +207,7 @@ def look_up_slots(
     from fastindex.cpu.compiled_passes import gather_kernel
 
     program = conversion_program(destination, source)
-    kernel = gather_kernel(width)
+    kernel = gather_kernel()
     repeated = np.frombuffer(padding, np.uint8)
 
     def task(begin: int, end: int) -> None:
@@ -215,8 +215,8 @@ def look_up_slots(
         run(program, (wanted[begin:end],), (found,), found.shape, mark=True, threads=1)
         kernel(width, addresses[1] + wanted[begin] * width, addresses[0], found, address_of(repeated))
 
-    workers = 1 if len(wanted) <= tuning.looked_up_slots else thread_count(threads)
-    run_chunks(task, len(wanted), workers, tuning.looked_up_slots)
+    workers = 1 if len(wanted) <= tuning.least_conversion_share else thread_count(threads)
+    run_chunks(task, len(wanted), workers, tuning.least_conversion_share)
 
 
 @lru_cache(maxsize=512)

@@ -30,7 +30,6 @@ from fastindex.tables.streams import MOST_VECTOR_BYTES, VECTOR_WAYS
 _ELEMENT_BYTES = (1, 2, 4, 8, 16)
 #: Runs that both sides keep move as one, up to a line of the cache.
 _UNIT_BYTES = (*_ELEMENT_BYTES, 32, 64)
-_PACKED_BITS = (1, 2, 4)
 
 #: What a process that compiles for another one runs.
 _COMPILE = "from fastindex.cpu.warmup import compile_on_request; compile_on_request()"
@@ -150,27 +149,25 @@ CASTS = (
 
 
 def relayout_kernels() -> Iterator[tuple[str, int, int]]:
-    """Yield the name, width and ways of every kernel that a relayout may call, as `dispatcher_of` takes them.
+    """Yield the name, width and variant of every kernel that a relayout may call, as `dispatcher_of` takes them.
 
     Examples
     --------
-    >>> ("transpose", 4, 1) in set(relayout_kernels())
+    >>> ("transpose", 4, 0) in set(relayout_kernels())
     True
     """
     # The longest to compile first, so that no process is left with one at the end.
     for width in _UNIT_BYTES:
-        yield "transpose", width, 1
+        yield "transpose", width, 0
         if width not in NARROW_BYTES:
-            yield "narrow transpose", width, 1
+            yield "transpose", width, 1
     for width in _UNIT_BYTES:
-        yield "interleave squares", width, 1
+        yield "interleave", width, 1
         for kernel, ways in itertools.product(MOST_VECTOR_BYTES, VECTOR_WAYS):
             if in_vectors(kernel, width, ways):
                 yield kernel, width, ways
-    yield "interleave in lanes", 1, 1
-    yield "deinterleave in lanes", 1, 1
-    for name, bits in itertools.product(("expand", "compress"), _PACKED_BITS):
-        yield name, bits, 1
+    yield "interleave", 1, 0
+    yield "deinterleave", 1, 0
     if permuted_bytes() == LINE_BYTES:
         for piece_bytes, row_digits in itertools.product(PIECES, range(MOST_ROW_DIGITS, 0, -1)):
             yield "swap digits", piece_bytes, row_digits
@@ -179,12 +176,9 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
     for width in _ELEMENT_BYTES:
         yield "column gather", width, 1
     yield "column gather", 1, 2
-    yield "copy", 1, 1
-    for width in _UNIT_BYTES:
-        yield "strided", width, 1
-    for width in _ELEMENT_BYTES:
-        yield "gather", width, 1
     for pair in CASTS:
-        yield "cast", conversion_code(*pair), 1
-    for name in ("gather pieces", "fill", "boxes", "nibbles", "pair nibbles", "row boxes"):
-        yield name, 1, 1
+        yield "cast", conversion_code(*pair), 0
+    for name, variant in (("packed runs", 0), ("packed runs", 1), ("boxes", 0), ("boxes", 1)):
+        yield name, 1, variant
+    for name in ("copy", "strided", "gather pieces", "fill", "pair nibbles"):
+        yield name, 1, 0

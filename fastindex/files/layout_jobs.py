@@ -15,7 +15,7 @@ from fastindex.arguments.buffers import check_movable, memory_dimensions, requir
 from fastindex.arguments.castings import check_casting, logical_result, require_same_type
 from fastindex.arguments.fills import fill_pattern
 from fastindex.bulk.relayouts import plan_relayout
-from fastindex.cpu.box_jobs import BoxJob, BoxSource, BoxTarget, plan_boxes
+from fastindex.cpu.box_jobs import BoxJob, BoxSource, BoxTarget, plan_boxes, resident_bytes
 from fastindex.errors import UnsupportedError
 from fastindex.files.checkpoints import CheckpointArray, checkpoint_of, stored_checkpoint_array
 from fastindex.files.input_files import Bytes, open_input
@@ -37,6 +37,17 @@ from fastindex.shapes.shape import Shape
 
 #: The memory that a job may use, the program itself included.
 DEFAULT_MEMORY_BYTES = 1 << 30
+
+
+def memory_limit(max_memory: int | None) -> int:
+    """Return the most bytes that the process may have in memory: 1 GiB more than now, unless a caller says.
+
+    Examples
+    --------
+    >>> memory_limit(None) > 1 << 30, memory_limit(1 << 29) == 1 << 29
+    (True, True)
+    """
+    return (resident_bytes() or 0) + DEFAULT_MEMORY_BYTES if max_memory is None else max_memory
 
 
 class Progress(Protocol):

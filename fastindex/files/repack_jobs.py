@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from fastindex.bulk.repack_arguments import checked_bits, checked_parameters, ch
 from fastindex.bulk.repack_plans import End, RepackPlan, repack_plan
 from fastindex.cpu.box_jobs import LEAST_MEMORY_BYTES
 from fastindex.errors import FastIndexError
-from fastindex.files.input_files import open_input
+from fastindex.files.input_files import Bytes, open_input
 from fastindex.files.layout_jobs import DEFAULT_MEMORY_BYTES, Progress
 from fastindex.files.writing import OutputFile, header_for
 
@@ -89,25 +89,60 @@ def repack_file(
             f"{source_path} has {file.nbytes} bytes, {left.name} of {left.sizes} takes {left.side.nbytes}"
         )
     room = memory_bytes - LEAST_MEMORY_BYTES // 2
-    whole = _COPIES * max(end.side.nbytes for end in plan.ends)
-    step = plan.step if whole > room else None
-    if whole > room and step is None:
-        raise FastIndexError(
-            f"{left.name} and {right.name} do not begin with the same dimension, so they are moved whole: give at "
-            f"least --max-memory {-(-(whole + LEAST_MEMORY_BYTES // 2) >> 20)}MiB"
-        )
+    step = step_of_parts(plan, room, memory_bytes - room)
     dtype = np.dtype(f"u{max(right.bits // 8, 1)}" if right.row is None else "u1")
     dimensions = right.sizes if right.row is None else (right.side.nbytes,)
     progress.start(right.side.nbytes)
     header = header_for(target_path, dtype, dimensions)
     with OutputFile(target_path, right.side.nbytes, header, force) as output, file.unchanged():
-        for part, first, places in _parts(plan, step, min(room, _COPIES * _PART_BYTES), formats):
-            data = np.empty(part.ends[0].side.nbytes, np.uint8)
-            file.read(places[0], data)
-            made = np.empty(part.ends[1].side.nbytes, np.uint8)
-            part.run(data, made, (file.dtype is not None and file.dtype.kind == "i", False), None, first)
-            output.write(places[1], made)
-            progress.advance(made.nbytes)
+        is_signed = file.dtype is not None and file.dtype.kind == "i"
+        parts = parts_of(plan, step, room, formats)
+        move_parts(parts, file.read, output.write, (is_signed, False), progress.advance)
+
+
+def step_of_parts(plan: RepackPlan, room: int, taken: int) -> int | None:
+    """Return of how many values of the first dimension parts are multiples; None where a move is done whole.
+
+    Parameters
+    ----------
+    plan : RepackPlan
+    room : int
+        The bytes that the move may take.
+    taken : int
+        The bytes that the program takes besides.
+
+    Raises
+    ------
+    FastIndexError
+        It does not fit, and cannot be done in parts.
+    """
+    left, right = plan.ends
+    whole = _COPIES * max(end.side.nbytes for end in plan.ends)
+    if whole <= room:
+        return None
+    if plan.step is None:
+        raise FastIndexError(
+            f"{left.name} and {right.name} do not begin with the same dimension, so they are moved whole: give at "
+            f"least --max-memory {-(-(whole + taken) >> 20)}MiB"
+        )
+    return plan.step
+
+
+def move_parts(
+    parts: Iterable[tuple[RepackPlan, int, tuple[int, int]]],
+    read: Callable[[int, Bytes], None],
+    write: Callable[[int, Bytes], None],
+    signed: tuple[bool, bool],
+    advance: Callable[[int], None],
+) -> None:
+    """Read, move and write parts, one after the other; `signed` is as for `RepackPlan.run`."""
+    for part, first, places in parts:
+        data = np.empty(part.ends[0].side.nbytes, np.uint8)
+        read(places[0], data)
+        made = np.empty(part.ends[1].side.nbytes, np.uint8)
+        part.run(data, made, signed, None, first)
+        write(places[1], made)
+        advance(made.nbytes)
 
 
 def _check_plain(file: Any, path: str, end: End) -> None:
@@ -126,7 +161,7 @@ def _check_plain(file: Any, path: str, end: End) -> None:
         raise FastIndexError(f"{path} has the dimensions {tuple(file.dimensions)}, the shape is {end.sizes}")
 
 
-def _parts(
+def parts_of(
     plan: RepackPlan, step: int | None, room: int, formats: Formats
 ) -> Iterator[tuple[RepackPlan, int, tuple[int, int]]]:
     """Yield plans for parts of the first dimension, the row that each begins with, and where on both sides."""
@@ -135,7 +170,7 @@ def _parts(
         return
     first, *others = plan.ends[0].sizes
     each = _COPIES * max(end.side.nbytes for end in plan.ends) * step // max(first, 1)
-    count = max(room // max(each, 1), 1) * step
+    count = max(min(room, _COPIES * _PART_BYTES) // max(each, 1), 1) * step
     at = 0, 0
     for begin in range(0, first, count):
         part = replace(formats, sizes=(min(count, first - begin), *others)).plan()

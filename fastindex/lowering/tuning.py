@@ -26,37 +26,28 @@ class Tuning:
         At least so large are transposes that are written past the cache though their columns begin within lines: these
         are shifted first; and what is written in boxes of rows. f64[877,50,10] reversed out of T(8,128): kept in 0.8
         ms, past the cache in 0.95; f32[12288,3,12] out of T(8,128)(2,1): gathered in 0.53 ms, in boxes in 0.78.
-    piece_bytes
-        Longer runs are cut so that threads share them. 16 KiB to 1 MiB measure alike: 50 to 53.
-    stream_piece_bytes
-        The same for interleaves and deals, whose pieces have two ends in every row. bf16[2,8388608] turned: 66/65 with
-        64 KiB, 71/68 with 1 MiB, 72/65 with 8 MiB.
-    task_chunks, task_bytes
-        The most that a task of a stream takes, so that its table of offsets stays in L1. 64 to 8192 chunks, and 32 KiB
-        to 2 MiB, measure alike.
-    gathered_run_bytes
-        Shorter runs that are adjacent in the destination are batched before writing. Outer dimensions swapped, without
-        and with: 9/9 and 33/40 for runs of 44 bytes, 29/29 and 29/41 for 300, 36/47 and 32/56 for 600.
+    task_bytes
+        The most that a task of a stream writes; longer runs are cut so that threads share them. 32 KiB to 2 MiB measure
+        alike.
     gathered_chunk_bytes, least_gathered_runs
-        How much is batched, and at least how many runs. Runs of 44 bytes: 18/24 with 256 bytes, 25/42 with 1 KiB, 21/37
-        with 4 KiB. Runs of 400: 32/52 with 4, 25/45 with 16.
-    least_gathered_bytes
-        Shorter elements are not gathered one by one, however short rows and columns are.
+        How much is batched of runs that are adjacent in the destination and at most half as long, and at least how many
+        runs. Outer dimensions swapped, without and with: 9/9 and 33/40 for runs of 44 bytes, 29/29 and 29/41 for 300,
+        36/47 and 32/56 for 600. Runs of 44 bytes: 18/24 with 256 bytes, 25/42 with 1 KiB, 21/37 with 4 KiB. Runs of
+        400: 32/52 with 4, 25/45 with 16.
     by_source_bytes
-        Longer pieces are written anywhere as fast as in order, so the source is read in order instead. From T(8,128)
-        and from T(8,40), 64 bytes to 4 KiB: no difference beyond noise.
-    by_source_line_bytes
-        The same where pieces are whole lines. s8 from T(8,128)(4,1): 42/48 with 128, 23/26 with 1024.
+        Longer pieces are written anywhere as fast as in order, so the source is read in order instead. s8 from
+        T(8,128)(4,1): 42/48 with 128, 23/26 with 1024. Of others, 64 bytes to 4 KiB: no difference beyond noise.
     row_bytes, least_row_bytes
-        How far along its rows a task of a transpose reads, and the least where more tasks are needed. bf16 8192 by
-        8192: 20/27 with 1 KiB, 18/32 with 4 KiB, 22/41 with 16 KiB; f32: 30/44, 35/43 and 34/43.
+        How far along its rows a task of a transpose reads, and the least: where more tasks are needed, and of the rows
+        of a narrow one. bf16 8192 by 8192: 20/27 with 1 KiB, 18/32 with 4 KiB, 22/41 with 16 KiB; f32: 30/44, 35/43
+        and 34/43.
     column_bytes, aligned_column_bytes
         How many columns it has. Where their lines do not begin together, rows are read a second time for the next
         lines, and had better still be in the cache: 27/36 with 2 KiB, 29/38 with 8 KiB, 27/38 with 32 KiB.
     least_tasks
         Fewer tasks leave threads idle at the end. f32 1500 by 1500: 42/52 with 2, 40/62 with 16, 41/68 with 64.
-    narrow_columns, narrow_row_bytes
-        A transpose of so few columns, of rows so long, reads one stream. f32 NHWC to NCHW: 31/40 without, 34/40 with.
+    narrow_columns
+        A transpose of so few columns reads one stream. f32 NHWC to NCHW: 31/40 without, 34/40 with.
         Rows of 512 and 1024 bytes: 22/26 and 21/37 without, 33/41 and 34/32 with.
     small_call_bytes
         Calls that write less stay on the caller's thread. f32 to T(8,128): 83/44 at 4 MiB, 36/43 at 8 MiB. Where calls
@@ -72,43 +63,31 @@ class Tuning:
         thread takes at a time is read alone, and the last written alone. Two threads, u8[131072,3,127] out of
         T(2,*,128) and f32[98,1000,100] to T(8,128), reversed: 35 and 41 with 256 KiB, 38 and 46 with 1 MiB, 40 and 47
         with 4 MiB, 41 and 48 with 16 MiB.
-    small_conversion
-        The most indices that are converted on the caller's thread. Millions a second with one thread and with two:
-        1421 and 1197 for 65536, 1495 and 1405 for 131072, 1636 and 1475 for 262144.
     least_conversion_share, most_conversion_share
-        How many indices a thread takes at a time. Two threads, 524288 indices: 2317 with 8192, 2352 with 32768, 2158
-        with 131072; 16.8 million: 1557 with 65536, 2024 with 262144, 1735 with 1048576.
-    looked_up_slots
-        Slots that are looked up at a time, so that their indices stay in L2: 4.7/7.9 with 4096, 4.7/8.1 with 32768,
-        4.6/3.5 with 262144.
+        How many indices a thread converts at a time; up to four times the least stay on the caller's thread. Two
+        threads, 524288 indices: 2317 with 8192, 2352 with 32768, 2158 with 131072; 16.8 million: 1557 with 65536, 2024
+        with 262144, 1735 with 1048576. One thread and two: 1421 and 1197 for 65536 indices, 1495 and 1405 for 131072,
+        1636 and 1475 for 262144. As many slots as the least are looked up at a time, so that their indices stay in
+        L2: 4.7/7.9 with 4096, 4.7/8.1 with 32768, 4.6/3.5 with 262144.
     """
 
     streamed_bytes: int = 8 << 20
     shifted_bytes: int = 0
-    piece_bytes: int = 64 << 10
-    stream_piece_bytes: int = 1 << 20
-    task_chunks: int = 1024
     task_bytes: int = 256 << 10
-    gathered_run_bytes: int = 512
     gathered_chunk_bytes: int = 1024
     least_gathered_runs: int = 4
-    least_gathered_bytes: int = 4
-    by_source_bytes: int = 256
-    by_source_line_bytes: int = 128
+    by_source_bytes: int = 128
     row_bytes: int = 4096
     least_row_bytes: int = 512
     column_bytes: int = 8192
     aligned_column_bytes: int = 32768
     least_tasks: int = 16
     narrow_columns: int = MOST_NARROW_COLUMNS
-    narrow_row_bytes: int = 512
     small_call_bytes: int = 4 << 20
     share_bytes: int = 256 << 10
     ahead_share_bytes: int = 4 << 20
-    small_conversion: int = 1 << 17
     least_conversion_share: int = 1 << 15
     most_conversion_share: int = 1 << 18
-    looked_up_slots: int = 1 << 15
 
 
 #: What is used unless a caller says otherwise.

@@ -1,4 +1,4 @@
-"""What planner and kernels know of relayouts of packed elements box by box, and of single nibbles."""
+"""What planner and kernels know of relayouts of packed elements box by box."""
 
 from __future__ import annotations
 
@@ -68,31 +68,6 @@ class RowBoxGeometry(NamedTuple):
 
 
 ROW_CALLS, ROW_BYTES = range(2)
-
-
-class NibblesGeometry(NamedTuple):
-    """What a task copies half by half: how many nibbles, and where, all counted in nibbles.
-
-    Attributes
-    ----------
-    nibbles, source_stride, target_stride : int
-    source_start, target_start : int
-        Of the first task.
-    end : int
-        The half behind which the destination ends within a byte, -1 where it does not: that byte is written whole.
-    """
-
-    nibbles: int
-    source_stride: int
-    target_stride: int
-    source_start: int
-    target_start: int
-    end: int
-
-
-NIBBLES, NIBBLES_SOURCE_STRIDE, NIBBLES_TARGET_STRIDE, NIBBLES_SOURCE_START, NIBBLES_TARGET_START, NIBBLES_END = range(
-    6
-)
 
 
 class PairGeometry(NamedTuple):

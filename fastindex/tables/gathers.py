@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 #: Bytes of the elements that may be gathered.
-GATHERED_BYTES = (1, 2, 4, 8, 16, 32, 64)
+GATHERED_BYTES = (4, 8, 16, 32, 64)
 
 #: The most bytes of a piece.
 MOST_PIECE_BYTES = 8192

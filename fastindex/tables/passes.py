@@ -78,17 +78,46 @@ PASS_CALL_BYTES = 8 * 8
 
 
 class StridedGeometry(NamedTuple):
-    """What a task copies one by one: runs of elements, and how many bytes these and the runs are apart on each side."""
+    """What a task copies one by one: runs of elements.
 
+    Attributes
+    ----------
+    element_bytes : int
+        0 for nibbles. Then all strides, also those of the loops around the tasks, count nibbles.
+    elements, source_stride, target_stride : int
+        Of a run, and how many bytes these are apart on each side.
+    runs, run_source_stride, run_target_stride : int
+        The same of runs.
+    source_nibble, target_nibble : int
+        Where the first task begins, of nibbles.
+    last_nibble : int
+        The nibble in the middle of whose byte the destination ends, -1 where there is none: that byte is written whole.
+    """
+
+    element_bytes: int
     elements: int
     source_stride: int
     target_stride: int
     runs: int
     run_source_stride: int
     run_target_stride: int
+    source_nibble: int = 0
+    target_nibble: int = 0
+    last_nibble: int = -1
 
 
-ELEMENTS, SOURCE_STRIDE, TARGET_STRIDE, RUNS, RUN_SOURCE_STRIDE, RUN_TARGET_STRIDE = range(6)
+(
+    ELEMENT_BYTES,
+    ELEMENTS,
+    SOURCE_STRIDE,
+    TARGET_STRIDE,
+    RUNS,
+    RUN_SOURCE_STRIDE,
+    RUN_TARGET_STRIDE,
+    SOURCE_NIBBLE,
+    TARGET_NIBBLE,
+    LAST_NIBBLE,
+) = range(10)
 
 
 class FillGeometry(NamedTuple):

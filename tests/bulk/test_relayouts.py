@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk import relayouts
+from fastindex.bulk import relayout_plans, relayouts
 from fastindex.cpu.movements import movement
 from fastindex.lowering.tuning import TUNING
 from tests.cases import strategies
@@ -34,7 +34,8 @@ VALUES = np.random.default_rng(1).random((37, 150), np.float32)
 def streamed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything here holds for small arrays that are written past the cache, too."""
     least, small = (0, -1) if request.param else (1 << 60, 1 << 60)
-    monkeypatch.setattr(relayouts, "_TUNING", replace(TUNING, streamed_bytes=least, small_call_bytes=small))
+    for module in (relayouts, relayout_plans):
+        monkeypatch.setattr(module, "_TUNING", replace(TUNING, streamed_bytes=least, small_call_bytes=small))
 
 
 @cache
@@ -80,11 +81,11 @@ def test_plans_are_kept() -> None:
 
 def test_old_plans_are_let_go() -> None:
     """Many layouts do not fill the memory."""
-    most = relayouts._plan.cache_info().maxsize
+    most = relayout_plans.plan_of.cache_info().maxsize
     assert most is not None
     for size in range(1, most + 20):
         fi.plan_relayout(f"f32[{size}]", f"f32[{size}]{{0:L(2)}}")
-    assert relayouts._plan.cache_info().currsize == most
+    assert relayout_plans.plan_of.cache_info().currsize == most
     assert movement.cache_info().maxsize is not None
 
 

@@ -1,7 +1,7 @@
 """Plans that have timed their candidates: every one gives the definition's bytes, the choice is kept and found again.
 
-Tests of: cpu.candidate_times, cpu.choices, lowering.relayout.plan.candidates, lowering.relayout.passes.calibration,
-lowering.relayout.passes.counts.
+Tests of: bulk.relayout_plans, cpu.candidate_times, cpu.choices, lowering.relayout.plan.candidates,
+lowering.relayout.passes.calibration, lowering.relayout.passes.counts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk import relayouts
+from fastindex.bulk import relayout_plans
 from fastindex.bulk.rearrangements import RearrangePlan
-from fastindex.bulk.relayouts import RelayoutPlan
+from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.cpu import choices
 from fastindex.cpu.choices import Choice
 from fastindex.cpu.movements import movement, sure_movement
@@ -187,7 +187,7 @@ def test_plans_of_the_same_shapes_share_what_one_has_found() -> None:
     plan = fi.plan_relayout(source, destination)
     plan._take(forced(plan, other_name(plan)))
     assert fi.plan_relayout(source, destination).candidates == plan.candidates
-    relayouts._plan.cache_clear()
+    relayout_plans.plan_of.cache_clear()
 
 
 def test_what_cannot_be_timed_is_refused() -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.compiled_passes import gather_kernel, run_pass
 from fastindex.lowering.relayout.moves.gather_passes import gather_passes
-from fastindex.lowering.relayout.moves.nest_passes import packed_drafts, passes, whole_buffer_passes
+from fastindex.lowering.relayout.moves.nest_passes import drafts, packed_drafts, passes, whole_buffer_passes
 from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops, in_bytes
 from fastindex.lowering.relayout.problem.problem import Context
@@ -308,8 +308,8 @@ def in_small_blocks(tuning: Tuning) -> Tuning:
 
 
 def in_pieces(tuning: Tuning, piece_bytes: int, **others: int) -> Tuning:
-    """Runs cut into pieces of so many bytes, four of them a task."""
-    return dataclasses.replace(tuning, piece_bytes=piece_bytes, task_bytes=4 * piece_bytes, **others)
+    """Runs cut into pieces of so many bytes, each a task."""
+    return dataclasses.replace(tuning, task_bytes=piece_bytes, **others)
 
 
 #: Gives memory of a size, that begins `offset` bytes behind a line boundary if it can.
@@ -326,14 +326,13 @@ def steps_of(case: Case, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
         found = None if drafted is None else with_tables(drafted)
     elif case.kernel == "gather pieces":
         # Also where another kernel costs less.
-        every_width = dataclasses.replace(tuning, least_gathered_bytes=1)
-        context = Context(case.width, case.nest.element_count * case.width >= tuning.streamed_bytes, every_width)
+        context = Context(case.width, case.nest.element_count * case.width >= tuning.streamed_bytes, tuning)
         found = with_tables(gather_passes(in_bytes(case.nest, case.width), context))
     else:
         # Whether columns are few enough for the narrow kernel, or short enough to be gathered, other cases do not care.
         few = 0 if case.kernel == "transpose" else tuning.narrow_columns
-        others = dataclasses.replace(tuning, narrow_columns=few, least_gathered_bytes=2 * LINE_BYTES)
-        found = passes(RelayoutLoops((case.nest,), ()), case.width, others)
+        others = dataclasses.replace(tuning, narrow_columns=few)
+        found = with_tables(drafts(RelayoutLoops((case.nest,), ()), case.width, others, gathers=False))
     assert found, case
     assert {step.kernel for step in found} == {case.kernel}, (case, [step.describe() for step in found])
     return found
@@ -410,7 +409,7 @@ def gather(width: int, allocate: Allocate, rng: np.random.Generator, count: int,
     slots[:] = rng.integers(-2, 17, count)
     pattern = allocate(width, 0)
     pattern[:] = rng.integers(0, 256, width, np.uint8)
-    gather_kernel(width)(width, address_of(target), address_of(source), slots, address_of(pattern))
+    gather_kernel()(width, address_of(target), address_of(source), slots, address_of(pattern))
     expected = source.reshape(-1, width)[slots]
     expected[slots < 0] = pattern
     return "" if target.tobytes() == expected.tobytes() else f"gather of {count} elements of {width} bytes"

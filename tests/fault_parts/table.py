@@ -19,6 +19,12 @@ LINES: dict[str, tuple[str, ...]] = {
     "indices, `pack`, `unpack` between such pages": ("indices, pack and unpack between fenced pages",),
     "SIGKILL, SIGTERM, SIGINT during file jobs": (*(f"{name} during file jobs" for name in _SIGNALS), "signals"),
     "the same during jobs on Zarr stores": (*(f"{name} during jobs on Zarr stores" for name in _SIGNALS), "stores"),
+    "SIGKILL at calls of jobs on checkpoints": ("SIGKILL at calls of checkpoint jobs", "checkpoints"),
+    "headers and indices of checkpoints and GGUF files, damaged": (
+        "headers of checkpoints",
+        "indices of checkpoints",
+        "headers of GGUF",
+    ),
     "Dask workers killed in the middle of a job": ("Dask workers", "workers"),
     "full disks, limits, failing calls under file jobs": (
         "full disks",

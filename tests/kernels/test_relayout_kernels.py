@@ -196,18 +196,18 @@ def test_copies(tuning: Tuning) -> None:
 
 def test_copies_cut_for_threads(tuning: Tuning) -> None:
     """The same in pieces of a few bytes."""
-    sweep(copies(9), in_pieces(tuning, 24, task_chunks=3))
+    sweep(copies(9), in_pieces(tuning, 24))
 
 
 @pytest.mark.parametrize("chunks", [5, 24, 100])
 def test_copies_in_blocks_of_few_runs(chunks: int, tuning: Tuning) -> None:
-    sweep(copies(chunks), replace(tuning, task_chunks=chunks))
+    sweep(copies(chunks), in_pieces(tuning, chunks * LINE_BYTES))
 
 
 @pytest.mark.parametrize("width", GATHERED_BYTES)
-@pytest.mark.parametrize("chunks", [3, 1024])
-def test_gathered_pieces(width: int, chunks: int, tuning: Tuning) -> None:
-    sweep(gathers(width, 11 + chunks), replace(tuning, task_chunks=chunks))
+@pytest.mark.parametrize("task_bytes", [3000, 1 << 20])
+def test_gathered_pieces(width: int, task_bytes: int, tuning: Tuning) -> None:
+    sweep(gathers(width, 11 + task_bytes), in_pieces(tuning, task_bytes))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -125,7 +125,7 @@ CASES: dict[str, list[Case]] = {
 @pytest.mark.parametrize("small", [False, True])
 def test_kernels_get_every_byte_once(kind: str, small: bool) -> None:
     """`small`: cut into pieces, chunks and blocks of a few bytes."""
-    tuning = in_pieces(TUNING, 128, task_chunks=3, gathered_chunk_bytes=64) if small else TUNING
+    tuning = in_pieces(TUNING, 128, gathered_chunk_bytes=64) if small else TUNING
     for case in CASES[kind][small::3]:
         if case.nest.element_count * case.width <= MOST_BYTES:
             steps = steps_of(case, tuning)
@@ -137,7 +137,7 @@ def test_kernels_get_every_byte_once(kind: str, small: bool) -> None:
 @pytest.mark.parametrize("width", WIDTHS[2:])
 @pytest.mark.parametrize("block_bytes", [SMALL_BLOCK_BYTES, 4096])
 def test_narrow_transposes(width: int, block_bytes: int) -> None:
-    tuning = replace(TUNING, streamed_bytes=0, row_bytes=block_bytes, least_row_bytes=block_bytes)
+    tuning = replace(TUNING, streamed_bytes=0, row_bytes=block_bytes, least_row_bytes=SMALL_BLOCK_BYTES)
     for case in list(narrow_transposes(width, 3))[:: 1 + 8 // width]:
         (step,) = steps_of(case, tuning)
         check_copies([step], [case.nest], width)
@@ -194,7 +194,7 @@ def test_columns_with_padding_are_one_stream(width: int) -> None:
             found = relayout_loops(source, destination)
             assert found is not None
             for piece in (1 << 20, 8 * 512):
-                check(found, width, replace(TUNING, stream_piece_bytes=piece))
+                check(found, width, replace(TUNING, task_bytes=piece))
             if channels % block > 1:
                 assert "fill" not in {step.kernel for step in passes(found, width)}
 
@@ -211,7 +211,7 @@ def test_random_relayouts(first: int) -> None:
         if found is None or destination.slot_count * width > MOST_BYTES:
             continue
         moved += 1
-        check(found, width, in_pieces(TUNING, 96, task_chunks=5) if seed % 3 else TUNING)
+        check(found, width, in_pieces(TUNING, 96) if seed % 3 else TUNING)
     assert moved > 15 or strategies.OTHER_SEEDS
 
 

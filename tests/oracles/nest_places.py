@@ -104,7 +104,8 @@ def units_of_pass(step: Pass) -> tuple[Places, Places]:
         case "transpose" | "narrow transpose":
             return _panels(step)
         case "strided":
-            count, *strides, run_count, run_source_stride, run_destination_stride = step.geometry
+            width, count, *strides, run_count, run_source_stride, run_destination_stride = step.geometry[:7]
+            assert width == step.width
             starts = np.array(_blocks_of(step, 1)) + np.array((0, step.source_start, step.destination_start))
             runs, along = np.arange(run_count)[:, None], np.arange(count)
             sides = (starts[:, 1], runs * run_source_stride), (starts[:, 2], runs * run_destination_stride)

@@ -59,6 +59,12 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
     loops = [(size, stride) for size, _, stride in one.outer.tolist()]
     start = np.array([one.destination_start], np.int64)
     match one.kernel:
+        case "strided" if not geometry[passes.ELEMENT_BYTES]:
+            places = (
+                geometry[passes.TARGET_NIBBLE] + np.arange(geometry[passes.ELEMENTS]) * geometry[passes.TARGET_STRIDE]
+            )
+            # Steps of single nibbles count two and two, which is near enough.
+            yield places // 2, 1, [(size, stride // 2) for size, stride in loops]
         case "strided":
             runs = geometry[passes.RUNS], geometry[passes.RUN_TARGET_STRIDE]
             yield start, one.width, [*loops, (geometry[passes.ELEMENTS], geometry[passes.TARGET_STRIDE]), runs]
@@ -86,13 +92,6 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
             size = geometry[boxes.ROW_BYTES]
             followers = loops.pop(0)[0] if loops and loops[0][1] == size >= boxes.LEAST_CARRIED_BYTES else 1
             yield start, size * followers, loops
-        case "nibbles":
-            places = (
-                geometry[boxes.NIBBLES_TARGET_START]
-                + np.arange(geometry[boxes.NIBBLES]) * geometry[boxes.NIBBLES_TARGET_STRIDE]
-            )
-            # Steps of single nibbles count two and two, which is near enough.
-            yield places // 2, 1, [(size, stride // 2) for size, stride in loops]
         case _:
             yield from _chunks_of(one, geometry, loops)
 

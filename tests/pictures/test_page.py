@@ -324,6 +324,34 @@ def test_steps_end_in_the_buffer(show: Any) -> None:
 
 
 @in_browser
+def test_steps_go_back_and_play(show: Any) -> None:
+    text = "f32[3,5]{1,0:T(2,2)}"
+    page = show(text, reduced_motion="reduce")
+    page.clock.install()
+    steps = [str(step) for step in fi.steps(text)]
+    shown = [page.inner_text("#line")]
+    assert shown[0].startswith("x: the array")
+    page.click("#play")
+    assert page.inner_text("#play") == "Stop"
+    while page.inner_text("#play") == "Stop":
+        page.clock.run_for(1400)
+        shown.append(page.inner_text("#line"))
+    assert [line.startswith(step) for line, step in zip(shown[1:], steps, strict=False)] == [True] * len(steps)
+    assert page.is_disabled("#on")
+    for line in reversed(shown[:-1]):
+        page.click("#back")
+        assert page.inner_text("#line") == line
+    assert page.is_disabled("#back")
+    # From the end it begins again.
+    for _ in shown[1:]:
+        page.click("#on")
+    page.click("#play")
+    assert page.inner_text("#line") == shown[0]
+    page.click("#play")
+    assert page.inner_text("#play") == "Play"
+
+
+@in_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_themes(show: Any, scheme: str) -> None:
     page = show(TILED, color_scheme=scheme)

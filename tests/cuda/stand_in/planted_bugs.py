@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk import relayouts as bulk_relayouts
+from fastindex.bulk import relayout_plans
 from fastindex.cuda import index_programs, movements, queues, relayouts, strided_copies
 from fastindex.kernels.cuda import compilation, copies, tiles, word_tiles
 from fastindex.kernels.cuda.device import cuda
@@ -26,7 +26,7 @@ from tests.cuda.stand_in import emulated
 from tests.kernels.gpu_package import to_gpu, to_host
 
 _CACHES: tuple[Any, ...] = (
-    bulk_relayouts._plan,
+    relayout_plans.plan_of,
     relayouts._transfer,
     strided_copies._copying,
     copies.copy_kernel,

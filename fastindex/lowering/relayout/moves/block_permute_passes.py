@@ -195,9 +195,7 @@ def _pass(
     nest: Nest, shared: tuple[Loop, ...], table: VectorTable, context: Context, starts: Offsets | None = None
 ) -> Draft:
     tuning, every = context.tuning, iterations(shared)
-    most = max(
-        1, min(tuning.task_chunks, tuning.task_bytes // max(table.block_bytes, LINE_BYTES * len(table.lines) // every))
-    )
+    most = max(1, tuning.task_bytes // max(table.block_bytes, LINE_BYTES * len(table.lines) // every))
     ordered = [*shared, *without(nest.loops, shared)]
     found = blocks(ordered, most) if starts is None else Blocks((), len(starts), len(starts), 0, 0, tuple(ordered))
     reach = 0 if starts is None else int(starts[:, 0].max())

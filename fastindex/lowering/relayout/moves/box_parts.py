@@ -18,8 +18,9 @@ from fastindex.lowering.relayout.passes.form import Draft, iterations, no_tables
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, rows_and_columns
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.assemblies import NIBBLE_BITS
-from fastindex.tables.boxes import BoxGeometry, NibblesGeometry
+from fastindex.tables.boxes import BoxGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.passes import StridedGeometry
 from fastindex.tables.transposes import TransposeGeometry
 
 #: Packed elements of a byte.
@@ -233,14 +234,14 @@ def nibble_passes(nest: Nest, slots: int) -> Iterator[Draft]:
     for piece in cut(nest, longest, _MOST_NIBBLES):
         along = max(piece.loops, key=lambda k: k.size, default=Loop(1, 0, 0))
         outer = [k for k in piece.loops if k is not along]
-        geometry = NibblesGeometry(
-            nibbles=along.size,
-            source_stride=along.source_stride,
-            target_stride=along.destination_stride,
-            source_start=piece.source_start,
-            target_start=piece.destination_start,
-            end=slots - 1 if slots % PER_BYTE else -1,
+        geometry = StridedGeometry(
+            0,
+            *along,
+            *Loop(1, 0, 0),
+            source_nibble=piece.source_start,
+            target_nibble=piece.destination_start,
+            last_nibble=slots - 1 if slots % PER_BYTE else -1,
         )
         why = "nibbles: the other one of their byte is another row's"
         counts, tasks = Counts(ends=along.size * iterations(outer)), iterations(outer)
-        yield Draft("nibbles", 1, 1, outer, geometry, no_tables, tasks, along.size, 0, 0, why, counts=counts)
+        yield Draft("strided", 1, 1, outer, geometry, no_tables, tasks, along.size, 0, 0, why, counts=counts)

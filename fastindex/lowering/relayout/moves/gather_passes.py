@@ -35,7 +35,7 @@ def gather_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     context : Context
         With the bytes of an element.
     """
-    if context.width not in GATHERED_BYTES or context.width < context.tuning.least_gathered_bytes:
+    if context.width not in GATHERED_BYTES:
         return
     chain = _adjacent(nest, context.width)
     near = [k for k in nest.loops if abs(k.source_stride) < LINE_BYTES]
@@ -80,7 +80,7 @@ def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:
     width, tuning = context.width, context.tuning
     piece = blocks(taken, iterations(taken))
     piece_bytes = width * piece.places
-    found = blocks(without(nest.loops, taken), max(1, min(tuning.task_chunks, tuning.task_bytes // piece_bytes)))
+    found = blocks(without(nest.loops, taken), max(1, tuning.task_bytes // piece_bytes))
     offsets = piece.sources()
     ends = np.concatenate([offsets, offsets + width - 1]) + nest.source_start
     lines = distinct(ends // LINE_BYTES) * LINE_BYTES - nest.source_start

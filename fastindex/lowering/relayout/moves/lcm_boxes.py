@@ -63,7 +63,7 @@ def period_box_passes(
     slots = destination.slot_count if isinstance(destination, Shape) else math.prod(destination.dimensions)
     context = Context(width, slots * width >= tuning.streamed_bytes, tuning)
     # In the cache, any order is as good as that of the source.
-    within = replace(tuning, by_source_bytes=1, by_source_line_bytes=1, gathered_run_bytes=1)
+    within = replace(tuning, by_source_bytes=1, gathered_chunk_bytes=1)
     contexts = Context(width, False, within), context
     for nests, joints, fills in systems_apart(source, destination):
         found = [_boxes_of(nest, joints, contexts) for nest in nests]

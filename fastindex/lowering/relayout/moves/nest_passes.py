@@ -164,7 +164,7 @@ def copying_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     tuning, loops = context.tuning, nest.loops
     run = next((k for k in loops if k.source_stride == k.destination_stride == width), None)
     if run is not None or not loops:
-        for part in cut(nest, run, tuning.piece_bytes // width) if run is not None else (nest,):
+        for part in cut(nest, run, tuning.task_bytes // width) if run is not None else (nest,):
             yield from copy_passes(part, context)
         return
     gathered = () if context.gathers is False else tuple(gather_passes(nest, context))
@@ -260,7 +260,7 @@ def _strided_passes(nest: Nest, row: Loop | None, column: Loop | None, context: 
     if row is None or shared is None or abs(shared.source_stride) >= min(LINE_BYTES, abs(row.source_stride)):
         longest = row or column or max(nest.loops, key=lambda loop: loop.size)
         runs = next(iter(without(nest.loops, (longest,))), None)
-        for part in cut(nest, longest, context.tuning.piece_bytes // context.width):
+        for part in cut(nest, longest, context.tuning.task_bytes // context.width):
             run = along(part, longest)
             if runs is None:
                 yield _strided_pass(part, run, Loop(1, 0, 0), context)
@@ -287,14 +287,7 @@ def _strided_pass(nest: Nest, loop: Loop, runs: Loop, context: Context, by_sourc
         width,
         1,
         outer,
-        StridedGeometry(
-            loop.size,
-            loop.source_stride,
-            loop.destination_stride,
-            runs.size,
-            runs.source_stride,
-            runs.destination_stride,
-        ),
+        StridedGeometry(width, *loop, *runs),
         no_tables,
         iterations(outer),
         loop.size * runs.size * width,
@@ -316,7 +309,7 @@ def fill_pass(nest: Nest, context: Context) -> Draft:
     """Return the pass that writes padding to a nest, in bytes."""
     run = _filled_run(nest, context.width)
     outer = without(nest.loops, (run,))
-    run_bytes, piece = run.size * context.width, context.tuning.piece_bytes
+    run_bytes, piece = run.size * context.width, context.tuning.task_bytes
     if not outer and run_bytes > 2 * piece and run_bytes % piece == 0:
         outer, run_bytes = [Loop(run_bytes // piece, 0, piece)], piece
     return Draft(

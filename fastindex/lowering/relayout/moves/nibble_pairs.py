@@ -191,8 +191,7 @@ class _Pairs:
         else:
             around.append(pairs)
         ordered = sorted((k for k in around if k.size > 1), key=lambda k: k.destination_stride)
-        tuning = self.context.tuning
-        found = blocks(ordered, tuning.task_chunks)
+        found = blocks(ordered, max(1, self.context.tuning.task_bytes // elements))
         lines = 2 * -(-elements // (2 * LINE_BYTES))
         geometry = PairGeometry(
             chunk_block=found.places,

@@ -222,7 +222,7 @@ def _box_pass(
 ) -> Draft:
     """Return the pass over boxes of `size` rows, the first of which begins `first` bytes on from the first row."""
     # In the cache, any order is as good as that of the source.
-    tuning = replace(context.tuning, by_source_bytes=1, by_source_line_bytes=1, gathered_run_bytes=1)
+    tuning = replace(context.tuning, by_source_bytes=1, gathered_chunk_bytes=1)
     nests = rows.part(size)
     moving = [
         one for nest in nests for one in copying_passes(nest, Context(context.width, False, tuning, at_hand=True))

@@ -40,6 +40,8 @@ _MOST_ASKED_RUN_BYTES = 4096
 _LEAST_APART_BYTES = 1024
 
 
+# How many times as long as a task pieces are that are interleaved or deinterleaved.
+_PIECE_TASKS = 4
 # Chunks so far from each other lie on pages of their own.
 _FAR_BYTES = 4096
 #: Bytes of elements of which a lane has many.
@@ -78,7 +80,7 @@ class Chunk(NamedTuple):
 
 def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: str) -> Draft:
     tuning = context.tuning
-    most = max(1, min(tuning.task_chunks, tuning.task_bytes // chunk.nbytes))
+    most = max(1, tuning.task_bytes // chunk.nbytes)
     ordered = without(nest.loops, chunk.loops, chunk.by_source)
     if not chunk.by_source:
         ordered = [*chunk.first, *without(ordered, chunk.first)]
@@ -270,7 +272,7 @@ def _gathered(
     column = tuple(k for k in nest.loops if k.source_stride == run_bytes != k.destination_stride)[:1]
     rows: list[Loop] = []
     count, most = 1, max(tuning.gathered_chunk_bytes // run_bytes, tuning.least_gathered_runs)
-    while count < most and run_bytes < tuning.gathered_run_bytes:
+    while count < most and 2 * run_bytes < tuning.gathered_chunk_bytes:
         follows = (k for k in nest.loops if k.destination_stride == run_bytes * count and k not in rows)
         row = next((k for k in follows if k not in column), None)
         if row is None:
@@ -302,13 +304,18 @@ def interleave_passes(
 
     why = f"{ways} rows next to each other in the destination" + (f", and {padding} of padding" if padding else "")
     column_bytes = (ways + padding) * width
-    for part in cut(nest, column, context.tuning.stream_piece_bytes // column_bytes):
+    for part in cut(nest, column, _piece_columns(context, column_bytes)):
         run = along(part, column)
         nbytes, others = column_bytes * run.size, without(part.loops, (*rows, run))
         in_lines = not any(number % LINE_BYTES for number in (nbytes, *(k.destination_stride for k in others)))
         first = _sharing(part, (*rows, run), run.size * width) if nbytes >= _LEAST_APART_BYTES or in_lines else ()
         chunk = Chunk((*rows, run), offsets, run.size, nbytes, ways, padding, first=first)
         yield _stream_pass("interleave", part, chunk, context, why)
+
+
+def _piece_columns(context: Context, column_bytes: int) -> int:
+    """Return how many columns a piece has: every piece has two ends in every row, so it is longer than a task."""
+    return max(_PIECE_TASKS * context.tuning.task_bytes // column_bytes, 1)
 
 
 def _sharing(nest: Nest, taken: Sequence[Loop], run_bytes: int) -> tuple[Loop, ...]:
@@ -333,10 +340,9 @@ def deinterleave_passes(nest: Nest, columns: Sequence[Loop], row: Loop, context:
     together = blocks(columns, LINE_BYTES)
     ways = together.places
     why = f"{ways} columns next to each other in the source"
-    for part in cut(nest, row, tuning.stream_piece_bytes // (ways * width)):
+    for part in cut(nest, row, _piece_columns(context, ways * width)):
         run = along(part, row)
-        whole_lines = not any(k.destination_stride % LINE_BYTES for k in part.loops if k.destination_stride != width)
-        by_source = run.size * width >= (tuning.by_source_line_bytes if whole_lines else tuning.by_source_bytes)
+        by_source = run.size * width >= tuning.by_source_bytes
         chunk = Chunk((*columns, run), together.targets, run.size, ways * run.size * width, ways, by_source=by_source)
         yield _stream_pass("deinterleave", part, chunk, context, why)
 
@@ -345,7 +351,7 @@ def packed_run_passes(nest: Nest, run: Loop, per_byte: int, kernel: str, context
     """Return the passes that expand or compress runs of packed elements."""
     why = f"{per_byte} elements a byte on one side, one on the other"
     # Pieces begin and end with a byte on the packed side, and with a line on the other.
-    most = max(context.tuning.piece_bytes // LINE_BYTES, 1) * LINE_BYTES
+    most = max(context.tuning.task_bytes // LINE_BYTES, 1) * LINE_BYTES
     for part in cut(nest, run, most):
         piece = run_of(part, 1)
         yield _stream_pass(kernel, part, Chunk((piece,), None, piece.size, piece.size, per_byte), context, why)

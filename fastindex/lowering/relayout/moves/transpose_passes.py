@@ -154,9 +154,8 @@ def _row_blocks(rows: Sequence[Loop], others: int, column_blocks: Blocks, block_
 
 def _is_narrow(pitch_bytes: int, row_bytes: int, column_bytes: int, context: Context) -> bool:
     """Whether few columns are best read as one sequential stream: rows lie near each other and are long enough."""
-    fits = (
-        column_bytes <= context.tuning.narrow_columns * context.width and row_bytes >= context.tuning.narrow_row_bytes
-    )
+    tuning = context.tuning
+    fits = column_bytes <= tuning.narrow_columns * context.width and row_bytes >= tuning.least_row_bytes
     near = min(LINE_BYTES, column_bytes) <= abs(pitch_bytes) <= 4 * max(column_bytes, LINE_BYTES)
     # Narrow elements are staged, in fewer rows at a time: that reads long streams too.
     return fits and near and context.width not in NARROW_BYTES

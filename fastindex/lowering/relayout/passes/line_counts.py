@@ -115,8 +115,6 @@ def for_scattered_lines(tuning: Tuning, read_bytes: int, spanned: int, written_b
         return tuning
     return replace(
         tuning,
-        piece_bytes=max(tuning.piece_bytes // share, LINE_BYTES),
-        stream_piece_bytes=max(tuning.stream_piece_bytes // share, LINE_BYTES),
         task_bytes=max(tuning.task_bytes // share, LINE_BYTES),
         share_bytes=max(tuning.share_bytes // share, LINE_BYTES),
         small_call_bytes=calls if alone else min(tuning.small_call_bytes, calls // (_FAR_LINES * share)),

@@ -7,23 +7,10 @@ destination that begin or end within a byte leave single nibbles, which are copi
 from __future__ import annotations
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.cpu.memory import byte_at, entry, set_byte
-from fastindex.kernels.cpu.relayout.lines.nibbles import put_nibble
+from fastindex.kernels.cpu.memory import entry
 from fastindex.kernels.cpu.relayout.passes.runner import call_in_box
 from fastindex.kernels.cpu.relayout.passes.table import outer_place, set_end_of_source
-from fastindex.tables.boxes import (
-    BOX_CALL_BYTES,
-    CALLS,
-    FROM_SCRATCH,
-    NIBBLES,
-    NIBBLES_END,
-    NIBBLES_SOURCE_START,
-    NIBBLES_SOURCE_STRIDE,
-    NIBBLES_TARGET_START,
-    NIBBLES_TARGET_STRIDE,
-    READABLE_BYTES,
-    TO_SCRATCH,
-)
+from fastindex.tables.boxes import BOX_CALL_BYTES, CALLS, FROM_SCRATCH, READABLE_BYTES, TO_SCRATCH
 from fastindex.tables.passes import FIRST, GEOMETRY
 
 
@@ -53,31 +40,3 @@ def run_boxes(width, ways, target, source, table, scratch, first, last):  # type
             read = scratch if entry(call, FROM_SCRATCH) else at_source
             written = scratch if entry(call, TO_SCRATCH) else at_target
             call_in_box(call, written, read, scratch)
-
-
-@kernel()
-def copy_nibbles(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a copy of nibbles, the other nibbles of which are somebody else's.
-
-    Parameters
-    ----------
-    target, source, table
-        As for `copy_chunks`, but that the loops around the tasks count nibbles; the kernel's own numbers are a
-        `NibblesGeometry`.
-    width, ways, scratch
-        Not used.
-    """
-    geometry = entry(table, GEOMETRY)
-    source_stride, target_stride = entry(geometry, NIBBLES_SOURCE_STRIDE), entry(geometry, NIBBLES_TARGET_STRIDE)
-    source_start, target_start = entry(geometry, NIBBLES_SOURCE_START), entry(geometry, NIBBLES_TARGET_START)
-    end = entry(geometry, NIBBLES_END)
-    for task in range(first, last):
-        read, place = outer_place(table, task, source_start, target_start)
-        for _ in range(entry(geometry, NIBBLES)):
-            value = (byte_at(source + (read >> 1)) >> (read & 1) * 4) & 15
-            if place == end:
-                set_byte(target + (place >> 1), value)
-            else:
-                put_nibble(target + (place >> 1), place & 1, value)
-            read += source_stride
-            place += target_stride

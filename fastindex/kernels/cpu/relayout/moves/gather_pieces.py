@@ -52,10 +52,6 @@ def _gather_elements(width, target, source, places, count, asked):  # type: igno
         _gather(8, target, source, places, count, asked)
     elif width == 16:
         _gather(16, target, source, places, count, asked)
-    elif width == 2:
-        _gather(2, target, source, places, count, asked)
-    elif width == 1:
-        _gather(1, target, source, places, count, asked)
     elif width == 32:
         _gather(32, target, source, places, count, asked)
     else:

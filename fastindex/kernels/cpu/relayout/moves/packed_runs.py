@@ -5,13 +5,13 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.cpu.memory import entry, fence, literal, prefetch, set_byte
+from fastindex.kernels.cpu.memory import entry, fence, prefetch, set_byte
 from fastindex.kernels.cpu.relayout.lines.lines import copy_short
 from fastindex.kernels.cpu.relayout.lines.pending import PENDING_BYTES, PENDING_ROOM, drain, restart
 from fastindex.kernels.cpu.relayout.lines.vectors import compress_line, expand_line
 from fastindex.kernels.cpu.relayout.passes.table import start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY
-from fastindex.tables.streams import RUN, STREAMED
+from fastindex.tables.streams import RUN, STREAMED, WAYS
 
 #: Bytes of scratch memory that these kernels need.
 SCRATCH_BYTES = PENDING_ROOM + 128
@@ -21,17 +21,38 @@ _CHUNKS_AHEAD = 8
 
 
 @njit(nogil=True, inline="always")
-def _append_expanded(bits, line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
+def _expand(per_byte, streamed, target, source):  # type: ignore[no-untyped-def]
+    """Expand 64 packed elements, `per_byte` of which a byte has."""
+    if per_byte == 2:
+        expand_line(4, streamed, target, source)
+    elif per_byte == 4:
+        expand_line(2, streamed, target, source)
+    else:
+        expand_line(1, streamed, target, source)
+
+
+@njit(nogil=True, inline="always")
+def _compress(per_byte, target, source):  # type: ignore[no-untyped-def]
+    """Pack 64 elements, `per_byte` to a byte."""
+    if per_byte == 2:
+        compress_line(4, target, source)
+    elif per_byte == 4:
+        compress_line(2, target, source)
+    else:
+        compress_line(1, target, source)
+
+
+@njit(nogil=True, inline="always")
+def _append_expanded(per_byte, line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
     """Append `size` packed elements, a byte each; return the new line, fill and skip."""
-    per_byte = 8 // literal(bits)
     lines = size & ~63
     for at in range(0, lines, 64):
         prefetch(source + at // per_byte + _AHEAD_BYTES)
         if fill == 0 and streamed:
-            expand_line(bits, 1, line, source + at // per_byte)
+            _expand(per_byte, 1, line, source + at // per_byte)
             line += 64
         else:
-            expand_line(bits, 0, pending + fill, source + at // per_byte)
+            _expand(per_byte, 0, pending + fill, source + at // per_byte)
             fill += 64
             if fill >= PENDING_BYTES:
                 line, fill, skip = drain(line, pending, fill, skip, streamed)
@@ -39,31 +60,29 @@ def _append_expanded(bits, line, pending, fill, skip, source, size, streamed):  
         # No more than the bytes that hold elements may be read; what is behind the last element is overwritten.
         stage = pending + PENDING_ROOM
         copy_short(stage, source + lines // per_byte, (size - lines + per_byte - 1) // per_byte)
-        expand_line(bits, 0, pending + fill, stage)
+        _expand(per_byte, 0, pending + fill, stage)
         fill += size - lines
     return drain(line, pending, fill, skip, streamed) if fill >= PENDING_BYTES else (line, fill, skip)
 
 
 @njit(nogil=True, inline="always")
-def _expand_run(bits, target, source, size, stage):  # type: ignore[no-untyped-def]
+def _expand_run(per_byte, target, source, size, stage):  # type: ignore[no-untyped-def]
     """Expand `size` packed elements, a byte each, to where they stay in the cache."""
-    per_byte = 8 // literal(bits)
     lines = size & ~63
     for at in range(0, lines, 64):
-        expand_line(bits, 0, target + at, source + at // per_byte)
+        _expand(per_byte, 0, target + at, source + at // per_byte)
     if lines < size:
         copy_short(stage, source + lines // per_byte, (size - lines + per_byte - 1) // per_byte)
-        expand_line(bits, 0, stage + 64, stage)
+        _expand(per_byte, 0, stage + 64, stage)
         copy_short(target + lines, stage + 64, size - lines)
 
 
 @njit(nogil=True, inline="always")
-def _append_compressed(bits, line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
+def _append_compressed(per_byte, line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
     """Append `size` elements of a byte each, packed; return the new line, fill and skip."""
-    per_byte = 8 // literal(bits)
     lines = size & ~63
     for at in range(0, lines, 64):
-        compress_line(bits, pending + fill, source + at)
+        _compress(per_byte, pending + fill, source + at)
         fill += 64 // per_byte
         if fill >= PENDING_BYTES:
             line, fill, skip = drain(line, pending, fill, skip, streamed)
@@ -72,21 +91,20 @@ def _append_compressed(bits, line, pending, fill, skip, source, size, streamed):
         copy_short(stage, source + lines, left)
         for i in range(left, (left + per_byte - 1) // per_byte * per_byte):
             set_byte(stage + i, 0)
-        compress_line(bits, pending + fill, stage)
+        _compress(per_byte, pending + fill, stage)
         fill += (left + per_byte - 1) // per_byte
     return drain(line, pending, fill, skip, streamed) if fill >= PENDING_BYTES else (line, fill, skip)
 
 
 @kernel()
-def expand_chunks(bits, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a relayout from packed elements of `bits` bits to bytes, by runs.
+def expand_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout from packed elements to bytes, by runs.
 
-    The parameters are those of `copy_chunks`, but that `bits` is a literal and that source offsets count elements, all
-    of them at the start of a byte.
+    The parameters are those of `copy_chunks`, but that `WAYS` elements share a byte and that source offsets count
+    elements, all of them at the start of a byte.
     """
-    per_byte = 8 // literal(bits)
     geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
-    run, streamed = entry(geometry, RUN), entry(geometry, STREAMED) != 0
+    run, streamed, per_byte = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = start_of_block(0, target, table, task)
@@ -95,29 +113,28 @@ def expand_chunks(bits, ways, target, source, table, scratch, first, last):  # t
                 ahead = at_source + entry(chunks, 2 * min(x + _CHUNKS_AHEAD, count - 1))
                 prefetch(source + ahead // per_byte)
                 start = source + (at_source + entry(chunks, 2 * x)) // per_byte
-                _expand_run(bits, at_target + entry(chunks, 2 * x + 1), start, run, scratch + PENDING_ROOM)
+                _expand_run(per_byte, at_target + entry(chunks, 2 * x + 1), start, run, scratch + PENDING_ROOM)
             continue
         for x in range(count):
             if at_target + entry(chunks, 2 * x + 1) != position:
                 position = at_target + entry(chunks, 2 * x + 1)
                 line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
             start = source + (at_source + entry(chunks, 2 * x)) // per_byte
-            line, fill, skip = _append_expanded(bits, line, scratch, fill, skip, start, run, streamed)
+            line, fill, skip = _append_expanded(per_byte, line, scratch, fill, skip, start, run, streamed)
             position += run
     restart(line, scratch, fill, skip, streamed, 0)
     fence()
 
 
 @kernel()
-def compress_chunks(bits, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a relayout from bytes to packed elements of `bits` bits, by runs.
+def compress_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
+    """Run the tasks `first` to `last` of a relayout from bytes to packed elements, by runs.
 
-    The parameters are those of `copy_chunks`, but that `bits` is a literal and that destination offsets count elements,
-    all of them at the start of a byte.
+    The parameters are those of `copy_chunks`, but that `WAYS` elements share a byte and that destination offsets count
+    elements, all of them at the start of a byte.
     """
-    per_byte = 8 // literal(bits)
     geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
-    run, streamed = entry(geometry, RUN), entry(geometry, STREAMED) != 0
+    run, streamed, per_byte = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
     line, fill, skip, position = 0, 0, 0, -1
     for task in range(first, last):
         at_source, at_target, count = start_of_block(source, 0, table, task)
@@ -127,7 +144,7 @@ def compress_chunks(bits, ways, target, source, table, scratch, first, last):  #
                 position = start
                 line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
             read = at_source + entry(chunks, 2 * x)
-            line, fill, skip = _append_compressed(bits, line, scratch, fill, skip, read, run, streamed)
+            line, fill, skip = _append_compressed(per_byte, line, scratch, fill, skip, read, run, streamed)
             position += (run + per_byte - 1) // per_byte
     restart(line, scratch, fill, skip, streamed, 0)
     fence()

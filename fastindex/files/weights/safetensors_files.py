@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.files.input_files import InputFile, open_raw
+from fastindex.files.input_files import open_raw
+from fastindex.files.weights.tensors import Tensor, TensorFiles
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.integers import INT64_MAX
+from fastindex.shapes.layout import Layout
 from fastindex.shapes.layout_rules import MOST_DIMENSIONS
 from fastindex.shapes.shape import Shape
 
@@ -38,36 +40,21 @@ ELEMENT_TYPES = {
     **{f"{sign}{bits}": f"{name}{bits}" for sign, name in (("I", "s"), ("U", "u")) for bits in (8, 16, 32, 64)},
     "F8_E4M3": "f8e4m3fn",
     "F8_E5M2": "f8e5m2",
+    "F8_E4M3FNUZ": "f8e4m3fnuz",
+    "F8_E5M2FNUZ": "f8e5m2fnuz",
     "F8_E8M0": "f8e8m0fnu",
+    # Two in a byte, the first one in the low bits, as PyTorch's float4_e2m1fn_x2.
+    "F4": "f4e2m1fn",
 }
 DTYPES = {name: dtype for dtype, name in ELEMENT_TYPES.items()}
+#: The bits of an element where XLA has no such type.
+OPAQUE_BITS = {"F6_E2M3": 6, "F6_E3M2": 6}
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A tensor of a file.
+def tensors_of(path: str) -> TensorFiles:
+    """Return the tensors of a checkpoint by their names, in the order of the file, and the metadata of its files.
 
-    Attributes
-    ----------
-    name, path : str
-    shape : Shape
-        Its element type and dimensions.
-    start : int
-        Bytes from the beginning of the file.
-    """
-
-    name: str
-    path: str
-    shape: Shape
-    start: int
-
-    def open(self) -> InputFile:
-        """Open its bytes for reading."""
-        return open_raw(self.path, self.start, self.shape.nbytes)
-
-
-def tensors_of(path: str) -> dict[str, Tensor]:
-    """Return the tensors of a checkpoint by their names, in the order of the file.
+    Where files of one checkpoint disagree about a key of the metadata, it is left out.
 
     Parameters
     ----------
@@ -79,7 +66,7 @@ def tensors_of(path: str) -> dict[str, Tensor]:
     FastIndexError
         The files are not what the format says; the message has the reason.
     UnsupportedError
-        A dtype that XLA lacks, or with elements below a byte.
+        A dtype that is not known.
     OSError
         A file cannot be read.
     """
@@ -89,15 +76,19 @@ def tensors_of(path: str) -> dict[str, Tensor]:
         return read_header(path)
     shards = _shards_of(path)
     found: dict[str, Tensor] = {}
+    told: dict[str, set[str]] = {}
     for shard in dict.fromkeys(shards.values()):
-        there = read_header(os.path.join(os.path.dirname(path), shard))
+        file = read_header(os.path.join(os.path.dirname(path), shard))
+        there = file.tensors
+        for key, text in file.metadata.items():
+            told.setdefault(key, set()).add(text)
         listed = {name for name, file in shards.items() if file == shard}
         if listed != set(there):
             odd = min(listed ^ set(there))
             where = f"lists {odd!r} in {shard}, which lacks it" if odd in listed else f"leaves out {odd!r} of {shard}"
             raise FastIndexError(f"{path} {where}")
         found |= there
-    return found
+    return TensorFiles(found, {key: texts.pop() for key, texts in told.items() if len(texts) == 1})
 
 
 def _file_of_folder(path: str) -> str:
@@ -161,8 +152,8 @@ def json_object(data: bytes, path: str) -> dict[str, Any]:
     return found
 
 
-def read_header(path: str) -> dict[str, Tensor]:
-    """Return the tensors of one file by their names, in the order of their bytes.
+def read_header(path: str) -> TensorFiles:
+    """Return the tensors of one file by their names, in the order of their bytes, and its metadata.
 
     Raises
     ------
@@ -186,59 +177,133 @@ def read_header(path: str) -> dict[str, Tensor]:
     begin = _LENGTH_BYTES + header_bytes
     spans = {name: _span(name, entry, path) for name, entry in entries.items()}
     at = 0
-    ordered = sorted(spans.items(), key=lambda one: one[1][1:])
-    for name, (_, first, behind) in ordered:
+    ordered = sorted(spans.items(), key=lambda one: one[1])
+    for name, (first, behind) in ordered:
         if first != at:
             what = "overlap with those before them" if first < at else f"leave {first - at} bytes before them to nobody"
             raise FastIndexError(f"the header of {path}: the bytes of {name[:80]!r} {what}")
         at = behind
     if begin + at != file.nbytes:
         raise FastIndexError(f"{path} has {file.nbytes - begin} bytes of tensors; its header says {at}")
-    return {name: Tensor(name, path, shape, begin + first) for name, (shape, first, _) in ordered}
+    return TensorFiles({name: _tensor(name, entries[name], path, begin) for name, _ in ordered}, metadata)
 
 
-def _span(name: str, entry: Any, path: str) -> tuple[Shape, int, int]:
-    """Return the shape of a tensor, and where its bytes begin and end behind the header."""
+def _span(name: str, entry: Any, path: str) -> tuple[int, int]:
+    """Return where the bytes of a tensor begin and end behind the header."""
     where = f"the header of {path}: {name[:80]!r}"
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise FastIndexError(f"{where} has to have dtype, shape and data_offsets, and nothing else")
     dtype, sizes, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in ELEMENT_TYPES:
-        raise UnsupportedError(f"{where} has the dtype {str(dtype)[:80]}; these are read: {', '.join(ELEMENT_TYPES)}")
+    if not isinstance(dtype, str) or dtype not in (*ELEMENT_TYPES, *OPAQUE_BITS):
+        known = ", ".join((*ELEMENT_TYPES, *OPAQUE_BITS))
+        raise UnsupportedError(f"{where} has the dtype {str(dtype)[:80]}; these are read: {known}")
     if not _are_sizes(sizes) or len(sizes) > MOST_DIMENSIONS:
         raise FastIndexError(f"{where} has the shape {str(sizes)[:80]}, which is none")
     if not _are_sizes(offsets) or len(offsets) != 2:
         raise FastIndexError(f"{where} has the data_offsets {str(offsets)[:80]}; they are two numbers of bytes")
+    bits = math.prod(sizes) * bits_of(dtype)
+    if bits % 8:
+        raise FastIndexError(f"{where}: {dtype} of {sizes} takes {bits} bits, which are no whole bytes")
+    if offsets[1] - offsets[0] != bits // 8:
+        raise FastIndexError(f"{where}: {dtype} of {sizes} takes {bits // 8} bytes, got {offsets[1] - offsets[0]}")
+    return offsets[0], offsets[1]
+
+
+def bits_of(dtype: str) -> int:
+    """Return the bits that an element takes in a file.
+
+    Examples
+    --------
+    >>> bits_of("BF16"), bits_of("BOOL"), bits_of("F6_E2M3"), bits_of("F4")
+    (16, 8, 6, 4)
+    """
+    if dtype in OPAQUE_BITS:
+        return OPAQUE_BITS[dtype]
     element_type = ElementType.of(ELEMENT_TYPES[dtype])
-    nbytes = math.prod(sizes) * element_type.nbytes
-    if offsets[1] - offsets[0] != nbytes:
-        raise FastIndexError(f"{where}: {dtype} of {sizes} takes {nbytes} bytes, got {offsets[1] - offsets[0]}")
-    return Shape(element_type, tuple(sizes)), offsets[0], offsets[1]
+    return element_type.bits if element_type.is_sub_byte else 8 * element_type.nbytes
+
+
+def _tensor(name: str, entry: dict[str, Any], path: str, begin: int) -> Tensor:
+    dtype, sizes, (first, behind) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+    is_opaque = dtype in OPAQUE_BITS
+    shape = Shape("u8", (behind - first,)) if is_opaque else packed_shape(ElementType.of(ELEMENT_TYPES[dtype]), sizes)
+    return Tensor(name, path, shape, begin + first, dtype, sizes, is_opaque)
+
+
+def packed_shape(element_type: ElementType, sizes: tuple[int, ...]) -> Shape:
+    """Return how elements lie in a file: the last dimension the most minor, those below a byte packed.
+
+    Examples
+    --------
+    >>> print(packed_shape(ElementType.of("f4e2m1fn"), (3, 4)))
+    f4e2m1fn[3,4]{1,0:E(4)}
+    """
+    bits = element_type.bits if element_type.is_sub_byte else 0
+    return Shape(element_type, sizes, Layout(tuple(reversed(range(len(sizes)))), element_size_in_bits=bits))
+
+
+def stored_as(tensor: Tensor) -> tuple[str, tuple[int, ...]]:
+    """Return the dtype and the sizes of a tensor in a safetensors file; of its bytes, where the format lacks it.
+
+    Examples
+    --------
+    >>> stored_as(Tensor("w", "x.gguf", Shape("u8", (2, 144)), 0, "Q4_K", (2, 256), True))
+    ('U8', (2, 144))
+    """
+    is_known = tensor.dtype in ELEMENT_TYPES or tensor.dtype in OPAQUE_BITS
+    return (tensor.dtype, tensor.sizes) if is_known else ("U8", tensor.shape.dimensions)
+
+
+def is_stored_as(dtype: Any, sizes: Any, nbytes: int) -> bool:
+    """Whether these are a dtype of the format and sizes that take so many bytes.
+
+    Examples
+    --------
+    >>> is_stored_as("F4", [3, 4], 6), is_stored_as("F4", [3, 4], 12), is_stored_as("F5", [], 0)
+    (True, False, False)
+    """
+    is_known = isinstance(dtype, str) and (dtype in ELEMENT_TYPES or dtype in OPAQUE_BITS)
+    return is_known and _are_sizes(sizes) and math.prod(sizes) * bits_of(dtype) == 8 * nbytes
 
 
 def _are_sizes(values: Any) -> bool:
     return isinstance(values, list) and all(type(size) is int and 0 <= size <= INT64_MAX for size in values)
 
 
-def header_of(shapes: dict[str, Shape]) -> bytes:
+def header_of(
+    shapes: Mapping[str, Shape],
+    metadata: Mapping[str, str] | None = None,
+    opaque: Mapping[str, tuple[str, tuple[int, ...]]] | None = None,
+) -> bytes:
     """Return the header of a file with these tensors, one after the other, up to the first of their bytes.
+
+    Parameters
+    ----------
+    shapes : mapping of str to Shape
+        How each lies in the file.
+    metadata : mapping of str to str, optional
+    opaque : mapping of str to (str, tuple of int), optional
+        The dtype and the sizes of the tensors whose shapes are of bytes instead.
 
     Raises
     ------
     UnsupportedError
-        An element type that the format lacks.
+        An element type that the format lacks, or a number of elements that does not fill bytes.
 
     Examples
     --------
     >>> header_of({"x": Shape.parse("bf16[2,3]")})[8:]
     b'{"x":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]}}      '
     """
-    entries, at = {}, 0
+    entries: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
+    at = 0
     for name, shape in shapes.items():
-        dtype = DTYPES.get(shape.element_type.name)
+        dtype, sizes = (opaque or {}).get(name) or (DTYPES.get(shape.element_type.name), shape.dimensions)
         if dtype is None:
             raise UnsupportedError(f"{name}: safetensors files have no {shape.element_type}; unpack it by itself")
-        entries[name] = {"dtype": dtype, "shape": list(shape.dimensions), "data_offsets": [at, at + shape.nbytes]}
+        if math.prod(sizes) * bits_of(dtype) != 8 * shape.nbytes:
+            raise UnsupportedError(f"{name}: safetensors files have no {dtype} of {list(sizes)}, which fills no bytes")
+        entries[name] = {"dtype": dtype, "shape": list(sizes), "data_offsets": [at, at + shape.nbytes]}
         at += shape.nbytes
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)

@@ -1,6 +1,8 @@
 """Safetensors checkpoints laid out for a device, and back: written and read by the format's own library.
 
-Tests of: files.safetensors_files, files.checkpoint_rules, cli.checkpoints.
+Tests of: files.weights.safetensors_files, files.weights.formats, files.weights.rules, files.weights.arrays,
+files.weights.buffers, files.weights.checkpoints, files.weights.journals, files.weights.manifests,
+files.weights.packing, files.weights.restoring, files.weights.stacks, files.weights.tensors, cli.checkpoints.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from numpy.typing import NDArray
 import fastindex as fi
 from fastindex.advice.tpu_layouts import tpu_layout
 from fastindex.cli.commands import main
-from fastindex.files.safetensors_files import ELEMENT_TYPES, read_header, tensors_of
+from fastindex.files.weights.safetensors_files import ELEMENT_TYPES, packed_shape, read_header, tensors_of
 from tests.cases import strategies
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
@@ -183,7 +185,9 @@ def entry(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8), **more: 
         ({"a": entry(shape="22")}, 8, "which is none"),
         ({"a": entry(shape=[1] * 3000)}, 8, "which is none"),
         ({"a": entry(shape=[1 << 62, 1 << 62])}, 8, "takes"),
-        ({"a": entry(dtype="F4")}, 8, "these are read"),
+        ({"a": entry(dtype="F5")}, 8, "these are read"),
+        ({"a": entry(dtype="F4", shape=(3,), offsets=(0, 2))}, 2, "takes 12 bits, which are no whole bytes"),
+        ({"a": entry(dtype="F6_E2M3", shape=(4,), offsets=(0, 4))}, 4, "takes 3 bytes, got 4"),
         ({"a": entry(dtype=["F32"])}, 8, "these are read"),
         ({"a": entry(extra=1)}, 8, "and nothing else"),
         ({"a": {"dtype": "F32"}}, 8, "and nothing else"),
@@ -218,7 +222,7 @@ def test_lengths_of_headers(tmp_path: Path) -> None:
     with pytest.raises(fi.FastIndexError, match="a header of 100000001 bytes; the most is 100000000"):
         read_header(str(path))
     # Spaces may follow the header, and a file may hold nothing.
-    assert read_header(written(path, b"{}   ")) == {}
+    assert read_header(written(path, b"{}   ")).tensors == {}
 
 
 @pytest.mark.parametrize("seed", list(strategies.rotating(range(strategies.FIRST_SEED, strategies.FIRST_SEED + 300))))
@@ -240,7 +244,7 @@ def test_damaged_headers(tmp_path: Path, seed: int) -> None:
             content[at:at] = rng.choice((b"0", b'"', b"9" * 30, b",", b"[[", bytes(8)))
     path.write_bytes(content)
     try:
-        found = read_header(str(path))
+        found = read_header(str(path)).tensors
     except fi.FastIndexError:
         return
     # What is read lies within the file, without overlaps, and the library takes it for the same tensors.
@@ -388,6 +392,13 @@ def changed(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        (lambda m: m.update(tensors=["x"]), "does not list each tensor"),
+        (lambda m: m["arrays"][0].update(tensors=["x"]), "does not list each tensor"),
+        (lambda m: m.update(metadata={"a": 1}), "no texts to texts"),
+        (lambda m: m.update(store="tar"), "known are raw and zarr"),
+        (changed("stored", {"dtype": "F6_E2M3", "sizes": [4], "nbytes": 3}), "was stored in 3 bytes"),
+        (changed("stored", {"dtype": "F6_E2M3", "sizes": [4], "nbytes": 4}), "none of the format"),
+        (changed("format", {"from": "awq"}), "is no format that tensors were moved to"),
         (lambda m: m.update(version=2), "this version of fastindex"),
         (lambda m: m.update(format="x"), "this version of fastindex"),
         (lambda m: m.update(arrays={}), "lists no arrays"),
@@ -401,9 +412,9 @@ def changed(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (changed("shape", "f64[2]"), "which dimensions|is not there, or has others"),
         (changed("shape", "f64[2"), "column"),
         (changed("shape", "token[]"), "token"),
-        (changed("order", [0, 1, 2, 3]), "which dimensions and tensors"),
-        (changed("tensors", []), "which dimensions and tensors"),
-        (changed("tensors", [3]), "have no names"),
+        (changed("order", [0, 1, 2, 3]), "which dimensions it was made of"),
+        (changed("tensors", []), "has to name each"),
+        (changed("tensors", [3]), "has to name each"),
         (changed("sha256", None), "an array has name"),
     ],
 )
@@ -418,16 +429,16 @@ def test_strange_manifests(tmp_path: Path, change: Callable[[dict[str, Any]], No
 
 
 def test_every_dtype_of_the_format(tmp_path: Path) -> None:
-    shapes = {dtype: fi.Shape(name, (3, 5)) for dtype, name in ELEMENT_TYPES.items()}
+    shapes = {dtype: packed_shape(fi.ElementType.of(name), (3, 4)) for dtype, name in ELEMENT_TYPES.items()}
     rng, at, header, data = np.random.default_rng(2), 0, {}, b""
     for dtype, shape in shapes.items():
         part = rng.integers(0, 2 if dtype == "BOOL" else 256, shape.nbytes).astype(np.uint8).tobytes()
-        header[dtype] = entry(dtype, [3, 5], [at, at + len(part)])
+        header[dtype] = entry(dtype, [3, 4], [at, at + len(part)])
         at, data = at + len(part), data + part
     path = written(tmp_path / "x.safetensors", header, data)
     packed = fi.pack_checkpoint(path, tmp_path / "out", [{"names": "*", "layout": "{0,1:T(2,4)}"}])
     packed.unpack(tmp_path / "back.safetensors")
-    assert {name: one.shape for name, one in read_header(str(tmp_path / "back.safetensors")).items()} == shapes
+    assert {name: one.shape for name, one in read_header(str(tmp_path / "back.safetensors")).tensors.items()} == shapes
     assert (tmp_path / "back.safetensors").read_bytes().endswith(data)
 
 
@@ -439,3 +450,206 @@ def test_types_that_the_format_lacks(tmp_path: Path) -> None:
     with pytest.raises(fi.UnsupportedError, match="safetensors files have no s4"):
         packed.unpack(tmp_path / "back.safetensors")
     assert not (tmp_path / "back.safetensors").exists()
+
+
+def test_metadata_and_narrow_types_come_back(tmp_path: Path) -> None:
+    """What the file says besides, elements of 4 and 6 bits, transposed, stacked and as they are."""
+    rng = np.random.default_rng(5)
+    shapes = [
+        ("l.0", "F4", [6, 8]),
+        ("l.1", "F4", [6, 8]),
+        ("six", "F6_E3M2", [4, 4]),
+        ("a", "F4", [3, 2]),
+        ("z", "F4", [0]),
+    ]
+    header: dict[str, Any] = {"__metadata__": {"format": "pt", "ü": '\n"ß'}}
+    data = b""
+    for name, dtype, sizes in shapes:
+        nbytes = int(np.prod(sizes)) * (6 if dtype[1] == "6" else 4) // 8
+        header[name] = entry(dtype, sizes, [len(data), len(data) + nbytes])
+        data += rng.bytes(nbytes)
+    path = written(tmp_path / "x.safetensors", header, data)
+    rules = [{"names": "l.*", "stack": "l", "transpose": "a b -> b a", "layout": "{2,1,0:T(2,4)E(4)}"}]
+    packed = fi.pack_checkpoint(path, tmp_path / "out", rules, tpu="v5e")
+    assert packed.metadata == header["__metadata__"]
+    assert str(packed.shapes["l"]) == "f4e2m1fn[2,8,6]{2,1,0:T(2,4)E(4)}"
+    codes = np.frombuffer(data[:24], np.uint8)
+    values = np.stack([codes & 15, codes >> 4], -1).reshape(6, 8)
+    assert np.array_equal(fi.unpack(packed["l"], packed.shapes["l"])[0].view(np.uint8), values.T)
+    assert packed["six"].tobytes() == data[48:60]
+    packed.unpack(tmp_path / "back.safetensors")
+    found = json.loads((tmp_path / "back.safetensors").read_bytes()[8:].split(b"}}")[0] + b"}}")
+    assert (tmp_path / "back.safetensors").read_bytes().endswith(data)
+    assert {name: (one["dtype"], one["shape"]) for name, one in found.items() if name != "__metadata__"} == {
+        name: (dtype, sizes) for name, dtype, sizes in shapes
+    }
+    assert found["__metadata__"] == header["__metadata__"]
+    with pytest.raises(fi.UnsupportedError, match=r"'six' is F6_E3M2, which XLA lacks.*has a dtype"):
+        fi.pack_checkpoint(path, tmp_path / "o2", [{"names": "six", "dtype": "f32"}])
+    assert fi.pack_checkpoint(path, tmp_path / "o3")["a"].tobytes() == data[60:63]
+
+
+def test_metadata_of_several_files(tmp_path: Path) -> None:
+    for file, own in (("a", {"format": "pt", "part": "0"}), ("b", {"format": "pt", "part": "1", "only": "b"})):
+        safetensors_numpy.save_file({file: np.arange(3)}, tmp_path / f"{file}.safetensors", own)
+    index = {"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert fi.pack_checkpoint(tmp_path, tmp_path / "out").metadata == {"format": "pt", "only": "b"}
+
+
+CODES = np.random.default_rng(9).integers(0, 16, (128, 192)).astype(np.uint8)
+FORMATS = [
+    # The rule, the tensor of its source as that format's packer stores it, and its result by fastindex.repack.
+    ({"from": "awq", "to": "marlin"}, lambda: packed_codes("awq").view(np.int32).reshape(128, 24), (128, 192)),
+    ({"from": "gptq", "to": "marlin"}, lambda: packed_codes("gptq").view(np.int32).reshape(16, 192), (128, 192)),
+    ({"from": "gptq", "to": "plain"}, lambda: packed_codes("gptq").view(np.int32).reshape(16, 192), (128, 192)),
+    (
+        {"from": "pack_quantized", "to": "marlin"},
+        lambda: packed_codes("pack_quantized").view(np.int32).reshape(128, 24),
+        (128, 192),
+    ),
+    (
+        {"from": "marlin", "to": "awq", "shape": [128, 192], "bits": 4, "activation_bits": 8},
+        lambda: fi.repack(CODES, "plain", "marlin", shape=(128, 192), activation_bits=8),
+        (128, 192),
+    ),
+    ({"from": "plain", "to": "awq"}, lambda: CODES, (128, 192)),
+    ({"from": "plain", "to": "pack_quantized"}, lambda: CODES.astype(np.int8) - 8, (128, 192)),
+    ({"from": "plain", "to": "marlin_scales"}, lambda: CODES.astype(np.float16), (128, 192)),
+    ({"from": "plain", "to": "fractal_nz"}, lambda: CODES.astype(ml_dtypes.bfloat16), (128, 192)),
+]
+
+
+def packed_codes(name: str) -> NDArray[Any]:
+    return np.asarray(fi.repack(CODES, "plain", name, shape=CODES.shape))
+
+
+@pytest.mark.parametrize(("given", "made", "shape"), FORMATS)
+@pytest.mark.parametrize("is_stacked", [False, True])
+def test_formats(
+    tmp_path: Path, given: dict[str, Any], made: Callable[[], NDArray[Any]], shape: tuple[int, ...], is_stacked: bool
+) -> None:
+    tensors: Tensors = {"w.0": made(), "w.1": np.ascontiguousarray(made()[::-1]), "other": np.arange(3)}
+    source = saved(tmp_path, tensors)
+    rule = {"names": "w.*", "format": given, **({"stack": "w"} if is_stacked else {})}
+    packed = fi.pack_checkpoint(source, tmp_path / "out", [rule], tpu="v5e")
+    own = {key: value for key, value in given.items() if key not in ("from", "to", "shape")}
+    if "bits" not in own and given["to"] == "fractal_nz":
+        own["bits"] = 16
+    for number in range(2):
+        expected = fi.repack(tensors[f"w.{number}"], given["from"], given["to"], shape=shape, **own)
+        found = fi.unpack(packed["w"], packed.shapes["w"])[number] if is_stacked else packed[f"w.{number}"]
+        assert np.asarray(found).tobytes() == expected.tobytes()
+    packed.verify()
+    packed.unpack(tmp_path / "back.safetensors")
+    check_equal_bytes(tmp_path / "back.safetensors", source)
+
+
+def check_equal_bytes(path: Path, source: str) -> None:
+    """The tensors of two files, by the format's library."""
+    found, expected = safetensors_numpy.load_file(path), safetensors_numpy.load_file(source)
+    assert set(found) == set(expected)
+    for name, tensor in expected.items():
+        assert found[name].dtype == tensor.dtype
+        assert found[name].shape == tensor.shape
+        assert found[name].tobytes() == tensor.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"from": "awq"}, "says from what to what"),
+        ({"from": "awq", "to": "marlinn"}, "no format is called"),
+        ({"from": "awq", "to": "kleidiai"}, "no permutation"),
+        ({"from": "marlin", "to": "awq"}, "does not tell of what sizes its marlin is"),
+        ({"from": "awq", "to": "marlin", "shape": [128, 100]}, "multiple|divi"),
+        ({"from": "awq", "to": "marlin", "shape": [64, 192]}, "has 12288 bytes, awq of"),
+        ({"from": "awq", "to": "marlin", "group_size": 3}, "neither awq nor marlin has a parameter"),
+        ({"from": "awq", "to": "marlin", "bits": "4"}, "bits is an integer"),
+        ("awq", "is a mapping with from"),
+    ],
+)
+def test_formats_that_do_not_fit(tmp_path: Path, given: Any, reason: str) -> None:
+    source = saved(tmp_path, {"w": packed_codes("awq").view(np.int32).reshape(128, 24)})
+    with pytest.raises(fi.FastIndexError, match=reason):
+        fi.pack_checkpoint(source, tmp_path / "out", [{"names": "w", "format": given}])
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(fi.FastIndexError, match="has a format, so it has no dtype"):
+        fi.pack_checkpoint(
+            source, tmp_path / "out", [{"names": "w", "format": {"from": "awq", "to": "gptq"}, "dtype": "s8"}]
+        )
+
+
+def test_zarr_stores(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    tensors = model() | {"q": packed_codes("awq").view(np.int32).reshape(128, 24)}
+    source, out = saved(tmp_path, tensors), tmp_path / "out.zarr"
+    rules = [*RULES, {"names": "q", "format": {"from": "awq", "to": "marlin"}}]
+    raw = fi.pack_checkpoint(source, tmp_path / "raw", rules)
+    with pytest.raises(StoppedError):
+        fi.pack_checkpoint(source, out, rules, progress=StopAfter(200_000))
+    (out / ".00003.12345678.partial").mkdir()
+    packed = fi.pack_checkpoint(source, out, rules)
+    assert set(os.listdir(out)) == {*(f"{i:05}" for i in range(9)), "manifest.json", "zarr.json"}
+    assert {name: packed[name].tobytes() for name in packed} == {name: raw[name].tobytes() for name in raw}
+    assert not packed["norm"].flags.writeable
+    packed.verify()
+    packed.unpack(tmp_path / "back.safetensors")
+    raw.unpack(tmp_path / "raw.safetensors")
+    assert (tmp_path / "back.safetensors").read_bytes() == (tmp_path / "raw.safetensors").read_bytes()
+    assert zarr.open_group(str(out), mode="r")[f"{list(packed).index('norm'):05}"].shape == (
+        packed.shapes["norm"].nbytes,
+    )
+    for command in (("verify", str(out)), ("unpack", str(out), str(tmp_path / "again.safetensors"))):
+        result = CliRunner().invoke(main, command)
+        assert result.exit_code == 0, result.output
+    chunk = next(path for path in sorted((out / "00000").rglob("*")) if path.is_file() and path.name != "zarr.json")
+    chunk.write_bytes(chunk.read_bytes()[:-5])
+    with pytest.raises(fi.FastIndexError):
+        packed.verify()
+
+
+def test_one_job_at_a_time(tmp_path: Path) -> None:
+    """The second one ends with an error in one line, and harms nothing."""
+    source, out = saved(tmp_path, model()), tmp_path / "out"
+
+    class Second:
+        result: Any = None
+
+        def start(self, total: int) -> None:
+            pass
+
+        def advance(self, count: int) -> None:
+            if self.result is None:
+                command = [sys.executable, "-m", "fastindex", "pack", source, str(out)]
+                self.result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    second = Second()
+    packed = fi.pack_checkpoint(source, out, progress=second)
+    assert second.result.returncode == 1
+    assert second.result.stderr.count("\n") == 1
+    assert "another job is writing into" in second.result.stderr
+    packed.verify()
+
+
+def test_where_folders_are_made(tmp_path: Path) -> None:
+    source = saved(tmp_path, model())
+    with pytest.raises(FileNotFoundError):
+        fi.pack_checkpoint(source, tmp_path / "no" / "out")
+    with pytest.raises(NotADirectoryError):
+        fi.pack_checkpoint(source, source)
+    result = CliRunner().invoke(main, ("pack", source, str(tmp_path / "no" / "out")))
+    assert result.exit_code == 1
+    assert "No such file or directory" in result.output
+
+
+def test_memory_counts_from_what_the_process_has(tmp_path: Path) -> None:
+    """A process with more than a gibibyte of its own packs and unpacks with no word about memory."""
+    source = saved(tmp_path, model())
+    program = (
+        "import sys, numpy as np, fastindex as fi; held = np.ones(1200 << 20, np.uint8);"
+        "fi.pack_checkpoint(sys.argv[1], sys.argv[2]).unpack(sys.argv[3])"
+    )
+    paths = [source, str(tmp_path / "out"), str(tmp_path / "back.safetensors")]
+    subprocess.run([sys.executable, "-c", program, *paths], check=True, timeout=300)
+    check_equal_bytes(tmp_path / "back.safetensors", source)

@@ -10,15 +10,18 @@ from typing import Any
 
 from fastindex.advice.tpu_layouts import tpu_layout
 from fastindex.arguments.castings import check_cast, wanted_type
-from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.files.safetensors_files import Tensor
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.files.repack_jobs import Formats
+from fastindex.files.weights.formats import FormatRule, format_rule_of, shape_of
+from fastindex.files.weights.safetensors_files import packed_shape
+from fastindex.files.weights.tensors import Tensor
 from fastindex.patterns.grammar import parse_pattern
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 
 #: The generations whose compiler's default layouts are known.
 TPUS = ("v4", "v5e", "v6e")
-_KEYS = ("names", "layout", "dtype", "transpose", "stack")
+_KEYS = ("names", "layout", "dtype", "transpose", "stack", "format")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Rule:
     stack : str, optional
         The name of the one array that all these tensors become, with a new first dimension in the order of the numbers
         that the one ``*`` of `names` stands for.
+    format : FormatRule, optional
+        From which named format to which other, instead of `layout`, `dtype` and `transpose`.
     """
 
     names: str
@@ -45,6 +50,7 @@ class Rule:
     dtype: str | None = None
     transpose: str | None = None
     stack: str | None = None
+    format: FormatRule | None = None
 
     def matches(self, name: str) -> bool:
         return re.fullmatch(translate(self.names), name) is not None
@@ -72,9 +78,14 @@ def rules_of(given: Iterable[Mapping[str, Any] | Rule]) -> tuple[Rule, ...]:
             raise FastIndexError(
                 f"a rule has names, and perhaps {', '.join(_KEYS[1:])}; got {', '.join(map(str, one))}"
             )
-        if not all(isinstance(text, str) for text in one.values()):
-            raise ArgumentTypeError(f"all of a rule are texts, got {dict(one)!r}")
-        found.append(Rule(**one))
+        texts = {key: text for key, text in one.items() if key != "format"}
+        if not all(isinstance(text, str) for text in texts.values()):
+            raise ArgumentTypeError(f"all of a rule are texts, its format aside; got {dict(one)!r}")
+        if "format" in one and set(texts) - {"names", "stack"}:
+            raise FastIndexError(
+                f"the rule for {one['names']!r} has a format, so it has no {min(set(texts) - {'names', 'stack'})}"
+            )
+        found.append(Rule(**texts, format=format_rule_of(one["format"]) if "format" in one else None))
     return tuple(found)
 
 
@@ -92,6 +103,8 @@ class Array:
     order : tuple of int
         The dimension of a tensor that each of its dimensions is, the stacking one left out.
     is_stacked : bool
+    formats : Formats, optional
+        The named formats that each tensor is moved between; what is written is bytes, or the codes of a plain array.
     """
 
     name: str
@@ -99,6 +112,7 @@ class Array:
     tensors: tuple[Tensor, ...]
     order: tuple[int, ...]
     is_stacked: bool
+    formats: Formats | None = None
 
 
 def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | None, casting: str) -> list[Array]:
@@ -153,26 +167,52 @@ def _in_order(rule: Rule, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         raise FastIndexError(
             f"{rule.stack!r} stacks the numbers {sorted(numbered)}; they have to be 0, 1, 2 without gaps"
         )
-    if len({tensor.shape for tensor in tensors}) > 1:
-        shapes = ", ".join(sorted({str(tensor.shape) for tensor in tensors}))
+    if len({(tensor.shape, tensor.dtype) for tensor in tensors}) > 1:
+        shapes = ", ".join(sorted({f"{tensor.dtype} {tensor.shape}" for tensor in tensors}))
         raise FastIndexError(f"{rule.stack!r} stacks tensors of one type and size, got {shapes}")
     return tuple(numbered[number] for number in range(len(numbered)))
 
 
 def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, casting: str) -> Array:
-    shape = tensors[0].shape
+    first, is_stacked = tensors[0], rule.stack is not None
+    if rule.format is not None:
+        formats = rule.format.formats_of(first)
+        shape = shape_of(formats.plan().ends[1])
+        if is_stacked:
+            shape = Shape(shape.element_type, (len(tensors), *shape.dimensions))
+        return Array(name, shape, tensors, (), is_stacked, formats)
+    if first.is_opaque:
+        _check_copied(first, rule)
+    shape = first.shape
     element_type = shape.element_type if rule.dtype is None else wanted_type(rule.dtype)
     check_cast(shape.element_type, element_type, casting)
     order = _order(rule.transpose, shape.rank)
     dimensions = tuple(shape.dimensions[d] for d in order)
-    if rule.stack is not None:
+    if is_stacked:
         dimensions = (len(tensors), *dimensions)
     layout: Layout | None = None
-    if rule.layout == "tpu" or (rule.layout is None and tpu is not None):
+    if rule.layout == "tpu" or (rule.layout is None and tpu is not None and not first.is_opaque):
         layout = tpu_layout(element_type, dimensions)
     elif rule.layout is not None:
         layout = Shape.parse(f"{element_type}[{','.join(map(str, dimensions))}]{rule.layout}").layout
-    return Array(name, Shape(element_type, dimensions, layout), tensors, order, rule.stack is not None)
+    elif rule.dtype is None:
+        layout = packed_shape(element_type, dimensions).layout if shape.layout.element_size_in_bits else None
+    return Array(name, Shape(element_type, dimensions, layout), tensors, order, is_stacked)
+
+
+def _check_copied(tensor: Tensor, rule: Rule) -> None:
+    """Require a tensor of elements that XLA lacks to be copied as it is.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    for key in ("layout", "dtype", "transpose"):
+        if getattr(rule, key) is not None:
+            raise UnsupportedError(
+                f"{tensor.name!r} is {tensor.dtype}, which XLA lacks: its bytes are copied as they are, or moved by a "
+                f"format; the rule for {rule.names!r} has a {key}"
+            )
 
 
 def _order(pattern: str | None, rank: int) -> tuple[int, ...]:

@@ -1,0 +1,140 @@
+"""Checkpoints whose arrays lie as a device wants them: read, verified, and restored to tensors.
+
+Each array is a file with its physical buffer and nothing else, or an array of bytes in a Zarr store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arguments.arrays import buffer_dtype
+from fastindex.errors import FastIndexError
+from fastindex.files.layout_jobs import Progress
+from fastindex.files.weights.buffers import checksum_of
+from fastindex.files.weights.manifests import ZARR, Manifest, read_manifest
+from fastindex.files.weights.restoring import restore
+from fastindex.files.zarr_arrays import read_place, stored_zarr_buffer
+from fastindex.shapes.shape import Shape
+
+
+class Checkpoint(Mapping[str, NDArray[Any]]):
+    """A folder that `pack_checkpoint` has written: its arrays by name, as physical buffers.
+
+    Those of files are read-only memory maps; those of a Zarr store are read whole.
+
+    Attributes
+    ----------
+    folder : str
+    shapes : dict of str to Shape
+    metadata : dict of str to str
+        That of the files it was made of.
+    """
+
+    def __init__(self, folder: str, manifest: Manifest) -> None:
+        self.folder = folder
+        self.metadata = manifest.metadata
+        self._manifest = manifest
+        self._arrays = {one["name"]: one for one in manifest.arrays}
+        self.shapes = {name: Shape.parse(one["shape"]) for name, one in self._arrays.items()}
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        shape = self.shapes[name]
+        dtype = buffer_dtype(shape)
+        if not shape.nbytes:
+            return np.empty(0, dtype)
+        path = self._path(name)
+        if self._manifest.store == ZARR:
+            found: NDArray[Any] = read_place(stored_zarr_buffer(path, shape).array, ()).view(dtype)
+            found.flags.writeable = False
+            return found
+        return np.memmap(path, dtype, "r", shape=(shape.nbytes // dtype.itemsize,))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, self._arrays[name]["file"])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __repr__(self) -> str:
+        return f"<Checkpoint {self.folder}: {len(self)} arrays, {sum(s.nbytes for s in self.shapes.values())} bytes>"
+
+    def verify(self) -> None:
+        """Compare the checksums of all files with those of the manifest.
+
+        Raises
+        ------
+        FastIndexError
+            A file has other bytes.
+        OSError
+            A file cannot be read.
+        """
+        for name, one in self._arrays.items():
+            if checksum_of(self._path(name), self.shapes[name], self._manifest.store) != one["sha256"]:
+                raise FastIndexError(f"{self.folder}: {one['file']} is not as it was written; it holds {name!r}")
+
+    def unpack(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        max_memory: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Write the tensors to a safetensors file, by their own names, in their own order of dimensions.
+
+        What was not cast is as it was, bit for bit; so is what a format was moved to and back.
+
+        Parameters
+        ----------
+        target : path
+        max_memory, progress
+            As for `pack_checkpoint`.
+
+        Raises
+        ------
+        UnsupportedError
+            An element type that the format lacks.
+        FastIndexError
+            Too little memory.
+        OSError
+            A file cannot be read or written.
+        """
+        restore(self.folder, self._manifest, os.fspath(target), max_memory, progress)
+
+
+def open_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
+    """Open a folder that `pack_checkpoint` has written.
+
+    Parameters
+    ----------
+    folder : path
+
+    Returns
+    -------
+    Checkpoint
+        ``checkpoint["name"]`` maps the physical buffer of one array, read-only; ``checkpoint.shapes["name"]`` is how it
+        is laid out.
+
+    Raises
+    ------
+    FastIndexError
+        The folder is not complete, or its manifest is not what one is.
+    OSError
+        The folder or the manifest cannot be read.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> fi.open_checkpoint(".")
+    Traceback (most recent call last):
+        ...
+    fastindex.errors.FastIndexError: . holds no complete checkpoint: manifest.json is not there
+    """
+    return Checkpoint(os.fspath(folder), read_manifest(folder))

@@ -1,0 +1,114 @@
+"""Named formats in the rules of a checkpoint: from which to which, and of what sizes a tensor is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastindex.bulk.repack_arguments import Parameters, checked_bits, checked_parameters, checked_sizes
+from fastindex.bulk.repack_plans import End
+from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.files.repack_jobs import Formats
+from fastindex.files.weights.tensors import Tensor
+from fastindex.patterns.named_formats import PLAIN, check_name, chosen, takes_any_width
+from fastindex.shapes.shape import Shape
+
+_KEYS = ("from", "to", "shape", "bits")
+#: The dimension whose codes lie in one word, where a checkpoint has one word in each element of a tensor.
+_IN_WORDS = {"awq": 1, "gptq": 0, "mlx": 1, "nvfp4": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class FormatRule:
+    """From which named format to which, as of `repack`.
+
+    Attributes
+    ----------
+    names : (str, str)
+    sizes : tuple of int, optional
+        The dimensions of the array; without them, the tensor tells.
+    bits : int, optional
+    parameters : tuple of (str, object)
+    """
+
+    names: tuple[str, str]
+    sizes: tuple[int, ...] | None
+    bits: int | None
+    parameters: Parameters
+
+    def formats_of(self, tensor: Tensor) -> Formats:
+        """Return the move of a tensor.
+
+        Raises
+        ------
+        FastIndexError
+            The sizes, the width or the bytes of the tensor do not fit.
+        """
+        width, bits = _bits_of(tensor), self.bits
+        if bits is None and self.names[0] == PLAIN and takes_any_width(self.names[1]):
+            bits = width
+        sizes = self.sizes if self.sizes is not None else self._sizes_of(tensor, width)
+        formats = Formats(self.names, sizes, bits, self.parameters)
+        left = formats.plan().ends[0]
+        if left.side.nbytes != tensor.shape.nbytes:
+            raise FastIndexError(
+                f"{tensor.name!r} has {tensor.shape.nbytes} bytes, {left.name} of {left.sizes} with {left.bits} bits "
+                f"takes {left.side.nbytes}"
+            )
+        return formats
+
+    def _sizes_of(self, tensor: Tensor, width: int) -> tuple[int, ...]:
+        name, given = self.names[0], dict(self.parameters)
+        if name == PLAIN:
+            return tensor.sizes
+        d = int(given.get("packed_dim", 1)) if name == "pack_quantized" else _IN_WORDS.get(name)
+        if d is None or len(tensor.sizes) != 2 or tensor.is_opaque:
+            raise FastIndexError(
+                f"{tensor.name!r} does not tell of what sizes its {name} is; give the format a shape such as "
+                "[4096, 11008]"
+            )
+        bits = chosen(name, self.bits, {k: v for k, v in given.items() if name == "pack_quantized"}).bits
+        sizes = list(tensor.sizes)
+        sizes[d] = sizes[d] * width // bits
+        return tuple(sizes)
+
+
+def _bits_of(tensor: Tensor) -> int:
+    element_type = tensor.shape.element_type
+    return element_type.bits if tensor.shape.layout.element_size_in_bits else 8 * element_type.nbytes
+
+
+def format_rule_of(given: Any) -> FormatRule:
+    """Return what a rule says of formats.
+
+    Raises
+    ------
+    ArgumentTypeError
+        No mapping, or sizes, bits or parameters of another type.
+    FastIndexError
+        No name, or one that no format has.
+    """
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise ArgumentTypeError(f"the format of a rule is a mapping with {', '.join(_KEYS)}, got {given!r}")
+    if not {"from", "to"} <= set(given):
+        raise FastIndexError(f"the format of a rule says from what to what; got {', '.join(given)}")
+    names = given["from"], given["to"]
+    for name in names:
+        check_name(name)
+    sizes = None if given.get("shape") is None else checked_sizes(given["shape"])
+    parameters = checked_parameters({key: value for key, value in given.items() if key not in _KEYS})
+    return FormatRule(names, sizes, checked_bits(given.get("bits")), parameters)
+
+
+def shape_of(end: End) -> Shape:
+    """Return how one end of a move is stored: the codes of a plain array one by one, anything else as bytes.
+
+    Examples
+    --------
+    >>> print(shape_of(Formats(("awq", "marlin"), (16, 64), None, ()).plan().ends[1]))
+    u8[512]{0}
+    >>> print(shape_of(Formats(("awq", "plain"), (16, 64), None, ()).plan().ends[1]))
+    u8[16,64]{1,0}
+    """
+    return Shape(f"u{max(end.bits, 8)}", end.sizes) if end.row is None else Shape("u8", (end.side.nbytes,))

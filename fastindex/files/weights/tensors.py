@@ -1,0 +1,57 @@
+"""Tensors of a checkpoint: what a file says of each, and where its bytes are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fastindex.files.input_files import InputFile, open_raw
+from fastindex.shapes.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of a file.
+
+    Attributes
+    ----------
+    name, path : str
+    shape : Shape
+        As it lies there, the last dimension the most minor; bytes, where `is_opaque`.
+    start : int
+        Bytes from the beginning of the file.
+    dtype : str
+        The file's own name of the element type.
+    sizes : tuple of int
+        The dimensions that the file tells.
+    is_opaque : bool
+        Whether XLA has no such elements, as with 6 bits, or blocks with factors among the codes.
+    """
+
+    name: str
+    path: str
+    shape: Shape
+    start: int
+    dtype: str
+    sizes: tuple[int, ...]
+    is_opaque: bool = False
+
+    def open(self) -> InputFile:
+        """Open its bytes for reading."""
+        return open_raw(self.path, self.start, self.shape.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFiles:
+    """What is in the files of a checkpoint.
+
+    Attributes
+    ----------
+    tensors : mapping of str to Tensor
+        By their names, in the order of the files.
+    metadata : mapping of str to str
+        What the files say besides.
+    """
+
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, str] = field(default_factory=dict)
