@@ -5,6 +5,7 @@ The oracle is the slow reference where it can keep up, else the CPU, which the o
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,40 @@ def test_the_first_offender_is_named() -> None:
 
 
 # More than 2**31 elements
+
+
+REARRANGED: list[tuple[str, tuple[int, ...], str, dict[str, int], bool]] = [
+    ("a b -> b a", (37, 50), "f4", {}, False),
+    ("b (h d) s -> b h s d", (3, 24, 17), "u2", {"h": 4}, False),
+    ("(m a) (n b) -> m n a b", (20, 30), "u1", {"a": 4, "b": 8}, True),
+    ("(a b) c -> (c b) a", (23, 5), "i8", {"b": 6}, True),
+    ("a (b c) d -> (d c) (a b)", (4, 35, 6), "c16", {"c": 7}, False),
+    ("(a b c) -> c a b", (61,), "f2", {"b": 4, "c": 3}, True),
+]
+
+
+@pytest.mark.parametrize(("pattern", "dimensions", "kind", "sizes", "pad"), REARRANGED)
+def test_rearrange(pattern: str, dimensions: tuple[int, ...], kind: str, sizes: dict[str, int], pad: bool) -> None:
+    """What a processor does: whole arrays, strided views, into `out`, padded, and with a value for padding."""
+    array = mixed_bytes(math.prod(dimensions) * np.dtype(kind).itemsize).view(kind).reshape(dimensions)
+    for fill in (None, 7) if pad else (None,):
+        expected = fi.rearrange(array, pattern, pad=pad, fill=fill, **sizes)
+        got = fi.rearrange(to_gpu(array), pattern, pad=pad, fill=fill, **sizes)
+        assert to_host(got).tobytes() == expected.tobytes()
+        assert got.shape == expected.shape
+        out = to_gpu(np.zeros_like(expected))
+        assert fi.rearrange(to_gpu(array), pattern, out=out, pad=pad, fill=fill, **sizes) is out
+        assert to_host(out).tobytes() == expected.tobytes()
+    apart = to_gpu(np.repeat(array, 2, axis=0))[::2]
+    got = fi.rearrange(apart, pattern, pad=pad, **sizes)
+    assert to_host(got).tobytes() == fi.rearrange(array, pattern, pad=pad, **sizes).tobytes()
+
+
+def test_values_of_padding_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(fi.FastIndexError, match="must be a value of uint8, got 300"):
+        fi.rearrange(to_gpu(np.zeros(7, np.uint8)), "(a b) -> b a", b=2, pad=True, fill=300)
+    with pytest.raises(fi.ArgumentTypeError, match="one value"):
+        fi.rearrange(to_gpu(np.zeros(7, np.uint8)), "(a b) -> b a", b=2, pad=True, fill=[1, 2])
 
 
 def require_free(nbytes: int) -> None:

@@ -40,6 +40,33 @@ def fill_pattern(shape: Shape, fill: Any = None) -> bytes:
     return _pattern_of(shape.element_type, fill)
 
 
+def value_bytes(dtype: np.dtype[Any], fill: Any) -> bytes:
+    """Return the bytes of one value of a dtype, of a type of XLA or not; zeros without one.
+
+    Raises
+    ------
+    FastIndexError
+        A number that an integer dtype cannot hold.
+    ArgumentTypeError
+        Not one value.
+
+    Examples
+    --------
+    >>> value_bytes(np.dtype("<i2"), -2).hex(), value_bytes(np.dtype("S3"), None)
+    ('feff', b'\\x00\\x00\\x00')
+    """
+    if fill is None:
+        return bytes(dtype.itemsize)
+    value = np.asarray(fill)
+    if value.ndim:
+        raise ArgumentTypeError(f"fill must be one value, got {fill!r}")
+    with np.errstate(all="ignore"):
+        made = value.astype(dtype)
+    if dtype.kind in "iu" and value.dtype.kind in "iufb" and made.item() != value.item():
+        raise FastIndexError(f"fill must be a value of {dtype}, got {fill!r}")
+    return made.tobytes()
+
+
 @lru_cache(maxsize=256)
 def _named_pattern(element_type: ElementType, name: str) -> bytes:
     dtype = element_type.numpy_dtype

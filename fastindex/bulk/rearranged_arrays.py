@@ -15,6 +15,7 @@ from fastindex.arguments.arrays import check_apart, check_target, described, ele
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.arguments.castings import Casting, check_cast, check_casting, element_type_of, wanted_type
 from fastindex.arguments.engines import engine_of, require_lazy
+from fastindex.arguments.fills import value_bytes
 from fastindex.cpu.cast_movements import cast_movement, sure_cast
 from fastindex.cpu.movements import movement
 from fastindex.cpu.threads import check_threads
@@ -143,7 +144,7 @@ def _move(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, t
     if width not in MOVED_AS or values.dtype.hasobject:
         _move_by_numpy(values, result, sides, fill)
         return
-    pattern = _pattern(values.dtype, fill)
+    pattern = value_bytes(values.dtype, fill)
     target = result if result.flags.c_contiguous else _new_array(result.shape, result.dtype)
     destination = _regrouped_shape(MOVED_AS[width], sides, 1)
     strides = element_strides(described(values))
@@ -179,7 +180,7 @@ def _cast(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, t
     if moved is None:
         values = np.ascontiguousarray(values)
         moved = sure_cast(_regrouped_shape(kinds[0].name, sides, 0), destination, cast_of(*kinds))
-    moved.run(address_of(values), address_of(target), _pattern(target.dtype, fill), threads)
+    moved.run(address_of(values), address_of(target), value_bytes(target.dtype, fill), threads)
     if target is not result:
         result[...] = target
 
@@ -201,19 +202,6 @@ def _move_by_numpy(values: NDArray[Any], result: NDArray[Any], sides: Sides, fil
     if (places < 0).any():
         result[...] = fill if fill is not None else np.zeros((), values.dtype)[()]
     result[places >= 0] = values.reshape(-1)[places[places >= 0]]
-
-
-def _pattern(dtype: np.dtype[Any], fill: Any) -> bytes:
-    if fill is None:
-        return bytes(dtype.itemsize)
-    value = np.asarray(fill)
-    if value.ndim:
-        raise ArgumentTypeError(f"fill must be one value, got {fill!r}")
-    with np.errstate(all="ignore"):
-        made = value.astype(dtype)
-    if dtype.kind in "iu" and value.dtype.kind in "iufb" and made.item() != value.item():
-        raise FastIndexError(f"fill must be a value of {dtype}, got {fill!r}")
-    return made.tobytes()
 
 
 # Arrays of other libraries

@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastindex.arguments.buffers import check_movable
 from fastindex.arguments.fills import fill_pattern
-from fastindex.bulk.relayout_plans import PlanCandidate, RelayoutPlan
-from fastindex.cpu.movements import sure_movement
+from fastindex.bulk.relayout_plans import RelayoutPlan
+from fastindex.cpu.movements import Movement, sure_movement
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property
 from fastindex.lowering.index.regrouped import RegroupedShape, substituted
 from fastindex.lowering.relayout.problem.nest_equality import same_moves
+from fastindex.lowering.relayout.problem.slot_moves import SlotMove
 from fastindex.lowering.tuning import TUNING
 from fastindex.patterns.axes import Sides, reshaped_sides, sides_of
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.xla.bitcasts import reshape_is_bitcast
+
+if TYPE_CHECKING:
+    from fastindex.cpu.choices import Choice
 
 
 class RearrangePlan(RelayoutPlan):
@@ -45,33 +49,37 @@ class RearrangePlan(RelayoutPlan):
     def __init__(self, source: RegroupedShape, destination: RegroupedShape, title: str = "") -> None:
         check_movable(source)
         check_movable(destination)
-        self.source, self.destination = source.shape, destination.shape
         self._sides = source, destination
         self._title = title
-        self._pattern = fill_pattern(destination)
-        self._movement = self._moved = sure_movement(source, destination, TUNING)
-        slots = self._moved.slots
-        self.is_bitcast = (
+        movement = sure_movement(source, destination, TUNING)
+        slots = movement.slots
+        is_bitcast = (
             slots.source == slots.destination
             and source.slot_count == destination.slot_count
             and slots.loops is not None
             and slots.loops.keeps_places
         )
-        self._single = None
-        self._choice = None
+        self._begin(source.shape, destination.shape, movement, is_bitcast)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RearrangePlan, (*self._sides, self._title)
+        if self._choice is None:
+            return RearrangePlan, (*self._sides, self._title)
+        return _tuned_plan, (*self._sides, self._title, self._choice)
 
     def __repr__(self) -> str:
         return f"<RearrangePlan {self.source} -> {self.destination}{self._title and ', ' + self._title}>"
 
+    @property
+    def _slots(self) -> SlotMove:
+        assert isinstance(self._movement, Movement)
+        return self._movement.slots
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RearrangePlan):
             return NotImplemented
-        own, others = self._moved, other._moved
+        own, others = self._slots, other._slots
         sizes = [
-            (m.slots.source, m.slots.destination, p.source.nbytes, p.destination.nbytes, p._pattern)
+            (m.source, m.destination, p.source.nbytes, p.destination.nbytes, p._pattern)
             for m, p in ((own, self), (others, other))
         ]
         if sizes[0] != sizes[1]:
@@ -95,15 +103,6 @@ class RearrangePlan(RelayoutPlan):
         """
         lines = super().describe().split("\n")
         return "\n".join([lines[0], *([self._title] if self._title else []), *lines[1:]])
-
-    def tune(self, buffer: Any, out: Any = None, threads: int | None = None) -> tuple[PlanCandidate, ...]:
-        """Refuse: what is remembered is found by two layouts of one array.
-
-        Raises
-        ------
-        UnsupportedError
-        """
-        raise UnsupportedError(f"plans between layouts of one array can be tuned, {self!r} cannot")
 
     def inverse(self) -> RearrangePlan:
         """Return the plan back; what this one pads, it leaves out, and the other way round.
@@ -146,20 +145,30 @@ class RearrangePlan(RelayoutPlan):
         except UnsupportedError:
             return RearrangePlan(substituted(first, middle, begin), last, title)
 
-    def __call__(
-        self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None, shape: bool = False
-    ) -> Any:
-        """Move a buffer; padding gets the padding value of the destination.
+    def _lazily(self, engine: Any, buffer: Any, **options: Any) -> Any:
+        """Refuse.
 
-        Parameters and errors are those of `RelayoutPlan`.
+        Raises
+        ------
+        UnsupportedError
         """
-        return super().__call__(buffer, out, threads, stream, shape)
+        raise UnsupportedError(
+            f"a plan of rearrange moves buffers in memory, and this {type(buffer).__name__} is computed later: "
+            "compute it first, or give the array itself to rearrange"
+        )
 
     @lazy_property
     def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:
         from fastindex.cuda.relayouts import DevicePlan
 
         return DevicePlan(*self._sides)
+
+
+def _tuned_plan(source: RegroupedShape, destination: RegroupedShape, title: str, choice: Choice) -> RearrangePlan:
+    """Return a plan as it was when it was pickled."""
+    plan = RearrangePlan(source, destination, title)
+    plan._take(choice)
+    return plan
 
 
 def regrouped(shapes: tuple[Shape, Shape], sides: Sides) -> tuple[RegroupedShape, RegroupedShape]:

@@ -42,6 +42,7 @@ from fastindex.shapes.shape import Shape
 from fastindex.shapes.slot_format import slot_format
 
 if TYPE_CHECKING:
+    from fastindex.cpu.cast_movements import CastMovement
     from fastindex.cpu.choices import Choice
     from fastindex.cpu.compiled_passes import OneCall
 
@@ -89,13 +90,16 @@ class RelayoutPlan(ShownInNotebooks):
 
     def __init__(self, source: Shape, destination: Shape, tuning: Tuning = TUNING) -> None:
         require_movable_pair(source, destination, "unsafe")
+        movement = movement_between(source, destination, tuning)
+        is_bitcast = isinstance(movement, Movement) and _keeps_places(source, destination, movement.slots)
+        self._begin(source, destination, movement, is_bitcast)
+
+    def _begin(self, source: Shape, destination: Shape, movement: Movement | CastMovement, is_bitcast: bool) -> None:
         self.source = source
         self.destination = destination
+        self.is_bitcast = is_bitcast
         self._pattern = fill_pattern(destination)
-        self._movement = movement_between(source, destination, tuning)
-        self.is_bitcast = isinstance(self._movement, Movement) and _keeps_places(
-            source, destination, self._movement.slots
-        )
+        self._movement = movement
         # Set once a call has been a single native one on each thread; calls with `out` then begin with it.
         self._single: OneCall | None = None
         # What `tune` has found, in this process or in the one that has pickled the plan.
@@ -208,7 +212,10 @@ class RelayoutPlan(ShownInNotebooks):
         if choice is None:
             self._movement.run_kernels(address_of(slots), address_of(result), self._pattern, threads)
             return ()
-        remember(self.source, self.destination, self._movement.tuning, choice)
+        source, destination = self._movement.source, self._movement.destination
+        assert isinstance(source, Shape)
+        assert isinstance(destination, Shape)
+        remember(source, destination, self._movement.tuning, choice)
         self._take(choice)
         return self.candidates
 
@@ -250,7 +257,7 @@ class RelayoutPlan(ShownInNotebooks):
         engine = engine_of(buffer)
         if engine is not None:
             require_lazy(out=out, stream=stream)
-            return engine.relayout(buffer, self.source, self.destination, None, threads=threads, shape=shape)
+            return self._lazily(engine, buffer, threads=threads, shape=shape)
         if shape:
             return shaped(self(buffer, out, threads, stream), self.destination)
         host = type(buffer) is np.ndarray and stream is None and not may_be_numpy(self._movement.nbytes, MOST_BYTES)
@@ -262,6 +269,10 @@ class RelayoutPlan(ShownInNotebooks):
                 self._single = one_call
                 return out
         return self.apply(buffer, None, out, threads, stream)
+
+    def _lazily(self, engine: Any, buffer: Any, **options: Any) -> Any:
+        """Return an array that is computed later."""
+        return engine.relayout(buffer, self.source, self.destination, None, **options)
 
     def _is_prompt(self, buffer: NDArray[Any], out: Any) -> bool:
         """Whether NumPy has moved one plain array to another at once, while no kernel is loaded."""

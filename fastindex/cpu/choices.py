@@ -19,6 +19,8 @@ from typing import Any
 
 import fastindex
 from fastindex.cpu.threads import thread_count
+from fastindex.lowering.index.joined_variables import joined_variables
+from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape
 
@@ -95,14 +97,28 @@ def _read(path: Path, key: dict[str, Any]) -> dict[str, Any] | None:
 
 def _key(source: Shape, destination: Shape, tuning: Tuning, threads: int) -> dict[str, Any]:
     """Return what a choice depends on."""
+    sides = _spelled(source, destination)
     return {
         "version": fastindex.__version__,
         "processor": _processor(),
-        "source": str(source),
-        "destination": str(destination),
+        "source": sides[0],
+        "destination": sides[1],
         "threads": threads,
         "tuning": repr(tuning),
     }
+
+
+def _spelled(source: Shape, destination: Shape) -> tuple[str, str]:
+    """Return the text of two sides; rearrangements that are spelled differently have the same."""
+    if not isinstance(source, RegroupedShape) or not isinstance(destination, RegroupedShape):
+        return str(source), str(destination)
+    left, right = joined_variables((source, destination))
+    extents = [v.extent for v in left.variables]
+    first, last = (
+        f"{side.shape} {[[(d.weight, d.variable.key, d.low, d.high) for d in one] for one in side.coordinates]}"
+        for side in (left, right)
+    )
+    return f"{first} {extents}", last
 
 
 @lru_cache(maxsize=1)

@@ -77,7 +77,7 @@ class Movement:
         """What has been timed on this machine before, if anything has."""
         from fastindex.cpu.choices import remembered
 
-        if type(self.source) is Shape and type(self.destination) is Shape and self.choice is None:
+        if isinstance(self.source, Shape) and isinstance(self.destination, Shape) and self.choice is None:
             return remembered(self.source, self.destination, self.tuning)
         return None
 

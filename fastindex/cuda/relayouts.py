@@ -16,7 +16,7 @@ from fastindex.arguments.arrays import (
     element_strides,
     require_contiguous,
 )
-from fastindex.arguments.fills import fill_pattern
+from fastindex.arguments.fills import fill_pattern, value_bytes
 from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.movements import Movement
@@ -83,7 +83,7 @@ def rearrange(array: Any, sides: Sides, fill: Any, out: Any) -> Any:
         RegroupedShape(shape, coordinates, sides.variables)
         for shape, coordinates in zip(shapes, sides.coordinates, strict=True)
     )
-    pattern = bytes(width) if fill is None else np.asarray(fill).astype(dtype).tobytes()
+    pattern = value_bytes(dtype, fill)
     target = None if out is None else as_device_array(out, "out")
     if target is not None and (target.dtype, target.shape) != (dtype, shapes[1].dimensions):
         raise FastIndexError(f"out must be {dtype} of {shapes[1].dimensions}, got {target.dtype} of {target.shape}")

@@ -221,6 +221,15 @@ def test_room_is_found_without_shared_loops() -> None:
     first = fi.plan_rearrange("(x y) -> x y", "u8[50]{0:T(6)(4)}", y=8, pad=True)
     second = fi.plan_rearrange("x (p q) -> p x q", first.destination, "u8[6,7,2]{2,1,0:T(3)}", p=6, q=2, pad=True)
     both = first.then(second)
-    assert both._moved.slots.loops is None
+    assert both._slots.loops is None
     buffer = np.arange(1, first.source.slot_count + 1, dtype=np.uint8)
     assert np.array_equal(both(buffer), second(first(buffer)))
+
+
+def test_lazy_buffers_are_refused() -> None:
+    lazy = pytest.importorskip("dask.array").from_array(np.arange(16, dtype=np.uint8))
+    for plan in (fi.plan_rearrange("a b -> b a", "u8[4,4]"), fi.plan_rearrange("(a b) -> b a", "u8[16]", b=2)):
+        with pytest.raises(fi.UnsupportedError, match="compute it first"):
+            plan(lazy)
+    with pytest.raises(fi.UnsupportedError, match="compute it first"):
+        fi.reshape(lazy, "u8[4,4]{0,1}", "u8[16]")

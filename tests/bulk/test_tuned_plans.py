@@ -19,10 +19,11 @@ import pytest
 
 import fastindex as fi
 from fastindex.bulk import relayout_plans
+from fastindex.bulk.rearrangements import RearrangePlan
 from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.cpu import choices
 from fastindex.cpu.choices import Choice
-from fastindex.cpu.movements import sure_movement
+from fastindex.cpu.movements import movement, sure_movement
 from fastindex.lowering.relayout.plan.choice import plans
 from fastindex.lowering.tuning import TUNING
 from tests.oracles import reference
@@ -224,3 +225,39 @@ except fi.UnsupportedError as error:
     root = Path(fi.__file__).parents[1]
     found = subprocess.run([sys.executable, "-c", program], env=environment, cwd=root, capture_output=True, text=True)
     assert "FASTINDEX_DISABLE_JIT" in found.stdout, found.stderr
+
+
+def rearranged(pattern: str, **sizes: int) -> RearrangePlan:
+    """A plan that no other test has, and that asks the folder again."""
+    movement.cache_clear()
+    return copy.copy(fi.plan_rearrange(pattern, "f32[40,96]", "f32[96,40]{1,0:T(8,128)}", **sizes))
+
+
+def test_rearrangements_are_tuned_and_found_by_what_they_move() -> None:
+    given = np.random.default_rng(1).random((40, 96), np.float32)
+    plan = rearranged("a (b c) -> (b c) a", c=8)
+    expected = fi.pack(np.ascontiguousarray(given.T), plan.destination)
+    found = plan.tune(given.reshape(-1), threads=1)
+    assert len(found) > 1
+    assert found[0].is_taken
+    assert all(one.seconds is not None for one in found)
+    name = other_name(plan)
+    choices.remember(*plan._sides, TUNING, forced(plan, name))
+    # The same move, spelled otherwise, and another one.
+    for pattern, sizes, is_known in (
+        ("a (b c) -> (b c) a", {"c": 8}, True),
+        ("x y -> y x", {}, True),
+        ("(u v) (y z) -> (y z) (u v)", {"v": 5, "z": 2}, True),
+        ("a (b c) -> (c b) a", {"c": 12}, False),
+    ):
+        later = rearranged(pattern, **sizes)
+        assert (later.candidates[0].seconds is not None) == is_known, pattern
+        if is_known:
+            assert later.candidates[0].name == name
+            assert np.array_equal(later(given.reshape(-1)), expected)
+    again = pickle.loads(pickle.dumps(plan))
+    assert again == plan
+    assert [one.seconds for one in again.candidates] == [one.seconds for one in plan.candidates]
+    assert np.array_equal(again(given.reshape(-1)), expected)
+    with pytest.raises(fi.FastIndexError, match="takes 15360 bytes"):
+        plan.tune(given.reshape(-1)[1:])

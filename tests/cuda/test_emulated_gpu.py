@@ -32,7 +32,7 @@ PARTS = {
     "test_relayouts and not (f32 or f64 or c128)": 20,
     "random_shapes": 4,
     "random_larger": 4,
-    "not test_relayouts and not random": 13,
+    "not test_relayouts and not random": 20,
 }
 
 #: For which compute capability; the other one for what takes the most kernels.

@@ -127,3 +127,29 @@ def test_help_is_that_of_the_commands(hooks: ModuleType) -> None:
     assert "### fastindex index" in text
     assert "--mark-padding" in text
     assert "Usage: fastindex index" in text
+
+
+def test_every_format_is_on_its_page_with_pictures(hooks: ModuleType) -> None:
+    """The page is written from the table; the names on the page of how to use them are all of them."""
+    page = hooks.page_of_formats()
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    for one in fi.formats():
+        if one["refused"] is not None:
+            assert f"`{one['name']}`: {one['refused']}" in page
+            continue
+        section = sections[one["name"]]
+        assert all(f"`{text}`" in section for text in one["layouts"]), one["name"]
+        assert all(f"`{name}={default!r}`" in section for name, default in one["parameters"].items() if default)
+        pictures = re.findall(r"```layout\n(.*?)\n```", section)
+        assert len(pictures) >= max(len(one["layouts"]), 1)
+        for text in pictures:
+            assert 1 < fi.Shape.parse(text).slot_count <= 1 << 16, text
+            assert hooks.picture("layout", text)[0].startswith("<svg")
+    # Nibble i of a word of AWQ holds column 0, 2, 4, 6, 1, 3, 5, 7.
+    assert "memory begins with (K, N) = (0,0), (0,2), (0,4), (0,6), (0,1), (0,3), (0,5), (0,7)." in sections["awq"]
+    assert (
+        "With M=128, K=4 memory begins with (M, K) = (0,0), (0,1), (0,2), (0,3), (32,0)," in sections["blocked_scales"]
+    )
+    named = (ROOT / "docs" / "how-to" / "formats.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| (?:weights|GGUF|scales, zero points|rows and blocks) \| (.*) \|$", named, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(table))) == set(sections)

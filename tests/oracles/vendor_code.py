@@ -1,7 +1,27 @@
-"""Functions of vendors, loaded from where their packages are installed; none of their code is in this repository.
+r"""Functions of vendors, loaded from where their packages are installed; none of their code is in this repository.
 
 Some packages want a GPU to be imported: their functions are taken out of the files by name, and run with NumPy and
 PyTorch around them. An unpacked wheel on ``PYTHONPATH`` is enough.
+
+To run all of them, on Linux without a GPU, with Python 3.11, whose wheels of auto-gptq are the last ones::
+
+    python -m venv vendors && . vendors/bin/activate
+    pip install -e '.[test]' 'torch==2.13.0' einops 'dask[array]'
+    pip install gguf==0.19.0 mlx==0.32.4 mlx-cpu loguru psutil transformers
+    pip install --no-deps torchao==0.18.0 bitsandbytes==0.50.2 compressed-tensors==0.20.0 triton
+    for one in vllm==0.33.0 flashinfer-python==0.7.2.post1 amd-aiter==0.1.7.post2.dev18 sglang==0.5.23 \
+               auto-gptq==0.7.1 autoawq==0.2.9; do
+        pip install --no-deps --no-build-isolation --target "vendors/unpacked/$one" "$one"
+    done
+    pip install --no-deps --target vendors/unpacked/old compressed-tensors==0.9.4
+    mv vendors/unpacked/old/compressed_tensors vendors/unpacked/old/compressed_tensors_094
+    export PYTHONPATH=$(printf '%s:' vendors/unpacked/*)
+    for level in avx512 avx2 default; do
+        ATEN_CPU_CAPABILITY=$level python -m pytest -q -rs tests/bulk/test_vendor_formats.py
+    done
+
+In November 2026 all of them agreed: 52 tests, 235 arrays there and back; each level skips the two other levels of
+PyTorch's ``aten_int4pack_cpu``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,172 @@
+"""The page of named formats, written from their table: what each is, whose function it is, and pictures of its layouts.
+
+A picture shows the split array at the smallest sizes that fill a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import fastindex as fi
+from fastindex.lowering.index.programs import conversion_program, multi_program
+from fastindex.lowering.index.regrouped import RegroupedShape
+from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS, Row
+from fastindex.patterns.named_formats import Chosen, chosen, format_side, of_bits, row_letters
+from fastindex.tiling.digits import Variable, digit
+
+#: Of dimensions that a layout neither splits nor tiles.
+_FEW = 3
+#: Slots of a picture that a few more of a dimension may have.
+_SMALL = 512
+#: Codes that are named in the order of memory.
+_SHOWN = 8
+#: Larger dimensions need no look: every format has a block of less.
+_MOST = 1024
+
+_HEAD = """# Named formats
+
+What `repack` moves between, and `formats()` lists. A format is an XLA layout of the array once its dimensions are
+split: capital letters are its dimensions, numbers between them what they are split into, `b` the bits of a code, `e` an
+element of any whole number of bytes, other names are parameters. Pictures show the smallest sizes that fill a block;
+point at them to see where a code lies. [Quantised weights](../how-to/formats.md) says how to use them.
+
+"""
+
+
+def page() -> str:
+    """Return the page in Markdown."""
+    names = dict.fromkeys(row.name for row in ROWS)
+    return _HEAD + "\n".join(_section(name, [row for row in ROWS if row.name == name]) for name in names) + _rest()
+
+
+def _section(name: str, rows: list[Row]) -> str:
+    letters = ", ".join(f"`{letter}`" for letter in row_letters(rows[0].text))
+    sources = "; ".join(dict.fromkeys(row.source for row in rows))
+    lines = [f"## {name}", "", f"Dimensions {letters}. Source: {sources}.", ""]
+    parameters = ", ".join(f"`{k}={v!r}`" for k, v in PARAMETERS.get(name, {}).items())
+    if parameters:
+        lines += [f"Parameters: {parameters}.", ""]
+    for text, same in _by_text(rows).items():
+        lines += [*_variant(text, same), ""]
+    return "\n".join(lines)
+
+
+def _by_text(rows: list[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.text, []).append(row)
+    return found
+
+
+def _variant(text: str, rows: list[Row]) -> Iterator[str]:
+    first = rows[0]
+    widths = " and ".join(dict.fromkeys(f"{row.bits} bits" if row.bits else "whole bytes" for row in rows))
+    where = [", ".join(dict.fromkeys(_condition(k, row.when[k]) for row in rows if k in row.when)) for k in first.when]
+    also = [f"{k} a multiple of {v}" for k, v in first.divides.items()]
+    also += [f"{k} padded to a multiple of {v}" for k, v in first.pads.items()]
+    also += ["the most minor bits in an order of their own"] if first.order else []
+    also += {"offset": ["int8 is taken as two's complement"], "signed": ["stored as two's complement"]}.get(
+        first.stored, []
+    )
+    yield f"{widths}{''.join(f', {one}' for one in where)}: `{text}`{''.join(f'; {one}' for one in also)}."
+    one = chosen(first.name, first.bits or 16, values_for(first))
+    sizes = smallest(one)
+    begin = first_codes(one, sizes)
+    if begin:
+        of = ", ".join(f"{letter}={size}" for letter, size in sizes.items())
+        yield f"With {of} memory begins with ({', '.join(sizes)}) = {', '.join(begin)}."
+    yield ""
+    yield "```layout"
+    yield str(_side(one, sizes).shape)
+    yield "```"
+
+
+def _condition(key: str, value: Any) -> str:
+    name, _, modulus = key.rstrip("!").partition("%")
+    if not modulus:
+        return f"`{name}={value!r}`"
+    return f"`{name}` {'no' if key.endswith('!') else 'a'} multiple of {modulus}"
+
+
+def values_for(row: Row) -> dict[str, Any]:
+    """Return parameters for which a row is taken."""
+    found = {}
+    for key, value in row.when.items():
+        name, _, modulus = key.rstrip("!").partition("%")
+        if modulus:
+            value = int(modulus) // 2 if key.endswith("!") else int(modulus)
+        found[name] = value
+    return found
+
+
+def first_codes(one: Chosen, sizes: Mapping[str, int]) -> list[str]:
+    """Return which codes the first slots hold, in the order of memory; none where bits are torn or in another order."""
+    if one.row.order or of_bits(one.row.text):
+        return []
+    side = _side(one, sizes)
+    coordinates = tuple(digit(1, variable, 1, None) for variable in side.variables)
+    plain = RegroupedShape(fi.Shape("u8", [v.extent for v in side.variables]), coordinates, side.variables)
+    program, back = conversion_program(side, plain), multi_program(plain.shape)
+    found = []
+    for slot in range(min(_SHOWN, side.slot_count)):
+        place, holds = program.evaluate((slot,))
+        found.append(str(back.evaluate(place)[0]).replace(" ", "") if holds else "padding")
+    return found
+
+
+def smallest(one: Chosen) -> dict[str, int]:
+    """Return the sizes of a format that fill one block."""
+    sizes = dict.fromkeys(one.letters, 0)
+    for letter in one.letters:
+        sizes[letter] = next(n for n in range(1, _MOST) if _takes(one, {**sizes, letter: n}))
+    for letter in one.letters:
+        # What one element is padded to; blocks have powers of two.
+        whole = [{**sizes, letter: 1 << bit} for bit in range(_MOST.bit_length())]
+        fit = [more for more in whole if _takes(one, more) and _slots(one, more) == _slots(one, sizes)]
+        sizes = max([sizes, *fit], key=lambda found: found[letter])
+    for letter in one.letters:
+        more = {**sizes, letter: _FEW}
+        if sizes[letter] == 1 and _takes(one, more) and _slots(one, more) <= _SMALL:
+            sizes = more
+    made = _shape(one, sizes)
+    split = made.rank > len(one.letters)
+    if split or not made.layout.tiles:
+        return sizes
+    # What tiles pad one element to; a few of what they do not.
+    tile = made.layout.tiles[0]
+    order = made.layout.minor_to_major
+    for size, d in zip(reversed(tile), order, strict=False):
+        letter = one.letters[d]
+        sizes[letter] = max(sizes[letter], size if size > 1 else _FEW)
+    return sizes
+
+
+def _takes(one: Chosen, sizes: Mapping[str, int]) -> bool:
+    try:
+        _shape(one, sizes)
+    except fi.FastIndexError:
+        return False
+    return True
+
+
+def _shape(one: Chosen, sizes: Mapping[str, int]) -> fi.Shape:
+    return _side(one, sizes).shape
+
+
+def _slots(one: Chosen, sizes: Mapping[str, int]) -> int:
+    return _shape(one, sizes).slot_count
+
+
+def _side(one: Chosen, sizes: Mapping[str, int]) -> RegroupedShape:
+    variables = {letter: Variable(letter, max(size, 1), True) for letter, size in sizes.items()}
+    if of_bits(one.row.text):
+        variables["b"] = Variable("b", one.bits, True)
+    return format_side(one, sizes, variables)
+
+
+def _rest() -> str:
+    lines = ["## onednn", "", "Any tag that `named_layout` knows, as in `tag='OIhw16i16o'`:", ""]
+    lines += ["```layout", "u8[16,16,1,1]{3,2,1,0:T(16,16,1,1)(16,1,1,1)}", "```", "", "## What is no format", ""]
+    lines += [f"* `{name}`: {why}" for name, why in REFUSED.items()]
+    return "\n".join(lines) + "\n"
