@@ -16,8 +16,8 @@ from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.geometry import WordGeometry
 from fastindex.kernels.cuda.loops import HEADER_BYTES, LOOP_BYTES, TILE_ROWS, tile
 from fastindex.kernels.cuda.memory import LOAD, LOAD_SHARED, STORE_SHARED, load_int64, shared_memory
+from fastindex.kernels.cuda.partial_stores import put_word
 from fastindex.kernels.cuda.registers import funnelled, high_halves, low_halves, turned_bytes
-from fastindex.kernels.cuda.shifts import put_word
 
 _LANE, _WARP_SHIFT = np.uint32(31), np.uint32(5)
 
@@ -117,7 +117,7 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
             above, below = load_shared(high + column * pitch), load_shared(low + column * pitch)
             first = 4 * lane - behind
             if first < nbytes:
-                put_word(at + first, funnelled(below, above, np.uint64(32 - 8 * behind)), -first, nbytes - first)
+                put_word(at + first, -first, nbytes - first, funnelled(below, above, np.uint64(32 - 8 * behind)))
             column += warps
 
     return Kernel(transpose_words, "iiiiii", f"transpose words {width} {tile_rows} {tile_columns}", resident=4)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fastindex.lowering.gpu.banks import stage_skew
 from fastindex.lowering.gpu.records import Launch, Tile
+from fastindex.lowering.gpu.row_pieces import in_rows
 from fastindex.lowering.relayout.problem.loops import (
     Loop,
     Nest,
@@ -85,7 +86,8 @@ def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) ->
     ...     print(launch.describe())
     weave, 2-byte units, 16 bytes at once, 2048 units: 2 rows next to each other in the destination
     """
-    found = [launch for nest in loops.copies for launch in _copying(in_bytes(nest, width), width, alignment)]
+    found, nests = in_rows([in_bytes(nest, width) for nest in loops.copies], width, alignment, MOST_UNITS)
+    found += [launch for nest in nests for launch in _copying(nest, width, alignment)]
     for nest in loops.fills:
         found += _filling(in_bytes(nest, width), width, alignment)
     return tuple(found)
@@ -203,6 +205,10 @@ def _shifting(nest: Nest, alignment: int, bits: int) -> Iterator[Launch]:
         others = _ordered(k for k in piece.loops if k is not run)
         aligned = math.gcd(alignment, piece.destination_start, *(k.destination_stride for k in others))
         granules = -(-(run.size + VECTOR_BYTES - aligned) // VECTOR_BYTES)
+        places = [piece.source_start, *(k.source_stride for k in others)]
+        if aligned < VECTOR_BYTES or math.gcd(VECTOR_BYTES, *places) < VECTOR_BYTES:
+            # One that only reads what the last one needs behind its own.
+            granules += 1
         loops = [Loop(granules, VECTOR_BYTES, VECTOR_BYTES), *others]
         in_bits = tuple(Loop(k.size, bits * k.source_stride, k.destination_stride) for k in loops)
         starts = bits * piece.source_start, piece.destination_start
