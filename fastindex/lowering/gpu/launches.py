@@ -30,6 +30,9 @@ MOST_UNITS = 1 << 30
 #: With more launches than this, one gather over all slots is faster.
 MOST_LAUNCHES = 32
 
+#: What GPU memory is read and written in.
+SECTOR_BYTES = 32
+
 #: What one instruction moves at most.
 VECTOR_BYTES = 16
 
@@ -309,13 +312,14 @@ def _staging(
     few = [next(k for k in nest.loops if _same_strides(k, one)) for one in few]
     places = _block(few, 1 << 30)
     count = len(places.places)
-    unit = WORD_BYTES // width if words else 1
+    # Tiles begin where the rows' sectors do.
+    unit = SECTOR_BYTES // width
     tile_columns = min(STAGE_BYTES // (count * width) // unit * unit, along.size)
     blocks = -(-along.size // tile_columns)
     tiles = Loop(blocks, tile_columns * source_stride, tile_columns * destination_stride)
     others = _ordered(k for k in nest.loops if k is not along and k not in few)
     row_places = tuple(place[1 if apart else 0] for place in places.places)
-    skew = stage_skew(count, width, unit * width)
+    skew = stage_skew(count, width, WORD_BYTES if words else width)
     tile = Tile(count, along.size, count, tile_columns, (count, tile_columns), row_places, skew=skew)
     kernel = "unstage" if apart else "stage"
     loops = (tiles, Loop(1, 0, 0), *others)
