@@ -73,6 +73,35 @@ def _simulated_following(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
     return beside if lane < 31 else (*beside[1:], beside[3])
 
 
+@device_function
+def _next_one(word: Any) -> Any:
+    return (_next(word[0], word[0]),)
+
+
+@device_function
+def _next_pair(pair: Any) -> Any:
+    return _next_two(pair, pair)
+
+
+@device_function
+def _next_quad(quad: Any) -> Any:
+    return _next_four(quad, quad)
+
+
+def _simulated_next(value: Any) -> Any:
+    return _simulated_following(value, value, value, value)[0]
+
+
+def of_next_lane(count: int) -> Callable[[Any], Any]:
+    """Return the function from a thread's `count` words to those of the next lane.
+
+    All threads of a block call it. The last lane gets nothing of use.
+    """
+    if SIMULATED:
+        return _simulated_next
+    return {1: _next_one, 2: _next_pair, 4: _next_quad}[count]
+
+
 def following(count: int) -> Callable[..., Any]:
     """Return the function from a thread's four values, of `count` words each, to those that follow them.
 

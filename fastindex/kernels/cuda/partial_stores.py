@@ -1,7 +1,7 @@
 """Writing a part of 4, 8 or 16 aligned bytes, in as few pieces as their alignment allows.
 
-`low` and `high` bound the part. Most parts begin at 0 or go to the end: what a run leaves of the aligned bytes that it
-begins or ends in. Each piece is of 1, 2, 4 or 8 bytes at a multiple of its size.
+`low` and `high` bound the part: what a run fills of the aligned bytes that it begins or ends in. Each piece is of 1, 2,
+4 or 8 bytes at a multiple of its size.
 """
 
 from __future__ import annotations
@@ -16,12 +16,6 @@ from fastindex.kernels.cuda.registers import pair
 
 _store_vector, _store_eight, _store_word, _store_half, _store_byte = (STORE[width] for width in (16, 8, 4, 2, 1))
 _HALF, _WORD = np.uint32(16), np.uint64(32)
-
-
-@device_function
-def _put_bytes(at: Any, low: Any, high: Any, word: Any) -> None:
-    for j in range(max(low, 0), min(high, 4)):
-        _store_byte(at + j, np.uint32(word >> np.uint32(8 * j)))
 
 
 @device_function
@@ -56,12 +50,14 @@ def put_word(at: Any, low: Any, high: Any, word: Any) -> None:
     elif low == 0:
         _word_up_to(at, high, word)
     else:
-        _put_bytes(at, low, high, word)
+        for j in range(1, 3):
+            if low <= j and j < high:
+                _store_byte(at + j, np.uint32(word >> np.uint32(8 * j)))
 
 
 @device_function
 def put_eight(at: Any, low: Any, high: Any, values: Any) -> None:
-    """Write the bytes from `low` to `high` of 8, which are two words."""
+    """Write the bytes from `low` to `high` of 8, which are two words; `low` is 0 or `high` is 8."""
     w0, w1 = values
     if low == 0 and high == 8:
         _store_eight(at, np.uint64(w0) | (np.uint64(w1) << _WORD))
@@ -69,18 +65,15 @@ def put_eight(at: Any, low: Any, high: Any, values: Any) -> None:
         low = _word_from(at, low, w0 if low < 4 else w1)
         if low == 4:
             _store_word(at + 4, w1)
-    elif low == 0:
+    else:
         if high & 4:
             _store_word(at, w0)
         _word_up_to(at + (high & 4), high, w0 if high < 4 else w1)
-    else:
-        _put_bytes(at, low, high, w0)
-        _put_bytes(at + 4, low - 4, high - 4, w1)
 
 
 @device_function
 def put_granule(at: Any, low: Any, high: Any, values: Any) -> None:
-    """Write the bytes from `low` to `high` of 16, which are four words."""
+    """Write the bytes from `low` to `high` of 16, which are four words; `low` is 0 or `high` is 16."""
     w0, w1, w2, w3 = values
     if low == 0 and high == 16:
         _store_vector(at, pair(w0, w1, w2, w3))
@@ -90,14 +83,9 @@ def put_granule(at: Any, low: Any, high: Any, values: Any) -> None:
             _store_word(at + low, w1 if low < 8 else w3)
         if low <= 8:
             _store_eight(at + 8, np.uint64(w2) | (np.uint64(w3) << _WORD))
-    elif low == 0:
+    else:
         if high & 8:
             _store_eight(at, np.uint64(w0) | (np.uint64(w1) << _WORD))
         if high & 4:
             _store_word(at + (high & 8), w0 if high < 8 else w2)
         _word_up_to(at + (high & 12), high, w0 if high < 4 else w1 if high < 8 else w2 if high < 12 else w3)
-    else:
-        _put_bytes(at, low, high, w0)
-        _put_bytes(at + 4, low - 4, high - 4, w1)
-        _put_bytes(at + 8, low - 8, high - 8, w2)
-        _put_bytes(at + 12, low - 12, high - 12, w3)

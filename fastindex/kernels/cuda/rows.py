@@ -15,7 +15,17 @@ import numpy as np
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import cuda, device_function
 from fastindex.kernels.cuda.lanes import begin_of_lane, following
-from fastindex.kernels.cuda.loops import DESTINATION, LOOP_BYTES, MAGIC, SHIFT, SIZE, SOURCE, four_places, quotient
+from fastindex.kernels.cuda.loops import (
+    DESTINATION,
+    LOOP_BYTES,
+    MAGIC,
+    SHIFT,
+    SIZE,
+    SOURCE,
+    four_places,
+    places,
+    quotient,
+)
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64
 from fastindex.kernels.cuda.partial_stores import put_eight, put_granule, put_word
 from fastindex.kernels.cuda.registers import high_halves, low_halves, shifted_words, turned_bytes, words
@@ -126,21 +136,27 @@ def weave_rows_kernel(rows: int) -> Kernel:
             _store_byte(at + j, _load_byte(s + inside // width * step + column * width + inside % width))
 
     @device_function
-    def finish(extent: Any, d: Any, table: Any, here: Any, behind: Any, length: Any, step: Any, bounds: Any) -> None:
+    def takes_words(s: Any, step: Any, count: Any, bounds: Any) -> Any:
+        """Whether all that is needed is in aligned parts of the buffer."""
+        across = (rows - 1) * step
+        lowest, highest = (s + min(across, 0)) & mask, (s + max(across, 0) + count - 1) & mask
+        return lowest >= bounds[0] and highest <= bounds[1]
+
+    @device_function
+    def finish(extent: Any, d: Any, table: Any, here: Any, behind: Any, length: Any, step: Any, bounds: Any) -> Any:
+        """Write a granule; return whether it is left for single bytes."""
         number, s, _ = extent
         count = min(length - part * number, part)
-        if count > 0:
-            at = d + woven_place(number, table)
-            across = (rows - 1) * step
-            lowest, highest = (s + min(across, 0)) & mask, (s + max(across, 0) + count - 1) & mask
-            if lowest >= bounds[0] and highest <= bounds[1]:
-                put_granule(at, 0, count * rows, columns_of(s, step, here, behind))
-            else:
-                put_each(at, s, step, count * rows)
+        if count <= 0:
+            return False
+        if takes_words(s, step, count, bounds):
+            put_granule(d + woven_place(number, table), 0, count * rows, columns_of(s, step, here, behind))
+            return False
+        return True
 
     def weave_rows(destination, source, table, count, loops, length, step, begin, end):  # type: ignore[no-untyped-def]
-        thread = cuda.threadIdx.x
-        n = begin_of_lane(cuda.blockIdx.x, thread)
+        lane = cuda.threadIdx.x & 31
+        n = begin_of_lane(cuda.blockIdx.x, cuda.threadIdx.x)
         last_unit = count - 1
         n0, n1, n2, n3 = min(n, last_unit), min(n + 32, last_unit), min(n + 64, last_unit), min(n + 96, last_unit)
         s0, s1, s2, s3, d0, d1, d2, d3 = four_places(n0, n1, n2, n3, table + LOOP_BYTES, loops)
@@ -153,17 +169,26 @@ def weave_rows_kernel(rows: int) -> Kernel:
         r2, r3 = read(e2[2], step, first, last), read(e3[2], step, first, last)
         v0, v1, v2, v3 = words_of(r0), words_of(r1), words_of(r2), words_of(r3)
         f0, f1, f2, f3 = _following(v0, v1, v2, v3)
-        bounds = first, last
-        if n < count:
-            finish(e0, destination + d0, table, v0, f0, length, step, bounds)
-        if n + 32 < count:
-            finish(e1, destination + d1, table, v1, f1, length, step, bounds)
-        if n + 64 < count:
-            finish(e2, destination + d2, table, v2, f2, length, step, bounds)
-        if n + 96 < count and thread & 31 < FOLLOWED - 96:
-            finish(e3, destination + d3, table, v3, f3, length, step, bounds)
+        bounds, left = (first, last), False
+        # The last lanes of a warp hold what the next one begins with.
+        behind = min(count, n - lane + FOLLOWED)
+        if n < behind:
+            left = finish(e0, destination + d0, table, v0, f0, length, step, bounds)
+        if n + 32 < behind:
+            left = finish(e1, destination + d1, table, v1, f1, length, step, bounds) or left
+        if n + 64 < behind:
+            left = finish(e2, destination + d2, table, v2, f2, length, step, bounds) or left
+        if n + 96 < behind:
+            left = finish(e3, destination + d3, table, v3, f3, length, step, bounds) or left
+        while left and n < behind:
+            s, d = places(n, table + LOOP_BYTES, loops)
+            number, s, _ = extent(n, source + s, table, length)
+            many = min(length - part * number, part)
+            if many > 0 and not takes_words(s, step, many, bounds):
+                put_each(destination + d + woven_place(number, table), s, step, many * rows)
+            n += 32
 
-    return Kernel(weave_rows, "iiiiiiiii", f"weave rows {rows}", resident=3)
+    return Kernel(weave_rows, "iiiiiiiii", f"weave rows {rows}")
 
 
 @cache
@@ -252,19 +277,23 @@ def part_rows_kernel(rows: int) -> Kernel:
                 _store_byte(to + j, _load_byte(s + woven))
 
     @device_function
-    def finish(extent: Any, d: Any, table: Any, here: Any, behind: Any, length: Any, step: Any, end: Any) -> None:
-        number, _, s = extent
+    def is_cut(number: Any, s: Any, table: Any, length: Any, end: Any) -> Any:
+        """Whether a unit needs the last granule of its run, and the buffer ends in that."""
         last = (length - 1) // part
-        d -= part * number
-        # The last granule of a run may be the last of the buffer, and not whole.
-        if number >= last and s + woven_place(last, table) + _GRANULE > end:
-            put_each(d, s, step, number, length, table)
-        else:
-            put_rows(d, step, number, length, here, behind)
+        return number >= last and s + woven_place(last, table) + _GRANULE > end
+
+    @device_function
+    def finish(extent: Any, d: Any, table: Any, here: Any, behind: Any, length: Any, step: Any, end: Any) -> Any:
+        """Write a unit of each row; return whether it is left for single bytes."""
+        number, _, s = extent
+        if is_cut(number, s, table, length, end):
+            return True
+        put_rows(d - part * number, step, number, length, here, behind)
+        return False
 
     def part_rows(destination, source, table, count, loops, length, step, begin, end):  # type: ignore[no-untyped-def]
-        thread = cuda.threadIdx.x
-        n = begin_of_lane(cuda.blockIdx.x, thread)
+        lane = cuda.threadIdx.x & 31
+        n = begin_of_lane(cuda.blockIdx.x, cuda.threadIdx.x)
         last_unit = count - 1
         n0, n1, n2, n3 = min(n, last_unit), min(n + 32, last_unit), min(n + 64, last_unit), min(n + 96, last_unit)
         s0, s1, s2, s3, d0, d1, d2, d3 = four_places(n0, n1, n2, n3, table + LOOP_BYTES, loops)
@@ -273,13 +302,21 @@ def part_rows_kernel(rows: int) -> Kernel:
         r0, r1, r2, r3 = _load_granule(e0[1]), _load_granule(e1[1]), _load_granule(e2[1]), _load_granule(e3[1])
         v0, v1, v2, v3 = rows_of(r0), rows_of(r1), rows_of(r2), rows_of(r3)
         f0, f1, f2, f3 = _following(v0, v1, v2, v3)
-        if n < count:
-            finish(e0, destination + d0, table, v0, f0, length, step, end)
-        if n + 32 < count:
-            finish(e1, destination + d1, table, v1, f1, length, step, end)
-        if n + 64 < count:
-            finish(e2, destination + d2, table, v2, f2, length, step, end)
-        if n + 96 < count and thread & 31 < FOLLOWED - 96:
-            finish(e3, destination + d3, table, v3, f3, length, step, end)
+        left = False
+        behind = min(count, n - lane + FOLLOWED)
+        if n < behind:
+            left = finish(e0, destination + d0, table, v0, f0, length, step, end)
+        if n + 32 < behind:
+            left = finish(e1, destination + d1, table, v1, f1, length, step, end) or left
+        if n + 64 < behind:
+            left = finish(e2, destination + d2, table, v2, f2, length, step, end) or left
+        if n + 96 < behind:
+            left = finish(e3, destination + d3, table, v3, f3, length, step, end) or left
+        while left and n < behind:
+            s, d = places(n, table + LOOP_BYTES, loops)
+            number, _, s = extent(n, source + s, table, length, end)
+            if is_cut(number, s, table, length, end):
+                put_each(destination + d - part * number, s, step, number, length, table)
+            n += 32
 
-    return Kernel(part_rows, "iiiiiiiii", f"part rows {rows}", resident=3)
+    return Kernel(part_rows, "iiiiiiiii", f"part rows {rows}")

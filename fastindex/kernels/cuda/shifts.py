@@ -14,7 +14,7 @@ import numpy as np
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.lanes import begin_of_lane, following
-from fastindex.kernels.cuda.loops import MAGIC, SHIFT, SIZE, four_places, quotient
+from fastindex.kernels.cuda.loops import MAGIC, SHIFT, SIZE, four_places, places, quotient
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64
 from fastindex.kernels.cuda.partial_stores import put_granule
 from fastindex.kernels.cuda.registers import packed_word, shifted_words, spread_word, words
@@ -101,18 +101,26 @@ def shift_kernel(bits: int) -> Kernel:
             store_byte(at + j, value)
 
     @device_function
-    def finish(extent: Any, here: Any, behind: Any, first: Any, last: Any) -> None:
+    def takes_granules(p: Any, low: Any, high: Any, bounds: Any) -> Any:
+        """Whether all that is needed is in granules of the buffer, and the run does not begin and end in one."""
+        lowest, highest = (p + low * bits) >> 3, (p + high * bits - 1) >> 3
+        inside = lowest & granule_mask >= bounds[0] and highest & granule_mask <= bounds[1]
+        return inside and (low == 0 or high == 16)
+
+    @device_function
+    def finish(extent: Any, here: Any, behind: Any, bounds: Any) -> Any:
+        """Write a granule; return whether it is left for single bytes."""
         p, at, low, high, _ = extent
-        if low < high:
-            lowest, highest = (p + low * bits) >> 3, (p + high * bits - 1) >> 3
-            if lowest & granule_mask >= first and highest & granule_mask <= last:
-                put_granule(at, low, high, aligned(p, here, behind))
-            else:
-                put_each(p, at, low, high)
+        if low >= high:
+            return False
+        if takes_granules(p, low, high, bounds):
+            put_granule(at, low, high, aligned(p, here, behind))
+            return False
+        return True
 
     def shift_runs(destination, source, start, table, count, loops, length, begin, end):  # type: ignore[no-untyped-def]
-        thread = cuda.threadIdx.x
-        n = begin_of_lane(cuda.blockIdx.x, thread)
+        lane = cuda.threadIdx.x & 31
+        n = begin_of_lane(cuda.blockIdx.x, cuda.threadIdx.x)
         last_unit = count - 1
         n0, n1, n2, n3 = min(n, last_unit), min(n + 32, last_unit), min(n + 64, last_unit), min(n + 96, last_unit)
         s0, s1, s2, s3, d0, d1, d2, d3 = four_places(n0, n1, n2, n3, table, loops)
@@ -129,14 +137,23 @@ def shift_kernel(bits: int) -> Kernel:
         r2, r3 = load(min(max(e2[4], first), last)), load(min(max(e3[4], first), last))
         v0, v1, v2, v3 = parts(r0), parts(r1), parts(r2), parts(r3)
         f0, f1, f2, f3 = following_all(v0, v1, v2, v3)
-        if n < count:
-            finish(e0, v0, f0, first, last)
-        if n + 32 < count:
-            finish(e1, v1, f1, first, last)
-        if n + 64 < count:
-            finish(e2, v2, f2, first, last)
-        if n + 96 < count and thread & 31 < FOLLOWED - 96:
-            finish(e3, v3, f3, first, last)
+        bounds, left = (first, last), False
+        # The last lanes of a warp hold what the next one begins with.
+        behind = min(count, n - lane + FOLLOWED)
+        if n < behind:
+            left = finish(e0, v0, f0, bounds)
+        if n + 32 < behind:
+            left = finish(e1, v1, f1, bounds) or left
+        if n + 64 < behind:
+            left = finish(e2, v2, f2, bounds) or left
+        if n + 96 < behind:
+            left = finish(e3, v3, f3, bounds) or left
+        while left and n < behind:
+            s, d = places(n, table, loops)
+            p, at, low, high, _ = extent(n, source + s, destination + d, table, length)
+            if low < high and not takes_granules(p, low, high, bounds):
+                put_each(p, at, low, high)
+            n += 32
 
     return Kernel(shift_runs, "iiiiiiiii", f"shift {bits}", resident=3)
 

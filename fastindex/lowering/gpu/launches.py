@@ -65,8 +65,8 @@ NARROW_TILES = {1: (256, 64), 2: (256, 32), 4: (256, 16), 8: (256, 8), 16: (256,
 #: Rows and columns of a tile that moves element by element, by width.
 SCALAR_TILES = {4: (64, 64), 8: (32, 32), 16: (16, 16)}
 
-#: The same for smaller elements, of which words move.
-WORD_TILES = {1: (124, 128), 2: (62, 128)}
+#: The same for smaller elements, of which words move: rows and stretches of columns of 31 words, wherever they start.
+WORD_TILES = {1: (124, 124), 2: (62, 124)}
 
 
 def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) -> tuple[Launch, ...]:
