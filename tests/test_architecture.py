@@ -126,6 +126,8 @@ LARGER = {
         (
             "kernels.cuda.copies.weave_kernel",
             "kernels.cuda.gather_kernel.gather_kernel",
+            "kernels.cuda.rows.part_rows_kernel",
+            "kernels.cuda.rows.weave_rows_kernel",
             "kernels.cuda.shifts.shift_kernel",
             "kernels.cuda.stages.staged_kernel",
             "kernels.cuda.tiles.scalar_transpose_kernel",

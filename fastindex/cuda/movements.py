@@ -17,6 +17,7 @@ from fastindex.errors import FastIndexError
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.copies import copy_kernel, fill_kernel, weave_kernel
 from fastindex.kernels.cuda.device import THREADS
+from fastindex.kernels.cuda.rows import part_rows_kernel, weave_rows_kernel
 from fastindex.kernels.cuda.shifts import compress_kernel, shift_kernel
 from fastindex.kernels.cuda.stages import staged_kernel
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
@@ -126,7 +127,9 @@ def _started(found: Sequence[Launch]) -> tuple[tuple[_Started, ...], NDArray[np.
         others: tuple[int, ...] = (len(launch.loops),)
         if launch.tile is None:
             others = (launch.units, *others)
-        if launch.kernel in ("weave", "part", "shift"):
+        if launch.pieces is not None:
+            others = (*others, launch.length)
+        if launch.kernel in ("weave", "part", "shift", "weave rows", "part rows"):
             others = (*others, launch.step)
         blocks = cuda_tables.blocks(launch.kernel, launch.units, THREADS)
         start = sum(table.nbytes for table in tables)
@@ -137,7 +140,7 @@ def _started(found: Sequence[Launch]) -> tuple[tuple[_Started, ...], NDArray[np.
 
 def _table(launch: Launch) -> NDArray[np.int64]:
     loops = []
-    for loop in launch.loops:
+    for loop in (*(() if launch.pieces is None else (launch.pieces,)), *launch.loops):
         constants = division(loop.size, 1)
         loops.append((loop.size, constants.magic, constants.shift, loop.source_stride, loop.destination_stride))
     tile = launch.tile
@@ -160,6 +163,10 @@ def _kernel_of(launch: Launch) -> Kernel:
             return compress_kernel(width)
         case "weave" | "part":
             return weave_kernel(width, launch.kernel == "part")
+        case "weave rows":
+            return weave_rows_kernel(4 // width)
+        case "part rows":
+            return part_rows_kernel(4 // width)
         case "transpose" if tile is not None:
             return transpose_kernel(width, *tile.room)
         case "transpose words" if tile is not None:
@@ -181,5 +188,5 @@ def _start(started: _Started, source: DeviceArray, target: int, table: int, patt
         queue.launch(started.kernel, started.blocks, target, source.address, start, table, *others, *source.extent)
     else:
         place = source.address + launch.source_start
-        ends = source.extent if launch.kernel == "transpose words" else ()
+        ends = source.extent if launch.kernel in ("transpose words", "weave rows", "part rows") else ()
         queue.launch(started.kernel, started.blocks, target, place, table, *started.others, *ends)

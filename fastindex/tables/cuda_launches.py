@@ -23,6 +23,11 @@ COLUMN_COUNT = 3
 SKEW = 4
 HEADER = 5
 
+#: Lanes of a warp, and how many values of four each they finish where they need the one behind: a few fewer than they
+#: hold, so that a warp begins with a whole sector of 8-byte values.
+WARP = 32
+FOLLOWED = 4 * WARP - 4
+
 
 def table(loops: Sequence[Sequence[int]], header: Sequence[int] = (), places: Sequence[int] = ()) -> NDArray[np.int64]:
     """Return the table of a launch.
@@ -40,6 +45,8 @@ def table(loops: Sequence[Sequence[int]], header: Sequence[int] = (), places: Se
 
 def blocks(kernel: str, units: int, threads: int) -> int:
     """Return how many blocks of `threads` threads a launch takes."""
+    if kernel in ("shift", "weave rows", "part rows"):
+        return -(-units // (threads // WARP * FOLLOWED))
     per_block = (
         1 if kernel in ("transpose", "transpose words", "transpose elements", "stage", "unstage") else 4 * threads
     )

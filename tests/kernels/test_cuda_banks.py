@@ -121,19 +121,22 @@ def test_blocks_of_words_cover_a_tile_once_and_meet_in_no_bank(width: int) -> No
     covered = set()
     for step in range(geometry.steps):
         for warp in range(THREADS // WARP):
-            blocks = [tuple(map(int, geometry.block_of(np.uint32(warp * WARP + k), step))) for k in range(WARP)]
+            group, number = map(int, geometry.patch_of(np.uint32(warp), step))
+            blocks = [(group, number + lane) for lane in range(WARP - 1)]
             for j in range(per):
-                assert ways((int(geometry.place_of(*block)) + j * geometry.pitch for block in blocks), 4) == 1
-            # A read of one row fills whole sectors, where that is at a multiple of 32.
-            for k in {group for group, _ in blocks}:
-                assert filled_sectors([4 * number for group, number in blocks if group == k], 4) == 1
+                places = (int(geometry.column_place(per * k)) + j * geometry.pitch + 4 * group for _, k in blocks)
+                assert ways(places, 4) == 1
             covered |= set(blocks)
-    # A warp's lanes less one are the words of the rows; the blocks go on to a power of two.
+    # A warp's lanes less one are the words of the rows and of a stretch; the groups go on to a power of two.
     assert rows * width == 4 * (WARP - 1)
     assert covered == {(group, number) for group in range(WARP) for number in range(columns // per)}
-    places = {int(geometry.place_of(*block)) + j * geometry.pitch for block in covered for j in range(per)}
-    assert len(places) == WARP * columns
-    assert max(places) + 4 <= geometry.pitch * columns
+    found = {int(geometry.column_place(column)) + 4 * group for column in range(columns) for group in range(WARP)}
+    assert len(found) == WARP * columns
+    assert max(found) + 4 <= geometry.size
+    # The columns of a block are as far apart as the kernel writes them.
+    assert {
+        geometry.column_place(k + 1) - geometry.column_place(k) for k in range(columns - 1) if k % per < per - 1
+    } == {geometry.pitch}
 
 
 # Global memory moves in sectors of 32 bytes

@@ -128,7 +128,16 @@ def test_faults_show() -> None:
 
 
 #: Most registers of a thread of 256; what is not named may have 128. 40 let six blocks run on a processor of the GPU.
-REGISTERS = {"transpose 1,": 48, "transpose words": 64, "transpose": 40, "copy": 64, "shift": 80, "compress": 64}
+REGISTERS = {
+    "weave rows": 128,
+    "part rows": 128,
+    "transpose 1,": 48,
+    "transpose words": 64,
+    "transpose": 40,
+    "copy": 64,
+    "shift": 80,
+    "compress": 64,
+}
 REGISTERS |= {"weave": 64, "part": 64, "stage": 80, "unstage": 80}
 
 #: Most instructions of a thread on the path of full tiles, by width; 16 bytes at a time, and by elements.

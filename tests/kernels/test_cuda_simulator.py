@@ -1,9 +1,9 @@
 """Runs the files `simulated_*` in a process of their own: the simulator is chosen once, before Numba is imported.
 
 Tests of: cuda.gathers, cuda.indices, cuda.sharded_indices, cuda.strided_copies, kernels.cuda.copies,
-kernels.cuda.gather_kernel, kernels.cuda.index_kernel, kernels.cuda.loops, kernels.cuda.memory,
-kernels.cuda.registers, kernels.cuda.shifts, kernels.cuda.stages, kernels.cuda.tiles, kernels.cuda.word_tiles,
-lowering.gpu.chunks.
+kernels.cuda.gather_kernel, kernels.cuda.index_kernel, kernels.cuda.lanes, kernels.cuda.loops, kernels.cuda.memory,
+kernels.cuda.partial_stores, kernels.cuda.registers, kernels.cuda.rows, kernels.cuda.shifts, kernels.cuda.stages,
+kernels.cuda.tiles, kernels.cuda.word_tiles, lowering.gpu.chunks.
 """
 
 from __future__ import annotations

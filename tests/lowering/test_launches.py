@@ -1,6 +1,6 @@
 """Plans for the GPU without a GPU: every launch, followed unit by unit, does what the definition says.
 
-Tests of: lowering.gpu.launches, lowering.gpu.records, tables.cuda_launches.
+Tests of: lowering.gpu.launches, lowering.gpu.records, lowering.gpu.row_pieces, tables.cuda_launches.
 """
 
 from __future__ import annotations
@@ -48,10 +48,41 @@ def granules(launch: Launch, address: int) -> Iterator[tuple[int, int]]:
             yield s + (place - behind) * launch.width, d + place - behind
 
 
+def rows_moved(launch: Launch, address: int) -> Iterator[tuple[int, int, int]]:
+    """What a launch of rows and tiles moves, byte by byte, where its rows are at `address`."""
+    pieces = launch.pieces
+    assert pieces is not None
+    rows = 4 // launch.width
+    part, apart = 16 // rows, launch.kernel == "part rows"
+
+    def woven(granule: int, stride: int) -> int:
+        return granule // pieces.size * stride + granule % pieces.size * 16
+
+    for index, (s, d) in enumerate(places_of(launch.loops, launch.source_start, launch.destination_start)):
+        number = index % launch.loops[0].size
+        for row in range(rows):
+            behind = (address + d + row * launch.step) % part if apart else 0
+            for at in range(max(part * number - behind, 0), min(part * (number + 1) - behind, launch.length)):
+                column, inside = at // launch.width, at % launch.width
+                place = column % 4 * 4 + row * launch.width + inside
+                if apart:
+                    to = d - part * number + row * launch.step + at
+                    yield s + woven(at // part, pieces.source_stride) + place, to, 1
+                else:
+                    yield (
+                        s - part * number + row * launch.step + at,
+                        d + woven(number, pieces.destination_stride) + place,
+                        1,
+                    )
+
+
 def moves(launch: Launch, address: int = 0) -> Iterator[tuple[int, int, int]]:
     """What a launch moves, as (source, destination, bytes), by what its kernel's documentation says."""
     if launch.kernel == "shift":
         yield from ((s // 8, d, 1) for s, d in granules(launch, address))
+        return
+    if launch.pieces is not None:
+        yield from rows_moved(launch, address)
         return
     width, tile = launch.width, launch.tile
     for number, (s, d) in enumerate(places_of(launch.loops, launch.source_start, launch.destination_start)):
@@ -84,6 +115,18 @@ def check_shape(launch: Launch, alignment: int) -> None:
         assert 0 < launch.units < 2**31
         assert (launch.loops[0].source_stride, launch.loops[0].destination_stride) == (16 * launch.width, 16)
         assert len({k.size for k in launch.loops[1:]} & {0, 1}) == 0
+        return
+    if launch.pieces is not None:
+        assert alignment == 16
+        assert 0 < launch.units <= cuda_plan.MOST_UNITS
+        apart, part = launch.kernel == "part rows", 4 * launch.width
+        first = launch.loops[0]
+        assert (first.source_stride, first.destination_stride) == ((0, part) if apart else (part, 0))
+        # The last one is only read for.
+        assert part * (first.size - 1) >= launch.length
+        sides = [(k.source_stride, k.destination_stride) for k in (launch.pieces, *launch.loops[1:])]
+        sides.append((launch.source_start, launch.destination_start))
+        assert all(side[not apart] % 16 == 0 for side in sides)
         return
     assert launch.width in WIDTHS
     assert launch.width <= alignment
@@ -201,6 +244,7 @@ def test_the_cases_run_every_kernel() -> None:
     expected |= {("transpose elements", width, False) for width in (4, 8)}
     expected |= {("transpose words", width, True) for width in (1, 2)}
     expected |= {(name, width, True) for name in ("weave", "part") for width in (1, 2)}
+    expected |= {(name, width, False) for name in ("weave rows", "part rows") for width in (1, 2, 4)}
     expected |= {
         (name, width, words) for name in ("stage", "unstage") for width in (1, 2, 4, 8) for words in {False, width < 4}
     }
@@ -251,7 +295,7 @@ def test_a_misaligned_address_takes_smaller_units() -> None:
     pair = "f32[8192,8192]{1,0}", "f32[8192,8192]{1,0:T(8,128)}"
     for alignment in (8, 4, 2, 1):
         (found,) = chosen(*pair, alignment)
-        wanted = "copy, 8-byte units" if alignment == 8 else "shift, 8 bits, 16 bytes at once, 17301504 units"
+        wanted = "copy, 8-byte units" if alignment == 8 else "shift, 8 bits, 16 bytes at once, 17825792 units"
         assert found.startswith(wanted), found
 
 

@@ -174,46 +174,48 @@ class TileGeometry:
 class WordGeometry:
     """The tile of a transpose that moves words of small elements, wherever these start.
 
-    A block of as many rows and columns as a word has elements is transposed at once. The tile stands in shared memory
-    column by column, with a word of room behind each, so that the lanes of a warp, a few blocks along by a few groups
-    of rows, write to 32 banks.
+    A block of as many rows and columns as a word has elements is transposed at once. The lanes of a warp take a stretch
+    of blocks along the rows, one fewer than they are: the last one reads what the others' words lack. The tile stands
+    in shared memory column by column, with a word of room behind each and another behind every 32, so that the lanes
+    write to different banks.
 
     Attributes
     ----------
     per_word : int
         Elements of a word.
     pitch : int
-        Bytes from column to column in shared memory.
+        Bytes from column to column in shared memory, but for what stands behind every 32.
+    size : int
+        Bytes of shared memory.
     steps : int
-        Blocks of a thread.
-    block_of : callable
-        From the number of a thread, uint32, and of a step to a block: its group of rows, and its number along; int64.
-    place_of : callable
-        From a block to where its first column stands in shared memory.
+        Of a warp.
+    patch_of : callable
+        From the number of a warp, uint32, and of a step to its group of rows and to the first block of its stretch;
+        int64.
+    column_place : callable
+        From a column to where it stands in shared memory.
     """
 
     def __init__(self, width: int, tile_rows: int, tile_columns: int, threads: int) -> None:
         self.per_word = per = 4 // width
         groups = 1 << _log(-(-tile_rows // per) * 2 - 1)
         self.pitch = pitch = 4 * groups + 4
-        along = tile_columns // per
-        self.steps = max(along * groups // threads, 1)
-        lanes_along = _WARP // per
-        along_mask, along_shift = np.uint32(lanes_along - 1), np.uint32(_log(lanes_along))
-        group_mask = np.uint32(per - 1)
-        across_mask, across_shift = along // lanes_along - 1, _log(along // lanes_along)
-        five, warps = np.uint32(5), threads // _WARP
-        column_pitch = per * pitch
+        stretch = _WARP - 1
+        stretches, rest = divmod(tile_columns // per, stretch)
+        if rest:
+            raise ValueError(f"{tile_columns} columns are not stretches of {stretch} words")
+        warps = threads // _WARP
+        self.steps = groups * stretches // warps
+        self.size = -(-(tile_columns * pitch + 4 * (tile_columns >> 5)) // 16) * 16
+        group_mask, group_shift = groups - 1, _log(groups)
 
         @device_function
-        def block_of(thread: Any, step: Any) -> Any:
-            lane_along = np.int64(np.uint32(thread & along_mask))
-            lane_group = np.int64(np.uint32(np.uint32(thread >> along_shift) & group_mask))
-            patch = np.int64(np.uint32(thread >> five)) + step * warps
-            return (patch >> across_shift) * per + lane_group, (patch & across_mask) * lanes_along + lane_along
+        def patch_of(warp: Any, step: Any) -> Any:
+            patch = np.int64(warp) + step * warps
+            return patch & group_mask, (patch >> group_shift) * stretch
 
         @device_function
-        def place_of(group: Any, number: Any) -> Any:
-            return number * column_pitch + 4 * group
+        def column_place(column: Any) -> Any:
+            return column * pitch + 4 * (column >> 5)
 
-        self.block_of, self.place_of = block_of, place_of
+        self.patch_of, self.column_place = patch_of, column_place

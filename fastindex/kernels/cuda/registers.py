@@ -19,6 +19,7 @@ _LOW_NIBBLES = np.uint32(0x000F000F)
 _NIBBLES = np.uint32(0x0F0F0F0F)
 _CRUMBS = np.uint32(0x03030303)
 _ONES = np.uint32(0x01010101)
+_TWO_WORDS, _ONE_WORD, _IN_WORD = np.uint32(64), np.uint32(32), np.uint32(31)
 
 
 @device_function
@@ -57,6 +58,40 @@ def pair(w0: Any, w1: Any, w2: Any, w3: Any) -> Any:
 def funnelled(low: Any, high: Any, by: Any) -> Any:
     """Return the word that begins `by` bits into two, a uint64 up to 32."""
     return np.uint32(((np.uint64(high) << np.uint64(32)) | np.uint64(low)) >> by)
+
+
+@device_function
+def _shifted_one(here: Any, behind: Any, by: Any) -> Any:
+    return (funnelled(here[0], behind[0], np.uint64(by)),)
+
+
+@device_function
+def _shifted_two(here: Any, behind: Any, by: Any) -> Any:
+    w0, w1, w2 = here[0], here[1], behind[0]
+    if by & _ONE_WORD:
+        w0, w1, w2 = w1, w2, behind[1]
+    by = np.uint64(by & _IN_WORD)
+    return funnelled(w0, w1, by), funnelled(w1, w2, by)
+
+
+@device_function
+def _shifted_four(here: Any, behind: Any, by: Any) -> Any:
+    w0, w1, w2, w3 = here
+    w4, w5, w6, w7 = behind
+    if by & _TWO_WORDS:
+        w0, w1, w2, w3, w4, w5 = w2, w3, w4, w5, w6, w7
+    if by & _ONE_WORD:
+        w0, w1, w2, w3, w4 = w1, w2, w3, w4, w5
+    by = np.uint64(by & _IN_WORD)
+    return funnelled(w0, w1, by), funnelled(w1, w2, by), funnelled(w2, w3, by), funnelled(w3, w4, by)
+
+
+def shifted_words(count: int) -> Callable[[Any, Any, Any], Any]:
+    """Return the function to the words that begin some bits into `count` words, which as many others follow.
+
+    Both are tuples; the bits are uint32, fewer than the words have.
+    """
+    return {1: _shifted_one, 2: _shifted_two, 4: _shifted_four}[count]
 
 
 @device_function

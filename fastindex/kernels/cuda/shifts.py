@@ -1,7 +1,7 @@
 """The GPU kernels for runs that start anywhere, which shift them, and for packed elements, which unpack or pack them.
 
-Memory moves in aligned words of 4 bytes, or 16 bytes at once, wherever a run starts on either side. A word that is
-partly outside the buffer is never touched.
+Memory moves in aligned granules of 16 bytes, or of as many as 16 packed elements have, wherever a run starts on either
+side. A granule that is partly outside the buffer is never read.
 """
 
 from __future__ import annotations
@@ -13,28 +13,14 @@ import numpy as np
 
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import THREADS, cuda, device_function
-from fastindex.kernels.cuda.loops import MAGIC, SHIFT, SIZE, four_places, quotient
+from fastindex.kernels.cuda.lanes import begin_of_lane, following
+from fastindex.kernels.cuda.loops import MAGIC, SHIFT, SIZE, four_places, places, quotient
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64
-from fastindex.kernels.cuda.registers import funnelled, packed_word, pair, spread_word, words
+from fastindex.kernels.cuda.partial_stores import put_granule
+from fastindex.kernels.cuda.registers import packed_word, shifted_words, spread_word, words
+from fastindex.tables.cuda_launches import FOLLOWED
 
-#: A buffer of fewer bytes need not hold an aligned word.
-_FEWEST_BYTES = 8
-
-_LOW_BYTE = np.uint32(0xFF)
-
-
-_store_word, _store_byte = STORE[4], STORE[1]
-
-
-@device_function
-def put_word(at: Any, word: Any, low: Any, high: Any) -> None:
-    """Write the bytes of an aligned word from `low` to `high`; these may lie outside it."""
-    if low <= 0 and high >= 4:
-        _store_word(at, word)
-    else:
-        for j in range(4):
-            if low <= j and j < high:
-                _store_byte(at + j, np.uint32((word >> np.uint32(8 * j)) & _LOW_BYTE))
+_WORD_BITS = np.uint64(32)
 
 
 @cache
@@ -43,59 +29,67 @@ def shift_kernel(bits: int) -> Kernel:
 
     Parameters: destination, source, the first bit in it, table, units, loops, bytes of a run in the destination, and
     the addresses where the source begins and ends. In the loops, steps in the source count bits. A unit is a granule:
-    16 bytes of the destination at a multiple of 16. The first loop goes over those that a run touches, or might: what
-    it has too many of lies behind the end.
+    16 bytes of the destination at a multiple of 16. The first loop goes over those that a run touches, or might, and
+    one behind them, unless no run is shifted: what it has too many of lies behind the end.
+
+    A thread reads the aligned bytes that its granule begins in. What is missing of them has the next lane, which reads
+    for the granule behind; so neighbours read neighbouring bytes, each once.
     """
-    load, store = LOAD[4], STORE[16]
-    load_byte, store_byte = LOAD[1], STORE[1]
+    granule_bytes = 2 * bits
+    granule_bits, granule_mask = 8 * granule_bytes, ~(granule_bytes - 1)
+    load, load_byte, store_byte = LOAD[granule_bytes], LOAD[1], STORE[1]
     mask, whole = np.uint32((1 << bits) - 1), bits == 8
     spread = spread_word(bits)
-    granule_bits = 16 * bits
-    words_in_granule = max(granule_bits // 32, 1)
+    words_of_granule = max(granule_bytes // 4, 1)
+    following_all, shifted = following(words_of_granule), shifted_words(words_of_granule)
 
     @device_function
     def extent(n: Any, s: Any, d: Any, table: Any, length: Any) -> Any:
-        """Return where a granule begins in both, in bits and bytes, and which of its 16 places its run fills."""
+        """Return where a granule begins in both, in bits and bytes, and which of its 16 places its run fills.
+
+        Last is where to read: where the granule begins, but within the run.
+        """
         size, magic, shift = load_int64(table + SIZE), load_int64(table + MAGIC), load_int64(table + SHIFT)
         number = n - quotient(n, magic, shift) * size
         behind = d & 15
-        begin = d - 16 * number
-        at = d - behind
-        return s - behind * bits, at, max(begin - at, 0), min(begin + length - at, 16)
+        begin, at = 16 * number, d - behind
+        p, first = s - behind * bits, s - begin * bits
+        read = min(max(p, first), first + length * bits - 1) >> 3
+        low, high = behind - begin, min(length - begin + behind, 16)
+        return p, at, np.int32(max(low, 0)), np.int32(max(high, -1)), read & granule_mask
 
     @device_function
-    def fetch(p: Any, first: Any, last: Any) -> Any:
-        """Return five aligned words from a bit on, or as many as a granule takes; `first` and `last` bound them."""
-        at = (p >> 5) << 2
-        w0, w1 = load(min(max(at, first), last)), load(min(max(at + 4, first), last))
-        if words_in_granule == 1:
-            return w0, w1, w1, w1, w1
-        w2 = load(min(max(at + 8, first), last))
-        if words_in_granule == 2:
-            return w0, w1, w2, w2, w2
-        return w0, w1, w2, load(min(max(at + 12, first), last)), load(min(max(at + 16, first), last))
+    def two_words(value: Any) -> Any:
+        return np.uint32(value), np.uint32(value >> _WORD_BITS)
 
     @device_function
-    def aligned(p: Any, fetched: Any) -> Any:
-        """Return the 16 bytes that begin at a bit."""
-        w0, w1, w2, w3, w4 = fetched
-        by = np.uint64(p & 31)
-        v0 = funnelled(w0, w1, by)
-        if words_in_granule == 1:
-            return spread(v0, v0)
-        if words_in_granule == 2:
-            return spread(v0, funnelled(w1, w2, by))
-        return v0, funnelled(w1, w2, by), funnelled(w2, w3, by), funnelled(w3, w4, by)
+    def one_word(value: Any) -> Any:
+        return (value,)
+
+    parts = {8: words, 4: two_words}.get(bits, one_word)
 
     @device_function
-    def put(at: Any, low: Any, high: Any, values: Any) -> None:
-        if low == 0 and high == 16:
-            store(at, pair(values[0], values[1], values[2], values[3]))
-        elif low < high:
-            put_word(at, values[0], low, high)
-            put_word(at + 4, values[1], low - 4, high - 4)
-            put_word(at + 8, values[2], low - 8, high - 8)
-            put_word(at + 12, values[3], low - 12, high - 12)
+    def aligned_words(p: Any, here: Any, behind: Any) -> Any:
+        """Return the 16 bytes that begin at a bit of the first of two granules."""
+        return shifted(here, behind, np.uint32(p & (granule_bits - 1)))
+
+    @device_function
+    def aligned_nibbles(p: Any, here: Any, behind: Any) -> Any:
+        low, high = shifted(here, behind, np.uint32(p & (granule_bits - 1)))
+        return spread(low, high)
+
+    @device_function
+    def aligned_crumbs(p: Any, here: Any, behind: Any) -> Any:
+        (word,) = shifted(here, behind, np.uint32(p & (granule_bits - 1)))
+        return spread(word, word)
+
+    @device_function
+    def aligned_bits(p: Any, here: Any, behind: Any) -> Any:
+        both = np.uint32(here[0] | np.uint32(behind[0] << np.uint32(16)))
+        word = np.uint32(both >> np.uint32(p & 15))
+        return spread(word, word)
+
+    aligned = {8: aligned_words, 4: aligned_nibbles, 2: aligned_crumbs, 1: aligned_bits}[bits]
 
     @device_function
     def put_each(p: Any, at: Any, low: Any, high: Any) -> None:
@@ -107,37 +101,59 @@ def shift_kernel(bits: int) -> Kernel:
             store_byte(at + j, value)
 
     @device_function
-    def finish(p: Any, at: Any, low: Any, high: Any, fetched: Any, first: Any, last: Any) -> None:
-        if ((p + low * bits) >> 5) << 2 >= first and ((p + high * bits - 1) >> 5) << 2 <= last:
-            put(at, low, high, aligned(p, fetched))
-        else:
-            put_each(p, at, low, high)
+    def takes_granules(p: Any, low: Any, high: Any, bounds: Any) -> Any:
+        """Whether all that is needed is in granules of the buffer, and the run does not begin and end in one."""
+        lowest, highest = (p + low * bits) >> 3, (p + high * bits - 1) >> 3
+        inside = lowest & granule_mask >= bounds[0] and highest & granule_mask <= bounds[1]
+        return inside and (low == 0 or high == 16)
+
+    @device_function
+    def finish(extent: Any, here: Any, behind: Any, bounds: Any) -> Any:
+        """Write a granule; return whether it is left for single bytes."""
+        p, at, low, high, _ = extent
+        if low >= high:
+            return False
+        if takes_granules(p, low, high, bounds):
+            put_granule(at, low, high, aligned(p, here, behind))
+            return False
+        return True
 
     def shift_runs(destination, source, start, table, count, loops, length, begin, end):  # type: ignore[no-untyped-def]
-        n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
+        lane = cuda.threadIdx.x & 31
+        n = begin_of_lane(cuda.blockIdx.x, cuda.threadIdx.x)
         last_unit = count - 1
-        n0, n1 = min(n, last_unit), min(n + THREADS, last_unit)
-        n2, n3 = min(n + 2 * THREADS, last_unit), min(n + 3 * THREADS, last_unit)
+        n0, n1, n2, n3 = min(n, last_unit), min(n + 32, last_unit), min(n + 64, last_unit), min(n + 96, last_unit)
         s0, s1, s2, s3, d0, d1, d2, d3 = four_places(n0, n1, n2, n3, table, loops)
         source = source * 8 + start
-        p0, a0, low0, high0 = extent(n0, source + s0, destination + d0, table, length)
-        p1, a1, low1, high1 = extent(n1, source + s1, destination + d1, table, length)
-        p2, a2, low2, high2 = extent(n2, source + s2, destination + d2, table, length)
-        p3, a3, low3, high3 = extent(n3, source + s3, destination + d3, table, length)
-        # The aligned words that are inside the buffer; where it may hold none, a word of the table, which no run needs.
-        first, last = (begin + 3) & ~3, (end & ~3) - 4
-        if end - begin < _FEWEST_BYTES:
-            first = last = table
-        f0, f1 = fetch(p0, first, last), fetch(p1, first, last)
-        f2, f3 = fetch(p2, first, last), fetch(p3, first, last)
-        if n < count:
-            finish(p0, a0, low0, high0, f0, first, last)
-        if n + THREADS < count:
-            finish(p1, a1, low1, high1, f1, first, last)
-        if n + 2 * THREADS < count:
-            finish(p2, a2, low2, high2, f2, first, last)
-        if n + 3 * THREADS < count:
-            finish(p3, a3, low3, high3, f3, first, last)
+        e0 = extent(n0, source + s0, destination + d0, table, length)
+        e1 = extent(n1, source + s1, destination + d1, table, length)
+        e2 = extent(n2, source + s2, destination + d2, table, length)
+        e3 = extent(n3, source + s3, destination + d3, table, length)
+        # The aligned granules inside the buffer; where it holds none, one at the table, which no run needs.
+        first, last = (begin + granule_bytes - 1) & granule_mask, (end & granule_mask) - granule_bytes
+        if last < first:
+            first = last = table & granule_mask
+        r0, r1 = load(min(max(e0[4], first), last)), load(min(max(e1[4], first), last))
+        r2, r3 = load(min(max(e2[4], first), last)), load(min(max(e3[4], first), last))
+        v0, v1, v2, v3 = parts(r0), parts(r1), parts(r2), parts(r3)
+        f0, f1, f2, f3 = following_all(v0, v1, v2, v3)
+        bounds, left = (first, last), False
+        # The last lanes of a warp hold what the next one begins with.
+        behind = min(count, n - lane + FOLLOWED)
+        if n < behind:
+            left = finish(e0, v0, f0, bounds)
+        if n + 32 < behind:
+            left = finish(e1, v1, f1, bounds) or left
+        if n + 64 < behind:
+            left = finish(e2, v2, f2, bounds) or left
+        if n + 96 < behind:
+            left = finish(e3, v3, f3, bounds) or left
+        while left and n < behind:
+            s, d = places(n, table, loops)
+            p, at, low, high, _ = extent(n, source + s, destination + d, table, length)
+            if low < high and not takes_granules(p, low, high, bounds):
+                put_each(p, at, low, high)
+            n += 32
 
     return Kernel(shift_runs, "iiiiiiiii", f"shift {bits}", resident=3)
 

@@ -36,7 +36,7 @@ def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kern
     place = skewed_place(pad)
     row_bytes, bits, mask = np.uint32(width), np.uint32(8 * width), np.uint32((1 << min(8 * width, 32)) - 1)
     step = np.uint32(THREADS * unit)
-    first_four = 4 * THREADS * unit
+    first_four, columns_step = 4 * THREADS * unit, THREADS * per_word
 
     @device_function
     def scatter_word(memory: Any, skew: Any, offset: Any, stride: Any, value: Any) -> None:
@@ -65,46 +65,85 @@ def staged_kernel(width: int, apart: bool, whole_words: bool, size: int) -> Kern
     scatter, gather = (scatter_word, gather_word) if per_word > 1 else (scatter_element, gather_element)
 
     @device_function
-    def four_rows(row: Any, rows: Any, row_places: Any) -> Any:
-        """Return four rows and where they start; the last row stands in for those that do not exist."""
-        last = rows - 1
-        r1, r2, r3 = min(row + 1, last), min(row + 2, last), min(row + 3, last)
-        p0, p1 = load_int64(row_places + 8 * row), load_int64(row_places + 8 * r1)
-        p2, p3 = load_int64(row_places + 8 * r2), load_int64(row_places + 8 * r3)
-        return r1, r2, r3, p0, p1, p2, p3
-
-    @device_function
     def four_units(at: Any, total: Any) -> Any:
         """Return four places of a thread, a block apart; the first stands in for those that do not exist."""
         b, c, d = np.uint32(at + step), np.uint32(at + step + step), np.uint32(at + step + step + step)
         return b if b < total else at, c if c < total else at, d if d < total else at
 
     @device_function
+    def start(row: Any, column: Any, stride: Any) -> Any:
+        """Return the offset of an element in the woven rows."""
+        return np.uint32(np.uint32(np.uint32(column) * stride) + np.uint32(np.uint32(row) * row_bytes))
+
+    @device_function
+    def weave_four_rows(
+        memory: Any, skew: Any, source: Any, row_places: Any, row: Any, rows: Any, columns: Any
+    ) -> None:
+        stride, places = np.uint32(np.uint32(rows) * row_bytes), row_places + 8 * row
+        p0, p1, p2, p3 = load_int64(places), load_int64(places + 8), load_int64(places + 16), load_int64(places + 24)
+        for column in range(cuda.threadIdx.x * per_word, columns, columns_step):
+            s = source + column * width
+            v0, v1, v2, v3 = load(s + p0), load(s + p1), load(s + p2), load(s + p3)
+            scatter(memory, skew, start(row, column, stride), stride, v0)
+            scatter(memory, skew, start(row + 1, column, stride), stride, v1)
+            scatter(memory, skew, start(row + 2, column, stride), stride, v2)
+            scatter(memory, skew, start(row + 3, column, stride), stride, v3)
+
+    @device_function
+    def weave_row(memory: Any, skew: Any, source: Any, row: Any, rows: Any, columns: Any) -> None:
+        stride, column = np.uint32(np.uint32(rows) * row_bytes), np.int64(cuda.threadIdx.x * per_word)
+        while column + 3 * columns_step < columns:
+            c1, c2, c3 = column + columns_step, column + 2 * columns_step, column + 3 * columns_step
+            v0, v1 = load(source + column * width), load(source + c1 * width)
+            v2, v3 = load(source + c2 * width), load(source + c3 * width)
+            scatter(memory, skew, start(row, column, stride), stride, v0)
+            scatter(memory, skew, start(row, c1, stride), stride, v1)
+            scatter(memory, skew, start(row, c2, stride), stride, v2)
+            scatter(memory, skew, start(row, c3, stride), stride, v3)
+            column += 4 * columns_step
+        while column < columns:
+            scatter(memory, skew, start(row, column, stride), stride, load(source + column * width))
+            column += columns_step
+
+    @device_function
     def weave_rows(memory: Any, skew: Any, source: Any, row_places: Any, rows: Any, columns: Any) -> None:
+        """Four rows at a time, and what they leave over one by one."""
+        row = np.int64(0)
+        while row + 4 <= rows:
+            weave_four_rows(memory, skew, source, row_places, row, rows, columns)
+            row += 4
+        while row < rows:
+            weave_row(memory, skew, source + load_int64(row_places + 8 * row), row, rows, columns)
+            row += 1
+
+    @device_function
+    def part_row(memory: Any, skew: Any, destination: Any, row: Any, rows: Any, columns: Any) -> None:
         stride = np.uint32(np.uint32(rows) * row_bytes)
-        for row in range(0, rows, 4):
-            r1, r2, r3, p0, p1, p2, p3 = four_rows(row, rows, row_places)
-            for column in range(cuda.threadIdx.x * per_word, columns, THREADS * per_word):
-                s = source + column * width
-                v0, v1, v2, v3 = load(s + p0), load(s + p1), load(s + p2), load(s + p3)
-                offset = np.uint32(np.uint32(column) * stride)
-                scatter(memory, skew, np.uint32(offset + np.uint32(np.uint32(row) * row_bytes)), stride, v0)
-                scatter(memory, skew, np.uint32(offset + np.uint32(np.uint32(r1) * row_bytes)), stride, v1)
-                scatter(memory, skew, np.uint32(offset + np.uint32(np.uint32(r2) * row_bytes)), stride, v2)
-                scatter(memory, skew, np.uint32(offset + np.uint32(np.uint32(r3) * row_bytes)), stride, v3)
+        for column in range(cuda.threadIdx.x * per_word, columns, columns_step):
+            store(destination + column * width, gather(memory, skew, start(row, column, stride), stride))
+
+    @device_function
+    def part_four_rows(
+        memory: Any, skew: Any, destination: Any, row_places: Any, row: Any, rows: Any, columns: Any
+    ) -> None:
+        stride, places = np.uint32(np.uint32(rows) * row_bytes), row_places + 8 * row
+        p0, p1, p2, p3 = load_int64(places), load_int64(places + 8), load_int64(places + 16), load_int64(places + 24)
+        for column in range(cuda.threadIdx.x * per_word, columns, columns_step):
+            d = destination + column * width
+            store(d + p0, gather(memory, skew, start(row, column, stride), stride))
+            store(d + p1, gather(memory, skew, start(row + 1, column, stride), stride))
+            store(d + p2, gather(memory, skew, start(row + 2, column, stride), stride))
+            store(d + p3, gather(memory, skew, start(row + 3, column, stride), stride))
 
     @device_function
     def part_rows(memory: Any, skew: Any, destination: Any, row_places: Any, rows: Any, columns: Any) -> None:
-        stride = np.uint32(np.uint32(rows) * row_bytes)
-        for row in range(0, rows, 4):
-            r1, r2, r3, p0, p1, p2, p3 = four_rows(row, rows, row_places)
-            for column in range(cuda.threadIdx.x * per_word, columns, THREADS * per_word):
-                d = destination + column * width
-                offset = np.uint32(np.uint32(column) * stride)
-                store(d + p0, gather(memory, skew, np.uint32(offset + np.uint32(np.uint32(row) * row_bytes)), stride))
-                store(d + p1, gather(memory, skew, np.uint32(offset + np.uint32(np.uint32(r1) * row_bytes)), stride))
-                store(d + p2, gather(memory, skew, np.uint32(offset + np.uint32(np.uint32(r2) * row_bytes)), stride))
-                store(d + p3, gather(memory, skew, np.uint32(offset + np.uint32(np.uint32(r3) * row_bytes)), stride))
+        row = np.int64(0)
+        while row + 4 <= rows:
+            part_four_rows(memory, skew, destination, row_places, row, rows, columns)
+            row += 4
+        while row < rows:
+            part_row(memory, skew, destination + load_int64(row_places + 8 * row), row, rows, columns)
+            row += 1
 
     def weave(destination, source, table, loops):  # type: ignore[no-untyped-def]
         memory = shared()

@@ -14,10 +14,11 @@ import numpy as np
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.geometry import WordGeometry
+from fastindex.kernels.cuda.lanes import of_next_lane
 from fastindex.kernels.cuda.loops import HEADER_BYTES, LOOP_BYTES, TILE_ROWS, tile
 from fastindex.kernels.cuda.memory import LOAD, LOAD_SHARED, STORE_SHARED, load_int64, shared_memory
+from fastindex.kernels.cuda.partial_stores import put_word
 from fastindex.kernels.cuda.registers import funnelled, high_halves, low_halves, turned_bytes
-from fastindex.kernels.cuda.shifts import put_word
 
 _LANE, _WARP_SHIFT = np.uint32(31), np.uint32(5)
 
@@ -29,15 +30,17 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
     Parameters: destination, source, table, loops, and the addresses where the source begins and ends. Columns are
     contiguous in the source, rows in the destination. The table ends with where each row of a tile starts in the source
     and each column in the destination, in bytes. The rows of a tile are a word less than a warp has lanes, so that
-    wherever a column starts, it takes a word of each lane at most.
+    wherever a column starts, it takes a word of each lane at most; so are the stretches of columns that a warp reads,
+    of which a lane gets what its word lacks from the next one.
     """
     geometry = WordGeometry(width, tile_rows, tile_columns, THREADS)
-    per, pitch = geometry.per_word, geometry.pitch
-    shared = shared_memory(pitch * tile_columns)
+    per, pitch, steps = geometry.per_word, geometry.pitch, geometry.steps
+    patch_of, column_place = geometry.patch_of, geometry.column_place
+    shared = shared_memory(geometry.size)
     load_word, load_byte = LOAD[4], LOAD[1]
     load_shared, store_shared = LOAD_SHARED[4], STORE_SHARED[4]
-    block_of, place_of = geometry.block_of, geometry.place_of
-    steps, warps = geometry.steps, THREADS // 32
+    next_words = of_next_lane(per)
+    warps = THREADS // 32
     low_byte = np.uint32(0xFF)
 
     @device_function
@@ -49,46 +52,67 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
         return value
 
     @device_function
-    def two_words(at: Any) -> Any:
-        low = at & ~3
-        return load_word(low), load_word(low + 4)
+    def word_at(at: Any, last_byte: Any, first: Any, last: Any) -> Any:
+        """Return the aligned word that holds a place, or the last byte of its row, if the buffer has all of it."""
+        return load_word(min(max(min(at, last_byte) & ~3, first), last))
 
     @device_function
-    def inside(lowest: Any, highest: Any, begin: Any, end: Any) -> Any:
-        return begin <= lowest & ~3 and (highest & ~3) + 8 <= end
+    def is_inside(at: Any, last_byte: Any, first: Any, last: Any) -> Any:
+        return at & ~3 >= first and min(at + 3, last_byte) & ~3 <= last
 
     @device_function
-    def shifted(at: Any, two: Any) -> Any:
-        return funnelled(two[0], two[1], np.uint64(8 * (at & 3)))
+    def shifted(at: Any, here: Any, behind: Any) -> Any:
+        return funnelled(here, behind, np.uint64(8 * (at & 3)))
 
     @device_function
-    def put_two_rows(at: Any, source: Any, places: Any, last: Any, begin: Any, end: Any) -> None:
-        a, b = source + load_int64(places), source + load_int64(places + 8 * min(1, last))
-        if inside(min(a, b), max(a, b), begin, end):
-            wide_a, wide_b = two_words(a), two_words(b)
-            r0, r1 = shifted(a, wide_a), shifted(b, wide_b)
-        else:
-            r0, r1 = single_bytes(a, begin, end), single_bytes(b, begin, end)
-        store_shared(at, low_halves(r0, r1))
-        store_shared(at + pitch, high_halves(r0, r1))
+    def put_two_rows(to: Any, lane: Any, starts: Any, nbytes: Any, is_there: Any, bounds: Any) -> None:
+        first, last, begin, end = bounds
+        a, b = starts[0] + lane, starts[1] + lane
+        y, z = starts[0] + nbytes, starts[1] + nbytes
+        w0, w1 = word_at(a, y, first, last), word_at(b, z, first, last)
+        n0, n1 = next_words((w0, w1))
+        if is_there:
+            if is_inside(a, y, first, last) and is_inside(b, z, first, last):
+                r0, r1 = shifted(a, w0, n0), shifted(b, w1, n1)
+            else:
+                r0, r1 = single_bytes(a, begin, end), single_bytes(b, begin, end)
+            store_shared(to, low_halves(r0, r1))
+            store_shared(to + pitch, high_halves(r0, r1))
 
     @device_function
-    def put_four_rows(at: Any, source: Any, places: Any, last: Any, begin: Any, end: Any) -> None:
-        a, b = source + load_int64(places), source + load_int64(places + 8 * min(1, last))
-        c, d = source + load_int64(places + 8 * min(2, last)), source + load_int64(places + 8 * min(3, last))
-        if inside(min(min(a, b), min(c, d)), max(max(a, b), max(c, d)), begin, end):
-            wide_a, wide_b, wide_c, wide_d = two_words(a), two_words(b), two_words(c), two_words(d)
-            r0, r1, r2, r3 = shifted(a, wide_a), shifted(b, wide_b), shifted(c, wide_c), shifted(d, wide_d)
-        else:
-            r0, r1 = single_bytes(a, begin, end), single_bytes(b, begin, end)
-            r2, r3 = single_bytes(c, begin, end), single_bytes(d, begin, end)
-        w0, w1, w2, w3 = turned_bytes(r0, r1, r2, r3)
-        store_shared(at, w0)
-        store_shared(at + pitch, w1)
-        store_shared(at + 2 * pitch, w2)
-        store_shared(at + 3 * pitch, w3)
+    def put_four_rows(to: Any, lane: Any, starts: Any, nbytes: Any, is_there: Any, bounds: Any) -> None:
+        first, last, begin, end = bounds
+        a, b, c, d = starts[0] + lane, starts[1] + lane, starts[2] + lane, starts[3] + lane
+        w, x, y, z = starts[0] + nbytes, starts[1] + nbytes, starts[2] + nbytes, starts[3] + nbytes
+        w0, w1 = word_at(a, w, first, last), word_at(b, x, first, last)
+        w2, w3 = word_at(c, y, first, last), word_at(d, z, first, last)
+        n0, n1, n2, n3 = next_words((w0, w1, w2, w3))
+        if is_there:
+            above = is_inside(a, w, first, last) and is_inside(b, x, first, last)
+            if above and is_inside(c, y, first, last) and is_inside(d, z, first, last):
+                r0, r1, r2, r3 = shifted(a, w0, n0), shifted(b, w1, n1), shifted(c, w2, n2), shifted(d, w3, n3)
+            else:
+                r0, r1 = single_bytes(a, begin, end), single_bytes(b, begin, end)
+                r2, r3 = single_bytes(c, begin, end), single_bytes(d, begin, end)
+            v0, v1, v2, v3 = turned_bytes(r0, r1, r2, r3)
+            store_shared(to, v0)
+            store_shared(to + pitch, v1)
+            store_shared(to + 2 * pitch, v2)
+            store_shared(to + 3 * pitch, v3)
 
     put_block = put_two_rows if width == 2 else put_four_rows
+
+    @device_function
+    def two_starts(source: Any, places: Any, row: Any, last: Any) -> Any:
+        return source + load_int64(places + 8 * min(row, last)), source + load_int64(places + 8 * min(row + 1, last))
+
+    @device_function
+    def four_starts(source: Any, places: Any, row: Any, last: Any) -> Any:
+        a, b = two_starts(source, places, row, last)
+        c, d = two_starts(source, places, row + 2, last)
+        return a, b, c, d
+
+    starts_of = two_starts if width == 2 else four_starts
 
     def transpose_words(destination, source, table, loops, begin, end):  # type: ignore[no-untyped-def]
         memory = shared()
@@ -96,16 +120,22 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
         row_places = table + HEADER_BYTES + loops * LOOP_BYTES
         column_places = row_places + 8 * load_int64(table + TILE_ROWS)
         thread = np.uint32(cuda.threadIdx.x)
-        s += source
-        for step in range(steps):
-            group, number = block_of(thread, step)
-            row, column = group * per, number * per
-            if row < rows and column < columns:
-                at = memory + place_of(group, number)
-                put_block(at, s + column * width, row_places + 8 * row, rows - row - 1, begin, end)
-        cuda.syncthreads()
         lane: Any = np.int64(np.uint32(thread & _LANE))
-        column = np.int64(np.uint32(thread >> _WARP_SHIFT))
+        warp = np.int64(np.uint32(thread >> _WARP_SHIFT))
+        s += source
+        # The aligned words inside the buffer; where it holds none, one of the table, which no row needs.
+        first, last = (begin + 3) & ~3, (end & ~3) - 4
+        if last < first:
+            first = last = table
+        for step in range(steps):
+            group, number = patch_of(warp, step)
+            starts = starts_of(s, row_places, group * per, rows - 1)
+            here, column = number + lane, (number + lane) * per
+            is_there = group * per < rows and column < columns and lane < 31
+            to = memory + column_place(column) + 4 * group
+            put_block(to, 4 * here, starts, columns * width - 1, is_there, (first, last, begin, end))
+        cuda.syncthreads()
+        column = warp
         # A lane writes a word of each column, from the words of shared memory that it stands across.
         d += destination
         nbytes = rows * width
@@ -114,10 +144,10 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
         while column < columns:
             at = d + load_int64(column_places + 8 * column)
             behind = at & 3
-            above, below = load_shared(high + column * pitch), load_shared(low + column * pitch)
+            above, below = load_shared(high + column_place(column)), load_shared(low + column_place(column))
             first = 4 * lane - behind
             if first < nbytes:
-                put_word(at + first, funnelled(below, above, np.uint64(32 - 8 * behind)), -first, nbytes - first)
+                put_word(at + first, -first, nbytes - first, funnelled(below, above, np.uint64(32 - 8 * behind)))
             column += warps
 
     return Kernel(transpose_words, "iiiiii", f"transpose words {width} {tile_rows} {tile_columns}", resident=4)

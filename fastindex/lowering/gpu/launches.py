@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fastindex.lowering.gpu.banks import stage_skew
 from fastindex.lowering.gpu.records import Launch, Tile
+from fastindex.lowering.gpu.row_pieces import in_rows
 from fastindex.lowering.relayout.problem.loops import (
     Loop,
     Nest,
@@ -28,6 +29,9 @@ MOST_UNITS = 1 << 30
 
 #: With more launches than this, one gather over all slots is faster.
 MOST_LAUNCHES = 32
+
+#: What GPU memory is read and written in.
+SECTOR_BYTES = 32
 
 #: What one instruction moves at most.
 VECTOR_BYTES = 16
@@ -61,8 +65,8 @@ NARROW_TILES = {1: (256, 64), 2: (256, 32), 4: (256, 16), 8: (256, 8), 16: (256,
 #: Rows and columns of a tile that moves element by element, by width.
 SCALAR_TILES = {4: (64, 64), 8: (32, 32), 16: (16, 16)}
 
-#: The same for smaller elements, of which words move.
-WORD_TILES = {1: (124, 128), 2: (62, 128)}
+#: The same for smaller elements, of which words move: rows and stretches of columns of 31 words, wherever they start.
+WORD_TILES = {1: (124, 124), 2: (62, 124)}
 
 
 def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) -> tuple[Launch, ...]:
@@ -85,7 +89,8 @@ def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) ->
     ...     print(launch.describe())
     weave, 2-byte units, 16 bytes at once, 2048 units: 2 rows next to each other in the destination
     """
-    found = [launch for nest in loops.copies for launch in _copying(in_bytes(nest, width), width, alignment)]
+    found, nests = in_rows([in_bytes(nest, width) for nest in loops.copies], width, alignment, MOST_UNITS)
+    found += [launch for nest in nests for launch in _copying(nest, width, alignment)]
     for nest in loops.fills:
         found += _filling(in_bytes(nest, width), width, alignment)
     return tuple(found)
@@ -199,6 +204,10 @@ def _shifting(nest: Nest, alignment: int, bits: int) -> Iterator[Launch]:
         others = _ordered(k for k in piece.loops if k is not run)
         aligned = math.gcd(alignment, piece.destination_start, *(k.destination_stride for k in others))
         granules = -(-(run.size + VECTOR_BYTES - aligned) // VECTOR_BYTES)
+        places = [piece.source_start, *(k.source_stride for k in others)]
+        if aligned < VECTOR_BYTES or math.gcd(VECTOR_BYTES, *places) < VECTOR_BYTES:
+            # One that only reads what the last one needs behind its own.
+            granules += 1
         loops = [Loop(granules, VECTOR_BYTES, VECTOR_BYTES), *others]
         in_bits = tuple(Loop(k.size, bits * k.source_stride, k.destination_stride) for k in loops)
         starts = bits * piece.source_start, piece.destination_start
@@ -299,13 +308,14 @@ def _staging(
     few = [next(k for k in nest.loops if _same_strides(k, one)) for one in few]
     places = _block(few, 1 << 30)
     count = len(places.places)
-    unit = WORD_BYTES // width if words else 1
+    # Tiles begin where the rows' sectors do.
+    unit = SECTOR_BYTES // width
     tile_columns = min(STAGE_BYTES // (count * width) // unit * unit, along.size)
     blocks = -(-along.size // tile_columns)
     tiles = Loop(blocks, tile_columns * source_stride, tile_columns * destination_stride)
     others = _ordered(k for k in nest.loops if k is not along and k not in few)
     row_places = tuple(place[1 if apart else 0] for place in places.places)
-    skew = stage_skew(count, width, unit * width)
+    skew = stage_skew(count, width, WORD_BYTES if words else width)
     tile = Tile(count, along.size, count, tile_columns, (count, tile_columns), row_places, skew=skew)
     kernel = "unstage" if apart else "stage"
     loops = (tiles, Loop(1, 0, 0), *others)

@@ -45,13 +45,15 @@ class Launch:
     Attributes
     ----------
     kernel : str
-        "copy", "fill", "shift", "compress", "weave", "part", "transpose", "transpose words", "transpose elements",
-        "stage" or "unstage".
+        "copy", "fill", "shift", "compress", "weave", "part", "weave rows", "part rows", "transpose", "transpose words",
+        "transpose elements", "stage" or "unstage".
     width : int
-        Bytes of a unit: an element, or what moves as one. Of "shift" and "compress", bits of a packed element.
+        Bytes of a unit: an element, or what moves as one. Of "shift" and "compress", bits of a packed element. Of
+        "weave rows" and "part rows", a word has 4 / `width` rows.
     loops : tuple of Loop
         The fastest first; of tiles, the first two go over tiles along the columns and along the rows; of "shift", the
-        first goes over granules of 16 bytes of a run.
+        first goes over granules of 16 bytes of a run; of "weave rows" and "part rows", over those of a run on the
+        woven side, which `pieces` places there.
     source_start, destination_start : int
         Bytes. Of "shift", the source's numbers here and in the loops are bits.
     why : str
@@ -60,9 +62,13 @@ class Launch:
     words : bool
         Whether 4 bytes of smaller elements move at once in a kernel that has a choice.
     step : int
-        Bytes between the rows of "weave" and "part"; of "fill", the byte of the padding value that a unit starts with;
-        of "shift", the bytes of a run in the destination.
+        Bytes between the rows of "weave", "part", "weave rows" and "part rows"; of "fill", the byte of the padding
+        value that a unit starts with; of "shift", the bytes of a run in the destination.
     tile : Tile, optional
+    length : int
+        Bytes of a row in a run, of "weave rows" and "part rows".
+    pieces : Loop, optional
+        Of "weave rows" and "part rows": granules of a piece, and what the next piece of a run is away.
     """
 
     kernel: str
@@ -75,6 +81,8 @@ class Launch:
     step: int = 0
     tile: Tile | None = None
     words: bool = False
+    length: int = 0
+    pieces: Loop | None = None
 
     @property
     def units(self) -> int:
@@ -87,4 +95,6 @@ class Launch:
         what = "tiles" if self.tile else "units"
         if self.kernel in ("shift", "compress"):
             return f"{self.kernel}, {self.width} bits, 16 bytes at once, {self.units} units: {self.why}"
+        if self.pieces is not None:
+            vectors = f", {16 * self.width // 4} bytes at once"
         return f"{self.kernel}, {self.width}-byte units{vectors}, {self.units} {what}: {self.why}"

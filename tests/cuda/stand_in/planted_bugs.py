@@ -17,7 +17,7 @@ import pytest
 import fastindex as fi
 from fastindex.bulk import relayout_plans
 from fastindex.cuda import index_programs, movements, queues, relayouts, strided_copies
-from fastindex.kernels.cuda import compilation, copies, tiles, word_tiles
+from fastindex.kernels.cuda import compilation, copies, rows, shifts, stages, tiles, word_tiles
 from fastindex.kernels.cuda.device import cuda
 from fastindex.kernels.cuda.index_kernel import index_kernel
 from tests.cuda.ptx.emulator import EmulatedError
@@ -33,6 +33,10 @@ _CACHES: tuple[Any, ...] = (
     tiles.transpose_kernel,
     tiles.scalar_transpose_kernel,
     word_tiles.word_transpose_kernel,
+    shifts.shift_kernel,
+    rows.weave_rows_kernel,
+    rows.part_rows_kernel,
+    stages.staged_kernel,
     index_kernel,
 )
 
@@ -191,6 +195,80 @@ def test_a_minimum_that_is_not_atomic(monkeypatch: pytest.MonkeyPatch) -> None:
 
     edit = replaced(r"atom\.global\.min\.s64\s+%rd\d+, (\[%rd\d+\], %rd\d+;)", r"st.global.u64 \1")
     planted(monkeypatch, offenders, edit, "{line}.*race")
+
+
+# What starts anywhere: a kernel and what it moves
+
+ANYWHERE = {
+    "shift 8": ("u8[9,203]{1,0}", "u8[9,203]{1,0:T(8,128)}"),
+    "shift 4": ("s4[8,75]{1,0:E(4)}", "s4[8,75]{1,0:T(8,128)}"),
+    "weave rows 1": ("f32[4,75]{1,0}", "f32[4,75]{1,0:T(4,32)}"),
+    "weave rows 2": ("bf16[8,75]{1,0}", "bf16[8,75]{1,0:T(4,32)(2,1)}"),
+    "weave rows 4": ("u8[8,75]{1,0}", "u8[8,75]{1,0:T(8,32)(4,1)}"),
+    "part rows 1": ("f32[5,75]{1,0:T(4,32)}", "f32[5,75]{1,0}"),
+    "part rows 2": ("bf16[8,75]{1,0:T(4,32)(2,1)}", "bf16[8,75]{1,0}"),
+    "part rows 4": ("u8[8,75]{1,0:T(8,32)(4,1)}", "u8[8,75]{1,0}"),
+    "transpose words 1": ("u8[67,70]{1,0}", "u8[67,70]{0,1}"),
+    "transpose words 2": ("bf16[37,45]{1,0}", "bf16[37,45]{0,1}"),
+}
+
+
+def of_kernel(monkeypatch: pytest.MonkeyPatch, name: str, edit: Edit) -> list[int]:
+    """Edit lines of one kernel alone; return a list that gets their numbers."""
+    lines: list[int] = []
+    before = compilation.Kernel.ptx
+
+    def ptx(self: compilation.Kernel, capability: tuple[int, int]) -> str:
+        text = before(self, capability)
+        if not f"{self.name} ".startswith(f"{name} "):
+            return text
+        edited = edit(text)
+        pairs = zip(text.splitlines(), edited.splitlines(), strict=True)
+        lines.extend(i for i, (old, new) in enumerate(pairs, 1) if old != new)
+        return edited
+
+    monkeypatch.setattr(compilation.Kernel, "ptx", ptx)
+    monkeypatch.setattr(compilation, "_kept", lambda: None)
+    return lines
+
+
+@pytest.mark.parametrize("name", list(ANYWHERE))
+def test_bytes_of_the_wrong_lane(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each lane gets its own word for the next one's: memory is touched as before, and holds something else."""
+    moved(*ANYWHERE[name])
+    forget()
+    found = r"shfl\.sync\.idx\.b32 +\t?(%r\d+)(\|%p\d+)?, (%r\d+), (%r\d+)"
+    lines = of_kernel(monkeypatch, name, lambda text: re.sub(found, r"shfl.sync.bfly.b32 \1\2, \3, 0", text))
+    with pytest.raises(AssertionError):
+        moved(*ANYWHERE[name])
+    assert lines
+
+
+@pytest.mark.parametrize("name", list(ANYWHERE))
+def test_a_run_that_is_a_byte_too_long(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is behind a run belongs to the next one, to padding, or to nobody."""
+    moved(*ANYWHERE[name])
+    forget()
+    before = movements._started
+
+    def started(found: Any) -> Any:
+        longer = []
+        for launch in found:
+            tile = launch.tile
+            if launch.pieces is not None:
+                launch = replace(launch, length=launch.length + 4 // launch.width * launch.width)
+            elif launch.kernel == "shift":
+                launch = replace(launch, step=launch.step + 1)
+            elif tile is not None:
+                launch = replace(
+                    launch, tile=replace(tile, columns=tile.columns + 1, tile_columns=tile.tile_columns + 1)
+                )
+            longer.append(launch)
+        return before(longer)
+
+    monkeypatch.setattr(movements, "_started", started)
+    found = complaint(lambda: moved(*ANYWHERE[name]))
+    assert re.search(r"line \d+, `(ld|st)\..*(outside|race|never written)", found), found
 
 
 # In the host's code
