@@ -180,7 +180,7 @@ def test_what_cannot_be(zarr: Any, tmp_path: Path) -> None:
 
     fails(fi.FastIndexError, "exists; a store is not replaced", source, "a.zarr")
     fails(fi.FastIndexError, r"has the dimensions \(20, 30\)", source, "b.zarr", fi.Shape.parse("f32[30,20]"))
-    fails(fi.ArgumentTypeError, "holds float32", source, "b.zarr", fi.Shape.parse("f64[20,30]"))
+    fails(fi.ArgumentTypeError, "f32 is not cast to s32", source, "b.zarr", fi.Shape.parse("s32[20,30]"))
     fails(FileNotFoundError, "nothing", str(tmp_path / "nothing.zarr"), "b.zarr")
     for content, match in ((b"nonsense", "not an array of Zarr 3"), (b"{}", "not an array of Zarr 3")):
         (tmp_path / "bad.zarr").mkdir(exist_ok=True)
