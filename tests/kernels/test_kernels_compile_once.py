@@ -37,14 +37,14 @@ def compilations() -> Iterator[list[str]]:
 
 
 def check_signatures() -> None:
-    """No kernel has more signatures than `warmup` compiles of it."""
+    """No kernel has more signatures than `warmup` compiles of it, but for casts: the rare ones wait until they are asked for."""
     keys = list(relayout_kernels())
     assert len(keys) == len(set(keys))
     known = Counter(dispatcher_of(*key)[0].__name__ for key in keys)
     for name, dispatcher in DISPATCHERS.items():
         found = [str(signature) for signature in dispatcher.signatures]
         assert len(found) == len(set(found)), name
-        assert len(found) <= known[name], name
+        assert name == "cast_runs" or len(found) <= known[name], name
 
 
 def move(source: str, destination: str) -> None:
