@@ -147,7 +147,10 @@ def _table(launch: Launch) -> NDArray[np.int64]:
     if tile is None:
         return cuda_tables.table(loops)
     header = (tile.rows, tile.tile_rows, tile.tile_columns, tile.columns, tile.skew)
-    return cuda_tables.table(loops, header, (*tile.row_places, *tile.column_places))
+    places = (*tile.row_places, *tile.column_places)
+    if launch.kernel == "transpose words":
+        places = (*places, min(tile.row_places), max(tile.row_places))
+    return cuda_tables.table(loops, header, places)
 
 
 def _kernel_of(launch: Launch) -> Kernel:

@@ -42,12 +42,11 @@ def _word_up_to(at: Any, high: Any, word: Any) -> None:
 @device_function
 def put_word(at: Any, low: Any, high: Any, word: Any) -> None:
     """Write the bytes from `low` to `high` of an aligned word; these may lie outside it."""
-    low, high = max(low, 0), min(high, 4)
-    if low == 0 and high == 4:
+    if low <= 0 and high >= 4:
         _store_word(at, word)
-    elif high == 4:
+    elif high >= 4:
         _word_from(at, low, word)
-    elif low == 0:
+    elif low <= 0:
         _word_up_to(at, high, word)
     else:
         for j in range(1, 3):

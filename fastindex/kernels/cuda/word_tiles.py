@@ -15,7 +15,7 @@ from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.geometry import WordGeometry
 from fastindex.kernels.cuda.lanes import of_next_lane
-from fastindex.kernels.cuda.loops import HEADER_BYTES, LOOP_BYTES, TILE_ROWS, tile
+from fastindex.kernels.cuda.loops import HEADER_BYTES, LOOP_BYTES, TILE_COLUMNS, TILE_ROWS, tile
 from fastindex.kernels.cuda.memory import LOAD, LOAD_SHARED, STORE_SHARED, load_int64, shared_memory
 from fastindex.kernels.cuda.partial_stores import put_word
 from fastindex.kernels.cuda.registers import funnelled, high_halves, low_halves, turned_bytes
@@ -29,9 +29,9 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
 
     Parameters: destination, source, table, loops, and the addresses where the source begins and ends. Columns are
     contiguous in the source, rows in the destination. The table ends with where each row of a tile starts in the source
-    and each column in the destination, in bytes. The rows of a tile are a word less than a warp has lanes, so that
-    wherever a column starts, it takes a word of each lane at most; so are the stretches of columns that a warp reads,
-    of which a lane gets what its word lacks from the next one.
+    and each column in the destination, in bytes, and with the lowest and the highest place of a row. The rows of a tile
+    are a word less than a warp has lanes, so that wherever a column starts, it takes a word of each lane at most. So
+    are the stretches of columns that a warp reads, of which a lane gets what its word lacks from the next one.
     """
     geometry = WordGeometry(width, tile_rows, tile_columns, THREADS)
     per, pitch, steps = geometry.per_word, geometry.pitch, geometry.steps
@@ -114,6 +114,54 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
 
     starts_of = two_starts if width == 2 else four_starts
 
+    @device_function
+    def whole_two_rows(to: Any, lane: Any, source: Any, places: Any, is_there: Any) -> None:
+        a, b = source + load_int64(places), source + load_int64(places + 8)
+        w0, w1 = load_word((a & ~3) + lane), load_word((b & ~3) + lane)
+        n0, n1 = next_words((w0, w1))
+        if is_there:
+            r0, r1 = shifted(a, w0, n0), shifted(b, w1, n1)
+            store_shared(to, low_halves(r0, r1))
+            store_shared(to + pitch, high_halves(r0, r1))
+
+    @device_function
+    def whole_four_rows(to: Any, lane: Any, source: Any, places: Any, is_there: Any) -> None:
+        a, b = source + load_int64(places), source + load_int64(places + 8)
+        c, d = source + load_int64(places + 16), source + load_int64(places + 24)
+        w0, w1 = load_word((a & ~3) + lane), load_word((b & ~3) + lane)
+        w2, w3 = load_word((c & ~3) + lane), load_word((d & ~3) + lane)
+        n0, n1, n2, n3 = next_words((w0, w1, w2, w3))
+        if is_there:
+            r0, r1, r2, r3 = shifted(a, w0, n0), shifted(b, w1, n1), shifted(c, w2, n2), shifted(d, w3, n3)
+            v0, v1, v2, v3 = turned_bytes(r0, r1, r2, r3)
+            store_shared(to, v0)
+            store_shared(to + pitch, v1)
+            store_shared(to + 2 * pitch, v2)
+            store_shared(to + 3 * pitch, v3)
+
+    put_whole_block = whole_two_rows if width == 2 else whole_four_rows
+    last_group = tile_rows // per - 1
+
+    @device_function
+    def read_whole(memory: Any, warp: Any, lane: Any, source: Any, row_places: Any) -> None:
+        """Read a full tile, around which the buffer has a word on either side."""
+        for step in range(steps):
+            group, number = patch_of(warp, step)
+            here, places = number + lane, row_places + 8 * per * min(group, last_group)
+            to = memory + column_place(here * per) + 4 * group
+            put_whole_block(to, 4 * here, source, places, group <= last_group and lane < 31)
+
+    @device_function
+    def read_part(memory: Any, warp: Any, lane: Any, source: Any, row_places: Any, sizes: Any, bounds: Any) -> None:
+        rows, columns = sizes
+        for step in range(steps):
+            group, number = patch_of(warp, step)
+            starts = starts_of(source, row_places, group * per, rows - 1)
+            here, column = number + lane, (number + lane) * per
+            is_there = group * per < rows and column < columns and lane < 31
+            to = memory + column_place(column) + 4 * group
+            put_block(to, 4 * here, starts, columns * width - 1, is_there, bounds)
+
     def transpose_words(destination, source, table, loops, begin, end):  # type: ignore[no-untyped-def]
         memory = shared()
         rows, columns, s, d = tile(np.uint32(cuda.blockIdx.x), table, loops)
@@ -127,13 +175,13 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
         first, last = (begin + 3) & ~3, (end & ~3) - 4
         if last < first:
             first = last = table
-        for step in range(steps):
-            group, number = patch_of(warp, step)
-            starts = starts_of(s, row_places, group * per, rows - 1)
-            here, column = number + lane, (number + lane) * per
-            is_there = group * per < rows and column < columns and lane < 31
-            to = memory + column_place(column) + 4 * group
-            put_block(to, 4 * here, starts, columns * width - 1, is_there, (first, last, begin, end))
+        extremes = column_places + 8 * load_int64(table + TILE_COLUMNS)
+        lowest, highest = s + load_int64(extremes), s + load_int64(extremes + 8) + tile_columns * width
+        is_full = rows == tile_rows and columns == tile_columns
+        if is_full and lowest & ~3 >= first and highest & ~3 <= last:
+            read_whole(memory, warp, lane, s, row_places)
+        else:
+            read_part(memory, warp, lane, s, row_places, (rows, columns), (first, last, begin, end))
         cuda.syncthreads()
         column = warp
         # A lane writes a word of each column, from the words of shared memory that it stands across.
@@ -144,7 +192,8 @@ def word_transpose_kernel(width: int, tile_rows: int, tile_columns: int) -> Kern
         while column < columns:
             at = d + load_int64(column_places + 8 * column)
             behind = at & 3
-            above, below = load_shared(high + column_place(column)), load_shared(low + column_place(column))
+            stands = column_place(column)
+            above, below = load_shared(high + stands), load_shared(low + stands)
             first = 4 * lane - behind
             if first < nbytes:
                 put_word(at + first, -first, nbytes - first, funnelled(below, above, np.uint64(32 - 8 * behind)))
