@@ -37,7 +37,7 @@ def compilations() -> Iterator[list[str]]:
 
 
 def check_signatures() -> None:
-    """No kernel has more signatures than `warmup` compiles of it; casts may: rare ones wait until they are asked for."""
+    """No kernel has more signatures than `warmup` compiles of it; rare casts wait until they are asked for."""
     keys = list(relayout_kernels())
     assert len(keys) == len(set(keys))
     known = Counter(dispatcher_of(*key)[0].__name__ for key in keys)
