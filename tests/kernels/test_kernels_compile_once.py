@@ -1,186 +1,22 @@
-"""No kernel is compiled twice for two layouts of a kind: layouts reach kernels as arrays of numbers."""
+"""`compiled_once.py`, in a process of its own: other tests ask for kernels that no layout needs on this machine."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
-import numpy as np
-import pytest
-from numba import njit
-from numba.core import event
-
-import fastindex as fi
-from fastindex.cpu.compiled_passes import PASS_KERNELS, dispatcher_of, pass_kernel
-from fastindex.cpu.warmup import relayout_kernels
-from fastindex.kernels.compilation import kernel_signatures, registered_kernels
-from tests.cases import strategies
-
-DISPATCHERS = {dispatcher.__name__: dispatcher for loops in PASS_KERNELS.values() for dispatcher in loops}
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def signature_counts() -> dict[str, int]:
-    """How many times each kernel has been compiled, or loaded, in this process."""
-    counts = {name: len(dispatcher.signatures) for name, dispatcher in DISPATCHERS.items()}
-    return counts | {name: len(found) for name, found in kernel_signatures().items()}
-
-
-@contextmanager
-def compilations() -> Iterator[list[str]]:
-    """Record the name of everything that Numba compiles; what it loads from its cache is not compiled."""
-    found: list[str] = []
-    with event.install_recorder("numba:compile") as recorder:
-        yield found
-    found += [one.data["dispatcher"].__name__ for _, one in recorder.buffer if one.is_start]
-
-
-def check_signatures() -> None:
-    """No kernel has more signatures than `warmup` compiles of it; rare casts wait until they are asked for."""
-    keys = list(relayout_kernels())
-    assert len(keys) == len(set(keys))
-    known = Counter(dispatcher_of(*key)[0].__name__ for key in keys)
-    for name, dispatcher in DISPATCHERS.items():
-        found = [str(signature) for signature in dispatcher.signatures]
-        assert len(found) == len(set(found)), name
-        assert name == "cast_runs" or len(found) <= known[name], name
-
-
-def move(source: str, destination: str) -> None:
-    plan = fi.plan_relayout(source, destination)
-    buffer = np.zeros(plan.source.nbytes, np.uint8)
-    plan(buffer, threads=1)
-    plan(buffer, threads=2)
-
-
-def pack_and_unpack(text: str) -> None:
-    shape = fi.Shape.parse(text)
-    array = np.zeros(shape.dimensions, shape.element_type.numpy_dtype)
-    fi.unpack(fi.pack(array, text), text)
-    fi.unpack(fi.pack(np.asfortranarray(array), text), text)
-
-
-def convert(first: str, second: str) -> None:
-    shape = fi.Shape.parse(first)
-    indices = tuple(np.zeros(100, np.int64) for _ in shape.dimensions)
-    slots = fi.linear_index(first, indices)
-    fi.multi_index(first, slots)
-    fi.convert_index(first, second, slots)
-    if shape.layout.tiles:
-        fi.tile_index(first, indices)
-
-
-#: What may compile kernels, and then many more of its kind that may not.
-KINDS: dict[str, tuple[Callable[..., Any], list[tuple[str, ...]]]] = {
-    "transposes": (
-        move,
-        [
-            ("f32[300,200]", "f32[300,200]{0,1}"),
-            ("f32[201,333]", "f32[201,333]{0,1}"),
-            ("f32[300,200]{0,1}", "f32[300,200]"),
-            ("s32[40,50,60]", "s32[40,50,60]{0,1,2}"),
-            ("u32[7,64,31,33]", "u32[7,64,31,33]{1,3,2,0}"),
-            ("f32[33,64,50]{0,2,1}", "f32[33,64,50]{2,1,0}"),
-        ],
-    ),
-    "tiles of two levels": (
-        move,
-        [
-            ("bf16[64,256]", "bf16[64,256]{1,0:T(8,128)(2,1)}"),
-            ("bf16[128,128]", "bf16[128,128]{1,0:T(8,128)(2,1)}"),
-            ("f16[3,64,384]", "f16[3,64,384]{2,1,0:T(8,128)(2,1)}"),
-            ("s16[64,512]", "s16[64,512]{1,0:T(16,128)(2,1)}"),
-            ("u16[64,256]", "u16[64,256]{1,0:T(4,256)(2,1)}"),
-        ],
-    ),
-    "ragged tiles": (
-        move,
-        [
-            ("bf16[63,257]", "bf16[63,257]{1,0:T(8,128)(2,1)}"),
-            ("bf16[9,131]", "bf16[9,131]{1,0:T(8,128)(2,1)}"),
-            ("bf16[5,31,257]", "bf16[5,31,257]{2,1,0:T(8,128)(2,1)}"),
-        ],
-    ),
-    "packed elements": (
-        move,
-        [
-            ("u4[64,256]{1,0:E(4)}", "u4[64,256]{1,0:T(8,128)}"),
-            ("s4[32,128]{1,0:E(4)}", "s4[32,128]{1,0:T(8,128)}"),
-            ("u4[3,16,256]{2,1,0:E(4)}", "u4[3,16,256]{2,1,0:T(8,128)}"),
-        ],
-    ),
-    "tiles that do not divide each other": (
-        move,
-        [
-            ("f32[30,50]", "f32[30,50]{1,0:T(3,5)(2)}"),
-            ("f32[70]", "f32[70]{0:T(7)(5)}"),
-            ("f32[4,5,6]{0,1,2:T(3)(2)}", "f32[4,5,6]"),
-        ],
-    ),
-    "packing": (
-        pack_and_unpack,
-        [
-            ("f64[30,50]{1,0:T(8,16)}",),
-            ("f64[16,64]{1,0:T(4,16)}",),
-            ("f64[3,30,50]{2,1,0:T(8,16)}",),
-            ("s64[30,77]{1,0:T(8,16)}",),
-        ],
-    ),
-    "indices": (
-        convert,
-        [
-            ("f32[30,50]{1,0:T(8,16)(2,1)}", "f32[30,50]{0,1}"),
-            ("f32[31,57]{0,1:T(4,8)(3)}", "f32[31,57]{0,1:T(5)(2)}"),
-            ("f32[8,9]{1,0:T(*,4)}", "f32[8,9]{1,0:T(3,3)(2)}"),
-            ("bf16[100,100]{1,0:T(8,128)(2,1)}", "bf16[100,100]{1,0:T(16,128)(2,1)}"),
-        ],
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_two_layouts_of_a_kind_share_their_kernels(kind: str) -> None:
-    run, layouts = KINDS[kind]
-    for texts in layouts[:1] if kind not in ("transposes", "ragged tiles", "packing") else layouts[:2]:
-        run(*texts)
-    before = signature_counts()
-    with compilations() as compiled:
-        for texts in layouts:
-            run(*texts)
-    assert compiled == []
-    assert signature_counts() == before
-    check_signatures()
-
-
-def test_random_layouts_share_their_kernels() -> None:
-    """Everything that 60 random relayouts need is on the list that `warmup` compiles, once each."""
-    for seed in strategies.seeds(60):
-        move(*(str(shape) for shape in strategies.medium_pair(seed, 20_000)))
-    check_signatures()
-
-
-def test_a_kernel_is_looked_up_once() -> None:
-    first = pass_kernel("strided", 1, 0)
-    with compilations() as compiled:
-        assert pass_kernel("strided", 1, 0) == first
-    assert compiled == []
-
-
-def test_compilations_are_seen() -> None:
-    @njit
-    def added(value):  # type: ignore[no-untyped-def]
-        return value + 1
-
-    with compilations() as compiled:
-        assert added.py_func(1) == 2
-        assert compiled == []
-        assert added(1) == 2
-    assert compiled == ["added"]
-
-
-def test_index_kernels_have_the_signature_that_is_compiled_ahead() -> None:
-    convert("f32[30,50]{1,0:T(8,16)(2,1)}", "f32[30,50]{0,1}")
-    fi.linear_index("f32[1000,4000]{1,0:T(8,128)}", np.s_[0:900, 3:4000])
-    for dispatcher, arguments in registered_kernels():
-        assert set(dispatcher.signatures) <= {arguments}, dispatcher
+def test_no_kernel_is_compiled_twice() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"]
+    command += ["-c", str(ROOT / "pyproject.toml"), str(Path(__file__).with_name("compiled_once.py"))]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= 10
