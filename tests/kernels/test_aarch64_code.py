@@ -15,8 +15,7 @@ import pytest
 PROVIDED = ("Py", "NRT_", "numba_", "memcpy", "memmove", "memset")
 
 #: Kernels that move one element at a time, or only call others, or only tell other threads what to call.
-SCALAR = {"run_passes", "run_plain", "serve", "lead", "lead_plain", "dismiss", "close", "boxes 1 1", "nibbles 1 1"}
-SCALAR |= {f"strided {width} 1" for width in (1, 2, 4, 8)}
+SCALAR = {"run_passes", "run_plain", "serve", "lead", "lead_plain", "dismiss", "close", "boxes 1 0", "boxes 1 1"}
 
 
 #: What keeps Numba from writing code for this machine.
