@@ -155,7 +155,6 @@ def _own_workers(workers: int, target: str, max_memory: int) -> Iterator[Any]:
     import dask
     from distributed import Client
 
-    from fastindex.dask.warming import WarmUp
     from fastindex.files.writing import removed_unless_finished
 
     # What does not fit in memory lies beside the target for a while, on a disk that holds as much.
@@ -165,11 +164,12 @@ def _own_workers(workers: int, target: str, max_memory: int) -> Iterator[Any]:
         with removed_unless_finished(Path(scratch)), stopped_by_signals(_kill_children):
             try:
                 with (
+                    _logs_silenced(),
                     _cluster(workers, max_memory // workers, scratch) as local,
                     _lost_replaced(local, workers),
                     Client(local) as client,
                 ):
-                    client.register_plugin(WarmUp())
+                    _warm_up(client)
                     yield client
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -196,6 +196,16 @@ def _cluster(workers: int, memory: int, scratch: str) -> Any:
                 reason = str(error) or type(error).__name__
                 raise click.ClickException(f"{workers} workers could not be started: {reason}") from None
     raise AssertionError
+
+
+def _warm_up(client: Any) -> None:
+    """Have workers load their kernels; the scheduler has each new one do so, also where one was lost meanwhile."""
+    from fastindex.dask.warming import WarmUp
+
+    for _ in range(_MOST_STARTS):
+        with suppress(OSError):
+            client.register_plugin(WarmUp())
+            return
 
 
 def _loop_without_interrupts() -> Any:

@@ -356,7 +356,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("seconds", ["0", "0.3", "1"])
+@pytest.mark.parametrize("seconds", ["0", "0.3", "1", "1.8", "2.5"])
 def test_a_worker_that_is_lost_while_it_starts(tmp_path: Path, seconds: str) -> None:
     stored(tmp_path / "a.zarr", VALUES, (16, 45))
     (tmp_path / "killed.py").write_text(KILLED_AT_START.replace("SECONDS", seconds))
