@@ -260,7 +260,8 @@ def _try_header(tally: Tally, path: Path) -> None:
         length = random.choice((0, length - 1, length + 1, 100_000_000, 100_000_001, (1 << 63) - 8, (1 << 64) - 1))
     ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
     nbytes = max(ends, default=0) + (random.choice((-1, 1)) if random.random() < 0.05 else 0)
-    begin = length.to_bytes(8, "little") + content
+    # One less than nothing is the largest there is.
+    begin = (length % (1 << 64)).to_bytes(8, "little") + content
     path.write_bytes(begin)
     os.truncate(path, min(max(len(begin) + nbytes, 0), 1 << 30))
     found = _try(tally, _HEADERS, path, tensors_of, repr(begin))
