@@ -14,13 +14,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from numpy.typing import NDArray
 
 import fastindex as fi
-from fastindex.cli.commands import main
 from fastindex.cpu.cast_movements import CastMovement, movement_between
 from tests.cases import strategies
+from tests.commands import run_command
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits
 
@@ -157,7 +156,7 @@ def test_rules(source: str, target: str, rule: Any) -> None:
         lambda: fi.relayout(values, f"{source}[3,4]", f"{target}[3,4]", casting=rule),
         lambda: fi.plan_relayout(f"{source}[3,4]", f"{target}[3,4]", casting=rule),
         lambda: fi.rearrange(values, "a b -> b a", dtype=dtype, casting=rule),
-        lambda: fi.pack(values, f"{target}[3,4]", casting=rule, max_memory=1 << 30),
+        lambda: fi.pack(values, f"{target}[3,4]", casting=rule, max_memory=64 << 30),
     )
     for call in calls:
         if np.can_cast(values.dtype, dtype, rule):
@@ -237,18 +236,18 @@ def test_files(tmp_path: Path) -> None:
         ("unpack", packed, back, "--shape", tiled, "--dtype", "f32"),
     )
     for command in commands:
-        result = CliRunner().invoke(main, command)
+        result = run_command(command)
         assert result.exit_code == 0, result.output
     rounded = values.astype(ml_dtypes.bfloat16)
     assert Path(packed).read_bytes() == fi.pack(rounded, tiled).tobytes()
     assert np.array_equal(np.fromfile(other).reshape(500, 300).T, rounded.astype(np.float64))
     assert np.array_equal(np.load(back), rounded.astype(np.float32))
-    refused = CliRunner().invoke(main, ("pack", source, str(tmp_path / "e"), "--shape", "s8[300,500]"))
+    refused = run_command(("pack", source, str(tmp_path / "e"), "--shape", "s8[300,500]"))
     assert refused.exit_code == 1
     assert "casting='unsafe' allows it" in refused.output
     assert not (tmp_path / "e").exists()
     allowed = ("pack", source, str(tmp_path / "e"), "--shape", "s8[300,500]", "--casting", "unsafe")
-    assert CliRunner().invoke(main, allowed).exit_code == 0
+    assert run_command(allowed).exit_code == 0
     assert (tmp_path / "e").read_bytes() == np.trunc(values).astype(np.int8).tobytes()
 
 
@@ -257,7 +256,7 @@ def test_memory_maps_in_bounded_memory(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", values)
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
     text = "s4[300,500]{1,0:T(64,128)(8,1)E(4)}"
-    found = fi.pack(mapped, text, casting="unsafe", max_memory=2 << 30)
-    assert np.array_equal(fi.unpack(found, text, dtype="f32", max_memory=2 << 30), np.clip(np.trunc(values), -8, 7))
-    turned = fi.relayout(mapped, "f32[300,500]", "bf16[300,500]{0,1}", max_memory=2 << 30)
+    found = fi.pack(mapped, text, casting="unsafe", max_memory=64 << 30)
+    assert np.array_equal(fi.unpack(found, text, dtype="f32", max_memory=64 << 30), np.clip(np.trunc(values), -8, 7))
+    turned = fi.relayout(mapped, "f32[300,500]", "bf16[300,500]{0,1}", max_memory=64 << 30)
     assert np.array_equal(bits(turned), bits(values.T.astype(ml_dtypes.bfloat16)).reshape(-1))

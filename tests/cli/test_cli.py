@@ -19,7 +19,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import fastindex as fi
 import fastindex.cuda
@@ -28,6 +28,7 @@ from fastindex.cli import progress as cli_progress
 from fastindex.cli.options import byte_size
 from fastindex.hlo.uses import SORT_KEYS
 from tests.cases import strategies
+from tests.commands import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = "f32[3,5]{1,0:T(2,2)}"
@@ -42,7 +43,7 @@ ENTRY e {
 
 
 def run(*arguments: str | Path, status: int = 0, stdin: str | bytes | None = None) -> Result:
-    result = CliRunner().invoke(cli.main, [str(argument) for argument in arguments], input=stdin)
+    result = run_command([str(argument) for argument in arguments], input=stdin)
     assert result.exit_code == status, (result.exit_code, result.output, result.exception)
     assert "Traceback" not in result.output
     return result
@@ -185,7 +186,7 @@ def test_pack_of_an_array_whose_first_dimension_is_minor(tmp_path: Path, array: 
     assert (tmp_path / "b.bin").read_bytes() == tpu_buffer(array.view(np.uint16)).tobytes()
 
 
-@pytest.mark.parametrize("memory", ["2GiB", "4 GiB"])
+@pytest.mark.parametrize("memory", ["32GiB", "64 GiB"])
 def test_relayout(tmp_path: Path, array: np.ndarray, memory: str) -> None:
     array.T.copy().tofile(tmp_path / "a.bin")
     shapes = "bf16[100,300]{0,1}", TPU
@@ -236,7 +237,7 @@ def test_relayout_of_packed_elements(tmp_path: Path) -> None:
 
     (tmp_path / "a").write_bytes(packed(values))
     shapes = "u4[9,15]{1,0:E(4)}", "u4[9,15]{0,1:E(4)}"
-    run("relayout", tmp_path / "a", tmp_path / "b", "--from", shapes[0], "--to", shapes[1], "--max-memory", "2GiB")
+    run("relayout", tmp_path / "a", tmp_path / "b", "--from", shapes[0], "--to", shapes[1], "--max-memory", "32GiB")
     assert (tmp_path / "b").read_bytes() == packed(values.T)
 
 
@@ -518,6 +519,7 @@ MEASURED = """
 import atexit, re
 from pathlib import Path
 from fastindex.cli.commands import main
+from tests.commands import run_command
 atexit.register(lambda: print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]))
 main()
 """

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import fastindex as fi
 from fastindex.cli.commands import main
 from fastindex.cli.options import OUT_PATH
+from tests.commands import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = "f32[4,6]{1,0:T(2,3)}"
@@ -68,7 +69,7 @@ def command(name: str) -> tuple[list[str], Path]:
 
 
 def run(arguments: list[str]) -> Result:
-    return CliRunner().invoke(main, arguments)
+    return run_command(arguments)
 
 
 def test_these_are_all_commands_that_write() -> None:

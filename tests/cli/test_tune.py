@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import fastindex as fi
-from fastindex.cli.commands import main
 from fastindex.cpu import choices
 from fastindex.cpu.movements import movement
+from tests.commands import run_command
 
 SOURCE, DESTINATION = "f32[700,513]", "f32[700,513]{0,1:T(8,128)}"
 
@@ -27,7 +26,7 @@ def test_a_tuned_relayout_writes_the_same_and_remembers(tmp_path: Path, monkeypa
     values = np.random.default_rng(0).random(700 * 513, np.float32)
     values.tofile(tmp_path / "in.raw")
     command = ["relayout", str(tmp_path / "in.raw"), str(tmp_path / "out.raw"), "--from", SOURCE, "--to", DESTINATION]
-    found = CliRunner().invoke(main, [*command, "--tune"])
+    found = run_command([*command, "--tune"])
     assert found.exit_code == 0, found.output
     expected = fi.relayout(values, SOURCE, DESTINATION)
     assert (tmp_path / "out.raw").read_bytes() == expected.tobytes()
@@ -37,6 +36,6 @@ def test_a_tuned_relayout_writes_the_same_and_remembers(tmp_path: Path, monkeypa
 @pytest.mark.parametrize("others", [["--device", "cuda"], ["--workers", "2"]])
 def test_only_this_processor_is_timed(others: list[str]) -> None:
     command = ["relayout", "in.raw", "out.raw", "--from", SOURCE, "--to", DESTINATION, "--tune", *others]
-    found = CliRunner().invoke(main, command)
+    found = run_command(command)
     assert found.exit_code == 2
     assert "--tune" in found.output

@@ -17,7 +17,7 @@ import fastindex as fi
 from fastindex.files.checkpoints import checkpoint_of
 from fastindex.files.layout_jobs import pack_file
 
-MEMORY = 4 << 30
+MEMORY = 64 << 30
 
 
 class NoProgress:

@@ -26,10 +26,8 @@ pytest.importorskip("dask", reason="dask is not installed; pip install 'fastinde
 distributed = pytest.importorskip("distributed", reason="distributed is not installed; pip install 'fastindex[dask]'")
 zarr = pytest.importorskip("zarr", reason="zarr is not installed; pip install 'fastindex[zarr]'")
 
-from click.testing import CliRunner  # noqa: E402
-
-from fastindex.cli.commands import main  # noqa: E402
 from fastindex.files import cluster_jobs  # noqa: E402
+from tests.commands import run_command  # noqa: E402
 
 pytestmark = pytest.mark.long
 
@@ -183,7 +181,7 @@ def test_a_failure_leaves_nothing(client: Any, tmp_path: Path, monkeypatch: pyte
 
 
 def run(*arguments: str) -> Any:
-    return CliRunner().invoke(main, arguments)
+    return run_command(arguments)
 
 
 def test_the_command_line(client: Any, tmp_path: Path) -> None:

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import fastindex as fi
-from fastindex.cli.commands import main
 from fastindex.files import repack_jobs
+from tests.commands import run_command
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(main, ["repack", *arguments])
+    result = run_command(["repack", *arguments])
     return result.exit_code, result.output
 
 

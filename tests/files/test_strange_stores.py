@@ -57,7 +57,7 @@ def refused(store: Path, match: str, shape: fi.Shape = SHAPE) -> str:
     """Pack a store; return what the error says. Nothing else may have changed."""
     before = sorted(store.parent.iterdir())
     with pytest.raises(fi.FastIndexError, match=match) as error:
-        pack_file(str(store), str(store.parent / "b.bin"), shape, NoProgress(), 4 << 30)
+        pack_file(str(store), str(store.parent / "b.bin"), shape, NoProgress(), 64 << 30)
     assert sorted(store.parent.iterdir()) == before
     return str(error.value)
 
@@ -93,7 +93,7 @@ def test_links_inside_are_followed(store: Path) -> None:
     (store / "c" / "1" / "1").rename(store / "chunk")
     (store / "c" / "1" / "1").symlink_to(store / "chunk")
     (store.parent / "link.zarr").symlink_to(store)
-    pack_file(str(store.parent / "link.zarr"), str(store.parent / "b.bin"), SHAPE, NoProgress(), 4 << 30)
+    pack_file(str(store.parent / "link.zarr"), str(store.parent / "b.bin"), SHAPE, NoProgress(), 64 << 30)
     assert (store.parent / "b.bin").read_bytes() == fi.pack(VALUES, SHAPE).tobytes()
 
 
@@ -213,7 +213,7 @@ def test_damaged_metadata(store: Path, first: int) -> None:
         target = store.parent / "b.bin"
         for job in (pack_file, unpack_file):
             with contextlib.suppress(fi.FastIndexError):
-                job(str(store), str(target), SHAPE, NoProgress(), 4 << 30)
+                job(str(store), str(target), SHAPE, NoProgress(), 64 << 30)
                 target.unlink()
         assert sorted(os.listdir(store.parent)) == ["a.zarr", "secret"]
 

@@ -27,7 +27,7 @@ from tests.oracles import reference
 
 PAGE = mmap.PAGESIZE
 #: Enough for a job in a process that other tests have left large: the limit counts the process too.
-MEMORY = 4 << 30
+MEMORY = 64 << 30
 
 
 class Silent:

@@ -21,7 +21,7 @@ from fastindex.files.layout_jobs import pack_file, relayout_file, unpack_file
 from fastindex.files.zarr_arrays import ATTRIBUTE, is_zarr
 
 ROOT = Path(__file__).resolve().parents[2]
-MEMORY = 4 << 30
+MEMORY = 64 << 30
 
 
 class NoProgress:

@@ -21,14 +21,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from numpy.typing import NDArray
 
 import fastindex as fi
 from fastindex.advice.tpu_layouts import tpu_layout
-from fastindex.cli.commands import main
 from fastindex.files.weights.safetensors_files import ELEMENT_TYPES, packed_shape, read_header, tensors_of
 from tests.cases import strategies
+from tests.commands import run_command
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
@@ -110,7 +109,7 @@ def test_commands(tmp_path: Path) -> None:
         ("verify", out),
         ("unpack", out, back),
     ):
-        result = CliRunner().invoke(main, command)
+        result = run_command(command)
         assert result.exit_code == 0, result.output
     check_equal(back, tensors)
     shapes = fi.open_checkpoint(out).shapes
@@ -118,7 +117,7 @@ def test_commands(tmp_path: Path) -> None:
     with open(tmp_path / "out" / "00001.bin", "r+b") as file:
         file.seek(-3, os.SEEK_END)
         file.write(b"\x01\x02\x03")
-    damaged = CliRunner().invoke(main, ("verify", out))
+    damaged = run_command(("verify", out))
     assert damaged.exit_code == 1
     assert "00001.bin is not as it was written" in damaged.output
     for usage in (
@@ -128,9 +127,9 @@ def test_commands(tmp_path: Path) -> None:
         ("unpack", out, str(tmp_path / "x.bin")),
         ("unpack", out, back, "--dtype", "f32"),
     ):
-        assert CliRunner().invoke(main, usage).exit_code == 2
+        assert run_command(usage).exit_code == 2
     rules.write_text("[]")
-    assert CliRunner().invoke(main, ("pack", source, str(tmp_path / "o2"), "--rules", str(rules))).exit_code == 1
+    assert run_command(("pack", source, str(tmp_path / "o2"), "--rules", str(rules))).exit_code == 1
 
 
 def test_shards_with_an_index(tmp_path: Path) -> None:
@@ -630,7 +629,7 @@ def test_zarr_stores(tmp_path: Path) -> None:
         packed.shapes["norm"].nbytes,
     )
     for command in (("verify", str(out)), ("unpack", str(out), str(tmp_path / "again.safetensors"))):
-        result = CliRunner().invoke(main, command)
+        result = run_command(command)
         assert result.exit_code == 0, result.output
     chunk = next(path for path in sorted((out / "00000").rglob("*")) if path.is_file() and path.name != "zarr.json")
     chunk.write_bytes(chunk.read_bytes()[:-5])
@@ -667,7 +666,7 @@ def test_where_folders_are_made(tmp_path: Path) -> None:
         fi.pack_checkpoint(source, tmp_path / "no" / "out")
     with pytest.raises(NotADirectoryError):
         fi.pack_checkpoint(source, source)
-    result = CliRunner().invoke(main, ("pack", source, str(tmp_path / "no" / "out")))
+    result = run_command(("pack", source, str(tmp_path / "no" / "out")))
     assert result.exit_code == 1
     assert "No such file or directory" in result.output
 

@@ -14,12 +14,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import fastindex as fi
-from fastindex.cli.commands import main
 from fastindex.files.weights.gguf_files import read_gguf
 from tests.cases import strategies
+from tests.commands import run_command
 
 gguf = pytest.importorskip("gguf")
 
@@ -74,7 +73,7 @@ def test_there_and_back(tmp_path: Path) -> None:
     safetensors_numpy = pytest.importorskip("safetensors.numpy")
     path, back = model(tmp_path / "x.gguf"), str(tmp_path / "back.safetensors")
     for command in (("pack", path, str(tmp_path / "out"), "--tpu", "v5e"), ("unpack", str(tmp_path / "out"), back)):
-        result = CliRunner().invoke(main, command)
+        result = run_command(command)
         assert result.exit_code == 0, result.output
     found = safetensors_numpy.load_file(back)
     for tensor in gguf.GGUFReader(path).tensors:
