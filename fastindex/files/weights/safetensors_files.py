@@ -27,6 +27,8 @@ from fastindex.shapes.shape import Shape
 #: The longest header that the format allows.
 MOST_HEADER_BYTES = 100_000_000
 _LENGTH_BYTES = 8
+#: The longest name of a file that Linux, macOS and Windows take.
+_MOST_NAME_BYTES = 255
 _METADATA = "__metadata__"
 
 #: XLA's names for the dtypes of the format.
@@ -114,18 +116,22 @@ def _shards_of(path: str) -> dict[str, str]:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name is that of a file in a folder itself: no path that leaves it.
+    """Whether a file in a folder itself can have a name: no path that leaves it, and nothing that no system takes.
 
     Examples
     --------
-    >>> is_plain_name("model.safetensors"), is_plain_name("../model.safetensors"), is_plain_name("")
+    >>> is_plain_name("model.safetensors"), is_plain_name("../model.safetensors"), is_plain_name("x" * 256)
     (True, False, False)
     """
-    return bool(name) and name not in (".", "..") and not set(name) & {"/", "\\", "\0", ":"}
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return 0 < size <= _MOST_NAME_BYTES and name not in (".", "..") and not set(name) & {"/", "\\", "\0", ":"}
 
 
 def json_object(data: bytes, path: str) -> dict[str, Any]:
-    """Read a JSON object in which no key occurs twice.
+    """Read a JSON object in which no key occurs twice; -0 is a number with a fraction, as to the format's library.
 
     Raises
     ------
@@ -140,8 +146,11 @@ def json_object(data: bytes, path: str) -> dict[str, Any]:
             raise FastIndexError(f"{path} has {twice[:80]!r} twice")
         return found
 
+    def whole(text: str) -> int | float:
+        return -0.0 if text == "-0" else int(text)
+
     try:
-        found = json.loads(data.decode("utf-8"), object_pairs_hook=once)
+        found = json.loads(data.decode("utf-8"), object_pairs_hook=once, parse_int=whole)
     except FastIndexError:
         raise
     except (ValueError, RecursionError) as error:

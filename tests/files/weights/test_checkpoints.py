@@ -149,6 +149,9 @@ def test_shards_with_an_index(tmp_path: Path) -> None:
         ({**shards, "norm": "../a.safetensors"}, "no name of a file in the same folder"),
         ({**shards, "norm": "/etc/passwd"}, "no name of a file in the same folder"),
         ({**shards, "norm": 3}, "no name of a file in the same folder"),
+        ({**shards, "norm": "x" * 256}, "no name of a file in the same folder"),
+        ({**shards, "norm": "\u00e9" * 128}, "no name of a file in the same folder"),
+        ({**shards, "norm": "\ud800"}, "no name of a file in the same folder"),
         ({}, "has no weight_map"),
     ):
         index.write_text(json.dumps({"weight_map": changed}))
@@ -181,6 +184,8 @@ def entry(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8), **more: 
         ({"a": entry(offsets=(0, 8, 9))}, 8, "two numbers of bytes"),
         ({"a": entry(offsets=(-8, 0))}, 8, "two numbers of bytes"),
         ({"a": entry(shape=(-2,))}, 8, "which is none"),
+        (b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[-0,8]}}', 8, "two numbers of bytes"),
+        (b'{"a":{"dtype":"F32","shape":[-0],"data_offsets":[0,0]}}', 0, "which is none"),
         ({"a": entry(shape=(True, 2))}, 8, "which is none"),
         ({"a": entry(shape="22")}, 8, "which is none"),
         ({"a": entry(shape=[1] * 3000)}, 8, "which is none"),
