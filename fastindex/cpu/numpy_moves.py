@@ -135,7 +135,7 @@ def _view(address: int, start: int, loops: Sequence[Loop], strides: Sequence[int
 
 
 def memory_at(address: int, nbytes: int) -> Bytes:
-    """Return the bytes at an address; nobody keeps them alive."""
+    """Return the bytes at an address; the caller keeps them alive."""
     memory: Any = (ctypes.c_uint8 * nbytes).from_address(address)
     return np.frombuffer(memory, np.uint8)
 

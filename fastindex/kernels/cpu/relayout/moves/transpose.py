@@ -6,7 +6,7 @@ and the columns in the destination. Any permutation of any loops has this form.
 
 Few rows are read at a time, far along the columns: long sequential streams that the hardware prefetches. Two whole
 neighbouring lines of each column are written at a time. Elements of one or two bytes are staged, see `staged_bands`:
-the rows of two lines of them are too many to be read at once.
+two lines of them take too many rows to read at once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from fastindex.tables.transposes import (
     STREAMED,
 )
 
-# A band of rows as it is staged: two lines' worth, and one more square where columns start off a line boundary.
+# A staged band of rows: two lines' worth, and one more square where columns start off a line boundary.
 _STAGE_BYTES = 3 * 64 * 64
 _AHEAD_BYTES = 128
 # How many rows ahead those are prefetched that are read a line or less at a time.
