@@ -342,13 +342,13 @@ def _leader() -> Callable[..., int]:
 
 
 class OneCall:
-    """Passes between two plain arrays as one native call, which looks at the arrays too.
+    """Passes between two plain arrays as one native call, which checks the arrays too.
 
     Attributes
     ----------
     run : callable
         Takes the ``id`` of both, `address` and the address of a thread's scratch memory; returns whether it has moved
-        anything, or leaves the arrays to be looked at one by one.
+        anything; if not, the arrays have to be checked in Python.
     address : int
     is_small : bool
         Whether no other thread helps.

@@ -162,7 +162,7 @@ def run_with_helpers(
                 break
             helpers = 0
     finally:
-        # One native call, before which Python looks for no signal: whatever is raised, nobody writes afterwards.
+        # One native call, before which Python checks for no signal: whatever is raised, no thread writes afterwards.
         if found:
             dismiss(crew.address, call, passes)
     if found == REFUSED:

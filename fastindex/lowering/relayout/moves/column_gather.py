@@ -54,7 +54,7 @@ Offsets = NDArray[np.int64]
 
 
 class _Run(NamedTuple):
-    """Columns within a line of each other in the source: the first, how many places, which of these, where to."""
+    """Columns within a line of each other in the source: the first, how many places, which of them, their targets."""
 
     begin: int
     size: int
@@ -63,7 +63,7 @@ class _Run(NamedTuple):
 
 
 class _Rows:
-    """The rows of a block: one for each slot of its lines, but of those that are nothing but padding.
+    """The rows of a block: one for each slot of its lines, except for lines that are nothing but padding.
 
     Attributes
     ----------
@@ -266,7 +266,7 @@ class BlockColumns:
         )
 
     def _draft(self, nest: Nest, runs: Sequence[_Run], row_shift: int, source: tuple[int, bool]) -> Draft:
-        """Return the pass; `source` is how many bytes of the source there are, and whether rows begin with any half."""
+        """Return the pass; `source` is (bytes of the source, whether rows begin with either nibble)."""
         bits, context = self._bits, self._context
         readable, shifted = source
         nibbles, targets = 2 if bits == NIBBLE_BITS else 1, np.concatenate([run.targets for run in runs])
@@ -368,7 +368,7 @@ def _runs(sources: Offsets, targets: Offsets, reach: int) -> list[_Run]:
 def _in_bytes(run: _Run, shifted: bool, behind: int) -> _Run:
     """Return a run of packed elements with as many low as high nibbles, that begins with a low one if all rows do.
 
-    If rows begin with either half, it has one more element in front, or `behind` if there is one behind the last row.
+    If rows begin with either nibble, it has one more element in front, or `behind` if there is one behind the last row.
     """
     if not shifted:
         begin = run.begin - run.begin % 2

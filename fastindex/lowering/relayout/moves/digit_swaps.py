@@ -130,7 +130,7 @@ def _run_of(digits: Sequence[Loop], side: int, count: int) -> list[Loop] | None:
 
 def _steps(here: Sequence[Loop], wanted: Sequence[Loop]) -> _Steps | None:
     """Return the swaps that bring the wanted digits to the lowest places of vectors, None where these are too many."""
-    # The one that has to become the half of a byte comes first.
+    # The one that has to become the nibble of a byte comes first.
     rows = sorted((k for k in wanted if k not in here), key=lambda k: k is not wanted[0])
     if not 0 < len(rows) <= MOST_ROW_DIGITS:
         return None

@@ -1,4 +1,4 @@
-"""Coordinates that two sides cut at places that do not divide each other, and boxes of whole periods of them.
+"""Coordinates that two sides cut in sizes that do not divide each other, and boxes of whole periods of them.
 
 After a period, the least common multiple of all cuts of both sides, both sides begin anew. So boxes of periods follow
 each other at regular distances on both sides, and within a box each side shares loops with scratch memory where the

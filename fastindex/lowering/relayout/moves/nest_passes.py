@@ -1,10 +1,10 @@
 """From loops to passes: which kernel moves a nest, in which order, in which blocks, and why.
 
-What decides is which side is contiguous along which loop. A run both sides keep is copied. Otherwise one loop, the
-columns, is contiguous in the source, and another, the rows, in the destination. Few rows next to each other in the
-destination are interleaved into one stream; few columns next to each other in the source are deinterleaved; everything
-else is transposed in squares. Where rows and columns are short, as in small matrices, elements are gathered one by one.
-All strides here are in bytes.
+What decides is which side is contiguous along which loop. A run that is contiguous on both sides is copied. Otherwise
+one loop, the columns, is contiguous in the source, and another, the rows, in the destination. Few rows next to each
+other in the destination are interleaved into one stream; few columns next to each other in the source are
+deinterleaved; everything else is transposed in squares. Where rows and columns are short, as in small matrices,
+elements are gathered one by one. All strides here are in bytes.
 """
 
 from __future__ import annotations

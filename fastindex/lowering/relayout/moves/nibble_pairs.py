@@ -1,4 +1,4 @@
-"""Passes for packed elements of four bits that are transposed: rows are paired, and pairs move as bytes, box by box.
+"""Passes that transpose packed elements of four bits: rows are paired, and pairs move as bytes, box by box.
 
 A box is a part of a nest that stays in the cache. Two rows of the source whose elements are neighbours in the
 destination become rows of bytes that hold an element of each, and bytes move from there to the destination, by the same

@@ -176,10 +176,10 @@ def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, inline="always")
 def _collect(width, nibbles, state, bands, job, form, target, scratch):  # type: ignore[no-untyped-def]
-    """Transpose the rows of a band within lanes, and write what the band before has collected.
+    """Transpose the rows of a band within lanes, and write what has been collected of the band before.
 
     `bands` is this band and the next one, `job` what is left to write of the one before; `form` is (whether places
-    count half bytes, bytes between vectors, whether lines are whole).
+    count nibbles, bytes between vectors, whether lines are whole).
     """
     (addresses, row_count, offsets, chunks), (shifted, pitch, whole_lines) = bands[0], form
     lane, h = LANE_BYTES // literal(width) * literal(nibbles), literal(nibbles)

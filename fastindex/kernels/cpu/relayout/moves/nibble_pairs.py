@@ -84,7 +84,7 @@ def _pair_alternating(group_bytes, target, high, source, elements, end, stage): 
 def pair_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of the pairs of rows of a box.
 
-    The parameters are those of `copy_chunks`, but that source offsets count nibbles; the kernel's own numbers
+    The parameters are those of `copy_chunks`, except that source offsets count nibbles; the kernel's own numbers
     are a `PairGeometry`. Chunks follow each other in the destination: behind each, up to a line is written that belongs
     to the next one; what is written behind the last is not used.
     """

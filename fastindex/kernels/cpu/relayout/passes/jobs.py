@@ -149,7 +149,7 @@ def _post(job, passes, count, target, source, padding, counters):  # type: ignor
 
 @njit(nogil=True)
 def _withdrawn(job, spins):  # type: ignore[no-untyped-def]
-    """Take back what a helper has not begun, or wait for its end, but not for ever; return whether it does nothing."""
+    """Withdraw a job that has not begun, or wait for its end, but not for ever; return whether the helper is idle."""
     if exchange(job, POSTED, WAITING) == POSTED:
         return True
     _wait_while(job, WORKING, spins)
@@ -158,7 +158,7 @@ def _withdrawn(job, spins):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _wait_for_helpers(crew, owner):  # type: ignore[no-untyped-def]
-    """Wait for those of a call, but not for ever; free all of them once none works, and return how many still do."""
+    """Wait for the helpers of a call, but not for ever; free them once none works, and return how many still do."""
     count, left = entry(crew, CREW_SIZE), 0
     for i in range(count):
         job = entry(crew, CREW_JOBS + i)
@@ -228,7 +228,7 @@ def lead_plain(crew, helpers, source, target, pair, scratch, call):  # type: ign
 
 @kernel("void(int64,int64,int64)")
 def dismiss(crew, call, count):  # type: ignore[no-untyped-def]
-    """End a call: what nobody has begun, nobody begins, and none of its helpers works when this returns.
+    """End a call: no task is begun any more, and none of its helpers works when this returns.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def dismiss(crew, call, count):  # type: ignore[no-untyped-def]
 
 @kernel("boolean(int64)")
 def close(job):  # type: ignore[no-untyped-def]
-    """Have a helper that belongs to no call end; return whether it does. It then never belongs to one again."""
+    """End a helper if it belongs to no call, and return whether that was so. It then never belongs to one again."""
     if exchange(job + 8 * OWNER, 0, job) != 0:
         return False
     _tell(job, CLOSED)
