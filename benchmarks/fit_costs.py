@@ -27,7 +27,7 @@ FACTORS = (2.0, 1.4, 1.2, 1.1)
 _SHARE_OF_RATIOS = 0.02
 _HELD_BACK = 0.06
 _SHAKES, _SHAKEN_BY = 12, 0.5
-#: Layouts out of dumps count so many times.
+#: How many times layouts out of dumps count.
 _DUMPS = 2.0
 
 Floats = NDArray[np.float64]

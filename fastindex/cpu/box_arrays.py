@@ -1,4 +1,4 @@
-"""Arrays in memory as sources and targets of jobs box by box; the pages of memory maps do not stay.
+"""Arrays in memory as sources and targets of jobs that run box by box; pages of memory maps do not stay resident.
 
 Touching a page of a map makes it resident, and the system adds what lies around it. So boxes are copied in pieces, and
 after each piece the pages that it touched are dropped.
@@ -160,7 +160,7 @@ class ArrayBoxes(_Boxes):
         order = sorted(range(array.ndim), key=lambda d: -abs(array.strides[d]))
         layout = Layout(tuple(reversed(order)))
         super().__init__(Shape(shape.element_type, shape.dimensions, layout), array, is_target)
-        # NumPy copies types that are not its own one by one.
+        # NumPy copies elements of types that are not its own one by one.
         bits = array.view(f"u{array.itemsize}") if array.dtype.isbuiltin == 2 else array
         self._ordered = bits.transpose(order)
 

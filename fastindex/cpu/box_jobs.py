@@ -1,4 +1,4 @@
-"""Jobs on arrays larger than memory: box by box, read, moved and written, a few at a time.
+"""Jobs on arrays larger than memory: boxes are read, moved and written, a few at a time.
 
 A box owns whole segments of the buffer on both sides (`fastindex.lowering.subarrays.segments`), so moving it is a
 relayout of a small array. Where the tiles of the two sides have no box in common that fits, the boxes are those of the
@@ -37,7 +37,7 @@ Sizes = tuple[int, ...]
 LEAST_MEMORY_BYTES = 160 << 20
 #: Larger boxes are not faster.
 _MOST_BOX_BYTES = 256 << 20
-#: So many boxes for a worker at least: the last ones end at about the same time.
+#: The fewest boxes of a worker: with fewer, workers would end at different times.
 _BOXES_OF_A_WORKER = 4
 
 #: What the program grows by while it works: stacks, plans, what the allocator keeps.

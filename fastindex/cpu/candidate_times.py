@@ -11,7 +11,8 @@ from fastindex.cpu.movements import Movement
 from fastindex.cpu.threads import thread_count
 from fastindex.lowering.relayout.plan.choice import plans
 
-# Samples of each candidate, how long one lasts at least, and candidates that are left out after their first run.
+# Samples of each candidate, and how long a sample lasts at least. Candidates that take `_HOPELESS` times as long as the
+# fastest in their first timed run are not timed further.
 _ROUNDS, _SAMPLE_SECONDS, _HOPELESS = 7, 1e-3, 4
 
 

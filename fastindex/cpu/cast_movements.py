@@ -88,7 +88,7 @@ class CastMovement:
 
     @property
     def known(self) -> None:
-        """What has been timed: nothing, there is one way."""
+        """What has been timed: nothing, a cast has a single candidate."""
         return None
 
     @property

@@ -52,7 +52,7 @@ from fastindex.tables.streams import PADDING
 
 Bytes = NDArray[np.uint8]
 
-#: The kernels by name: of each its loops, the last of which takes all variants from its place on.
+#: The loops of each kernel, by variant; the last one also serves all higher variants. A new kernel gets a line here.
 PASS_KERNELS: dict[str, tuple[Any, ...]] = {
     "copy": (stream.copy_chunks,),
     "interleave": (
@@ -74,7 +74,7 @@ PASS_KERNELS: dict[str, tuple[Any, ...]] = {
     "cast": (casts.cast_runs,),
 }
 
-# What a pass is called where its kernel has another name, and which variant of the kernel it needs.
+# For names of passes that are not those of kernels, or of one of several variants: the kernel and the variant.
 _VARIANTS = {
     "expand": ("packed runs", 0),
     "compress": ("packed runs", 1),
@@ -83,7 +83,7 @@ _VARIANTS = {
     "boxes": ("boxes", 0),
     "row boxes": ("boxes", 1),
 }
-# Kernels that are compiled once, for no width.
+# Kernels that are compiled once, for all widths.
 _OF_ANY_WIDTH = ("copy", "fill", "gather pieces", "strided", "packed runs", "boxes", "pair nibbles")
 
 _KERNEL_MODULES = (
@@ -101,19 +101,20 @@ _KERNEL_MODULES = (
     column_gather,
 )
 
-# Where the boxes are, behind what other kernels need.
+# Where boxes are in scratch memory: behind what the kernels that run within a box need.
 _BOXES = -(-max(module.SCRATCH_BYTES for module in _KERNEL_MODULES) // LINE_BYTES) * LINE_BYTES
 
-#: Bytes of scratch memory that any kernel needs, for itself.
+#: Bytes of scratch memory of a thread: enough for any kernel.
 SCRATCH_BYTES = SCRATCH_FRONT_BYTES + _BOXES + 2 * BOX_BYTES
 
 # Kernels that read one part of a task while they write the part before it, from one task to the next.
 _READ_AHEAD = ("column gather",)
 
-# A thread takes so many times the fewest tasks at a time, if these write no more bytes: in between it may be stopped.
+# A thread takes at most `_MOST_SHARES` times the fewest tasks at a time, and at most `_MOST_SHARE_BYTES` of them: only
+# in between can it be stopped.
 _MOST_SHARES, _MOST_SHARE_BYTES = 4, 64 << 20
 
-# Padding is handed to kernels repeated to so many bytes: a line may begin anywhere in an element.
+# Padding is repeated to this many bytes for kernels: a line may begin anywhere in an element.
 _PADDING_BYTES = 2 * LINE_BYTES
 
 
@@ -205,7 +206,7 @@ def _scratch_address() -> int:
 def _repeated(padding: bytes) -> tuple[Bytes, int]:
     """Return padding as kernels read it, and its address.
 
-    It begins with a line: where each read of it took parts of two, padding was written at 63 GB/s, not at 90.
+    It begins on a line boundary: where each read of it crossed two lines, padding was written at 63 GB/s, not at 90.
     """
     repeated = aligned_bytes(_PADDING_BYTES)
     repeated[:] = np.frombuffer((padding * -(-_PADDING_BYTES // len(padding)))[:_PADDING_BYTES], np.uint8)
@@ -246,7 +247,7 @@ class CompiledPasses:
         return 0 if self.is_small else max(min(thread_count(threads), self._shares) - 1, 0)
 
     def is_one_call(self, helpers: int) -> bool:
-        """Whether all is done by one native call: with so many helpers, none has to know of it, nor a signal."""
+        """Whether one native call does it all: without helpers, and where it need not stop for signals."""
         return self.is_small or not (helpers or looks_for_signals())
 
 
@@ -341,16 +342,16 @@ def _leader() -> Callable[..., int]:
 
 
 class OneCall:
-    """Passes between two plain arrays as one native call, which looks at the arrays too.
+    """Passes between two plain arrays as one native call, which checks the arrays too.
 
     Attributes
     ----------
     run : callable
         Takes the ``id`` of both, `address` and the address of a thread's scratch memory; returns whether it has moved
-        anything, or leaves the arrays to be looked at one by one.
+        anything; if not, the arrays have to be checked in Python.
     address : int
     is_small : bool
-        Whether no other thread would help.
+        Whether no other thread helps.
     scratch
         With the address of the memory of this thread.
     """

@@ -33,9 +33,9 @@ MOST_INDICES = 1 << 18
 #: Up to this many bytes are moved by NumPy.
 MOST_BYTES = 1 << 20
 
-# What is around NumPy's way in a call and a kernel would save as well, in seconds.
+# What a call answered by NumPy takes besides NumPy itself and a kernel would save as well, in seconds.
 _CALL_SECONDS = 10e-6
-# What it takes to load kernels, where they are compiled already and where they are not.
+# Seconds to load kernels, where they are compiled already and where they are not.
 _LOADING_SECONDS = 0.6
 _COMPILING_SECONDS = 5.0
 
@@ -58,7 +58,7 @@ class _Spent:
 
 
 def indices_by_numpy(count: int) -> bool:
-    """Decide whether NumPy converts so many indices now; what it does then belongs into `numpys_time`.
+    """Decide whether NumPy converts `count` indices now; if it does, run it within `numpys_time`.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def indices_by_numpy(count: int) -> bool:
 
 
 def bytes_by_numpy(nbytes: int) -> bool:
-    """Decide whether NumPy moves so many bytes now; what it does then belongs into `numpys_time`.
+    """Decide whether NumPy moves `nbytes` bytes now; if it does, run it within `numpys_time`.
 
     Raises
     ------

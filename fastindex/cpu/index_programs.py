@@ -118,7 +118,7 @@ def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
 
 
 def new_outputs(count: int, shape: tuple[int, ...]) -> list[NDArray[np.int64]]:
-    """Give new int64 arrays, those of large size at the start of a cache line."""
+    """Return new int64 arrays, large ones aligned to a cache line."""
     elements = math.prod(shape)
     if 8 * elements * count < _TUNING.streamed_bytes:
         return [np.empty(shape, np.int64) for _ in range(count)]

@@ -58,7 +58,7 @@ class Watched:
     has_failed: bool = False
 
     def check(self) -> None:
-        """Raise the error if a missing part has been touched: there is no use in going on."""
+        """Raise the error if a missing part has been touched: there is no point in going on."""
         if self.has_failed:
             raise self.error
 
@@ -81,7 +81,7 @@ def faults_raised(data: NDArray[Any], error: OSError) -> Iterator[Watched]:
     Yields
     ------
     Watched
-        To ask in between.
+        To check for the error in between.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Which arrays lie in memory maps of files, and how their pages leave the memory of this process.
 
-The pages of a shared map are the system's cache of the file: who drops them loses nothing, and finds them again. The
-pages of all other memory are the only place where its content is.
+The pages of a shared map are the system's cache of the file: dropping them loses nothing, and the next access loads
+them again. The pages of all other memory are the only place where its content is.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def bytes_to_come(array: Array, mappings: list[Mapping] | None, is_written: bool
         if mapping.is_shared:
             continue
         if mapping.inode:
-            # A private map of a file: read pages stay, and who can say which have been written.
+            # A private map of a file: pages that were read stay, and which were written is not known.
             count += mapping.end - mapping.begin
         elif is_written:
             count += _absent_bytes(mapping)
@@ -114,7 +114,7 @@ def _absent_bytes(mapping: Mapping) -> int:
 
 
 def drop_pages(mappings: list[Mapping] | None, begin: int, end: int) -> None:
-    """Drop the pages between two addresses that lie in shared maps; whoever touches them next finds them again."""
+    """Drop the pages between two addresses that lie in shared maps; the next access loads them again."""
     if _library is None:
         return
     begin, end = _pages(begin, end)

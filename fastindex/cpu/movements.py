@@ -1,4 +1,4 @@
-"""Moves data between two addresses: its passes on threads, or slot by slot where there are no passes."""
+"""Moves data between two addresses: by passes on threads, or slot by slot where there are no passes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Movement:
     slots : SlotMove
     tuning : Tuning
     choice : str, optional
-        The name of a candidate that is taken instead of the one that should be the fastest.
+        The name of a candidate to take instead of the one that costs least. One that does not apply is ignored.
     """
 
     source: Shape | Strides
@@ -60,7 +60,7 @@ class Movement:
 
     @lazy_property
     def problem(self) -> Problem:
-        """What the planner has to find passes for."""
+        """The problem that candidates solve."""
         # It asks the compiler what the machine can do, so it waits until kernels are to run.
         load_kernels()
         from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
@@ -131,7 +131,7 @@ class Movement:
         self.run_kernels(source, destination, pattern, threads)
 
     def run_kernels(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
-        """Do the same by kernels, however small it is."""
+        """Do the same by kernels, however small the arrays are."""
         slots = self.slots
         if self.unpacks:
             assert isinstance(self.source, Shape)
@@ -171,7 +171,7 @@ class Movement:
 
     @property
     def alone(self) -> CompiledPasses | None:
-        """The passes, where they are all there is to do; None otherwise."""
+        """The compiled passes, where nothing is unpacked, packed or looked up; None otherwise."""
         return None if self.passes is None or self.unpacks or self.packs else self.compiled
 
 

@@ -72,7 +72,7 @@ def scratch(nbytes: int) -> Bytes:
 
 
 class PreparedLoops:
-    """Loops between two plain arrays, prepared for many calls by NumPy: what is left to do is to look at the arrays.
+    """Loops between two plain arrays, prepared for many calls by NumPy: a call only checks the arrays and copies.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class PreparedLoops:
         return tuple(k.size for k in nest.loops) or (1,), start * width, strides or (width,)
 
     def run(self, source: NDArray[Any], destination: NDArray[Any]) -> bool:
-        """Copy and fill; return False, and do nothing, where the arrays have to be looked at more closely."""
+        """Copy and fill; return False, and do nothing, where the arrays have to be checked more closely."""
         for array, (dtype, length) in zip((source, destination), self._arrays, strict=True):
             if array.dtype != dtype or array.shape != (length,) or not array.flags.c_contiguous:
                 return False
@@ -135,7 +135,7 @@ def _view(address: int, start: int, loops: Sequence[Loop], strides: Sequence[int
 
 
 def memory_at(address: int, nbytes: int) -> Bytes:
-    """Return the bytes at an address; nobody keeps them alive."""
+    """Return the bytes at an address; the caller keeps them alive."""
     memory: Any = (ctypes.c_uint8 * nbytes).from_address(address)
     return np.frombuffer(memory, np.uint8)
 

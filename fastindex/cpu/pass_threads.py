@@ -1,8 +1,8 @@
 """The threads that help with passes; each of them belongs to one call at a time.
 
-A thread that has done its share looks out for the next for some microseconds before it sleeps, without the GIL and
-without the system: the next of calls that follow each other closely need not wake it. ``FASTINDEX_SPIN_MICROSECONDS``
-says for how long, 0 that it sleeps at once.
+A thread that has done its share polls for the next one for some microseconds before it sleeps, without the GIL and
+without system calls: where calls follow each other closely, it need not be woken. ``FASTINDEX_SPIN_MICROSECONDS`` says
+for how long; with 0 it sleeps at once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fastindex.tables.pass_jobs import (
     WAITING,
 )
 
-#: Environment variable that says for how long a thread looks out for more work.
+#: Environment variable that says for how long a thread polls for more work.
 SPIN_VARIABLE = "FASTINDEX_SPIN_MICROSECONDS"
 _SPIN_MICROSECONDS, _MOST_SPIN_MICROSECONDS = 50, 1_000_000
 
@@ -52,7 +52,7 @@ _SPINS_TRIED = 2000
 
 
 class _Helper:
-    """A thread, and the job that it looks at."""
+    """A thread, and the job that it polls."""
 
     def __init__(self, scratch: Callable[[], int]) -> None:
         self._memory = np.zeros((JOB_BYTES + SEMAPHORE_BYTES + LINE_BYTES) // 8, np.int64)
@@ -86,7 +86,7 @@ class _Crew:
         self._is_closed = False
 
     def grow(self, count: int, scratch: Callable[[], int]) -> None:
-        """Have so many helpers, if the system and the interpreter grant them; an interrupt leaves none half made."""
+        """Start helpers until there are `count`, as far as the system allows; an interrupt leaves none half started."""
         uninterrupted(lambda: self._grow(count, scratch))
 
     def _grow(self, count: int, scratch: Callable[[], int]) -> None:
@@ -94,7 +94,7 @@ class _Crew:
         # semaphores. Work with fewer.
         with self._growing, contextlib.suppress(RuntimeError, OSError):
             if not self.helpers:
-                # Whatever may be wrong with the setting, now is the time to say so.
+                # A bad setting raises here, before any thread is started.
                 self._table[CREW_SPINS] = _spins()
                 atexit.register(self.close)
             while len(self.helpers) < min(count, _MOST_THREADS) and not self._is_closed:
@@ -103,7 +103,7 @@ class _Crew:
                 self._table[CREW_SIZE] = len(self.helpers)
 
     def close(self) -> None:
-        """End the threads before the interpreter takes down what they look at."""
+        """End the threads before the interpreter frees the memory that they poll."""
         with self._growing:
             self._is_closed = True
             for one in self.helpers:
@@ -114,7 +114,7 @@ _crew = _Crew()
 
 
 def _forget_crew() -> None:
-    # A fork copies what is known of threads, but none of them.
+    # A fork copies the records of threads, but not the threads.
     global _crew
     atexit.unregister(_crew.close)
     _crew = _Crew()
@@ -135,7 +135,7 @@ def run_with_helpers(
     Parameters
     ----------
     lead : callable
-        A kernel of `pass_jobs`.
+        `lead` or `lead_plain` of `kernels/cpu/relayout/passes/jobs.py`, compiled.
     arguments : tuple of int
         Its arguments between `helpers` and `scratch`.
     passes : int
@@ -162,13 +162,13 @@ def run_with_helpers(
                 break
             helpers = 0
     finally:
-        # One native call, before which Python looks for no signal: whatever is raised, nobody writes afterwards.
+        # One native call, before which Python checks for no signal: whatever is raised, no thread writes afterwards.
         if found:
             dismiss(crew.address, call, passes)
     if found == REFUSED:
         return False
     if missing:
-        # Callers at the same time have helpers of their own, the next time.
+        # Concurrent callers need helpers of their own; from the next call on there are enough.
         crew.grow(len(crew.helpers) + missing, scratch)
     return True
 
@@ -189,7 +189,7 @@ def _native() -> _Native:
 
 @cache
 def _spins() -> int:
-    """Return how often a thread looks at its job before it sleeps, from how long it takes to look."""
+    """Return how often a thread polls its job before it sleeps, from how long a poll takes."""
     text = os.environ.get(SPIN_VARIABLE, "").strip() or str(_SPIN_MICROSECONDS)
     if not (text.isascii() and text.isdigit() and int(text) <= _MOST_SPIN_MICROSECONDS):
         raise FastIndexError(f"{SPIN_VARIABLE} must be an integer from 0 to {_MOST_SPIN_MICROSECONDS}, got {text!r}")

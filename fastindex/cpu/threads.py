@@ -142,7 +142,7 @@ class _Gang:
             raise self._error
 
     def _end(self, error: BaseException) -> None:
-        """Have everyone stop, and wait until nobody works, however often that is interrupted."""
+        """Stop all threads of the call, and wait until none works, however often that is interrupted."""
         self._fail(error)
         waits = True
         while waits:
@@ -151,7 +151,7 @@ class _Gang:
                 waits = False
 
     def _wait(self) -> None:
-        """Let nobody begin any more, and wait for those who have; it may be done again after an interrupt."""
+        """Let no more threads begin, and wait for those that have; it may be called again after an interrupt."""
         with self._lock:
             self._closed = True
             waits = self._inside > 0

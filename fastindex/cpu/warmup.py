@@ -31,7 +31,8 @@ from fastindex.tables.transposes import NARROW_UNIT_BYTES, UNIT_BYTES
 #: What a process that compiles for another one runs.
 _COMPILE = "from fastindex.cpu.warmup import compile_on_request; compile_on_request()"
 _LEAST_KERNELS_OF_A_PROCESS = 4
-#: Compilers make cycles by the million and keep them; at Python's 700, looking for garbage is a sixth of the time.
+#: Compilers make reference cycles by the million and keep them; at Python's default of 700, garbage collection takes a
+#: sixth of the time.
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 
 
@@ -48,7 +49,7 @@ class Progress(Protocol):
 def warm_up(progress: Progress | None = None) -> int:
     """Compile every kernel for the CPU, or load it from the cache on disk, where the next process finds it.
 
-    What is not there yet is compiled in as many processes as this one may use processors. Where no cache folder can
+    Missing kernels are compiled in as many processes as this one may use processors. Where no cache folder can
     be written, this process compiles alone, and only for itself.
 
     Parameters
@@ -153,7 +154,7 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
     >>> ("transpose", 4, 0) in set(relayout_kernels())
     True
     """
-    # The longest to compile first, so that no process is left with one at the end.
+    # Those that take longest to compile come first, so that no process is left with one at the end.
     for width in UNIT_BYTES:
         yield "transpose", width, 0
     for width in NARROW_UNIT_BYTES:

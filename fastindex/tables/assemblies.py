@@ -1,4 +1,4 @@
-"""What planner and kernels know of assemblies: blocks of the destination, put together of permuted vectors."""
+"""What planner and kernels know of block permutes and column gathers: blocks of the destination, made of vectors."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class AssemblyGeometry(NamedTuple):
 
 
 class ColumnsGeometry(NamedTuple):
-    """The numbers of an assembly whose blocks differ by the column that they take of the same rows of the source.
+    """The numbers of a column gather: its blocks differ by the column that they take of the same rows of the source.
 
     Attributes
     ----------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Binary digits of the place of an element of four bits in a vector of a line, the least the half of a byte.
+#: Binary digits of the place of an element of four bits in a vector of a line; the lowest is the nibble of a byte.
 DIGITS = 7
 #: The most rows of a task; all of its vectors stay in registers.
 MOST_ROW_DIGITS = 4

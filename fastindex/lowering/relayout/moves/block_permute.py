@@ -1,9 +1,9 @@
-"""Relayouts put together block by block: what each vector of a block of the destination is made of.
+"""Block permutes: which bytes of the source each vector of a block of the destination is made of.
 
 The destination's slots are counted by digits, each with room for more values than it takes where there is padding. The
 innermost digits, together some hundred bytes, make a block; a table says for one block which bytes of the source go
-where, and where padding does. All blocks share the table, but those at the end of a coordinate that does not fill its
-last block, which have one of their own. So values and padding are written together, and every line once.
+where, and where padding goes. All blocks share the table, except those at the end of a coordinate that does not fill
+its last block: these have a table of their own. So values and padding are written together, and every line once.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tiling.digits import Digit, Digits, Variable, digit
 
 _LINE_BITS = 8 * LINE_BYTES
-# A block ends with the first digit that makes its elements so large, and is cut from a digit that would make it larger.
+# A block ends with the first digit that gives it `_ENOUGH_BITS` of elements. A digit that would give it more than
+# `_MOST_BITS` is cut, so that the block has about `_CUT_BITS`.
 _ENOUGH_BITS, _MOST_BITS, _CUT_BITS = 8 * 512, 8 * 8192, 8 * 1024
-# How many times as large a block may be where there is padding: what it takes beside its vectors would show.
+# How many times as large a block may be where there is padding: else the fixed cost of a block would show.
 _MOST_SPARSE = 4
-#: No block has more.
+#: The most bits of a block.
 _LARGEST_BITS = 8 * MOST_BLOCK_BYTES
 _MOST_TABLES = 16
 _MOST_STARTS = 1 << 16
@@ -55,8 +56,8 @@ class Block:
     Attributes
     ----------
     sources : int64 array
-        For each slot of the block where its element is, in elements behind the place of the block in the source; where
-        `is_padding`, nothing.
+        For each slot of the block, how many elements behind the start of the block in the source its element is;
+        without meaning where `is_padding`.
     is_padding : bool array
     nests : tuple of Nest
         The blocks, in elements and slots.
@@ -139,7 +140,7 @@ def permuted_blocks(
 
 
 def _moduli(inside: Sequence[_Step]) -> dict[Variable, int]:
-    """Return of how many values of each coordinate a block knows."""
+    """Return how many values of each coordinate a block spans."""
     return {s.variable: s.low * s.used for s in inside}
 
 
@@ -158,7 +159,7 @@ def _steps(right: Digits, destination: Shape | Strides) -> tuple[list[_Step] | N
     for d, (stride, next_stride) in zip(ordered, itertools.pairwise(weights), strict=True):
         used, (room, uneven) = _used(d), divmod(next_stride, stride) if stride > 0 else (0, 1)
         if isinstance(destination, Strides) and stride > 0:
-            # What lies between strides is nobody's to write.
+            # Gaps that strides leave are not written.
             room, uneven = used, 0
         if uneven or room < used:
             return None, slots
@@ -335,7 +336,7 @@ def _nests_of(
     source: Digits,
     target: Digits,
 ) -> tuple[tuple[Nest, ...], Offsets] | None:
-    """Return where the blocks are that are whole, or not, along each coordinate: nests, and starts of these."""
+    """Return the nests of the blocks that are whole, or not, along each coordinate, and the starts of these nests."""
     boxes: list[list[Nest]] = []
     counted = np.zeros((1, 2), np.int64)
     for variable, modulus in moduli.items():

@@ -1,4 +1,4 @@
-"""What a block permute takes at least, known from the digits of the two sides before its blocks are."""
+"""Lower bounds of the cost of a block permute, from the digits of the two sides, before blocks are chosen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastindex.tiling.digits import Digits
 
 @lru_cache(maxsize=4)
 def least_cycles(problem: Problem) -> float:
-    """Return the cycles that every block permute takes, 0 where elements may be read more than once."""
+    """Return the cycles that any block permute costs at least, 0 where elements may be read more than once."""
     source, slot_bits = problem.source, problem.slot_bits
     if isinstance(source, Strides) or not problem.may_permute:
         return 0
@@ -38,18 +38,18 @@ def least_cycles(problem: Problem) -> float:
 
 
 def least_of_block_columns(block_bytes: int, element_bytes: int) -> Counts:
-    """Return what a block counts at least whose columns are collected first, none of them read twice.
+    """Return the least counts of a block whose columns are gathered first, none of them read twice.
 
-    `element_bytes` is how much of the source it needs.
+    `element_bytes` are the bytes of the source that it needs.
     """
     lines = element_bytes / LINE_BYTES
     return Counts(lines=lines, filled=(block_bytes - element_bytes) / LINE_BYTES, runs=1, rows=lines, slots=lines)
 
 
 def cluster_bytes(left: Digits, slot_bits: tuple[int, int]) -> float:
-    """Return the bytes of elements that lie together in the source: each a line or more from its like in another group.
+    """Return the bytes of a group of elements that lie together in the source, groups being a line or more apart.
 
-    So no line, and no piece of the source, has more of them than that.
+    So no line, and no piece of the source, has more bytes of elements than that.
 
     Examples
     --------
@@ -69,10 +69,10 @@ def cluster_bytes(left: Digits, slot_bits: tuple[int, int]) -> float:
 
 
 def adjacent_bytes(left: Digits, right: Digits, slot_bits: tuple[int, int], vector_bytes: int) -> float:
-    """Return the bytes of elements that a piece has at most, of elements that are adjacent in the destination.
+    """Return the most bytes that a piece holds of elements that are adjacent in the destination.
 
-    Where these lie a vector or more apart in the source, each of them has its own. Runs of such elements then begin so
-    far from each other that a vector of the destination has parts of two at most, so half of its elements count.
+    Where these lie a vector or more apart in the source, each of them needs its own piece. Runs of such elements are
+    then so long that a vector of the destination has parts of two runs at most, so half of its elements count.
 
     Parameters
     ----------

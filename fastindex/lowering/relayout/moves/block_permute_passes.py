@@ -1,4 +1,4 @@
-"""From blocks of the destination to passes that put them together by permutations of bytes."""
+"""From blocks of the destination to passes that write them by permutations of bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES, NIBBLE_BITS, AssemblyGeometry
 from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
 
-# How much of each line blocks use that share lines of the source, before others follow.
+# Blocks that share lines of the source follow each other until they have used this much of each line.
 _SHARED_BYTES = 128
 
 Offsets = NDArray[np.int64]
@@ -35,7 +35,7 @@ Flags = NDArray[np.bool_]
 
 
 class BlockPermutes:
-    """The passes that write blocks, straight from the source or with columns of it collected first.
+    """The passes that write blocks, straight from the source or with its columns gathered first.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class BlockPermutes:
     slot_bits : (int, int)
         Bits of a slot of the source and of the destination: 4, or whole bytes.
     vector_bytes : int
-        What the machine permutes with one instruction.
+        Bytes of the vectors that the machine permutes with one instruction.
     context : Context
     source_slots : int
         How many slots of the source may be read, 0 where that is not known.
@@ -58,7 +58,7 @@ class BlockPermutes:
         source_slots: int = 0,
     ) -> None:
         self._fills = [_fill_between(nest, slot_bits[1], context) for nest in found.fills]
-        # Of each nest what writes it straight, what that costs, its columns, and what these cost at least.
+        # Of each nest: its straight passes, their cost, its columns, and the least that these cost.
         self._nests: list[tuple[list[Draft], float, Callable[[], list[Draft] | None], float]] = []
         for block in found.blocks:
             tables = {0: VectorTable(block, 0, slot_bits, vector_bytes)}
@@ -79,11 +79,11 @@ class BlockPermutes:
 
     @property
     def least_with_columns(self) -> float:
-        """What `with_columns` takes at least."""
+        """The least that `with_columns` costs."""
         return sum(min(taken, least) for _, taken, _, least in self._nests) + cost(self._fills)
 
     def with_columns(self) -> tuple[Draft, ...] | None:
-        """Return passes that collect columns wherever that is cheaper; None where it nowhere is."""
+        """Return passes that gather columns wherever that is cheaper; None if it is nowhere."""
         made: list[Draft] = []
         has_columns = False
         for straight, taken, columns, least in self._nests:
@@ -116,13 +116,13 @@ def straight_permutes(problem: Problem) -> tuple[Draft, ...] | None:
 
 
 def column_gathers(problem: Problem) -> tuple[Draft, ...] | None:
-    """Return passes that collect columns wherever that is cheaper; None where it nowhere is."""
+    """Return passes that gather columns wherever that is cheaper; None if it is nowhere."""
     found = block_permutes(problem)
     return None if found is None else found.with_columns()
 
 
 def least_of_columns(problem: Problem) -> float:
-    """Return what `column_gathers` take at least."""
+    """Return the least that `column_gathers` cost."""
     found = block_permutes(problem)
     return math.inf if found is None else found.least_with_columns
 
@@ -137,7 +137,7 @@ def _fill_between(nest: Nest, bits: int, context: Context) -> Draft:
 
 
 def _least_by_columns(block: Block, nest: Nest, table: VectorTable, source_slots: int) -> float:
-    """Return the cycles that the blocks of a nest take at least by columns, 0 where elements may be read twice."""
+    """Return the least that the blocks of a nest cost by columns, in cycles; 0 where elements may be read twice."""
     if not source_slots:
         return 0
     one = least_of_block_columns(table.block_bytes, table.used_bytes)
@@ -190,7 +190,7 @@ def _sharing(nest: Nest, taken: tuple[Loop, ...]) -> Iterator[tuple[Nest, tuple[
 
 
 def _shares_lines(others: Iterable[Loop], table: VectorTable) -> bool:
-    """Whether blocks use part of the lines that they read, and some much later read the same lines."""
+    """Whether blocks use a part of the lines that they read, and blocks much later read the same lines again."""
     close = any(0 < abs(k.source_stride) < 2 * LINE_BYTES for k in others)
     return close and 3 * table.used_bytes < 2 * LINE_BYTES * len(table.lines)
 
@@ -245,13 +245,13 @@ def _pass(
 
 
 def _counts(table: VectorTable, every: int, blocks: int, is_shared: bool) -> Counts:
-    """Count what blocks do, `blocks` of them.
+    """Count what `blocks` blocks do.
 
-    Groups of `every` blocks share lines of the source; `is_shared`, blocks that come much later do.
+    Groups of `every` blocks share lines of the source; `is_shared` says that blocks which come much later do, too.
     """
     lines = len(table.lines)
     is_evicted = every > 1 and overflows(table.lines)
-    # What other blocks read much later is in L2 still, or in memory only.
+    # Lines that other blocks read again much later: evicted ones come from memory, the others from L2.
     # Lines that meet in few sets of L1 have left it when the next piece is read from them; L2 has them.
     near = table.pieces if table.pieces > 2 * lines > 2 * L1_WAYS and overflows(table.lines, L1_SETS, L1_WAYS) else 0
     return Counts(

@@ -25,12 +25,12 @@ from fastindex.tables.transposes import TransposeGeometry
 
 #: Packed elements of a byte.
 PER_BYTE = 8 // NIBBLE_BITS
-# The most elements of a box, and the fewest where what lies between them is to fit too.
+# The most elements of a box, and the fewest: with gaps, a box may have to be smaller to fit scratch memory.
 _MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
-# The least elements of a run of either side, where shorter ones move as units of their own, and how many times as long
-# those of the destination are, which are written in parts.
+# The elements of the shortest run that boxes are grown from, and how many times as long the runs of the destination
+# are: their ends are written in part.
 _FIRST_RUN, _LONGER = 32, 8
-# The most nibbles that a task copies one by one.
+# The most nibbles of a task that copies them one by one.
 _MOST_NIBBLES = 4096
 
 
@@ -60,7 +60,7 @@ class _Part:
 def with_largest_boxes(
     loops: Sequence[Loop], passes_of: Callable[[dict[Loop, int]], list[Draft] | None]
 ) -> list[Draft] | None:
-    """Return what `passes_of` makes of the largest boxes that it can, given how much of each loop they have."""
+    """Return the passes over the largest boxes for which `passes_of` has any, given how much of each loop a box has."""
     most = _MOST_ELEMENTS
     while most >= _LEAST_ELEMENTS:
         found = passes_of(sizes_of_boxes(loops, most))
@@ -71,7 +71,7 @@ def with_largest_boxes(
 
 
 def sizes_of_boxes(loops: Sequence[Loop], most: int) -> dict[Loop, int]:
-    """Choose how much of each loop a box has: runs that get longer together, as far as they go."""
+    """Choose how much of each loop a box has: the runs of both sides are doubled together while the box has room."""
     sizes, wanted = dict.fromkeys(loops, 1), _FIRST_RUN
     while True:
         ways = (_longer(loops, sizes, wanted, only_adjacent) for only_adjacent in (False, True))
@@ -79,7 +79,7 @@ def sizes_of_boxes(loops: Sequence[Loop], most: int) -> dict[Loop, int]:
         if larger is None or wanted > most:
             break
         sizes, wanted = larger, 2 * wanted
-    # Where not both sides have room for twice as long runs, the source may: these are read with what lies beside them.
+    # Where there is no room to double both, those of the source alone may be: they are read with the lines beside them.
     read = _longer(loops, sizes, wanted, only_adjacent=False, sides=(0,))
     if math.prod(read.values()) <= most:
         sizes = read
@@ -91,7 +91,7 @@ def _longer(
 ) -> dict[Loop, int]:
     """Return sizes that make runs of `wanted` elements in the source, and of more in the destination.
 
-    Runs may have gaps, unless only what is adjacent, or in the same line, is to be taken.
+    Runs may have gaps, unless `only_adjacent`: then a run has only what is contiguous, or in the same line.
     """
     larger = dict(sizes)
     for side in sides:
@@ -110,7 +110,7 @@ def _longer(
 
 
 def _rounded(size: int) -> int:
-    """Round a part of a loop down to what makes whole lines, or whole bytes."""
+    """Round a part of a loop down to whole lines, or to whole bytes."""
     unit = LINE_BYTES * PER_BYTE if size >= LINE_BYTES * PER_BYTE else PER_BYTE
     return max(size // unit * unit, 1)
 
@@ -151,7 +151,7 @@ def by_parity(outer: Nest) -> Iterator[Nest]:
 def moving_passes(nest: Nest, context: Context) -> tuple[Draft, ...]:
     """Return the passes that move a box: a transpose where its rows are too short for what loops would choose.
 
-    The boxes at the ends of loops often move as others do, so what was found last is kept.
+    The boxes at the ends of loops often move as others do, so results are cached.
     """
     if any(k.source_stride == k.destination_stride == 1 and k.size >= _FIRST_RUN for k in nest.loops):
         return tuple(copy_passes(nest, context))
@@ -169,7 +169,7 @@ def pass_over(
 ) -> Draft:
     """Return the pass that runs others within each box; `readable` is how many bytes the source has.
 
-    `streamed` tells whether the destination is too large for the cache.
+    `streamed` says whether the destination is too large for the cache.
     """
     loops = [Loop(k.size, k.source_stride // PER_BYTE, k.destination_stride // PER_BYTE) for k in outer.loops]
     ordered = sorted(loops, key=lambda k: (k.destination_stride, k.source_stride))
@@ -191,7 +191,7 @@ def pass_over(
 
 
 def counts_of_boxes(inner: Iterable[tuple[Draft, bool, bool]], tasks: int, streamed: bool) -> Counts:
-    """Count what the passes within some boxes do; `streamed`, the destination is too large for the cache."""
+    """Count what the passes within boxes do; `streamed` says whether the destination is too large for the cache."""
     found = total(
         one.counts._replace(ends=0) if to_scratch else _through_the_cache(one, streamed) for one, _, to_scratch in inner
     )
@@ -199,7 +199,7 @@ def counts_of_boxes(inner: Iterable[tuple[Draft, bool, bool]], tasks: int, strea
 
 
 def _through_the_cache(one: Draft, streamed: bool) -> Counts:
-    """Return what a pass of a box counts: what it writes to memory by way of the cache is read from there first."""
+    """Return the counts of a pass of a box; lines that it writes to memory through the cache are read first."""
     is_kept = streamed and isinstance(one.geometry, TransposeGeometry) and not one.geometry.streamed
     return one.counts._replace(missed=one.counts.missed + one.counts.lines) if is_kept else one.counts
 

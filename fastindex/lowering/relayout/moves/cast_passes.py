@@ -19,7 +19,7 @@ from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.boxes import BOX_BYTES, BoxGeometry
 from fastindex.tables.casts import CastGeometry
 
-# The elements of a box in scratch memory; what they are read from goes through the cache as well.
+# The bytes of a box in scratch memory; the other half is left for the lines that they are read from.
 _MOST_BOX_BYTES = BOX_BYTES // 2
 # A box of strided runs is one task; a contiguous cast is cut into pieces that threads share.
 _PIECE_ELEMENTS = 64 << 10
@@ -55,7 +55,7 @@ def cast_passes(loops: RelayoutLoops, cast: Cast, tuning: Tuning = TUNING) -> tu
 
 
 def contiguous_cast(count: int, cast: Cast) -> tuple[Pass, ...]:
-    """Choose the passes that convert so many elements that follow each other on both sides.
+    """Choose the passes that convert `count` elements which are contiguous on both sides.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def _pass_over(box: tuple[Loop, ...], outer: Nest, cast: Cast, context: Context)
 def _cast_pass(nest: Nest, cast: Cast, many_runs: bool = True) -> Draft:
     """Return the pass that converts the elements of a nest, the nearest in the source together.
 
-    A task converts one run of them, or many.
+    A task converts one run or many.
     """
     read, width = cast.source.nbytes, cast.target.nbytes
     loops = sorted(nest.loops, key=lambda k: (abs(k.source_stride), abs(k.destination_stride)))

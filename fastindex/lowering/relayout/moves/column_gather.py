@@ -1,4 +1,4 @@
-"""Block permutes whose blocks take a column each of the same rows of the source: read by lines, then transposed."""
+"""Column gathers: each block takes a column of the same rows of the source, which are read by lines and transposed."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ from fastindex.tables.assemblies import (
 )
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 
-#: Bytes of the elements of columns, beside nibbles.
+#: Bytes of the elements of columns; nibbles are the other width.
 ELEMENT_BYTES = (1, 2, 4, 8, 16)
-# Vectors of fewer pieces are put together straight from the source.
+# Vectors of fewer pieces are permuted straight from the source.
 _LEAST_PIECES = 2
-# Blocks that are read together, on average, where not all lie side by side.
+# The fewest blocks that are read together, on average, where not all lie side by side.
 _LEAST_GROUP = 4
 _MOST_COLUMNS = 1024
-# How far runs of columns begin from each other at most, in their own length.
+# The most that the begins of two runs of columns lie apart, in lengths of a run.
 _MOST_GAP = 2
 # Where fewer lines of each row fit two bands, these are written before the next are read, and may have twice as many.
 _LEAST_CHUNKS = 8
-# So much of each row is read at a time, and as many lines of a block are written, where these are whole lines of the
-# destination: u8[49152,8,100]{0,1,2} to T(4,128) took 4.1 ns a line with 256 bytes of each row and all 16 lines of a
-# block, 3.9 with 512 and 8, 3.3 with 1024 and 4, 3.2 with 2048 and 4, 4.6 with 2048 and 2.
+# How many bytes of each row are read at a time, and how many lines of a block are written, where these are whole lines
+# of the destination. u8[49152,8,100]{0,1,2} to T(4,128) took 4.1 ns a line with 256 bytes of each row and all 16 lines
+# of a block, 3.9 with 512 and 8, 3.3 with 1024 and 4, 3.2 with 2048 and 4, 4.6 with 2048 and 2.
 _ROW_BYTES, _BAND_LINES = 2048, 4
 
 Offsets = NDArray[np.int64]
 
 
 class _Run(NamedTuple):
-    """Columns within a line of each other in the source: the first, how many places, which of these, where to."""
+    """Columns within a line of each other in the source: the first, how many places, which of them, their targets."""
 
     begin: int
     size: int
@@ -63,7 +63,7 @@ class _Run(NamedTuple):
 
 
 class _Rows:
-    """The rows of a block: one for each slot of its lines, but of those that are nothing but padding.
+    """The rows of a block: one for each slot of its lines, except for lines that are nothing but padding.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class _Rows:
 
 
 class BlockColumns:
-    """A block whose elements are collected by columns: what the passes over all its nests have in common.
+    """A block whose elements are gathered by columns: what the passes over all its nests have in common.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class BlockColumns:
 
     @lazy_property
     def _parities(self) -> Offsets:
-        """The nibbles of a byte that rows begin with, where nibbles move; else nothing matters."""
+        """Which nibbles of a byte rows begin with, where nibbles move; without meaning elsewhere."""
         return np.flatnonzero(np.bincount(self._elements % 2)) if self._bits == NIBBLE_BITS else np.zeros(1, np.int64)
 
     def passes(self, nest: Nest) -> list[Draft] | None:
@@ -266,7 +266,7 @@ class BlockColumns:
         )
 
     def _draft(self, nest: Nest, runs: Sequence[_Run], row_shift: int, source: tuple[int, bool]) -> Draft:
-        """Return the pass; `source` is how many bytes of the source there are, and whether rows begin with any half."""
+        """Return the pass; `source` is (bytes of the source, whether rows begin with either nibble)."""
         bits, context = self._bits, self._context
         readable, shifted = source
         nibbles, targets = 2 if bits == NIBBLE_BITS else 1, np.concatenate([run.targets for run in runs])
@@ -322,7 +322,7 @@ class BlockColumns:
         )
 
     def _ends(self, targets: Offsets, times: int) -> float:
-        """Return how many ends of blocks lie within lines past the cache, and no block of the same task continues."""
+        """Return how many ends of blocks lie within lines past the cache, which no block of the same task continues."""
         if not self._context.streamed:
             return 0
         apart = np.diff(np.sort(targets)) != len(self._block.sources)
@@ -368,7 +368,7 @@ def _runs(sources: Offsets, targets: Offsets, reach: int) -> list[_Run]:
 def _in_bytes(run: _Run, shifted: bool, behind: int) -> _Run:
     """Return a run of packed elements with as many low as high nibbles, that begins with a low one if all rows do.
 
-    If rows begin with either half, it has one more element in front, or `behind` if there is one behind the last row.
+    If rows begin with either nibble, it has one more element in front, or `behind` if there is one behind the last row.
     """
     if not shifted:
         begin = run.begin - run.begin % 2

@@ -25,12 +25,12 @@ from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.digit_swaps import DIGITS, KEPT, MOST_ROW_DIGITS, OF_ROWS, PIECES, WITHIN, SwapGeometry
 
 _PER_BYTE = 8 // NIBBLE_BITS
-# Vectors of each row that a task takes.
+# The most vectors of each row that a task takes.
 _MOST_PER_ROW = 64
 
 
 class _Steps(NamedTuple):
-    """What brings digits in order.
+    """The steps that bring digits into order.
 
     Attributes
     ----------
@@ -122,15 +122,15 @@ def _binary(loops: Sequence[Loop]) -> tuple[list[Loop], list[Loop]]:
 
 
 def _run_of(digits: Sequence[Loop], side: int, count: int) -> list[Loop] | None:
-    """Return the digits that are so many lowest ones of a place on a side; None where some are missing."""
+    """Return the digits that are the `count` lowest ones of a place on a side; None where some are missing."""
     by_stride = {(k.source_stride, k.destination_stride)[side]: k for k in digits}
     found = [by_stride.get(1 << i) for i in range(count)]
     return [k for k in found if k is not None] if None not in found else None
 
 
 def _steps(here: Sequence[Loop], wanted: Sequence[Loop]) -> _Steps | None:
-    """Return the swaps that bring what is wanted to the lowest digits of vectors, None where these are too many."""
-    # The one that has to become the half of a byte comes first.
+    """Return the swaps that bring the wanted digits to the lowest places of vectors, None where these are too many."""
+    # The one that has to become the nibble of a byte comes first.
     rows = sorted((k for k in wanted if k not in here), key=lambda k: k is not wanted[0])
     if not 0 < len(rows) <= MOST_ROW_DIGITS:
         return None

@@ -1,7 +1,7 @@
-"""Passes that gather: pieces of the destination are put together element by element, from wherever these lie.
+"""Passes that gather: pieces of the destination are written element by element, from wherever these lie.
 
-That is of use where all elements of a line of the source go to one short piece, as in small matrices, or where a line
-has a single element. Many such matrices make a piece.
+This pays where all elements of a line of the source go to one short piece, as in small matrices, or where a line
+has a single element. A piece holds many such matrices.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def gather_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     if near == chain[:1] and (len(nest.loops) == 1 or chain[0].size * context.width >= joined_bytes):
         # Elements at even steps along long rows: their lines follow each other as they are.
         return
-    # The loops of a piece: all that share lines, the last of them in part, and more up to a good size.
+    # The loops of a piece: all that share lines, perhaps a part of the last, and more up to `gathered_chunk_bytes`.
     last = max((chain.index(k) for k in near), default=0)
     taken = context.width * iterations(chain[:last])
     if 4 * taken > MOST_PIECE_BYTES:
@@ -100,7 +100,7 @@ def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:
 
 
 def _counts(nest: Nest, width: int, piece: tuple[int, NDArray[np.int64]]) -> Counts:
-    """Count what a gather does; `piece` is how many elements one has, and in which lines."""
+    """Count what a gather does; `piece` is how many elements a piece has, and the lines that they lie in."""
     elements, lines = piece
     pieces = nest.element_count // elements
     return Counts(

@@ -1,4 +1,4 @@
-"""Coordinates that two sides cut at places that do not divide each other, and boxes of whole periods of them.
+"""Coordinates that two sides cut in sizes that do not divide each other, and boxes of whole periods of them.
 
 After a period, the least common multiple of all cuts of both sides, both sides begin anew. So boxes of periods follow
 each other at regular distances on both sides, and within a box each side shares loops with scratch memory where the
@@ -26,12 +26,12 @@ from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_di
 from fastindex.shapes.shape import Shape
 from fastindex.tiling.digits import Digit, Digits, Variable
 
-# What a box has at most, if a period is not larger; what it has at least, if there is so much.
+# The most bytes of a box, unless a period is larger; and the least, unless there are fewer.
 _MOST_BYTES, _LEAST_BYTES = 256 << 10, 32 << 10
-# Runs of the source and of the destination that are long enough.
+# Bytes of runs of the source and of the destination that are long enough.
 _RUN_BYTES = 256, 512
-# Into how many parts a period may be cut: into more where runs are shorter than `_LONG_ENOUGH` of what is enough and
-# become `_LONGER` times as long; beyond `_FEW_PARTS` only where scratch memory does not hold larger ones.
+# How many parts a period may be cut into. It is cut further where runs are shorter than `_LONG_ENOUGH` of `_RUN_BYTES`
+# and become `_LONGER` times as long by it; beyond `_FEW_PARTS` only where scratch memory does not hold larger parts.
 _PERIOD_PARTS, _LONG_ENOUGH, _LONGER, _FEW_PARTS = (1, 2, 4, 8, 16), 0.25, 2, 8
 #: More kinds of boxes than this take longer to plan than to move.
 MOST_KINDS = 48
@@ -93,7 +93,7 @@ class BoxSizes:
 def systems_apart(
     source: Shape | Strides, destination: Shape | Strides
 ) -> Iterator[tuple[list[Nest], list[Joint], list[Nest]]]:
-    """Yield ways to see a relayout: nests of what both sides cut alike, the other coordinates, and nests of padding."""
+    """Yield splits of a relayout: nests of what both sides cut alike, the other coordinates, and nests of padding."""
     if 0 in source.dimensions:
         return
     for variables, left, right in shared_digits(source, destination):
@@ -170,7 +170,7 @@ def box_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, larges
 
 
 def _part_of(joint: Joint, parts: int) -> int | None:
-    """Return one of some parts of a period, or of the coordinate; None where no side has its rows whole in it."""
+    """Return the values of one of `parts` parts of a period, or of the coordinate; None if it cuts both sides' rows."""
     if parts == 1:
         return min(joint.period, joint.variable.extent)
     size, rest = divmod(joint.period, parts)
@@ -332,6 +332,6 @@ def _scaled(nest: Nest, step: int) -> Nest:
 
 
 def turned(nest: Nest) -> Nest:
-    """Return a nest from its destination to its source."""
+    """Return a nest with source and destination exchanged."""
     loops = tuple(Loop(k.size, k.destination_stride, k.source_stride) for k in nest.loops)
     return Nest(loops, nest.destination_start, nest.source_start)

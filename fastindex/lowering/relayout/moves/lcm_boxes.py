@@ -1,12 +1,12 @@
-"""Relayouts whose sides cut a coordinate at places that do not divide each other: box by box, through the cache.
+"""Relayouts whose sides cut a coordinate in sizes that do not divide each other: box by box, through the cache.
 
 A tile that merges dimensions, as (2,*,128) does, counts their joint coordinate in pieces of 128, and the other side
-turns to its next row every 100, say. No loops serve both sides. But every 3200 values both begin anew, so boxes of
-whole periods follow each other at regular distances on both sides. A box is copied to scratch memory where the
-coordinate is linear, by loops that the source shares with it, and from there by loops that the destination shares.
+begins a new row every 100, say. No loops serve both sides. But every 3200 values both begin anew, so boxes of whole
+periods follow each other at regular distances on both sides. A box is copied to scratch memory where the coordinate is
+linear, by loops that the source shares with it, and from there by loops that the destination shares.
 
-Left to looking every slot up: sides that merge dimensions in two ways of which none continues the other, digits of sums
-that a tile splits unevenly, and periods of which scratch memory does not hold a sixteenth.
+Every slot is still looked up for sides that merge dimensions in two ways of which none continues the other, digits of
+sums that a tile splits unevenly, and periods of which scratch memory does not hold a sixteenth.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """From loops to passes: which kernel moves a nest, in which order, in which blocks, and why.
 
-What decides is which side is contiguous along which loop. A run both sides keep is copied. Otherwise one loop, the
-columns, is contiguous in the source, and another, the rows, in the destination. Few rows next to each other in the
-destination are interleaved into one stream; few columns next to each other in the source are deinterleaved; everything
-else is transposed in squares. Where rows and columns are short, as in small matrices, elements are gathered one by one.
-All strides here are in bytes.
+What decides is which side is contiguous along which loop. A run that is contiguous on both sides is copied. Otherwise
+one loop, the columns, is contiguous in the source, and another, the rows, in the destination. Few rows next to each
+other in the destination are interleaved into one stream; few columns next to each other in the source are
+deinterleaved; everything else is transposed in squares. Where rows and columns are short, as in small matrices,
+elements are gathered one by one. All strides here are in bytes.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ from fastindex.tables.passes import FillGeometry, StridedGeometry
 from fastindex.tables.streams import MOST_COLUMN_BYTES, SQUARE_BYTES
 from fastindex.tables.transposes import UNIT_BYTES
 
-# The most runs of a task that copies them one by one.
+# The most runs, or elements, of a task that copies them one by one.
 _MOST_RUNS = 64
-# Longer columns of elements of two bytes and more are transposed, those of bytes from `MOST_COLUMN_BYTES` on. us
-# interleaved and transposed, plain sources of 24 MB: bf16[132,177,512] 1876 and 1656, u8[264,1420,64] 1662 and 1813;
+# Longer columns of elements of two bytes and more are transposed, those of bytes from `MOST_COLUMN_BYTES` on.
+# Microseconds, interleaved and transposed, plain sources of 24 MB: bf16[132,177,512] 1876 and 1656, u8[264,1420,64]
+# 1662 and 1813;
 # fractions of copy: f32[98,3826,16] 0.55 and 0.62, f64[33,11363,8] 0.45 and 0.60, f32[34,3676,48] 0.58 and 0.49.
 _MOST_WIDE_COLUMN_BYTES = 256
 
@@ -71,7 +72,7 @@ def loop_passes(problem: Problem) -> tuple[Draft, ...] | None:
 
 
 def gathers(problem: Problem) -> tuple[Draft, ...] | None:
-    """Return the same, but that elements are gathered one by one wherever they can be; None where nowhere."""
+    """Return such passes that gather elements one by one wherever they can; None if they can nowhere."""
     loops, width = problem.slots.loops, problem.slots.width
     if loops is None or not any(_may_gather(in_bytes(nest, width), problem) for nest in loops.copies):
         return None
@@ -111,7 +112,7 @@ def drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING, gathers: b
 
 
 def _pads_columns(fill: Nest, nest: Nest, width: int) -> bool:
-    """Whether a fill is what follows each column of few rows, and the next column follows it."""
+    """Whether a fill lies behind each column of few rows, with the next column right behind it."""
     if width not in SQUARE_BYTES:
         return False
     row, column = nest.loop_of(destination=width), nest.loop_of(source=width)
@@ -143,7 +144,7 @@ def _padded_passes(nest: Nest, fill: Nest, context: Context) -> Iterator[Draft]:
 
 
 def _widened(nest: Nest, width: int) -> tuple[Nest, int]:
-    """Make one unit of a short run that both sides keep, if that is as long as one."""
+    """Move a short run that is contiguous on both sides as one unit, if there are units of its size."""
     for loop in nest.loops:
         run_bytes = loop.size * width
         if loop.source_stride == loop.destination_stride == width and run_bytes in UNIT_BYTES[1:]:
@@ -270,7 +271,7 @@ def _strided_passes(nest: Nest, row: Loop | None, column: Loop | None, context: 
 
 
 def _rows_in_cache(stride: int, width: int) -> int:
-    """Return how many rows whose lines are a stride apart are read together, up to some lines of elements."""
+    """Return how many rows, whose lines are a stride apart, are read together: at most four lines of elements."""
     return max(min(lines_in_cache(stride), 4 * LINE_BYTES // width), L2_WAYS)
 
 
@@ -294,7 +295,7 @@ def _strided_pass(nest: Nest, loop: Loop, runs: Loop, context: Context, by_sourc
 
 
 def _counts_of_elements(nest: Nest, width: int, is_large: bool) -> Counts:
-    """Count what elements do that move one by one: those of a large array each wait for a line, or a part of one."""
+    """Count elements that move one by one, and the lines of a large source that they wait for."""
     nearest = min((abs(k.source_stride) for k in nest.loops), default=width)
     far = nest.element_count * min(nearest / LINE_BYTES, 1) if is_large else 0
     return Counts(gathered=nest.element_count, elements=far)

@@ -1,4 +1,4 @@
-"""Passes for packed elements of four bits that are transposed: rows are paired, and pairs move as bytes, box by box.
+"""Passes that transpose packed elements of four bits: rows are paired, and pairs move as bytes, box by box.
 
 A box is a part of a nest that stays in the cache. Two rows of the source whose elements are neighbours in the
 destination become rows of bytes that hold an element of each, and bytes move from there to the destination, by the same
@@ -33,7 +33,7 @@ from fastindex.tables.assemblies import NIBBLE_BITS
 from fastindex.tables.boxes import BOX_BYTES, PairGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
 
-# How many times as long gaps may make a run that does not stay within a line.
+# How many times as long as its elements a run may be with its gaps, if it does not stay within a line.
 _MOST_GAP, _LINE_ELEMENTS = 4, LINE_BYTES * PER_BYTE
 
 
@@ -69,7 +69,7 @@ def nibble_pairs(problem: Problem) -> tuple[Draft, ...] | None:
 
 
 def pair_passes(loops: RelayoutLoops, context: Context, slots: int, readable: int) -> tuple[Draft, ...] | None:
-    """Return the passes between two packed sides, or None where there are none; rows that are none move by nibbles.
+    """Return the passes between two packed sides, or None where there are none; what cannot be paired moves by nibbles.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Passes for rows of the destination that several nests write: put together box by box in the cache.
+"""Passes for rows of the destination that several nests write: assembled box by box in the cache.
 
 Where a tile does not divide a row, the rest of the row is a nest of its own. Run one after the other, the nests would
-share lines of the destination, which the second one finds in memory long after the first. A box is a few rows that are
-contiguous in the destination: all nests write their part of it to scratch memory, and from there it is written as one
-run, while the lines of the source that the next box reads are on their way.
+share lines of the destination, which have left the cache when the second one comes to them. A box is a few rows that
+are contiguous in the destination: all nests write their part of it to scratch memory, and from there it is written as
+one run, while the lines of the source that the next box reads are prefetched.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Rows(NamedTuple):
 
     @property
     def pieces(self) -> int:
-        """How many pieces of the destination have somebody else's bytes at both ends."""
+        """How many pieces of the destination there are, with bytes of other nests or passes at both ends."""
         return iterations(self.outer) // self.following.size
 
     def part(self, count: int) -> tuple[Nest, ...]:
@@ -86,13 +86,13 @@ class Rows(NamedTuple):
 
 
 def row_boxes(problem: Problem) -> tuple[Draft, ...] | None:
-    """Return the passes over boxes of rows, or None as `row_box_drafts`."""
+    """Return the passes over boxes of rows, or None where `row_box_drafts` does."""
     slots = problem.slots
     return None if slots.loops is None else row_box_drafts(slots.loops, slots.width, problem.tuning)
 
 
 def row_box_drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[Draft, ...] | None:
-    """Return the passes that write rows of the destination box by box, or None where others do better.
+    """Return the passes that write rows of the destination box by box, or None where that does not pay.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def _split(nest: Nest, length: int) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]
 
 
 def _rows_of_box(rows: Rows) -> int:
-    """Return how many rows a box has: as many as end with a line, if these are not too long."""
+    """Return how many rows a box has: a number that ends on a line boundary, if such boxes are not too large."""
     together = LINE_BYTES // math.gcd(rows.nbytes, LINE_BYTES)
     most = _BOX_BYTES // (together * rows.nbytes) * together or max(_BOX_BYTES // rows.nbytes, 1)
     return min(most, rows.following.size)

@@ -35,14 +35,13 @@ from fastindex.tables.streams import (
 
 # The most lines of a chunk that are prefetched at once.
 _MOST_CHUNK_LINES = 128
-# The least bytes of a chunk that may be written anywhere, beside chunks of whole lines: the ends of others are parts of
-# lines.
+# Chunks that are not whole lines have to be this long to be written in any order: they begin and end within a line.
 _LEAST_APART_BYTES = 1024
 
 
-# How many times as long as a task pieces are that are interleaved or deinterleaved.
+# Pieces that are interleaved or deinterleaved are this many times as long as a task of a copy.
 _PIECE_TASKS = 4
-#: Bytes of elements of which a lane has many.
+#: Bytes of narrow elements: a lane of 16 bytes holds eight or more.
 NARROW_BYTES = (1, 2)
 
 
@@ -153,7 +152,7 @@ def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
     nbytes, run_bytes = chunks * chunk.nbytes, chunk.run * width
     lines = nbytes / LINE_BYTES
     if kernel == "copy":
-        # The ends of a run that is no whole lines take as long as its beginning.
+        # Where runs are not whole lines, their ends take as long as their beginnings.
         return Counts(lines=lines, runs=nbytes / chunk.run * (2 if chunk.run % LINE_BYTES else 1))
     if kernel in ("expand", "compress"):
         return Counts(lines=lines, shuffled=lines, runs=2 * chunks)
@@ -231,7 +230,7 @@ def _chunks_ahead(kernel: str, nest: Nest, chunk: Chunk, width: int) -> int:
 
 
 def _followers(ordered: Sequence[Loop], found: Blocks, run_bytes: int) -> tuple[int, int, int]:
-    """Return how chunks continue each other in the destination: every how many, how often, how far in the source."""
+    """Return how chunks continue each other in the destination: step in chunks, number, step in the source."""
     every = 1
     for loop in ordered[: len(ordered) - len(found.outer)]:
         if loop.destination_stride == run_bytes:
@@ -289,7 +288,7 @@ def _gathered(
 def interleave_passes(
     nest: Nest, rows: Sequence[Loop], column: Loop, context: Context, padding: int = 0
 ) -> Iterator[Draft]:
-    """Return the passes that make one stream of a few rows, with `padding` elements behind each column."""
+    """Return the passes that interleave a few rows into one stream, with `padding` elements behind each column."""
     width = context.width
     together = blocks(rows, MOST_COLUMN_BYTES)
     ways = together.places
@@ -317,10 +316,10 @@ def _piece_columns(context: Context, column_bytes: int) -> int:
 
 
 def _sharing(nest: Nest, taken: Sequence[Loop], run_bytes: int) -> tuple[Loop, ...]:
-    """Return the loops along which chunks of other loops share lines, if these would leave L2 before they are met.
+    """Return the loops along which chunks share lines, if these lines would leave L2 before they are read again.
 
-    Runs of less than a line are meant, of rows that are far from each other: chunks that share lines follow each other
-    then, though they do not in the destination. Lines at distances of powers of two meet in few sets of L2.
+    This is for runs of less than a line, of rows that are far from each other: chunks that share lines then follow each
+    other, though they do not in the destination. Lines at distances of powers of two meet in few sets of L2.
     """
     others = without(nest.loops, taken)
     near = [k for k in others if abs(k.source_stride) < LINE_BYTES]

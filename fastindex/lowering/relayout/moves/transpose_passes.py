@@ -78,7 +78,7 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
 
 
 def _leaves_l1(rows: Sequence[Loop], width: int) -> bool:
-    """Whether as many rows as make a line meet in so few sets of L1 that they leave it."""
+    """Whether the rows that make a line of the destination fall into so few sets of L1 that they evict each other."""
     # Narrow elements are staged, fewer rows at a time.
     if width in NARROW_BYTES or width >= LINE_BYTES:
         return False
@@ -94,13 +94,13 @@ def counts_of_transpose(nest: Nest, sizes: tuple[int, int, int], tasks: int, nar
     lines = nest.element_count * width / LINE_BYTES
     squares = lines * LINE_BYTES**2 / (min(row, LINE_BYTES) * min(column, LINE_BYTES))
     few = not narrow and column <= (FEW_COLUMNS * width if width > 1 else FEW_BYTES)
-    # Narrow elements are transposed by as many rows as a line has elements: more streams than the processor follows.
+    # Narrow elements are transposed with as many rows as a line has elements: more streams than the prefetcher follows.
     is_turned = width in NARROW_BYTES and not few
     return Counts(
         lines=lines,
         shuffled=0 if is_turned else squares,
         turned=squares if is_turned else 0,
-        # Short rows here and there are read slower than those in order.
+        # Short rows that are scattered are read more slowly than rows in order.
         missed=lines if is_turned and is_scattered(nest, width) else 0,
         tasks=tasks,
     )
@@ -124,7 +124,8 @@ def _between(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context:
 def _block_bytes(stride: int, context: Context) -> int:
     """Return how much of a row is read with what lies between its lines: less if these would not stay in L2.
 
-    f64[768,3,128] reversed out of T(64,128)(8,1), us with 64 to 512 bytes: 857, 678, 562, 598; 2 and 8 KiB: 665, 1047.
+    f64[768,3,128] reversed out of T(64,128)(8,1), microseconds: 857, 678, 562 and 598 with 64 to 512 bytes, 665 with
+    2 KiB, 1047 with 8 KiB.
     """
     return min(context.tuning.least_row_bytes, max(context.width * lines_in_cache(stride), 4 * LINE_BYTES))
 

@@ -27,21 +27,21 @@ from fastindex.tables.cache_lines import LINE_BYTES
 Offsets = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# Within how many bytes vectors of as many pieces are written after each other; one in `_SELDOM` at most lies more than
-# `_MOST_APART` before or after its neighbour. One thread of an Intel Xeon (2026-11-23), every second line and
-# then the others: 25 GB/s of 1 KiB, as in order, 19 of 2 KiB, 14 of 8 KiB; of an AMD EPYC as fast as in order, 92 GB/s,
-# up to 8 KiB, 57 of 64 KiB.
+# Within how many bytes vectors are written out of order, so that those with equally many pieces follow each other; at
+# most one in `_SELDOM` is written more than `_MOST_APART` vectors before or after its neighbour. Every second line and
+# then the others, one thread: on an Intel Xeon (2026-11-23) 25 GB/s within 1 KiB, as in order, 19 within 2 KiB, 14
+# within 8 KiB; on an AMD EPYC 92 GB/s, as in order, up to 8 KiB, 57 within 64 KiB.
 _REORDERED_BYTES, _SELDOM, _MOST_APART = 8192, 8, 8
 # All ones in the low and in the high nibble.
 _ONES = np.uint8(0x0F), np.uint8(0xF0)
-# The vectors of a run that share their patterns, which then stay in L1, from which on it is worth its own loop.
+# From this many vectors on, those that share their patterns get a run of their own: the patterns stay in L1.
 _ALIKE_VECTORS = 8
 
 
 class VectorTable:
     """Of which pieces of the source the vectors of a block are made.
 
-    Numbers that costs follow from are there at once, the patterns of the pieces once they are prefetched.
+    The numbers that the cost needs are computed at once, the patterns of the pieces only when they are asked for.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class VectorTable:
     low, high : int
         Where what is read begins and ends, in bytes.
     used_bytes : int
-        How much of the source is needed.
+        Bytes of the source that are needed.
     """
 
     def __init__(self, block: Block, phase: int, slot_bits: tuple[int, int], vector_bytes: int) -> None:

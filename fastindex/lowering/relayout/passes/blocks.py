@@ -20,9 +20,9 @@ class Blocks:
     inner : tuple of Loop
         The loops within a block.
     places : int
-        Of a block.
+        Iterations of `inner`.
     count : int
-        Places in all blocks.
+        Iterations of all blocks.
     source_stride, destination_stride : int
         From one block to the next.
     outer : tuple of Loop
@@ -78,7 +78,7 @@ def blocks(loops: Sequence[Loop], most: int) -> Blocks:
 
 
 def without(loops: Iterable[Loop], taken: Iterable[Loop], by_source: bool = False) -> list[Loop]:
-    """Return the other loops, those that move the destination least first, or the source."""
+    """Return the loops that are not `taken`, sorted by their stride in the destination, or in the source."""
     left = list(loops)
     for loop in taken:
         if loop in left:
@@ -91,7 +91,7 @@ def without(loops: Iterable[Loop], taken: Iterable[Loop], by_source: bool = Fals
 
 
 def cut(nest: Nest, loop: Loop, piece: int) -> Iterator[Nest]:
-    """Cut a long loop into pieces of `piece` iterations that threads can share."""
+    """Cut a long loop into pieces of `piece` iterations that threads can share; the rest is a nest of its own."""
     if loop.size <= 2 * piece:
         yield nest
         return
@@ -108,7 +108,7 @@ def cut(nest: Nest, loop: Loop, piece: int) -> Iterator[Nest]:
 
 
 def along(nest: Nest, whole: Loop) -> Loop:
-    """Return the loop of a nest that is what `cut` has left of a whole one."""
+    """Return the loop of a nest that `cut` has left of a loop."""
     strides = whole.source_stride, whole.destination_stride
     return next(k for k in nest.loops if (k.source_stride, k.destination_stride) == strides)
 

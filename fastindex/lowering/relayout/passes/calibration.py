@@ -1,7 +1,7 @@
-"""What the terms of a cost take: the one table of fitted numbers, in cycles.
+"""What each count of a pass costs: the one table of fitted numbers, in cycles.
 
-Fitted by `benchmarks/fit_costs.py` on one half of the cells of a regret and tested on the other. Costs rank the
-candidates for one relayout; they do not predict a time.
+Fitted by `benchmarks/fit_costs.py` on one half of the cells that `benchmarks/regret.py` has timed, and tested on the
+other. Costs rank the candidates for one relayout; they do not predict a time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fastindex.lowering.relayout.passes.counts import Counts, total
 if TYPE_CHECKING:
     from fastindex.lowering.relayout.passes.form import Draft
 
-#: Where and when.
+#: Where and when it was fitted.
 MACHINE, DATE = "AMD EPYC, 2 processors, AVX-512", "2026-11-23"
 
 COEFFICIENTS = Counts(
@@ -38,10 +38,10 @@ COEFFICIENTS = Counts(
 
 
 def cycles(counts: Counts) -> float:
-    """Return what counts take."""
+    """Return what counts cost together."""
     return sum([value * each for value, each in zip(counts, COEFFICIENTS, strict=True)])
 
 
 def cost(found: Iterable[Draft]) -> float:
-    """Return what passes take, all tasks together."""
+    """Return what passes cost, all tasks together."""
     return cycles(total(one.counts for one in found))

@@ -15,31 +15,36 @@ from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
 
 
 class Counts(NamedTuple):
-    """How often a pass does what takes time, all its tasks together.
+    """How often a pass does what takes time, all its tasks together; a line is a cache line.
 
     Attributes
     ----------
     lines, filled : float
-        Lines of the destination that get elements, and such that are padding alone.
+        Lines of the destination that get elements, and lines that get only padding.
     ends : float
-        Ends within a line, of pieces of a destination past the cache: what is beside them, another pass or another task
-        writes, so the line goes to memory twice. Nibbles moved alone.
+        Where the destination is written past the cache: ends of contiguous pieces that lie within a line. Another pass
+        or task writes the rest of that line, so it goes to memory twice. Also nibbles that are moved by themselves, and
+        columns that an interleave pads.
     runs : float
-        Runs that both sides keep, and those of a row that is interleaved, deinterleaved, expanded or filled.
+        Runs that are copied, expanded or paired, those of each row in lanes, and blocks of a column gather. Counted
+        twice where both ends take time.
     shuffled : float
-        Lines that go through a few registers on their way: interleaved, deinterleaved, expanded, wide ones transposed.
+        Lines that take few shuffles: interleaved or deinterleaved by vectors, or in lanes if elements are narrow;
+        expanded, compressed or paired; transposed if elements are wide.
     turned : float
-        Lines of narrow elements that are transposed, as many rows at a time as a line has elements.
+        Lines that take many: narrow elements transposed, with as many rows at a time as a line has elements; wide ones
+        interleaved or deinterleaved in lanes.
     elements, gathered : float
-        Lines of a large source that elements are moved out of one by one, and all elements that are.
+        Lines of a large source whose elements are moved one by one, and the elements, of any source, that are.
     blocks, vectors, pieces : float
-        Blocks that are put together, vectors of these, and pieces of the source that vectors are permuted from.
+        Blocks of a block permute, gathered pieces, runs of padding, chunks on pages of their own. Vectors of blocks,
+        and the pieces of the source that vectors are permuted from.
     missed : float
         Lines that have left the cache when they are read or written again.
     rows, slots : float
-        Lines of rows that columns are collected from, and slots that their lanes fill.
+        Lines of rows that columns are gathered from, and slots that are filled from their lanes.
     scratch : float
-        Lines that go by way of scratch memory, or come from L2 again.
+        Lines that go through scratch memory, or come from L2 again.
     tasks : float
         Panels of transposes, and boxes.
     """
@@ -62,18 +67,18 @@ class Counts(NamedTuple):
     tasks: float = 0
 
     def times(self, number: float) -> Counts:
-        """Return what doing it so often counts."""
+        """Return every count `number` times."""
         return Counts(*[number * value for value in self])
 
 
 def total(counts: Iterable[Counts]) -> Counts:
-    """Return what all count together."""
+    """Return the sums of counts."""
     rows = list(counts)
     return Counts(*map(sum, zip(*rows, strict=True))) if rows else Counts()
 
 
 def piece_ends(nest: Nest, nbytes: int, streamed: bool, in_order: bool = True) -> float:
-    """Return how many ends of contiguous pieces of the destination lie within lines; none where it stays in the cache.
+    """Return how many ends of contiguous pieces of the destination lie within lines; 0 where it stays in the cache.
 
     Parameters
     ----------
@@ -98,7 +103,7 @@ def piece_ends(nest: Nest, nbytes: int, streamed: bool, in_order: bool = True) -
     length, others = nbytes * math.prod(k.size for k in joined), [k for k in nest.loops if k not in joined]
     pieces = math.prod(k.size for k in others)
     apart = math.gcd(LINE_BYTES, *(k.destination_stride for k in others))
-    # Where pieces begin, and end, within a line, is as often at one multiple of what lies between them as at another.
+    # Begins and ends of pieces are spread evenly over the multiples of `apart` within a line.
     ends = 0.0
     for place in (nest.destination_start, nest.destination_start + length):
         ends += 1 - apart / LINE_BYTES if place % apart == 0 else 1
@@ -106,6 +111,6 @@ def piece_ends(nest: Nest, nbytes: int, streamed: bool, in_order: bool = True) -
 
 
 def overflows(offsets: NDArray[np.int64], sets: int = L2_SETS, ways: int = L2_WAYS) -> bool:
-    """Whether more lines of the source meet in a set of a cache, L2, than it keeps; `offsets` are in bytes."""
+    """Whether more lines fall into one set of a cache than it has ways; `offsets` are those of the lines, in bytes."""
     lines = distinct(offsets // LINE_BYTES) if len(offsets) > ways else offsets
     return len(lines) > ways and int(np.bincount(lines % sets).max()) > ways

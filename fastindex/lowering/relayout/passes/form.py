@@ -1,7 +1,7 @@
 """The form of passes: one kernel, run over many tasks, with the tables of numbers that it reads.
 
-Planning tries several ways and keeps one, so it makes drafts, whose costs follow from a few numbers. A draft that is
-kept becomes a pass: its tables are written then.
+Planning tries several candidates and keeps one, so it makes drafts, whose costs follow from a few numbers. The drafts
+of the candidate that is kept become passes: only then are their tables written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fastindex.tables.passes import FillGeometry, OuterLoop, StridedGeometry
 from fastindex.tables.streams import StreamGeometry
 from fastindex.tables.transposes import TransposeGeometry
 
-#: The numbers of a kernel.
+#: The numbers of a kernel; a new kernel's record joins them.
 Geometry = (
     AssemblyGeometry
     | BoxGeometry
@@ -59,17 +59,20 @@ class Pass:
         Rows that are interleaved, columns that are deinterleaved, packed elements of a byte; of a block
         permute, 2 where nibbles move; 1 for other kernels.
     outer : int64 array of (loops, 3)
-        Loops around the blocks, innermost first: rows of an `OuterLoop`.
+        Loops around the tasks, innermost first: rows of an `OuterLoop`, in bytes.
     tables : tuple of int64 arrays
         Byte offsets within a block; see the kernel.
     geometry : int64 array
         The kernel's own numbers, a `Geometry`.
     tasks : int
+        All iterations of `outer`, times the blocks that the kernel counts itself. Threads take them in any order, so no
+        two of them may write the same byte.
     task_bytes : int
         How much a task writes.
     source_start, destination_start : int
-        Bytes.
+        Bytes from the start of each side to the first task.
     why : str
+        The reason for this kernel, for `describe`.
     inner : tuple of (Pass, bool, bool)
         The passes that run within each box, and whether they read from scratch memory, and write to it.
     """
@@ -107,13 +110,14 @@ class Draft(NamedTuple):
     kernel, width, ways, tasks, task_bytes, source_start, destination_start, why
         As of a `Pass`.
     outer : sequence of Loop
-        Loops around the blocks, innermost first.
+        Loops around the tasks, innermost first, in bytes.
     geometry : Geometry
     tables : callable
-        Returns the tables of the pass.
+        Returns the tables of the pass; `no_tables` where the kernel has none.
     inner : tuple of (Draft, bool, bool)
+        As of a `Pass`.
     counts : Counts
-        What all tasks do, counted.
+        What all tasks do, counted. Without it the pass costs nothing, and its candidate is always taken.
     """
 
     kernel: str
@@ -154,7 +158,7 @@ def with_tables(drafts: Iterable[Draft]) -> tuple[Pass, ...]:
 
 
 def no_tables() -> Tables:
-    """Return the tables of kernels that go by their geometry alone."""
+    """Return no tables: for kernels that need only their geometry."""
     return ()
 
 
@@ -164,10 +168,10 @@ def _outer_table(loops: Sequence[Loop]) -> NDArray[np.int64]:
 
 
 def iterations(loops: Sequence[Loop]) -> int:
-    """Return how often loops run together."""
+    """Return how many iterations nested loops have together."""
     return math.prod([k.size for k in loops])
 
 
 def readable_bytes(nest: Nest, width: int) -> int:
-    """Return how many bytes may be read from the start of the source on."""
+    """Return how many bytes may be read from the start of a nest, in bytes, in the source."""
     return width + sum([(k.size - 1) * k.source_stride for k in nest.loops if k.source_stride > 0])

@@ -9,16 +9,16 @@ from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops
 from fastindex.lowering.tuning import Tuning
 from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
 
-#: Longer pieces of the source are streams of their own.
+#: Pieces of the source that are longer count as streams of their own.
 FEW_BYTES = 1024
-#: Within a page the processor prefetches lines itself; what is so far from each other it takes for several streams.
+#: Within a page the processor prefetches lines itself; lines further apart are several streams to it.
 PAGE_BYTES = 4096
 #: How many lines that are far from each other are prefetched before they are read; 16 to 64 measure alike.
 LINES_AHEAD = 48
 # Lines that are far from each other take some four times as long.
 _FAR_LINES = 4
-# So few scattered lines are read sooner by one thread than another one has begun. Least us of 9 calls with one thread
-# and with two: 137 and 174 for 12,288 lines of c128[3072,2,5] out of T(8,128), 199 and 197 for 24,576 of
+# One thread reads fewer scattered lines than this before a second one has begun. Least microseconds of 9 calls, with
+# one thread and with two: 137 and 174 for 12,288 lines of c128[3072,2,5] out of T(8,128), 199 and 197 for 24,576 of
 # f32[12288,1,2] out of T(4,128)(2,1), 412 and 286 for 36,864 of f32[12288,1,6] out of T(8,128)(8,1), 541 and 407 for
 # 49,152 of f64[3072,8,10] reversed out of T(256), 472 and 351 of u8[49152,2,12] out of T(8,128)(2,1) (2026-11-23).
 _ALONE_BYTES = 20_000 * LINE_BYTES
@@ -37,7 +37,7 @@ def read_lines(loops: RelayoutLoops, width: int) -> int:
 
 
 def spanned_bytes(loops: RelayoutLoops, width: int) -> int:
-    """Return how far it is from the first element of `width` bytes that is read to the end of the last.
+    """Return the bytes from the first element of `width` bytes that is read to the end of the last.
 
     Examples
     --------
@@ -94,20 +94,19 @@ def _lines_of(nest: Nest, width: int) -> int:
 
 
 def for_scattered_lines(tuning: Tuning, read_bytes: int, spanned: int, written_bytes: int) -> Tuning:
-    """Return thresholds for a relayout that reads more than it writes: tasks that read no more than others.
+    """Return thresholds for a relayout that reads more than it writes, so that its tasks read no more than others do.
 
     Parameters
     ----------
     tuning : Tuning
     read_bytes, spanned, written_bytes : int
-        What the lines that are read have, how far the first of them is from the last, and what is written.
+        The bytes of the lines that are read, from the first of them to the last, and the bytes that are written.
     """
     calls = tuning.small_call_bytes
     alone = spanned >= tuning.streamed_bytes and read_bytes <= _ALONE_BYTES
     if spanned >= tuning.streamed_bytes:
-        # Out of so large a source, what is written is past the cache sooner, with a reader after it too, and where both
-        # are in L3: f32[24576,2,40] out of T(4,128)(2,1) in 0.78, 0.95 and 0.82 of the time.
-        # A second thread helps sooner.
+        # Out of a source this large it is faster to write past the cache: f32[24576,2,40] out of T(4,128)(2,1) in 0.78
+        # of the time, 0.95 with a reader after it, 0.82 where both sides are in L3. A second thread helps sooner.
         tuning = replace(
             tuning,
             streamed_bytes=0,

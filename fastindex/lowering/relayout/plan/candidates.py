@@ -22,13 +22,15 @@ class Candidate(NamedTuple):
     Attributes
     ----------
     name : str
+        As `plan.candidates` shows it.
     drafts : callable
-        Returns the passes for a problem, or None where this is no way to solve it.
+        Returns the passes for a problem, or None where the candidate does not apply.
     converts : bool
-        Whether the passes take and leave packed elements as they are; else these are expanded before and compressed
-        after.
+        Whether the passes read and write packed elements that do not move by whole bytes; else these are expanded to
+        bytes before the passes and compressed after them.
     bounds : tuple of callable
-        Each returns what the passes cost at least, known before they are; the one that is known soonest comes first.
+        Each returns a lower bound of the cost, without drafting the passes; the quickest to compute comes first. Where
+        drafts are quick to make, none is needed.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The choice among the candidates for a relayout, by what their passes cost."""
+"""The choice among the candidates for a relayout, by the cost of their passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastindex.lowering.relayout.problem.problem import Problem
 
 
 class Plan(NamedTuple):
-    """A candidate with the passes that it has for a problem, and what they take; no passes look every slot up."""
+    """A candidate with its passes for a problem and what they count; without passes every slot is looked up."""
 
     name: str
     drafts: tuple[Draft, ...] | None
@@ -23,7 +23,7 @@ class Plan(NamedTuple):
 
 
 def plans(problem: Problem) -> Iterator[Plan]:
-    """Yield what every candidate does that solves a problem; nothing where every slot has to be looked up."""
+    """Yield the plan of every candidate that applies to a problem; none where every slot has to be looked up."""
     for candidate in CANDIDATES:
         made = _plan_of(candidate, problem)
         if made is not None:
@@ -41,7 +41,7 @@ def _plan_of(candidate: Candidate, problem: Problem) -> Plan | None:
 
 
 def select_plan(problem: Problem, choice: str | None = None) -> Plan:
-    """Return the plan that should be the fastest, or that of the candidate `choice` if it applies.
+    """Return the plan of the candidate `choice` if it applies, else the one that costs least.
 
     Examples
     --------

@@ -32,7 +32,7 @@ def digit_places(digits: Digits, slot_count: int) -> list[tuple[Variable, Place]
     ----------
     digits : Digits
     slot_count : int
-        Of the buffer, without what is behind the last slot of the layout.
+        Slots of the buffer, up to the last one of the layout.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def digit_places(digits: Digits, slot_count: int) -> list[tuple[Variable, Place]
 
 
 def slots_of(digits: Iterable[Digit], count: int) -> NDArray[np.int64]:
-    """Return the sums of the digits of one coordinate for its values below `count`, without a division for each.
+    """Return the slots of the values below `count` of one coordinate, without a division for each value.
 
     Examples
     --------

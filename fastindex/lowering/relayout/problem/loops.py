@@ -27,7 +27,7 @@ MOST_NESTS = 512
 
 
 class Loop(NamedTuple):
-    """``size`` iterations, ``source_stride`` and ``destination_stride`` elements apart."""
+    """``size`` iterations, ``source_stride`` and ``destination_stride`` elements apart, or bytes after `in_bytes`."""
 
     size: int
     source_stride: int
@@ -35,7 +35,7 @@ class Loop(NamedTuple):
 
 
 class Nest(NamedTuple):
-    """Loops in no particular order, and where they start, in elements."""
+    """Nested loops in no particular order, and where they start; in elements, or in bytes after `in_bytes`."""
 
     loops: tuple[Loop, ...]
     source_start: int = 0
@@ -92,7 +92,7 @@ def relayout_loops(source: Shape | Strides, destination: Shape | Strides) -> Rel
     Parameters
     ----------
     source, destination : Shape or Strides
-        Two layouts of one array. Slots between strides are nobody's padding; nothing fills them.
+        Two layouts of one array. Gaps that strides leave are not padding; nothing fills them.
 
     Returns
     -------
@@ -200,7 +200,7 @@ def products(pieces: Sequence[Sequence[Nest]]) -> Iterator[Nest]:
 
 
 def coalesced(nest: Nest) -> Nest:
-    """Drop loops of size 1 and join loops that continue each other on both sides; the mapping stays.
+    """Drop loops of size 1 and join loops that continue each other on both sides; every element stays where it is.
 
     Examples
     --------
@@ -304,7 +304,7 @@ def padding_boxes(extents: Sequence[int], places: Sequence[Sequence[Place]]) -> 
     rooms = [[Loop(p.room, 0, p.stride) for p in of_one] for of_one in places]
     holes = [list(_holes(extent, of_one)) for extent, of_one in zip(extents, places, strict=True)]
     while holes and not holes[-1]:
-        # Behind the last coordinate with holes, nothing is asked of the others.
+        # Coordinates behind the last one with holes add nothing.
         holes.pop()
     for i, (extent, of_one, missing) in enumerate(zip(extents, places, holes, strict=False)):
         if math.prod([len(v) for v in valid]) * len(missing) > MOST_NESTS:

@@ -105,7 +105,7 @@ class _Box:
             self.stride.append(stride)
 
     def fits(self, units: Sequence[int]) -> bool:
-        """Whether no digit carries into the next one, so that a place has one spelling."""
+        """Whether no digit carries into the next one, so that each place is one combination of digits."""
         rooms = [more // less for less, more in itertools.pairwise(units)]
         spans = zip(self.first[:0:-1], self.count[:0:-1], rooms, strict=True)
         return all(begin + count <= room for begin, count, room in spans)

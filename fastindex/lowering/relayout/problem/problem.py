@@ -1,4 +1,4 @@
-"""What the planner has to find passes for: two sides, how slots move between them, and what passes have in common."""
+"""The problem that candidates solve: two sides and how slots move between them; and the context that passes share."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ class Context:
     Attributes
     ----------
     width : int
-        Bytes of an element.
+        Bytes of what moves as one, an element in most moves.
     streamed : bool
         Whether the destination is large enough to be written past the cache.
     tuning : Tuning
     at_hand : bool
-        Whether source and destination are in L1 already, so that nothing is prefetched ahead.
+        Whether source and destination are in L1 already, so that nothing is prefetched.
     gathers : bool, optional
-        Whether elements are gathered one by one wherever that is possible, or nowhere; without it, where that is
-        cheaper.
+        True to gather elements one by one wherever that is possible, False nowhere, None where it is cheaper.
     """
 
     width: int
@@ -40,15 +39,17 @@ class Context:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What the planner has to find passes for.
+    """What a candidate has to find passes for.
 
     Attributes
     ----------
     source, destination : Shape or Strides
     slots : SlotMove
+        What moves as one, its bytes (`width`), and the loops that both sides share (`loops`), None if there are none.
     vector_bytes : int
-        What the machine permutes with one instruction.
+        Bytes of the vectors that the machine permutes with one instruction.
     tuning : Tuning
+        Thresholds.
     """
 
     source: Shape | Strides
@@ -68,7 +69,7 @@ class Problem:
 
     @lazy_property
     def slots_apart(self) -> int:
-        """How many slots become values before anything moves, and values slots after, where passes do not do that."""
+        """How many slots are unpacked before anything moves, and packed after, where passes do not do that."""
         if self.slots.unit != "value":
             return 0
         sides = (self.source, self.slots.source), (self.destination, self.slots.destination)
@@ -76,31 +77,31 @@ class Problem:
 
     @lazy_property
     def element_bytes(self) -> int:
-        """How much of the destination is elements."""
+        """Bytes of the destination that hold elements."""
         return math.prod(self.destination.dimensions) * self.slots.destination.bits // 8
 
     @lazy_property
     def written_bytes(self) -> int:
-        """How much of the destination is written, padding and all."""
+        """Bytes of the destination that are written, with padding."""
         if isinstance(self.destination, Shape):
             return self.destination.slot_count * self.slots.destination.bits // 8
         return self.element_bytes
 
     @lazy_property
     def context(self) -> Context:
-        """What the passes over bytes have in common."""
+        """The context of passes that move single bytes; `replace` its `width` for those that move more at a time."""
         return Context(1, self.written_bytes >= self.tuning.streamed_bytes, self.tuning)
 
     @lazy_property
     def may_permute(self) -> bool:
-        """Whether slots are of widths that permutations know, and there is an element to read."""
+        """Whether slots are of widths that permutations can move, and there is an element to read."""
         if 0 in self.source.dimensions:
             return False
         return all(bits == NIBBLE_BITS or (bits % 8 == 0 and bits <= 128) for bits in self.slot_bits)
 
     @lazy_property
     def may_convert(self) -> bool:
-        """Whether packed elements of four bits move to or from such, or bytes."""
+        """Whether elements of four bits, packed on one side at least, move to others of four bits or to bytes."""
         formats = self.slots.source, self.slots.destination
         is_known = all(form.is_plain or form.is_packed for form in formats)
         return self.slots.unit == "value" and self.may_permute and NIBBLE_BITS in self.slot_bits and is_known

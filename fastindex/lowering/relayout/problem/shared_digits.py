@@ -80,7 +80,7 @@ def _with_joint(side: Digits, inner: Variable, outer: Variable, joint: Variable)
 
 
 def _slot_digits(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
-    """Return the slot as a sum of digits, rejoining those that a tile has split to no effect."""
+    """Return the slot as a sum of digits; digits that a tile has split without moving anything are joined again."""
     if isinstance(side, RegroupedShape | RegroupedStrides):
         return own_digits(side, names)
     if isinstance(side, Shape):

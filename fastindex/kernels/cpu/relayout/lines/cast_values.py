@@ -38,7 +38,7 @@ def cast_elements(typingctx: Any, code: Any, lanes: Any, target: Any, source: An
 
 
 class _Conversion:
-    """The instructions of one conversion of so many elements."""
+    """The instructions of one conversion of a vector of elements."""
 
     def __init__(self, builder: Any, lanes: int, source: str, target: str) -> None:
         self.b, self.lanes, self.source, self.target = builder, lanes, source, target
@@ -139,7 +139,7 @@ class _Conversion:
         return self.b.call(self._declared(name, kind, number.type), [number])
 
     def _clamped(self, value: Any, bits: int) -> Any:
-        """Return 32 bits as the nearest integers of fewer, and what else is in their byte 0."""
+        """Return integers of 32 bits as the nearest ones of fewer bits, with the other bits of their byte 0."""
         is_signed = self.target[0] == "s"
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
         for limit, relation in ((high, ">"), (low, "<")):

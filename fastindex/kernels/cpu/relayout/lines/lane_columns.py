@@ -1,4 +1,4 @@
-"""Columns of lines, by way of lanes of 16 bytes: rows are transposed within lanes first, lanes put together last.
+"""Columns of lines, by way of lanes of 16 bytes: rows are transposed within lanes first, lanes joined to lines last.
 
 A line of each of as many rows as a lane has elements becomes as many vectors, whose lanes have the elements of these
 rows from a column each: lane `l` of vector `j` those of column `l * rows + j`. The same lane of four such vectors, from
@@ -28,13 +28,13 @@ def _address_at(builder: Any, table: Any, position: int) -> Any:
 
 
 def _loaded(builder: Any, place: Any, offset: Any, width: int, shifted: bool) -> Any:
-    """Load a line of a row; where `shifted`, `place` counts half bytes, and an odd one begins with a high half."""
+    """Load a line of a row; where `shifted`, `place` counts nibbles, and an odd one begins with a high nibble."""
     size = min(width, 8)
     if not shifted:
         return load_at(builder, builder.add(place, offset), LINE_BYTES // size, size)
     odd = builder.and_(place, _INT64(1))
     address = builder.add(builder.lshr(place, _INT64(1)), offset)
-    # Where a row begins with a low half, not a byte more of it is read.
+    # Where a row begins with a low nibble, no byte beyond the line is read.
     line, next_line = (load_at(builder, place, LINE_BYTES, 1) for place in (address, builder.add(address, odd)))
     four = ir.Constant(line.type, [4] * LINE_BYTES)
     moved = builder.or_(builder.lshr(line, four), builder.shl(next_line, four))
@@ -65,7 +65,7 @@ def transpose_in_lanes(
     asks : literal int
         Whether lines of the rows `upcoming` are prefetched, to L2; not of elements of four bits.
     shifted : int64
-        Whether places of rows count half bytes; only those of elements of four bits do.
+        Whether places of rows count nibbles; only those of elements of four bits do.
     target, pitch_bytes : int64
     rows, offset : int64
         Address of a table of the rows' addresses, and what is added to each of these.

@@ -1,4 +1,4 @@
-"""Nibbles: elements of four bits beside others that another thread may write."""
+"""Nibbles: elements of four bits, whose byte another thread may be writing to as well."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A destination that is written as one stream: what is not yet a whole line is pending, in scratch memory.
+"""A destination that is written as one stream: bytes that are not yet a whole line are pending, in scratch memory.
 
-It is pending for the line at an address: `fill` bytes, the first `skip` of which belong to somebody else.
+They are pending for the line at an address: `fill` bytes, the first `skip` of which are not this stream's to write.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from fastindex.tables.streams import MOST_COLUMN_BYTES
 #: Lines are written when this many bytes are pending: reading a line back at once would wait for its stores.
 PENDING_BYTES = 1024
 
-#: Room for what is pending: 64 of the longest columns, more than four times.
+#: Room for pending bytes: more than four times 64 of the longest columns.
 PENDING_ROOM = 64 * (4 * MOST_COLUMN_BYTES + 128)
 
-# How far ahead lines are prefetched that are written through the cache, where they may not be yet. GB/s read and
+# How far ahead lines are prefetched that are written through the cache and may not be in it yet. GB/s read and
 # written without and with, from memory: 7.2 and 8.9 for f64[12288,1,12] out of T(4,128)(2,1), 7.5 and 9.6 for
 # bf16[24576,1,12] out of T(8,128)(8,1); from the cache, the same (two threads and one, AMD EPYC, 2026-11-22).
 _AHEAD_BYTES = 2048

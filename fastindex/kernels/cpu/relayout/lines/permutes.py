@@ -1,4 +1,4 @@
-"""Byte permutations whose pattern is data: one vector of the destination out of pieces of the source.
+"""Byte permutations whose pattern is data: a vector of the destination from pieces of the source.
 
 A table says, for each vector, which of its bytes are padding, and for each piece where it is read and which of its
 bytes go where. So one compilation serves every pattern. The vector is as long as the machine permutes with one
@@ -32,14 +32,14 @@ _PIECES = types.UniTuple(types.int64, 6)
 def _features() -> frozenset[str]:
     features = get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
     found = {name[1:] for name in features.split(",") if name.startswith("+")}
-    # Every AArch64 processor has it, and not every system says so.
+    # Every AArch64 processor has NEON, though not every system reports it.
     always = {"neon"} if config.CPU_FEATURES is None and platform.machine() in ("aarch64", "arm64") else set()
     return frozenset(found | always)
 
 
 @cache
 def permuted_bytes() -> int:
-    """How many bytes the machine permutes with one instruction: 64, or 16."""
+    """Return how many bytes the machine permutes with one instruction: 64 or 16."""
     return 64 if "avx512vbmi" in _features() else 16
 
 
@@ -84,7 +84,7 @@ def permuted_pair(builder: Any, first: Any, second: Any, pattern: Any) -> Any:
 
 
 def _byte_by_byte(builder: Any, lines: Sequence[Any], pattern: Any) -> Any:
-    """Permute bytes in memory, where no instruction does: right anywhere, and for no plan."""
+    """Permute bytes in memory, for machines without the instruction: right everywhere, but too slow for any plan."""
     vector = pattern.type
     room = cgutils.alloca_once(builder, ir.ArrayType(vector, len(lines) + 2))
     places = [builder.gep(room, [_INT32(0), _INT32(k)]) for k in range(len(lines) + 2)]
@@ -150,11 +150,11 @@ def shifted_lines(builder: Any, lines: Sequence[Any], lead: Any, numbers: Any, r
 def _nibbles(builder: Any, value: Any, patterns: Sequence[Any]) -> Any:
     """Take packed elements of four bits: a pattern for the low nibbles of the bytes, and one for the high ones.
 
-    What is in a half that a pattern has nothing for is anything.
+    A nibble for which a pattern has `NOTHING` is undefined.
     """
     vector, words = value.type, ir.VectorType(ir.IntType(16), value.type.count // 2)
     whole, four = builder.bitcast(value, words), ir.Constant(words, [4] * words.count)
-    # What shifts bring from one byte to the next is in the half that is not taken.
+    # Bits that shifts carry from one byte to the next are in the nibble that is masked out.
     lowered = builder.bitcast(builder.lshr(whole, four), vector)
     raised = builder.bitcast(builder.shl(whole, four), vector)
     low = _permuted_of_two(builder, value, lowered, patterns[0])
@@ -182,7 +182,7 @@ def _permute_of_lines(builder: Any, line: Any) -> Any:
 
 
 def _merged(builder: Any, made: Any, piece: Any, patterns: Sequence[Any]) -> Any:
-    """Return a vector with what it gets of a piece, by patterns as `patterns_of_piece` counts them."""
+    """Return a vector with the bytes that it takes from a piece, by as many patterns as `patterns_of_piece` says."""
     if len(patterns) > 1:
         return builder.or_(made, builder.and_(_nibbles(builder, piece, patterns), patterns[2]))
     vector = made.type
@@ -198,7 +198,7 @@ def _load(builder: Any, address: Any, size: int) -> Any:
 
 
 def _with_piece(builder: Any, made: Any, number: Any, sizes: tuple[int, int], addresses: tuple[Any, Any, Any]) -> Any:
-    """Return a vector with what it gets of a piece.
+    """Return a vector with the bytes that it takes from a piece.
 
     `sizes` are how many bytes of the piece are read, and its patterns; `addresses` are of the source, the offsets and
     the patterns.
@@ -226,7 +226,7 @@ def assemble_vector(
     pieces: Any,
     addresses: Any,
 ) -> Any:
-    """Write one vector, put together of pieces of the source and of padding.
+    """Write one vector, made of pieces of the source and of padding.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Bands of a transpose of elements of one or two bytes, staged: reading runs along a few rows, writing follows it.
 
 A band is as many rows as two lines of a column have elements. Few of them are read at a time, as many as 16 bytes of a
-column have elements, far along the columns: more streams than that, the processor does not follow. What they have of
-each column is staged, 16 bytes in a lane. When a chunk of columns is staged, its lines are written while the next chunk
+column have elements, far along the columns: the processor follows no more streams than that. Their elements of each
+column are staged, 16 bytes in a lane. When a chunk of columns is staged, its lines are written while the next chunk
 is read, one for one: memory is read and written at the same time, and the cache holds both chunks.
 
 Where columns begin off a line boundary, what a band has left of a column is carried to the next band.

@@ -155,7 +155,7 @@ def transpose_rows(
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, _, past_cache, _, target, columns, source, rows, upcoming, upcoming_rows = arguments
         if lines.count > 32 or (lines.count == 32 and count == 1):
-            # Never reached: too many registers, or elements of one or two bytes that are staged.
+            # Never reached: it would take too many registers, or elements are of one or two bytes, which are staged.
             return context.get_dummy_value()
         transposed = []
         for square in range(count):

@@ -1,7 +1,7 @@
-"""Relayouts in which the destination is put together vector by vector, values and padding, by permutations of bytes.
+"""Block permutes: the destination is written vector by vector, values and padding, by permutations of bytes.
 
-A chunk is a block of the destination. Its table says of which pieces of the source each vector of it is made; the same
-table serves every chunk.
+A chunk is a block of the destination. A table says from which pieces of the source each vector of a block is permuted;
+the same table serves every chunk.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from fastindex.tables.assemblies import (
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 
-# Scratch memory: what is pending, with room for a block more, and the source of a block that is less than a vector.
+# Scratch memory: pending bytes, room for one more block, and the source of a block that is less than a vector.
 _STAGE = PENDING_BYTES + MOST_BLOCK_BYTES + 2 * LINE_BYTES
 
-# The most lines of a block that are prefetched at once; more would wait for each other, and the vectors for them.
+# The most lines of a block that are prefetched at once: more would wait for each other, and hold up the vectors.
 _UNDER_WAY = 32
-# Some of these are prefetched before each group of as many vectors.
+# Lines are prefetched before each group of this many vectors.
 _ASKED_VECTORS = 2
 
 #: Bytes of scratch memory that this kernel needs.
@@ -57,7 +57,7 @@ SCRATCH_BYTES = _STAGE + 2 * LINE_BYTES
 
 @njit(nogil=True, inline="always")
 def _put_together(size, read, nibbles, streamed, known, addresses, steps):  # type: ignore[no-untyped-def]
-    """Write the vectors of a run, each of as many pieces."""
+    """Write the vectors of a run, which all have equally many pieces."""
     target, source, count, offsets, patterns, padding = addresses
     vectors, step, pattern_step = steps
     for _ in range(vectors):
@@ -69,7 +69,7 @@ def _put_together(size, read, nibbles, streamed, known, addresses, steps):  # ty
 
 @njit(nogil=True, inline="always")
 def _put_run(size, nibbles, streamed, short, addresses, steps):  # type: ignore[no-untyped-def]
-    """Do that with as many pieces as there are; if `short`, of several no more than their first bytes are read."""
+    """Write a run of vectors of `count` pieces; if `short`, only the first bytes are read where there are several."""
     count = addresses[2]
     if count == 1:
         _put_together(size, size, nibbles, streamed, 1, addresses, steps)
@@ -87,7 +87,7 @@ def _put_run(size, nibbles, streamed, short, addresses, steps):  # type: ignore[
 
 @njit(nogil=True, inline="always")
 def _ask(source, lines, first, last):  # type: ignore[no-untyped-def]
-    """Ask for some of the lines of a block of the source."""
+    """Prefetch some of the lines of a block of the source."""
     for i in range(first, last):
         prefetch(source + entry(lines, i))
 
@@ -96,9 +96,8 @@ def _ask(source, lines, first, last):  # type: ignore[no-untyped-def]
 def assemble_block(size, nibbles, streamed, target, source, tables, asked):  # type: ignore[no-untyped-def]
     """Write the vectors of a block.
 
-    `tables` is where its table is, how far the patterns are behind the offsets of the pieces, and where padding is;
-    `asked` is where a block is that is read later, where the table of its lines is, how many there are, how many of
-    them to ask for at a time, and before how many vectors.
+    `tables` is (its table, bytes from the offsets of the pieces to the patterns, padding). `asked` is what to prefetch:
+    (a block that is read later, the table of its lines, how many lines, how many at a time, before how many vectors).
     """
     table, between, padding = tables
     run, short = table + VECTOR_HEADER_BYTES, entry(table, HEADER_SHORT) != 0
@@ -145,7 +144,7 @@ def _later(chunks, of_this, of_next):  # type: ignore[no-untyped-def]
 
 @kernel()
 def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a relayout that is put together of permuted vectors.
+    """Run the tasks `first` to `last` of a block permute.
 
     Parameters
     ----------
@@ -155,7 +154,7 @@ def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):
         2 where elements of four bits move, else 1.
     target, source, table, scratch
         As for `copy_chunks`, a chunk being a block. The second table has a `VectorHeader`; a `VectorRun` for each run;
-        the offset of each piece, in bytes; the lines of the source to ask for; then the patterns, see
+        the offset of each piece, in bytes; the lines of the source to prefetch; then the patterns, see
         `assemble_vector`.
     """
     geometry, chunks, block = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)

@@ -1,11 +1,11 @@
-"""Assemblies whose blocks take a column each of the same rows of the source.
+"""Column gathers: relayouts whose blocks take a column each of the same rows of the source.
 
 Each slot of a block has a row. Squares of as many rows as a line has slots, in the order of the slots, are transposed
 straight into lines of the destination: whatever the tiles, nothing is left to permute. A row of padding is padding. So
 every line of the source is read once, and every line of the destination written once, padding included.
 
-Rows are read some lines at a time, a set of rows after the other, and transposed within lanes; lines of a block are put
-together of these lanes one after the other. What is read is a band of the lines of the blocks of a group of columns;
+Rows are read some lines at a time, one set of rows after the other, and transposed within lanes; lines of a block are
+then made of these lanes, one after the other. What is read is a band of the lines of the blocks of a group of columns;
 while one is read, the one before it is written, so that memory is read and written at the same time. Where what is
 written stays in the cache, or two bands would have few lines of each row, one band is written before the next is read.
 """
@@ -59,9 +59,9 @@ from fastindex.tables.assemblies import (
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 
-# Scratch memory: what is pending and a block more; of two bands each the addresses of rows, and the rows that end
-# where the source does; a row of padding; lanes of two bands. Two elements of four bits may begin in each of the last
-# bytes of the source.
+# Scratch memory: pending bytes and one more block; for each of two bands the addresses of its rows, and copies of the
+# rows that end where the source does; a row of padding; the lanes of two bands. Two elements of four bits may begin in
+# each of the last bytes of the source.
 _ADDRESSES = PENDING_BYTES + MOST_BLOCK_BYTES + 2 * LINE_BYTES
 _STAGE = 8 * 2 * LINE_BYTES * MOST_BAND_LINES
 _ADDRESSES_BYTES = _STAGE + 2 * (LINE_BYTES + 2) * 2 * LINE_BYTES
@@ -85,7 +85,7 @@ def _write_padding_row(groups, group_count, scratch):  # type: ignore[no-untyped
     padding, row, nbytes = padding_of(scratch), scratch + _PADDING, LINE_BYTES
     for g in range(group_count):
         nbytes = max(nbytes, entry(groups + COLUMN_GROUP_BYTES * g, GROUP_ROW_BYTES))
-    # Rows of packed elements may begin with a high half, and end in a byte more.
+    # Rows of packed elements may begin with a high nibble, and then end one byte further.
     for k in range(nbytes // LINE_BYTES + 2):
         copy_vector(row + LINE_BYTES * k, padding, 64)
 
@@ -153,7 +153,7 @@ def _end_of_line(offsets, chunk, chunks):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, inline="always")
 def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
-    """Prefetch the next lines of rows that are read later, of one row after the other; return which comes next.
+    """Prefetch the next lines of rows that are read later, one row after the other; return where to go on.
 
     `cursor` is the row and its line, `bands` this band and the one whose rows come behind its last.
     """
@@ -167,7 +167,7 @@ def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
             prefetch_to_l2(begin + _end_of_line(offsets, k, chunks))
         count, line = count - (end - line), end
         if line == chunks:
-            # A row that begins within a line has parts of one more.
+            # A row that begins within a line touches one line more.
             if begin & (LINE_BYTES - 1):
                 prefetch_to_l2(begin)
             row, line = row + 1, 0
@@ -176,10 +176,10 @@ def _ask(cursor, count, bands, shifted):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, inline="always")
 def _collect(width, nibbles, state, bands, job, form, target, scratch):  # type: ignore[no-untyped-def]
-    """Transpose the rows of a band within lanes, and write what the band before has collected.
+    """Transpose the rows of a band within lanes, and write what has been collected of the band before.
 
     `bands` is this band and the next one, `job` what is left to write of the one before; `form` is (whether places
-    count half bytes, bytes between vectors, whether lines are whole).
+    count nibbles, bytes between vectors, whether lines are whole).
     """
     (addresses, row_count, offsets, chunks), (shifted, pitch, whole_lines) = bands[0], form
     lane, h = LANE_BYTES // literal(width) * literal(nibbles), literal(nibbles)
@@ -310,7 +310,7 @@ def _write_next(width, nibbles, state, job, pitch, whole_lines, scratch):  # typ
 
 @kernel()
 def assemble_columns(width, nibbles, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a relayout whose blocks take a column each of the same rows.
+    """Run the tasks `first` to `last` of a column gather.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Relayouts that deinterleave one sequential stream into a few rows, an element to each in turn.
 
-The number of rows is a power of two, so that vectors deinterleave; any other number goes by lanes.
+The number of rows is a power of two here, so that vectors deinterleave; `deinterleave_lanes` takes any other number.
 Rows that all begin equally far from a line boundary are written by whole lines straight from registers. Others are
 staged in scratch memory first, a piece of each.
 """
@@ -20,7 +20,7 @@ from fastindex.tables.streams import CHUNKS_AHEAD, RUN, STREAMED
 _AHEAD_BYTES = 1024
 _ROW_BYTES = 64 + 2048 + 64
 
-# Scratch memory: what is staged of up to 64 rows, and where.
+# Scratch memory: up to 64 staged rows, and their addresses.
 _PLACES = 64 * _ROW_BYTES
 
 #: Bytes of scratch memory that this kernel needs.

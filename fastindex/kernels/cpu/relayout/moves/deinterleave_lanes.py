@@ -1,7 +1,7 @@
 """Relayouts that deinterleave one stream into any few rows, an element to each in turn, whatever their width.
 
-A piece of each row is collected in scratch memory, behind what the piece before left of a line. So rows that begin
-anywhere are written by whole lines, several neighbouring lines at a time, and the source is read once, in order.
+A piece of each row is collected in scratch memory, behind the part of a line that the piece before left. So rows that
+begin anywhere are written by whole lines, several neighbouring lines at a time, and the source is read once, in order.
 """
 
 from __future__ import annotations

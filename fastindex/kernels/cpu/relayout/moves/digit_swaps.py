@@ -1,9 +1,9 @@
 """Packed elements of four bits whose places have their binary digits permuted, a vector of each of a few rows at once.
 
-A place in a vector of 64 bytes has seven binary digits, the lowest of which is the half of a byte. To swap a digit with
-one of the row is to exchange half of one vector with half of another; to swap digits of the vector is to permute its
-bytes. A few such steps, an instruction or two for 128 elements, do what a move element by element would do. Which bytes
-go where is data: one compilation serves all permutations of as many rows.
+A place in a vector of 64 bytes has seven binary digits, the lowest of which tells the nibbles of a byte apart. To swap
+a digit with one of the row is to exchange half of one vector with half of another; to swap digits of the vector is to
+permute its bytes. A few such steps, an instruction or two for 128 elements, do what a move element by element would do.
+Which bytes go where is data: one compilation serves all permutations with the same number of rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _words(byte: int) -> Any:
 
 
 def _shifted(builder: Any, words: Any, up: bool) -> Any:
-    """Move all halves of bytes by one place; what leaves its byte is masked away."""
+    """Shift all nibbles by one place; what leaves its byte is masked out later."""
     by = ir.Constant(_WORDS, [4] * PATTERN_WORDS)
     moved = builder.shl(words, by) if up else builder.lshr(words, by)
     return builder.and_(moved, _words(240 if up else 15))
@@ -51,7 +51,7 @@ def _swapped_halves(builder: Any, first: Any, second: Any) -> tuple[Any, Any]:
 
 
 def _halves_within(builder: Any, value: Any, pattern: Any, own: Any) -> Any:
-    """Swap the lowest digit with another; a pattern says which bytes differ in it, `own` which halves stay."""
+    """Swap the lowest digit with another; a pattern says which bytes differ in it, `own` which nibbles stay."""
     other = builder.bitcast(permuted_line(builder, builder.bitcast(value, _BYTES), pattern), _WORDS)
     both = builder.or_(_shifted(builder, other, True), _shifted(builder, other, False))
     moved = builder.and_(both, builder.xor(own, _words(255)))
@@ -96,7 +96,7 @@ def _steps_of(row_digits: int, halves: int, again: int) -> list[int]:
 def _swap_columns(
     typingctx: Any, row_digits: Any, piece: Any, halves: Any, again: Any, places: Any, numbers: Any
 ) -> Any:
-    """Permute the digits of so many chunks, one after the other; all patterns stay in registers.
+    """Permute the digits of a number of chunks, one after the other; all patterns stay in registers.
 
     Parameters
     ----------

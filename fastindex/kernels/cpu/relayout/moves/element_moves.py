@@ -43,7 +43,7 @@ def _copy_runs(width, target, source, geometry):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _copy_nibbles(target, source, table, first, last):  # type: ignore[no-untyped-def]
-    """Run the tasks `first` to `last` of a copy of nibbles, the other nibbles of which are somebody else's."""
+    """Run the tasks `first` to `last` of a copy of nibbles; the other nibbles of their bytes stay as they are."""
     geometry = entry(table, GEOMETRY)
     source_start, target_start = entry(geometry, SOURCE_NIBBLE), entry(geometry, TARGET_NIBBLE)
     end = entry(geometry, LAST_NIBBLE)
@@ -140,7 +140,7 @@ def fill_runs(width, ways, target, pattern, table, scratch, first, last):  # typ
         head = min((-start) & 63, run_bytes)
         copy_short(start, pattern, head)
         whole = head + ((run_bytes - head) & ~63)
-        # What every line is, as a line.
+        # The pattern as every whole line has it, on a line boundary.
         copy_vector(scratch, pattern + head, 64)
         for at in range(start + head, start + whole, 64):
             if streamed:

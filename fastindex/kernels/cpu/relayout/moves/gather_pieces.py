@@ -16,7 +16,7 @@ from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.gathers import CHUNKS_AHEAD, ELEMENT_BYTES, ELEMENTS, LINES, MOST_PIECE_BYTES, STREAMED
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 
-#: Bytes of scratch memory that this kernel needs: what is pending, a piece more, and what `drain` reads behind it.
+#: Bytes of scratch memory that this kernel needs: pending bytes, one more piece, and what `drain` reads behind them.
 SCRATCH_BYTES = PENDING_BYTES + MOST_PIECE_BYTES + LINE_BYTES
 
 
@@ -43,8 +43,8 @@ def _gather(width, target, source, places, count, asked):  # type: ignore[no-unt
 def _gather_elements(width, target, source, places, count, asked):  # type: ignore[no-untyped-def]
     """Put elements next to each other; `places` is the address of a table of their byte offsets from `source`.
 
-    `asked` is where a piece is that is read later, the table of its lines, how many these are, and how many are asked
-    for with each eight elements.
+    `asked` is what to prefetch: (a piece that is read later, the table of its lines, how many lines, how many with
+    every eight elements).
     """
     if width == 4:
         _gather(4, target, source, places, count, asked)
@@ -66,7 +66,7 @@ def gather_chunks(width, ways, target, source, table, scratch, first, last):  # 
     ----------
     target, source, table, scratch
         As for `copy_chunks`; the kernel's own numbers are a `GatherGeometry`. The second table has the offset of each
-        element of a piece in the source, then those of the lines to ask for.
+        element of a piece in the source, then those of the lines to prefetch.
     width, ways
         Not used.
     """

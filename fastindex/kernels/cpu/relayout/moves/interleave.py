@@ -21,7 +21,7 @@ from fastindex.kernels.cpu.relayout.passes.table import padding_of, start_of_blo
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 from fastindex.tables.streams import CHUNKS_AHEAD, PADDING, RUN, STREAMED, WAYS
 
-# Scratch memory: what is pending, a staged square, and a table of 64 numbers.
+# Scratch memory: pending bytes, a staged square, and a table of 64 numbers.
 _STAGE = PENDING_ROOM
 _TABLES = _STAGE + 64 * 64
 
@@ -44,8 +44,8 @@ def _asked(source, upcoming, place, ahead_bytes, run_bytes):  # type: ignore[no-
 def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):  # type: ignore[no-untyped-def]
     """Write `run` elements of each of some rows, in turn; whole lines straight from registers.
 
-    The first column is chosen so that lines are met. What is left at both ends comes from overlapping groups. `sources`
-    is where the rows are, and the next ones, 0 where these are prefetched already.
+    The first column is chosen so that whole lines of the target are written. The rest at both ends comes from groups
+    that overlap others. `sources` is where the rows are, and the next ones, 0 where these are prefetched already.
     """
     source, upcoming = sources
     w, count = literal(width), literal(ways)

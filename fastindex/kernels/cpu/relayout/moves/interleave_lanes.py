@@ -13,14 +13,14 @@ from fastindex.kernels.cpu.relayout.passes.table import start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 from fastindex.tables.streams import CHUNKS_AHEAD, ELEMENT_BYTES, MASK_LOW, RUN, STREAMED, UNIT_BYTES, WAYS
 
-# Scratch memory: what is pending, a line of each of a few rows, and where these are.
+# Scratch memory: pending bytes, a line of each of a few rows, and the addresses of these.
 _STAGE = PENDING_ROOM
 _PLACES = _STAGE + 64 * 16
 
 #: Bytes of scratch memory that this kernel needs.
 SCRATCH_BYTES = _PLACES + 8 * 16
 
-# How much of all rows is made pending at a time, and at most of one.
+# How much of all rows becomes pending at a time, and the most of one row.
 _PENDING_BYTES = 16384
 _MOST_PIECE_BYTES = 256
 # How far ahead all rows together are prefetched, and at least how far each is. 512 bytes of each: 23 GB/s for 3

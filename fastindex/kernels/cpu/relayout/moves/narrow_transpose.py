@@ -1,7 +1,7 @@
 """Transposes of few columns, of rows that lie near each other: the source is one sequential stream.
 
-The columns of a band of rows are collected in scratch memory, behind what they had left of a line. So a column that
-begins anywhere is written by whole lines, and no row is read twice.
+The columns of a band of rows are collected in scratch memory, behind the part of a line that the band before left. So a
+column that begins anywhere is written by whole lines, and no row is read twice.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _bands(width, target, source, rows, columns, counts, scratch):  # type: igno
     band_stride = entry(rows, min(band, row_count - 1)) - entry(rows, 0)
     bands_ahead = max(_AHEAD_BYTES // max(abs(band_stride), 1), 1)
     for first in range(0, done, band):
-        # Rows may jump, which the table knows; beyond the last, they most likely continue as they began.
+        # Gaps between rows are in the table; beyond the last row, others most likely follow at the first distance.
         in_table = first + bands_ahead * band + band <= row_count
         ahead, later = (0, 8 * band * bands_ahead) if in_table else (bands_ahead * band_stride, 0)
         column = known = 0

@@ -1,6 +1,6 @@
 """Rows of packed elements of four bits that become rows of bytes: a byte of each two elements of two rows.
 
-What neighbours in the destination lies in two rows of the source. Once these are paired, bytes move, by any kernel for
+Neighbours in the destination lie in two rows of the source. Once these are paired, bytes move, by any kernel for
 bytes, in place of nibbles.
 """
 
@@ -45,7 +45,7 @@ def _pair_run(shifted, target, high, sources, elements, ahead, ends):  # type: i
     reach = max(first, second) + 64 + literal(shifted)
     at = 0
     if size <= _SHORT_BYTES and reach <= end:
-        # A line would often reach into the next one, which nobody has prefetched.
+        # A whole line would often reach into the next one, which has not been prefetched.
         for row in ahead:
             prefetch_to_l2(row)
             prefetch_to_l2(row + size - 1)
@@ -84,9 +84,9 @@ def _pair_alternating(group_bytes, target, high, source, elements, end, stage): 
 def pair_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of the pairs of rows of a box.
 
-    The parameters are those of `copy_chunks`, but that source offsets count nibbles; the kernel's own numbers
+    The parameters are those of `copy_chunks`, except that source offsets count nibbles; the kernel's own numbers
     are a `PairGeometry`. Chunks follow each other in the destination: behind each, up to a line is written that belongs
-    to the next, and behind the last, to nobody.
+    to the next one; what is written behind the last is not used.
     """
     geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
     elements, apart = entry(geometry, PAIR_ELEMENTS), entry(geometry, PAIR_APART)

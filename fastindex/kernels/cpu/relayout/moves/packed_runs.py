@@ -57,7 +57,7 @@ def _append_expanded(per_byte, line, pending, fill, skip, source, size, streamed
             if fill >= PENDING_BYTES:
                 line, fill, skip = drain(line, pending, fill, skip, streamed)
     if lines < size:
-        # No more than the bytes that hold elements may be read; what is behind the last element is overwritten.
+        # No bytes beyond those that hold elements may be read; what is written behind the last element is overwritten.
         stage = pending + PENDING_ROOM
         copy_short(stage, source + lines // per_byte, (size - lines + per_byte - 1) // per_byte)
         _expand(per_byte, 0, pending + fill, stage)
@@ -100,8 +100,8 @@ def _append_compressed(per_byte, line, pending, fill, skip, source, size, stream
 def expand_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout from packed elements to bytes, by runs.
 
-    The parameters are those of `copy_chunks`, but that `WAYS` elements share a byte and that source offsets count
-    elements, all of them at the start of a byte.
+    The parameters are those of `copy_chunks`, except that `WAYS` elements share a byte and that source offsets count
+    elements, each of them the first of a byte.
     """
     geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
     run, streamed, per_byte = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
@@ -130,8 +130,8 @@ def expand_chunks(width, ways, target, source, table, scratch, first, last):  # 
 def compress_chunks(width, ways, target, source, table, scratch, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a relayout from bytes to packed elements, by runs.
 
-    The parameters are those of `copy_chunks`, but that `WAYS` elements share a byte and that destination offsets count
-    elements, all of them at the start of a byte.
+    The parameters are those of `copy_chunks`, except that `WAYS` elements share a byte and that destination offsets
+    count elements, each of them the first of a byte.
     """
     geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
     run, streamed, per_byte = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)

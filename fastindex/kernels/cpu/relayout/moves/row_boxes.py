@@ -1,7 +1,7 @@
-"""Relayouts whose destination is put together in the cache, a few rows at a time, and written from there line by line.
+"""Relayouts whose destination is assembled in the cache, a few rows at a time, and written from there line by line.
 
-A box lies in scratch memory as far behind a line as it does in the destination. What it leaves of its last line goes to
-the front of the next one, if that continues it; so all lines but two of a thread's share are written once, whole.
+In scratch memory, a box begins as far behind a line boundary as in the destination. A part of a line at its end goes to
+the front of the next box, if that continues it; so all lines but two of a thread's share are written once, whole.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from fastindex.tables.passes import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
 
 @njit(nogil=True)
 def _write_box(line, box, begin, end, follows, goes_on, upcoming, lines):  # type: ignore[no-untyped-def]
-    """Write what lies from `begin` to `end` behind a line, in the cache as in the destination.
+    """Write the bytes from `begin` to `end` of a box, which count from a line boundary, to the destination.
 
-    `follows` says that the front of the first line is there too, `goes_on` that the last line is not to be written yet.
+    `follows` says that the front of the first line is in the box too, `goes_on` that the last line is not written yet.
     While lines are written, those that the next box reads are prefetched: `lines` is (their offsets from `upcoming` on,
-    how many, how many of them for each line that is written). All of them before the first line is written take half
-    as long again.
+    how many, how many of them for each line that is written). Prefetching all of them before the
+    first line is written takes half as long again.
     """
     at, lines_end, asked = 0, end & ~63, 0
     offsets, count, pace = lines

@@ -75,7 +75,7 @@ def _copy_at_hand(target, source, size):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, inline="always")
 def _gather_runs(vector_bytes, target, source, rows, row_count, run):  # type: ignore[no-untyped-def]
-    """Put runs after each other, copying whole vectors: the next run overwrites what is too much."""
+    """Put runs one after the other by whole vectors: each run overwrites what the one before wrote too much."""
     for i in range(row_count):
         start = source + entry(rows, i)
         for at in range(0, run, vector_bytes):
@@ -85,7 +85,7 @@ def _gather_runs(vector_bytes, target, source, rows, row_count, run):  # type: i
 
 @njit(nogil=True)
 def _gather(target, source, rows, row_count, run, exactly):  # type: ignore[no-untyped-def]
-    """Put runs after each other; if `exactly`, without reading beyond them."""
+    """Put runs one after the other; if `exactly`, without reading beyond them."""
     if exactly:
         for i in range(row_count):
             copy_run(target + i * run, source + entry(rows, i), run, False)

@@ -6,7 +6,7 @@ and the columns in the destination. Any permutation of any loops has this form.
 
 Few rows are read at a time, far along the columns: long sequential streams that the hardware prefetches. Two whole
 neighbouring lines of each column are written at a time. Elements of one or two bytes are staged, see `staged_bands`:
-the rows of two lines of them are too many to be read at once.
+two lines of them take too many rows to read at once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from fastindex.tables.transposes import (
     STREAMED,
 )
 
-# A band of rows as it is staged: two lines' worth, and one more square where columns start off a line boundary.
+# A staged band of rows: two lines' worth, and one more square where columns start off a line boundary.
 _STAGE_BYTES = 3 * 64 * 64
 _AHEAD_BYTES = 128
 # How many rows ahead those are prefetched that are read a line or less at a time.
@@ -269,7 +269,7 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
     row_count, column_count, is_first, following = panel
     is_few = _is_few(width, column_count)
     window = (_FEW_COLUMNS_LINES if is_few else 2) * per_line
-    # What the next panel has before its first line boundary, this one writes.
+    # This panel writes what the next one has before its first line boundary.
     end = row_count + (min(((-(target + row_count * w)) & 63) // w, following) if streamed else 0)
     counts = (end, column_count)
     first = min(lead, end)
@@ -279,7 +279,7 @@ def _aligned_panel(width, target, sources, tables, lead, panel, streamed, scratc
     while first < end:
         left = end - first
         if not is_few and per_line <= left < window and first + left // per_line * per_line - window >= lead:
-            # Once more what is written already, rather than half of what a band can do.
+            # A whole band, which writes some lines again, is quicker than half a band.
             first += left // per_line * per_line - window
         if first + window <= end and column_count >= per_line:
             lines = (first, end, column_first, column_count)
@@ -304,14 +304,14 @@ def _staged_panel(width, target, sources, tables, panel, column_first, scratch):
     (rows, columns), (row_count, column_count, _, following) = tables, panel
     done = 0
     for begin in range(0, column_count, MOST_CARRIED):
-        # The last lines of a row overlap, rather than be less than whole.
+        # The last line of a row overlaps the one before, so that it is whole.
         column = min(begin, column_count - per_line)
         at, places = (sources[0] + column * w, sources[1]), (rows, columns + 8 * column)
         count = min(MOST_CARRIED, column_count - column)
         for first in range(0, row_count - window + 1, window):
             lines = (first, row_count, column_first, count)
             staged_band(width, target, at, places, lines, SHIFTED if first else FIRST_SHIFTED, scratch + EDGE_BYTES)
-        # What the last of them has left over is read again, with the rows behind it.
+        # The rest of the last of them is read again, with the rows behind it.
         done = max(row_count // window * window - per_line, 0)
         while done < row_count and done + window <= row_count + following:
             lines = (done, row_count + following, column_first, count)

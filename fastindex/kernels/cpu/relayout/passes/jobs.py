@@ -1,9 +1,9 @@
 """How threads help with the passes of a relayout: jobs that are posted in memory which both sides look at.
 
-To hand a function to a pool of Python's takes the caller 15 us and more, and its thread begins 40 us later. A helper
-that has just worked looks out for more for a moment, and begins within a microsecond; only one that sleeps is woken. It
-sleeps in native code: woken from a lock of Python's, it began after 108 us, the GIL being the second thing to wait for,
-and the caller spent 19 us; with a semaphore 50 and 8.
+To hand a function to a Python thread pool takes the caller 15 us and more, and its thread begins 40 us later. A helper
+that has just worked polls for more for a moment, and begins within a microsecond; only one that sleeps is woken. It
+sleeps in native code: woken from a Python lock, it began after 108 us, because it had to wait for the GIL too, and the
+caller spent 19 us; with a semaphore 50 and 8.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from fastindex.tables.pass_jobs import (
 from fastindex.tables.plain_arrays import PADDING, PASS_COUNT, PASSES
 
 _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
-# How long a caller sleeps at a time that waits for threads with more to do than it had.
+# How long a caller sleeps at a time while it waits for helpers that are still working.
 _NAP_MICROSECONDS = 50
-# As the counter of a pass: more tasks than any has.
+# A value for the counter of a pass: more than the tasks of any pass.
 _ALL_TAKEN = 1 << 62
 
 
@@ -94,7 +94,7 @@ def _tell(job, state):  # type: ignore[no-untyped-def]
 def serve(job, scratch, spins):  # type: ignore[no-untyped-def]
     """Run what is posted until the job is closed; sleep where nothing has been posted for a while.
 
-    Where there is nothing to sleep with, it returns instead.
+    Without a semaphore to sleep on, it returns instead.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def serve(job, scratch, spins):  # type: ignore[no-untyped-def]
     scratch : int64
         As for `run_passes`.
     spins : int64
-        How often to look before it falls asleep.
+        How often to poll before it sleeps.
     """
     left = spins
     while True:
@@ -126,7 +126,7 @@ def serve(job, scratch, spins):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _wait_while(job, state, spins):  # type: ignore[no-untyped-def]
-    """Wait until a job is in another state, but not for ever; return how often it was looked at."""
+    """Wait until a job is in another state, but not for ever; return how often it was polled."""
     for looked in range(spins):
         if entry(job, STATE) != state:
             return looked
@@ -149,7 +149,7 @@ def _post(job, passes, count, target, source, padding, counters):  # type: ignor
 
 @njit(nogil=True)
 def _withdrawn(job, spins):  # type: ignore[no-untyped-def]
-    """Take back what a helper has not begun, or wait for its end, but not for ever; return whether it does nothing."""
+    """Withdraw a job that has not begun, or wait for its end, but not for ever; return whether the helper is idle."""
     if exchange(job, POSTED, WAITING) == POSTED:
         return True
     _wait_while(job, WORKING, spins)
@@ -158,7 +158,7 @@ def _withdrawn(job, spins):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _wait_for_helpers(crew, owner):  # type: ignore[no-untyped-def]
-    """Wait for those of a call, but not for ever; free all of them once none works, and return how many still do."""
+    """Wait for the helpers of a call, but not for ever; free them once none works, and return how many still do."""
     count, left = entry(crew, CREW_SIZE), 0
     for i in range(count):
         job = entry(crew, CREW_JOBS + i)
@@ -228,7 +228,7 @@ def lead_plain(crew, helpers, source, target, pair, scratch, call):  # type: ign
 
 @kernel("void(int64,int64,int64)")
 def dismiss(crew, call, count):  # type: ignore[no-untyped-def]
-    """End a call: what nobody has begun, nobody begins, and none of its helpers works when this returns.
+    """End a call: no task is begun any more, and none of its helpers works when this returns.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def dismiss(crew, call, count):  # type: ignore[no-untyped-def]
 
 @kernel("boolean(int64)")
 def close(job):  # type: ignore[no-untyped-def]
-    """Have a helper that belongs to no call end; return whether it does. It then never belongs to one again."""
+    """End a helper if it belongs to no call, and return whether that was so. It then never belongs to one again."""
     if exchange(job + 8 * OWNER, 0, job) != 0:
         return False
     _tell(job, CLOSED)

@@ -1,7 +1,7 @@
 """Runs the passes of a relayout one after the other, without going back to Python in between.
 
-Between two calls from Python lie 0.3 us at best, and 20 us where two threads want the interpreter at once. So a whole
-relayout is one call on each thread; threads take the next tasks by counting up a number in shared memory.
+Two calls from Python are 0.3 us apart at best, and 20 us where two threads compete for the interpreter. So a whole
+relayout is one call on each thread; threads take the next tasks by incrementing a counter in shared memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fastindex.tables.passes import (
 from fastindex.tables.plain_arrays import PADDING, PASS_COUNT, PASSES
 
 _INT64 = ir.IntType(64)
-# While there are many tasks left, a thread takes a 16th of them, if these are not too many.
+# While many tasks are left, a thread takes a 16th of them, up to `MOST_AT_ONCE`.
 _LEFT_BITS = 4
 
 
@@ -43,7 +43,7 @@ def call_kernel(
     """Call the kernel at an address; its two literals are in its code."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        # What Numba compiles for C: every argument an int64, and None, a pointer, given back.
+        # As Numba compiles for C: every argument is an int64, and None, a pointer, is returned.
         declared = ir.FunctionType(ir.IntType(8).as_pointer(), [_INT64] * 8)
         compiled = builder.inttoptr(arguments[0], declared.as_pointer())
         builder.call(compiled, [_INT64(0), _INT64(0), *arguments[1:]])
@@ -75,7 +75,7 @@ def exchange(typingctx: Any, counter: Any, expected: Any, wanted: Any) -> Any:
 def _take(counter, tasks, at_once, most):  # type: ignore[no-untyped-def]
     """Take the next tasks for this thread; return the first of them and the one behind them, `tasks` if none is left.
 
-    Neighbours in memory are faster together; the last that are taken are few, so that all threads end at once.
+    Neighbours in memory are faster together; the last shares are small, so that all threads end at about the same time.
     """
     first = 0
     while first < tasks:
@@ -134,7 +134,7 @@ def run_passes(passes, count, target, source, padding, scratch, counters):  # ty
     padding : int64
         Address of 128 bytes of padding.
     scratch : int64
-        Address of memory for this thread alone; what it has to be, the kernels say, and `SCRATCH_FRONT_BYTES` more.
+        Address of memory for this thread alone: what the kernels need, and `SCRATCH_FRONT_BYTES` more.
     counters : int64
         Address of an int64 for each pass, 0 at first, that all threads of a call share; 0 for a thread that is alone.
     """
