@@ -23,7 +23,8 @@ from fastindex.bulk.rearrangements import RearrangePlan
 from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.cpu import choices
 from fastindex.cpu.choices import Choice
-from fastindex.cpu.movements import movement, sure_movement
+from fastindex.cpu.movements import Movement, movement, sure_movement
+from fastindex.lowering.relayout.plan.candidates import CANDIDATES
 from fastindex.lowering.relayout.plan.choice import plans
 from fastindex.lowering.tuning import TUNING
 from tests.oracles import reference
@@ -37,6 +38,9 @@ PAIRS = [
     ("c128[9,5,6]", "c128[9,5,6]{1,2,0}"),
     ("bf16[20,15,40]{2,1,0:T(2,*,128)}", "bf16[20,15,40]{0,1,2}"),
     ("u2[37,150]{1,0:E(2)}", "u2[37,150]{0,1:E(2)}"),
+    ("bf16[20,3,10]{2,0,1:T(2,128)}", "bf16[20,3,10]{0,1,2}"),
+    ("s4[4,2,16,4]{0,1,2,3:T(8,128)E(4)}", "s4[4,2,16,4]{0,3,2,1}"),
+    ("s4[3,128,4]{1,2,0:T(4,128)E(4)}", "s4[3,128,4]{2,1,0:E(4)}"),
 ]
 
 
@@ -60,12 +64,24 @@ def plan_of(source: str, destination: str) -> RelayoutPlan:
     return RelayoutPlan(fi.Shape.parse(source), fi.Shape.parse(destination))
 
 
+def movement_of(pair: tuple[str, str], streamed: bool) -> Movement:
+    """The movement of a pair; as between buffers that no cache holds, if it is streamed."""
+    tuning = replace(TUNING, streamed_bytes=0, shifted_bytes=0) if streamed else TUNING
+    return sure_movement(*map(fi.Shape.parse, pair), tuning)
+
+
+def test_every_candidate_applies_to_a_pair() -> None:
+    found = {one.name for pair in PAIRS for each in (False, True) for one in plans(movement_of(pair, each).problem)}
+    vectors = movement_of(PAIRS[0], False).problem.vector_bytes
+    expected = {one.name for one in CANDIDATES} - (set() if vectors == 64 else {"digits"})
+    assert found >= expected
+
+
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0]} to {pair[1]}")
 @pytest.mark.parametrize("streamed", [False, True])
 def test_every_candidate_gives_the_same(pair: tuple[str, str], streamed: bool) -> None:
     given, out, expected = buffers(*pair)
-    tuning = replace(TUNING, streamed_bytes=0) if streamed else TUNING
-    moved = sure_movement(*map(fi.Shape.parse, pair), tuning)
+    moved = movement_of(pair, streamed)
     found = list(plans(moved.problem))
     assert found
     for one in found:

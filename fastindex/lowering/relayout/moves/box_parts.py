@@ -185,8 +185,8 @@ def pass_over(
         outer.source_start // PER_BYTE,
         outer.destination_start // PER_BYTE,
         f"boxes of {iterations(box)} packed elements, which move as bytes within the cache",
+        counts_of_boxes(inner, iterations(ordered), streamed),
         inner,
-        counts=counts_of_boxes(inner, iterations(ordered), streamed),
     )
 
 
@@ -242,4 +242,4 @@ def nibble_passes(nest: Nest, slots: int) -> Iterator[Draft]:
         )
         why = "nibbles: the other one of their byte is another row's"
         counts, tasks = Counts(ends=along.size * iterations(outer)), iterations(outer)
-        yield Draft("strided", 1, 1, outer, geometry, no_tables, tasks, along.size, 0, 0, why, counts=counts)
+        yield Draft("strided", 1, 1, outer, geometry, no_tables, tasks, along.size, 0, 0, why, counts)

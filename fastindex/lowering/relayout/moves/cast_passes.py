@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from fastindex.lowering.relayout.moves.box_parts import box_parts, sizes_of_boxes
 from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass
 from fastindex.lowering.relayout.passes.blocks import cut
+from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.passes.form import Draft, Pass, iterations, no_tables, with_tables
 from fastindex.lowering.relayout.problem.casts import Cast
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, in_bytes
@@ -103,6 +104,7 @@ def _pass_over(box: tuple[Loop, ...], outer: Nest, cast: Cast, context: Context)
         outer.source_start * read,
         outer.destination_start * width,
         f"boxes of {iterations(box)} elements, cast from {cast.source} to {cast.target} within the cache",
+        Counts(),
         tuple(inner),
     )
 
@@ -138,4 +140,5 @@ def _cast_pass(nest: Nest, cast: Cast, many_runs: bool = True) -> Draft:
         nest.source_start * read,
         nest.destination_start * width,
         f"{cast.source} to {cast.target}",
+        Counts(),
     )

@@ -116,8 +116,8 @@ def _box_pass(
         outer.source_start,
         outer.destination_start,
         f"boxes of {elements} elements, after which both sides begin anew, by way of the cache",
+        counts_of_boxes((*reading, *writing), iterations(ordered), contexts[1].streamed),
         (*reading, *writing),
-        counts=counts_of_boxes((*reading, *writing), iterations(ordered), contexts[1].streamed),
     )
 
 

@@ -243,8 +243,8 @@ def _box_pass(
         rows.starts[0] + first[0],
         rows.starts[1] + first[1],
         f"rows of {rows.nbytes} bytes, put together within the cache",
+        _counts(moving, size * rows.nbytes).times(iterations(outer))._replace(ends=2 * rows.pieces),
         tuple((one, False, True) for one in moving),
-        counts=_counts(moving, size * rows.nbytes).times(iterations(outer))._replace(ends=2 * rows.pieces),
     )
 
 

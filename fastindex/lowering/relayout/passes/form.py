@@ -114,10 +114,10 @@ class Draft(NamedTuple):
     geometry : Geometry
     tables : callable
         Returns the tables of the pass; `no_tables` where the kernel has none.
+    counts : Counts
+        What all tasks do, counted: the cost follows from it. Of passes that no others stand against, nothing.
     inner : tuple of (Draft, bool, bool)
         As of a `Pass`.
-    counts : Counts
-        What all tasks do, counted. Without it the pass costs nothing, and its candidate is always taken.
     """
 
     kernel: str
@@ -131,8 +131,8 @@ class Draft(NamedTuple):
     source_start: int
     destination_start: int
     why: str
+    counts: Counts
     inner: tuple[tuple[Draft, bool, bool], ...] = ()
-    counts: Counts = Counts()
 
     def written(self) -> Pass:
         """Return the pass, with its tables."""

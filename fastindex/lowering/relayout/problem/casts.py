@@ -18,9 +18,8 @@ from fastindex.lazy import lazy_property
 from fastindex.shapes.element_types import ElementType
 from fastindex.tables.casts import conversion_code, looked_up
 
-#: The sources of at most 8 bits that are computed with, and the targets that they are computed for.
+#: The sources of at most 8 bits that are computed with.
 _BYTES = ("s8", "u8")
-_COMPUTED = ("f16", "bf16", "f32", "f64")
 
 
 @dataclass(frozen=True)
