@@ -51,15 +51,15 @@ class Leaves:
         Examples
         --------
         >>> entry = ShapeTable().entry(b"(f32[2]{0}, (s8[3]{0}, (), f32[2]{0}))")
-        >>> entry.at(()), entry.at((1,)), entry.at((1, 2)), entry.at((1, 3))
-        ((0, 3), (1, 3), (2, 3), (0, 0))
+        >>> entry.at(()), entry.at((1,)), entry.at((1, 2)), entry.at((1, 3)), entry.at((-1,))
+        ((0, 3), (1, 3), (2, 3), (0, 0), (0, 0))
         """
         if len(path) > _DEEPEST:
             return 0, 0
         span = 0, len(self.leaves)
         spans, elements = self.spans, self.elements
         for depth, number in enumerate(path, 1):
-            if number >= len(spans):
+            if not 0 <= number < len(spans):
                 return 0, 0
             span = spans[number]
             if depth < len(path):

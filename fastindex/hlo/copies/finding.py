@@ -172,7 +172,8 @@ class _Finder:
         entry = self._table.entry(self._texts[origin.computation.shape(origin.place)])
         begin, end = entry.at(origin.path)
         leaves = entry.leaves[begin:end]
-        shape = _array(self._table.shapes[leaves[0]]) if len(leaves) == 1 else _array(source)
+        only = array_of(self._table.shapes[leaves[0]]) if len(leaves) == 1 else None
+        shape = _array(source) if only is None else only
         what, verb = name, "writes"
         if origin.kind == "argument":
             path = self._path_text(origin)

@@ -349,3 +349,21 @@ def test_computations_that_call_each_other_in_a_circle() -> None:
         text = text.replace(name, "1")
     found = fi.layout_copies(text.replace("OPERANDS", "%i, %n").replace("WAY", "LT").replace("KNOWN", ""))
     assert {item.instruction for item in found.copies} == {"turned", "sum"}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "%p = token[] parameter(0)\n  %r = f32[8,8]{1,0} bitcast(%p)",
+        "%p = f32[8,8]{1,0} parameter(0)\n  %q = opaque[] custom-call(%p)\n  %r = f32[8,8]{1,0} async-done(%q)",
+        "%p = f32[8,8]{1,0} parameter(0)\n  %r = f32[8,8]{1,0} get-tuple-element(%p)",
+        "%p = (f32[8,8]{1,0}, s32[]) parameter(0)\n  %r = f32[8,8]{1,0} get-tuple-element(%p)",
+        "%p = (f32[8,8]{1,0}, s32[]) parameter(0)\n  %r = f32[8,8]{1,0} get-tuple-element(%p), index=7",
+    ],
+)
+def test_an_origin_that_is_no_such_array(lines: str) -> None:
+    """Damaged: the copy is listed, and its operand's own layout stands for that of the origin."""
+    text = f"HloModule m, is_scheduled=true\n\nENTRY e {{\n  {lines}\n  ROOT %c = f32[8,8]{{0,1}} copy(%r)\n}}\n"
+    (row,) = fi.layout_copies(text).rows()
+    assert row.kind == "layout"
+    assert "{1,0}" in row.origin
