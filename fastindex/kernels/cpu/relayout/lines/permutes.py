@@ -14,18 +14,15 @@ from itertools import pairwise
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils, config
 from numba.core.codegen import get_host_cpu_features
-from numba.extending import intrinsic
 
+from fastindex.kernels.compilation import instructions
 from fastindex.kernels.cpu.memory import load_at, offset_by, store_at
 from fastindex.tables.assemblies import HIGH_NIBBLE, patterns_of_piece
 from fastindex.tables.cache_lines import LINE_BYTES
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-_ADDRESS = types.int64
-_PIECES = types.UniTuple(types.int64, 6)
 
 
 @cache
@@ -216,16 +213,10 @@ def _with_piece(builder: Any, made: Any, number: Any, sizes: tuple[int, int], ad
     return _merged(builder, made, piece, found)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@instructions("vector_bytes", "piece_bytes", "nibbles", "streamed", "pieces")
 def assemble_vector(
-    typingctx: Any,
-    vector_bytes: Any,
-    piece_bytes: Any,
-    nibbles: Any,
-    streamed: Any,
-    pieces: Any,
-    addresses: Any,
-) -> Any:
+    builder: Any, vector_bytes: int, piece_bytes: int, nibbles: int, streamed: int, pieces: int, addresses: Any
+) -> None:
     """Write one vector, made of pieces of the source and of padding.
 
     Parameters
@@ -238,39 +229,23 @@ def assemble_vector(
         distance from the source; of the patterns, a vector that is all ones where there is padding, then those of
         each piece, see `patterns_of_piece`; and of a vector of padding.
     """
-    size, read = vector_bytes.literal_value, piece_bytes.literal_value
-    parts = patterns_of_piece(nibbles.literal_value)
-    past_cache, known = bool(streamed.literal_value), pieces.literal_value
-    sizes = min(read, size), parts
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target, source, count, *others = (builder.extract_value(arguments[-1], place) for place in range(6))
-        offsets, patterns, padding = others
-        places = source, offsets, patterns
-        made = builder.and_(_load(builder, padding, size), _load(builder, patterns, size))
-        if known:
-            for number in range(known):
-                made = _with_piece(builder, made, _INT64(number), sizes, places)
-        else:
-            kept = cgutils.alloca_once(builder, made.type)
-            builder.store(made, kept)
-            with cgutils.for_range(builder, count) as loop:
-                builder.store(_with_piece(builder, builder.load(kept), loop.index, sizes, places), kept)
-            made = builder.load(kept)
-        store_at(builder, made, target, past_cache)
-        return context.get_dummy_value()
-
-    return types.void(vector_bytes, piece_bytes, nibbles, streamed, pieces, _PIECES), generate
+    sizes = min(piece_bytes, vector_bytes), patterns_of_piece(nibbles)
+    target, source, count, offsets, patterns, padding = cgutils.unpack_tuple(builder, addresses)
+    places = source, offsets, patterns
+    made = builder.and_(_load(builder, padding, vector_bytes), _load(builder, patterns, vector_bytes))
+    if pieces:
+        for number in range(pieces):
+            made = _with_piece(builder, made, _INT64(number), sizes, places)
+    else:
+        kept = cgutils.alloca_once(builder, made.type)
+        builder.store(made, kept)
+        with cgutils.for_range(builder, count) as loop:
+            builder.store(_with_piece(builder, builder.load(kept), loop.index, sizes, places), kept)
+        made = builder.load(kept)
+    store_at(builder, made, target, bool(streamed))
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def pad_vector(typingctx: Any, vector_bytes: Any, streamed: Any, target: Any, padding: Any) -> Any:
+@instructions("vector_bytes", "streamed")
+def pad_vector(builder: Any, vector_bytes: int, streamed: int, target: Any, padding: Any) -> None:
     """Write a vector of padding, a line past the cache if the literal `streamed` is not 0."""
-    size, past_cache = vector_bytes.literal_value, bool(streamed.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, target, padding = arguments
-        store_at(builder, _load(builder, padding, size), target, past_cache)
-        return context.get_dummy_value()
-
-    return types.void(vector_bytes, streamed, _ADDRESS, _ADDRESS), generate
+    store_at(builder, _load(builder, padding, vector_bytes), target, bool(streamed))
