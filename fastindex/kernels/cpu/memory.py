@@ -9,7 +9,7 @@ writes; without that it would not vectorise. A `barrier` after each loop ends th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -67,6 +67,18 @@ def prefetch_at(builder: Any, address: Any, to_write: int = 0, nearness: int = 3
     name = "llvm.prefetch.p0"
     function = builder.module.globals.get(name) or ir.Function(builder.module, declared, name)
     builder.call(function, [builder.inttoptr(address, pointer), _INT32(to_write), _INT32(nearness), _INT32(1)])
+
+
+def for_each(builder: Any, number: Any, choices: Sequence[int], write: Callable[[int], None]) -> None:
+    """Have `write` write what is done for each number that an int64 may be; the last also serves all others."""
+    blocks, behind = [builder.append_basic_block() for _ in choices], builder.append_basic_block()
+    taken = builder.switch(number, blocks[-1])
+    for choice, block in zip(choices, blocks, strict=True):
+        taken.add_case(_INT64(choice), block)
+        builder.position_at_end(block)
+        write(choice)
+        builder.branch(behind)
+    builder.position_at_end(behind)
 
 
 def offset_by(builder: Any, address: Any, offset_bytes: int) -> Any:

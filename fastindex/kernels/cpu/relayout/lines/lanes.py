@@ -13,10 +13,11 @@ from typing import Any
 from llvmlite import ir
 
 from fastindex.kernels.compilation import instructions
-from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at
+from fastindex.kernels.cpu.memory import for_each, load_at, offset_by, prefetch_at, store_at
 from fastindex.kernels.cpu.relayout.lines.permutes import permuted_in_lanes, shifted_lines
 from fastindex.kernels.cpu.relayout.lines.vectors import from_table, lane_transpose, lines_of_lanes, shuffle
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
+from fastindex.tables.streams import LANE_UNITS_BYTES
 
 _INT8, _INT64 = ir.IntType(8), ir.IntType(64)
 _LANES = LINE_BYTES // LANE_BYTES
@@ -47,13 +48,13 @@ def _transposed(builder: Any, lines: Sequence[Any], unit: int) -> list[Any]:
     return [_as_units(builder, line, 1) for line in lane_transpose(builder, typed, unit)]
 
 
-@instructions("unit")
-def deinterleave_lanes(builder: Any, unit: int, target: Any, pitch: Any, source: Any, stride: Any, mask: Any) -> None:
+@instructions()
+def deinterleave_lanes(builder: Any, unit: Any, target: Any, pitch: Any, source: Any, stride: Any, mask: Any) -> None:
     """Read 16 bytes at `source` and every `stride` bytes on, a line's worth; write a line of each of their columns.
 
     Parameters
     ----------
-    unit : literal int
+    unit : int64
         Bytes of each column in a lane after `mask`: 1, 2, 4, 8 or 16. There are ``16/unit`` columns.
     target, pitch : int64
         Where the line of the first column goes, and how many bytes on that of the next.
@@ -62,26 +63,29 @@ def deinterleave_lanes(builder: Any, unit: int, target: Any, pitch: Any, source:
     mask : int64
         Address of 16 bytes: from where in its lane each byte comes. Not used where `unit` is 1.
     """
-    count = LANE_BYTES // unit
-    apart = [builder.mul(stride, _INT64(lane * count)) for lane in range(_LANES)]
-    lines = []
-    for _ in range(count):
-        parts = [load_at(builder, builder.add(source, lane), LANE_BYTES, 1) for lane in apart]
-        line = _joined(builder, parts)
-        lines.append(line if unit == 1 else permuted_in_lanes(builder, line, mask))
-        source = _advanced(builder, source, stride)
-    for line in _transposed(builder, lines, unit):
-        store_at(builder, line, target, False)
-        target = _advanced(builder, target, pitch)
+
+    def write(size: int) -> None:
+        count, read, place, lines = LANE_BYTES // size, source, target, []
+        apart = [builder.mul(stride, _INT64(lane * count)) for lane in range(_LANES)]
+        for _ in range(count):
+            parts = [load_at(builder, builder.add(read, lane), LANE_BYTES, 1) for lane in apart]
+            line = _joined(builder, parts)
+            lines.append(line if size == 1 else permuted_in_lanes(builder, line, mask))
+            read = _advanced(builder, read, stride)
+        for line in _transposed(builder, lines, size):
+            store_at(builder, line, place, False)
+            place = _advanced(builder, place, pitch)
+
+    for_each(builder, unit, LANE_UNITS_BYTES, write)
 
 
-@instructions("unit")
-def interleave_lanes(builder: Any, unit: int, target: Any, stride: Any, source: Any, rows: Any, mask: Any) -> None:
+@instructions()
+def interleave_lanes(builder: Any, unit: Any, target: Any, stride: Any, source: Any, rows: Any, mask: Any) -> None:
     """Read a line of each of ``16/unit`` rows; write their elements in turn, 16 bytes at `target` every `stride` on.
 
     Parameters
     ----------
-    unit : literal int
+    unit : int64
         Bytes of each row in a lane that is written, before `mask`: 1, 2, 4, 8 or 16.
     target, stride : int64
         ``4 * 16/unit`` lanes are written, in this order: each over what the one before has too much.
@@ -90,16 +94,20 @@ def interleave_lanes(builder: Any, unit: int, target: Any, stride: Any, source: 
     mask : int64
         Address of 16 bytes: from where in its lane each byte comes. Not used where `unit` is 1.
     """
-    count = LANE_BYTES // unit
-    loaded = [load_at(builder, from_table(builder, source, rows, i), LINE_BYTES, 1) for i in range(count)]
-    lines = _transposed(builder, loaded, unit)
-    if unit > 1:
-        lines = [permuted_in_lanes(builder, line, mask) for line in lines]
-    for lane in range(_LANES):
-        for line in lines:
-            part = shuffle(builder, line, line, range(LANE_BYTES * lane, LANE_BYTES * (lane + 1)))
-            store_at(builder, part, target, False)
-            target = _advanced(builder, target, stride)
+
+    def write(size: int) -> None:
+        starts = [from_table(builder, source, rows, i) for i in range(LANE_BYTES // size)]
+        lines = _transposed(builder, [load_at(builder, start, LINE_BYTES, 1) for start in starts], size)
+        if size > 1:
+            lines = [permuted_in_lanes(builder, line, mask) for line in lines]
+        place = target
+        for lane in range(_LANES):
+            for line in lines:
+                part = shuffle(builder, line, line, range(LANE_BYTES * lane, LANE_BYTES * (lane + 1)))
+                store_at(builder, part, place, False)
+                place = _advanced(builder, place, stride)
+
+    for_each(builder, unit, LANE_UNITS_BYTES, write)
 
 
 @instructions("width")

@@ -13,8 +13,9 @@ from typing import Any
 from llvmlite import ir
 
 from fastindex.kernels.compilation import instructions
-from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at, store_lines
+from fastindex.kernels.cpu.memory import for_each, load_at, offset_by, prefetch_at, store_at, store_lines
 from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.streams import PACKED_IN_BYTE
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
@@ -220,16 +221,19 @@ def deinterleave_line(
     store_lines(builder, [(line, from_table(builder, target, columns, i)) for i, line in deinterleaved], streamed)
 
 
-@instructions("bits", "streamed")
-def expand_line(builder: Any, bits: int, streamed: int, target: Any, source: Any) -> None:
-    """Expand 64 packed elements of `bits` bits, the first in the low bits of each byte, to a byte each."""
-    ways = 8 // bits
-    count = LINE_BYTES // ways
-    vector = ir.VectorType(_INT8, count)
-    packed = load_at(builder, source, count, 1)
-    mask = ir.Constant(vector, [(1 << bits) - 1] * count)
-    rows = [builder.and_(builder.lshr(packed, ir.Constant(vector, [bits * k] * count)), mask) for k in range(ways)]
-    store_at(builder, _interleave_bytes(builder, rows), target, bool(streamed))
+@instructions("streamed")
+def expand_line(builder: Any, per_byte: Any, streamed: int, target: Any, source: Any) -> None:
+    """Expand 64 packed elements, 2, 4 or 8 of which a byte has, the first in its low bits, to a byte each."""
+
+    def write(ways: int) -> None:
+        bits, count = 8 // ways, LINE_BYTES // ways
+        vector = ir.VectorType(_INT8, count)
+        packed = load_at(builder, source, count, 1)
+        mask = ir.Constant(vector, [(1 << bits) - 1] * count)
+        rows = [builder.and_(builder.lshr(packed, ir.Constant(vector, [bits * k] * count)), mask) for k in range(ways)]
+        store_at(builder, _interleave_bytes(builder, rows), target, bool(streamed))
+
+    for_each(builder, per_byte, PACKED_IN_BYTE, write)
 
 
 def _interleave_bytes(builder: Any, rows: Sequence[Any]) -> Any:
@@ -241,19 +245,22 @@ def _interleave_bytes(builder: Any, rows: Sequence[Any]) -> Any:
     return shuffle(builder, even, odd, [e for k in range(count) for e in (k, count + k)])
 
 
-@instructions("bits")
-def compress_line(builder: Any, bits: int, target: Any, source: Any) -> None:
-    """Pack 64 elements of a byte each into `bits` bits, the first in the low bits of each byte."""
+@instructions()
+def compress_line(builder: Any, per_byte: Any, target: Any, source: Any) -> None:
+    """Pack 64 elements of a byte each, 2, 4 or 8 to a byte, the first in its low bits."""
     values = load_at(builder, source, LINE_BYTES, 1)
-    ways = 8 // bits
-    count = LINE_BYTES // ways
-    vector = ir.VectorType(_INT8, count)
-    mask = ir.Constant(vector, [(1 << bits) - 1] * count)
-    packed = ir.Constant(vector, [0] * count)
-    for k in range(ways):
-        part = builder.and_(shuffle(builder, values, values, range(k, LINE_BYTES, ways)), mask)
-        packed = builder.or_(packed, builder.shl(part, ir.Constant(vector, [bits * k] * count)))
-    store_at(builder, packed, target, False)
+
+    def write(ways: int) -> None:
+        bits, count = 8 // ways, LINE_BYTES // ways
+        vector = ir.VectorType(_INT8, count)
+        mask = ir.Constant(vector, [(1 << bits) - 1] * count)
+        packed = ir.Constant(vector, [0] * count)
+        for k in range(ways):
+            part = builder.and_(shuffle(builder, values, values, range(k, LINE_BYTES, ways)), mask)
+            packed = builder.or_(packed, builder.shl(part, ir.Constant(vector, [bits * k] * count)))
+        store_at(builder, packed, target, False)
+
+    for_each(builder, per_byte, PACKED_IN_BYTE, write)
 
 
 def paired(builder: Any, first: Any, second: Any) -> list[Any]:

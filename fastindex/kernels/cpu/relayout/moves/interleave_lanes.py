@@ -29,21 +29,6 @@ _ALL_AHEAD_BYTES, _LEAST_AHEAD_BYTES = 8192, 384
 
 
 @njit(nogil=True, inline="always")
-def _interleave_line(unit, target, stride, source, rows, mask):  # type: ignore[no-untyped-def]
-    """Write the elements of a line of each of ``16/unit`` rows in turn."""
-    if unit == 1:
-        interleave_lanes(1, target, stride, source, rows, mask)
-    elif unit == 2:
-        interleave_lanes(2, target, stride, source, rows, mask)
-    elif unit == 4:
-        interleave_lanes(4, target, stride, source, rows, mask)
-    elif unit == 8:
-        interleave_lanes(8, target, stride, source, rows, mask)
-    else:
-        interleave_lanes(16, target, stride, source, rows, mask)
-
-
-@njit(nogil=True, inline="always")
 def _append_run(stream, pending, source, rows, numbers, lanes, upcoming, streamed):  # type: ignore[no-untyped-def]
     """Append a run of each row; return the new stream.
 
@@ -66,14 +51,14 @@ def _append_run(stream, pending, source, rows, numbers, lanes, upcoming, streame
                 if size - at < per_line:
                     for i in range(min(columns, count)):
                         copy_short(pending + _STAGE + 64 * i, read + entry(places, i), (size - at) * width)
-                    _interleave_line(unit, target, stride, pending + _STAGE, pending + _PLACES, mask)
+                    interleave_lanes(unit, target, stride, pending + _STAGE, pending + _PLACES, mask)
                 else:
                     if upcoming:
                         later = (first + at) * width + ahead
                         asked = source + later if later < run_bytes else upcoming + later - run_bytes
                         for i in range(min(columns, count)):
                             prefetch(asked + entry(places, i))
-                    _interleave_line(unit, target, stride, read, places, mask)
+                    interleave_lanes(unit, target, stride, read, places, mask)
             if begin + columns >= count:
                 break
             begin = min(begin + columns, count - columns)

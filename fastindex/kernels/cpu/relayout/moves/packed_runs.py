@@ -21,28 +21,6 @@ _CHUNKS_AHEAD = 8
 
 
 @njit(nogil=True, inline="always")
-def _expand(per_byte, streamed, target, source):  # type: ignore[no-untyped-def]
-    """Expand 64 packed elements, `per_byte` of which a byte has."""
-    if per_byte == 2:
-        expand_line(4, streamed, target, source)
-    elif per_byte == 4:
-        expand_line(2, streamed, target, source)
-    else:
-        expand_line(1, streamed, target, source)
-
-
-@njit(nogil=True, inline="always")
-def _compress(per_byte, target, source):  # type: ignore[no-untyped-def]
-    """Pack 64 elements, `per_byte` to a byte."""
-    if per_byte == 2:
-        compress_line(4, target, source)
-    elif per_byte == 4:
-        compress_line(2, target, source)
-    else:
-        compress_line(1, target, source)
-
-
-@njit(nogil=True, inline="always")
 def _append_expanded(per_byte, stream, pending, source, size, streamed):  # type: ignore[no-untyped-def]
     """Append `size` packed elements, a byte each; return the new stream."""
     lines = size & ~63
@@ -50,16 +28,16 @@ def _append_expanded(per_byte, stream, pending, source, size, streamed):  # type
         prefetch(source + at // per_byte + _AHEAD_BYTES)
         line, fill, skip = stream
         if fill == 0 and streamed:
-            _expand(per_byte, 1, line, source + at // per_byte)
+            expand_line(per_byte, 1, line, source + at // per_byte)
             stream = line + 64, fill, skip
         else:
-            _expand(per_byte, 0, pending + fill, source + at // per_byte)
+            expand_line(per_byte, 0, pending + fill, source + at // per_byte)
             stream = added(stream, 64, pending, streamed)
     if lines < size:
         # No bytes beyond those that hold elements may be read; what is written behind the last element is overwritten.
         stage = pending + PENDING_ROOM
         copy_short(stage, source + lines // per_byte, (size - lines + per_byte - 1) // per_byte)
-        _expand(per_byte, 0, pending + stream[1], stage)
+        expand_line(per_byte, 0, pending + stream[1], stage)
         stream = added(stream, size - lines, pending, streamed)
     return stream
 
@@ -69,10 +47,10 @@ def _expand_run(per_byte, target, source, size, stage):  # type: ignore[no-untyp
     """Expand `size` packed elements, a byte each, to where they stay in the cache."""
     lines = size & ~63
     for at in range(0, lines, 64):
-        _expand(per_byte, 0, target + at, source + at // per_byte)
+        expand_line(per_byte, 0, target + at, source + at // per_byte)
     if lines < size:
         copy_short(stage, source + lines // per_byte, (size - lines + per_byte - 1) // per_byte)
-        _expand(per_byte, 0, stage + 64, stage)
+        expand_line(per_byte, 0, stage + 64, stage)
         copy_short(target + lines, stage + 64, size - lines)
 
 
@@ -81,14 +59,14 @@ def _append_compressed(per_byte, stream, pending, source, size, streamed):  # ty
     """Append `size` elements of a byte each, packed; return the new stream."""
     lines = size & ~63
     for at in range(0, lines, 64):
-        _compress(per_byte, pending + stream[1], source + at)
+        compress_line(per_byte, pending + stream[1], source + at)
         stream = added(stream, 64 // per_byte, pending, streamed)
     if lines < size:
         stage, left = pending + PENDING_ROOM, size - lines
         copy_short(stage, source + lines, left)
         for i in range(left, (left + per_byte - 1) // per_byte * per_byte):
             set_byte(stage + i, 0)
-        _compress(per_byte, pending + stream[1], stage)
+        compress_line(per_byte, pending + stream[1], stage)
         stream = added(stream, (left + per_byte - 1) // per_byte, pending, streamed)
     return stream
 
