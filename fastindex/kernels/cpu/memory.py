@@ -14,9 +14,13 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
 from fastindex.kernels.compilation import instructions
 from fastindex.tables.cache_lines import LINE_BYTES
+
+#: Bytes of what is copied at once.
+VECTOR_BYTES = (1, 2, 4, 8, 16, 32, 64)
 
 #: How the integers of an operand are stored: the code is the index.
 STORED = ("int64", "uint64", "int32", "uint32", "int16", "uint16", "int8", "uint8")
@@ -132,10 +136,29 @@ def set_byte(builder: Any, address: Any, value: Any) -> None:
 
 
 @instructions("size_bytes")
-def copy_vector(builder: Any, target: Any, source: Any, size_bytes: int) -> None:
-    """Copy 1, 2, 4 ... 64 bytes, a literal number, between any two addresses."""
+def copy_vector(builder: Any, target: Any, source: Any, size_bytes: Any) -> None:
+    """Copy 1, 2, 4 ... 64 bytes between any two addresses; where the number is no literal, a branch chooses."""
+    if isinstance(size_bytes, int):
+        _copy(builder, target, source, size_bytes)
+    else:
+        for_each(builder, size_bytes, VECTOR_BYTES, lambda size: _copy(builder, target, source, size))
+
+
+def _copy(builder: Any, target: Any, source: Any, size_bytes: int) -> None:
     width = min(size_bytes, 8)
     store_at(builder, load_at(builder, source, size_bytes // width, width), target, False)
+
+
+@instructions()
+def copy_apart(builder: Any, target: Any, source: Any, size_bytes: Any, count: Any, strides: Any) -> None:
+    """Copy elements of 1, 2, 4 ... 64 bytes; `strides` is how many bytes they are apart, (target, source)."""
+
+    def write(size: int) -> None:
+        with cgutils.for_range(builder, count) as loop:
+            offsets = [builder.mul(loop.index, stride) for stride in cgutils.unpack_tuple(builder, strides)]
+            _copy(builder, builder.add(target, offsets[0]), builder.add(source, offsets[1]), size)
+
+    for_each(builder, size_bytes, VECTOR_BYTES, write)
 
 
 @instructions()
