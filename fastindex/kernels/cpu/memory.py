@@ -73,7 +73,7 @@ def prefetch_at(builder: Any, address: Any, to_write: int = 0, nearness: int = 3
     builder.call(function, [builder.inttoptr(address, pointer), _INT32(to_write), _INT32(nearness), _INT32(1)])
 
 
-def for_each(builder: Any, number: Any, choices: Sequence[int], write: Callable[[int], None]) -> None:
+def for_each(builder: Any, number: Any, choices: Sequence[int], write: Callable[[int], Any]) -> None:
     """Have `write` write what is done for each number that an int64 may be; the last also serves all others."""
     blocks, behind = [builder.append_basic_block() for _ in choices], builder.append_basic_block()
     taken = builder.switch(number, blocks[-1])
@@ -229,8 +229,17 @@ def store(builder: Any, target: Any, index: Any, value: Any) -> None:
 
 
 @instructions("code", result=types.int64)
-def load_stored(builder: Any, source: Any, offset_bytes: Any, code: int) -> Any:
-    """Read one integer, stored as the literal `code` says, `offset_bytes` behind `source`, as int64."""
+def load_stored(builder: Any, source: Any, offset_bytes: Any, code: Any) -> Any:
+    """Read one integer, stored as `code` says, `offset_bytes` behind `source`, as int64."""
+    if isinstance(code, int):
+        return _load_stored(builder, source, offset_bytes, code)
+    found = cgutils.alloca_once(builder, _INT64)
+    codes = range(len(STORED))
+    for_each(builder, code, codes, lambda k: builder.store(_load_stored(builder, source, offset_bytes, k), found))
+    return builder.load(found)
+
+
+def _load_stored(builder: Any, source: Any, offset_bytes: Any, code: int) -> Any:
     name = STORED[code]
     width = ir.IntType(int(name.lstrip("uint")))
     place = builder.bitcast(_bytes_behind(builder, source, offset_bytes), width.as_pointer())
