@@ -145,8 +145,8 @@ LARGER = {
     "trials.try_layouts.try_layouts": "public: what `jax.jit` takes, and the limits",
     "kernels.cpu.relayout.passes.jobs.lead": "a kernel: what `run_passes` takes, and whose call it is",
     "kernels.cpu.relayout.passes.jobs._lead": "the same",
-    "kernels.cpu.relayout.lines.vectors.transpose_rows": "an intrinsic: its first parameter is Numba's",
-    "kernels.cpu.relayout.lines.lane_columns.transpose_in_lanes": "an intrinsic: its first parameter is Numba's",
+    "kernels.cpu.relayout.lines.vectors.transpose_rows": "instructions: its first parameter is the builder",
+    "kernels.cpu.relayout.lines.lane_columns.transpose_in_lanes": "instructions: its first parameter is the builder",
 }
 
 

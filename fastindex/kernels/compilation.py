@@ -14,7 +14,7 @@ import inspect
 import pickle
 import sys
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -22,7 +22,7 @@ from numba import njit, types
 from numba.core import sigutils
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.compiler_lock import global_compiler_lock
-from numba.extending import register_jitable
+from numba.extending import intrinsic, register_jitable
 
 from fastindex.first_use import uninterrupted
 from fastindex.terminal import is_terminal
@@ -89,6 +89,40 @@ def subroutine(*literals: str) -> Callable[[Callable[..., Any]], Any]:
         return dispatcher
 
     return decorate
+
+
+def instructions(*literals: str, result: types.Type = types.void) -> Callable[[Callable[..., Any]], Any]:
+    """Make a decorator for a function that writes LLVM's instructions for a call of its name in a kernel.
+
+    It gets LLVM's builder, then an LLVM value for each argument: an int64, a pointer, a tuple of int64. Of `literals`,
+    names of parameters, it gets the number where the caller has a constant. It returns a value of the type `result`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        names = list(inspect.signature(function).parameters)[1:]
+
+        @wraps(function)
+        def define(typing_context: Any, *arguments: types.Type) -> Any:
+            pairs = zip(names, arguments, strict=True)
+            kinds = [kind if name in literals else _type_in_registers(kind) for name, kind in pairs]
+
+            def generate(context: Any, builder: Any, signature: Any, values: Sequence[Any]) -> Any:
+                pairs = zip(kinds, values, strict=True)
+                given = (kind.literal_value if isinstance(kind, types.Literal) else value for kind, value in pairs)
+                found = function(builder, *given)
+                return context.get_dummy_value() if found is None else found
+
+            return result(*kinds), generate
+
+        return intrinsic(prefer_literal=True)(define)
+
+    return decorate
+
+
+def _type_in_registers(kind: types.Type) -> types.Type:
+    if isinstance(kind, types.BaseTuple):
+        return types.UniTuple(types.int64, kind.count)
+    return kind if isinstance(kind, types.CPointer) else types.int64
 
 
 def inlined(function: Function) -> Function:

@@ -9,21 +9,23 @@ writes; without that it would not vectorise. A `barrier` after each loop ends th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+from numba.core import cgutils
 
+from fastindex.kernels.compilation import instructions
 from fastindex.tables.cache_lines import LINE_BYTES
+
+#: Bytes of what is copied at once.
+VECTOR_BYTES = (1, 2, 4, 8, 16, 32, 64)
 
 #: How the integers of an operand are stored: the code is the index.
 STORED = ("int64", "uint64", "int32", "uint32", "int16", "uint16", "int8", "uint8")
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-_ADDRESS = types.int64
-_POINTER = types.CPointer(types.int64)
 _LINE = LINE_BYTES // 8  # int64 numbers
 
 
@@ -44,15 +46,15 @@ def store_at(builder: Any, value: Any, address: Any, streamed: bool) -> None:
         stored.set_metadata("nontemporal", builder.module.add_metadata([_INT32(1)]))
 
 
-def store_lines(builder: Any, lines: Iterable[tuple[Any, Any]], streamed: Any, kind: Any) -> None:
-    """Store values to addresses, all past the cache or none; `kind` is the type of `streamed`, maybe a literal's.
+def store_lines(builder: Any, lines: Iterable[tuple[Any, Any]], streamed: Any) -> None:
+    """Store values to addresses, all past the cache or none; `streamed` is a number or LLVM's truth value.
 
     Where only a call knows, lines are put together once for both, and the call branches between the stores.
     """
     pairs = list(lines)
-    if isinstance(kind, types.Literal):
+    if isinstance(streamed, int):
         for value, address in pairs:
-            store_at(builder, value, address, bool(kind.literal_value))
+            store_at(builder, value, address, bool(streamed))
         return
     with builder.if_else(streamed) as (past_cache, through_cache):
         with past_cache:
@@ -71,6 +73,18 @@ def prefetch_at(builder: Any, address: Any, to_write: int = 0, nearness: int = 3
     builder.call(function, [builder.inttoptr(address, pointer), _INT32(to_write), _INT32(nearness), _INT32(1)])
 
 
+def for_each(builder: Any, number: Any, choices: Sequence[int], write: Callable[[int], Any]) -> None:
+    """Have `write` write what is done for each number that an int64 may be; the last also serves all others."""
+    blocks, behind = [builder.append_basic_block() for _ in choices], builder.append_basic_block()
+    taken = builder.switch(number, blocks[-1])
+    for choice, block in zip(choices, blocks, strict=True):
+        taken.add_case(_INT64(choice), block)
+        builder.position_at_end(block)
+        write(choice)
+        builder.branch(behind)
+    builder.position_at_end(behind)
+
+
 def offset_by(builder: Any, address: Any, offset_bytes: int) -> Any:
     return builder.add(address, _INT64(offset_bytes))
 
@@ -78,41 +92,25 @@ def offset_by(builder: Any, address: Any, offset_bytes: int) -> Any:
 # Tables and single elements
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def literal(typingctx: Any, value: Any) -> Any:
+@instructions("value", result=types.int64)
+def literal(builder: Any, value: int) -> Any:
     """Return a literal argument as a constant that the compiler folds."""
-    constant = value.literal_value
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return context.get_constant(types.int64, constant)
-
-    return types.int64(value), generate
+    return _INT64(value)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def entry(typingctx: Any, table: Any, position: Any) -> Any:
+@instructions(result=types.int64)
+def entry(builder: Any, table: Any, position: Any) -> Any:
     """Read the int64 at a position of the table at an address, or at a pointer.
 
     Helpers take addresses of tables, not arrays: counting references locks the bus, which ends all streaming.
     """
-    table = table if isinstance(table, types.CPointer) else _ADDRESS
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_place(builder, *arguments), align=8)
-
-    return types.int64(table, types.int64), generate
+    return builder.load(_place(builder, table, position), align=8)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def set_entry(typingctx: Any, table: Any, position: Any, value: Any) -> Any:
+@instructions()
+def set_entry(builder: Any, table: Any, position: Any, value: Any) -> None:
     """Set the int64 at a position of the table at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        table, position, value = arguments
-        builder.store(value, _place(builder, table, position), align=8)
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESS, types.int64, types.int64), generate
+    builder.store(value, _place(builder, table, position), align=8)
 
 
 def _place(builder: Any, table: Any, position: Any) -> Any:
@@ -122,100 +120,78 @@ def _place(builder: Any, table: Any, position: Any) -> Any:
     return builder.inttoptr(builder.add(table, builder.mul(position, _INT64(8))), _INT64.as_pointer())
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def byte_at(typingctx: Any, address: Any) -> Any:
+@instructions(result=types.int64)
+def byte_at(builder: Any, address: Any) -> Any:
     """Read the byte at an address as int64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.zext(builder.load(builder.inttoptr(arguments[0], _INT8.as_pointer())), _INT64)
-
-    return types.int64(_ADDRESS), generate
+    return builder.zext(builder.load(builder.inttoptr(address, _INT8.as_pointer())), _INT64)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def set_byte(typingctx: Any, address: Any, value: Any) -> Any:
+@instructions()
+def set_byte(builder: Any, address: Any, value: Any) -> None:
     """Set the byte at an address to the low bits of an int64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte = builder.trunc(arguments[1], _INT8)
-        builder.store(byte, builder.inttoptr(arguments[0], _INT8.as_pointer()))
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESS, types.int64), generate
+    builder.store(builder.trunc(value, _INT8), builder.inttoptr(address, _INT8.as_pointer()))
 
 
 # Copies, and what goes with them
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def copy_vector(typingctx: Any, target: Any, source: Any, size_bytes: Any) -> Any:
-    """Copy 1, 2, 4 ... 64 bytes, a literal number, between any two addresses."""
-    size = size_bytes.literal_value
-    width = min(size, 8)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        store_at(builder, load_at(builder, arguments[1], size // width, width), arguments[0], False)
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESS, _ADDRESS, size_bytes), generate
+@instructions("size_bytes")
+def copy_vector(builder: Any, target: Any, source: Any, size_bytes: Any) -> None:
+    """Copy 1, 2, 4 ... 64 bytes between any two addresses; where the number is no literal, a branch chooses."""
+    if isinstance(size_bytes, int):
+        _copy(builder, target, source, size_bytes)
+    else:
+        for_each(builder, size_bytes, VECTOR_BYTES, lambda size: _copy(builder, target, source, size))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def stream_line(typingctx: Any, target: Any, source: Any) -> Any:
+def _copy(builder: Any, target: Any, source: Any, size_bytes: int) -> None:
+    width = min(size_bytes, 8)
+    store_at(builder, load_at(builder, source, size_bytes // width, width), target, False)
+
+
+@instructions()
+def copy_apart(builder: Any, target: Any, source: Any, size_bytes: Any, count: Any, strides: Any) -> None:
+    """Copy elements of 1, 2, 4 ... 64 bytes; `strides` is how many bytes they are apart, (target, source)."""
+
+    def write(size: int) -> None:
+        with cgutils.for_range(builder, count) as loop:
+            offsets = [builder.mul(loop.index, stride) for stride in cgutils.unpack_tuple(builder, strides)]
+            _copy(builder, builder.add(target, offsets[0]), builder.add(source, offsets[1]), size)
+
+    for_each(builder, size_bytes, VECTOR_BYTES, write)
+
+
+@instructions()
+def stream_line(builder: Any, target: Any, source: Any) -> None:
     """Copy a line past the cache to a target on a line boundary."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        store_at(builder, load_at(builder, arguments[1], 8, 8), arguments[0], True)
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESS, _ADDRESS), generate
+    store_at(builder, load_at(builder, source, 8, 8), target, True)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def prefetch(typingctx: Any, address: Any) -> Any:
+@instructions()
+def prefetch(builder: Any, address: Any) -> None:
     """Prefetch the line at an address, which need not be mapped."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        prefetch_at(builder, arguments[0])
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESS), generate
+    prefetch_at(builder, address)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def prefetch_to_l2(typingctx: Any, address: Any) -> Any:
+@instructions()
+def prefetch_to_l2(builder: Any, address: Any) -> None:
     """Prefetch the line at an address, which need not be mapped, to L2 only.
 
     Lines at distances of powers of two meet in few sets of L1, which would lose them before they are read.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        prefetch_at(builder, arguments[0], nearness=2)
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESS), generate
+    prefetch_at(builder, address, nearness=2)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def prefetch_to_write(typingctx: Any, address: Any) -> Any:
+@instructions()
+def prefetch_to_write(builder: Any, address: Any) -> None:
     """Prefetch the line at an address, which need not be mapped, in order to write a part of it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        prefetch_at(builder, arguments[0], 1)
-        return context.get_dummy_value()
-
-    return types.void(_ADDRESS), generate
+    prefetch_at(builder, address, 1)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def fence(typingctx: Any) -> Any:
+@instructions()
+def fence(builder: Any) -> None:
     """Make streamed lines visible to other threads before whatever tells them that they are there."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.fence("seq_cst")
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    builder.fence("seq_cst")
 
 
 # Loops over integers
@@ -228,90 +204,74 @@ def _written_scope(builder: Any) -> Any:
     return module.add_metadata([module.add_metadata([ir.MetaDataString(module, "written"), domain])])
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def pointer(typingctx: Any, address: Any) -> Any:
+@instructions(result=types.CPointer(types.int64))
+def pointer(builder: Any, address: Any) -> Any:
     """Return a pointer to int64 from an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], _INT64.as_pointer())
-
-    return _POINTER(types.int64), generate
+    return builder.inttoptr(address, _INT64.as_pointer())
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def load(typingctx: Any, source: Any, index: Any) -> Any:
+@instructions(result=types.int64)
+def load(builder: Any, source: Any, index: Any) -> Any:
     """Read the int64 at ``source[index]``, which nothing writes before the next `barrier`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value = builder.load(builder.gep(arguments[0], [arguments[1]]), align=1)
-        value.set_metadata("noalias", _written_scope(builder))
-        return value
-
-    return types.int64(_POINTER, types.int64), generate
+    return _not_written(builder, builder.load(builder.gep(source, [index]), align=1))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def store(typingctx: Any, target: Any, index: Any, value: Any) -> Any:
+def _not_written(builder: Any, value: Any) -> Any:
+    value.set_metadata("noalias", _written_scope(builder))
+    return value
+
+
+@instructions()
+def store(builder: Any, target: Any, index: Any, value: Any) -> None:
     """Write an int64 to ``target[index]``, which nothing reads before the next `barrier`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        written = builder.store(arguments[2], builder.gep(arguments[0], [arguments[1]]), align=1)
-        written.set_metadata("alias.scope", _written_scope(builder))
-        return context.get_dummy_value()
-
-    return types.void(_POINTER, types.int64, types.int64), generate
+    written = builder.store(value, builder.gep(target, [index]), align=1)
+    written.set_metadata("alias.scope", _written_scope(builder))
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def load_stored(typingctx: Any, source: Any, offset_bytes: Any, code: Any) -> Any:
-    """Read one integer, stored as the literal `code` says, `offset_bytes` behind `source`, as int64."""
-    name = STORED[code.literal_value]
+@instructions("code", result=types.int64)
+def load_stored(builder: Any, source: Any, offset_bytes: Any, code: Any) -> Any:
+    """Read one integer, stored as `code` says, `offset_bytes` behind `source`, as int64."""
+    if isinstance(code, int):
+        return _load_stored(builder, source, offset_bytes, code)
+    found = cgutils.alloca_once(builder, _INT64)
+    codes = range(len(STORED))
+    for_each(builder, code, codes, lambda k: builder.store(_load_stored(builder, source, offset_bytes, k), found))
+    return builder.load(found)
+
+
+def _load_stored(builder: Any, source: Any, offset_bytes: Any, code: int) -> Any:
+    name = STORED[code]
     width = ir.IntType(int(name.lstrip("uint")))
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        start = builder.bitcast(arguments[0], ir.IntType(8).as_pointer())
-        place = builder.bitcast(builder.gep(start, [arguments[1]]), width.as_pointer())
-        value = builder.load(place, align=1)
-        value.set_metadata("noalias", _written_scope(builder))
-        if width.width == 64:
-            return value
-        return builder.zext(value, _INT64) if name.startswith("u") else builder.sext(value, _INT64)
-
-    return types.int64(_POINTER, types.int64, code), generate
+    place = builder.bitcast(_bytes_behind(builder, source, offset_bytes), width.as_pointer())
+    value = _not_written(builder, builder.load(place, align=1))
+    if width.width == 64:
+        return value
+    return builder.zext(value, _INT64) if name.startswith("u") else builder.sext(value, _INT64)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def gather_line(typingctx: Any, target: Any, index: Any, source: Any, offset_bytes: Any, apart: Any) -> Any:
+def _bytes_behind(builder: Any, source: Any, offset_bytes: Any) -> Any:
+    return builder.gep(builder.bitcast(source, _INT8.as_pointer()), [offset_bytes])
+
+
+@instructions("apart")
+def gather_line(builder: Any, target: Any, index: Any, source: Any, offset_bytes: Any, apart: int) -> None:
     """Copy 8 int64 to ``target[index]``; they are `apart` (a literal) int64 apart, `offset_bytes` behind `source`."""
-    step = apart.literal_value
     line = ir.VectorType(_INT64, _LINE)
-    # Nothing behind the last of the eight is read.
-    starts = [min(_LINE * part, (_LINE - 1) * (step - 1)) for part in range(step)]
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        start = builder.gep(builder.bitcast(arguments[2], ir.IntType(8).as_pointer()), [arguments[3]])
-        numbers = builder.bitcast(start, _INT64.as_pointer())
-        gathered: Any = ir.Constant(line, ir.Undefined)
-        for part, first in enumerate(starts):
-            loaded = builder.load(builder.bitcast(builder.gep(numbers, [_INT64(first)]), line.as_pointer()), align=1)
-            loaded.set_metadata("noalias", _written_scope(builder))
-            mask = [_LINE + k * step - first if k * step // _LINE == part else k for k in range(_LINE)]
-            gathered = builder.shuffle_vector(gathered, loaded, ir.Constant(ir.VectorType(_INT32, _LINE), mask))
-        place = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), line.as_pointer())
-        written = builder.store(gathered, place, align=8)
-        written.set_metadata("alias.scope", _written_scope(builder))
-        return context.get_dummy_value()
-
-    return types.void(_POINTER, types.int64, _POINTER, types.int64, apart), generate
+    numbers = builder.bitcast(_bytes_behind(builder, source, offset_bytes), _INT64.as_pointer())
+    gathered: Any = ir.Constant(line, ir.Undefined)
+    for part in range(apart):
+        # Nothing behind the last of the eight is read.
+        first = min(_LINE * part, (_LINE - 1) * (apart - 1))
+        place = builder.bitcast(builder.gep(numbers, [_INT64(first)]), line.as_pointer())
+        loaded = _not_written(builder, builder.load(place, align=1))
+        mask = [_LINE + k * apart - first if k * apart // _LINE == part else k for k in range(_LINE)]
+        gathered = builder.shuffle_vector(gathered, loaded, ir.Constant(ir.VectorType(_INT32, _LINE), mask))
+    place = builder.bitcast(builder.gep(target, [index]), line.as_pointer())
+    written = builder.store(gathered, place, align=8)
+    written.set_metadata("alias.scope", _written_scope(builder))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def barrier(typingctx: Any) -> Any:
+@instructions()
+def barrier(builder: Any) -> None:
     """Keep the compiler from moving reads and writes from one side to the other; costs nothing."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        nothing = ir.FunctionType(ir.VoidType(), [])
-        builder.asm(nothing, "", "~{memory}", [], side_effect=True)
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], side_effect=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
+from fastindex.kernels.compilation import instructions
 from fastindex.kernels.cpu.memory import entry, set_entry
 from fastindex.tables.pass_jobs import (
     CALL_CLOCK,
@@ -26,17 +26,11 @@ from fastindex.tables.pass_jobs import (
 _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _ask_clock(typingctx: Any, function: Any, clock: Any, address: Any) -> Any:
+@instructions()
+def _ask_clock(builder: Any, function: Any, clock: Any, address: Any) -> None:
     """Call the C function at an address, as ``clock_gettime``: it writes two int64 to another address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        declared = ir.FunctionType(_INT32, [_INT32, _INT64])
-        function, clock, address = arguments
-        builder.call(builder.inttoptr(function, declared.as_pointer()), [builder.trunc(clock, _INT32), address])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
+    declared = ir.FunctionType(_INT32, [_INT32, _INT64])
+    builder.call(builder.inttoptr(function, declared.as_pointer()), [builder.trunc(clock, _INT32), address])
 
 
 @njit(nogil=True)

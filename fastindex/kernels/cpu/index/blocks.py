@@ -70,19 +70,7 @@ def _load_any(source: Any, offset: Any, code: Any) -> Any:
         if (code - SWAPPED) % 2 == 0:
             return np.int64(value << spare) >> np.int64(spare)
         return np.int64(value)
-    if code == 2:
-        return load_stored(source, offset, 2)
-    if code == 3:
-        return load_stored(source, offset, 3)
-    if code == 4:
-        return load_stored(source, offset, 4)
-    if code == 5:
-        return load_stored(source, offset, 5)
-    if code == 6:
-        return load_stored(source, offset, 6)
-    if code == 7:
-        return load_stored(source, offset, 7)
-    return load_stored(source, offset, 0)
+    return load_stored(source, offset, code)
 
 
 @inlined

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from fastindex.kernels.compilation import instructions
 from fastindex.kernels.cpu.memory import load_at, store_at
 from fastindex.tables.casts import names_of
 
@@ -22,19 +21,13 @@ _FLOAT, _DOUBLE = ir.FloatType(), ir.DoubleType()
 _TABLE_BYTES = {"byte": 1, "two bytes": 2, "four bytes": 4, "eight bytes": 8}
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def cast_elements(typingctx: Any, code: Any, lanes: Any, target: Any, source: Any, table: Any) -> Any:
+@instructions("code", "lanes")
+def cast_elements(builder: Any, code: int, lanes: int, target: Any, source: Any, table: Any) -> None:
     """Convert a literal number of elements that follow each other, as the literal `code` says.
 
     `table` is the address of a table of results, where the conversion has one.
     """
-    names, count = names_of(code.literal_value), lanes.literal_value
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _Conversion(builder, count, *names).run(*arguments[2:])
-        return context.get_dummy_value()
-
-    return types.void(code, lanes, types.int64, types.int64, types.int64), generate
+    _Conversion(builder, lanes, *names_of(code)).run(target, source, table)
 
 
 class _Conversion:

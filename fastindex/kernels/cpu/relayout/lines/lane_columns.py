@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from fastindex.kernels.compilation import instructions
 from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at, store_lines
 from fastindex.kernels.cpu.relayout.lines.vectors import lane_transpose, lines_of_lanes, paired, shuffle
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 
 _INT64 = ir.IntType(64)
-_ADDRESS = types.int64
 _LANES = LINE_BYTES // LANE_BYTES
 
 
@@ -41,12 +39,12 @@ def _loaded(builder: Any, place: Any, offset: Any, width: int, shifted: bool) ->
     return builder.select(builder.icmp_unsigned("!=", odd, _INT64(0)), moved, line)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@instructions("width", "nibbles", "asks")
 def transpose_in_lanes(
-    typingctx: Any,
-    width: Any,
-    nibbles: Any,
-    asks: Any,
+    builder: Any,
+    width: int,
+    nibbles: int,
+    asks: int,
     shifted: Any,
     target: Any,
     pitch_bytes: Any,
@@ -54,7 +52,7 @@ def transpose_in_lanes(
     offset: Any,
     upcoming: Any,
     further: Any,
-) -> Any:
+) -> None:
     """Transpose a line of each of some rows within lanes: a vector for each element of a lane, `pitch_bytes` apart.
 
     Parameters
@@ -72,61 +70,43 @@ def transpose_in_lanes(
     upcoming, further : int64
         The same of rows that are read later.
     """
-    size, is_paired = width.literal_value, nibbles.literal_value == 2
-    lane = LANE_BYTES // size
-    count, asked = lane * nibbles.literal_value, bool(asks.literal_value) and not is_paired
+    is_paired = nibbles == 2
+    lane = LANE_BYTES // width
+    count = lane * nibbles
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, _, shifted, *others = arguments
-        if not is_paired:
-            write(builder, others, False)
-            return context.get_dummy_value()
-        with builder.if_else(builder.icmp_signed("!=", shifted, _INT64(0))) as (with_shift, without):
-            with with_shift:
-                write(builder, others, True)
-            with without:
-                write(builder, others, False)
-        return context.get_dummy_value()
-
-    def write(builder: Any, arguments: Sequence[Any], is_shifted: bool) -> None:
-        target, pitch, rows, offset, upcoming, further = arguments
-        for i in range(count if asked else 0):
+    def write(is_shifted: bool) -> None:
+        for i in range(count if asks and not is_paired else 0):
             prefetch_at(builder, builder.add(_address_at(builder, upcoming, i), further), nearness=2)
-        lines = [_loaded(builder, _address_at(builder, rows, i), offset, size, is_shifted) for i in range(count)]
+        lines = [_loaded(builder, _address_at(builder, rows, i), offset, width, is_shifted) for i in range(count)]
         parts: Sequence[list[Any]] = [lines]
         if is_paired:
             pairs = [paired(builder, *lines[i : i + 2]) for i in range(0, count, 2)]
             parts = [[pair[part] for pair in pairs] for part in range(2)]
-        vectors = [vector for part in parts for vector in (lane_transpose(builder, part, size) if lane > 1 else part)]
+        vectors = [vector for part in parts for vector in (lane_transpose(builder, part, width) if lane > 1 else part)]
         for j, vector in enumerate(vectors):
-            store_at(builder, vector, builder.add(target, builder.mul(pitch, _INT64(j))), False)
+            store_at(builder, vector, builder.add(target, builder.mul(pitch_bytes, _INT64(j))), False)
 
-    return types.void(width, nibbles, asks, *(types.int64,) * 7), generate
+    if not is_paired:
+        write(False)
+        return
+    with builder.if_else(builder.icmp_signed("!=", shifted, _INT64(0))) as (with_shift, without):
+        with with_shift:
+            write(True)
+        with without:
+            write(False)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def write_lanes(typingctx: Any, streamed: Any, targets: Any, offset: Any, source: Any) -> Any:
+@instructions("streamed")
+def write_lanes(builder: Any, streamed: Any, targets: Any, offset: Any, source: Any) -> None:
     """Write the four lines that four vectors at `source` have lanes of, each `offset` behind one of four targets."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        past_cache, targets, offset, source = arguments
-        lines = enumerate(lines_of_lanes(builder, source))
-        written = [(line, builder.add(builder.extract_value(targets, k), offset)) for k, line in lines]
-        store_lines(builder, written, past_cache, streamed)
-        return context.get_dummy_value()
-
-    return types.void(streamed, types.UniTuple(types.int64, _LANES), types.int64, _ADDRESS), generate
+    lines = enumerate(lines_of_lanes(builder, source))
+    written = [(line, builder.add(builder.extract_value(targets, k), offset)) for k, line in lines]
+    store_lines(builder, written, streamed)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def write_lane(typingctx: Any, streamed: Any, target: Any, source: Any) -> Any:
+@instructions("streamed")
+def write_lane(builder: Any, streamed: Any, target: Any, source: Any) -> None:
     """Write the line that four vectors have one lane of, that of the first at `source`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        past_cache, target, source = arguments
-        lanes = [load_at(builder, offset_by(builder, source, LINE_BYTES * k), 2, 8) for k in range(_LANES)]
-        low, high = (shuffle(builder, lanes[k], lanes[k + 1], range(4)) for k in (0, 2))
-        store_lines(builder, [(shuffle(builder, low, high, range(8)), target)], past_cache, streamed)
-        return context.get_dummy_value()
-
-    return types.void(streamed, _ADDRESS, _ADDRESS), generate
+    lanes = [load_at(builder, offset_by(builder, source, LINE_BYTES * k), 2, 8) for k in range(_LANES)]
+    low, high = (shuffle(builder, lanes[k], lanes[k + 1], range(4)) for k in (0, 2))
+    store_lines(builder, [(shuffle(builder, low, high, range(8)), target)], streamed)

@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at
+from fastindex.kernels.compilation import instructions
+from fastindex.kernels.cpu.memory import for_each, load_at, offset_by, prefetch_at, store_at
 from fastindex.kernels.cpu.relayout.lines.permutes import permuted_in_lanes, shifted_lines
 from fastindex.kernels.cpu.relayout.lines.vectors import from_table, lane_transpose, lines_of_lanes, shuffle
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
+from fastindex.tables.streams import LANE_UNITS_BYTES
 
 _INT8, _INT64 = ir.IntType(8), ir.IntType(64)
-_ADDRESS = types.int64
 _LANES = LINE_BYTES // LANE_BYTES
 
 
@@ -49,13 +48,13 @@ def _transposed(builder: Any, lines: Sequence[Any], unit: int) -> list[Any]:
     return [_as_units(builder, line, 1) for line in lane_transpose(builder, typed, unit)]
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def deinterleave_lanes(typingctx: Any, unit: Any, target: Any, pitch: Any, source: Any, stride: Any, mask: Any) -> Any:
+@instructions()
+def deinterleave_lanes(builder: Any, unit: Any, target: Any, pitch: Any, source: Any, stride: Any, mask: Any) -> None:
     """Read 16 bytes at `source` and every `stride` bytes on, a line's worth; write a line of each of their columns.
 
     Parameters
     ----------
-    unit : literal int
+    unit : int64
         Bytes of each column in a lane after `mask`: 1, 2, 4, 8 or 16. There are ``16/unit`` columns.
     target, pitch : int64
         Where the line of the first column goes, and how many bytes on that of the next.
@@ -64,33 +63,29 @@ def deinterleave_lanes(typingctx: Any, unit: Any, target: Any, pitch: Any, sourc
     mask : int64
         Address of 16 bytes: from where in its lane each byte comes. Not used where `unit` is 1.
     """
-    size = unit.literal_value
-    count = LANE_BYTES // size
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, target, pitch, source, stride, mask = arguments
+    def write(size: int) -> None:
+        count, read, place, lines = LANE_BYTES // size, source, target, []
         apart = [builder.mul(stride, _INT64(lane * count)) for lane in range(_LANES)]
-        lines = []
         for _ in range(count):
-            parts = [load_at(builder, builder.add(source, lane), LANE_BYTES, 1) for lane in apart]
+            parts = [load_at(builder, builder.add(read, lane), LANE_BYTES, 1) for lane in apart]
             line = _joined(builder, parts)
             lines.append(line if size == 1 else permuted_in_lanes(builder, line, mask))
-            source = _advanced(builder, source, stride)
+            read = _advanced(builder, read, stride)
         for line in _transposed(builder, lines, size):
-            store_at(builder, line, target, False)
-            target = _advanced(builder, target, pitch)
-        return context.get_dummy_value()
+            store_at(builder, line, place, False)
+            place = _advanced(builder, place, pitch)
 
-    return types.void(unit, *(_ADDRESS,) * 5), generate
+    for_each(builder, unit, LANE_UNITS_BYTES, write)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def interleave_lanes(typingctx: Any, unit: Any, target: Any, stride: Any, source: Any, rows: Any, mask: Any) -> Any:
+@instructions()
+def interleave_lanes(builder: Any, unit: Any, target: Any, stride: Any, source: Any, rows: Any, mask: Any) -> None:
     """Read a line of each of ``16/unit`` rows; write their elements in turn, 16 bytes at `target` every `stride` on.
 
     Parameters
     ----------
-    unit : literal int
+    unit : int64
         Bytes of each row in a lane that is written, before `mask`: 1, 2, 4, 8 or 16.
     target, stride : int64
         ``4 * 16/unit`` lanes are written, in this order: each over what the one before has too much.
@@ -99,50 +94,40 @@ def interleave_lanes(typingctx: Any, unit: Any, target: Any, stride: Any, source
     mask : int64
         Address of 16 bytes: from where in its lane each byte comes. Not used where `unit` is 1.
     """
-    size = unit.literal_value
-    count = LANE_BYTES // size
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, target, stride, source, rows, mask = arguments
-        loaded = [load_at(builder, from_table(builder, source, rows, i), LINE_BYTES, 1) for i in range(count)]
-        lines = _transposed(builder, loaded, size)
+    def write(size: int) -> None:
+        starts = [from_table(builder, source, rows, i) for i in range(LANE_BYTES // size)]
+        lines = _transposed(builder, [load_at(builder, start, LINE_BYTES, 1) for start in starts], size)
         if size > 1:
             lines = [permuted_in_lanes(builder, line, mask) for line in lines]
+        place = target
         for lane in range(_LANES):
             for line in lines:
                 part = shuffle(builder, line, line, range(LANE_BYTES * lane, LANE_BYTES * (lane + 1)))
-                store_at(builder, part, target, False)
-                target = _advanced(builder, target, stride)
-        return context.get_dummy_value()
+                store_at(builder, part, place, False)
+                place = _advanced(builder, place, stride)
 
-    return types.void(unit, *(_ADDRESS,) * 5), generate
+    for_each(builder, unit, LANE_UNITS_BYTES, write)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@instructions("width")
 def stage_lanes(
-    typingctx: Any, width: Any, target: Any, pitch: Any, source: Any, rows: Any, upcoming: Any, later: Any
-) -> Any:
+    builder: Any, width: int, target: Any, pitch: Any, source: Any, rows: Any, upcoming: Any, later: Any
+) -> None:
     """Read a line of each of ``16/width`` rows and transpose within lanes; write as many lines, `pitch` apart.
 
     Lane ``l`` of line ``j`` is then what the rows have of column ``l * 16/width + j``. Row ``i`` is read at
     ``source + rows[i]``, and a line prefetched at ``upcoming + later[i]`` unless `upcoming` is 0; `rows` and `later`
     are addresses of tables. `width` is 1 or 2.
     """
-    size = width.literal_value
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, target, pitch, source, rows, upcoming, later = arguments
-        count = LANE_BYTES // size if size <= 2 else 0
-        loaded = [load_at(builder, from_table(builder, source, rows, i), LINE_BYTES, 1) for i in range(count)]
-        for line in _transposed(builder, loaded, size) if loaded else ():
-            store_at(builder, line, target, False)
-            target = _advanced(builder, target, pitch)
-        with builder.if_then(builder.icmp_signed("!=", upcoming, _INT64(0))):
-            for i in range(count):
-                prefetch_at(builder, from_table(builder, upcoming, later, i))
-        return context.get_dummy_value()
-
-    return types.void(width, *(_ADDRESS,) * 6), generate
+    count = LANE_BYTES // width if width <= 2 else 0
+    loaded = [load_at(builder, from_table(builder, source, rows, i), LINE_BYTES, 1) for i in range(count)]
+    for line in _transposed(builder, loaded, width) if loaded else ():
+        store_at(builder, line, target, False)
+        target = _advanced(builder, target, pitch)
+    with builder.if_then(builder.icmp_signed("!=", upcoming, _INT64(0))):
+        for i in range(count):
+            prefetch_at(builder, from_table(builder, upcoming, later, i))
 
 
 def _columns_of_lanes(builder: Any, stage: Any) -> list[tuple[Any, Any]]:
@@ -151,33 +136,26 @@ def _columns_of_lanes(builder: Any, stage: Any) -> list[tuple[Any, Any]]:
     return list(zip(*halves, strict=True))
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def write_staged_lanes(typingctx: Any, width: Any, target: Any, columns: Any, stage: Any) -> Any:
+@instructions("width")
+def write_staged_lanes(builder: Any, width: int, target: Any, columns: Any, stage: Any) -> None:
     """Write two neighbouring lines to each of four columns, past the cache: a lane each of eight lines, in turn.
 
     The lines are at `stage`; `columns` is the address of a table of byte offsets from `target`, of which every
     ``16/width``-th is taken. `width` is 1 or 2.
     """
-    size = width.literal_value
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, target, columns, stage = arguments
-        if size > 2:
-            # Never reached, as in `stage_lanes`: wider elements are transposed in registers.
-            return context.get_dummy_value()
-        for lane, lines in enumerate(_columns_of_lanes(builder, stage)):
-            start = from_table(builder, target, columns, lane * LANE_BYTES // size)
-            for half, line in enumerate(lines):
-                store_at(builder, line, offset_by(builder, start, LINE_BYTES * half), True)
-        return context.get_dummy_value()
-
-    return types.void(width, *(_ADDRESS,) * 3), generate
+    if width > 2:
+        # Never reached, as in `stage_lanes`: wider elements are transposed in registers.
+        return
+    for lane, lines in enumerate(_columns_of_lanes(builder, stage)):
+        start = from_table(builder, target, columns, lane * LANE_BYTES // width)
+        for half, line in enumerate(lines):
+            store_at(builder, line, offset_by(builder, start, LINE_BYTES * half), True)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@instructions("width")
 def write_carried_lanes(
-    typingctx: Any, width: Any, target: Any, columns: Any, stage: Any, carry: Any, is_first: Any, scratch: Any
-) -> Any:
+    builder: Any, width: int, target: Any, columns: Any, stage: Any, carry: Any, is_first: Any, scratch: Any
+) -> None:
     """Do the same where a column begins off a line boundary: write the two lines that what is carried of it begins.
 
     Parameters
@@ -194,27 +172,20 @@ def write_carried_lanes(
     scratch : int64
         Address of the numbers from 0 to 127, a byte each, and behind them of memory for three lines of each column.
     """
-    size = width.literal_value
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, target, columns, stage, carry, is_first, scratch = arguments
-        if size > 2:
-            return context.get_dummy_value()
-        written = []
-        for lane, lines in enumerate(_columns_of_lanes(builder, stage)):
-            start = from_table(builder, target, columns, lane * LANE_BYTES // size)
-            lead = builder.and_(builder.neg(start), _INT64(LINE_BYTES - 1))
-            place = offset_by(builder, carry, LINE_BYTES * LANE_BYTES // size * lane)
-            carried = load_at(builder, place, 8, 8)
-            store_at(builder, lines[1], place, False)
-            room = offset_by(builder, scratch, LINE_BYTES * (2 + 3 * lane))
-            shifted = shifted_lines(builder, (carried, *lines), lead, scratch, room)
-            written.append((builder.add(start, lead), shifted))
-        with builder.if_then(builder.icmp_signed("==", is_first, _INT64(0))):
-            for address, shifted in written:
-                store_at(builder, shifted[0], offset_by(builder, address, -LINE_BYTES), True)
+    if width > 2:
+        return
+    written = []
+    for lane, lines in enumerate(_columns_of_lanes(builder, stage)):
+        start = from_table(builder, target, columns, lane * LANE_BYTES // width)
+        lead = builder.and_(builder.neg(start), _INT64(LINE_BYTES - 1))
+        place = offset_by(builder, carry, LINE_BYTES * LANE_BYTES // width * lane)
+        carried = load_at(builder, place, 8, 8)
+        store_at(builder, lines[1], place, False)
+        room = offset_by(builder, scratch, LINE_BYTES * (2 + 3 * lane))
+        shifted = shifted_lines(builder, (carried, *lines), lead, scratch, room)
+        written.append((builder.add(start, lead), shifted))
+    with builder.if_then(builder.icmp_signed("==", is_first, _INT64(0))):
         for address, shifted in written:
-            store_at(builder, shifted[1], address, True)
-        return context.get_dummy_value()
-
-    return types.void(width, *(_ADDRESS,) * 6), generate
+            store_at(builder, shifted[0], offset_by(builder, address, -LINE_BYTES), True)
+    for address, shifted in written:
+        store_at(builder, shifted[1], address, True)

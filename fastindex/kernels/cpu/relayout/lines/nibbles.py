@@ -5,22 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
+
+from fastindex.kernels.compilation import instructions
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _put_bits(typingctx: Any, address: Any, kept: Any, added: Any) -> Any:
+@instructions()
+def _put_bits(builder: Any, address: Any, kept: Any, added: Any) -> None:
     """Keep some bits of the byte at an address and add others, while other threads change the rest of it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte = ir.IntType(8)
-        place = builder.inttoptr(arguments[0], byte.as_pointer())
-        builder.atomic_rmw("and", place, builder.trunc(arguments[1], byte), "monotonic")
-        builder.atomic_rmw("or", place, builder.trunc(arguments[2], byte), "monotonic")
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
+    byte = ir.IntType(8)
+    place = builder.inttoptr(address, byte.as_pointer())
+    builder.atomic_rmw("and", place, builder.trunc(kept, byte), "monotonic")
+    builder.atomic_rmw("or", place, builder.trunc(added, byte), "monotonic")
 
 
 @njit(nogil=True)

@@ -1,9 +1,12 @@
 """A destination that is written as one stream: bytes that are not yet a whole line are pending, in scratch memory.
 
-They are pending for the line at an address: `fill` bytes, the first `skip` of which are not this stream's to write.
+They are pending for the line at an address: `fill` bytes, the first `skip` of which are not this stream's to write. A
+stream is what changes of that: (line, fill, skip). It goes on behind what is pending, at ``line + fill``.
 """
 
 from __future__ import annotations
+
+from numba import njit
 
 from fastindex.kernels.compilation import subroutine
 from fastindex.kernels.cpu.memory import copy_vector, prefetch_to_write, stream_line
@@ -22,9 +25,12 @@ PENDING_ROOM = 64 * (4 * MOST_COLUMN_BYTES + 128)
 _AHEAD_BYTES = 2048
 
 
+#: A stream that has not begun.
+NOTHING_PENDING = 0, 0, 0
+
+
 @subroutine()
-def drain(line, pending, fill, skip, streamed):  # type: ignore[no-untyped-def]
-    """Write the complete lines of what is pending; return the new line, fill and skip."""
+def _drain(line, fill, skip, pending, streamed):  # type: ignore[no-untyped-def]
     whole = fill & ~63
     if not whole:
         return line, fill, skip
@@ -44,9 +50,39 @@ def drain(line, pending, fill, skip, streamed):  # type: ignore[no-untyped-def]
     return line + whole, fill - whole, 0
 
 
+@njit(nogil=True, inline="always")
+def drain(stream, pending, streamed):  # type: ignore[no-untyped-def]
+    """Write the complete lines of what is pending; return the new stream."""
+    line, fill, skip = stream
+    return _drain(line, fill, skip, pending, streamed)
+
+
+@njit(nogil=True, inline="always")
+def added(stream, size, pending, streamed):  # type: ignore[no-untyped-def]
+    """Take bytes that have been put behind what is pending as pending too; return the new stream."""
+    line, fill, skip = stream
+    fill += size
+    return _drain(line, fill, skip, pending, streamed) if fill >= PENDING_BYTES else (line, fill, skip)
+
+
 @subroutine()
-def restart(line, pending, fill, skip, streamed, target):  # type: ignore[no-untyped-def]
-    """Write all that is pending, and go on at another address; return the new line, fill and skip."""
-    line, fill, skip = drain(line, pending, fill, skip, streamed)
+def _restart(line, fill, skip, pending, streamed, target):  # type: ignore[no-untyped-def]
+    line, fill, skip = _drain(line, fill, skip, pending, streamed)
     copy_short(line + skip, pending + skip, fill - skip)
     return target & ~63, target & 63, target & 63
+
+
+@njit(nogil=True, inline="always")
+def go_to(stream, target, pending, streamed):  # type: ignore[no-untyped-def]
+    """Go on at an address, after writing all that is pending where it does not follow; return the new stream."""
+    line, fill, skip = stream
+    if target == line + fill:
+        return line, fill, skip
+    return _restart(line, fill, skip, pending, streamed, target)
+
+
+@njit(nogil=True, inline="always")
+def finish(stream, pending, streamed):  # type: ignore[no-untyped-def]
+    """Write all that is pending."""
+    line, fill, skip = stream
+    _restart(line, fill, skip, pending, streamed, 0)

@@ -14,18 +14,18 @@ from itertools import pairwise
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils, config
 from numba.core.codegen import get_host_cpu_features
-from numba.extending import intrinsic
 
+from fastindex.kernels.compilation import instructions
 from fastindex.kernels.cpu.memory import load_at, offset_by, store_at
+from fastindex.kernels.cpu.relayout.lines.vectors import shuffle
 from fastindex.tables.assemblies import HIGH_NIBBLE, patterns_of_piece
 from fastindex.tables.cache_lines import LINE_BYTES
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-_ADDRESS = types.int64
-_PIECES = types.UniTuple(types.int64, 6)
+# Takes bytes of two lines, by numbers from 0 to 127.
+_OF_TWO_LINES = "llvm.x86.avx512.vpermi2var.qi.512"
 
 
 @cache
@@ -43,9 +43,10 @@ def permuted_bytes() -> int:
     return 64 if "avx512vbmi" in _features() else 16
 
 
-def _declared(builder: Any, name: str, vector: Any) -> Any:
-    kind = ir.FunctionType(vector, [vector, vector])
-    return builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+def _called(builder: Any, name: str, *vectors: Any) -> Any:
+    """Call one of LLVM's functions of vectors of the same type."""
+    kind = ir.FunctionType(vectors[0].type, [vector.type for vector in vectors])
+    return builder.call(builder.module.globals.get(name) or ir.Function(builder.module, kind, name), vectors)
 
 
 def _permuted(builder: Any, value: Any, pattern: Any) -> Any:
@@ -53,33 +54,29 @@ def _permuted(builder: Any, value: Any, pattern: Any) -> Any:
     vector = value.type
     zero = ir.Constant(vector, [0] * vector.count)
     if vector.count == 64 and "avx512vbmi" in _features():
-        taken = builder.call(_declared(builder, "llvm.x86.avx512.permvar.qi.512", vector), [value, pattern])
+        taken = _called(builder, "llvm.x86.avx512.permvar.qi.512", value, pattern)
         return builder.select(builder.icmp_signed("<", pattern, zero), zero, taken)
     if vector.count == 16 and "ssse3" in _features():
-        return builder.call(_declared(builder, "llvm.x86.ssse3.pshuf.b.128", vector), [value, pattern])
+        return _called(builder, "llvm.x86.ssse3.pshuf.b.128", value, pattern)
     if vector.count == 16 and "neon" in _features():
         # It gives 0 for a place beyond the vector.
         places = builder.and_(pattern, ir.Constant(vector, [0x8F] * vector.count))
-        return builder.call(_declared(builder, "llvm.aarch64.neon.tbl1.v16i8", vector), [value, places])
+        return _called(builder, "llvm.aarch64.neon.tbl1.v16i8", value, places)
     low = builder.and_(pattern, ir.Constant(vector, [vector.count - 1] * vector.count))
-    taken = zero
-    for i in range(vector.count):
-        byte = builder.extract_element(value, builder.zext(builder.extract_element(low, _INT32(i)), _INT32))
-        taken = builder.insert_element(taken, byte, _INT32(i))
-    return builder.select(builder.icmp_signed("<", pattern, zero), zero, taken)
+    return builder.select(builder.icmp_signed("<", pattern, zero), zero, _byte_by_byte(builder, [value], low))
 
 
 def permuted_line(builder: Any, line: Any, pattern: Any) -> Any:
     """Take the bytes of a line that a pattern of places from 0 to 63 says."""
     if "avx512vbmi" in _features():
-        return builder.call(_declared(builder, "llvm.x86.avx512.permvar.qi.512", line.type), [line, pattern])
+        return _called(builder, "llvm.x86.avx512.permvar.qi.512", line, pattern)
     return _byte_by_byte(builder, [line], pattern)
 
 
 def permuted_pair(builder: Any, first: Any, second: Any, pattern: Any) -> Any:
     """Take the bytes of two lines that a pattern of places from 0 to 127 says, those of the second from 64 on."""
     if "avx512vbmi" in _features():
-        return builder.call(_permute_of_lines(builder, first.type), [first, pattern, second])
+        return _called(builder, _OF_TWO_LINES, first, pattern, second)
     return _byte_by_byte(builder, [first, second], pattern)
 
 
@@ -99,30 +96,18 @@ def _byte_by_byte(builder: Any, lines: Sequence[Any], pattern: Any) -> Any:
 
 def permuted_in_lanes(builder: Any, line: Any, mask: Any) -> Any:
     """Permute a line of bytes within each lane of 16, by the pattern at the address `mask`; 0 where it is negative."""
-    lane = builder.load(builder.inttoptr(mask, ir.VectorType(_INT8, 16).as_pointer()), align=1)
-    size, name = 16, "llvm.x86.ssse3.pshuf.b.128"
+    lane = load_at(builder, mask, 16, 1)
+    size, name = 16, ""
     if "avx512bw" in _features():
         size, name = 64, "llvm.x86.avx512.pshuf.b.512"
     elif "avx2" in _features():
         size, name = 32, "llvm.x86.avx2.pshuf.b"
-
-    def bytes_of(value: Any, places: Any) -> Any:
-        return builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(_INT32, len(places)), list(places)))
-
-    vector = ir.VectorType(_INT8, size)
-    pattern = bytes_of(lane, [k % 16 for k in range(size)])
-    parts = [bytes_of(line, range(at, at + size)) for at in range(0, line.type.count, size)]
-    if size > 16:
-        parts = [builder.call(_declared(builder, name, vector), [part, pattern]) for part in parts]
-    else:
-        parts = [_permuted(builder, part, pattern) for part in parts]
+    pattern = shuffle(builder, lane, lane, [k % 16 for k in range(size)])
+    parts = [shuffle(builder, line, line, range(at, at + size)) for at in range(0, line.type.count, size)]
+    parts = [_called(builder, name, part, pattern) if name else _permuted(builder, part, pattern) for part in parts]
     while len(parts) > 1:
-        together = range(2 * parts[0].type.count)
-        mask_type = ir.VectorType(_INT32, len(together))
-        parts = [
-            builder.shuffle_vector(first, second, ir.Constant(mask_type, list(together)))
-            for first, second in zip(parts[0::2], parts[1::2], strict=True)
-        ]
+        pairs = zip(parts[0::2], parts[1::2], strict=True)
+        parts = [shuffle(builder, *pair, range(2 * parts[0].type.count)) for pair in pairs]
     return parts[0]
 
 
@@ -133,18 +118,13 @@ def shifted_lines(builder: Any, lines: Sequence[Any], lead: Any, numbers: Any, r
     """
     line = ir.VectorType(_INT8, LINE_BYTES)
     given = [builder.bitcast(one, line) for one in lines]
-
-    def at(address: Any) -> Any:
-        return builder.inttoptr(address, line.as_pointer())
-
     if "avx512vbmi" in _features():
-        permute = _permute_of_lines(builder, line)
-        places = builder.load(at(builder.add(numbers, lead)), align=1)
-        return [builder.call(permute, [first, places, second]) for first, second in pairwise(given)]
+        places = load_at(builder, builder.add(numbers, lead), LINE_BYTES, 1)
+        return [_called(builder, _OF_TWO_LINES, first, places, second) for first, second in pairwise(given)]
     for place, one in enumerate(given):
-        builder.store(one, at(builder.add(room, _INT64(place * LINE_BYTES))), align=1)
-    begins = (builder.add(builder.add(room, _INT64(place * LINE_BYTES)), lead) for place in range(len(given) - 1))
-    return [builder.load(at(begin), align=1) for begin in begins]
+        store_at(builder, one, offset_by(builder, room, place * LINE_BYTES), False)
+    begins = (builder.add(offset_by(builder, room, place * LINE_BYTES), lead) for place in range(len(given) - 1))
+    return [load_at(builder, begin, LINE_BYTES, 1) for begin in begins]
 
 
 def _nibbles(builder: Any, value: Any, patterns: Sequence[Any]) -> Any:
@@ -167,18 +147,11 @@ def _permuted_of_two(builder: Any, first: Any, second: Any, pattern: Any) -> Any
     """Take the bytes of a vector that a pattern says, those with `HIGH_NIBBLE` of a second one."""
     vector = first.type
     if vector.count == 64 and "avx512vbmi" in _features():
-        return builder.call(_permute_of_lines(builder, vector), [first, pattern, second])
+        return _called(builder, _OF_TWO_LINES, first, pattern, second)
     found = [_permuted(builder, value, pattern) for value in (first, second)]
     high = ir.Constant(vector, [HIGH_NIBBLE] * vector.count)
     is_high = builder.icmp_unsigned("!=", builder.and_(pattern, high), ir.Constant(vector, [0] * vector.count))
     return builder.select(is_high, found[1], found[0])
-
-
-def _permute_of_lines(builder: Any, line: Any) -> Any:
-    """Return the function that takes bytes of two lines, by numbers from 0 to 127."""
-    name = "llvm.x86.avx512.vpermi2var.qi.512"
-    kind = ir.FunctionType(line, [line, line, line])
-    return builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
 
 
 def _merged(builder: Any, made: Any, piece: Any, patterns: Sequence[Any]) -> Any:
@@ -187,14 +160,10 @@ def _merged(builder: Any, made: Any, piece: Any, patterns: Sequence[Any]) -> Any
         return builder.or_(made, builder.and_(_nibbles(builder, piece, patterns), patterns[2]))
     vector = made.type
     if vector.count == 64 and "avx512vbmi" in _features():
-        taken = builder.call(_declared(builder, "llvm.x86.avx512.permvar.qi.512", vector), [piece, patterns[0]])
+        taken = _called(builder, "llvm.x86.avx512.permvar.qi.512", piece, patterns[0])
         is_nothing = builder.icmp_signed("<", patterns[0], ir.Constant(vector, [0] * vector.count))
         return builder.select(is_nothing, made, taken)
     return builder.or_(made, _permuted(builder, piece, patterns[0]))
-
-
-def _load(builder: Any, address: Any, size: int) -> Any:
-    return load_at(builder, address, size, 1)
 
 
 def _with_piece(builder: Any, made: Any, number: Any, sizes: tuple[int, int], addresses: tuple[Any, Any, Any]) -> Any:
@@ -206,26 +175,19 @@ def _with_piece(builder: Any, made: Any, number: Any, sizes: tuple[int, int], ad
     source, offsets, patterns = addresses
     (read, parts), size = sizes, made.type.count
     place = builder.inttoptr(builder.add(offsets, builder.mul(number, _INT64(8))), _INT64.as_pointer())
-    piece = _load(builder, builder.add(source, builder.load(place)), read)
+    piece = load_at(builder, builder.add(source, builder.load(place)), read, 1)
     if read < size:
         # No pattern takes a byte of what is behind it.
-        whole = ir.Constant(ir.VectorType(_INT32, size), [k % read for k in range(size)])
-        piece = builder.shuffle_vector(piece, piece, whole)
+        piece = shuffle(builder, piece, piece, [k % read for k in range(size)])
     first = builder.add(patterns, builder.mul(number, _INT64(size * parts)))
-    found = [_load(builder, offset_by(builder, first, size * (1 + part)), size) for part in range(parts)]
+    found = [load_at(builder, offset_by(builder, first, size * (1 + part)), size, 1) for part in range(parts)]
     return _merged(builder, made, piece, found)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@instructions("vector_bytes", "piece_bytes", "nibbles", "streamed", "pieces")
 def assemble_vector(
-    typingctx: Any,
-    vector_bytes: Any,
-    piece_bytes: Any,
-    nibbles: Any,
-    streamed: Any,
-    pieces: Any,
-    addresses: Any,
-) -> Any:
+    builder: Any, vector_bytes: int, piece_bytes: int, nibbles: int, streamed: int, pieces: int, addresses: Any
+) -> None:
     """Write one vector, made of pieces of the source and of padding.
 
     Parameters
@@ -238,39 +200,23 @@ def assemble_vector(
         distance from the source; of the patterns, a vector that is all ones where there is padding, then those of
         each piece, see `patterns_of_piece`; and of a vector of padding.
     """
-    size, read = vector_bytes.literal_value, piece_bytes.literal_value
-    parts = patterns_of_piece(nibbles.literal_value)
-    past_cache, known = bool(streamed.literal_value), pieces.literal_value
-    sizes = min(read, size), parts
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target, source, count, *others = (builder.extract_value(arguments[-1], place) for place in range(6))
-        offsets, patterns, padding = others
-        places = source, offsets, patterns
-        made = builder.and_(_load(builder, padding, size), _load(builder, patterns, size))
-        if known:
-            for number in range(known):
-                made = _with_piece(builder, made, _INT64(number), sizes, places)
-        else:
-            kept = cgutils.alloca_once(builder, made.type)
-            builder.store(made, kept)
-            with cgutils.for_range(builder, count) as loop:
-                builder.store(_with_piece(builder, builder.load(kept), loop.index, sizes, places), kept)
-            made = builder.load(kept)
-        store_at(builder, made, target, past_cache)
-        return context.get_dummy_value()
-
-    return types.void(vector_bytes, piece_bytes, nibbles, streamed, pieces, _PIECES), generate
+    sizes = min(piece_bytes, vector_bytes), patterns_of_piece(nibbles)
+    target, source, count, offsets, patterns, padding = cgutils.unpack_tuple(builder, addresses)
+    places = source, offsets, patterns
+    made = builder.and_(*(load_at(builder, address, vector_bytes, 1) for address in (padding, patterns)))
+    if pieces:
+        for number in range(pieces):
+            made = _with_piece(builder, made, _INT64(number), sizes, places)
+    else:
+        kept = cgutils.alloca_once(builder, made.type)
+        builder.store(made, kept)
+        with cgutils.for_range(builder, count) as loop:
+            builder.store(_with_piece(builder, builder.load(kept), loop.index, sizes, places), kept)
+        made = builder.load(kept)
+    store_at(builder, made, target, bool(streamed))
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def pad_vector(typingctx: Any, vector_bytes: Any, streamed: Any, target: Any, padding: Any) -> Any:
+@instructions("vector_bytes", "streamed")
+def pad_vector(builder: Any, vector_bytes: int, streamed: int, target: Any, padding: Any) -> None:
     """Write a vector of padding, a line past the cache if the literal `streamed` is not 0."""
-    size, past_cache = vector_bytes.literal_value, bool(streamed.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, target, padding = arguments
-        store_at(builder, _load(builder, padding, size), target, past_cache)
-        return context.get_dummy_value()
-
-    return types.void(vector_bytes, streamed, _ADDRESS, _ADDRESS), generate
+    store_at(builder, load_at(builder, padding, vector_bytes, 1), target, bool(streamed))

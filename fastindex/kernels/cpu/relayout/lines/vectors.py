@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at, store_lines
+from fastindex.kernels.compilation import instructions
+from fastindex.kernels.cpu.memory import for_each, load_at, offset_by, prefetch_at, store_at, store_lines
 from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.streams import PACKED_IN_BYTE
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-_ADDRESS = types.int64
 
 
 def from_table(builder: Any, address: Any, table: Any, position: int) -> Any:
@@ -129,150 +128,112 @@ def _gather_lanes(builder: Any, stage: Any, first_row: int, width: int) -> list[
     return lines
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@instructions("width", "squares", "streamed", "asks")
 def transpose_rows(
-    typingctx: Any,
-    width: Any,
-    squares: Any,
+    builder: Any,
+    width: int,
+    squares: int,
     streamed: Any,
-    asks: Any,
+    asks: int,
     target: Any,
     columns: Any,
     source: Any,
     rows: Any,
     upcoming: Any,
     upcoming_rows: Any,
-) -> Any:
+) -> None:
     """Transpose squares of elements: a line of each of ``squares * 64/width`` rows, to `squares` lines of each column.
 
     Row ``i`` is read at ``source + rows[i]``; column ``j`` is written at ``target + columns[j]``; `rows` and
     `columns` are the addresses of int64 tables of byte offsets. If `asks` is not 0, as many lines are prefetched at
     ``upcoming + upcoming_rows[i]``.
     """
-    lines, count = _Lines(width.literal_value), squares.literal_value
-    prefetches = bool(asks.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, past_cache, _, target, columns, source, rows, upcoming, upcoming_rows = arguments
-        if lines.count > 32 or (lines.count == 32 and count == 1):
-            # Never reached: it would take too many registers, or elements are of one or two bytes, which are staged.
-            return context.get_dummy_value()
-        transposed = []
-        for square in range(count):
-            numbers = range(square * lines.count, (square + 1) * lines.count)
-            starts = [from_table(builder, source, rows, i) for i in numbers]
-            for i in numbers if prefetches else ():
-                prefetch_at(builder, from_table(builder, upcoming, upcoming_rows, i))
-            transposed.append(lines.transpose(builder, [lines.load(builder, start) for start in starts]))
-        written = []
-        for j in range(lines.count):
-            start = from_table(builder, target, columns, j)
-            written += [(transposed[k][j], offset_by(builder, start, LINE_BYTES * k)) for k in range(count)]
-        store_lines(builder, written, past_cache, streamed)
-        return context.get_dummy_value()
-
-    return types.void(width, squares, streamed, asks, *(_ADDRESS,) * 6), generate
+    lines = _Lines(width)
+    if lines.count > 32 or (lines.count == 32 and squares == 1):
+        # Never reached: it would take too many registers, or elements are of one or two bytes, which are staged.
+        return
+    transposed = []
+    for square in range(squares):
+        numbers = range(square * lines.count, (square + 1) * lines.count)
+        starts = [from_table(builder, source, rows, i) for i in numbers]
+        for i in numbers if asks else ():
+            prefetch_at(builder, from_table(builder, upcoming, upcoming_rows, i))
+        transposed.append(lines.transpose(builder, [lines.load(builder, start) for start in starts]))
+    written = []
+    for j in range(lines.count):
+        start = from_table(builder, target, columns, j)
+        written += [(transposed[k][j], offset_by(builder, start, LINE_BYTES * k)) for k in range(squares)]
+    store_lines(builder, written, streamed)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def transpose_stage(typingctx: Any, width: Any, target: Any, pitch_bytes: Any, stage: Any) -> Any:
+@instructions("width")
+def transpose_stage(builder: Any, width: int, target: Any, pitch_bytes: Any, stage: Any) -> None:
     """Transpose staged rows, a line apart, into a line of each column, `pitch_bytes` apart.
 
     One square; where `width` is 1 or 2, the columns in 16 bytes of it, a quarter.
     """
-    size = width.literal_value
-    lines = _Lines(size)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, target, pitch, stage = arguments
-        if size <= 2:
-            columns = lane_transpose(builder, _gather_lanes(builder, stage, 0, size), size)
-        else:
-            rows = [lines.load(builder, offset_by(builder, stage, LINE_BYTES * i)) for i in range(lines.count)]
-            columns = lines.transpose(builder, rows)
-        for j, column in enumerate(columns):
-            store_at(builder, column, builder.add(target, builder.mul(pitch, _INT64(j))), False)
-        return context.get_dummy_value()
-
-    return types.void(width, _ADDRESS, types.int64, _ADDRESS), generate
+    lines = _Lines(width)
+    if width <= 2:
+        columns = lane_transpose(builder, _gather_lanes(builder, stage, 0, width), width)
+    else:
+        rows = [lines.load(builder, offset_by(builder, stage, LINE_BYTES * i)) for i in range(lines.count)]
+        columns = lines.transpose(builder, rows)
+    for j, column in enumerate(columns):
+        store_at(builder, column, builder.add(target, builder.mul(pitch_bytes, _INT64(j))), False)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def transpose_stage_lanes(typingctx: Any, width: Any, target: Any, columns: Any, stage: Any) -> Any:
+@instructions("width")
+def transpose_stage_lanes(builder: Any, width: int, target: Any, columns: Any, stage: Any) -> None:
     """Transpose 16 bytes of each of ``2 * 64/width`` staged rows to two lines of each of ``16/width`` columns.
 
     `width` is 1 or 2; `columns` is the address of an int64 table of byte offsets from `target`.
     """
-    size = width.literal_value
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, target, columns, stage = arguments
-        if size > 2:
-            # Never reached: `transpose_rows` serves these widths.
-            return context.get_dummy_value()
-        pair = [
-            lane_transpose(builder, _gather_lanes(builder, stage, first_row, size), size)
-            for first_row in (0, LINE_BYTES // size)
-        ]
-        for j in range(16 // size):
-            start = from_table(builder, target, columns, j)
-            for line in (0, 1):
-                store_at(builder, pair[line][j], offset_by(builder, start, LINE_BYTES * line), False)
-        return context.get_dummy_value()
-
-    return types.void(width, _ADDRESS, _ADDRESS, _ADDRESS), generate
+    if width > 2:
+        # Never reached: `transpose_rows` serves these widths.
+        return
+    pair = [
+        lane_transpose(builder, _gather_lanes(builder, stage, first_row, width), width)
+        for first_row in (0, LINE_BYTES // width)
+    ]
+    for j in range(16 // width):
+        start = from_table(builder, target, columns, j)
+        for line in (0, 1):
+            store_at(builder, pair[line][j], offset_by(builder, start, LINE_BYTES * line), False)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def interleave_rows(typingctx: Any, width: Any, ways: Any, streamed: Any, target: Any, source: Any, rows: Any) -> Any:
+@instructions("width", "ways", "streamed")
+def interleave_rows(builder: Any, width: int, ways: int, streamed: Any, target: Any, source: Any, rows: Any) -> None:
     """Read a line at ``source + rows[i]`` of each of `ways` rows, write their elements in turn to `target`."""
-    lines, count = _Lines(width.literal_value), ways.literal_value
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, past_cache, target, source, rows = arguments
-        loaded = [lines.load(builder, from_table(builder, source, rows, i)) for i in range(count)]
-        interleaved = enumerate(lines.interleave(builder, loaded))
-        written = [(line, offset_by(builder, target, LINE_BYTES * i)) for i, line in interleaved]
-        store_lines(builder, written, past_cache, streamed)
-        return context.get_dummy_value()
-
-    return types.void(width, ways, streamed, _ADDRESS, _ADDRESS, _ADDRESS), generate
+    lines = _Lines(width)
+    loaded = [lines.load(builder, from_table(builder, source, rows, i)) for i in range(ways)]
+    interleaved = enumerate(lines.interleave(builder, loaded))
+    store_lines(builder, [(line, offset_by(builder, target, LINE_BYTES * i)) for i, line in interleaved], streamed)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@instructions("width", "ways", "streamed")
 def deinterleave_line(
-    typingctx: Any, width: Any, ways: Any, streamed: Any, target: Any, columns: Any, source: Any
-) -> Any:
+    builder: Any, width: int, ways: int, streamed: Any, target: Any, columns: Any, source: Any
+) -> None:
     """Read `ways` lines at `source`, write every `ways`-th element to a line at ``target + columns[i]``."""
-    lines, count = _Lines(width.literal_value), ways.literal_value
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, past_cache, target, columns, source = arguments
-        loaded = [lines.load(builder, offset_by(builder, source, LINE_BYTES * i)) for i in range(count)]
-        deinterleaved = enumerate(lines.deinterleave(builder, loaded))
-        written = [(line, from_table(builder, target, columns, i)) for i, line in deinterleaved]
-        store_lines(builder, written, past_cache, streamed)
-        return context.get_dummy_value()
-
-    return types.void(width, ways, streamed, _ADDRESS, _ADDRESS, _ADDRESS), generate
+    lines = _Lines(width)
+    loaded = [lines.load(builder, offset_by(builder, source, LINE_BYTES * i)) for i in range(ways)]
+    deinterleaved = enumerate(lines.deinterleave(builder, loaded))
+    store_lines(builder, [(line, from_table(builder, target, columns, i)) for i, line in deinterleaved], streamed)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def expand_line(typingctx: Any, bits: Any, streamed: Any, target: Any, source: Any) -> Any:
-    """Expand 64 packed elements of `bits` bits, the first in the low bits of each byte, to a byte each."""
-    size, past_cache = bits.literal_value, bool(streamed.literal_value)
-    ways = 8 // size
+@instructions("streamed")
+def expand_line(builder: Any, per_byte: Any, streamed: int, target: Any, source: Any) -> None:
+    """Expand 64 packed elements, 2, 4 or 8 of which a byte has, the first in its low bits, to a byte each."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        count = LINE_BYTES // ways
+    def write(ways: int) -> None:
+        bits, count = 8 // ways, LINE_BYTES // ways
         vector = ir.VectorType(_INT8, count)
-        packed = load_at(builder, arguments[3], count, 1)
-        mask = ir.Constant(vector, [(1 << size) - 1] * count)
-        rows = [builder.and_(builder.lshr(packed, ir.Constant(vector, [size * k] * count)), mask) for k in range(ways)]
-        store_at(builder, _interleave_bytes(builder, rows), arguments[2], past_cache)
-        return context.get_dummy_value()
+        packed = load_at(builder, source, count, 1)
+        mask = ir.Constant(vector, [(1 << bits) - 1] * count)
+        rows = [builder.and_(builder.lshr(packed, ir.Constant(vector, [bits * k] * count)), mask) for k in range(ways)]
+        store_at(builder, _interleave_bytes(builder, rows), target, bool(streamed))
 
-    return types.void(bits, streamed, _ADDRESS, _ADDRESS), generate
+    for_each(builder, per_byte, PACKED_IN_BYTE, write)
 
 
 def _interleave_bytes(builder: Any, rows: Sequence[Any]) -> Any:
@@ -284,25 +245,22 @@ def _interleave_bytes(builder: Any, rows: Sequence[Any]) -> Any:
     return shuffle(builder, even, odd, [e for k in range(count) for e in (k, count + k)])
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def compress_line(typingctx: Any, bits: Any, target: Any, source: Any) -> Any:
-    """Pack 64 elements of a byte each into `bits` bits, the first in the low bits of each byte."""
-    size = bits.literal_value
-    ways = 8 // size
+@instructions()
+def compress_line(builder: Any, per_byte: Any, target: Any, source: Any) -> None:
+    """Pack 64 elements of a byte each, 2, 4 or 8 to a byte, the first in its low bits."""
+    values = load_at(builder, source, LINE_BYTES, 1)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        values = load_at(builder, arguments[2], LINE_BYTES, 1)
-        count = LINE_BYTES // ways
+    def write(ways: int) -> None:
+        bits, count = 8 // ways, LINE_BYTES // ways
         vector = ir.VectorType(_INT8, count)
-        mask = ir.Constant(vector, [(1 << size) - 1] * count)
+        mask = ir.Constant(vector, [(1 << bits) - 1] * count)
         packed = ir.Constant(vector, [0] * count)
         for k in range(ways):
             part = builder.and_(shuffle(builder, values, values, range(k, LINE_BYTES, ways)), mask)
-            packed = builder.or_(packed, builder.shl(part, ir.Constant(vector, [size * k] * count)))
-        store_at(builder, packed, arguments[1], False)
-        return context.get_dummy_value()
+            packed = builder.or_(packed, builder.shl(part, ir.Constant(vector, [bits * k] * count)))
+        store_at(builder, packed, target, False)
 
-    return types.void(bits, _ADDRESS, _ADDRESS), generate
+    for_each(builder, per_byte, PACKED_IN_BYTE, write)
 
 
 def paired(builder: Any, first: Any, second: Any) -> list[Any]:
@@ -314,8 +272,8 @@ def paired(builder: Any, first: Any, second: Any) -> list[Any]:
     ]
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def pair_rows(typingctx: Any, count: Any, shifted: Any, target: Any, high: Any, sources: Any, odd: Any) -> Any:
+@instructions("count", "shifted")
+def pair_rows(builder: Any, count: int, shifted: int, target: Any, high: Any, sources: Any, odd: Any) -> None:
     """Pair `count` bytes each of two rows of packed elements of 4 bits: a byte of two elements at the same place.
 
     Parameters
@@ -331,41 +289,26 @@ def pair_rows(typingctx: Any, count: Any, shifted: Any, target: Any, high: Any, 
     odd : (int64, int64)
         1 for a row that begins with the high nibble, and goes on with a byte behind these; otherwise 0.
     """
-    may_shift, size = bool(shifted.literal_value), count.literal_value
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, _, target, high, sources, odd = arguments
-        rows = []
-        for place in range(2):
-            source, is_odd = builder.extract_value(sources, place), builder.extract_value(odd, place)
-            row = load_at(builder, source, size, 1)
-            if may_shift:
-                four = ir.Constant(row.type, [4] * size)
-                following = load_at(builder, builder.add(source, is_odd), size, 1)
-                moved = builder.or_(builder.lshr(row, four), builder.shl(following, four))
-                row = builder.select(builder.icmp_signed("!=", is_odd, _INT64(0)), moved, row)
-            rows.append(row)
-        for pairs, address in zip(paired(builder, *rows), (target, high), strict=True):
-            store_at(builder, pairs, address, False)
-        return context.get_dummy_value()
-
-    two = types.UniTuple(types.int64, 2)
-    return types.void(count, shifted, _ADDRESS, _ADDRESS, two, two), generate
+    rows = []
+    for place in range(2):
+        source, is_odd = builder.extract_value(sources, place), builder.extract_value(odd, place)
+        row = load_at(builder, source, count, 1)
+        if shifted:
+            four = ir.Constant(row.type, [4] * count)
+            following = load_at(builder, builder.add(source, is_odd), count, 1)
+            moved = builder.or_(builder.lshr(row, four), builder.shl(following, four))
+            row = builder.select(builder.icmp_signed("!=", is_odd, _INT64(0)), moved, row)
+        rows.append(row)
+    for pairs, address in zip(paired(builder, *rows), (target, high), strict=True):
+        store_at(builder, pairs, address, False)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def pair_groups(typingctx: Any, group_bytes: Any, target: Any, high: Any, source: Any) -> Any:
+@instructions("group_bytes")
+def pair_groups(builder: Any, group_bytes: int, target: Any, high: Any, source: Any) -> None:
     """Pair rows of `group_bytes` bytes that alternate in two lines of packed elements of 4 bits."""
-    size = group_bytes.literal_value
-    count = LINE_BYTES // size
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, target, high, source = arguments
-        lines = [load_at(builder, offset_by(builder, source, at), count, size) for at in (0, LINE_BYTES)]
-        vector = ir.VectorType(_INT8, LINE_BYTES)
-        rows = [builder.bitcast(shuffle(builder, lines[0], lines[1], range(k, 2 * count, 2)), vector) for k in range(2)]
-        for pairs, address in zip(paired(builder, *rows), (target, high), strict=True):
-            store_at(builder, pairs, address, False)
-        return context.get_dummy_value()
-
-    return types.void(group_bytes, _ADDRESS, _ADDRESS, _ADDRESS), generate
+    count = LINE_BYTES // group_bytes
+    lines = [load_at(builder, offset_by(builder, source, at), count, group_bytes) for at in (0, LINE_BYTES)]
+    vector = ir.VectorType(_INT8, LINE_BYTES)
+    rows = [builder.bitcast(shuffle(builder, lines[0], lines[1], range(k, 2 * count, 2)), vector) for k in range(2)]
+    for pairs, address in zip(paired(builder, *rows), (target, high), strict=True):
+        store_at(builder, pairs, address, False)

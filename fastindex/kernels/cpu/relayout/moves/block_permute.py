@@ -11,7 +11,7 @@ from numba import njit
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import entry, fence, literal, prefetch
 from fastindex.kernels.cpu.relayout.lines.lines import copy_short
-from fastindex.kernels.cpu.relayout.lines.pending import PENDING_BYTES, drain, restart
+from fastindex.kernels.cpu.relayout.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
 from fastindex.kernels.cpu.relayout.lines.permutes import assemble_vector, pad_vector
 from fastindex.kernels.cpu.relayout.passes.table import padding_of, start_of_block
 from fastindex.tables.assemblies import (
@@ -168,7 +168,7 @@ def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):
     whole_vectors = not streamed and run % literal(size) == 0
     vectors = max(entry(geometry, VECTORS) - entry(geometry, FILLED), 1)
     at_once = (_ASKED_VECTORS * line_count + vectors - 1) // vectors
-    line, fill, skip, position = 0, 0, 0, -1
+    stream = NOTHING_PENDING
     for task in range(first, last):
         at_source, at_target, count = start_of_block(source, target, table, task)
         next_source, _, next_count = start_of_block(source, target, table, min(task + 1, last - 1))
@@ -188,23 +188,18 @@ def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):
                     asked = upcoming, lines, line_count, at_once, _ASKED_VECTORS
                 elif upcoming:
                     _ask(upcoming, lines, 0, line_count)
-            if place != position and not whole_vectors:
-                position = place
-                line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
+            if not whole_vectors:
+                stream = go_to(stream, place, scratch, streamed)
             if span < literal(size) and read + low > readable:
                 # A vector would reach beyond the source.
                 copy_short(scratch + _STAGE, read + low, span)
                 read = scratch + _STAGE - low
-            position += run
-            if whole_lines and fill == 0:
-                assemble_block(64, nibbles, 1, line, read, tables, asked)
-                line += run
+            if whole_lines and stream[1] == 0:
+                assemble_block(64, nibbles, 1, place, read, tables, asked)
+                stream = place + run, 0, 0
                 continue
-            assemble_block(size, nibbles, 0, place if whole_vectors else scratch + fill, read, tables, asked)
-            if whole_vectors:
-                continue
-            fill += run
-            if fill >= PENDING_BYTES:
-                line, fill, skip = drain(line, scratch, fill, skip, streamed)
-    restart(line, scratch, fill, skip, streamed, 0)
+            assemble_block(size, nibbles, 0, place if whole_vectors else scratch + stream[1], read, tables, asked)
+            if not whole_vectors:
+                stream = added(stream, run, scratch, streamed)
+    finish(stream, scratch, streamed)
     fence()

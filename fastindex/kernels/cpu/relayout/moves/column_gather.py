@@ -26,7 +26,7 @@ from fastindex.kernels.cpu.memory import (
 )
 from fastindex.kernels.cpu.relayout.lines.lane_columns import transpose_in_lanes, write_lane, write_lanes
 from fastindex.kernels.cpu.relayout.lines.lines import copy_short, prefetch_ends
-from fastindex.kernels.cpu.relayout.lines.pending import PENDING_BYTES, drain, restart
+from fastindex.kernels.cpu.relayout.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
 from fastindex.kernels.cpu.relayout.passes.table import outer_place, padding_of
 from fastindex.tables.assemblies import (
     BAND_FIRST,
@@ -259,24 +259,20 @@ def _append(width, nibbles, state, place, column, lines, collected, scratch):  #
     `lines` is their table, how many, and of how many bytes; `collected` is where lanes are, and bytes between vectors.
     """
     source, pitch = collected
-    (line, fill, skip, position, streamed), (table, count, run) = state, lines
+    (stream, streamed), (table, count, run) = state, lines
     lane, half = LANE_BYTES // literal(width), 0
     if literal(nibbles) == 2:
         # The vectors of low nibbles come before those of high ones.
         column, half = column >> 1, column & 1
     vectors = source + (column % lane + half * lane) * pitch + column // lane * LANE_BYTES
-    if place != position:
-        line, fill, skip = restart(line, scratch, fill, skip, streamed, place)
+    stream = go_to(stream, place, scratch, streamed)
     for k in range(count):
-        at, target = entry(table, k), scratch + fill + LINE_BYTES * k
+        at, target = entry(table, k), scratch + stream[1] + LINE_BYTES * k
         if at != NOWHERE:
             write_lane(0, target, vectors + at)
         else:
             copy_vector(target, padding_of(scratch), 64)
-    fill += run
-    if fill >= PENDING_BYTES:
-        line, fill, skip = drain(line, scratch, fill, skip, streamed)
-    return line, fill, skip, place + run, streamed
+    return added(stream, run, scratch, streamed), streamed
 
 
 @njit(nogil=True, inline="always")
@@ -292,7 +288,7 @@ def _write_next(width, nibbles, state, job, pitch, whole_lines, scratch):  # typ
         # Neighbours follow each other: a line past the cache waits for the next one.
         own, targets = places + 8 * column, (target, padding_of(scratch))
         vectors = source + (column // h + column % h * lane) * pitch
-        _write_lines(width, nibbles, state[4], own, targets, (table, count), vectors)
+        _write_lines(width, nibbles, state[1], own, targets, (table, count), vectors)
         of_chunk = lane * h
     else:
         place, later = entry(places, column), entry(places, column + ENDS_AHEAD)
@@ -333,7 +329,7 @@ def assemble_columns(width, nibbles, target, source, table, scratch, first, last
     of_chunk = LANE_BYTES // literal(width) * literal(nibbles) * (1 if whole_lines else 4)
     form, apart = (shifted, pitch, whole_lines), entry(geometry, COLUMNS_APART) != 0
     _write_padding_row(entry(table, FIRST), group_count, scratch)
-    state = 0, 0, 0, -1, entry(geometry, COLUMNS_STREAMED) != 0
+    state = NOTHING_PENDING, entry(geometry, COLUMNS_STREAMED) != 0
     job = 0, 0, 0, 0, 0, 0, 0, 0
     task, g, b, half = first, 0, 0, 0
     at_source, at_target = outer_place(table, task, source, target)
@@ -356,5 +352,5 @@ def assemble_columns(width, nibbles, target, source, table, scratch, first, last
         band, written = following, then_written
         while job[0] and (apart or task == last):
             state, job = _write_next(width, nibbles, state, job, pitch, whole_lines, scratch)
-    restart(state[0], scratch, state[1], state[2], state[4], 0)
+    finish(state[0], scratch, state[1])
     fence()

@@ -43,21 +43,6 @@ SCRATCH_BYTES = _STAGE + 64 * MOST_COLUMN_BYTES + 64
 _AHEAD_BYTES = 12288
 
 
-@njit(nogil=True, inline="always")
-def _deinterleave_line(unit, target, pitch, source, stride, mask):  # type: ignore[no-untyped-def]
-    """Write a line of each of ``16/unit`` columns."""
-    if unit == 1:
-        deinterleave_lanes(1, target, pitch, source, stride, mask)
-    elif unit == 2:
-        deinterleave_lanes(2, target, pitch, source, stride, mask)
-    elif unit == 4:
-        deinterleave_lanes(4, target, pitch, source, stride, mask)
-    elif unit == 8:
-        deinterleave_lanes(8, target, pitch, source, stride, mask)
-    else:
-        deinterleave_lanes(16, target, pitch, source, stride, mask)
-
-
 @njit(nogil=True)
 def _write_piece(target, column, size, is_first, is_last, streamed):  # type: ignore[no-untyped-def]
     """Write the lines that a piece of a row completes, and keep what is left of the last one.
@@ -118,7 +103,7 @@ def _deinterleave_run(target, rows, source, numbers, lanes, streamed, ends, scra
             begin = 0
             while True:
                 place = scratch + begin * pitch + 64 + at
-                _deinterleave_line(unit, place, pitch, read + begin * width, stride, mask)
+                deinterleave_lanes(unit, place, pitch, read + begin * width, stride, mask)
                 if begin + columns >= count:
                     break
                 begin = min(begin + columns, count - columns)

@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from fastindex.kernels.compilation import kernel
+from fastindex.kernels.compilation import instructions, kernel
 from fastindex.kernels.cpu.memory import entry, fence, literal, load_at, offset_by, store_at, store_lines
 from fastindex.kernels.cpu.relayout.lines.permutes import permuted_line, permuted_pair
 from fastindex.kernels.cpu.relayout.lines.vectors import from_table, shuffle
@@ -26,7 +24,6 @@ from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 from fastindex.tables.streams import CHUNK_BLOCK, CHUNK_SOURCE_STRIDE, CHUNK_TARGET_STRIDE
 
 _INT64 = ir.IntType(64)
-_ADDRESS = types.int64
 _LINE = 8 * PATTERN_WORDS
 _BYTES = ir.VectorType(ir.IntType(8), _LINE)
 _WORDS = ir.VectorType(_INT64, PATTERN_WORDS)
@@ -92,49 +89,41 @@ def _steps_of(row_digits: int, halves: int, again: int) -> list[int]:
     return [*steps, 0] if again else steps
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@instructions("row_digits", "piece_bytes", "halves", "again")
 def _swap_columns(
-    typingctx: Any, row_digits: Any, piece: Any, halves: Any, again: Any, places: Any, numbers: Any
-) -> Any:
+    builder: Any, row_digits: int, piece_bytes: int, halves: int, again: int, places: Any, numbers: Any
+) -> None:
     """Permute the digits of a number of chunks, one after the other; all patterns stay in registers.
 
     Parameters
     ----------
-    row_digits, piece, halves, again
+    row_digits, piece_bytes, halves, again
         Literals.
     places : (target, source, rows, patterns, pieces)
         Addresses: of the chunk, of the bytes to its rows, of the patterns, and of the bytes to its pieces.
     numbers : (count, source stride, target stride, whether whole lines go past the cache)
     """
-    digits, piece_bytes, kind, repeats = (one.literal_value for one in (row_digits, piece, halves, again))
-    rows = 1 << digits
-    steps = _steps_of(digits, kind, repeats)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target, source, row_table, pattern_table, piece_table = cgutils.unpack_tuple(builder, arguments[4])
-        count, source_stride, target_stride, streamed = cgutils.unpack_tuple(builder, arguments[5])
-        past_cache = builder.icmp_signed("!=", streamed, _INT64(0))
-        patterns = _Patterns(builder, pattern_table)
-        within = (patterns.next(), patterns.next(_WORDS)) if kind == WITHIN else None
-        pairs = [(patterns.next(), patterns.next()) for _ in steps]
-        last = patterns.next()
-        starts = [from_table(builder, source, row_table, r) for r in range(rows)]
-        with cgutils.for_range(builder, count) as loop:
-            read = builder.mul(loop.index, source_stride)
-            written = builder.add(target, builder.mul(loop.index, target_stride))
-            vectors = [load_at(builder, builder.add(start, read), PATTERN_WORDS, 8) for start in starts]
-            if within is not None:
-                vectors = [_halves_within(builder, one, *within) for one in vectors]
-            if kind == OF_ROWS:
-                _paired(builder, vectors, 0, None)
-            for row, pair in zip(steps, pairs, strict=True):
-                _paired(builder, vectors, row, pair)
-            lines = [permuted_line(builder, builder.bitcast(one, _BYTES), last) for one in vectors]
-            _write(builder, lines, piece_bytes, written, piece_table, past_cache)
-        return context.get_dummy_value()
-
-    literals = row_digits, piece, halves, again
-    return types.void(*literals, types.UniTuple(_ADDRESS, 5), types.UniTuple(types.int64, 4)), generate
+    steps = _steps_of(row_digits, halves, again)
+    target, source, row_table, pattern_table, piece_table = cgutils.unpack_tuple(builder, places)
+    count, source_stride, target_stride, streamed = cgutils.unpack_tuple(builder, numbers)
+    past_cache = builder.icmp_signed("!=", streamed, _INT64(0))
+    patterns = _Patterns(builder, pattern_table)
+    within = (patterns.next(), patterns.next(_WORDS)) if halves == WITHIN else None
+    pairs = [(patterns.next(), patterns.next()) for _ in steps]
+    last = patterns.next()
+    starts = [from_table(builder, source, row_table, r) for r in range(1 << row_digits)]
+    with cgutils.for_range(builder, count) as loop:
+        read = builder.mul(loop.index, source_stride)
+        written = builder.add(target, builder.mul(loop.index, target_stride))
+        vectors = [load_at(builder, builder.add(start, read), PATTERN_WORDS, 8) for start in starts]
+        if within is not None:
+            vectors = [_halves_within(builder, one, *within) for one in vectors]
+        if halves == OF_ROWS:
+            _paired(builder, vectors, 0, None)
+        for row, pair in zip(steps, pairs, strict=True):
+            _paired(builder, vectors, row, pair)
+        lines = [permuted_line(builder, builder.bitcast(one, _BYTES), last) for one in vectors]
+        _write(builder, lines, piece_bytes, written, piece_table, past_cache)
 
 
 def _write(builder: Any, lines: Sequence[Any], piece_bytes: int, target: Any, table: Any, streamed: Any) -> None:
@@ -142,7 +131,7 @@ def _write(builder: Any, lines: Sequence[Any], piece_bytes: int, target: Any, ta
     pieces = _LINE // piece_bytes
     places = [from_table(builder, target, table, k) for k in range(len(lines) * pieces)]
     if pieces == 1:
-        store_lines(builder, zip(lines, places, strict=True), streamed, types.boolean)
+        store_lines(builder, zip(lines, places, strict=True), streamed)
         return
     for k, place in enumerate(places):
         begin = k % pieces * piece_bytes

@@ -5,7 +5,15 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.cpu.memory import byte_at, copy_vector, entry, fence, literal, set_byte, stream_line
+from fastindex.kernels.cpu.memory import (
+    byte_at,
+    copy_apart,
+    copy_vector,
+    entry,
+    fence,
+    set_byte,
+    stream_line,
+)
 from fastindex.kernels.cpu.relayout.lines.lines import copy_short
 from fastindex.kernels.cpu.relayout.lines.nibbles import put_nibble
 from fastindex.kernels.cpu.relayout.passes.table import outer_place
@@ -24,21 +32,6 @@ from fastindex.tables.passes import (
     TARGET_NIBBLE,
     TARGET_STRIDE,
 )
-
-
-@njit(nogil=True, inline="always")
-def _copy_runs(width, target, source, geometry):  # type: ignore[no-untyped-def]
-    """Copy the runs of a task, element by element."""
-    count, source_stride, target_stride = (
-        entry(geometry, ELEMENTS),
-        entry(geometry, SOURCE_STRIDE),
-        entry(geometry, TARGET_STRIDE),
-    )
-    for _ in range(entry(geometry, RUNS)):
-        for i in range(count):
-            copy_vector(target + i * target_stride, source + i * source_stride, width)
-        source += entry(geometry, RUN_SOURCE_STRIDE)
-        target += entry(geometry, RUN_TARGET_STRIDE)
 
 
 @njit(nogil=True)
@@ -75,45 +68,21 @@ def copy_elements(width, ways, target, source, table, scratch, first, last):  # 
     if size == 0:
         _copy_nibbles(target, source, table, first, last)
         return
+    strides = entry(geometry, TARGET_STRIDE), entry(geometry, SOURCE_STRIDE)
     for task in range(first, last):
-        at_source, at_target = outer_place(table, task, source, target)
-        if size == 1:
-            _copy_runs(1, at_target, at_source, geometry)
-        elif size == 2:
-            _copy_runs(2, at_target, at_source, geometry)
-        elif size == 4:
-            _copy_runs(4, at_target, at_source, geometry)
-        elif size == 8:
-            _copy_runs(8, at_target, at_source, geometry)
-        elif size == 16:
-            _copy_runs(16, at_target, at_source, geometry)
-        elif size == 32:
-            _copy_runs(32, at_target, at_source, geometry)
-        else:
-            _copy_runs(64, at_target, at_source, geometry)
-
-
-@njit(nogil=True, inline="always")
-def _copy_slots(width, target, source, slots, pattern):  # type: ignore[no-untyped-def]
-    w = literal(width)
-    for i in range(slots.shape[0]):
-        slot = slots[i]
-        copy_vector(target + i * w, source + slot * w if slot >= 0 else pattern, width)
+        read, place = outer_place(table, task, source, target)
+        for _ in range(entry(geometry, RUNS)):
+            copy_apart(place, read, size, entry(geometry, ELEMENTS), strides)
+            read += entry(geometry, RUN_SOURCE_STRIDE)
+            place += entry(geometry, RUN_TARGET_STRIDE)
 
 
 @kernel("void(int64,int64,int64,int64[::1],int64)")
 def gather_slots(size, target, source, slots, pattern):  # type: ignore[no-untyped-def]
     """Copy the element of `size` bytes at each of some slots; where a slot is negative, the one at `pattern`."""
-    if size == 1:
-        _copy_slots(1, target, source, slots, pattern)
-    elif size == 2:
-        _copy_slots(2, target, source, slots, pattern)
-    elif size == 4:
-        _copy_slots(4, target, source, slots, pattern)
-    elif size == 8:
-        _copy_slots(8, target, source, slots, pattern)
-    else:
-        _copy_slots(16, target, source, slots, pattern)
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        copy_vector(target + i * size, source + slot * size if slot >= 0 else pattern, size)
 
 
 @kernel()

@@ -10,13 +10,13 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch
-from fastindex.kernels.cpu.relayout.lines.pending import PENDING_BYTES, drain, restart
+from fastindex.kernels.cpu.relayout.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
 from fastindex.kernels.cpu.relayout.passes.table import start_of_block
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.gathers import CHUNKS_AHEAD, ELEMENT_BYTES, ELEMENTS, LINES, MOST_PIECE_BYTES, STREAMED
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 
-#: Bytes of scratch memory that this kernel needs: pending bytes, one more piece, and what `drain` reads behind them.
+#: Bytes of scratch memory that this kernel needs: pending bytes, one more piece, and what is read behind them.
 SCRATCH_BYTES = PENDING_BYTES + MOST_PIECE_BYTES + LINE_BYTES
 
 
@@ -74,7 +74,7 @@ def gather_chunks(width, ways, target, source, table, scratch, first, last):  # 
     w, elements, streamed = entry(geometry, ELEMENT_BYTES), entry(geometry, ELEMENTS), entry(geometry, STREAMED) != 0
     lines, line_count, ahead = places + 8 * elements, entry(geometry, LINES), entry(geometry, CHUNKS_AHEAD)
     at_once = (8 * line_count + elements - 1) // elements
-    line, fill, skip, position = 0, 0, 0, -1
+    stream = NOTHING_PENDING
     for task in range(first, last):
         at_source, at_target, count = start_of_block(source, target, table, task)
         next_source, _, next_count = start_of_block(source, target, table, min(task + 1, last - 1))
@@ -87,13 +87,8 @@ def gather_chunks(width, ways, target, source, table, scratch, first, last):  # 
             elif x + ahead < count + next_count:
                 upcoming, asked_lines = next_source + entry(chunks, 2 * (x + ahead - count)), line_count
             asked = upcoming, lines, asked_lines, at_once
-            if place != position:
-                position = place
-                line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
-            _gather_elements(w, scratch + fill, at_source + entry(chunks, 2 * x), places, elements, asked)
-            fill += elements * w
-            position += elements * w
-            if fill >= PENDING_BYTES:
-                line, fill, skip = drain(line, scratch, fill, skip, streamed)
-    restart(line, scratch, fill, skip, streamed, 0)
+            stream = go_to(stream, place, scratch, streamed)
+            _gather_elements(w, scratch + stream[1], at_source + entry(chunks, 2 * x), places, elements, asked)
+            stream = added(stream, elements * w, scratch, streamed)
+    finish(stream, scratch, streamed)
     fence()

@@ -15,7 +15,7 @@ from fastindex.kernels.cpu.relayout.lines.lines import (
     prefetch_rows,
     transpose_square,
 )
-from fastindex.kernels.cpu.relayout.lines.pending import PENDING_BYTES, PENDING_ROOM, drain, restart
+from fastindex.kernels.cpu.relayout.lines.pending import NOTHING_PENDING, PENDING_ROOM, added, finish, go_to
 from fastindex.kernels.cpu.relayout.lines.vectors import interleave_rows, transpose_rows
 from fastindex.kernels.cpu.relayout.passes.table import padding_of, start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
@@ -76,42 +76,39 @@ def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):
 
 
 @njit(nogil=True, inline="always")
-def _append_columns(width, ends, pending, source, rows, counts, streamed):  # type: ignore[no-untyped-def]
-    """Append elements of each of some rows, in turn, one by one; return the new line, fill and skip.
+def _append_columns(width, stream, pending, source, rows, counts, streamed):  # type: ignore[no-untyped-def]
+    """Append elements of each of some rows, in turn, one by one; return the new stream.
 
-    `ends` is line, fill and skip so far; `counts` is how many rows there are, elements of padding, and elements a row.
+    `counts` is how many rows there are, elements of padding, and elements a row.
     """
-    line, fill, skip = ends
     row_count, _, run = counts
     w = literal(width)
     for column in range(run):
+        behind = pending + stream[1]
         for i in range(row_count):
-            copy_vector(pending + fill, source + entry(rows, i) + column * w, width)
-            fill += w
-        if fill >= PENDING_BYTES:
-            line, fill, skip = drain(line, pending, fill, skip, streamed)
-    return line, fill, skip
+            copy_vector(behind + i * w, source + entry(rows, i) + column * w, width)
+        stream = added(stream, row_count * w, pending, streamed)
+    return stream
 
 
 @njit(nogil=True, inline="always")
-def _append_transposed(width, ends, pending, source, rows, counts, upcoming, streamed):  # type: ignore[no-untyped-def]
-    """Append the columns of some rows, each column contiguous; return the new line, fill and skip.
+def _append_transposed(width, stream, pending, source, rows, counts, upcoming, streamed):  # type: ignore[no-untyped-def]
+    """Append the columns of some rows, each column contiguous; return the new stream.
 
-    `ends` and `counts` are those of `_append_columns`. `rows` is filled up to whole squares; what
-    these add is read, and overwritten by padding or by the next column. The next rows are at `upcoming`.
+    `counts` is that of `_append_columns`. `rows` is filled up to whole squares; what these add is read, and overwritten
+    by padding or by the next column. The next rows are at `upcoming`.
     """
-    line, fill, skip = ends
     row_count, padding, run = counts
     w = literal(width)
     per_line = 64 // w
     column_bytes, pattern = (row_count + padding) * w, padding_of(pending)
     stage, pitches = pending + _STAGE, pending + _TABLES
     for column in range(0, run, per_line):
-        read = source + column * w
+        read, behind = source + column * w, pending + stream[1]
         count = min(per_line, run - column)
         asked = _asked(source, upcoming, column * w, _ROW_AHEAD_BYTES // 2, run * w) if upcoming else read
         for square in range((row_count - 1) // per_line, -1, -1):
-            place = pending + fill + 64 * square
+            place = behind + 64 * square
             first = square * per_line
             if w > 2 and count == per_line:
                 transpose_rows(width, 1, 0, 1, place, pitches, read, rows + 8 * first, asked, rows + 8 * first)
@@ -125,13 +122,11 @@ def _append_transposed(width, ends, pending, source, rows, counts, upcoming, str
                 transpose_square(width, place, column_bytes, stage)
         if padding:
             for j in range(count):
-                place = pending + fill + j * column_bytes + row_count * w
+                place = behind + j * column_bytes + row_count * w
                 for at in range(0, padding * w, 32):
                     copy_short(place + at, pattern, min(32, padding * w - at))
-        fill += count * column_bytes
-        if fill >= PENDING_BYTES:
-            line, fill, skip = drain(line, pending, fill, skip, streamed)
-    return line, fill, skip
+        stream = added(stream, count * column_bytes, pending, streamed)
+    return stream
 
 
 def _kernel(in_vectors: bool) -> Any:
@@ -163,7 +158,7 @@ def _kernel(in_vectors: bool) -> Any:
         later = max(rows_ahead, 1)
         if rows_ahead == 0 and run * literal(width) <= _ROW_AHEAD_BYTES:
             later = max(_LINES_AHEAD // (row_count * ((run * literal(width) + 63) // 64)), 1)
-        line, fill, skip, position = 0, 0, 0, -1
+        stream, counts = NOTHING_PENDING, (row_count, padding, run)
         for task in range(first, last):
             at_source, at_target, count = start_of_block(source, target, table, task)
             for x in range(count):
@@ -178,16 +173,12 @@ def _kernel(in_vectors: bool) -> Any:
                         prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1), chunk_bytes)
                     _interleave_run(width, ways, place, (read, upcoming), rows, run, streamed, scratch)
                     continue
-                if place != position:
-                    position = place
-                    line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
-                ends, counts = (line, fill, skip), (row_count, padding, run)
+                stream = go_to(stream, place, scratch, streamed)
                 if in_vectors:
-                    line, fill, skip = _append_columns(width, ends, scratch, read, rows, counts, streamed)
+                    stream = _append_columns(width, stream, scratch, read, rows, counts, streamed)
                 else:
-                    line, fill, skip = _append_transposed(width, ends, scratch, read, rows, counts, upcoming, streamed)
-                position += chunk_bytes
-        restart(line, scratch, fill, skip, streamed, 0)
+                    stream = _append_transposed(width, stream, scratch, read, rows, counts, upcoming, streamed)
+        finish(stream, scratch, streamed)
         if streamed:
             fence()
 

@@ -8,7 +8,7 @@ from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import entry, fence, prefetch, set_entry
 from fastindex.kernels.cpu.relayout.lines.lanes import interleave_lanes
 from fastindex.kernels.cpu.relayout.lines.lines import copy_short, prefetch_rows
-from fastindex.kernels.cpu.relayout.lines.pending import PENDING_BYTES, PENDING_ROOM, drain, restart
+from fastindex.kernels.cpu.relayout.lines.pending import NOTHING_PENDING, PENDING_ROOM, added, finish, go_to
 from fastindex.kernels.cpu.relayout.passes.table import start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 from fastindex.tables.streams import CHUNKS_AHEAD, ELEMENT_BYTES, MASK_LOW, RUN, STREAMED, UNIT_BYTES, WAYS
@@ -29,58 +29,41 @@ _ALL_AHEAD_BYTES, _LEAST_AHEAD_BYTES = 8192, 384
 
 
 @njit(nogil=True, inline="always")
-def _interleave_line(unit, target, stride, source, rows, mask):  # type: ignore[no-untyped-def]
-    """Write the elements of a line of each of ``16/unit`` rows in turn."""
-    if unit == 1:
-        interleave_lanes(1, target, stride, source, rows, mask)
-    elif unit == 2:
-        interleave_lanes(2, target, stride, source, rows, mask)
-    elif unit == 4:
-        interleave_lanes(4, target, stride, source, rows, mask)
-    elif unit == 8:
-        interleave_lanes(8, target, stride, source, rows, mask)
-    else:
-        interleave_lanes(16, target, stride, source, rows, mask)
+def _append_run(stream, pending, source, rows, numbers, lanes, upcoming, streamed):  # type: ignore[no-untyped-def]
+    """Append a run of each row; return the new stream.
 
-
-@njit(nogil=True, inline="always")
-def _append_run(ends, pending, source, rows, numbers, lanes, upcoming, streamed):  # type: ignore[no-untyped-def]
-    """Append a run of each row; return the new line, fill and skip.
-
-    `ends` is line, fill and skip so far; `numbers` is (rows, elements of each, bytes of one), `lanes` (unit, mask).
-    `upcoming` is where the next runs are, which are prefetched when these end; 0 where that has been done.
+    `numbers` is (rows, elements of each, bytes of one), `lanes` (unit, mask). `upcoming` is where the next runs are,
+    which are prefetched when these end; 0 where that has been done.
     """
-    (line, fill, skip), (count, run, width), (unit, mask) = ends, numbers, lanes
+    (count, run, width), (unit, mask) = numbers, lanes
     per_line, column_bytes, columns, run_bytes = 64 // width, count * width, 16 // unit, run * width
     stride = unit // width * column_bytes
     ahead = max(_ALL_AHEAD_BYTES // count, _LEAST_AHEAD_BYTES)
     piece = (max(min(_PENDING_BYTES // count, _MOST_PIECE_BYTES), 64) & ~63) // width
     for first in range(0, run, piece):
         size = min(piece, run - first)
-        begin = 0
+        begin, behind = 0, pending + stream[1]
         while True:
             # A few rows at a time, some lines of each.
             places = rows + 8 * begin
             for at in range(0, size, per_line):
-                read, target = source + (first + at) * width, pending + fill + at * column_bytes + begin * width
+                read, target = source + (first + at) * width, behind + at * column_bytes + begin * width
                 if size - at < per_line:
                     for i in range(min(columns, count)):
                         copy_short(pending + _STAGE + 64 * i, read + entry(places, i), (size - at) * width)
-                    _interleave_line(unit, target, stride, pending + _STAGE, pending + _PLACES, mask)
+                    interleave_lanes(unit, target, stride, pending + _STAGE, pending + _PLACES, mask)
                 else:
                     if upcoming:
                         later = (first + at) * width + ahead
                         asked = source + later if later < run_bytes else upcoming + later - run_bytes
                         for i in range(min(columns, count)):
                             prefetch(asked + entry(places, i))
-                    _interleave_line(unit, target, stride, read, places, mask)
+                    interleave_lanes(unit, target, stride, read, places, mask)
             if begin + columns >= count:
                 break
             begin = min(begin + columns, count - columns)
-        fill += size * column_bytes
-        if fill >= PENDING_BYTES:
-            line, fill, skip = drain(line, pending, fill, skip, streamed)
-    return line, fill, skip
+        stream = added(stream, size * column_bytes, pending, streamed)
+    return stream
 
 
 @kernel()
@@ -101,7 +84,7 @@ def interleave_lane_chunks(width, ways, target, source, table, scratch, first, l
     for i in range(16):
         set_entry(scratch + _PLACES, i, 64 * i)
     ahead = entry(geometry, CHUNKS_AHEAD)
-    line, fill, skip, position = 0, 0, 0, -1
+    stream = NOTHING_PENDING
     for task in range(first, last):
         at_source, at_target, chunk_count = start_of_block(source, target, table, task)
         for x in range(chunk_count):
@@ -111,12 +94,8 @@ def interleave_lane_chunks(width, ways, target, source, table, scratch, first, l
                 prefetch_rows(upcoming, rows, count, run * element)
             if ahead:
                 upcoming = 0
-            if place != position:
-                position = place
-                line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
-            numbers, lanes = (count, run, element), (unit, mask)
-            line, fill, skip = _append_run((line, fill, skip), scratch, read, rows, numbers, lanes, upcoming, streamed)
-            position += run * count * element
-    restart(line, scratch, fill, skip, streamed, 0)
+            stream, numbers, lanes = go_to(stream, place, scratch, streamed), (count, run, element), (unit, mask)
+            stream = _append_run(stream, scratch, read, rows, numbers, lanes, upcoming, streamed)
+    finish(stream, scratch, streamed)
     if streamed:
         fence()

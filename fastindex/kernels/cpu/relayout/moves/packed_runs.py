@@ -7,7 +7,7 @@ from numba import njit
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import entry, fence, prefetch, set_byte
 from fastindex.kernels.cpu.relayout.lines.lines import copy_short
-from fastindex.kernels.cpu.relayout.lines.pending import PENDING_BYTES, PENDING_ROOM, drain, restart
+from fastindex.kernels.cpu.relayout.lines.pending import NOTHING_PENDING, PENDING_ROOM, added, finish, go_to
 from fastindex.kernels.cpu.relayout.lines.vectors import compress_line, expand_line
 from fastindex.kernels.cpu.relayout.passes.table import start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY
@@ -21,48 +21,25 @@ _CHUNKS_AHEAD = 8
 
 
 @njit(nogil=True, inline="always")
-def _expand(per_byte, streamed, target, source):  # type: ignore[no-untyped-def]
-    """Expand 64 packed elements, `per_byte` of which a byte has."""
-    if per_byte == 2:
-        expand_line(4, streamed, target, source)
-    elif per_byte == 4:
-        expand_line(2, streamed, target, source)
-    else:
-        expand_line(1, streamed, target, source)
-
-
-@njit(nogil=True, inline="always")
-def _compress(per_byte, target, source):  # type: ignore[no-untyped-def]
-    """Pack 64 elements, `per_byte` to a byte."""
-    if per_byte == 2:
-        compress_line(4, target, source)
-    elif per_byte == 4:
-        compress_line(2, target, source)
-    else:
-        compress_line(1, target, source)
-
-
-@njit(nogil=True, inline="always")
-def _append_expanded(per_byte, line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
-    """Append `size` packed elements, a byte each; return the new line, fill and skip."""
+def _append_expanded(per_byte, stream, pending, source, size, streamed):  # type: ignore[no-untyped-def]
+    """Append `size` packed elements, a byte each; return the new stream."""
     lines = size & ~63
     for at in range(0, lines, 64):
         prefetch(source + at // per_byte + _AHEAD_BYTES)
+        line, fill, skip = stream
         if fill == 0 and streamed:
-            _expand(per_byte, 1, line, source + at // per_byte)
-            line += 64
+            expand_line(per_byte, 1, line, source + at // per_byte)
+            stream = line + 64, fill, skip
         else:
-            _expand(per_byte, 0, pending + fill, source + at // per_byte)
-            fill += 64
-            if fill >= PENDING_BYTES:
-                line, fill, skip = drain(line, pending, fill, skip, streamed)
+            expand_line(per_byte, 0, pending + fill, source + at // per_byte)
+            stream = added(stream, 64, pending, streamed)
     if lines < size:
         # No bytes beyond those that hold elements may be read; what is written behind the last element is overwritten.
         stage = pending + PENDING_ROOM
         copy_short(stage, source + lines // per_byte, (size - lines + per_byte - 1) // per_byte)
-        _expand(per_byte, 0, pending + fill, stage)
-        fill += size - lines
-    return drain(line, pending, fill, skip, streamed) if fill >= PENDING_BYTES else (line, fill, skip)
+        expand_line(per_byte, 0, pending + stream[1], stage)
+        stream = added(stream, size - lines, pending, streamed)
+    return stream
 
 
 @njit(nogil=True, inline="always")
@@ -70,30 +47,28 @@ def _expand_run(per_byte, target, source, size, stage):  # type: ignore[no-untyp
     """Expand `size` packed elements, a byte each, to where they stay in the cache."""
     lines = size & ~63
     for at in range(0, lines, 64):
-        _expand(per_byte, 0, target + at, source + at // per_byte)
+        expand_line(per_byte, 0, target + at, source + at // per_byte)
     if lines < size:
         copy_short(stage, source + lines // per_byte, (size - lines + per_byte - 1) // per_byte)
-        _expand(per_byte, 0, stage + 64, stage)
+        expand_line(per_byte, 0, stage + 64, stage)
         copy_short(target + lines, stage + 64, size - lines)
 
 
 @njit(nogil=True, inline="always")
-def _append_compressed(per_byte, line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
-    """Append `size` elements of a byte each, packed; return the new line, fill and skip."""
+def _append_compressed(per_byte, stream, pending, source, size, streamed):  # type: ignore[no-untyped-def]
+    """Append `size` elements of a byte each, packed; return the new stream."""
     lines = size & ~63
     for at in range(0, lines, 64):
-        _compress(per_byte, pending + fill, source + at)
-        fill += 64 // per_byte
-        if fill >= PENDING_BYTES:
-            line, fill, skip = drain(line, pending, fill, skip, streamed)
+        compress_line(per_byte, pending + stream[1], source + at)
+        stream = added(stream, 64 // per_byte, pending, streamed)
     if lines < size:
         stage, left = pending + PENDING_ROOM, size - lines
         copy_short(stage, source + lines, left)
         for i in range(left, (left + per_byte - 1) // per_byte * per_byte):
             set_byte(stage + i, 0)
-        _compress(per_byte, pending + fill, stage)
-        fill += (left + per_byte - 1) // per_byte
-    return drain(line, pending, fill, skip, streamed) if fill >= PENDING_BYTES else (line, fill, skip)
+        compress_line(per_byte, pending + stream[1], stage)
+        stream = added(stream, (left + per_byte - 1) // per_byte, pending, streamed)
+    return stream
 
 
 @kernel()
@@ -105,7 +80,7 @@ def expand_chunks(width, ways, target, source, table, scratch, first, last):  # 
     """
     geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
     run, streamed, per_byte = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
-    line, fill, skip, position = 0, 0, 0, -1
+    stream = NOTHING_PENDING
     for task in range(first, last):
         at_source, at_target, count = start_of_block(0, target, table, task)
         if not streamed:
@@ -116,13 +91,10 @@ def expand_chunks(width, ways, target, source, table, scratch, first, last):  # 
                 _expand_run(per_byte, at_target + entry(chunks, 2 * x + 1), start, run, scratch + PENDING_ROOM)
             continue
         for x in range(count):
-            if at_target + entry(chunks, 2 * x + 1) != position:
-                position = at_target + entry(chunks, 2 * x + 1)
-                line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
+            stream = go_to(stream, at_target + entry(chunks, 2 * x + 1), scratch, streamed)
             start = source + (at_source + entry(chunks, 2 * x)) // per_byte
-            line, fill, skip = _append_expanded(per_byte, line, scratch, fill, skip, start, run, streamed)
-            position += run
-    restart(line, scratch, fill, skip, streamed, 0)
+            stream = _append_expanded(per_byte, stream, scratch, start, run, streamed)
+    finish(stream, scratch, streamed)
     fence()
 
 
@@ -135,16 +107,12 @@ def compress_chunks(width, ways, target, source, table, scratch, first, last):  
     """
     geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
     run, streamed, per_byte = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
-    line, fill, skip, position = 0, 0, 0, -1
+    stream = NOTHING_PENDING
     for task in range(first, last):
         at_source, at_target, count = start_of_block(source, 0, table, task)
         for x in range(count):
-            start = target + (at_target + entry(chunks, 2 * x + 1)) // per_byte
-            if start != position:
-                position = start
-                line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
-            read = at_source + entry(chunks, 2 * x)
-            line, fill, skip = _append_compressed(per_byte, line, scratch, fill, skip, read, run, streamed)
-            position += (run + per_byte - 1) // per_byte
-    restart(line, scratch, fill, skip, streamed, 0)
+            place = target + (at_target + entry(chunks, 2 * x + 1)) // per_byte
+            stream = go_to(stream, place, scratch, streamed)
+            stream = _append_compressed(per_byte, stream, scratch, at_source + entry(chunks, 2 * x), run, streamed)
+    finish(stream, scratch, streamed)
     fence()

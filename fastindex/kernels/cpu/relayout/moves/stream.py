@@ -10,7 +10,15 @@ from numba import njit
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, prefetch_to_write, stream_line
 from fastindex.kernels.cpu.relayout.lines.lines import copy_run, copy_short, prefetch_rows
-from fastindex.kernels.cpu.relayout.lines.pending import PENDING_BYTES, PENDING_ROOM, drain, restart
+from fastindex.kernels.cpu.relayout.lines.pending import (
+    NOTHING_PENDING,
+    PENDING_BYTES,
+    PENDING_ROOM,
+    added,
+    drain,
+    finish,
+    go_to,
+)
 from fastindex.kernels.cpu.relayout.passes.table import start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
 from fastindex.tables.streams import (
@@ -34,20 +42,19 @@ SCRATCH_BYTES = PENDING_ROOM
 
 
 @njit(nogil=True, inline="always")
-def _append_run(line, pending, fill, skip, source, size, streamed):  # type: ignore[no-untyped-def]
-    """Append bytes that are contiguous in the source; return the new line, fill and skip."""
-    if size < PENDING_BYTES and (fill or size & 63):
-        lines = size & ~63
+def _append_run(stream, pending, source, size, streamed):  # type: ignore[no-untyped-def]
+    """Append bytes that are contiguous in the source; return the new stream."""
+    if size < PENDING_BYTES and (stream[1] or size & 63):
+        behind, lines = pending + stream[1], size & ~63
         for at in range(0, lines, 64):
-            copy_vector(pending + fill + at, source + at, 64)
-        copy_short(pending + fill + lines, source + lines, size - lines)
-        fill += size
-        return drain(line, pending, fill, skip, streamed) if fill >= PENDING_BYTES else (line, fill, skip)
-    line, fill, skip = drain(line, pending, fill, skip, streamed)
+            copy_vector(behind + at, source + at, 64)
+        copy_short(behind + lines, source + lines, size - lines)
+        return added(stream, size, pending, streamed)
+    line, fill, skip = drain(stream, pending, streamed)
     if fill:
         taken = 64 - fill
         copy_short(pending + fill, source, taken)
-        line, fill, skip = drain(line, pending, 64, skip, streamed)
+        line, fill, skip = drain((line, 64, skip), pending, streamed)
         source += taken
         size -= taken
     lines = size & ~63
@@ -154,7 +161,7 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
     reads_ahead = entry(geometry, CHUNKS_AHEAD)
     readable = source + entry(geometry, READABLE_BYTES) - reach - run - 63
     follow_each_other = streamed and entry(geometry, FOLLOWER_COUNT) > 1
-    line, fill, skip, position = 0, 0, 0, -1
+    stream = NOTHING_PENDING
     for task in range(first, last):
         at_source, at_target, count = start_of_block(source, target, table, task)
         for x in range(count):
@@ -177,17 +184,12 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
             if by_source:
                 copy_run(place, start, run, streamed)
                 continue
-            if place != position:
-                position = place
-                line, fill, skip = restart(line, scratch, fill, skip, streamed, position)
+            stream = go_to(stream, place, scratch, streamed)
             if row_count > 1 or run < 64:
-                _gather(scratch + fill, start, rows, row_count, run, start > readable)
-                fill += size
-                if fill >= PENDING_BYTES:
-                    line, fill, skip = drain(line, scratch, fill, skip, streamed)
+                _gather(scratch + stream[1], start, rows, row_count, run, start > readable)
+                stream = added(stream, size, scratch, streamed)
             else:
-                line, fill, skip = _append_run(line, scratch, fill, skip, start, run, streamed)
-            position += size
-    restart(line, scratch, fill, skip, streamed, 0)
+                stream = _append_run(stream, scratch, start, run, streamed)
+    finish(stream, scratch, streamed)
     if streamed:
         fence()

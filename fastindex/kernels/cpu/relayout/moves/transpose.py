@@ -88,24 +88,20 @@ def stage_rows(width, stage, source, rows, row_count, columns):  # type: ignore[
 
 
 @njit(nogil=True, inline="always")
-def _stage_short_rows(width, stage, sources, rows, band, counts):  # type: ignore[no-untyped-def]
-    """Do the same with rows of less than a line, and prefetch others meanwhile.
+def _short_row(i, sources, rows, row_count, size):  # type: ignore[no-untyped-def]
+    """Return where a row of less than a line is, and prefetch one that is read later, to L2.
 
-    `band` is (first row, end of rows, how many rows ahead), `counts` (rows, columns), `sources` where this panel is
-    and the next one, whose rows come behind the last.
+    `sources` is where this panel is and the next one, whose rows come behind the last.
     """
-    (source, upcoming), (first, end, ahead), (row_count, column_count) = sources, band, counts
-    size = column_count * literal(width)
-    for i in range(first, end):
-        if i + ahead < row_count:
-            later = source + entry(rows, i + ahead)
-        else:
-            following = i + ahead - row_count
-            later = upcoming + entry(rows, following if following < row_count else i)
-        prefetch_to_l2(later)
-        if (later & 63) + size > 64:
-            prefetch_to_l2(later + size - 1)
-        copy_short(stage + (i - first) * 64, source + entry(rows, i), size)
+    following = i + _ROWS_AHEAD - row_count
+    if following < 0:
+        later = sources[0] + entry(rows, i + _ROWS_AHEAD)
+    else:
+        later = sources[1] + entry(rows, following if following < row_count else i)
+    prefetch_to_l2(later)
+    if (later & 63) + size > 64:
+        prefetch_to_l2(later + size - 1)
+    return sources[0] + entry(rows, i)
 
 
 @njit(nogil=True, inline="always")
@@ -116,20 +112,11 @@ def _is_few(width, column_count):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, inline="always")
 def _move_short_rows(width, target, pitch_bytes, sources, rows, band, counts):  # type: ignore[no-untyped-def]
-    """Write the columns of such rows, `pitch_bytes` apart, element by element, and prefetch others meanwhile."""
-    (source, upcoming), (first, end, ahead), (row_count, column_count) = sources, band, counts
+    """Write the columns of such rows, `pitch_bytes` apart, element by element."""
+    (first, end), (row_count, column_count) = band, counts
     w = literal(width)
     for i in range(first, end):
-        later = i + ahead
-        if later < row_count:
-            later = source + entry(rows, later)
-        else:
-            later -= row_count
-            later = upcoming + entry(rows, later if later < row_count else i)
-        prefetch_to_l2(later)
-        if (later & 63) + column_count * w > 64:
-            prefetch_to_l2(later + column_count * w - 1)
-        read, place = source + entry(rows, i), target + (i - first) * w
+        read, place = _short_row(i, sources, rows, row_count, column_count * w), target + (i - first) * w
         for j in range(column_count):
             copy_vector(place + j * pitch_bytes, read + j * w, width)
 
@@ -175,9 +162,11 @@ def edge_band(width, target, sources, tables, band, counts, streamed, scratch): 
         count = min(per_line, column_count - column)
         is_few = _is_few(width, column_count)
         if is_few:
-            _move_short_rows(width, transposed, pitch, sources, rows, (first, rows_end, _ROWS_AHEAD), counts)
+            _move_short_rows(width, transposed, pitch, sources, rows, (first, rows_end), counts)
         elif column_count < per_line:
-            _stage_short_rows(width, scratch, sources, rows, (first, rows_end, _ROWS_AHEAD), counts)
+            for i in range(first, rows_end):
+                read = _short_row(i, sources, rows, row_count, column_count * w)
+                copy_short(scratch + (i - first) * 64, read, column_count * w)
         else:
             later, size = column * w + _AHEAD_BYTES, column_count * w
             asked = source + later if later < size else upcoming + later - size

@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
-from fastindex.kernels.compilation import kernel
+from fastindex.kernels.compilation import instructions, kernel
 from fastindex.kernels.cpu.memory import entry, fence, set_entry
 from fastindex.kernels.cpu.plain_arrays import plain_addresses
 from fastindex.kernels.cpu.relayout.passes.runner import exchange, run_all
@@ -54,16 +53,10 @@ _NAP_MICROSECONDS = 50
 _ALL_TAKEN = 1 << 62
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _call_c(typingctx: Any, function: Any, address: Any) -> Any:
+@instructions()
+def _call_c(builder: Any, function: Any, number: Any) -> None:
     """Call the C function at an address with a number: an address, or what fits its lower half."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        declared = ir.FunctionType(_INT32, [_INT64])
-        builder.call(builder.inttoptr(arguments[0], declared.as_pointer()), [arguments[1]])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
+    builder.call(builder.inttoptr(function, ir.FunctionType(_INT32, [_INT64]).as_pointer()), [number])
 
 
 @njit(nogil=True)

@@ -10,9 +10,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 
-from fastindex.kernels.compilation import kernel
+from fastindex.kernels.compilation import instructions, kernel
 from fastindex.kernels.cpu.memory import entry
 from fastindex.kernels.cpu.plain_arrays import plain_addresses
 from fastindex.kernels.cpu.relayout.passes.table import with_padding
@@ -36,20 +35,15 @@ _INT64 = ir.IntType(64)
 _LEFT_BITS = 4
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@instructions()
 def call_kernel(
-    typingctx: Any, address: Any, target: Any, source: Any, table: Any, scratch: Any, first: Any, last: Any
-) -> Any:
+    builder: Any, address: Any, target: Any, source: Any, table: Any, scratch: Any, first: Any, last: Any
+) -> None:
     """Call the kernel at an address; its two literals are in its code."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        # As Numba compiles for C: every argument is an int64, and None, a pointer, is returned.
-        declared = ir.FunctionType(ir.IntType(8).as_pointer(), [_INT64] * 8)
-        compiled = builder.inttoptr(arguments[0], declared.as_pointer())
-        builder.call(compiled, [_INT64(0), _INT64(0), *arguments[1:]])
-        return context.get_dummy_value()
-
-    return types.void(*(types.int64,) * 7), generate
+    # As Numba compiles for C: every argument is an int64, and None, a pointer, is returned.
+    declared = ir.FunctionType(ir.IntType(8).as_pointer(), [_INT64] * 8)
+    compiled = builder.inttoptr(address, declared.as_pointer())
+    builder.call(compiled, [_INT64(0), _INT64(0), target, source, table, scratch, first, last])
 
 
 @njit(nogil=True, inline="always")
@@ -59,16 +53,11 @@ def call_in_box(call, target, source, scratch):  # type: ignore[no-untyped-def]
     call_kernel(entry(call, CALL_KERNEL), written, read, entry(call, CALL_TABLE), scratch, 0, entry(call, CALL_TASKS))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def exchange(typingctx: Any, counter: Any, expected: Any, wanted: Any) -> Any:
+@instructions(result=types.int64)
+def exchange(builder: Any, counter: Any, expected: Any, wanted: Any) -> Any:
     """Write to the int64 at an address that threads share if it is what is expected; return what it was."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.inttoptr(arguments[0], _INT64.as_pointer())
-        found = builder.cmpxchg(place, arguments[1], arguments[2], "seq_cst", "seq_cst")
-        return builder.extract_value(found, 0)
-
-    return types.int64(types.int64, types.int64, types.int64), generate
+    place = builder.inttoptr(counter, _INT64.as_pointer())
+    return builder.extract_value(builder.cmpxchg(place, expected, wanted, "seq_cst", "seq_cst"), 0)
 
 
 @njit(nogil=True)
