@@ -35,6 +35,17 @@ def names_of(code: int) -> tuple[str, str]:
     return SOURCES[code // _KINDS], TARGETS[code % _KINDS]
 
 
+def bytes_read(source: str) -> int:
+    """Return the bytes of an element that is read so.
+
+    Examples
+    --------
+    >>> bytes_read("byte"), bytes_read("bf16"), bytes_read("u64")
+    (1, 2, 8)
+    """
+    return 1 if source == "byte" else int(source.lstrip("bsuf")) // 8
+
+
 def looked_up(nbytes: int) -> str:
     """Return the name of a result of so many bytes that the table of a byte holds."""
     return _LOOKED_UP[nbytes]
