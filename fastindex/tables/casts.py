@@ -46,6 +46,20 @@ def bytes_read(source: str) -> int:
     return 1 if source == "byte" else int(source.lstrip("bsuf")) // 8
 
 
+def bytes_written(target: str) -> int:
+    """Return the bytes of an element that is written so.
+
+    Examples
+    --------
+    >>> bytes_written("two bytes"), bytes_written("narrow"), bytes_written("s4"), bytes_written("f64")
+    (2, 1, 1, 8)
+    """
+    for nbytes, name in _LOOKED_UP.items():
+        if target == name:
+            return nbytes
+    return 1 if target in ("narrow", "pred") else -(-int(target.lstrip("bsuf")) // 8)
+
+
 def looked_up(nbytes: int) -> str:
     """Return the name of a result of so many bytes that the table of a byte holds."""
     return _LOOKED_UP[nbytes]
