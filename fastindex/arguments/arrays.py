@@ -128,7 +128,7 @@ def buffer_dtype(shape: Shape) -> np.dtype[Any]:
     return shape.element_type.numpy_dtype if slot_format(shape).is_plain else np.dtype(np.uint8)
 
 
-def _holds(array: Array, wanted: np.dtype[Any]) -> bool:
+def holds(array: Array, wanted: np.dtype[Any]) -> bool:
     """Whether an array holds `wanted`, or on a GPU its bits, since libraries lack most of ml_dtypes' types."""
     dtype = array.dtype
     if dtype == wanted:
@@ -148,7 +148,7 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
         Another size or more dimensions.
     """
     wanted = buffer_dtype(shape)
-    if not _holds(array, wanted) and array.dtype not in _RAW:
+    if not holds(array, wanted) and array.dtype not in _RAW:
         # numpy.save keeps types that are not its own as so many bytes.
         lost = wanted.isbuiltin == 2 and array.dtype == f"V{wanted.itemsize}"
         hint = f"; numpy.load has lost its type: pass array.view(ml_dtypes.{wanted})" if lost else ""
@@ -183,7 +183,7 @@ def check_elements(array: Array, shape: Shape, name: str) -> None:
         Other dimensions.
     """
     dtype = shape.element_type.numpy_dtype
-    if not _holds(array, dtype):
+    if not holds(array, dtype):
         raise ArgumentTypeError(f"{name} for {shape.cut_text()} must be of dtype {dtype}, got dtype {array.dtype}")
     check_dimensions(array, shape, name)
 

@@ -79,7 +79,7 @@ def rearrange(
     ArgumentTypeError
         `casting` does not allow the dtype.
     UnsupportedError
-        A cast on the GPU, of a Dask array, of a tensor with a gradient, or of complex numbers.
+        A cast of a Dask array, of a tensor with a gradient, or of complex numbers.
 
     Notes
     -----
@@ -101,7 +101,7 @@ def rearrange(
     check_threads(threads)
     check_casting(casting)
     if dtype is not None:
-        _require_castable(array, out)
+        _require_castable(array)
     given = tuple(sorted(checked_sizes(parse_pattern(pattern), sizes.items()).items()))
     if fill is not None and not pad:
         raise FastIndexError("fill= is what pad=True pads with")
@@ -109,7 +109,7 @@ def rearrange(
         from fastindex.cuda.relayouts import rearrange as rearrange_on_gpu
 
         found = _sides(pattern, tuple(int(size) for size in array.shape), bool(pad), given)
-        return rearrange_on_gpu(array, found, fill, out)
+        return rearrange_on_gpu(array, found, fill, dtype, casting, out)
     engine = engine_of(array)
     if engine is not None:
         require_lazy(out=out)
@@ -286,17 +286,15 @@ def _wanted_dtype(values: NDArray[Any], out: Any, dtype: Any, casting: str) -> n
     return dtype if isinstance(dtype, np.dtype) else wanted.numpy_dtype
 
 
-def _require_castable(array: Any, out: Any) -> None:
-    """Refuse to cast what is not in the memory of the host, or has a gradient.
+def _require_castable(array: Any) -> None:
+    """Refuse to cast what is computed later, or has a gradient.
 
     Raises
     ------
     UnsupportedError
     """
     where = None
-    if on_gpu((array, out) if out is not None else array, None):
-        where = "on the GPU"
-    elif engine_of(array) is not None:
+    if engine_of(array) is not None:
         where = "of Dask arrays"
     elif getattr(array, "requires_grad", False):
         where = "where gradients go back through them"

@@ -21,7 +21,6 @@ from fastindex.arguments.buffers import (
     new_buffer,
     require_movable_pair,
 )
-from fastindex.arguments.castings import require_same_type
 from fastindex.arguments.engines import engine_of, require_lazy
 from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu.cast_movements import movement_between
@@ -305,7 +304,6 @@ class RelayoutPlan(ShownInNotebooks):
     def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:
         from fastindex.cuda.relayouts import DevicePlan
 
-        require_same_type(self.source, self.destination, "on the GPU")
         return DevicePlan(self.source, self.destination)
 
     def apply(

@@ -20,7 +20,7 @@ from fastindex.arguments.buffers import (
     new_buffer,
     require_movable_pair,
 )
-from fastindex.arguments.castings import Casting, check_casting, logical_result, require_same_type
+from fastindex.arguments.castings import Casting, check_casting, logical_result
 from fastindex.arguments.engines import engine_of, require_lazy
 from fastindex.arguments.fills import fill_pattern
 from fastindex.bulk import bounded_relayouts
@@ -123,7 +123,7 @@ def pack(
         from fastindex.cuda import relayouts as cuda_relayouts
 
         require_unbounded(max_memory)
-        return cuda_relayouts.pack(array, shape, fill, out, stream)
+        return cuda_relayouts.pack(array, shape, fill, casting, out, stream)
     engine = engine_of(array)
     if engine is not None:
         require_lazy(out=out, max_memory=max_memory)
@@ -205,13 +205,13 @@ def unpack(
     shape = as_shape(shape)
     check_movable(shape)
     check_threads(threads)
-    logical = logical_result(shape, out, dtype, casting)
+    check_casting(casting)
     if on_gpu(buffer, stream):
         from fastindex.cuda import relayouts as cuda_relayouts
 
         require_unbounded(max_memory)
-        require_same_type(shape, logical, "on the GPU")
-        return cuda_relayouts.unpack(buffer, shape, out, stream)
+        return cuda_relayouts.unpack(buffer, shape, dtype, casting, out, stream)
+    logical = logical_result(shape, out, dtype, casting)
     engine = engine_of(buffer)
     if engine is not None:
         require_lazy(out=out, max_memory=max_memory)

@@ -47,8 +47,8 @@ def copyto(
         The array to copy into, of any strides.
     src : array_like
         The values, of any strides, which broadcast to the shape of `dst`. Another dtype is cast while it moves. Where
-        both share memory the result is as if `src` had been copied first. For a CUDA array, a CUDA array of the same
-        dtype, or a scalar.
+        both share memory the result is as if `src` had been copied first. For a CUDA array, a CUDA array or a
+        scalar.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
         NumPy's rule for another dtype; ml_dtypes tells NumPy what its types may become. Kernels warn of no overflow.
     threads : int, optional
@@ -61,7 +61,7 @@ def copyto(
     TypeError, ValueError
         As `numpy.copyto`.
     ArgumentTypeError
-        CUDA arrays of two dtypes, or one array on the host and one on the GPU.
+        CUDA arrays whose dtypes `casting` does not allow, or one array on the host and one on the GPU.
     FastIndexError
         The elements of a CUDA array to copy into share memory with each other.
     KeyboardInterrupt
@@ -92,7 +92,7 @@ def copyto(
     if on_gpu((dst, src), stream):
         from fastindex.cuda.strided_copies import copyto as copy_on_gpu
 
-        copy_on_gpu(dst, src, stream)
+        copy_on_gpu(dst, src, casting, stream)
     elif type(dst) is not _ndarray or dst.size < SMALLEST_COUNT or not _copied(dst, src, threads, casting):
         np.copyto(dst, src, casting)
 

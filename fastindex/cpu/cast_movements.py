@@ -17,16 +17,14 @@ from fastindex.cpu.first_answer import bytes_by_numpy, load_kernels, numpys_time
 from fastindex.cpu.movements import Movement, movement, sure_movement, unpack_slots
 from fastindex.cpu.numpy_moves import memory_at, move_by_numpy, scratch, unpack_by_numpy
 from fastindex.lazy import lazy_property
-from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.lowering.relayout.moves.cast_passes import cast_passes, contiguous_cast
 from fastindex.lowering.relayout.passes.form import Pass
-from fastindex.lowering.relayout.problem.casts import Cast, cast_by_numpy, cast_of
+from fastindex.lowering.relayout.problem.casts import Cast, cast_by_numpy, cast_of, loops_of_values, of_type
 from fastindex.lowering.relayout.problem.loops import RelayoutLoops, relayout_loops
 from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.slot_format import slot_format
 
@@ -56,17 +54,14 @@ class CastMovement:
     @lazy_property
     def loops(self) -> RelayoutLoops | None:
         """The loops that both sides share, None where there are none, or slots are more or less than values."""
-        for side in (self.source, self.destination):
-            if isinstance(side, Shape) and not slot_format(side).is_plain:
-                return None
-        return relayout_loops(self.source, self.destination)
+        return loops_of_values(self.source, self.destination)
 
     @lazy_property
     def _between(self) -> Shape:
         """Where elements of the new type lie before they move on: as in the source, or else as in the destination."""
         side = self.source if isinstance(self.source, Shape) else self.destination
         assert isinstance(side, Shape)
-        return _of_type(side, self.cast.target)
+        return of_type(side, self.cast.target)
 
     @lazy_property
     def _before(self) -> CastMovement | None:
@@ -150,7 +145,7 @@ class CastMovement:
         shape, values = self.source, scratch(0)
         if not isinstance(shape, Shape):
             # Strides have no slots to convert as they lie.
-            shape = _of_type(self._between, self.cast.source)
+            shape = of_type(self._between, self.cast.source)
             values = scratch(shape.nbytes)
             sides = self.source, shape
             move_by_numpy(sides, slot_move(*sides), source, values.ctypes.data, bytes(self.cast.source.nbytes))
@@ -169,24 +164,6 @@ class CastMovement:
             converted[begin * width : (begin + part) * width] = found
         after = self._between, self.destination
         move_by_numpy(after, slot_move(*after), converted.ctypes.data, destination, pattern)
-
-
-def _of_type(shape: Shape, element_type: ElementType) -> Shape:
-    """Return a shape of plain values of another type in the same places."""
-    layout = shape.layout
-    plain = Shape(
-        element_type,
-        shape.dimensions,
-        Layout(
-            layout.minor_to_major,
-            tiles=layout.tiles,
-            padded_dimensions=layout.padded_dimensions,
-            tail_padding_alignment_in_elements=layout.tail_padding_alignment_in_elements,
-        ),
-    )
-    if isinstance(shape, RegroupedShape):
-        return RegroupedShape(plain, shape.coordinates, shape.variables)
-    return plain
 
 
 @lru_cache(maxsize=512)

@@ -134,11 +134,12 @@ def _started(found: Sequence[Launch]) -> tuple[tuple[_Started, ...], NDArray[np.
         blocks = cuda_tables.blocks(launch.kernel, launch.units, THREADS)
         start = sum(table.nbytes for table in tables)
         started.append(_Started(launch, _kernel_of(launch), blocks, start, others))
-        tables.append(_table(launch))
+        tables.append(table_of(launch))
     return tuple(started), np.concatenate(tables)
 
 
-def _table(launch: Launch) -> NDArray[np.int64]:
+def table_of(launch: Launch) -> NDArray[np.int64]:
+    """Return the numbers that the kernel of a launch reads."""
     loops = []
     for loop in (*(() if launch.pieces is None else (launch.pieces,)), *launch.loops):
         constants = division(loop.size, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,102 +13,101 @@ from fastindex.arguments.arrays import (
     check_elements,
     check_target,
     element_strides,
+    holds,
     require_contiguous,
 )
+from fastindex.arguments.castings import check_cast, element_type_of, wanted_type
 from fastindex.arguments.fills import fill_pattern, value_bytes
 from fastindex.cuda.arrays import DeviceArray, as_device_array
+from fastindex.cuda.casts import CastTransfer, either_transfer
 from fastindex.cuda.libraries import new_device_array
-from fastindex.cuda.movements import Movement
-from fastindex.cuda.queues import Queue, queue_for, watched
-from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.kernels.cuda.copies import pack_bits_kernel
-from fastindex.kernels.cuda.device import THREADS
+from fastindex.cuda.queues import Queue, queue_for
+from fastindex.cuda.transfers import Transfer, scratch, sure_transfer
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lowering.index.regrouped import RegroupedShape, RegroupedStrides
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops
 from fastindex.lowering.relayout.problem.shared_digits import Strides
-from fastindex.lowering.relayout.problem.slot_moves import packed_byte, packing_loops, slot_move, unpacking_loops
 from fastindex.patterns.axes import MOVED_AS, Sides
+from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.shape import Shape
-from fastindex.shapes.slot_format import SlotFormat
 
 
-def pack(array: Any, shape: Shape, fill: Any, out: Any, stream: Any) -> Any:
+def pack(array: Any, shape: Shape, fill: Any, casting: str, out: Any, stream: Any) -> Any:
     """Do what `fastindex.pack` does."""
     values = as_device_array(array, "the array")
-    side = _logical(values, shape, "the array")
+    own = _own_type(values, shape.element_type, casting, "the array")
+    side = _logical(values, Shape(own, shape.dimensions), "the array")
     slots, pattern = _Slots(shape), fill_pattern(shape, fill)
     target = None if out is None else slots.checked(out, "out")
     with _queue(stream, values, target) as queue:
         result, target = slots.result(out, target, values, queue)
-        moved = _transfer(side, shape)
+        moved = either_transfer((side, own), (shape, shape.element_type))
         if moved is None:
-            plain = Shape(shape.element_type, shape.dimensions)
-            whole = _scratch(values, plain.nbytes, queue)
-            _sure_transfer(side, plain).run(values, whole, pattern, queue)
-            values, moved = whole, _sure_transfer(plain, shape)
+            plain = Shape(own, shape.dimensions)
+            whole = scratch(values, plain.nbytes, queue)
+            sure_transfer(side, plain).run(values, whole, bytes(own.nbytes), queue)
+            values, moved = whole, _sure_either((plain, own), (shape, shape.element_type))
         moved.run(values, target, pattern, queue)
     return result
 
 
-def unpack(buffer: Any, shape: Shape, out: Any, stream: Any) -> Any:
+def unpack(buffer: Any, shape: Shape, dtype: Any, casting: str, out: Any, stream: Any) -> Any:
     """Do what `fastindex.unpack` does."""
     slots = _Slots(shape).checked(buffer, "the buffer")
     target = None if out is None else as_device_array(out, "out")
-    side = None if target is None else _logical(target, shape, "out")
+    logical = Shape(_result_type(shape, target, dtype, casting), shape.dimensions)
+    own, new = shape.element_type, logical.element_type
+    side = None if target is None else _logical(target, logical, "out")
     with _queue(stream, slots, target) as queue:
         result = out
         if target is None:
-            result, target = new_device_array(slots, shape.dimensions, shape.element_type.numpy_dtype, queue.handle)
-        side = side or _logical(target, shape, "the result")
-        moved, pattern = _transfer(shape, side), bytes(shape.element_type.nbytes)
+            result, target = new_device_array(slots, shape.dimensions, new.numpy_dtype, queue.handle)
+        side = side or _logical(target, logical, "the result")
+        moved, pattern = either_transfer((shape, own), (side, new)), bytes(new.nbytes)
         if moved is None:
-            plain = Shape(shape.element_type, shape.dimensions)
-            whole = _scratch(slots, plain.nbytes, queue)
-            _sure_transfer(shape, plain).run(slots, whole, pattern, queue)
-            slots, moved = whole, _sure_transfer(plain, side)
+            whole = scratch(slots, logical.nbytes, queue)
+            _sure_either((shape, own), (logical, new)).run(slots, whole, pattern, queue)
+            slots, moved = whole, sure_transfer(logical, side)
         moved.run(slots, target, pattern, queue)
     return result
 
 
-def rearrange(array: Any, sides: Sides, fill: Any, out: Any) -> Any:
+def rearrange(array: Any, sides: Sides, fill: Any, dtype: Any, casting: str, out: Any) -> Any:
     """Do what `fastindex.rearrange` does: sides by the same variables."""
     values = as_device_array(array, "the array")
-    dtype = values.dtype
-    width = dtype.itemsize
-    if width not in MOVED_AS:
-        raise UnsupportedError(f"elements of {width} bytes do not move on the GPU; {dtype} has so many")
-    shapes = [Shape(MOVED_AS[width], dimensions) for dimensions in sides.dimensions]
-    source, destination = (
-        RegroupedShape(shape, coordinates, sides.variables)
-        for shape, coordinates in zip(shapes, sides.coordinates, strict=True)
-    )
-    pattern = value_bytes(dtype, fill)
     target = None if out is None else as_device_array(out, "out")
-    if target is not None and (target.dtype, target.shape) != (dtype, shapes[1].dimensions):
-        raise FastIndexError(f"out must be {dtype} of {shapes[1].dimensions}, got {target.dtype} of {target.shape}")
+    kinds = _rearranged_types(values, target, dtype, casting)
+    new = values.dtype if kinds is None else kinds[1].numpy_dtype
+    if target is not None and (target.shape != sides.dimensions[1] or not _is_of(target, new)):
+        raise FastIndexError(f"out must be {new} of {sides.dimensions[1]}, got {target.dtype} of {target.shape}")
+    names = _moved_names(values) if kinds is None else (kinds[0].name, kinds[1].name)
+    source, destination = (
+        RegroupedShape(Shape(name, dimensions), coordinates, sides.variables)
+        for name, dimensions, coordinates in zip(names, sides.dimensions, sides.coordinates, strict=True)
+    )
+    pattern = value_bytes(new, fill)
     side = element_strides(values)
     if side is None:
         raise FastIndexError(f"the array has strides that are not whole elements: {values.strides} bytes")
+    types = source.element_type, destination.element_type
     with _queue(None, values, target) as queue:
         result = out
         if target is None:
-            result, target = new_device_array(values, shapes[1].dimensions, dtype, queue.handle)
-        moved = _transfer(
-            RegroupedStrides(side.dimensions, side.strides, source.coordinates, sides.variables), destination
-        )
+            result, target = new_device_array(values, destination.dimensions, new, queue.handle)
+        grouped = RegroupedStrides(side.dimensions, side.strides, source.coordinates, sides.variables)
+        moved = either_transfer((grouped, types[0]), (destination, types[1]))
         if moved is None:
-            whole = _scratch(values, shapes[0].nbytes, queue)
-            _sure_transfer(side, shapes[0]).run(values, whole, pattern, queue)
-            values, moved = whole, _sure_transfer(source, destination)
+            whole = scratch(values, source.nbytes, queue)
+            sure_transfer(side, Shape(names[0], sides.dimensions[0])).run(values, whole, bytes(types[0].nbytes), queue)
+            values, moved = whole, _sure_either((source, types[0]), (destination, types[1]))
         if target.is_contiguous:
             moved.run(values, target, pattern, queue)
         else:
-            made = _scratch(values, shapes[1].nbytes, queue)
+            made = scratch(values, destination.nbytes, queue)
             moved.run(values, made, pattern, queue)
             strides = element_strides(target)
             if strides is None:
                 raise FastIndexError(f"out has strides that are not whole elements: {target.strides} bytes")
-            _sure_transfer(shapes[1], strides).run(made, target, pattern, queue)
+            sure_transfer(Shape(names[1], sides.dimensions[1]), strides).run(made, target, pattern, queue)
     return result
 
 
@@ -119,7 +117,7 @@ class DevicePlan:
     def __init__(self, source: Shape, destination: Shape) -> None:
         self._source = _Slots(source)
         self._destination = _Slots(destination)
-        self._transfer = _sure_transfer(source, destination)
+        self._transfer = _sure_either((source, source.element_type), (destination, destination.element_type))
 
     def __call__(self, buffer: Any, pattern: bytes, out: Any, stream: Any) -> Any:
         """Move a buffer, with the bytes of one unpacked value for padding."""
@@ -184,94 +182,69 @@ def _queue(stream: Any, given: DeviceArray, target: DeviceArray | None) -> queue
     return queue_for(stream, (given, target))
 
 
-# Moving
-
-
-class Transfer:
-    """How the slots of one side become those of the other, on the GPU."""
-
-    def __init__(self, source: Shape | Strides, destination: Shape | Strides, movement: Movement) -> None:
-        self._slots = slot_move(source, destination)
-        self._counts = _count(source), _count(destination)
-        self._movement = movement
-        # Packed elements are unpacked, or packed, while they move, if their runs can be.
-        move = self._slots
-        self._fused: Movement | None = None
-        if move.conversion is not None and move.loops is not None:
-            bits = (move.source if move.conversion == "expand" else move.destination).bits
-            self._fused = Movement(move.loops, None, 1, (bits, move.conversion))
-
-    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
-        """Move; nothing waits for the GPU."""
-        move = self._slots
-        values = pattern if move.unit == "value" else move.padding(pattern)
-        if self._fused is not None:
-            packed = move.destination.is_packed
-            padding = packed_byte(pattern, move.destination.bits) if packed else pattern
-            if self._fused.run(source, target, padding, queue):
-                return
-        if move.unit == "value":
-            source = _to_values(source, move.source, self._counts[0], queue)
-        if move.unit != "value" or move.destination.is_plain or self._counts[1] == 0:
-            self._movement.run(source, target, values, queue)
-            return
-        unpacked = _scratch(target, self._counts[1] * move.width, queue)
-        self._movement.run(source, unpacked, values, queue)
-        _to_slots(unpacked, target, move.destination, self._counts[1], queue)
-
-
-def _count(side: Shape | Strides) -> int:
-    return side.slot_count if isinstance(side, Shape) else 0
-
-
-@lru_cache(maxsize=512)
-def _transfer(source: Shape | Strides, destination: Shape | Strides) -> Transfer | None:
-    """Return how to move, or None where strides and tiles share no loops."""
-    move = slot_move(source, destination)
-    sides = None
-    if isinstance(source, Shape) and isinstance(destination, Shape) and move.unit != "byte":
-        sides = source, destination
-    if move.loops is None and sides is None:
-        return None
-    return Transfer(source, destination, Movement(move.loops, sides, move.width))
-
-
-def _sure_transfer(source: Shape | Strides, destination: Shape | Strides) -> Transfer:
-    found = _transfer(source, destination)
+def _sure_either(source: tuple[Shape, ElementType], destination: tuple[Shape, ElementType]) -> Transfer | CastTransfer:
+    found = either_transfer(source, destination)
     assert found is not None
     return found
 
 
-def _scratch(like: DeviceArray, size: int, queue: Queue) -> DeviceArray:
-    """Return bytes of the library of `like`, which reuses them in the order of the stream."""
-    return new_device_array(like, (size,), np.uint8, queue.handle)[1]
+# Element types
 
 
-def _to_values(slots: DeviceArray, form: SlotFormat, count: int, queue: Queue) -> DeviceArray:
-    """Return unpacked values for the slots of a buffer, the buffer itself where it holds these."""
-    if form.is_plain or count == 0:
-        return slots
-    values = _scratch(slots, count * form.value_bytes, queue)
-    _unpacking(count, form).run(slots, values, bytes(1), queue)
-    return values
+def _is_of(array: DeviceArray, dtype: np.dtype[Any]) -> bool:
+    return array.dtype == dtype or holds(array, dtype)
 
 
-def _to_slots(values: DeviceArray, target: DeviceArray, form: SlotFormat, count: int, queue: Queue) -> None:
-    if not form.is_packed:
-        _packing(count, form).run(values, target, bytes(1), queue)
-        return
-    with watched(values, target):
-        blocks = -(-count // (8 * THREADS))
-        queue.launch(pack_bits_kernel(form.bits), blocks, target.address, values.address, count)
+def _own_type(array: DeviceArray, wanted: ElementType, casting: str, name: str) -> ElementType:
+    """Return the element type of an array: the one that is wanted, if it holds this, or one that may become it.
+
+    Raises
+    ------
+    ArgumentTypeError, UnsupportedError
+        As `check_cast`.
+    """
+    found = None if holds(array, wanted.numpy_dtype) else element_type_of(array.dtype)
+    if found is None:
+        return wanted
+    check_cast(found, wanted, casting)
+    return found
 
 
-@lru_cache(maxsize=64)
-def _unpacking(count: int, form: SlotFormat) -> Movement:
-    if form.is_packed:
-        return Movement(RelayoutLoops((Nest((Loop(count, 1, 1),)),), ()), None, 1, (form.bits, "expand"))
-    return Movement(unpacking_loops(form, count), None, 1)
+def _result_type(shape: Shape, out: DeviceArray | None, dtype: Any, casting: str) -> ElementType:
+    """Return the element type of an array that is read out of a buffer: the one that is asked for, or that of `out`.
+
+    Errors as for `_own_type`.
+    """
+    own = wanted = shape.element_type
+    if dtype is not None:
+        wanted = wanted_type(dtype)
+    elif out is not None and not holds(out, own.numpy_dtype):
+        wanted = element_type_of(out.dtype) or own
+    check_cast(own, wanted, casting)
+    return wanted
 
 
-@lru_cache(maxsize=64)
-def _packing(count: int, form: SlotFormat) -> Movement:
-    return Movement(packing_loops(form, count), None, 1)
+def _rearranged_types(
+    values: DeviceArray, out: DeviceArray | None, dtype: Any, casting: str
+) -> tuple[ElementType, ElementType] | None:
+    """Return the element types of both sides, None where elements stay as they are.
+
+    Errors as for `_own_type`.
+    """
+    if dtype is None:
+        dtype = None if out is None else out.dtype
+    if dtype is None or (isinstance(dtype, np.dtype) and dtype == values.dtype):
+        return None
+    wanted, own = wanted_type(dtype), element_type_of(values.dtype)
+    if own is None:
+        raise ArgumentTypeError(f"XLA has no element type for the dtype {values.dtype}, so it is not cast to {wanted}")
+    check_cast(own, wanted, casting)
+    return None if own == wanted else (own, wanted)
+
+
+def _moved_names(values: DeviceArray) -> tuple[str, str]:
+    """Return the names of the types that elements which stay as they are move as."""
+    width = values.dtype.itemsize
+    if width not in MOVED_AS:
+        raise UnsupportedError(f"elements of {width} bytes do not move on the GPU; {values.dtype} has so many")
+    return MOVED_AS[width], MOVED_AS[width]

@@ -48,7 +48,7 @@ def shard_index(
     if found.table is not None:
         _look_up(found, device, stream)
     if sharding.device is not None:
-        copyto(device, sharding.device, stream)
+        copyto(device, sharding.device, "same_kind", stream)
     return device, slot
 
 
@@ -87,7 +87,7 @@ def _look_up(found: ShardProgram, numbers: Any, stream: Any) -> None:
     if not given.is_contiguous:
         dense = contiguous(numbers, "C", stream)
         _look_up(found, dense, stream)
-        copyto(numbers, dense, stream)
+        copyto(numbers, dense, "same_kind", stream)
         return
     with queue_for(stream, (given,)) as queue:
         held = _tables.place(found, table, queue)

@@ -9,20 +9,23 @@ from typing import Any
 import numpy as np
 
 from fastindex.arguments.arrays import broadcast_strides, check_target, contiguous_strides
+from fastindex.arguments.castings import check_cast, check_casting, element_type_of
 from fastindex.cuda.arrays import DeviceArray, as_device_array, is_cuda_array
+from fastindex.cuda.casts import CastLoops
 from fastindex.cuda.libraries import Order, new_device_array
 from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.kernels.cuda import device as cuda
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops
+from fastindex.lowering.relayout.problem.casts import Cast, cast_of
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.relayout.problem.strided_copies import strided_copy
 
 #: Scalars of the host that are written as they are: NumPy casts them to the dtype of the destination.
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
-def copyto(dst: Any, src: Any, stream: Any) -> None:
+def copyto(dst: Any, src: Any, casting: str, stream: Any) -> None:
     """Do what `fastindex.copyto` does."""
     target = as_device_array(dst, "dst")
     if target.size:
@@ -30,19 +33,22 @@ def copyto(dst: Any, src: Any, stream: Any) -> None:
     elif target.read_only:
         raise FastIndexError("dst is read-only; give a writable array")
     if not is_cuda_array(src) and isinstance(src, _SCALARS):
-        _fill(target, src, stream)
+        _fill(target, src, casting, stream)
         return
     source = as_device_array(src, "src")
-    _check_dtypes(source, target)
+    cast = _cast_between(source, target, casting)
     strides = _broadcast(source, target.shape)
-    if target.size == 0 or (source.address, strides) == (target.address, target.strides):
+    if target.size == 0 or (cast is None and (source.address, strides) == (target.address, target.strides)):
         return
     with queue_for(stream, (target, source)) as queue:
         if _may_overlap(source, target):
             apart = _apart(source, queue)
             _move(source, source.strides, apart, queue)
             source, strides = apart, _broadcast(apart, target.shape)
-        _move(source, strides, target, queue)
+        if cast is None:
+            _move(source, strides, target, queue)
+        else:
+            _cast(source, target, cast, queue)
 
 
 def contiguous(a: Any, order: Order, stream: Any) -> Any:
@@ -59,12 +65,25 @@ def contiguous(a: Any, order: Order, stream: Any) -> Any:
     return result
 
 
-def _check_dtypes(source: DeviceArray, target: DeviceArray) -> None:
-    if source.dtype != target.dtype:
+def _cast_between(source: DeviceArray, target: DeviceArray, casting: str) -> Cast | None:
+    """Return the cast from one array to another, None where elements stay as they are.
+
+    Raises
+    ------
+    ArgumentTypeError, UnsupportedError, FastIndexError
+        `casting` does not allow it, or a dtype is none of XLA's.
+    """
+    check_casting(casting)
+    if source.dtype == target.dtype:
+        return None
+    kinds = element_type_of(source.dtype), element_type_of(target.dtype)
+    if kinds[0] is None or kinds[1] is None:
         raise ArgumentTypeError(
-            f"dst holds {target.dtype} and src {source.dtype}; on the GPU, copyto does not cast: "
-            "let the library of src do so first"
+            f"dst holds {target.dtype} and src {source.dtype}; on the GPU, copyto casts between XLA's element types: "
+            "let the library of src do it first"
         )
+    check_cast(kinds[0], kinds[1], casting)
+    return cast_of(kinds[0], kinds[1])
 
 
 def _broadcast(source: DeviceArray, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -107,10 +126,27 @@ def _move(source: DeviceArray, strides: tuple[int, ...], target: DeviceArray, qu
     _copying(target.shape, target.dtype.itemsize, strides, target.strides).run(source, target, b"", queue)
 
 
-def _fill(target: DeviceArray, value: Any, stream: Any) -> None:
+def _cast(source: DeviceArray, target: DeviceArray, cast: Cast, queue: Queue) -> None:
+    """Copy and cast; a side whose elements do not start at multiples of their bytes by way of memory of its own."""
+    if not _in_elements(source):
+        apart = _apart(source, queue)
+        _move(source, source.strides, apart, queue)
+        source = apart
+    made = target if _in_elements(target) else _apart(target, queue)
+    _casting(target.shape, cast, _broadcast(source, target.shape), made.strides).run(source, made, b"", queue)
+    if made is not target:
+        _move(made, made.strides, target, queue)
+
+
+def _in_elements(array: DeviceArray) -> bool:
+    strides = (stride for stride, size in zip(array.strides, array.shape, strict=True) if size > 1)
+    return all(number % array.dtype.itemsize == 0 for number in (array.address, *strides))
+
+
+def _fill(target: DeviceArray, value: Any, casting: str, stream: Any) -> None:
     """Write one value to all elements; NumPy decides whether it can be cast, and says so if not."""
     one = np.empty((), target.dtype)
-    np.copyto(one, value)
+    np.copyto(one, value, casting)  # type: ignore[arg-type]
     if target.size == 0:
         return
     with queue_for(stream, (target,)) as queue:
@@ -129,6 +165,16 @@ def _copying(
 ) -> Movement:
     nest, width = strided_copy(dimensions, itemsize, source_strides, strides)
     return Movement(RelayoutLoops((nest,), ()), None, width)
+
+
+@lru_cache(maxsize=512)
+def _casting(
+    dimensions: tuple[int, ...], cast: Cast, source_strides: tuple[int, ...], strides: tuple[int, ...]
+) -> CastLoops:
+    read, written = cast.source.nbytes, cast.target.nbytes
+    steps = zip(dimensions, source_strides, strides, strict=True)
+    loops = tuple(Loop(size, there // read, here // written) for size, there, here in steps if size > 1)
+    return CastLoops(RelayoutLoops((coalesced(Nest(loops)),), ()), cast)
 
 
 @lru_cache(maxsize=512)

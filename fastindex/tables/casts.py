@@ -35,6 +35,31 @@ def names_of(code: int) -> tuple[str, str]:
     return SOURCES[code // _KINDS], TARGETS[code % _KINDS]
 
 
+def bytes_read(source: str) -> int:
+    """Return the bytes of an element that is read so.
+
+    Examples
+    --------
+    >>> bytes_read("byte"), bytes_read("bf16"), bytes_read("u64")
+    (1, 2, 8)
+    """
+    return 1 if source == "byte" else int(source.lstrip("bsuf")) // 8
+
+
+def bytes_written(target: str) -> int:
+    """Return the bytes of an element that is written so.
+
+    Examples
+    --------
+    >>> bytes_written("two bytes"), bytes_written("narrow"), bytes_written("s4"), bytes_written("f64")
+    (2, 1, 1, 8)
+    """
+    for nbytes, name in _LOOKED_UP.items():
+        if target == name:
+            return nbytes
+    return 1 if target in ("narrow", "pred") else -(-int(target.lstrip("bsuf")) // 8)
+
+
 def looked_up(nbytes: int) -> str:
     """Return the name of a result of so many bytes that the table of a byte holds."""
     return _LOOKED_UP[nbytes]

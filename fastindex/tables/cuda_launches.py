@@ -47,7 +47,7 @@ def blocks(kernel: str, units: int, threads: int) -> int:
     """Return how many blocks of `threads` threads a launch takes."""
     if kernel in ("shift", "weave rows", "part rows"):
         return -(-units // (threads // WARP * FOLLOWED))
-    per_block = (
-        1 if kernel in ("transpose", "transpose words", "transpose elements", "stage", "unstage") else 4 * threads
-    )
-    return -(-units // per_block)
+    if kernel in ("cast rows", "cast parts"):
+        return -(-units // threads)
+    one_tile = ("transpose", "transpose words", "transpose elements", "stage", "unstage", "cast transpose")
+    return -(-units // (1 if kernel in one_tile else 4 * threads))

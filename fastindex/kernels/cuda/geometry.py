@@ -219,3 +219,56 @@ class WordGeometry:
             return column * pitch + 4 * (column >> 5)
 
         self.patch_of, self.column_place = patch_of, column_place
+
+
+class CastGeometry:
+    """The tile of a transpose that converts, 64 rows by 64 columns: a cell of shared memory for each element.
+
+    A warp reads vectors of `columns` columns: 32 columns of as many rows as a vector has columns. It writes vectors of
+    `rows` rows: 32 rows of as many columns. With one cell more than rows to a column, either way the lanes meet in no
+    bank.
+
+    Attributes
+    ----------
+    side : int
+        Rows, and columns.
+    pitch, cells : int
+        From column to column, and in all.
+    read_steps, write_steps : int
+        Of a thread.
+    reading, writing : callable
+        From the number of a thread, uint32, and of a step to the first row and column of its vector; int64.
+    """
+
+    def __init__(self, rows: int, columns: int, threads: int) -> None:
+        self.side = side = 64
+        self.pitch = side + 1
+        self.cells = side * self.pitch
+        self.read_steps = -(-side * side // columns // threads)
+        self.write_steps = -(-side * side // rows // threads)
+        self.reading = _patches(columns, side, threads // _WARP)
+        across = _patches(rows, side, threads // _WARP)
+
+        @device_function
+        def writing(thread: Any, step: Any) -> Any:
+            column, row = across(thread, step)
+            return row, column
+
+        self.writing = writing
+
+
+def _patches(vector: int, side: int, warps: int) -> Callable[[Any, Any], Any]:
+    """Make the function from a thread and a step to lines and places along these: a warp takes 32 of `vector` lines."""
+    lanes = _WARP // vector
+    lane_mask, lane_shift, vector_shift = lanes - 1, _log(lanes), _log(vector)
+    patches_along = side // _WARP
+    patch_mask, patch_shift = patches_along - 1, _log(patches_along)
+
+    @device_function
+    def patch(thread: Any, step: Any) -> Any:
+        lane, number = np.int64(thread) & (_WARP - 1), (np.int64(thread) >> 5) + np.int64(step) * warps
+        line = ((number >> patch_shift) << vector_shift) + (lane >> lane_shift)
+        along = ((number & patch_mask) << 5) + ((lane & lane_mask) << vector_shift)
+        return line, along
+
+    return patch

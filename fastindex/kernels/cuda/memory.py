@@ -23,7 +23,7 @@ from fastindex.kernels.cuda.device import SIMULATED, intrinsic
 
 WIDTHS = (1, 2, 4, 8, 16)
 
-_GLOBAL = 1
+GLOBAL = 1
 _SHARED = 3
 _INT64 = ir.IntType(64)
 _INT32 = ir.IntType(32)
@@ -92,7 +92,7 @@ def _make_load_integer(bits: int, signed: bool) -> Any:
     def load(typingctx: Any, address: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             memory = ir.IntType(bits)
-            value = builder.load(builder.inttoptr(arguments[0], memory.as_pointer(_GLOBAL)), align=bits // 8)
+            value = builder.load(builder.inttoptr(arguments[0], memory.as_pointer(GLOBAL)), align=bits // 8)
             if bits == 64:
                 return value
             return builder.sext(value, _INT64) if signed else builder.zext(value, _INT64)
@@ -105,7 +105,7 @@ def _make_load_integer(bits: int, signed: bool) -> Any:
 def _make_store_int64() -> Any:
     def store(typingctx: Any, address: Any, value: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            builder.store(arguments[1], builder.inttoptr(arguments[0], _INT64.as_pointer(_GLOBAL)), align=8)
+            builder.store(arguments[1], builder.inttoptr(arguments[0], _INT64.as_pointer(GLOBAL)), align=8)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64), generate
@@ -116,7 +116,7 @@ def _make_store_int64() -> Any:
 def _make_lower_to() -> Any:
     def lower_to(typingctx: Any, address: Any, value: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            target = builder.inttoptr(arguments[0], _INT64.as_pointer(_GLOBAL))
+            target = builder.inttoptr(arguments[0], _INT64.as_pointer(GLOBAL))
             builder.atomic_rmw("min", target, arguments[1], "monotonic")
             return context.get_dummy_value()
 
@@ -224,8 +224,8 @@ if SIMULATED:
     store_int64: Any = _simulated_store_int64
     lower_to: Any = _simulated_lower_to
 else:
-    LOAD = {width: _make_load(width, _GLOBAL) for width in WIDTHS}
-    STORE = {width: _make_store(width, _GLOBAL) for width in WIDTHS}
+    LOAD = {width: _make_load(width, GLOBAL) for width in WIDTHS}
+    STORE = {width: _make_store(width, GLOBAL) for width in WIDTHS}
     LOAD_SHARED = {width: _make_load(width, _SHARED) for width in WIDTHS}
     STORE_SHARED = {width: _make_store(width, _SHARED) for width in WIDTHS}
     store_int64 = _make_store_int64()

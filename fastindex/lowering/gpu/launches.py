@@ -160,7 +160,7 @@ def _largest_unit(run_bytes: int, numbers: Iterable[int], alignment: int) -> int
     return math.gcd(run_bytes, alignment, *numbers)
 
 
-def _cut(nest: Nest, most: int = MOST_UNITS) -> Iterator[Nest]:
+def cut(nest: Nest, most: int = MOST_UNITS) -> Iterator[Nest]:
     """Cut a nest of more than `most` steps into several."""
     if nest.element_count <= most:
         yield nest
@@ -173,17 +173,17 @@ def _cut(nest: Nest, most: int = MOST_UNITS) -> Iterator[Nest]:
             nest.source_start + begin * loop.source_stride,
             nest.destination_start + begin * loop.destination_stride,
         )
-        yield from _cut(Nest((Loop(size, loop.source_stride, loop.destination_stride), *others), *starts), most)
+        yield from cut(Nest((Loop(size, loop.source_stride, loop.destination_stride), *others), *starts), most)
 
 
-def _ordered(loops: Iterable[Loop]) -> list[Loop]:
+def ordered(loops: Iterable[Loop]) -> list[Loop]:
     """Put the loops that move the destination least first."""
     return sorted(loops, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
 
 
 def _flat(kernel: str, width: int, nest: Nest, why: str, vectors: bool = False, step: int = 0) -> Iterator[Launch]:
-    for piece in _cut(nest):
-        loops = tuple(_ordered(piece.loops)) or (Loop(1, 0, 0),)
+    for piece in cut(nest):
+        loops = tuple(ordered(piece.loops)) or (Loop(1, 0, 0),)
         yield Launch(kernel, width, loops, piece.source_start, piece.destination_start, why, vectors, step)
 
 
@@ -199,9 +199,9 @@ def _in_smaller_units(nest: Nest, width: int, unit: int) -> Nest:
 
 def _shifting(nest: Nest, alignment: int, bits: int) -> Iterator[Launch]:
     """Choose for runs of bytes, or of packed elements, that may start anywhere on either side."""
-    for piece in _cut(nest, 4 * MOST_UNITS):
+    for piece in cut(nest, 4 * MOST_UNITS):
         run = piece.loop_of(1, 1) or Loop(1, 1, 1)
-        others = _ordered(k for k in piece.loops if k is not run)
+        others = ordered(k for k in piece.loops if k is not run)
         aligned = math.gcd(alignment, piece.destination_start, *(k.destination_stride for k in others))
         granules = -(-(run.size + VECTOR_BYTES - aligned) // VECTOR_BYTES)
         places = [piece.source_start, *(k.source_stride for k in others)]
@@ -253,7 +253,7 @@ def _turning(nest: Nest, row: Loop, column: Loop, width: int, alignment: int) ->
     elif column_bytes < FEW_BYTES and width < VECTOR_BYTES and row.source_stride == column_bytes:
         yield from _weaving(nest, columns, row, width, alignment, apart=True)
     elif min(row_bytes, column_bytes) >= LEAST_TILE_BYTES:
-        for piece in _cut(nest):
+        for piece in cut(nest):
             yield _transposing(piece, width, alignment)
     else:
         yield from _flat("copy", width, nest, "unit by unit: neither side keeps enough together")
@@ -277,7 +277,7 @@ def _weaving(nest: Nest, few: Sequence[Loop], along: Loop, width: int, alignment
         whole = Nest(loops, nest.source_start, nest.destination_start)
         yield from _flat("part" if apart else "weave", width, whole, why, vectors=True, step=stride[0])
         return
-    for piece in _cut(nest):
+    for piece in cut(nest):
         yield _staging(piece, few, along.source_stride, along.destination_stride, width, words, apart, why)
 
 
@@ -306,14 +306,14 @@ def _staging(
         k for k in nest.loops if (k.source_stride, k.destination_stride) == (source_stride, destination_stride)
     )
     few = [next(k for k in nest.loops if _same_strides(k, one)) for one in few]
-    places = _block(few, 1 << 30)
+    places = block(few, 1 << 30)
     count = len(places.places)
     # Tiles begin where the rows' sectors do.
     unit = SECTOR_BYTES // width
     tile_columns = min(STAGE_BYTES // (count * width) // unit * unit, along.size)
     blocks = -(-along.size // tile_columns)
     tiles = Loop(blocks, tile_columns * source_stride, tile_columns * destination_stride)
-    others = _ordered(k for k in nest.loops if k is not along and k not in few)
+    others = ordered(k for k in nest.loops if k is not along and k not in few)
     row_places = tuple(place[1 if apart else 0] for place in places.places)
     skew = stage_skew(count, width, WORD_BYTES if words else width)
     tile = Tile(count, along.size, count, tile_columns, (count, tile_columns), row_places, skew=skew)
@@ -328,7 +328,7 @@ def _same_strides(a: Loop, b: Loop) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class Block:
     """Loops taken together, the fastest first: places within a block, and how blocks follow each other."""
 
     places: tuple[tuple[int, int], ...]
@@ -337,7 +337,7 @@ class _Block:
     outer: tuple[Loop, ...]
 
 
-def _block(loops: Sequence[Loop], most: int) -> _Block:
+def block(loops: Sequence[Loop], most: int) -> Block:
     """Take loops together while a block has at most `most` places."""
     places = [(0, 0)]
     for i, loop in enumerate(loops):
@@ -351,8 +351,8 @@ def _block(loops: Sequence[Loop], most: int) -> _Block:
         if size < loop.size:
             blocks = -(-loop.size // size)
             steps = Loop(blocks, size * loop.source_stride, size * loop.destination_stride)
-            return _Block(tuple(places), count, steps, tuple(loops[i + 1 :]))
-    return _Block(tuple(places), len(places), Loop(1, 0, 0), ())
+            return Block(tuple(places), count, steps, tuple(loops[i + 1 :]))
+    return Block(tuple(places), len(places), Loop(1, 0, 0), ())
 
 
 def _transposing(nest: Nest, width: int, alignment: int) -> Launch:
@@ -367,8 +367,8 @@ def _transposing(nest: Nest, width: int, alignment: int) -> Launch:
     by_words = width in WORD_TILES
     for vectors, tiles in ((True, vector_tiles), (False, WORD_TILES if by_words else SCALAR_TILES)):
         room = tiles[width]
-        row_block, column_block = _block(rows, room[0]), _block(columns, room[1])
-        outer = (column_block.steps, row_block.steps, *_ordered((*others, *row_block.outer, *column_block.outer)))
+        row_block, column_block = block(rows, room[0]), block(columns, room[1])
+        outer = (column_block.steps, row_block.steps, *ordered((*others, *row_block.outer, *column_block.outer)))
         tile = Tile(
             row_block.count,
             column_block.count,

@@ -39,6 +39,24 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
+class CastUnit:
+    """What a thread of a launch converts at once.
+
+    Attributes
+    ----------
+    code : int
+        The conversion, as `fastindex.tables.casts.conversion_code` numbers them.
+    rows, columns : int
+        Elements: of "cast rows" and "cast parts", `columns` of each of `rows` rows that are woven on one side; of "cast
+        transpose", columns that are read as one and rows that are written as one.
+    """
+
+    code: int
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel launch.
 
@@ -46,7 +64,7 @@ class Launch:
     ----------
     kernel : str
         "copy", "fill", "shift", "compress", "weave", "part", "weave rows", "part rows", "transpose", "transpose words",
-        "transpose elements", "stage" or "unstage".
+        "transpose elements", "stage" or "unstage"; "cast", "cast rows", "cast parts" or "cast transpose".
     width : int
         Bytes of a unit: an element, or what moves as one. Of "shift" and "compress", bits of a packed element. Of
         "weave rows" and "part rows", a word has 4 / `width` rows.
@@ -69,6 +87,8 @@ class Launch:
         Bytes of a row in a run, of "weave rows" and "part rows".
     pieces : Loop, optional
         Of "weave rows" and "part rows": granules of a piece, and what the next piece of a run is away.
+    cast : CastUnit, optional
+        Where elements become those of another type.
     """
 
     kernel: str
@@ -83,6 +103,7 @@ class Launch:
     words: bool = False
     length: int = 0
     pieces: Loop | None = None
+    cast: CastUnit | None = None
 
     @property
     def units(self) -> int:
@@ -95,6 +116,9 @@ class Launch:
         what = "tiles" if self.tile else "units"
         if self.kernel in ("shift", "compress"):
             return f"{self.kernel}, {self.width} bits, 16 bytes at once, {self.units} units: {self.why}"
+        if self.cast is not None:
+            at_once = f"{self.cast.rows} x {self.cast.columns} elements at once"
+            return f"{self.kernel}, {at_once}, {self.units} {what}: {self.why}"
         if self.pieces is not None:
             vectors = f", {16 * self.width // 4} bytes at once"
         return f"{self.kernel}, {self.width}-byte units{vectors}, {self.units} {what}: {self.why}"

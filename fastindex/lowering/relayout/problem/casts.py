@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 
 from fastindex.errors import UnsupportedError
 from fastindex.lazy import lazy_property
+from fastindex.lowering.index.regrouped import RegroupedShape
+from fastindex.lowering.relayout.problem.loops import RelayoutLoops, relayout_loops
+from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.shapes.element_types import ElementType
+from fastindex.shapes.layout import Layout
+from fastindex.shapes.shape import Shape
+from fastindex.shapes.slot_format import slot_format
 from fastindex.tables.casts import conversion_code, looked_up
 
 #: The sources of at most 8 bits that are computed with.
@@ -87,6 +93,40 @@ def cast_of(source: ElementType, target: ElementType) -> Cast:
         if one.is_complex or not one.is_array:
             raise UnsupportedError(f"{one} is not cast: casts are between integers, floats and pred")
     return Cast(source, target)
+
+
+def loops_of_values(source: Shape | Strides, destination: Shape | Strides) -> RelayoutLoops | None:
+    """Return the loops that two sides share, None where there are none, or slots are more or less than values.
+
+    Examples
+    --------
+    >>> loops_of_values(Shape("f32", (4,)), Shape("s4", (4,))) is None, loops_of_values(
+    ...     Shape("f32", (4,)), Shape("s4", (4,), Layout((0,), element_size_in_bits=4))
+    ... ) is None
+    (False, True)
+    """
+    for side in (source, destination):
+        if isinstance(side, Shape) and not slot_format(side).is_plain:
+            return None
+    return relayout_loops(source, destination)
+
+
+def of_type(shape: Shape, element_type: ElementType) -> Shape:
+    """Return a shape of plain values of another type in the same places."""
+    layout = shape.layout
+    plain = Shape(
+        element_type,
+        shape.dimensions,
+        Layout(
+            layout.minor_to_major,
+            tiles=layout.tiles,
+            padded_dimensions=layout.padded_dimensions,
+            tail_padding_alignment_in_elements=layout.tail_padding_alignment_in_elements,
+        ),
+    )
+    if isinstance(shape, RegroupedShape):
+        return RegroupedShape(plain, shape.coordinates, shape.variables)
+    return plain
 
 
 def cast_by_numpy(data: NDArray[np.uint8], source: ElementType, target: ElementType) -> NDArray[np.uint8]:

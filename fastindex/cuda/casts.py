@@ -1,0 +1,165 @@
+"""Casts on the GPU: elements become those of another type while they move, with the processor's results.
+
+Where both sides hold plain values and share loops, kernels convert them on their way. Everything else, packed elements
+and tiles that share no loops, is converted as it lies, and then moves as any other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.cuda.arrays import DeviceArray
+from fastindex.cuda.libraries import new_device_array
+from fastindex.cuda.movements import Movement, table_of
+from fastindex.cuda.queues import Queue, Tables, watched
+from fastindex.cuda.transfers import Transfer, sure_transfer, to_values, transfer
+from fastindex.errors import FastIndexError
+from fastindex.kernels.cuda.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
+from fastindex.kernels.cuda.compilation import Kernel
+from fastindex.kernels.cuda.device import THREADS
+from fastindex.lowering.gpu.casts import cast_launches
+from fastindex.lowering.gpu.launches import VECTOR_BYTES
+from fastindex.lowering.gpu.records import Launch
+from fastindex.lowering.relayout.problem.casts import Cast, cast_of, loops_of_values, of_type
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, relayout_loops
+from fastindex.lowering.relayout.problem.shared_digits import Strides
+from fastindex.shapes.element_types import ElementType
+from fastindex.shapes.shape import Shape
+from fastindex.shapes.slot_format import slot_format
+from fastindex.tables import cuda_launches as cuda_tables
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """A launch but for its addresses: its kernel, how many blocks, where its table is, and its other arguments."""
+
+    launch: Launch
+    kernel: Kernel
+    blocks: int
+    table_start: int
+    others: tuple[int, ...]
+
+
+class CastLoops:
+    """Loops that convert elements on the GPU."""
+
+    def __init__(self, loops: RelayoutLoops, cast: Cast) -> None:
+        self._loops, self._cast = loops, cast
+        self._fills = Movement(RelayoutLoops((), loops.fills), None, cast.target.nbytes)
+        self._plans: dict[tuple[int, int], tuple[tuple[_Started, ...], NDArray[np.int64]]] = {}
+        self._tables = Tables()
+
+    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
+        """Move, and write `pattern`, an element of the new type, to all padding. Nothing waits for the GPU.
+
+        Raises
+        ------
+        FastIndexError
+            An address is no multiple of the bytes of its elements.
+        """
+        sides = (source, self._cast.source), (target, self._cast.target)
+        for array, kind in sides:
+            if array.address % kind.nbytes:
+                raise FastIndexError(
+                    f"elements of {kind.nbytes} bytes are cast on the GPU where they start at a multiple of "
+                    f"{kind.nbytes} bytes; copy the array to memory of its own"
+                )
+        self._fills.run(target, target, pattern, queue)
+        alignments = math.gcd(VECTOR_BYTES, source.address), math.gcd(VECTOR_BYTES, target.address)
+        if alignments not in self._plans:
+            self._plans[alignments] = self._planned(alignments)
+        started, numbers = self._plans[alignments]
+        if not started:
+            return
+        table = self._tables.place(alignments[0] + 2 * VECTOR_BYTES * alignments[1], numbers, queue)
+        results = table.address + numbers.nbytes - self._cast.results.nbytes
+        with watched((table.address, table.nbytes), source, target):
+            for one in started:
+                launch = one.launch
+                places = target.address + launch.destination_start, source.address + launch.source_start
+                queue.launch(one.kernel, one.blocks, *places, table.address + one.table_start, *one.others, results)
+
+    def _planned(self, alignments: tuple[int, int]) -> tuple[tuple[_Started, ...], NDArray[np.int64]]:
+        """Return the launches, and their tables one behind the other, what is looked up behind all of them."""
+        started: list[_Started] = []
+        tables: list[NDArray[np.int64]] = []
+        for launch in cast_launches(self._loops, self._cast, alignments):
+            others: tuple[int, ...] = (len(launch.loops),)
+            if launch.tile is None:
+                others = (launch.units, *others)
+            if launch.kernel in ("cast rows", "cast parts"):
+                others = (*others, launch.step)
+            blocks = cuda_tables.blocks(launch.kernel, launch.units, THREADS)
+            start = sum(table.nbytes for table in tables)
+            started.append(_Started(launch, _kernel_of(launch), blocks, start, others))
+            tables.append(table_of(launch))
+        return tuple(started), np.concatenate([*tables, self._cast.results])
+
+
+def _kernel_of(launch: Launch) -> Kernel:
+    unit = launch.cast
+    assert unit is not None
+    match launch.kernel:
+        case "cast":
+            return cast_kernel(unit.code, unit.columns)
+        case "cast transpose":
+            return cast_transpose_kernel(unit.code, unit.rows, unit.columns)
+        case _:
+            return cast_rows_kernel(unit.code, unit.rows, unit.columns, launch.kernel == "cast parts")
+
+
+class CastTransfer:
+    """How the slots of one side become those of the other, of another element type, on the GPU."""
+
+    def __init__(self, source: Shape | Strides, destination: Shape | Strides, cast: Cast) -> None:
+        self._source, self._cast = source, cast
+        loops = loops_of_values(source, destination)
+        self._loops = None if loops is None else CastLoops(loops, cast)
+        self._before: CastTransfer | CastLoops
+        if self._loops is not None:
+            return
+        # As in the source, or else as in the destination.
+        side = source if isinstance(source, Shape) else destination
+        assert isinstance(side, Shape)
+        self._between = of_type(side, cast.target)
+        self._after: Transfer = sure_transfer(self._between, destination)
+        if isinstance(source, Shape):
+            count = Nest((Loop(source.slot_count, 1, 1),) if source.slot_count > 1 else ())
+            self._before = CastLoops(RelayoutLoops((count,) if source.slot_count else (), ()), cast)
+        else:
+            self._before = CastTransfer(source, self._between, cast)
+
+    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
+        """Move, and write `pattern`, an unpacked element of the new type, to all padding. Nothing waits for the GPU."""
+        if self._loops is not None:
+            self._loops.run(source, target, pattern, queue)
+            return
+        _, converted = new_device_array(target, (self._between.nbytes,), np.uint8, queue.handle)
+        if isinstance(self._source, Shape):
+            source = to_values(source, slot_format(self._source), self._source.slot_count, queue)
+        self._before.run(source, converted, bytes(self._cast.target.nbytes), queue)
+        self._after.run(converted, target, pattern, queue)
+
+
+@lru_cache(maxsize=512)
+def cast_transfer(source: Shape | Strides, destination: Shape | Strides, cast: Cast) -> CastTransfer | None:
+    """Return how to move and convert, or None where strides and tiles share no loops."""
+    if not (isinstance(source, Shape) and isinstance(destination, Shape)) and (
+        relayout_loops(source, destination) is None
+    ):
+        return None
+    return CastTransfer(source, destination, cast)
+
+
+def either_transfer(
+    source: tuple[Shape | Strides, ElementType], destination: tuple[Shape | Strides, ElementType]
+) -> Transfer | CastTransfer | None:
+    """Return how to move between two sides of given element types; None where strides share no loops with a shape."""
+    if source[1] == destination[1]:
+        return transfer(source[0], destination[0])
+    return cast_transfer(source[0], destination[0], cast_of(source[1], destination[1]))

@@ -1,0 +1,110 @@
+"""How slots of one side become those of the other on the GPU: plans that are kept, and packed elements on their way."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from fastindex.cuda.arrays import DeviceArray
+from fastindex.cuda.libraries import new_device_array
+from fastindex.cuda.movements import Movement
+from fastindex.cuda.queues import Queue, watched
+from fastindex.kernels.cuda.copies import pack_bits_kernel
+from fastindex.kernels.cuda.device import THREADS
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops
+from fastindex.lowering.relayout.problem.shared_digits import Strides
+from fastindex.lowering.relayout.problem.slot_moves import packed_byte, packing_loops, slot_move, unpacking_loops
+from fastindex.shapes.shape import Shape
+from fastindex.shapes.slot_format import SlotFormat
+
+
+class Transfer:
+    """How the slots of one side become those of the other, on the GPU."""
+
+    def __init__(self, source: Shape | Strides, destination: Shape | Strides, movement: Movement) -> None:
+        self._slots = slot_move(source, destination)
+        self._counts = _count(source), _count(destination)
+        self._movement = movement
+        # Packed elements are unpacked, or packed, while they move, if their runs can be.
+        move = self._slots
+        self._fused: Movement | None = None
+        if move.conversion is not None and move.loops is not None:
+            bits = (move.source if move.conversion == "expand" else move.destination).bits
+            self._fused = Movement(move.loops, None, 1, (bits, move.conversion))
+
+    def run(self, source: DeviceArray, target: DeviceArray, pattern: bytes, queue: Queue) -> None:
+        """Move; nothing waits for the GPU."""
+        move = self._slots
+        values = pattern if move.unit == "value" else move.padding(pattern)
+        if self._fused is not None:
+            packed = move.destination.is_packed
+            padding = packed_byte(pattern, move.destination.bits) if packed else pattern
+            if self._fused.run(source, target, padding, queue):
+                return
+        if move.unit == "value":
+            source = to_values(source, move.source, self._counts[0], queue)
+        if move.unit != "value" or move.destination.is_plain or self._counts[1] == 0:
+            self._movement.run(source, target, values, queue)
+            return
+        unpacked = scratch(target, self._counts[1] * move.width, queue)
+        self._movement.run(source, unpacked, values, queue)
+        _to_slots(unpacked, target, move.destination, self._counts[1], queue)
+
+
+def _count(side: Shape | Strides) -> int:
+    return side.slot_count if isinstance(side, Shape) else 0
+
+
+@lru_cache(maxsize=512)
+def transfer(source: Shape | Strides, destination: Shape | Strides) -> Transfer | None:
+    """Return how to move, or None where strides and tiles share no loops."""
+    move = slot_move(source, destination)
+    sides = None
+    if isinstance(source, Shape) and isinstance(destination, Shape) and move.unit != "byte":
+        sides = source, destination
+    if move.loops is None and sides is None:
+        return None
+    return Transfer(source, destination, Movement(move.loops, sides, move.width))
+
+
+def sure_transfer(source: Shape | Strides, destination: Shape | Strides) -> Transfer:
+    """Return how two sides move that can."""
+    found = transfer(source, destination)
+    assert found is not None
+    return found
+
+
+def scratch(like: DeviceArray, size: int, queue: Queue) -> DeviceArray:
+    """Return bytes of the library of `like`, which reuses them in the order of the stream."""
+    return new_device_array(like, (size,), np.uint8, queue.handle)[1]
+
+
+def to_values(slots: DeviceArray, form: SlotFormat, count: int, queue: Queue) -> DeviceArray:
+    """Return unpacked values for the slots of a buffer, the buffer itself where it holds these."""
+    if form.is_plain or count == 0:
+        return slots
+    values = scratch(slots, count * form.value_bytes, queue)
+    _unpacking(count, form).run(slots, values, bytes(1), queue)
+    return values
+
+
+def _to_slots(values: DeviceArray, target: DeviceArray, form: SlotFormat, count: int, queue: Queue) -> None:
+    if not form.is_packed:
+        _packing(count, form).run(values, target, bytes(1), queue)
+        return
+    with watched(values, target):
+        blocks = -(-count // (8 * THREADS))
+        queue.launch(pack_bits_kernel(form.bits), blocks, target.address, values.address, count)
+
+
+@lru_cache(maxsize=64)
+def _unpacking(count: int, form: SlotFormat) -> Movement:
+    if form.is_packed:
+        return Movement(RelayoutLoops((Nest((Loop(count, 1, 1),)),), ()), None, 1, (form.bits, "expand"))
+    return Movement(unpacking_loops(form, count), None, 1)
+
+
+@lru_cache(maxsize=64)
+def _packing(count: int, form: SlotFormat) -> Movement:
+    return Movement(packing_loops(form, count), None, 1)
