@@ -108,10 +108,11 @@ def _width_of_plain(array: Any, out: Any, source: str, destination: str, count: 
     """Return the bits of `count` plain elements, where the format on the other side leaves them open."""
     for name, other, plain in ((source, destination, array), (destination, source, out)):
         kind = getattr(plain, "dtype", None)
-        if name == PLAIN and takes_any_width(other) and kind is not None:
-            # A row of bytes may also be wider elements: then their number tells.
-            if plain.ndim > 1 or kind.itemsize > 1 or math.prod(plain.shape) == count:
-                return int(8 * kind.itemsize)
+        if name != PLAIN or not takes_any_width(other) or kind is None:
+            continue
+        # A row of bytes may also be wider elements: then their number tells.
+        if plain.ndim > 1 or kind.itemsize > 1 or math.prod(plain.shape) == count:
+            return int(8 * kind.itemsize)
     return None
 
 
