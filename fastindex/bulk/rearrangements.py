@@ -13,6 +13,7 @@ from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.cpu.movements import Movement, sure_movement
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property
+from fastindex.lowering.index.joined_variables import joined_variables
 from fastindex.lowering.index.regrouped import RegroupedShape, substituted
 from fastindex.lowering.relayout.problem.nest_equality import same_moves
 from fastindex.lowering.relayout.problem.slot_moves import SlotMove
@@ -52,6 +53,10 @@ class RearrangePlan(RelayoutPlan):
         self._sides = source, destination
         self._title = title
         movement = sure_movement(source, destination, TUNING)
+        if movement.slots.loops is None:
+            # Tiles may cut what a pattern splits and merges again elsewhere than the pattern does.
+            joined = sure_movement(*joined_variables(self._sides), TUNING)
+            movement = movement if joined.slots.loops is None else joined
         slots = movement.slots
         is_bitcast = (
             slots.source == slots.destination
@@ -84,7 +89,10 @@ class RearrangePlan(RelayoutPlan):
         ]
         if sizes[0] != sizes[1]:
             return False
-        return self._sides == other._sides or same_moves(self._sides, other._sides)
+        if self._sides == other._sides:
+            return True
+        left, right = joined_variables(self._sides), joined_variables(other._sides)
+        return left == right or same_moves(left, right)
 
     def __hash__(self) -> int:
         return hash((self.source.nbytes, self.destination.nbytes))
