@@ -11,7 +11,7 @@ from fastindex.arguments.buffers import check_movable
 from fastindex.arguments.fills import fill_pattern
 from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.cpu.movements import Movement, sure_movement
-from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property
 from fastindex.lowering.index.joined_variables import joined_variables
 from fastindex.lowering.index.regrouped import RegroupedShape, substituted
@@ -131,8 +131,10 @@ class RearrangePlan(RelayoutPlan):
 
         Raises
         ------
+        ArgumentTypeError
+            The other is no plan of `plan_rearrange`.
         FastIndexError
-            The other begins with another shape than this one ends with.
+            It begins with another shape than this one ends with.
         UnsupportedError
             The two cut a coordinate at places that do not divide each other, or each drops elements of the other.
 
@@ -143,9 +145,13 @@ class RearrangePlan(RelayoutPlan):
         >>> rows.then(fi.plan_rearrange("b a -> a b", rows.destination)).is_bitcast
         True
         """
-        if not isinstance(other, RearrangePlan) or self.destination != other.source:
-            theirs = other.source if isinstance(other, RelayoutPlan) else other
-            raise FastIndexError(f"the next plan has to begin with {self.destination}, it begins with {theirs}")
+        if not isinstance(other, RearrangePlan):
+            raise ArgumentTypeError(
+                f"the next plan is one of plan_rearrange, got {other!r}; "
+                "a relayout is the pattern that changes nothing, such as 'a b -> a b'"
+            )
+        if self.destination != other.source:
+            raise FastIndexError(f"the next plan has to begin with {self.destination}, it begins with {other.source}")
         (first, middle), (begin, last) = self._sides, other._sides
         title = " then ".join(filter(None, (self._title, other._title)))
         try:
