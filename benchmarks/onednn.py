@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import sys
+import importlib.metadata
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -92,8 +92,12 @@ class OneDNN:
 @cache
 def onednn() -> OneDNN | None:
     """The library from the wheel ``onednn-cpu-gomp``, where it is installed."""
-    path = Path(sys.prefix) / "lib" / "libdnnl.so.3"
-    return OneDNN(path) if path.exists() else None
+    try:
+        files = importlib.metadata.files("onednn-cpu-gomp") or ()
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    path = next((file.locate() for file in files if file.name == "libdnnl.so.3"), None)
+    return None if path is None else OneDNN(Path(str(path)))
 
 
 #: oneDNN's own formats, for the layouts that have one; they pad where strides cannot.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.shapes.element_types import ElementType
+from fastindex.shapes.integers import as_integer
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shapes.shape_sizes import axes_of, check_placed
@@ -43,6 +45,8 @@ class LinearForm:
     bases: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "dimensions", _integers(self.dimensions, "dimensions"))
+        object.__setattr__(self, "bases", tuple(_integers(base, "bases") for base in self.bases))
         for size in self.dimensions:
             if size < 1 or size & size - 1:
                 raise FastIndexError(
@@ -138,6 +142,10 @@ class LinearForm:
             parts += [(1 << len(run), run[0]) for run in reversed(runs)] or [(1, -1)]
         order = sorted(range(len(parts)), key=lambda i: parts[i][1])
         return Shape(element_type, [size for size, _ in parts], Layout(tuple(order)))
+
+
+def _integers(numbers: Iterable[Any], field: str) -> tuple[int, ...]:
+    return tuple(as_integer(number, field, place) for place, number in enumerate(numbers))
 
 
 def _rank(matrix: NDArray[np.uint8]) -> int:

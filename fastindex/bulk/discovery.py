@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from fastindex.bulk.indices import linear_index, multi_index
 from fastindex.bulk.relayouts import pack
+from fastindex.bulk.repack_arguments import checked_bits, checked_sizes
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.interop.host_arrays import host_array
 from fastindex.patterns.bit_orders import BitOrder, found_order
+from fastindex.patterns.code_words import Bits, Disproof, Packer, probed
 from fastindex.shapes.shape import Shape, as_shape
 
-Bits = NDArray[np.uint8]
 #: Larger arrays are not probed: a source bit takes a row of about twenty code words.
 _MOST_BITS = 1 << 24
 
@@ -41,11 +42,15 @@ class Discovery:
     padding : int
         How many bits of the result hold no bit of the array.
     reason : str or None
-        The proof that it is no permutation of bits: one bit of the result, and inputs that disprove it.
+        The proof that it is no permutation of bits: one bit of the result, or of the array.
+    inputs : tuple of arrays
+        What the packer was given for that proof; none where `reason` is about the order of bits that are permuted.
     places : int64 array
         The source bit of each bit of the result, -1 for padding.
     confirmed : tuple of tuples of int
         Other sizes for which the layout was found to hold.
+    advice : str or None
+        What was found at twice the sizes, where the layout was not confirmed, and which sizes to try.
     stream : int or None
         A dimension whose codes, bit after bit, are one row of bits, because codes lie across words: `layout` and
         `split` count that dimension in bits.
@@ -71,14 +76,16 @@ class Discovery:
     confirmed: tuple[tuple[int, ...], ...] = ()
     stream: int | None = None
     unit_order: tuple[int, ...] = ()
+    inputs: tuple[NDArray[Any], ...] = field(default=(), repr=False)
+    advice: str | None = None
 
 
-def discover(packer: Callable[[Any], Any], shape: Sequence[int], dtype: Any, bits: int | None = None) -> Discovery:
+def discover(packer: Packer, shape: Sequence[int], dtype: Any, bits: int | None = None) -> Discovery:
     """Find out which layout a packer writes, or prove that it is no permutation of bits.
 
     The packer is called about ``2 log2(bits of the array)`` times with code words: once for each bit of the number of
-    a source bit, and with all inverted. Where the layout is found, a second size, twice as large in each dimension, is
-    tried.
+    a source bit, and with all inverted; then with all codes of a byte at most, since code words have few of them. A
+    second size, twice as large in each dimension, is tried: it shows what small sizes hide.
 
     Parameters
     ----------
@@ -113,13 +120,13 @@ def discover(packer: Callable[[Any], Any], shape: Sequence[int], dtype: Any, bit
     ('u4[4,8]{1,0:E(4)}', (4, 5, 6, 7, 0, 1, 2, 3))
     >>> print(fi.discover(lambda codes: codes + 1, (2, 2), np.uint8).reason)
     bit 1 of byte 0 of the result is no bit of the input: with all bits 0 it is 0, with all bits 1 it is 0, and no \
-single bit does that for the words in between
+single bit does that and is 1 and 1 for a word and its complement
     """
-    sizes = tuple(int(size) for size in shape)
+    sizes, given = checked_sizes(shape), checked_bits(bits)
     kind = np.dtype(dtype)
     if kind.kind not in "iub":
         raise ArgumentTypeError(f"codes are integers, got dtype {kind}")
-    width = 8 * kind.itemsize if bits is None else int(bits)
+    width = given or 8 * kind.itemsize
     if not 1 <= width <= 8 * kind.itemsize:
         raise FastIndexError(f"bits is from 1 to {8 * kind.itemsize} for {kind}, got {bits!r}")
     total = math.prod(sizes) * width
@@ -127,68 +134,21 @@ single bit does that for the words in between
         raise FastIndexError(
             f"{sizes} has {total} bits; give an array of 1 to {_MOST_BITS} bits: small ones show the layout"
         )
-    probed = _probed(packer, sizes, kind, width)
-    if isinstance(probed, str):
-        return Discovery(reason=probed)
-    places, inverted = probed
-    flipped = _flipped(places, inverted, width)
+    probe = probed(packer, sizes, kind, width)
+    if isinstance(probe, Disproof):
+        return Discovery(reason=probe.reason, inputs=probe.inputs)
+    places = probe.places
+    flipped = _flipped(places, probe.inverted, width)
     if isinstance(flipped, str):
         return Discovery(reason=flipped, places=places)
-    padding = int((places < 0).sum())
+    known = Discovery(flipped_bits=flipped, padding=int((places < 0).sum()), places=places)
     found = found_order(places, sizes, width)
     if isinstance(found, str):
-        return Discovery(flipped_bits=flipped, padding=padding, reason=found, places=places)
-    confirmed = _confirmed(packer, found, sizes, kind, width)
-    of_words = found.stream, found.unit_order
-    return Discovery(found.text, found.split, found.order, flipped, padding, None, places, confirmed, *of_words)
-
-
-def _probed(
-    packer: Callable[[Any], Any], sizes: tuple[int, ...], kind: np.dtype[Any], width: int
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | str:
-    """Return the source bit of each bit of the result, and whether it is inverted; or the proof that there is none."""
-    total = math.prod(sizes) * width
-    numbers = np.arange(1, total + 1)
-    steps = int(total).bit_length()
-
-    def run(word: NDArray[Any]) -> Bits:
-        weights = (1 << np.arange(width, dtype=np.uint64)).astype(np.uint64)
-        codes = (word.reshape(-1, width).astype(np.uint64) * weights).sum(axis=1, dtype=np.uint64)
-        array = codes.astype(f"u{kind.itemsize}").view(kind).reshape(sizes)
-        result = np.ascontiguousarray(host_array(packer(array)))
-        return np.unpackbits(result.reshape(-1).view(np.uint8), bitorder="little")
-
-    zeros, ones = run(np.zeros(total, np.uint8)), run(np.ones(total, np.uint8))
-    plain = [run((numbers >> step & 1).astype(np.uint8)) for step in range(steps)]
-    turned = [run(1 - (numbers >> step & 1).astype(np.uint8)) for step in range(steps)]
-    if any(one.shape != zeros.shape for one in (ones, *plain, *turned)):
-        return "the size of the result depends on what the array holds"
-    inverted = (zeros == 1) & (ones == 0)
-    constant = zeros == ones
-    found = np.zeros(len(zeros), np.int64)
-    for step, (one, other) in enumerate(zip(plain, turned, strict=True)):
-        found |= (one ^ inverted).astype(np.int64) << step
-        wrong = np.flatnonzero(np.where(constant, (one != zeros) | (other != zeros), one == other))
-        if len(wrong):
-            return _disproved(int(wrong[0]), zeros, ones)
-    beyond = np.flatnonzero(~constant & ((found < 1) | (found > total)))
-    if len(beyond):
-        return _disproved(int(beyond[0]), zeros, ones)
-    places = np.where(constant, -1, found - 1)
-    counts = np.bincount(places[places >= 0], minlength=total)
-    if (counts != 1).any():
-        at = int(np.flatnonzero(counts != 1)[0])
-        index = tuple(int(i) for i in np.unravel_index(at // width, sizes))
-        how = "is lost" if counts[at] == 0 else f"is in the result {counts[at]} times"
-        return f"bit {at % width} of the element at {index} {how}"
-    return places, inverted
-
-
-def _disproved(at: int, zeros: Bits, ones: Bits) -> str:
-    return (
-        f"bit {at % 8} of byte {at // 8} of the result is no bit of the input: with all bits 0 it is {zeros[at]}, "
-        f"with all bits 1 it is {ones[at]}, and no single bit does that for the words in between"
-    )
+        _, advice = _second(packer, None, sizes, kind, width)
+        return replace(known, reason=found, advice=advice)
+    confirmed, advice = _second(packer, found, sizes, kind, width)
+    layout = replace(known, layout=found.text, split=found.split, order=found.order)
+    return replace(layout, confirmed=confirmed, stream=found.stream, unit_order=found.unit_order, advice=advice)
 
 
 def _flipped(places: NDArray[np.int64], inverted: NDArray[np.bool_], width: int) -> int | str:
@@ -202,26 +162,33 @@ def _flipped(places: NDArray[np.int64], inverted: NDArray[np.bool_], width: int)
     return flipped
 
 
-def _confirmed(
-    packer: Callable[[Any], Any], found: BitOrder, sizes: tuple[int, ...], kind: np.dtype[Any], width: int
-) -> tuple[tuple[int, ...], ...]:
-    """Try sizes twice as large, of which the outermost parts of the split have twice as much."""
+def _second(
+    packer: Packer, found: BitOrder | None, sizes: tuple[int, ...], kind: np.dtype[Any], width: int
+) -> tuple[tuple[tuple[int, ...], ...], str | None]:
+    """Try sizes twice as large: return them if one part of each dimension is twice as large, else what is there."""
     larger = tuple(2 * size for size in sizes)
     if math.prod(larger) * width > _MOST_BITS:
-        return ()
+        return (), f"{larger} has more than {_MOST_BITS} bits and was not tried; give smaller sizes"
     try:
-        probed = _probed(packer, larger, kind, width)
-    except Exception:
-        # It may refuse them.
-        return ()
-    if isinstance(probed, str):
-        return ()
-    second = found_order(probed[0], larger, width)
+        probe = probed(packer, larger, kind, width)
+    except Exception as error:
+        return (), f"the packer refuses {larger} ({error}); try sizes that it takes, with two or more of each block"
+    if isinstance(probe, Disproof):
+        return (), f"at {larger} it is no permutation of bits: {probe.reason}"
+    second = found_order(probe.places, larger, width)
     if isinstance(second, str):
-        return ()
-    same = (second.order, second.stream, second.unit_order) == (found.order, found.stream, found.unit_order)
-    same = same and all(a[1:] == b[1:] for a, b in zip(second.split, found.split, strict=True))
-    return (larger,) if same else ()
+        return (), f"at {larger} {second}"
+    if found is not None and _grows_to(found, second, len(sizes)):
+        return (larger,), None
+    return (), f"at {larger} it is {second.text}: small sizes hide parts, so discover it with those"
+
+
+def _grows_to(one: BitOrder, two: BitOrder, rank: int) -> bool:
+    """Whether a layout is another one at twice the sizes of an array; dimensions behind its own are bits."""
+    if (two.order, two.stream, two.unit_order) != (one.order, one.stream, one.unit_order):
+        return False
+    ratios = [[b / a for a, b in zip(*parts, strict=True)] for parts in zip(one.split, two.split, strict=True)]
+    return all(sorted(ratio) == [1] * (len(ratio) - 1) + [2 if d < rank else 1] for d, ratio in enumerate(ratios))
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from fastindex.arguments.buffers import check_movable
 from fastindex.arguments.fills import fill_pattern
 from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.cpu.movements import Movement, sure_movement
-from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property
+from fastindex.lowering.index.joined_variables import joined_variables
 from fastindex.lowering.index.regrouped import RegroupedShape, substituted
 from fastindex.lowering.relayout.problem.nest_equality import same_moves
 from fastindex.lowering.relayout.problem.slot_moves import SlotMove
@@ -52,6 +53,10 @@ class RearrangePlan(RelayoutPlan):
         self._sides = source, destination
         self._title = title
         movement = sure_movement(source, destination, TUNING)
+        if movement.slots.loops is None:
+            # Tiles may cut what a pattern splits and merges again elsewhere than the pattern does.
+            joined = sure_movement(*joined_variables(self._sides), TUNING)
+            movement = movement if joined.slots.loops is None else joined
         slots = movement.slots
         is_bitcast = (
             slots.source == slots.destination
@@ -84,7 +89,10 @@ class RearrangePlan(RelayoutPlan):
         ]
         if sizes[0] != sizes[1]:
             return False
-        return self._sides == other._sides or same_moves(self._sides, other._sides)
+        if self._sides == other._sides:
+            return True
+        left, right = joined_variables(self._sides), joined_variables(other._sides)
+        return left == right or same_moves(left, right)
 
     def __hash__(self) -> int:
         return hash((self.source.nbytes, self.destination.nbytes))
@@ -123,8 +131,10 @@ class RearrangePlan(RelayoutPlan):
 
         Raises
         ------
+        ArgumentTypeError
+            The other is no plan of `plan_rearrange`.
         FastIndexError
-            The other begins with another shape than this one ends with.
+            It begins with another shape than this one ends with.
         UnsupportedError
             The two cut a coordinate at places that do not divide each other, or each drops elements of the other.
 
@@ -135,9 +145,13 @@ class RearrangePlan(RelayoutPlan):
         >>> rows.then(fi.plan_rearrange("b a -> a b", rows.destination)).is_bitcast
         True
         """
-        if not isinstance(other, RearrangePlan) or self.destination != other.source:
-            theirs = other.source if isinstance(other, RelayoutPlan) else other
-            raise FastIndexError(f"the next plan has to begin with {self.destination}, it begins with {theirs}")
+        if not isinstance(other, RearrangePlan):
+            raise ArgumentTypeError(
+                f"the next plan is one of plan_rearrange, got {other!r}; "
+                "a relayout is the pattern that changes nothing, such as 'a b -> a b'"
+            )
+        if self.destination != other.source:
+            raise FastIndexError(f"the next plan has to begin with {self.destination}, it begins with {other.source}")
         (first, middle), (begin, last) = self._sides, other._sides
         title = " then ".join(filter(None, (self._title, other._title)))
         try:

@@ -25,8 +25,11 @@ from fastindex.tiling.digits import Variable, digit
 
 Bytes = NDArray[np.uint8]
 
+#: The bits of plain elements that are wider than a byte.
+_WIDE_BITS = (16, 32, 64)
 # Units that are ordered at a time: what that takes stays in the cache.
 _UNITS_AT_ONCE = 1 << 16
+_ONEDNN = "onednn"
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,9 @@ class RepackPlan:
             data = data + np.uint8(offset)
         if source.row is not None and source.row.order:
             data = _in_units(data, source.row, back=True)
+        if flipped and None not in (source.row, destination.row):
+            # In the source: padding of the destination is never flipped.
+            data = data ^ np.uint8(offset * (0x11 if source.bits == NIBBLE_BITS else 1))
         if self.packs:
             data = plan_relayout(*_packing(len(data)))(data, threads=threads)
         row = destination.row
@@ -116,8 +122,8 @@ class RepackPlan:
         self.plan.apply(data, pattern, target, threads)
         if row is not None and row.order:
             _in_units(target, row, back=False)
-        if flipped and source.row is not None:
-            target ^= np.uint8(offset if destination.row is None else offset * (0x11 if source.bits == 4 else 1))
+        if flipped and source.row is not None and destination.row is None:
+            target ^= np.uint8(offset)
         if signed[1] and destination.row is None and destination.bits < 8 and source.stored != "codes":
             # Two's complement fills the byte.
             target[...] = ((target ^ np.uint8(offset)) - np.uint8(offset)).astype(np.uint8)
@@ -222,6 +228,8 @@ def repack_plan(
     letters = _letters(rows, len(shape))
     sizes, batch = _by_letter(letters[0] if rows[0] is not None else letters[1], shape)
     variables = {letter: Variable(letter, size, True) for letter, size in sizes.items()}
+    if not known and width > 8 and width not in _WIDE_BITS:
+        raise FastIndexError(f"plain elements of more than 8 bits have {', '.join(map(str, _WIDE_BITS))}, got {width}")
     by_bits = any(of_bits(one.row.text) for one in known) or (not known and width not in (1, 2, 4, 8, 16, 32, 64))
     bit = Variable("b", width, True)
     ends: list[End] = []
@@ -253,7 +261,7 @@ def _packing(count: int) -> tuple[str, str]:
 
 
 def _row(name: str, rank: int, bits: int | None, given: dict[str, Any]) -> Chosen:
-    if name != "onednn":
+    if name != _ONEDNN:
         return chosen(name, bits, given)
     tag = given.get("tag")
     if not isinstance(tag, str):
@@ -276,6 +284,9 @@ def _letters(rows: Sequence[Chosen | None], rank: int) -> tuple[str, str]:
         return known.letters, known.letters
     if len(first.letters) != len(last.letters):
         raise FastIndexError(f"{first.row.name} is of {first.letters}, {last.row.name} of {last.letters}")
+    if _ONEDNN in (first.row.name, last.row.name):
+        # The letters of a tag number dimensions: they are not the B, D and K of other formats.
+        return first.letters, first.letters
     own = [letter for letter in first.letters if letter not in last.letters]
     theirs = [letter for letter in last.letters if letter not in first.letters]
     renamed = dict(zip(theirs, own, strict=True))

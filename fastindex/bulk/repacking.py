@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,10 +91,10 @@ def repack(
     for name in (source, destination):
         check_name(name)
     array = given_array(buffer)
-    width = checked_bits(bits)
+    width, sizes = checked_bits(bits), checked_sizes(shape)
     if width is None:
-        width = _width_of_plain(array, out, source, destination)
-    plan = repack_plan(source, destination, checked_sizes(shape), width, checked_parameters(parameters))
+        width = _width_of_plain(array, out, source, destination, math.prod(sizes))
+    plan = repack_plan(source, destination, sizes, width, checked_parameters(parameters))
     data = checked_bytes(array, plan.ends[0], "the buffer")
     if order is not None:
         data = plan.ordered(data, order)
@@ -103,11 +104,14 @@ def repack(
     return target
 
 
-def _width_of_plain(array: Any, out: Any, source: str, destination: str) -> int | None:
-    """Return the bits of the elements of a plain array, where the format on the other side leaves them open."""
+def _width_of_plain(array: Any, out: Any, source: str, destination: str, count: int) -> int | None:
+    """Return the bits of `count` plain elements, where the format on the other side leaves them open."""
     for name, other, plain in ((source, destination, array), (destination, source, out)):
         kind = getattr(plain, "dtype", None)
-        if name == PLAIN and takes_any_width(other) and kind is not None and (plain.ndim > 1 or kind.itemsize > 1):
+        if name != PLAIN or not takes_any_width(other) or kind is None:
+            continue
+        # A row of bytes may also be wider elements: then their number tells.
+        if plain.ndim > 1 or kind.itemsize > 1 or math.prod(plain.shape) == count:
             return int(8 * kind.itemsize)
     return None
 

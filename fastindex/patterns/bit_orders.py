@@ -195,7 +195,10 @@ def _spelled(parts: Sequence[_Part], dimensions: Sequence[int], width: int, coun
         ]
         split.append(tuple(part.size for part in own))
         numbered += [(part.stride, len(numbered) + i) for i, part in enumerate(own)]
-    for part, above in zip(ordered, [*(p.stride for p in ordered[1:]), count], strict=True):
+    if not parts and count > width:
+        # One element, and padding behind it.
+        tail = f"L({count // width})"
+    for part, above in zip(ordered, [p.stride for p in [*ordered, _Part(0, 1, 1, count)][1:]], strict=True):
         room, rest = divmod(above, part.stride)
         if rest and part is ordered[-1] and room >= part.size and count % width == 0:
             # Padding at the end of all that is no whole row.

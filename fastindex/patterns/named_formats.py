@@ -150,7 +150,8 @@ def _checked_value(name: str, parameter: str, value: Any, default: Any) -> Any:
         number = int(value.__index__())
     except AttributeError:
         raise ArgumentTypeError(f"{name}: {parameter} is an integer, got {value!r}") from None
-    if number < 0 or (number == 0 and parameter != "packed_dim"):
+    # A number of a dimension; the rows say which.
+    if number < 1 and parameter != "packed_dim":
         raise FastIndexError(f"{name}: {parameter} is above 0, got {value!r}")
     known = VALUES.get((name, parameter))
     if known is not None and number not in known:

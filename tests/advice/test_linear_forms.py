@@ -67,3 +67,12 @@ def test_errors_of_bases() -> None:
             fi.LinearForm(dimensions, bases)
     with pytest.raises(fi.UnsupportedError, match="swizzle"):
         fi.LinearForm((2, 2), ((0, 1), (1, 1))).to_shape("f32")
+    with pytest.raises(fi.ArgumentTypeError, match=r"dimensions\[0\] must be an integer, got 4.0"):
+        fi.LinearForm((4.0,), ((1,), (2,)))  # type: ignore[arg-type]
+
+
+def test_integers_of_any_kind() -> None:
+    expected = fi.LinearForm((4, 2), ((1, 0), (0, 1), (2, 0)))
+    given = fi.LinearForm(np.array([4, 2]), np.array([[1, 0], [0, 1], [2, 0]]))  # type: ignore[arg-type]
+    assert given == expected
+    assert hash(given) == hash(fi.LinearForm([4, 2], [[1, 0], [0, 1], [2, 0]])) == hash(expected)  # type: ignore[arg-type]

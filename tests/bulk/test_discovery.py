@@ -1,10 +1,11 @@
 """Layouts found by what packers do to code words, and the first wrong slot of a buffer.
 
-Tests of: bulk.discovery, patterns.bit_orders.
+Tests of: bulk.discovery, patterns.bit_orders, patterns.code_words.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -115,15 +116,68 @@ def test_every_source_bit_is_said() -> None:
         (lambda codes: codes.reshape(-1)[np.arange(16) ^ (np.arange(16) >> 2)], "swizzle|no sum"),
         (lambda codes: codes.reshape(-1)[::-1], "backwards"),
         (lambda codes: codes ^ np.uint8([[1, 0, 0, 0]]), "inverted, of others it is not"),
+        # No code word has a code of 3.
+        (lambda codes: np.where(codes == 3, 2, codes), "for all code words, and is not for other codes"),
+        (lambda codes: codes.reshape(-1)[: 16 - (codes == 3).any()], "size of the result"),
     ],
 )
 def test_what_is_no_layout_is_disproved(packer: Any, words: str) -> None:
-    found = fi.discover(packer, (4, 4), np.uint8)
+    found = fi.discover(packer, (4, 4), np.uint8, bits=8)
     assert found.layout is None
     assert found.reason is not None
-    import re
-
     assert re.search(words, found.reason), found.reason
+
+
+def test_inputs_disprove_it() -> None:
+    """A bit of the result would be one value more than any bit of the array has."""
+    lost = fi.discover(lambda codes: codes & 0x7F, (2, 2), np.uint8)
+    assert [one.tolist() for one in lost.inputs] == [[[0, 0], [0, 0]], [[128, 0], [0, 0]]]
+    shifted = fi.discover(lambda codes: codes + 1, (2, 2), np.uint8)
+    assert shifted.reason is not None
+    byte, bit = (int(n) for n in re.findall(r"bit (\d) of byte (\d)", shifted.reason)[0][::-1])
+    zeros, ones, one, other = ((given + 1).reshape(-1)[byte] >> bit & 1 for given in shifted.inputs)
+    assert np.array_equal(shifted.inputs[0], ~shifted.inputs[1])
+    assert np.array_equal(shifted.inputs[2], ~shifted.inputs[3])
+    # A bit of the array, inverted or not, is different for a word and its complement; padding is the same for all.
+    assert zeros == ones or one == other
+    assert not zeros == ones == one == other
+    remapped = fi.discover(lambda codes: np.where(codes == 3, 2, codes), (4, 4), np.uint8)
+    assert (remapped.inputs[0] == 3).any()
+
+
+def gated(codes: Any) -> Any:
+    return codes.reshape(2, codes.shape[0] // 2, -1).transpose(1, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("packer", "shape", "confirmed", "advice"),
+    [
+        (gated, (6, 5), ((12, 10),), None),
+        (lambda codes: np.stack([np.packbits(codes >> b & 1) for b in range(8)]), (32,), ((64,),), None),
+        (lambda codes: codes.reshape(-1, 4, 4).transpose(0, 2, 1), (4, 4), (), r"at \(8, 8\) it is u8\[4,2,2,4\]"),
+        (lambda codes: codes.reshape(7, 11).T, (77,), (), r"refuses \(154,\) \(cannot reshape"),
+        (lambda codes: codes[:8], (8,), (), r"at \(16,\) it is no permutation of bits: bit 0 of .* is lost"),
+        (lambda codes: codes.T, (1 << 11, 1 << 10), (), "more than 16777216 bits"),
+    ],
+)
+def test_second_sizes(packer: Any, shape: tuple[int, ...], confirmed: Any, advice: str | None) -> None:
+    found = fi.discover(packer, shape, np.uint8)
+    assert found.layout is not None
+    assert found.confirmed == confirmed
+    assert (found.advice is None) == (advice is None)
+    assert advice is None or re.search(advice, str(found.advice)), found.advice
+
+
+def test_one_element_with_padding_behind() -> None:
+    found = fi.discover(lambda codes: np.pad(codes, ((0, 3), (0, 7))), (1, 1), np.uint8)
+    assert (found.layout, found.padding) == ("u8[1,1]{0,1:L(32)}", 248)
+    assert fi.Shape.parse(found.layout).nbytes == 32
+
+
+def test_bytes_in_another_order() -> None:
+    found = fi.discover(lambda codes: codes, (2, 8), ">i2")
+    assert found.layout == "u16[2,8]{1,0}"
+    assert found.unit_order == (*range(8, 16), *range(8))
 
 
 def test_errors_of_discover() -> None:
@@ -135,6 +189,12 @@ def test_errors_of_discover() -> None:
         fi.discover(lambda codes: codes, (0, 4), np.uint8)
     with pytest.raises(fi.FastIndexError, match="give an array of 1 to"):
         fi.discover(lambda codes: codes, (1 << 13, 1 << 13), np.uint8)
+    with pytest.raises(fi.FastIndexError, match="none below 0"):
+        fi.discover(lambda codes: codes, (-4, 2), np.uint8)
+    with pytest.raises(fi.ArgumentTypeError, match="sequence of sizes"):
+        fi.discover(lambda codes: codes, "48", np.uint8)  # type: ignore[arg-type]
+    with pytest.raises(fi.ArgumentTypeError, match="this one returned NoneType"):
+        fi.discover(lambda codes: None, (4, 2), np.uint8)
 
 
 @pytest.mark.parametrize("seed", strategies.rotating_seeds(90))

@@ -16,6 +16,7 @@ import fastindex as fi
 from fastindex.bulk.rearrangements import RearrangePlan
 from tests.cases import rearrangement_cases, strategies
 from tests.oracles import reference
+from tests.oracles.rearranged import Case, random_case
 from tests.oracles.reference import ReferenceShape
 
 
@@ -172,6 +173,46 @@ def test_plans_are_equal_where_they_move_the_same() -> None:
     assert equal > 5
 
 
+def respelled(rng: random.Random, case: Case) -> tuple[str, dict[str, int]]:
+    """The pattern of a case with some axes written as two, and its sizes."""
+    parts: dict[str, list[str]] = {}
+    sizes: dict[str, int] = {}
+    for name, size in case.axes.items():
+        inner = rng.choice([factor for factor in range(1, size + 1) if size % factor == 0])
+        parts[name] = [name] if rng.random() < 0.5 else [f"{name}x", f"{name}y"]
+        sizes |= {name: size} if len(parts[name]) == 1 else {f"{name}x": size // inner, f"{name}y": inner}
+    sides = (
+        " ".join(f"({' '.join(part for name in group for part in parts[name])})" for group in side)
+        for side in (case.source, case.destination)
+    )
+    return " -> ".join(sides), sizes
+
+
+@pytest.mark.parametrize("first", strategies.rotating_seeds(30))
+def test_plans_are_equal_however_patterns_are_written(first: int) -> None:
+    for seed in range(20 * first, 20 * first + 20):
+        rng = random.Random(seed)
+        case = random_case(rng, 120)
+        sides = tuple(map(str, rearrangement_cases.layouts(seed, case)))
+        if case.pad:
+            continue
+        plan = fi.plan_rearrange(case.pattern, *sides, **case.sizes)
+        pattern, sizes = respelled(rng, case)
+        other = fi.plan_rearrange(pattern, *sides, **sizes)
+        assert plan == other, (seed, case.pattern, pattern, sizes, sides)
+        assert hash(plan) == hash(other)
+        # Loops are found for both, or for none.
+        assert (plan._slots.loops is None) == (other._slots.loops is None), (seed, pattern, sides)
+
+
+def test_tiles_that_cut_where_no_pattern_does_are_loops() -> None:
+    sides = "f32[40,8]{1,0:T(5,4)}", "f32[40,8]{1,0:T(10,4)}"
+    plan = fi.plan_rearrange("(a b) c -> (a b) c", *sides, b=8)
+    assert plan == fi.plan_rearrange("a c -> a c", *sides)
+    assert "slot by slot" not in plan.describe()
+    assert plan.describe().split("\n")[2:] == fi.plan_relayout(*sides).describe().split("\n")[1:]
+
+
 def test_padded_plans_compare_by_what_moves() -> None:
     one = fi.plan_rearrange("(a b) -> a b", "u8[70]", b=32, pad=True)
     assert one == fi.plan_rearrange("(a b c) -> a b c", "u8[70]", b=4, c=8, pad=True)
@@ -193,6 +234,8 @@ def test_errors_of_plans() -> None:
     plan = fi.plan_rearrange("a b -> b a", "u8[4,6]")
     with pytest.raises(fi.FastIndexError, match="begin with"):
         plan.then(plan)
+    with pytest.raises(fi.ArgumentTypeError, match="is one of plan_rearrange"):
+        plan.then(fi.plan_relayout("u8[6,4]", "u8[6,4]{0,1}"))  # type: ignore[arg-type]
     with pytest.raises(fi.FastIndexError, match="2 dimensions, the destination 1"):
         fi.plan_rearrange("a b -> b a", "u8[4,6]", "u8[24]")
     with pytest.raises(fi.FastIndexError, match="has 6 elements, the dimension 7"):

@@ -64,11 +64,13 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     ("hopper_mx_value", 4, {"mma_version": 2}, [(16, 64), (32, 64), (48, 192), (5, 10), (20, 130)]),
     ("cdna4_mx_scale", 8, {}, [(8, 32), (24, 64), (16, 96)]),
     ("blackwell_mx4_value_shuffled", 4, {}, [(256, 256), (3, 5), (300, 260)]),
+    ("blackwell_mx4_value_shuffled", 4, {"block_k": 96, "block_n": 128}, [(96, 128), (3, 5), (130, 90)]),
     ("trtllm_shuffle_matrix_a", 8, {}, [(32, 1), (64, 7), (96, 16)]),
     ("trtllm_shuffle_matrix_a", 8, {"epilogue_tile_m": 64}, [(16, 1), (48, 7), (96, 16)]),
     ("trtllm_gated_rows", 8, {}, [(2, 1), (10, 7), (64, 16)]),
     ("trtllm_block_layout", 8, {}, [(1, 128), (5, 256), (7, 384)]),
     ("trtllm_shuffle_matrix_sf_a", 8, {}, [(128, 4), (256, 7), (128, 9)]),
+    ("trtllm_shuffle_matrix_sf_a", 8, {"epilogue_tile_m": 64}, [(128, 4), (256, 7), (128, 9)]),
     ("aiter_shuffle_weight", 8, {}, [(16, 32), (48, 64), (32, 96)]),
     ("aiter_shuffle_weight", 16, {}, [(16, 32), (48, 64), (32, 96)]),
     ("aiter_shuffle_weight", 4, {}, [(16, 64), (48, 128), (32, 192)]),
@@ -109,7 +111,7 @@ def test_against_the_definition(name: str, bits: int, parameters: dict[str, Any]
         assert got.dtype == np.uint8
         # Two's complement is stored: the top bit of unsigned codes is flipped.
         stored = codes ^ np.uint8(8) if name == "ggml_q4_0_repacked_body" else codes
-        assert got.tobytes() == format_places.packed(name, stored, bits, everything, got.nbytes), shape
+        assert got.tobytes() == format_places.packed(name, stored, bits, everything), shape
         back = fi.repack(got, name, "plain", shape=shape, bits=bits, **parameters)
         assert back.shape == shape
         assert np.array_equal(back, codes), shape
@@ -154,6 +156,44 @@ def test_one_move_is_two_through_the_plain_array(first: str, last: str, shape: S
     turned = turned or (letters[first][0] == "K") != (letters[last][0] == "K")
     plain = codes.T.copy() if turned else codes
     assert np.array_equal(got, fi.repack(plain, "plain", last, shape=plain.shape, bits=bits))
+
+
+#: From a format of two's complement to formats that pad.
+PADDED = [
+    ("tinygemm", (3, 128), {}),
+    ("pack_quantized", (4, 128), {"packed_dim": 0}),
+    ("blackwell_mx4_value_shuffled", (4, 32), {}),
+    ("hopper_mx_value", (4, 96), {"mma_version": 2}),
+]
+
+
+@pytest.mark.parametrize(("last", "shape", "parameters"), PADDED)
+def test_padding_is_not_flipped(last: str, shape: Shape, parameters: dict[str, Any]) -> None:
+    codes = codes_of(shape, 4)
+    buffer = fi.repack(codes, "plain", "ggml_q4_0_repacked_body", shape=shape, rows=1, interleave=8)
+    own = {"rows": 1, "interleave": 8, **parameters}
+    got = fi.repack(buffer, "ggml_q4_0_repacked_body", last, shape=shape, **own)
+    plain = codes if last != "blackwell_mx4_value_shuffled" else codes.T.copy()
+    assert np.array_equal(got, fi.repack(plain, "plain", last, shape=plain.shape, **parameters))
+    assert np.array_equal(fi.repack(got, last, "ggml_q4_0_repacked_body", shape=plain.shape, **own), buffer)
+
+
+def test_dimensions_of_a_tag_are_those_of_the_other_format_in_order() -> None:
+    keys = codes_of((2, 3, 5, 16), 16)
+    buffer = fi.repack(keys, "plain", "vllm_paged_key", shape=keys.shape)
+    got = fi.repack(buffer, "vllm_paged_key", "onednn", shape=keys.shape, bits=16, tag="abcd")
+    assert got.tobytes() == keys.tobytes()
+    assert np.array_equal(fi.repack(got, "onednn", "vllm_paged_key", shape=keys.shape, bits=16, tag="abcd"), buffer)
+
+
+def test_rows_of_bytes_have_the_width_that_their_number_tells() -> None:
+    row = np.arange(40, dtype=np.uint8)
+    tag = {"shape": (5, 8), "tag": "Ab4a"}
+    expected = fi.repack(row.reshape(5, 8), "plain", "onednn", **tag)
+    assert np.array_equal(fi.repack(row, "plain", "onednn", **tag), expected)
+    assert np.array_equal(fi.repack(row.tobytes(), "plain", "onednn", **tag), expected)
+    out = np.empty(40, np.uint8)
+    assert np.array_equal(fi.repack(expected, "onednn", "plain", **tag, out=out), row)
 
 
 def test_twos_complement() -> None:
@@ -223,6 +263,10 @@ def test_errors() -> None:
         ({"destination": "awq", "shape": (32, 72)}, "32, 72"),
         ({"destination": "awq", "shape": (-32, 64)}, "below 0"),
         ({"destination": "awq", "shape": (32,)}, "dimensions K, N"),
+        ({"destination": "pack_quantized", "packed_dim": -1}, "packed_dim=0, got packed_dim=-1"),
+        ({"destination": "vnni", "factor": 0}, "factor is above 0"),
+        ({"destination": "plain", "bits": 12}, "more than 8 bits have 16, 32, 64, got 12"),
+        ({"destination": "blackwell_mx4_value_shuffled", "block_k": 33}, "block_k/2 is a whole number"),
     ]:
         arguments: dict[str, Any] = {"shape": (32, 64), **kwargs}
         with pytest.raises(fi.FastIndexError, match=words):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -96,6 +98,44 @@ def test_auto_gptq(bits: int) -> None:
 
     # It packs zero points along N by 32.
     agree(pack, "gptq", [(32, 32), (96, 64), (160, 32)], bits)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+def test_gptqmodel(bits: int) -> None:
+    torch = module("torch")
+    around = {
+        "t": torch,
+        "nn": torch.nn,
+        "_ConvNd": torch.nn.modules.conv._ConvNd,
+        "THREADPOOLCTL": SimpleNamespace(threadpool_limits=lambda count: nullcontext()),
+        "transformers": SimpleNamespace(pytorch_utils=SimpleNamespace(Conv1D=ModuleType)),
+        "GPTQQuantLinear": object,
+    }
+    pack_original = functions("gptqmodel", "nn_modules/qlinear/__init__.py", "PackableQuantLinear", **around)[
+        "PackableQuantLinear"
+    ].pack_original
+
+    def pack(q: Any) -> Any:
+        k, n = q.shape
+        own = SimpleNamespace(bits=bits, planar=False, maxq=2**bits - 1, pack_factor=32 // bits, pack_dtype_bits=32)
+        own.pack_np_math_dtype, own.pack_np_dtype = np.uint32, np.int32
+        own.register_buffer = partial(setattr, own)
+        # Scales are 1 and zero points too, so that weights are codes less 1; one group.
+        linear = SimpleNamespace(weight=SimpleNamespace(data=q.T.to(torch.float32) - 1), bias=None)
+        ones = torch.ones((n, 1))
+        pack_original(own, linear, ones, ones.clone(), torch.zeros(k, dtype=torch.int64))
+        return own.qweight
+
+    # It packs zero points of three bits along N by 32, and pads K for the other widths.
+    agree(pack, "gptq", [(32, 32), (96, 64), (160, 32)] if bits == 3 else [(32, 8), (13, 3), (1, 1), (97, 40)], bits)
+
+
+def test_gptqmodel_awq() -> None:
+    names = "pack_awq", "pack_awq_columns", "AWQ_ORDER"
+    found = functions("gptqmodel", "quantization/awq/utils/packing_utils.py", *names)
+    agree(lambda q: found["pack_awq"](q, q, 4)[0], "awq", [(1, 8), (7, 40), (128, 256)], 4)
+    pack = functions("gptqmodel", "nn_modules/qlinear/gemv_fast_awq.py", "pack_intweight")["pack_intweight"]
+    agree(lambda q: pack(q, 4, 64), "awq_gemv_fast", [(4, 64), (12, 192), (64, 256)], 4)
 
 
 @pytest.mark.parametrize("kstride", [32, 64, 128])
@@ -232,10 +272,9 @@ def test_flashinfer(tile: int) -> None:
     rows = found["get_shuffle_matrix_a_row_indices"]
     shapes = [(32, 1), (96, 7), (256, 64)]
     agree(lambda x: x[rows(x, tile)], "trtllm_shuffle_matrix_a", shapes, 8, "uint8", epilogue_tile_m=tile)
-    if tile == 128:
-        blocked = module("torchao.prototype.mx_formats.utils").to_blocked
-        shapes = [(128, 4), (256, 7), (384, 16)]
-        agree(lambda x: blocked(x[rows(x, tile)], False), "trtllm_shuffle_matrix_sf_a", shapes, 8, "uint8")
+    blocked = module("torchao.prototype.mx_formats.utils").to_blocked
+    name, shapes = "trtllm_shuffle_matrix_sf_a", [(128, 4), (256, 7), (384, 16)]
+    agree(lambda x: blocked(x[rows(x, tile)], False), name, shapes, 8, "uint8", epilogue_tile_m=tile)
 
 
 def test_flashinfer_rows_and_blocks() -> None:

@@ -222,7 +222,7 @@ def cdna4(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) 
 
 def blackwell_value(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     k, column = i
-    block = k // p["block_k"] * (up(n[1], 256) // p["block_n"]) + column // p["block_n"]
+    block = k // p["block_k"] * (up(n[1], p["block_n"]) // p["block_n"]) + column // p["block_n"]
     return ((block * p["block_n"] + column % p["block_n"]) * p["block_k"] + k % p["block_k"]) * 4
 
 
@@ -244,7 +244,7 @@ def block_layout(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str,
 
 
 def shuffle_sf_a(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
-    moved = shuffle_a(i, n, 1, {"epilogue_tile_m": 128})
+    moved = shuffle_a(i, n, 1, p)
     assert isinstance(moved, int)
     return blocked_scales((moved // n[1], i[1]), n, 8, p)
 
@@ -393,9 +393,79 @@ DEFINITIONS: dict[str, Definition] = {
 }
 
 
-def packed(name: str, codes: NDArray[Any], bits: int, parameters: dict[str, Any], nbytes: int) -> bytes:
+Sizes = Callable[[tuple[int, ...], int, dict[str, Any]], int]
+
+
+def exact(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
+    return math.prod(n) * bits
+
+
+def padded(*multiples: int | str) -> Sizes:
+    """Bits of an array whose dimensions are padded to multiples, as numbers or the names of parameters."""
+
+    def size(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
+        found = [p[one] if isinstance(one, str) else one for one in multiples]
+        return math.prod(map(up, n, found)) * bits
+
+    return size
+
+
+def gptq_bits(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
+    return n[0] * n[1] * bits if bits == 3 else -(-n[0] // (32 // bits)) * n[1] * 32
+
+
+def words(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
+    return n[1 - p["packed_dim"]] * -(-n[p["packed_dim"]] * bits // 32) * 32
+
+
+def hopper_scale_bits(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
+    return up(n[0], 32 * p["num_warps"]) * up(n[1], 2) * 8
+
+
+def blackwell_value_bits(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
+    # A column has whole blocks of K, and whole lines of 128 bytes.
+    return up(n[0], 2 * math.lcm(128, p["block_k"] // 2)) * up(n[1], p["block_n"]) * 4
+
+
+def fractal_bits(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
+    return up(n[0], 16) * up(n[1], p["c0"]) * bits
+
+
+def tiled_bits(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
+    return up(n[0], p["tile"][0]) * up(n[1], p["tile"][1]) * bits
+
+
+#: How many bits a format takes, where padding makes it more than the codes have.
+SIZES: dict[str, Sizes] = {
+    "gptq": gptq_bits,
+    "pack_quantized": words,
+    "tinygemm": padded(8, 1),
+    "bnb_nf4": lambda n, bits, p: up(math.prod(n), 2) * 4,
+    "blocked_scales": padded(128, 4),
+    "trtllm_scales_8x4": padded(8, 4),
+    "deep_gemm_packed_ue8m0": padded(4, 4),
+    "blackwell_mx_scale": padded(8, 128),
+    "hopper_mx_scale": hopper_scale_bits,
+    "hopper_mx_value": padded(16, 64),
+    "blackwell_mx4_value_shuffled": blackwell_value_bits,
+    "trtllm_shuffle_matrix_sf_a": padded(128, 4),
+    "col32": padded(1, 32),
+    "col4_4r2_8c": padded(8, 32),
+    "col32_2r_4r4": padded(32, 32),
+    "fractal_nz": fractal_bits,
+    "tenstorrent_tile": tiled_bits,
+    "vnni": padded("factor", 1),
+}
+
+
+def nbytes(name: str, sizes: tuple[int, ...], bits: int, parameters: dict[str, Any]) -> int:
+    """Return how many bytes a format takes."""
+    return SIZES.get(name, exact)(sizes, bits, parameters) // 8
+
+
+def packed(name: str, codes: NDArray[Any], bits: int, parameters: dict[str, Any]) -> bytes:
     """Return the bytes of a format; padding is 0, but for the code 7 of bitsandbytes."""
-    result = bytearray(nbytes)
+    result = bytearray(nbytes(name, codes.shape, bits, parameters))
     for index in itertools.product(*map(range, codes.shape)):
         value = int(codes[index])
         place = DEFINITIONS[name](index, codes.shape, bits, parameters)
