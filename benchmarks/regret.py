@@ -206,7 +206,8 @@ def markdown(results: dict[str, Any]) -> str:
     kinds = [kind for kind in (*regret_cells.CLASSES, "all") if by_class.get(kind)]
     parts = [
         f"{results['date']}, {results['machine']['processor']}, {results['machine']['processors']} processors, seed "
-        f"{results['seed']}, best of {ROUNDS}: {len(rows)} cells of 1 and of 48 MiB, buffers at pages and 16 bytes behind.",
+        f"{results['seed']}, best of {ROUNDS}: {len(rows)} cells of 1 and of 48 MiB, buffers at pages and "
+        "16 bytes behind.",
         report.table(
             ["chosen over best", "cases", "geometric mean", "a tenth above", "worst"],
             [_line(kind, by_class[kind]) for kind in kinds],
