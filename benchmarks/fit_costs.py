@@ -75,7 +75,7 @@ class Cases:
 def cases_of(results: Iterable[dict[str, object]]) -> tuple[Cases, list[str]]:
     """The cases of some results, planned anew, and their cells."""
     import fastindex as fi
-    from fastindex.cpu.movements import sure_movement
+    from benchmarks.regret import OFFSETS, movement_at
     from fastindex.lowering.relayout.plan.choice import plans
 
     rows: list[tuple[Floats, Floats, float]] = []
@@ -83,9 +83,13 @@ def cases_of(results: Iterable[dict[str, object]]) -> tuple[Cases, list[str]]:
     for result in results:
         for key, row in result["rows"].items():  # type: ignore[attr-defined]
             kind, source, destination = row["cell"]
-            moved = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination))
-            counts = {one.name: one.counts for one in plans(moved.problem)}
-            for times in row["microseconds"].values():
+            shapes = fi.Shape.parse(source), fi.Shape.parse(destination)
+            of_each = {
+                str(offset): {one.name: one.counts for one in plans(movement_at(shapes, offset).problem)}
+                for offset in OFFSETS
+            }
+            for which, times in row["microseconds"].items():
+                counts = of_each[which.split(", ")[1]]
                 names = [name for name in counts if name in times]
                 if len(names) < 2:
                     continue

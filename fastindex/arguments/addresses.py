@@ -34,18 +34,20 @@ def _choose_address() -> Callable[[NDArray[Any]], int]:
 address_of = _choose_address()
 
 
-def expected_pair(source: tuple[np.dtype[Any], int], target: tuple[np.dtype[Any], int]) -> PlainPair:
+def expected_pair(source: tuple[np.dtype[Any], int], target: tuple[np.dtype[Any], int], multiple: int = 1) -> PlainPair:
     """Return the numbers by which `plain_addresses` knows the two arrays that a call usually gets.
 
     Parameters
     ----------
     source, target : (dtype, int)
         What they hold, and how many elements. The caller keeps the dtypes alive.
+    multiple : int
+        A power of two; the address of the target has to be a multiple of it.
     """
     # No object is of type 0: then every pair is looked at one by one.
     array_type = id(np.ndarray) if _fields_are_known() else 0
-    sizes = ((id(dtype), count, count * dtype.itemsize) for dtype, count in (source, target))
-    return PlainPair(object.__basicsize__, array_type, *(number for size in sizes for number in size))
+    sides = (number for dtype, count in (source, target) for number in (id(dtype), count, count * dtype.itemsize))
+    return PlainPair(object.__basicsize__, array_type, *sides, target_offset_bits=multiple - 1)
 
 
 @cache

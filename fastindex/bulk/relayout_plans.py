@@ -39,6 +39,7 @@ from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.shapes.integers import counted
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.slot_format import slot_format
+from fastindex.tables.cache_lines import LINE_BYTES
 
 if TYPE_CHECKING:
     from fastindex.cpu.cast_movements import CastMovement
@@ -298,7 +299,10 @@ class RelayoutPlan(ShownInNotebooks):
 
         shapes = self.source, self.destination
         source, destination = ((buffer_dtype(shape), _buffer_length(shape)) for shape in shapes)
-        return OneCall(self._movement.alone, source, destination, self._movement.padding(self._pattern))
+        movement = self._movement
+        in_lines = isinstance(movement, Movement) and movement.alone is not None and movement.depends_on_lines
+        padding = movement.padding(self._pattern)
+        return OneCall(movement.alone, source, destination, padding, LINE_BYTES if in_lines else 1)
 
     @lazy_property
     def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:

@@ -43,6 +43,7 @@ from fastindex.kernels.cpu.relayout.passes import jobs, runner
 from fastindex.kernels.cpu.relayout.passes.table import SCRATCH_FRONT_BYTES
 from fastindex.lowering.relayout.moves.stream_passes import in_lanes, in_vectors
 from fastindex.lowering.relayout.passes.form import Pass
+from fastindex.lowering.relayout.passes.line_counts import PAGE_BYTES
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.boxes import BOX_BYTES, BoxCall
 from fastindex.tables.cache_lines import LINE_BYTES
@@ -173,8 +174,10 @@ class _ScratchMemory:
     """
 
     def __init__(self) -> None:
-        self._buffer = np.empty(SCRATCH_BYTES + LINE_BYTES, np.uint8)
-        self.address = -(-address_of(self._buffer) // LINE_BYTES) * LINE_BYTES
+        # Pending bytes lie within a page: a store across two waits for all lines that are on their way past the cache.
+        self._buffer = np.empty(SCRATCH_BYTES + PAGE_BYTES, np.uint8)
+        begin = address_of(self._buffer) + SCRATCH_FRONT_BYTES
+        self.address = -(-begin // PAGE_BYTES) * PAGE_BYTES - SCRATCH_FRONT_BYTES
 
     def __del__(
         self,
@@ -344,6 +347,8 @@ def _leader() -> Callable[..., int]:
 class OneCall:
     """Passes between two plain arrays as one native call, which checks the arrays too.
 
+    It moves nothing to an array whose address is no multiple of `multiple`.
+
     Attributes
     ----------
     run : callable
@@ -364,6 +369,7 @@ class OneCall:
         source: tuple[np.dtype[Any], int],
         destination: tuple[np.dtype[Any], int],
         padding: bytes,
+        multiple: int = 1,
     ) -> None:
         self.run: Callable[[int, int, int, int], bool] = _never
         self.address, self.is_small = 0, False
@@ -372,7 +378,7 @@ class OneCall:
             return
         repeated, padding_address = _repeated(padding)
         call = PairCall(passes.address, passes.count, padding_address)
-        table = np.array((*expected_pair(source, destination), *call), np.int64)
+        table = np.array((*expected_pair(source, destination, multiple), *call), np.int64)
         self._kept = table, repeated, source, destination
         self.run, self.address, self.is_small = _plain_driver(), address_of(table), passes.is_small
 

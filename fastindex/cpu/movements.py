@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ from fastindex.lowering.relayout.problem.slot_moves import (
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.slot_format import SlotFormat
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 
 if TYPE_CHECKING:
     from fastindex.cpu.choices import Choice
@@ -73,12 +73,23 @@ class Movement:
         return None if plan.drafts is None else with_tables(plan.drafts), plan.converts
 
     @lazy_property
+    def depends_on_lines(self) -> bool:
+        """Whether a destination that begins within a line has a plan of its own: it is written past the cache."""
+        least = max(self.tuning.streamed_bytes, self.tuning.shifted_bytes)
+        return not self.tuning.line_offset and self.problem.written_bytes >= least
+
+    @lazy_property
+    def within_lines(self) -> Movement:
+        """The movement to a destination that begins within a line."""
+        return replace(self, tuning=replace(self.tuning, line_offset=LANE_BYTES))
+
+    @lazy_property
     def known(self) -> Choice | None:
         """What has been timed on this machine before, if anything has."""
         from fastindex.cpu.choices import remembered
 
         if isinstance(self.source, Shape) and isinstance(self.destination, Shape) and self.choice is None:
-            return remembered(self.source, self.destination, self.tuning)
+            return remembered(self.source, self.destination, replace(self.tuning, line_offset=0))
         return None
 
     @property
@@ -132,6 +143,9 @@ class Movement:
 
     def run_kernels(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
         """Do the same by kernels, however small the arrays are."""
+        if destination % LINE_BYTES and self.depends_on_lines:
+            self.within_lines.run_kernels(source, destination, pattern, threads)
+            return
         slots = self.slots
         if self.unpacks:
             assert isinstance(self.source, Shape)

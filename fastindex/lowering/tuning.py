@@ -63,6 +63,9 @@ class Tuning:
         thread takes at a time is read alone, and the last written alone. Two threads, u8[131072,3,127] out of
         T(2,*,128) and f32[98,1000,100] to T(8,128), reversed: 35 and 41 with 256 KiB, 38 and 46 with 1 MiB, 40 and 47
         with 4 MiB, 41 and 48 with 16 MiB.
+    line_offset
+        No threshold: where the destination begins within a line. Plans are made for 0, and again for a lane where a
+        large destination begins anywhere else, as NumPy's own large arrays do 16 bytes behind a page.
     least_conversion_share, most_conversion_share
         How many indices a thread converts at a time; up to four times the least stay on the caller's thread. Two
         threads, 524288 indices: 2317 with 8192, 2352 with 32768, 2158 with 131072; 16.8 million: 1557 with 65536, 2024
@@ -86,6 +89,7 @@ class Tuning:
     small_call_bytes: int = 4 << 20
     share_bytes: int = 256 << 10
     ahead_share_bytes: int = 4 << 20
+    line_offset: int = 0
     least_conversion_share: int = 1 << 15
     most_conversion_share: int = 1 << 18
 

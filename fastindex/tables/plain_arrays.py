@@ -17,6 +17,8 @@ class PlainPair(NamedTuple):
     source_dtype, source_count, source_bytes : int
         The address of the dtype object of the source, how many elements it has, and how many bytes.
     target_dtype, target_count, target_bytes : int
+    target_offset_bits : int
+        Bits of the address of the target that have to be 0.
     """
 
     fields: int
@@ -27,6 +29,7 @@ class PlainPair(NamedTuple):
     target_dtype: int
     target_count: int
     target_bytes: int
+    target_offset_bits: int
 
 
 (
@@ -38,7 +41,8 @@ class PlainPair(NamedTuple):
     TARGET_DTYPE,
     TARGET_COUNT,
     TARGET_BYTES,
-) = range(8)
+    TARGET_OFFSET_BITS,
+) = range(9)
 
 
 class PairCall(NamedTuple):
@@ -57,4 +61,4 @@ class PairCall(NamedTuple):
     padding: int
 
 
-PASSES, PASS_COUNT, PADDING = range(8, 11)
+PASSES, PASS_COUNT, PADDING = range(9, 12)

@@ -84,6 +84,16 @@ def test_some_pairs_are_plain_and_sizes_may_differ() -> None:
     assert plain_addresses(id(source), id(target), address_of(table)) == (address_of(source), address_of(target))
 
 
+def test_a_target_begins_where_it_is_expected_to() -> None:
+    table = np.array(expected_pair((np.dtype(np.uint8), 3), (np.dtype(np.uint8), 3), 64))
+    memory, source = np.zeros(256, np.uint8), np.zeros(3, np.uint8)
+    begin = -address_of(memory) % 64
+    for offset in (0, 1, 16, 63, 64):
+        target = memory[begin + offset : begin + offset + 3]
+        expected = (address_of(source), address_of(target)) if offset % 64 == 0 else (0, 0)
+        assert plain_addresses(id(source), id(target), address_of(table)) == expected
+
+
 @pytest.mark.parametrize("other", range(len(OBJECTS)))
 def test_a_plan_takes_the_same_arguments_either_way(other: int) -> None:
     """What the native look does not know, the checks one by one accept or refuse."""

@@ -18,6 +18,7 @@ from fastindex.tables.plain_arrays import (
     TARGET_BYTES,
     TARGET_COUNT,
     TARGET_DTYPE,
+    TARGET_OFFSET_BITS,
 )
 
 _DATA, _RANK, _SIZES, _DTYPE, _FLAGS = 0, 1, 2, 5, 6
@@ -36,7 +37,7 @@ def plain_addresses(source, target, expected):  # type: ignore[no-untyped-def]
         The addresses of two Python objects, which ``id`` gives.
     expected : int64
         Address of a `PlainPair`. Both are contiguous arrays of one dimension, exactly of NumPy's own type, share no
-        memory, and the target can be written to.
+        memory, and the target can be written to and begins where it is expected to.
     """
     fields, array_type = entry(expected, FIELDS), entry(expected, ARRAY_TYPE)
     # The type is the last field that every object has.
@@ -55,6 +56,8 @@ def plain_addresses(source, target, expected):  # type: ignore[no-untyped-def]
     if not entry(source, _FLAGS) & CONTIGUOUS or (entry(target, _FLAGS) & wanted) != wanted:
         return 0, 0
     begin, place = entry(source, _DATA), entry(target, _DATA)
+    if place & entry(expected, TARGET_OFFSET_BITS):
+        return 0, 0
     if begin + entry(expected, SOURCE_BYTES) > place and place + entry(expected, TARGET_BYTES) > begin:
         return 0, 0
     return begin, place

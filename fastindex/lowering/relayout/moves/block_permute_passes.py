@@ -239,7 +239,8 @@ def _pass(
         nest.destination_start,
         f"blocks of {table.block_bytes} bytes, a vector of {table.pieces / table.vectors:.1f} pieces of the source",
         counts=_counts(table, every, found.count * iterations(found.outer), is_shared)._replace(
-            ends=piece_ends(nest, table.block_bytes, context.streamed) * (1 if starts is None else len(starts))
+            ends=piece_ends(nest, table.block_bytes, context.streamed, tuning.line_offset)
+            * (1 if starts is None else len(starts))
         ),
     )
 

@@ -204,7 +204,9 @@ class BlockColumns:
         """Whether every block has whole lines of a destination that begins with one."""
         per_line = 8 * LINE_BYTES // self._bits
         places = nest.destination_start, *(k.destination_stride for k in nest.loops)
-        return self._has_whole_lines and not any(place % per_line for place in places)
+        if not self._has_whole_lines or self._context.tuning.line_offset:
+            return False
+        return not any(place % per_line for place in places)
 
     @lazy_property
     def _has_whole_lines(self) -> bool:

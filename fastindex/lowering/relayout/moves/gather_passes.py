@@ -95,7 +95,9 @@ def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:
         nest.source_start,
         nest.destination_start,
         f"pieces of {piece_bytes} bytes, of elements in {len(lines)} lines of the source",
-        counts=_counts(nest, width, (piece.places, lines))._replace(ends=piece_ends(nest, width, context.streamed)),
+        counts=_counts(nest, width, (piece.places, lines))._replace(
+            ends=piece_ends(nest, width, context.streamed, context.tuning.line_offset)
+        ),
     )
 
 

@@ -323,6 +323,6 @@ def fill_pass(nest: Nest, context: Context) -> Draft:
         counts=Counts(
             filled=nest.element_count * context.width / LINE_BYTES,
             blocks=iterations(outer),
-            ends=piece_ends(nest, context.width, context.streamed),
+            ends=piece_ends(nest, context.width, context.streamed, context.tuning.line_offset),
         ),
     )

@@ -129,15 +129,15 @@ def _ends(kernel: str, nest: Nest, chunk: Chunk, context: Context, continues: bo
     """Count the ends within lines of what a stream writes; `continues` tells whether pieces are joined by source."""
     if kernel == "compress":
         return 0
+    offset = context.tuning.line_offset
     if chunk.by_source and not continues:
         # Each piece is written by itself.
         loops = tuple(chunk.loops)
         run, run_bytes = (loops[-1], context.width * chunk.run) if kernel == "deinterleave" else (loops[0], chunk.run)
         others = tuple(k for k in nest.loops if k is not run)
-        return piece_ends(nest._replace(loops=others), run_bytes, context.streamed, in_order=False)
-    return piece_ends(
-        nest._replace(loops=_with_padding(nest.loops, chunk, context.width)), context.width, context.streamed
-    )
+        return piece_ends(nest._replace(loops=others), run_bytes, context.streamed, offset, in_order=False)
+    padded = nest._replace(loops=_with_padding(nest.loops, chunk, context.width))
+    return piece_ends(padded, context.width, context.streamed, offset)
 
 
 def _with_padding(loops: Iterable[Loop], chunk: Chunk, width: int) -> tuple[Loop, ...]:

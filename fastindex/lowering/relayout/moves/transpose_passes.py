@@ -71,7 +71,7 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
         nest.destination_start,
         f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination",
         counts=counts_of_transpose(nest, sizes, tasks, narrow)._replace(
-            ends=piece_ends(nest, width, streamed),
+            ends=piece_ends(nest, width, streamed, context.tuning.line_offset),
             scratch=width * nest.element_count / LINE_BYTES if _leaves_l1(rows, width) else 0,
         ),
     )

@@ -77,7 +77,7 @@ def total(counts: Iterable[Counts]) -> Counts:
     return Counts(*map(sum, zip(*rows, strict=True))) if rows else Counts()
 
 
-def piece_ends(nest: Nest, nbytes: int, streamed: bool, in_order: bool = True) -> float:
+def piece_ends(nest: Nest, nbytes: int, streamed: bool, offset: int = 0, in_order: bool = True) -> float:
     """Return how many ends of contiguous pieces of the destination lie within lines; 0 where it stays in the cache.
 
     Parameters
@@ -88,6 +88,8 @@ def piece_ends(nest: Nest, nbytes: int, streamed: bool, in_order: bool = True) -
         Of what the loops move as one.
     streamed : bool
         Whether the destination is written past the cache.
+    offset : int
+        Where the destination begins within a line.
     in_order : bool
         Whether pieces that continue each other are written after each other, so that no line between them is a part.
 
@@ -105,7 +107,8 @@ def piece_ends(nest: Nest, nbytes: int, streamed: bool, in_order: bool = True) -
     apart = math.gcd(LINE_BYTES, *(k.destination_stride for k in others))
     # Begins and ends of pieces are spread evenly over the multiples of `apart` within a line.
     ends = 0.0
-    for place in (nest.destination_start, nest.destination_start + length):
+    begin = nest.destination_start + offset
+    for place in (begin, begin + length):
         ends += 1 - apart / LINE_BYTES if place % apart == 0 else 1
     return pieces * ends
 

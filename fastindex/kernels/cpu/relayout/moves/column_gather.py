@@ -325,11 +325,13 @@ def assemble_columns(width, nibbles, target, source, table, scratch, first, last
     pitch, shifted = entry(geometry, COLUMNS_PITCH), entry(geometry, COLUMNS_SHIFTED)
     group_count, band_count = entry(geometry, COLUMNS_GROUPS), entry(geometry, COLUMNS_BANDS)
     end, padding = source + entry(geometry, COLUMNS_READABLE), scratch + _PADDING
-    whole_lines = entry(geometry, COLUMNS_WHOLE_LINES) != 0 and target & 63 == 0
+    whole_lines = entry(geometry, COLUMNS_WHOLE_LINES) != 0
+    # Lines that begin within a line of memory go through the cache: past it, each would be written in two parts.
+    streamed = entry(geometry, COLUMNS_STREAMED) != 0 and not (whole_lines and target & 63)
     of_chunk = LANE_BYTES // literal(width) * literal(nibbles) * (1 if whole_lines else 4)
     form, apart = (shifted, pitch, whole_lines), entry(geometry, COLUMNS_APART) != 0
     _write_padding_row(entry(table, FIRST), group_count, scratch)
-    state = NOTHING_PENDING, entry(geometry, COLUMNS_STREAMED) != 0
+    state = NOTHING_PENDING, streamed
     job = 0, 0, 0, 0, 0, 0, 0, 0
     task, g, b, half = first, 0, 0, 0
     at_source, at_target = outer_place(table, task, source, target)
