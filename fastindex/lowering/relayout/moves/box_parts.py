@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from fastindex.lowering.relayout.moves.boxes import counts_of_boxes
 from fastindex.lowering.relayout.moves.nest_passes import copying_passes
 from fastindex.lowering.relayout.moves.stream_passes import copy_passes
 from fastindex.lowering.relayout.moves.transpose_passes import transpose_pass
 from fastindex.lowering.relayout.passes.blocks import cut, even_steps
 from fastindex.lowering.relayout.passes.calibration import cost
-from fastindex.lowering.relayout.passes.counts import Counts, total
+from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.passes.form import Draft, iterations, no_tables
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, rows_and_columns
 from fastindex.lowering.relayout.problem.problem import Context
@@ -21,7 +22,6 @@ from fastindex.tables.assemblies import NIBBLE_BITS
 from fastindex.tables.boxes import BoxGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.passes import StridedGeometry
-from fastindex.tables.transposes import TransposeGeometry
 
 #: Packed elements of a byte.
 PER_BYTE = 8 // NIBBLE_BITS
@@ -178,7 +178,7 @@ def pass_over(
         1,
         1,
         ordered,
-        BoxGeometry(len(inner), readable - outer.source_start // PER_BYTE),
+        BoxGeometry(len(inner), 0, readable - outer.source_start // PER_BYTE),
         no_tables,
         iterations(ordered),
         max(iterations(box) // PER_BYTE, 1),
@@ -188,20 +188,6 @@ def pass_over(
         counts_of_boxes(inner, iterations(ordered), streamed),
         inner,
     )
-
-
-def counts_of_boxes(inner: Iterable[tuple[Draft, bool, bool]], tasks: int, streamed: bool) -> Counts:
-    """Count what the passes within boxes do; `streamed` says whether the destination is too large for the cache."""
-    found = total(
-        one.counts._replace(ends=0) if to_scratch else _through_the_cache(one, streamed) for one, _, to_scratch in inner
-    )
-    return found._replace(scratch=found.scratch + found.lines, tasks=found.tasks + 1).times(tasks)
-
-
-def _through_the_cache(one: Draft, streamed: bool) -> Counts:
-    """Return the counts of a pass of a box; lines that it writes to memory through the cache are read first."""
-    is_kept = streamed and isinstance(one.geometry, TransposeGeometry) and not one.geometry.streamed
-    return one.counts._replace(missed=one.counts.missed + one.counts.lines) if is_kept else one.counts
 
 
 def single_nibbles(nest: Nest, row: Loop, slots: int) -> Iterator[Draft]:

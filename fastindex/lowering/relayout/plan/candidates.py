@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 from fastindex.lowering.relayout.moves.block_permute_bounds import least_cycles
 from fastindex.lowering.relayout.moves.block_permute_passes import column_gathers, least_of_columns, straight_permutes
+from fastindex.lowering.relayout.moves.boxes import boxes
 from fastindex.lowering.relayout.moves.digit_swaps import digit_swaps
-from fastindex.lowering.relayout.moves.lcm_boxes import lcm_boxes
 from fastindex.lowering.relayout.moves.nest_passes import gathers, loop_passes, packed_runs
 from fastindex.lowering.relayout.moves.nibble_pairs import nibble_pairs
-from fastindex.lowering.relayout.moves.row_boxes import row_boxes
 from fastindex.lowering.relayout.passes.form import Draft
 from fastindex.lowering.relayout.problem.problem import Problem
 
@@ -43,9 +42,8 @@ class Candidate(NamedTuple):
 CANDIDATES = (
     Candidate("loops", loop_passes, False),
     Candidate("gather", gathers, False),
-    Candidate("row boxes", row_boxes, False),
     Candidate("packed runs", packed_runs, True),
-    Candidate("period boxes", lcm_boxes, False),
+    Candidate("boxes", boxes, False),
     Candidate("blocks", straight_permutes, True, (least_cycles,)),
     Candidate("columns", column_gathers, True, (least_cycles, least_of_columns)),
     Candidate("pairs", nibble_pairs, True),
