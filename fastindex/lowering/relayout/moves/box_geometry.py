@@ -25,14 +25,18 @@ from fastindex.lowering.relayout.problem.loops import (
 )
 from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_digits
 from fastindex.shapes.shape import Shape
+from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tiling.digits import Digit, Digits, Variable
 
-# The most bytes of a box, unless a period is larger; and the least, unless there are fewer.
-_MOST_BYTES, _LEAST_BYTES = 256 << 10, 32 << 10
-# The least bytes of a box that is rows of the destination. GB/s with one thread and with two, u8[49,1000,1000] out of
-# T(4,128)(2,1), nests one after the other: 5 and 12; in boxes of 4 KiB 34 and 43, of 8 KiB 33 and 45, of 16 KiB 33 and
-# 41 (2026-11-22).
-_LEAST_ROW_BYTES = 8 << 10
+# The most bytes of a box, unless a period is larger; and the least, unless there are fewer. Microseconds with at least
+# 32, 64, 128 and 256 KiB: bf16[1000,300,100] out of T(2,*,128), 18147, 12117, 11983 and 12043; u8[500,400,200] to it,
+# 13338, 13287, 9139 and 9124; f32[4096,3000] cast to bf16, T(8,128)(2,1), 6881, 3779, 3693 and 3617 (2026-11-24).
+_MOST_BYTES, _LEAST_BYTES = 256 << 10, 128 << 10
+# The least bytes of a box that is rows of the destination, and how many times as many it may have to end with a line.
+# Microseconds with boxes of 4, 8, 16, 32 KiB: 3894, 5775, 6089 and 5850 for bf16[65536,300] out of T(4,128)(2,1), 4673,
+# 5769, 5151 and 5125 for u8[49,1000,1000] out of the same, 6723, 6262, 5656 and 5749 for f32[40,1001,333] out of
+# T(8,128), of which those of 16 KiB are the first to end with a line (2026-11-24).
+_LEAST_ROW_BYTES, _MOST_TIMES = 4 << 10, 8
 # Bytes of runs of the source and of the destination that are long enough.
 _RUN_BYTES = 256, 512
 # How many parts a period may be cut into. It is cut further where runs are shorter than `_LONG_ENOUGH` of `_RUN_BYTES`
@@ -225,7 +229,9 @@ def row_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, larges
     )
     while True:
         _, (length, more, _) = _runs(sizes)
-        if more is None or sizes.elements * width >= _LEAST_ROW_BYTES:
+        nbytes = sizes.elements * width
+        enough = _LEAST_ROW_BYTES if nbytes % LINE_BYTES == 0 else _MOST_TIMES * _LEAST_ROW_BYTES
+        if more is None or nbytes >= enough:
             break
         sizes = sizes.with_more(more)
     return _rounded(sizes) if length == sizes.elements and length * width <= largest else None

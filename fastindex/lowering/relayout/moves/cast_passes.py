@@ -77,7 +77,9 @@ def contiguous_cast(count: int, cast: Cast) -> tuple[Pass, ...]:
 
 def _boxes(nest: Nest, cast: Cast, context: Context) -> Iterator[Draft]:
     """Yield the passes over the boxes of a nest, in elements, which scratch memory has in the order of the source."""
-    sizes = box_sizes(nest.loops, (), context.width, BOX_BYTES)
+    widths = cast.source.nbytes, context.width
+    # Runs have to be long enough on the side where an element has fewer bytes.
+    sizes = box_sizes(nest.loops, (), min(widths), BOX_BYTES * min(widths) // context.width)
     assert sizes is not None, "scratch memory holds an element"
     order = order_on(sizes, 0)
     for parts, outer in kinds_of_boxes(nest, sizes):
@@ -87,7 +89,7 @@ def _boxes(nest: Nest, cast: Cast, context: Context) -> Iterator[Draft]:
             moved = copying_passes(in_bytes(turned(one), context.width), context)
             steps += [(each, True, False) for each in moved]
         why = f"cast from {cast.source} to {cast.target} within the cache"
-        yield box.draft((cast.source.nbytes, context.width), steps, why, Counts())
+        yield box.draft(widths, steps, why, Counts())
 
 
 def _cast_pass(nest: Nest, cast: Cast, many_runs: bool = True) -> Draft:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fastindex.lowering.relayout.moves.block_permute_bounds import least_cycles
 from fastindex.lowering.relayout.moves.block_permute_passes import column_gathers, least_of_columns, straight_permutes
 from fastindex.lowering.relayout.moves.boxes import boxes
 from fastindex.lowering.relayout.moves.digit_swaps import digit_swaps
@@ -27,15 +26,14 @@ class Candidate(NamedTuple):
     converts : bool
         Whether the passes read and write packed elements that do not move by whole bytes; else these are expanded to
         bytes before the passes and compressed after them.
-    bounds : tuple of callable
-        Each returns a lower bound of the cost, without drafting the passes; the quickest to compute comes first. Where
-        drafts are quick to make, none is needed.
+    bound : callable
+        Returns a lower bound of the cost, without drafting the passes; 0 where drafts are quick to make.
     """
 
     name: str
     drafts: Callable[[Problem], tuple[Draft, ...] | None]
     converts: bool
-    bounds: tuple[Callable[[Problem], float], ...] = ()
+    bound: Callable[[Problem], float] = lambda _: 0
 
 
 #: Every candidate; of two that cost the same, the first.
@@ -44,8 +42,8 @@ CANDIDATES = (
     Candidate("gather", gathers, False),
     Candidate("packed runs", packed_runs, True),
     Candidate("boxes", boxes, False),
-    Candidate("blocks", straight_permutes, True, (least_cycles,)),
-    Candidate("columns", column_gathers, True, (least_cycles, least_of_columns)),
+    Candidate("blocks", straight_permutes, True),
+    Candidate("columns", column_gathers, True, least_of_columns),
     Candidate("pairs", nibble_pairs, True),
     Candidate("digits", digit_swaps, True),
 )
