@@ -35,7 +35,6 @@ from fastindex.kernels.cpu.relayout.moves import (
     narrow_transpose,
     nibble_pairs,
     packed_runs,
-    row_boxes,
     stream,
     transpose,
 )
@@ -69,7 +68,7 @@ PASS_KERNELS: dict[str, tuple[Any, ...]] = {
     "fill": (element_moves.fill_runs,),
     "block permute": (block_permute.assemble_chunks,),
     "column gather": (column_gather.assemble_columns,),
-    "boxes": (boxes.run_boxes, row_boxes.run_row_boxes),
+    "boxes": (boxes.run_boxes,),
     "pair nibbles": (nibble_pairs.pair_chunks,),
     "swap digits": (digit_swaps.swap_digit_chunks,),
     "cast": (casts.cast_runs,),
@@ -81,8 +80,6 @@ _VARIANTS = {
     "compress": ("packed runs", 1),
     "transpose": ("transpose", 0),
     "narrow transpose": ("transpose", 1),
-    "boxes": ("boxes", 0),
-    "row boxes": ("boxes", 1),
 }
 # Kernels that are compiled once, for all widths.
 _OF_ANY_WIDTH = ("copy", "fill", "gather pieces", "strided", "packed runs", "boxes", "pair nibbles")

@@ -177,7 +177,7 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
     yield "column gather", 1, 2
     for pair in CASTS:
         yield "cast", conversion_code(*pair), 0
-    for name, variant in (("packed runs", 0), ("packed runs", 1), ("boxes", 0), ("boxes", 1)):
+    for name, variant in (("packed runs", 0), ("packed runs", 1)):
         yield name, 1, variant
-    for name in ("copy", "strided", "gather pieces", "fill", "pair nibbles"):
+    for name in ("boxes", "copy", "strided", "gather pieces", "fill", "pair nibbles"):
         yield name, 1, 0

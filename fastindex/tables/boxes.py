@@ -1,4 +1,4 @@
-"""What planner and kernels know of relayouts of packed elements box by box."""
+"""What planner and kernels know of relayouts box by box."""
 
 from __future__ import annotations
 
@@ -9,13 +9,24 @@ BOX_BYTES = 256 << 10
 
 
 class BoxGeometry(NamedTuple):
-    """How many calls move a box, one after the other, and how many bytes may be read from the first box on."""
+    """How a box is moved.
+
+    Attributes
+    ----------
+    calls : int
+        How many calls move it, one after the other.
+    row_bytes : int
+        Its bytes where all calls write to scratch memory, from where it is written as one run; else 0.
+    readable_bytes : int
+        How many bytes may be read from the first box on, where a call asks for it.
+    """
 
     calls: int
-    readable_bytes: int
+    row_bytes: int
+    readable_bytes: int = 0
 
 
-CALLS, READABLE_BYTES = range(2)
+CALLS, ROW_BYTES, READABLE_BYTES = range(3)
 
 
 class BoxCall(NamedTuple):
@@ -50,24 +61,6 @@ MOST_ROW_BOX_BYTES = 128 << 10
 
 #: Smaller boxes are written one by one, even if they continue each other.
 LEAST_CARRIED_BYTES = 128
-
-
-class RowBoxGeometry(NamedTuple):
-    """How boxes that are contiguous in the destination are put together in the cache.
-
-    Attributes
-    ----------
-    calls : int
-        How many calls write a box to scratch memory, one after the other.
-    nbytes : int
-        Of a box.
-    """
-
-    calls: int
-    nbytes: int
-
-
-ROW_CALLS, ROW_BYTES = range(2)
 
 
 class PairGeometry(NamedTuple):

@@ -1,6 +1,6 @@
 """Packed elements that are transposed by pairs of rows: against the slow reference, between guards.
 
-Tests of: lowering.relayout.moves.nibble_pairs, lowering.relayout.moves.box_parts,
+Tests of: lowering.relayout.moves.nibble_pairs,
 kernels.cpu.relayout.moves.nibble_pairs, kernels.cpu.relayout.moves.boxes, kernels.cpu.relayout.lines.nibbles,
 tables.boxes.
 """
@@ -16,22 +16,25 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.relayout.moves import box_parts
-from fastindex.lowering.relayout.passes.form import Draft, Pass
-from fastindex.lowering.relayout.problem.loops import Loop
+from fastindex.lowering.relayout.moves import box_geometry, nibble_pairs
+from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.tables import boxes
 from tests.cases import strategies
 from tests.cases.assembly_cases import Guarded, Pair, move, moved_between_guards
 from tests.cases.paired_cases import NAMED, passes_of
 
 
-@pytest.fixture(params=[(1 << 17, 1 << 13, 32), (600, 100, 4), (3000, 200, 16)], ids=["large", "small", "middle"])
+@pytest.fixture(params=[(1 << 17, 1 << 13, 256), (600, 100, 16), (3000, 200, 64)], ids=["large", "small", "middle"])
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How large boxes are: small arrays then have several, and rests of them."""
-    most, least, first = request.param
-    monkeypatch.setattr(box_parts, "_MOST_ELEMENTS", most)
-    monkeypatch.setattr(box_parts, "_LEAST_ELEMENTS", least)
-    monkeypatch.setattr(box_parts, "_FIRST_RUN", first)
+    set_sizes(monkeypatch, *request.param)
+
+
+def set_sizes(monkeypatch: pytest.MonkeyPatch, most: int, least: int, run: int) -> None:
+    """Set the most and the fewest elements of a box, and what is long enough for a run."""
+    monkeypatch.setattr(nibble_pairs, "_MOST_ELEMENTS", most)
+    monkeypatch.setattr(nibble_pairs, "_LEAST_ELEMENTS", least)
+    monkeypatch.setattr(box_geometry, "_RUN_BYTES", (run, 2 * run))
 
 
 def check(pair: Pair, streamed: bool, offsets: tuple[int, int]) -> bool:
@@ -116,9 +119,7 @@ def _pairing(made: tuple[Pass, ...]) -> Iterator[Pass]:
 
 @pytest.mark.parametrize("pair", [NAMED[0], NAMED[8], NAMED[13]])
 def test_planted_bugs_are_noticed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(box_parts, "_MOST_ELEMENTS", 600)
-    monkeypatch.setattr(box_parts, "_LEAST_ELEMENTS", 100)
-    monkeypatch.setattr(box_parts, "_FIRST_RUN", 4)
+    set_sizes(monkeypatch, 600, 100, 16)
     made = passes_of(*pair, True)
     assert made is not None
     assert move(pair, made, Guarded(), (0, 0)) == ""
@@ -147,15 +148,3 @@ def _spoiled(one: Pass, uses_high: bool) -> Iterator[Pass]:
         geometry = one.geometry.copy()
         geometry[place] += step
         yield dataclasses.replace(one, geometry=geometry)
-
-
-def test_sources_are_read_by_longer_runs_where_only_these_have_room() -> None:
-    rows, seconds, minor = Loop(50331, 2000, 1), Loop(50, 40, 50331), Loop(40, 1, 50331 * 50)
-    found: list[dict[Loop, int]] = []
-
-    def keep(sizes: dict[Loop, int]) -> list[Draft]:
-        found.append(sizes)
-        return []
-
-    box_parts.with_largest_boxes((rows, seconds, minor), keep)
-    assert found == [{rows: 512, seconds: 4, minor: 40}]

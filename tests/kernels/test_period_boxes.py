@@ -1,6 +1,6 @@
 """Boxes of whole periods of a coordinate that both sides cut apart: against the slow reference, between guards.
 
-Tests of: lowering.relayout.moves.lcm_boxes, lowering.relayout.moves.lcm_blocks.
+Tests of: lowering.relayout.moves.boxes, lowering.relayout.moves.box_geometry.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.relayout.moves import lcm_blocks as periods
-from fastindex.lowering.relayout.moves.lcm_boxes import period_box_passes
+from fastindex.lowering.relayout.moves import box_geometry as periods
+from fastindex.lowering.relayout.moves.boxes import box_drafts
 from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.tuning import TUNING
 from tests.cases import strategies
@@ -40,7 +40,7 @@ NAMED = (
 def passes_of(pair: Pair, streamed: bool) -> tuple[Pass, ...] | None:
     tuning = dataclasses.replace(TUNING, streamed_bytes=0 if streamed else TUNING.streamed_bytes)
     sides = [fi.Shape.parse(text) for text in pair]
-    found = period_box_passes(sides[0], sides[1], sides[0].element_bits // 8, tuning)
+    found = box_drafts(sides[0], sides[1], sides[0].element_bits // 8, tuning, None)
     return None if found is None else with_tables(found)
 
 
@@ -90,11 +90,11 @@ def test_boxes_hold_long_runs_of_both_sides() -> None:
     pair = "f32[98,1000,127]{1,2,0}", "f32[98,1000,127]{2,1,0:T(2,*,128)}"
     plan = sure_movement(*map(fi.Shape.parse, pair))
     assert plan.passes is not None
-    boxes = [one for one in plan.passes if one.kernel == "boxes"]
-    assert boxes
-    assert all(32 << 10 <= one.task_bytes <= 512 << 10 for one in boxes[:1])
+    found = [one for one in plan.passes if one.kernel == "boxes"]
+    assert found
+    assert all(32 << 10 <= one.task_bytes <= 512 << 10 for one in found[:1])
     # Every piece of 128 is whole lines; only the end of each row of tiles is not.
-    assert partial_writes(boxes) <= 4 * 98
+    assert partial_writes(found) <= 4 * 98
 
 
 def test_large_periods_are_left_alone() -> None:
@@ -134,7 +134,7 @@ def test_what_has_loops_has_no_boxes() -> None:
 def test_other_ways_are_chosen_where_they_wait_less() -> None:
     pair = "f64[1228,50,100]{2,1,0:T(2,*,128)}", "f64[1228,50,100]{0,1,2}"
     sides = [fi.Shape.parse(text) for text in pair]
-    assert period_box_passes(sides[0], sides[1], 8, TUNING) is not None
+    assert box_drafts(sides[0], sides[1], 8, TUNING, None) is not None
     plan = sure_movement(*sides)
     assert plan.passes is not None
     assert {one.kernel for one in plan.passes} == {"column gather"}

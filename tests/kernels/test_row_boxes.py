@@ -1,6 +1,6 @@
 """Rows that several nests write, put together in the cache: against the slow reference, between guards.
 
-Tests of: lowering.relayout.moves.row_boxes, kernels.cpu.relayout.moves.row_boxes, tables.boxes.
+Tests of: lowering.relayout.moves.boxes, kernels.cpu.relayout.moves.boxes, tables.boxes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
-from fastindex.lowering.relayout.moves import row_boxes
-from fastindex.lowering.relayout.moves.row_boxes import lines_of, row_box_drafts
+from fastindex.lowering.relayout.moves import box_geometry
+from fastindex.lowering.relayout.moves.boxes import box_drafts, lines_of
+from fastindex.lowering.relayout.passes.counts import total
 from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.relayout.passes.line_counts import read_lines
 from fastindex.lowering.relayout.problem.loops import in_bytes, relayout_loops
@@ -34,8 +35,6 @@ NAMED: tuple[Pair, ...] = (
     ("f64[9,5,35]{2,1,0:T(2,32)}", "f64[9,5,35]{2,0,1}"),
     ("c128[3,6,35]{2,1,0:T(2,32)}", "c128[3,6,35]"),
     ("f32[6,10,35]{2,1,0:T(4,32)}", "f32[6,10,35]{1,2,0}"),
-    ("f32[3,8,101]{2,1,0:T(8,128)}", "f32[3,8,101]{1,2,0}"),
-    ("u8[5,8,100]{2,1,0:T(8,128)}", "u8[5,8,100]{1,2,0}"),
     ("bf16[3,16,201]{2,1,0:T(8,128)(2,1)}", "bf16[3,16,201]{1,2,0}"),
     ("f32[3,4,5,20]{3,2,1,0:T(2,*,16)}", "f32[3,4,5,20]"),
     ("f32[5,3,40,20]{3,2,1,0:T(8,16)}", "f32[5,3,40,20]{3,2,0,1}"),
@@ -48,16 +47,14 @@ def passes_of(source: str, destination: str) -> tuple[Pass, ...] | None:
     loops, bits = relayout_loops(*shapes), shapes[0].element_bits
     if loops is None or bits % 8:
         return None
-    made = row_box_drafts(loops, bits // 8, dataclasses.replace(TUNING, streamed_bytes=0))
+    made = box_drafts(*shapes, bits // 8, dataclasses.replace(TUNING, streamed_bytes=0), loops)
     return None if made is None else with_tables(made)
 
 
 @pytest.fixture(params=[1 << 13, 700, 100], ids=["large", "middle", "small"])
 def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How large boxes are: small arrays then have several, and a rest of them."""
-    monkeypatch.setattr(row_boxes, "_BOX_BYTES", request.param)
-    monkeypatch.setattr(row_boxes, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(row_boxes, "_MOST_READ", 100)
+    monkeypatch.setattr(box_geometry, "_LEAST_ROW_BYTES", request.param)
 
 
 def check(pair: Pair, offsets: tuple[int, int]) -> bool:
@@ -71,7 +68,8 @@ def check(pair: Pair, offsets: tuple[int, int]) -> bool:
 def test_rows_with_rests(pair: Pair) -> None:
     made = passes_of(*pair)
     assert made is not None
-    assert {one.kernel for one in made} == {"row boxes"}
+    assert {one.kernel for one in made} == {"boxes"}
+    assert all(one.geometry[boxes.ROW_BYTES] for one in made)
     assert check(pair, (0, 0))
     assert check(pair, (16, 48))
     assert check(pair, (5, 13))
@@ -105,7 +103,7 @@ def test_threads_share_lines(threads: int, columns: int) -> None:
     source, destination = f"u8[{rows},{columns}]{{1,0:T(8,128)(4,1)}}", f"u8[{rows},{columns}]"
     moved = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination))
     assert moved.passes is not None
-    assert "row boxes" in {one.kernel for one in moved.passes}
+    assert "boxes" in {one.kernel for one in moved.passes}
     values = np.random.default_rng(columns).integers(0, 256, (-(-rows // 8) * 8, -(-columns // 128) * 128), np.uint8)
     tiled = values.reshape(-1, 2, 4, values.shape[1] // 128, 128).transpose(0, 3, 1, 4, 2)
     found = fi.relayout(np.ascontiguousarray(tiled).reshape(-1), source, destination, threads=threads)
@@ -144,22 +142,30 @@ def test_boxes_ask_for_the_lines_that_they_read(pair: Pair) -> None:
     assert len(found) <= read_lines(loops, width) + len(expected) // 4
 
 
-def test_small_boxes_and_boxes_that_read_lines_again_are_not_made() -> None:
-    """Rows of 6 bytes; columns, of which each line of the source has many; a small array; whole lines."""
+def test_small_arrays_and_whole_lines_have_no_row_boxes() -> None:
+    """A small array; rows that no tile cuts; padding in the destination."""
     for source, destination in (
-        ("u8[4000000,1,6]{2,1,0:T(1,4)}", "u8[4000000,1,6]{0,2,1}"),
-        ("u8[3000,3,1100]{2,1,0:T(8,128)}", "u8[3000,3,1100]{1,2,0:T(8,128)}"),
         ("f32[64,64,4]{2,1,0:T(2,3)}", "f32[64,64,4]"),
-        ("f32[3144,2000]{1,0:T(8,128)(4,1)}", "f32[3144,2000]"),
-        ("f32[12288,8,96]{2,1,0:T(8,128)}", "f32[12288,8,96]{1,2,0}"),
+        ("f32[3144,2048]{1,0:T(8,128)(4,1)}", "f32[3144,2048]"),
+        ("u8[3000,3,1100]{2,1,0:T(8,128)}", "u8[3000,3,1100]{1,2,0:T(8,128)}"),
     ):
-        loops = relayout_loops(fi.Shape.parse(source), fi.Shape.parse(destination))
+        shapes = fi.Shape.parse(source), fi.Shape.parse(destination)
+        loops = relayout_loops(*shapes)
         assert loops is not None
-        assert row_box_drafts(loops, fi.Shape.parse(source).element_bits // 8) is None
+        assert box_drafts(*shapes, shapes[0].element_bits // 8, TUNING, loops) is None
+
+
+def test_lines_that_boxes_read_again_are_counted() -> None:
+    """Rows of the destination that are columns of the source: 64 of them share its lines."""
+    sides = [fi.Shape.parse(f"u8[2048,40,131]{order}") for order in ("{0,2,1:T(4,128)}", "{2,1,0}")]
+    found = box_drafts(sides[0], sides[1], 1, TUNING, sure_movement(sides[0], sides[1]).slots.loops)
+    assert found is not None
+    counts = total(one.counts for one in found)
+    assert counts.missed > 30 * counts.lines > 0
 
 
 def test_planted_bugs_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_boxes, "_BOX_BYTES", 700)
+    monkeypatch.setattr(box_geometry, "_LEAST_ROW_BYTES", 700)
     pair = NAMED[0]
     made = passes_of(*pair)
     assert made is not None
@@ -177,9 +183,8 @@ def _spoiled(one: Pass) -> Iterator[Pass]:
         yield dataclasses.replace(one, inner=(*one.inner[:k], (later, *places), *one.inner[k + 1 :]))
         if len(one.inner) > 1:
             fewer = (*one.inner[:k], *one.inner[k + 1 :])
-            yield dataclasses.replace(
-                one, inner=fewer, geometry=np.array([len(fewer), one.geometry[boxes.ROW_BYTES]], np.int64)
-            )
+            geometry = np.array([len(fewer), *one.geometry[1:]], np.int64)
+            yield dataclasses.replace(one, inner=fewer, geometry=geometry)
     shorter = one.geometry.copy()
     shorter[boxes.ROW_BYTES] -= 1
     yield dataclasses.replace(one, geometry=shorter)

@@ -3,8 +3,7 @@
 How many pieces of the source a vector of the destination is made of is counted here from the definition, slot by slot.
 With that in place of what the planner has counted, the cheapest candidate has to be the one that it takes.
 
-Tests of: lowering.relayout.plan.choice, lowering.relayout.moves.vector_tables,
-lowering.relayout.moves.block_permute_bounds.
+Tests of: lowering.relayout.plan.choice, lowering.relayout.moves.vector_tables.
 """
 
 from __future__ import annotations

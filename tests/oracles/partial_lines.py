@@ -83,15 +83,14 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
                 piece = min(block - first * LINE_BYTES, lines * LINE_BYTES)
                 for begins, size in _joined(places, piece):
                     yield start + first * LINE_BYTES + begins, size, loops
+        case "boxes" if size := geometry[boxes.ROW_BYTES]:
+            # Boxes that continue each other share no line.
+            followers = loops.pop(0)[0] if loops and loops[0][1] == size >= boxes.LEAST_CARRIED_BYTES else 1
+            yield start, size * followers, loops
         case "boxes":
             for inner in (each for each, _, to_scratch in one.inner if not to_scratch):
                 for starts, size, around in _pieces_of(inner):
                     yield one.destination_start + starts, size, [*loops, *around]
-        case "row boxes":
-            # Boxes that continue each other share no line.
-            size = geometry[boxes.ROW_BYTES]
-            followers = loops.pop(0)[0] if loops and loops[0][1] == size >= boxes.LEAST_CARRIED_BYTES else 1
-            yield start, size * followers, loops
         case _:
             yield from _chunks_of(one, geometry, loops)
 

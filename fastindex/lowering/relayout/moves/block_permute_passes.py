@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.relayout.moves.block_permute import Block, PermutedBlocks, permuted_blocks
-from fastindex.lowering.relayout.moves.block_permute_bounds import least_of_block_columns
 from fastindex.lowering.relayout.moves.column_gather import BlockColumns
 from fastindex.lowering.relayout.moves.nest_passes import fill_pass
 from fastindex.lowering.relayout.moves.vector_tables import VectorTable
@@ -140,8 +139,10 @@ def _least_by_columns(block: Block, nest: Nest, table: VectorTable, source_slots
     """Return the least that the blocks of a nest cost by columns, in cycles; 0 where elements may be read twice."""
     if not source_slots:
         return 0
-    one = least_of_block_columns(table.block_bytes, table.used_bytes)
-    return cycles(one.times(len(block.starts) * nest.element_count))
+    lines = table.used_bytes / LINE_BYTES
+    filled = (table.block_bytes - table.used_bytes) / LINE_BYTES
+    one = Counts(lines=lines, filled=filled, runs=1, rows=lines, slots=lines)
+    return cycles(one) * len(block.starts) * nest.element_count
 
 
 def _phase_count(slot_bits: tuple[int, int]) -> int:

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fastindex.lowering.relayout.moves.box_parts import box_parts, sizes_of_boxes
+from fastindex.lowering.relayout.moves.box_geometry import (
+    box_sizes,
+    kinds_of_boxes,
+    nests_to_scratch,
+    order_on,
+    turned,
+)
+from fastindex.lowering.relayout.moves.boxes import Box
 from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass
 from fastindex.lowering.relayout.passes.blocks import cut
 from fastindex.lowering.relayout.passes.counts import Counts
-from fastindex.lowering.relayout.passes.form import Draft, Pass, iterations, no_tables, with_tables
+from fastindex.lowering.relayout.passes.form import Draft, Pass, iterations, with_tables
 from fastindex.lowering.relayout.problem.casts import Cast
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, in_bytes
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, in_bytes
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.lowering.tuning import TUNING, Tuning
-from fastindex.tables.boxes import BOX_BYTES, BoxGeometry
+from fastindex.tables.boxes import BOX_BYTES
 from fastindex.tables.casts import CastGeometry
 
-# The bytes of a box in scratch memory; the other half is left for the lines that they are read from.
-_MOST_BOX_BYTES = BOX_BYTES // 2
 # A box of strided runs is one task; a contiguous cast is cut into pieces that threads share.
 _PIECE_ELEMENTS = 64 << 10
 
@@ -71,42 +76,20 @@ def contiguous_cast(count: int, cast: Cast) -> tuple[Pass, ...]:
 
 
 def _boxes(nest: Nest, cast: Cast, context: Context) -> Iterator[Draft]:
-    """Yield the passes over the boxes of a nest, in elements."""
-    sizes = sizes_of_boxes(nest.loops, _MOST_BOX_BYTES // context.width)
-    for box, _, outer in box_parts(nest, sizes, None):
-        yield _pass_over(box, outer, cast, context)
-
-
-def _pass_over(box: tuple[Loop, ...], outer: Nest, cast: Cast, context: Context) -> Draft:
-    read, width = cast.source.nbytes, context.width
-    into, out = [], []
-    place = 1
-    for loop in sorted(box, key=lambda k: (abs(k.source_stride), abs(k.destination_stride))):
-        into.append(Loop(loop.size, loop.source_stride, place))
-        out.append(Loop(loop.size, place, loop.destination_stride))
-        place *= loop.size
-    inner = [(_cast_pass(coalesced(Nest(tuple(into))), cast), False, True)]
-    moved = in_bytes(coalesced(Nest(tuple(out))), width)
-    inner += [(one, True, False) for one in copying_passes(moved, Context(width, context.streamed, context.tuning))]
-    ordered = sorted(
-        (Loop(k.size, k.source_stride * read, k.destination_stride * width) for k in outer.loops),
-        key=lambda k: (abs(k.destination_stride), abs(k.source_stride)),
-    )
-    return Draft(
-        "boxes",
-        1,
-        1,
-        ordered,
-        BoxGeometry(len(inner), iterations(box) * read),
-        no_tables,
-        iterations(ordered),
-        iterations(box) * width,
-        outer.source_start * read,
-        outer.destination_start * width,
-        f"boxes of {iterations(box)} elements, cast from {cast.source} to {cast.target} within the cache",
-        Counts(),
-        tuple(inner),
-    )
+    """Yield the passes over the boxes of a nest, in elements, which scratch memory has in the order of the source."""
+    widths = cast.source.nbytes, context.width
+    # Runs have to be long enough on the side where an element has fewer bytes.
+    sizes = box_sizes(nest.loops, (), min(widths), BOX_BYTES * min(widths) // context.width)
+    assert sizes is not None, "scratch memory holds an element"
+    order = order_on(sizes, 0)
+    for parts, outer in kinds_of_boxes(nest, sizes):
+        box = Box(order, parts, outer)
+        steps = [(_cast_pass(one, cast), False, True) for one in nests_to_scratch(order, parts, 0)]
+        for one in nests_to_scratch(order, parts, 1):
+            moved = copying_passes(in_bytes(turned(one), context.width), context)
+            steps += [(each, True, False) for each in moved]
+        why = f"cast from {cast.source} to {cast.target} within the cache"
+        yield box.draft(widths, steps, why, Counts())
 
 
 def _cast_pass(nest: Nest, cast: Cast, many_runs: bool = True) -> Draft:

@@ -10,29 +10,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from fastindex.lowering.relayout.moves.box_parts import (
-    PER_BYTE,
-    box_parts,
-    by_parity,
-    moving_passes,
-    nibble_passes,
-    pass_over,
-    single_nibbles,
-    with_largest_boxes,
-)
-from fastindex.lowering.relayout.moves.nest_passes import fill_pass
-from fastindex.lowering.relayout.passes.blocks import blocks, even_steps
+from fastindex.lowering.relayout.moves.box_geometry import BoxSizes, box_sizes, kinds_of_boxes
+from fastindex.lowering.relayout.moves.boxes import counts_of_boxes
+from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass
+from fastindex.lowering.relayout.moves.stream_passes import copy_passes
+from fastindex.lowering.relayout.moves.transpose_passes import transpose_pass
+from fastindex.lowering.relayout.passes.blocks import blocks, cut, even_steps
+from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.counts import Counts
-from fastindex.lowering.relayout.passes.form import Draft, iterations
+from fastindex.lowering.relayout.passes.form import Draft, iterations, no_tables
 from fastindex.lowering.relayout.passes.line_counts import LINES_AHEAD
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, grouped
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, rows_and_columns
 from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import NIBBLE_BITS
-from fastindex.tables.boxes import BOX_BYTES, PairGeometry
+from fastindex.tables.boxes import BOX_BYTES, BoxGeometry, PairGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.passes import StridedGeometry
 
+#: Packed elements of a byte.
+PER_BYTE = 8 // NIBBLE_BITS
+# The most elements of a box, and the fewest: with gaps, a box may have to be smaller to fit scratch memory.
+_MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
+# Shorter runs in boxes are transposed where that is cheaper than to copy them.
+_SHORT_RUN = 32
+# The most nibbles of a task that copies them one by one.
+_MOST_NIBBLES = 4096
 # How many times as long as its elements a run may be with its gaps, if it does not stay within a line.
 _MOST_GAP, _LINE_ELEMENTS = 4, LINE_BYTES * PER_BYTE
 
@@ -88,7 +93,7 @@ def pair_passes(loops: RelayoutLoops, context: Context, slots: int, readable: in
         if row is None or row.source_stride == 1:
             found += nibble_passes(nest, slots)
             continue
-        made = with_largest_boxes(nest.loops, _Pairs(nest, row, context, slots, readable).passes)
+        made = _Pairs(nest, row, context, slots, readable).passes()
         if made is None:
             return None
         found += made
@@ -108,23 +113,39 @@ class _Pairs:
     def __init__(self, nest: Nest, row: Loop, context: Context, slots: int, readable: int) -> None:
         self.nest, self.row, self.context, self.slots, self.readable = nest, row, context, slots, readable
 
-    def passes(self, sizes: dict[Loop, int]) -> list[Draft] | None:
-        size = sizes[self.row]
-        if size < self.row.size and size % PER_BYTE:
+    def passes(self) -> list[Draft] | None:
+        """Return the passes over the largest boxes that scratch memory holds, and over what is left between bytes."""
+        most = _MOST_ELEMENTS
+        while most >= _LEAST_ELEMENTS:
+            made = self._of_boxes(most)
+            if made is not None:
+                return [*made, *single_nibbles(self.nest, self.row, self.slots)]
+            most //= 2
+        return None
+
+    def _of_boxes(self, most: int) -> list[Draft] | None:
+        """Return the passes over boxes of at most `most` elements; None where they are too large or cut bytes."""
+        sizes = box_sizes(self.nest.loops, (), 1, most)
+        if sizes is None or (sizes.loops[self.row] < self.row.size and sizes.loops[self.row] % PER_BYTE):
             return None
         others = [k for k in self.nest.loops if k is not self.row]
         is_shifted = self.nest.destination_start % PER_BYTE or any(k.destination_stride % PER_BYTE for k in others)
-        longer = self.row if is_shifted and size < self.row.size else None
+        # Where rows begin within a byte, boxes have a row more than they write.
+        more = int(is_shifted and sizes.loops[self.row] < self.row.size)
+        written = self.row._replace(size=self.row.size - more)
+        sizes = BoxSizes({written if k is self.row else k: size for k, size in sizes.loops.items()}, {})
         found: list[Draft] = []
-        for box, is_longer, outer in box_parts(self.nest, sizes, longer):
-            for part in by_parity(outer):
-                made = self._box_passes(box, is_longer, part)
+        for parts, outer in kinds_of_boxes(self.nest, sizes):
+            lengths = ((k, len(parts[k]) + (more if k.destination_stride == 1 else 0)) for k in sizes.loops)
+            box = tuple(k._replace(size=length) for k, length in lengths if length > 1)
+            for part in _by_parity(outer):
+                made = self._box_passes(box, part)
                 if made is None:
                     return None
                 found += made
-        return [*found, *single_nibbles(self.nest, self.row, self.slots)]
+        return found
 
-    def _box_passes(self, box: tuple[Loop, ...], is_longer: bool, outer: Nest) -> list[Draft] | None:
+    def _box_passes(self, box: tuple[Loop, ...], outer: Nest) -> list[Draft] | None:
         """Return the pass over boxes, none where only single nibbles are written; None where they are too large."""
         row = next((k for k in box if k.destination_stride == 1), Loop(1, 0, 1))
         columns = _columns([k for k in box if k is not row])
@@ -135,18 +156,18 @@ class _Pairs:
             return None
         moving: list[tuple[Draft, bool, bool]] = []
         counts: dict[int, int] = {}
-        for odd, moved in self._moves(row, columns, others, image, start, is_longer):
+        for odd, moved in self._moves(row, columns, others, image, start):
             counts[odd] = (row.size - odd) // PER_BYTE
             context = Context(1, self.context.streamed, self.context.tuning)
-            moving += [(one, True, False) for one in moving_passes(moved, context)]
+            moving += [(one, True, False) for one in _moving(moved, context)]
         loops = row, columns, others
         pairing = [(self._pairing(loops, image, begin, odd, counts[odd]), False, True) for odd in sorted(counts)]
         if not moving:
             return []
-        return [pass_over(box, outer, (*pairing, *moving), self.readable, self.context.streamed)]
+        return [_pass_over(box, outer, (*pairing, *moving), self.readable, self.context.streamed)]
 
     def _moves(
-        self, row: Loop, columns: list[Loop], others: list[Loop], image: _Image, start: int, is_longer: bool
+        self, row: Loop, columns: list[Loop], others: list[Loop], image: _Image, start: int
     ) -> Iterator[tuple[int, Nest]]:
         """Yield how pairs move as bytes, and with which of the first two rows these pairs begin."""
         column, *further = columns
@@ -166,7 +187,7 @@ class _Pairs:
                 continue
             for part in even_steps(nest, 1):
                 odd = part.destination_start % PER_BYTE
-                count = (row.size - odd - (1 if is_longer and not odd else 0)) // PER_BYTE
+                count = (row.size - odd) // PER_BYTE
                 if not count:
                     continue
                 loops = [Loop(k.size, k.source_stride, k.destination_stride // PER_BYTE) for k in part.loops]
@@ -266,3 +287,93 @@ def _image(row: Loop, columns: list[Loop], others: list[Loop], is_even: bool) ->
 def _apart(nbytes: int) -> int:
     """Return how far apart rows of `nbytes` are: long ones an odd number of lines, so that they do not meet."""
     return nbytes if nbytes < 4 * LINE_BYTES else LINE_BYTES * (-(-nbytes // LINE_BYTES) | 1)
+
+
+def _by_parity(outer: Nest) -> Iterator[Nest]:
+    """Yield the parts of a nest whose boxes all begin with the same nibble of a byte, on each side."""
+    for part in even_steps(outer, 0):
+        yield from even_steps(part, 1)
+
+
+@lru_cache(maxsize=16)
+def _moving(nest: Nest, context: Context) -> tuple[Draft, ...]:
+    """Return the passes that move a box: a transpose where its rows are too short for what loops would choose.
+
+    The boxes at the ends of loops often move as others do, so results are cached.
+    """
+    if any(k.source_stride == k.destination_stride == 1 and k.size >= _SHORT_RUN for k in nest.loops):
+        return tuple(copy_passes(nest, context))
+    found = tuple(copying_passes(nest, context))
+    row = nest.loop_of(destination=1)
+    column = next((k for k in nest.loops if k.source_stride == 1 and k is not row), None)
+    if row is None or column is None:
+        return found
+    other = (transpose_pass(nest, *rows_and_columns(nest.loops, row, column, 1), context),)
+    return other if cost(other) < cost(found) else found
+
+
+def _pass_over(
+    box: tuple[Loop, ...], outer: Nest, inner: tuple[tuple[Draft, bool, bool], ...], readable: int, streamed: bool
+) -> Draft:
+    """Return the pass that runs others within each box; `readable` is how many bytes the source has.
+
+    `streamed` says whether the destination is too large for the cache.
+    """
+    loops = [Loop(k.size, k.source_stride // PER_BYTE, k.destination_stride // PER_BYTE) for k in outer.loops]
+    ordered = sorted(loops, key=lambda k: (k.destination_stride, k.source_stride))
+    return Draft(
+        "boxes",
+        1,
+        1,
+        ordered,
+        BoxGeometry(len(inner), 0, readable - outer.source_start // PER_BYTE),
+        no_tables,
+        iterations(ordered),
+        max(iterations(box) // PER_BYTE, 1),
+        outer.source_start // PER_BYTE,
+        outer.destination_start // PER_BYTE,
+        f"boxes of {iterations(box)} packed elements, which move as bytes within the cache",
+        counts_of_boxes(inner, iterations(ordered), streamed),
+        inner,
+    )
+
+
+def single_nibbles(nest: Nest, row: Loop, slots: int) -> Iterator[Draft]:
+    """Yield the passes that copy the first or last element of the rows that begin or end within a byte.
+
+    Parameters
+    ----------
+    nest : Nest
+        In elements.
+    row : Loop
+        The one that is contiguous in the destination.
+    slots : int
+        Of the destination.
+    """
+    others = Nest(tuple(k for k in nest.loops if k is not row), nest.source_start, nest.destination_start)
+    last = (row.size - 1) * row.source_stride, row.size - 1
+    for part in even_steps(others, 1):
+        odd = part.destination_start % PER_BYTE
+        for source, target in [(0, 0)] * odd + [last] * ((row.size - odd) % PER_BYTE):
+            yield from nibble_passes(
+                Nest(part.loops, part.source_start + source, part.destination_start + target), slots
+            )
+
+
+def nibble_passes(nest: Nest, slots: int) -> Iterator[Draft]:
+    """Yield the passes that copy every element of a nest by itself; the destination has `slots`."""
+    longest = max(nest.loops, key=lambda k: k.size, default=Loop(1, 0, 0))
+    for piece in cut(nest, longest, _MOST_NIBBLES):
+        along = max(piece.loops, key=lambda k: k.size, default=Loop(1, 0, 0))
+        outer = [k for k in piece.loops if k is not along]
+        geometry = StridedGeometry(
+            0,
+            *along,
+            *Loop(1, 0, 0),
+            source_nibble=piece.source_start,
+            target_nibble=piece.destination_start,
+            last_nibble=slots - 1 if slots % PER_BYTE else -1,
+        )
+        why = "nibbles: the other one of their byte is another row's"
+        counts, tasks = Counts(ends=along.size * iterations(outer)), iterations(outer)
+        yield Draft("strided", 1, 1, outer, geometry, no_tables, tasks, along.size, 0, 0, why, counts)

@@ -18,7 +18,7 @@ from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
-from fastindex.tables.boxes import BoxGeometry, PairGeometry, RowBoxGeometry
+from fastindex.tables.boxes import BoxGeometry, PairGeometry
 from fastindex.tables.casts import CastGeometry
 from fastindex.tables.digit_swaps import SwapGeometry
 from fastindex.tables.gathers import GatherGeometry
@@ -35,7 +35,6 @@ Geometry = (
     | FillGeometry
     | GatherGeometry
     | PairGeometry
-    | RowBoxGeometry
     | StreamGeometry
     | StridedGeometry
     | SwapGeometry
@@ -51,7 +50,7 @@ class Pass:
     ----------
     kernel : {"copy", "interleave", "deinterleave", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
             "expand", "compress", "block permute", "column gather", "boxes", "pair nibbles",
-            "row boxes", "swap digits", "cast"}
+            "swap digits", "cast"}
     width : int
         Bytes that move as one: an element, a run of elements that both sides keep, a vector of a block permute. Of a
         cast, the number of the conversion.

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fastindex.lowering.relayout.moves.block_permute_bounds import least_cycles
 from fastindex.lowering.relayout.moves.block_permute_passes import column_gathers, least_of_columns, straight_permutes
+from fastindex.lowering.relayout.moves.boxes import boxes
 from fastindex.lowering.relayout.moves.digit_swaps import digit_swaps
-from fastindex.lowering.relayout.moves.lcm_boxes import lcm_boxes
 from fastindex.lowering.relayout.moves.nest_passes import gathers, loop_passes, packed_runs
 from fastindex.lowering.relayout.moves.nibble_pairs import nibble_pairs
-from fastindex.lowering.relayout.moves.row_boxes import row_boxes
 from fastindex.lowering.relayout.passes.form import Draft
 from fastindex.lowering.relayout.problem.problem import Problem
 
@@ -28,26 +26,24 @@ class Candidate(NamedTuple):
     converts : bool
         Whether the passes read and write packed elements that do not move by whole bytes; else these are expanded to
         bytes before the passes and compressed after them.
-    bounds : tuple of callable
-        Each returns a lower bound of the cost, without drafting the passes; the quickest to compute comes first. Where
-        drafts are quick to make, none is needed.
+    bound : callable
+        Returns a lower bound of the cost, without drafting the passes; 0 where drafts are quick to make.
     """
 
     name: str
     drafts: Callable[[Problem], tuple[Draft, ...] | None]
     converts: bool
-    bounds: tuple[Callable[[Problem], float], ...] = ()
+    bound: Callable[[Problem], float] = lambda _: 0
 
 
 #: Every candidate; of two that cost the same, the first.
 CANDIDATES = (
     Candidate("loops", loop_passes, False),
     Candidate("gather", gathers, False),
-    Candidate("row boxes", row_boxes, False),
     Candidate("packed runs", packed_runs, True),
-    Candidate("period boxes", lcm_boxes, False),
-    Candidate("blocks", straight_permutes, True, (least_cycles,)),
-    Candidate("columns", column_gathers, True, (least_cycles, least_of_columns)),
+    Candidate("boxes", boxes, False),
+    Candidate("blocks", straight_permutes, True),
+    Candidate("columns", column_gathers, True, least_of_columns),
     Candidate("pairs", nibble_pairs, True),
     Candidate("digits", digit_swaps, True),
 )

@@ -57,7 +57,7 @@ def select_plan(problem: Problem, choice: str | None = None) -> Plan:
             return made
     best, least = Plan("look-up", None, False, Counts()), math.inf
     for candidate in CANDIDATES:
-        if any(bound(problem) >= least for bound in candidate.bounds):
+        if candidate.bound(problem) >= least:
             continue
         made = _plan_of(candidate, problem)
         if made is not None and cycles(made.counts) < least:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fastindex.lowering.relayout.problem.loops import (
+    Levels,
     Loop,
     Nest,
     coalesced,
@@ -24,10 +25,18 @@ from fastindex.lowering.relayout.problem.loops import (
 )
 from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_digits
 from fastindex.shapes.shape import Shape
+from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tiling.digits import Digit, Digits, Variable
 
-# The most bytes of a box, unless a period is larger; and the least, unless there are fewer.
-_MOST_BYTES, _LEAST_BYTES = 256 << 10, 32 << 10
+# The most bytes of a box, unless a period is larger; and the least, unless there are fewer. Microseconds with at least
+# 32, 64, 128 and 256 KiB: bf16[1000,300,100] out of T(2,*,128), 18147, 12117, 11983 and 12043; u8[500,400,200] to it,
+# 13338, 13287, 9139 and 9124; f32[4096,3000] cast to bf16, T(8,128)(2,1), 6881, 3779, 3693 and 3617 (2026-11-24).
+_MOST_BYTES, _LEAST_BYTES = 256 << 10, 128 << 10
+# The least bytes of a box that is rows of the destination, and how many times as many it may have to end with a line.
+# Microseconds with boxes of 4, 8, 16, 32 KiB: 3894, 5775, 6089 and 5850 for bf16[65536,300] out of T(4,128)(2,1), 4673,
+# 5769, 5151 and 5125 for u8[49,1000,1000] out of the same, 6723, 6262, 5656 and 5749 for f32[40,1001,333] out of
+# T(8,128), of which those of 16 KiB are the first to end with a line (2026-11-24).
+_LEAST_ROW_BYTES, _MOST_TIMES = 4 << 10, 8
 # Bytes of runs of the source and of the destination that are long enough.
 _RUN_BYTES = 256, 512
 # How many parts a period may be cut into. It is cut further where runs are shorter than `_LONG_ENOUGH` of `_RUN_BYTES`
@@ -91,25 +100,28 @@ class BoxSizes:
 
 
 def systems_apart(
-    source: Shape | Strides, destination: Shape | Strides
+    source: Shape | Strides, destination: Shape | Strides, rest_slots: int
 ) -> Iterator[tuple[list[Nest], list[Joint], list[Nest]]]:
-    """Yield splits of a relayout: nests of what both sides cut alike, the other coordinates, and nests of padding."""
+    """Yield splits of a relayout: nests of what both sides cut alike, the other coordinates, and nests of padding.
+
+    Coordinates whose digits leave a rest are others too, if they span at most `rest_slots` of the destination.
+    """
     if 0 in source.dimensions:
         return
     for variables, left, right in shared_digits(source, destination):
         if any(d.weight < 0 for d in (*left, *right)):
             continue
         fills = padding_nests(variables, right, destination) if isinstance(destination, Shape) else []
-        found = _coordinates_apart(variables, left, right)
+        found = _coordinates_apart(variables, left, right, rest_slots)
         if found is not None and fills is not None:
             yield *found, fills
 
 
 def _coordinates_apart(
-    variables: Sequence[Variable], left: Digits, right: Digits
+    variables: Sequence[Variable], left: Digits, right: Digits, rest_slots: int
 ) -> tuple[list[Nest], list[Joint]] | None:
     """Return the nests of the coordinates that both sides cut alike, and the other coordinates, one at least."""
-    joints = joints_of(variables, left, right)
+    joints = _joints_of(variables, left, right, rest_slots)
     if not joints:
         return None
     pieces: list[list[Nest]] = []
@@ -123,18 +135,25 @@ def _coordinates_apart(
     return [coalesced(nest) for nest in products(pieces)], joints
 
 
-def joints_of(variables: Sequence[Variable], left: Digits, right: Digits) -> list[Joint] | None:
+def _joints_of(variables: Sequence[Variable], left: Digits, right: Digits, rest_slots: int) -> list[Joint] | None:
     """Return the coordinates that the two sides cut apart; None where a side has no loops along one."""
     joints = []
     for variable in variables:
         own = _own(variable, left, right)
-        if shared_levels(*own, variable.extent) is not None:
+        levels = shared_levels(*own, variable.extent)
+        if levels is not None and not _leaves_rest(variable, levels, own[1], rest_slots):
             continue
         if any(shared_levels(side, _linear(variable), variable.extent) is None for side in own):
             return None
         period = math.lcm(*(d.low for side in own for d in side), *(d.high or 1 for side in own for d in side))
         joints.append(Joint(variable, *own, period))
     return joints
+
+
+def _leaves_rest(variable: Variable, levels: Levels, right: Digits, most_slots: int) -> bool:
+    """Whether digits do not fill a coordinate that spans at most `most_slots` of the destination."""
+    span = variable.extent * min([d.weight for d in right], default=0)
+    return span <= most_slots and len(list(cut_into_boxes(variable.extent, levels))) > 1
 
 
 def _own(variable: Variable, left: Digits, right: Digits) -> tuple[Digits, Digits]:
@@ -161,7 +180,7 @@ def box_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, larges
         sizes = BoxSizes(dict.fromkeys(loops, 1), {j: size for j, size in smallest.items() if size is not None})
         if sizes.elements * width <= largest:
             sizes = _grown(sizes, width, min(_MOST_BYTES, largest))
-            share = min(length * width / wanted for length, _, wanted in _growing(sizes, width))
+            share = min(length * width / wanted for length, _, wanted in _runs(sizes))
             if best is None or share >= _LONGER * best[0]:
                 best = share, sizes
             if best[0] >= _LONG_ENOUGH:
@@ -182,7 +201,7 @@ def _part_of(joint: Joint, parts: int) -> int | None:
 def _grown(sizes: BoxSizes, width: int, most: int) -> BoxSizes:
     """Return sizes with longer runs."""
     while True:
-        runs = [(length * width / wanted, more) for length, more, wanted in _growing(sizes, width)]
+        runs = [(length * width / wanted, more) for length, more, wanted in _runs(sizes)]
         short = sorted((run for run in runs if run[0] < 1 and run[1] is not None), key=lambda run: run[0])
         if not short and sizes.elements * width < _LEAST_BYTES:
             short = [(1, more) for more in _any_more(sizes)]
@@ -196,7 +215,29 @@ def _grown(sizes: BoxSizes, width: int, most: int) -> BoxSizes:
             return sizes
 
 
-def _growing(sizes: BoxSizes, width: int) -> Iterator[tuple[int, Loop | Joint | None, int]]:
+def row_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, largest: int) -> BoxSizes | None:
+    """Choose how much a box has that is one run of the destination, with all of the joint coordinates.
+
+    Returns
+    -------
+    BoxSizes or None
+        None where rows have gaps, or are too long.
+    """
+    reach = max(min(d.weight for d in joint.right) for joint in joints)
+    sizes = BoxSizes(
+        {k: k.size if k.destination_stride < reach else 1 for k in loops}, {j: j.variable.extent for j in joints}
+    )
+    while True:
+        _, (length, more, _) = _runs(sizes)
+        nbytes = sizes.elements * width
+        enough = _LEAST_ROW_BYTES if nbytes % LINE_BYTES == 0 else _MOST_TIMES * _LEAST_ROW_BYTES
+        if more is None or nbytes >= enough:
+            break
+        sizes = sizes.with_more(more)
+    return _rounded(sizes) if length == sizes.elements and length * width <= largest else None
+
+
+def _runs(sizes: BoxSizes) -> Iterator[tuple[int, Loop | Joint | None, int]]:
     """Yield for each side the length of a run of a box, what would make it longer, and the bytes that are enough."""
     for side in (0, 1):
         length, more = 1, None

@@ -1,0 +1,249 @@
+"""Relayouts box by box: read to scratch memory, which the cache holds, and written from there.
+
+This is for sides that cut a coordinate in sizes that do not divide each other. A tile that merges dimensions, as
+(2,*,128) does, counts their joint coordinate in pieces of 128, and the other side begins a new row every 100, say. No
+loops serve both sides. But every 3200 values both begin anew, so boxes of whole periods follow each other at regular
+distances on both sides. A box is copied to scratch memory where the coordinate is linear, by loops that the source
+shares with it, and from there by loops that the destination shares.
+
+It is also for rows of the destination that several nests write, because a tile does not divide them. Run one after the
+other, the nests would share lines of the destination, which have left the cache when the second one comes to them. A
+box is a few such rows: all nests write their part of it to scratch memory, and from there it is written as one run,
+while the lines of the source that the next box reads are prefetched.
+
+Every slot is still looked up for sides that merge dimensions in two ways of which none continues the other, digits of
+sums that a tile splits unevenly, and periods of which scratch memory does not hold a sixteenth.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.lowering.relayout.moves.box_geometry import (
+    MOST_KINDS,
+    Joint,
+    box_sizes,
+    kinds_of_boxes,
+    nests_to_scratch,
+    order_on,
+    row_sizes,
+    systems_apart,
+    turned,
+)
+from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass
+from fastindex.lowering.relayout.passes.calibration import cost
+from fastindex.lowering.relayout.passes.counts import Counts, piece_ends, total
+from fastindex.lowering.relayout.passes.distinct import distinct
+from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations, no_tables
+from fastindex.lowering.relayout.passes.line_counts import read_lines
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, in_bytes
+from fastindex.lowering.relayout.problem.problem import Context, Problem
+from fastindex.lowering.relayout.problem.shared_digits import Strides
+from fastindex.lowering.relayout.problem.slot_moves import UNIT_BYTES
+from fastindex.lowering.tuning import Tuning
+from fastindex.shapes.shape import Shape
+from fastindex.tables.boxes import BOX_BYTES, MOST_ROW_BOX_BYTES, BoxGeometry
+from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.transposes import TransposeGeometry
+
+Offsets = NDArray[np.int64]
+_Kind = tuple[dict[Loop | Joint, range], Nest]
+
+
+class Box(NamedTuple):
+    """How boxes of one kind get from the source to scratch memory and on.
+
+    Attributes
+    ----------
+    order : sequence of Loop or Joint
+        What a box has, as scratch memory has it, minor first.
+    parts : dict of Loop or Joint to range
+        How much a box has of each.
+    outer : Nest
+        The boxes, in elements.
+    """
+
+    order: Sequence[Loop | Joint]
+    parts: dict[Loop | Joint, range]
+    outer: Nest
+
+    @property
+    def elements(self) -> int:
+        return math.prod(map(len, self.parts.values()))
+
+    def draft(
+        self,
+        widths: tuple[int, int],
+        steps: Sequence[tuple[Draft, bool, bool]],
+        why: str,
+        counts: Counts,
+        row_bytes: int = 0,
+        tables: Callable[[], Tables] = no_tables,
+    ) -> Draft:
+        """Return the pass that runs `steps` within each box; `widths` are bytes of an element on both sides."""
+        (read, written), outer = widths, self.outer
+        loops = [Loop(k.size, k.source_stride * read, k.destination_stride * written) for k in outer.loops]
+        ordered = sorted(loops, key=lambda k: (k.destination_stride, k.source_stride))
+        return Draft(
+            "boxes",
+            1,
+            1,
+            ordered,
+            BoxGeometry(len(steps), row_bytes),
+            tables,
+            iterations(ordered),
+            self.elements * written,
+            outer.source_start * read,
+            outer.destination_start * written,
+            f"boxes of {self.elements} elements, {why}",
+            counts,
+            tuple(steps),
+        )
+
+
+def boxes(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return the passes over boxes, or None where `box_drafts` does."""
+    slots = problem.slots
+    if slots.width not in UNIT_BYTES:
+        return None
+    return box_drafts(problem.source, problem.destination, slots.width, problem.tuning, slots.loops)
+
+
+def box_drafts(
+    source: Shape | Strides, destination: Shape | Strides, width: int, tuning: Tuning, loops: RelayoutLoops | None
+) -> tuple[Draft, ...] | None:
+    """Return the passes of a relayout, of elements of `width` bytes, box by box; None where there are none.
+
+    `loops` are those that the two sides share, if there are any: then boxes are rows of a destination that is written
+    past the cache.
+
+    Examples
+    --------
+    >>> from fastindex.lowering.tuning import TUNING
+    >>> a, b = Shape.parse("u8[50,40,100]{1,2,0}"), Shape.parse("u8[50,40,100]{2,1,0:T(2,*,128)}")
+    >>> print(box_drafts(a, b, 1, TUNING, None)[0].why)
+    boxes of 56000 elements, after which both sides begin anew
+    """
+    slots = destination.slot_count if isinstance(destination, Shape) else math.prod(destination.dimensions)
+    context = Context(width, slots * width >= tuning.streamed_bytes, tuning)
+    if loops is not None and (loops.fills or slots * width < max(tuning.streamed_bytes, tuning.shifted_bytes)):
+        return None
+    rest_slots = 0 if loops is None else MOST_ROW_BOX_BYTES // width
+    for nests, joints, fills in systems_apart(source, destination, rest_slots):
+        if loops is None:
+            found = [_period_boxes(nest, joints, context) for nest in nests]
+        else:
+            found = [_row_boxes(nest, joints, context) for nest in nests]
+        made = [one for one in found if one is not None]
+        if len(made) == len(found) and sum(map(len, made)) <= MOST_KINDS:
+            filling = (fill_pass(in_bytes(coalesced(nest), width), context) for nest in fills)
+            return (*itertools.chain(*made), *filling)
+    return None
+
+
+def _within(context: Context, at_hand: bool) -> Context:
+    """Return the context of what is written to scratch memory, where any order is as good as that of the source."""
+    tuning = replace(context.tuning, by_source_bytes=1, gathered_chunk_bytes=1)
+    return Context(context.width, False, tuning, at_hand)
+
+
+def _period_boxes(nest: Nest, joints: Sequence[Joint], context: Context) -> list[Draft] | None:
+    """Return the passes over the boxes of a nest of the other coordinates; None where a period is too large."""
+    sizes = box_sizes(nest.loops, joints, context.width, 2 * BOX_BYTES)
+    if sizes is None:
+        return None
+    kinds = list(itertools.islice(kinds_of_boxes(nest, sizes), MOST_KINDS + 1))
+    if len(kinds) > MOST_KINDS:
+        return None
+    orders = dict.fromkeys(order_on(sizes, side) for side in (0, 1))
+    # What is best for the first kind of box, the largest one, is good for the others.
+    best = min(orders, key=lambda order: cost([_period_box(Box(order, *kinds[0]), context)]))
+    return [_period_box(Box(best, *kind), context) for kind in kinds]
+
+
+def _period_box(box: Box, context: Context) -> Draft:
+    """Return the pass over boxes of one kind."""
+    within = _within(context, at_hand=False)
+    reading = [one for nest in nests_to_scratch(box.order, box.parts, 0) for one in _moving(nest, within)]
+    writing = [one for nest in nests_to_scratch(box.order, box.parts, 1) for one in _moving(turned(nest), context)]
+    steps = [*((one, False, True) for one in reading), *((one, True, False) for one in writing)]
+    counts = counts_of_boxes(steps, iterations(box.outer.loops), context.streamed)
+    return box.draft((context.width,) * 2, steps, "after which both sides begin anew", counts)
+
+
+def counts_of_boxes(steps: Iterable[tuple[Draft, bool, bool]], tasks: int, streamed: bool) -> Counts:
+    """Count what the passes within boxes do; `streamed` says whether the destination is too large for the cache."""
+    found = total(
+        one.counts._replace(ends=0) if to_scratch else _through_the_cache(one, streamed) for one, _, to_scratch in steps
+    )
+    return found._replace(scratch=found.scratch + found.lines, tasks=found.tasks + 1).times(tasks)
+
+
+def _through_the_cache(one: Draft, streamed: bool) -> Counts:
+    """Return the counts of a pass of a box; lines that it writes to memory through the cache are read first."""
+    is_kept = streamed and isinstance(one.geometry, TransposeGeometry) and not one.geometry.streamed
+    return one.counts._replace(missed=one.counts.missed + one.counts.lines) if is_kept else one.counts
+
+
+@lru_cache(maxsize=64)
+def _moving(nest: Nest, context: Context) -> tuple[Draft, ...]:
+    """Return the passes of a nest in elements; boxes of several kinds have nests in common, so they are kept."""
+    return tuple(copying_passes(in_bytes(nest, context.width), context))
+
+
+def _row_boxes(nest: Nest, joints: Sequence[Joint], context: Context) -> list[Draft] | None:
+    """Return the passes over boxes that are rows of the destination, None where rows have gaps or are too long."""
+    sizes = row_sizes(nest.loops, joints, context.width, MOST_ROW_BOX_BYTES)
+    if sizes is None:
+        return None
+    order = order_on(sizes, 1)
+    return [_row_box(Box(order, *kind), context) for kind in kinds_of_boxes(nest, sizes)]
+
+
+def _row_box(box: Box, context: Context) -> Draft:
+    """Return the pass over boxes of one kind, which are written as one run each."""
+    width, nbytes, outer = context.width, box.elements * context.width, in_bytes(box.outer, context.width)
+    nests = [in_bytes(nest, width) for nest in nests_to_scratch(box.order, box.parts, 0)]
+    moving = [one for nest in nests for one in copying_passes(nest, _within(context, at_hand=True))]
+    tasks, lines = iterations(outer.loops), lines_of(nests, width)
+    whole = [Nest((*nest.loops, *outer.loops)) for nest in nests]
+    again = tasks * len(lines) - read_lines(RelayoutLoops(tuple(whole), ()), 1)
+    counts = total(one.counts for one in moving)._replace(scratch=nbytes / LINE_BYTES, blocks=1).times(tasks)
+    return box.draft(
+        (width, width),
+        [(one, False, True) for one in moving],
+        "rows of the destination that are put together within the cache",
+        counts._replace(ends=piece_ends(outer, nbytes, True), missed=max(again, 0)),
+        nbytes,
+        lambda: (np.zeros(0, np.int64), lines),
+    )
+
+
+def lines_of(nests: Iterable[Nest], width: int) -> Offsets:
+    """Return the offsets of the lines that nests read, in a source that begins with a line; the nests are in bytes.
+
+    Examples
+    --------
+    >>> lines_of([Nest((Loop(30, 4, 4), Loop(3, 512, 120)))], 4)
+    array([   0,   64,  512,  576, 1024, 1088])
+    """
+    found = []
+    for nest in nests:
+        span, starts = width, np.array([nest.source_start], np.int64)
+        for stride, size in sorted((k.source_stride, k.size) for k in nest.loops):
+            if stride <= span + LINE_BYTES:
+                span += stride * (size - 1)
+            else:
+                starts = (starts + stride * np.arange(size)[:, None]).reshape(-1)
+        within = np.arange(0, span + LINE_BYTES, LINE_BYTES)
+        places = np.minimum(starts[:, None] + within, starts[:, None] + (span - 1))
+        found.append(places.reshape(-1) // LINE_BYTES)
+    return distinct(np.concatenate(found)) * LINE_BYTES
