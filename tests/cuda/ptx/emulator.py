@@ -49,7 +49,7 @@ class _Program(ctypes.Structure):
         ("code", ctypes.c_void_p),
         *((name, ctypes.c_int) for name in ("count", "slots", "constants")),
         ("constant_values", ctypes.c_void_p),
-        *((name, ctypes.c_int) for name in ("special", "parameter_bytes", "shared_bytes", "most_threads")),
+        *((name, ctypes.c_int) for name in ("special", "parameter_bytes", "shared_bytes", "most_threads", "most_dynamic")),
         ("parameter_count", ctypes.c_int),
         ("parameters", ctypes.c_void_p),
         ("counts", ctypes.POINTER(ctypes.c_int64)),
@@ -86,8 +86,9 @@ def declared(found: Any) -> Any:
     ]
     found.ptx_program_free.argtypes = [ctypes.POINTER(_Program)]
     found.ptx_memory_add.argtypes = found.ptx_memory_written.argtypes = [size, size]
-    found.ptx_memory_remove.argtypes = [size]
-    found.ptx_memory_sectors.argtypes, found.ptx_memory_sectors.restype = [size, ctypes.c_int], count
+    found.ptx_memory_remove.argtypes = found.ptx_memory_pattern.argtypes = [size]
+    for name in ("ptx_memory_sectors", "ptx_memory_block_sectors"):
+        getattr(found, name).argtypes, getattr(found, name).restype = [size, ctypes.c_int], count
     launch = [ctypes.POINTER(_Program), pointer, pointer, ctypes.c_uint, pointer, count, count, count, ctypes.c_int]
     found.ptx_launch.argtypes = launch
     found.ptx_message.restype = ctypes.c_char_p
@@ -95,7 +96,7 @@ def declared(found: Any) -> Any:
 
 
 class _Allocation(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_size_t), ("size", ctypes.c_size_t)]
+    _fields_ = [("base", ctypes.c_size_t), ("size", ctypes.c_size_t), ("written", ctypes.c_void_p)]
 
 
 def begin_of(held: Any, address: int) -> int | None:

@@ -59,6 +59,8 @@ class Encoder:
         self._constants: dict[int, int] = {}
         self._registers = {name: i for i, name in enumerate(entry.registers)}
         self._starts: list[int] = []
+        self._read: dict[str, Statement] = {}
+        self._written: set[str] = set()
         self._now = Statement(0, "", None, False, "", ())
 
     # Slots: constants, then special registers, then registers. Until all constants are known, slots of the latter are
@@ -71,6 +73,9 @@ class Encoder:
             self._starts.append(len(self.code))
             self._encode(statement)
         self._starts.append(len(self.code))
+        for name, statement in self._read.items():
+            if name not in self._written:
+                raise PtxError(f"reads {name}, which nothing writes", statement.line, statement.text)
         constants = len(self._constants)
         for one in self.code:
             one.guard, one.a, one.b, one.c, one.e = (
@@ -119,7 +124,11 @@ class Encoder:
             raise self.error(f"{len(operands)} operands")
 
     def register(self, name: str, bits: int, wider: bool = False) -> int:
-        """Return the slot of a register that is written, or read as it is, of this width (or `wider`)."""
+        """Return the slot of a register that is written, of this width (or `wider`)."""
+        self._written.add(name)
+        return self._slot(name, bits, wider)
+
+    def _slot(self, name: str, bits: int, wider: bool) -> int:
         held = self.entry.registers.get(name)
         if held is None:
             raise self.error(f"a register that is not declared: {name}")
@@ -141,7 +150,8 @@ class Encoder:
                 raise self.error(f"{text} has 32 bits where the instruction takes {bits}")
             return -2 - SPECIAL.index(text)
         if text in self.entry.registers:
-            return self.register(text, bits, wider)
+            self._read.setdefault(text, self._now)
+            return self._slot(text, bits, wider)
         number = number_of(text)
         if number is not None:
             if not -(1 << (bits - 1)) <= number < 1 << bits:

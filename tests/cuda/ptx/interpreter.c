@@ -65,15 +65,16 @@ static inline Lane *slot(int number) { return run.slots + (size_t)number * run.t
 static inline Lane bits_mask(int bits) { return bits == 64 ? ~0ull : (1ull << bits) - 1; }
 static inline Signed extended(Lane value, int shift) { return (Signed)(value << shift) >> shift; }
 
-// Who touched a byte: launch 14, block 24, barriers passed 8, those of the warp 7, thread 11.
+// Who touched a byte: an atomic 1, launch 13, block 24, barriers passed 8, those of the warp 7, thread 11.
 enum { SEVERAL = 0x7ff, SEVERAL_OF_WARP = 0x400 };
+static const uint64_t BY_ATOMIC = 1ull << 63;
 static inline uint64_t tag_of(int thread) {
   return run.launch << 50 | (uint64_t)(run.block_number & 0xffffff) << 26 | (run.epoch & 0xff) << 18 |
          (uint64_t)(run.warp_epoch[thread / 32] & 0x7f) << 11 | (unsigned)thread;
 }
 // Whether the access of `tag` may meet what `before` says without anything between that orders them.
 static inline int races(uint64_t before, uint64_t tag, int shared) {
-  uint64_t differs = before ^ tag;
+  uint64_t differs = (before ^ tag) & ~BY_ATOMIC;
   if (differs >> 50 || !before) return 0;  // of another launch
   if (differs >> 26) return !shared;       // of another block, whose shared memory is its own
   if (differs >> 18) return 0;             // a barrier lies between
@@ -112,6 +113,16 @@ static inline void touch_to_read(uint64_t *writers, uint64_t *readers, size_t o,
   for (int j = 0; j < size; j++) {
     if (races(writers[o + j], tag, shared)) fail_race(writers[o + j], thread, "reads", "wrote", at + j);
     readers[o + j] = read_together(readers[o + j], tag);
+  }
+}
+
+static inline void touch_to_update(uint64_t *writers, uint64_t *readers, size_t o, int size, int thread, int shared, uintptr_t at) {
+  uint64_t tag = tag_of(thread);
+  for (int j = 0; j < size; j++) {
+    // Atomics do not race among themselves.
+    if (!(writers[o + j] & BY_ATOMIC) && races(writers[o + j], tag, shared)) fail_race(writers[o + j], thread, "updates", "wrote", at + j);
+    if (races(readers[o + j], tag, shared)) fail_race(readers[o + j], thread, "updates", "read", at + j);
+    writers[o + j] = tag | BY_ATOMIC;
   }
 }
 
@@ -164,21 +175,32 @@ static inline uint8_t *memory_at(uintptr_t at, int size, int space, int thread, 
     if (kind & 1) check_written(run.shared_written, at, size, thread, at);
     if (kind == 1) touch_to_read(run.shared_writers, run.shared_readers, at, size, thread, 1, at);
     if (kind == 2) touch_to_write(run.shared_writers, run.shared_readers, at, size, thread, 1, at);
+    if (kind == 3) touch_to_update(run.shared_writers, run.shared_readers, at, size, thread, 1, at);
     if (kind & 2) set_written(run.shared_written, at, size);
     return run.shared + at;
   }
   int number = allowed_at(at, size, thread, hint);
   Allocation *one = run.allowed[number];
   size_t o = at - one->base;
-  if (kind & 1) check_written(one->written, o, size, thread, at);
+  if (kind & 1) {
+    if (one->patterned) ptx_materialise(one, o, size);
+    check_written(one->written, o, size, thread, at);
+  }
   if (one->writers) {
     if (kind == 1) touch_to_read(one->writers, one->readers, o, size, thread, 0, at);
     if (kind == 2) touch_to_write(one->writers, one->readers, o, size, thread, 0, at);
+    if (kind == 3) touch_to_update(one->writers, one->readers, o, size, thread, 0, at);
   }
   if (kind & 2) set_written(one->written, o, size);
   if (counts) {
+    size_t sector = (at >> 5) - (one->base >> 5);
     counts[6] |= 1ll << number;
-    one->sectors[(at >> 5) - (one->base >> 5)] |= kind;
+    one->sectors[sector] |= kind;
+    for (int i = 0; i < 2; i++)
+      if (kind >> i & 1 && one->last_block[i][sector] != (uint32_t)run.block_number + 1) {
+        one->last_block[i][sector] = (uint32_t)run.block_number + 1;
+        one->block_sectors[i]++;
+      }
   }
   return (uint8_t *)at;
 }
@@ -701,8 +723,14 @@ static int step(const Instruction *o, int here) {
   }
 }
 
+// What a block of ours takes is a few thousand steps; one that never ends takes more than this.
+#ifndef MOST_STEPS
+#define MOST_STEPS (1ll << 26)
+#endif
+
 static void run_block(void) {
   const Program *program = run.program;
+  int64_t steps = 0;
   for (int i = 0; i < run.threads; i++) place[i] = groups[i] = 0;
   copy_count = 0;
   memset(run.shared_written, 0, run.shared_bytes / 8 + 8);
@@ -720,6 +748,7 @@ static void run_block(void) {
         break;
       }
       run.at = program->code + here;
+      if (++steps > MOST_STEPS) fail(active[0], "the block has not ended after %lld instructions", (long long)MOST_STEPS);
       if (step(run.at, here)) {
         // Where all went the same way, nothing is to be chosen.
         int to = place[active[0]];
@@ -814,6 +843,22 @@ void ptx_program_free(Program *program) {
   free(program);
 }
 
+const char *ptx_limits(const Program *program, const unsigned grid[3], const unsigned block[3], unsigned dynamic_shared) {
+  static char found[200];
+  uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+  unsigned most = program->most_dynamic ? program->most_dynamic : SHARED_UNASKED - (unsigned)program->shared_bytes;
+  if (!threads || threads > (unsigned)program->most_threads || block[0] > 1024 || block[1] > 1024 || block[2] > 64)
+    snprintf(found, sizeof found, "a block of %u by %u by %u threads, of at most %d", block[0], block[1], block[2],
+             program->most_threads);
+  else if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 0x7fffffff || grid[1] > 65535 || grid[2] > 65535)
+    snprintf(found, sizeof found, "a grid of %u by %u by %u blocks, of at most 2147483647 by 65535 by 65535", grid[0],
+             grid[1], grid[2]);
+  else if (dynamic_shared > most)
+    snprintf(found, sizeof found, "%u bytes of shared memory at the launch, of at most %u", dynamic_shared, most);
+  else return 0;
+  return found;
+}
+
 int ptx_launch(Program *program, const unsigned grid[3], const unsigned block[3], unsigned dynamic_shared,
                const uint8_t *parameters, int64_t first_block, int64_t last_block, int64_t step, int counting) {
   static uint64_t launches;
@@ -824,8 +869,8 @@ int ptx_launch(Program *program, const unsigned grid[3], const unsigned block[3]
   memcpy(run.grid, grid, sizeof run.grid);
   memcpy(run.block, block, sizeof run.block);
   run.parameters = parameters;
-  if (launches % 0x3fff == 0) ptx_forget_tags();
-  run.launch = 1 + launches++ % 0x3fff;
+  if (launches % 0x1fff == 0) ptx_forget_tags();
+  run.launch = 1 + launches++ % 0x1fff;
   run.epoch = 0;
   run.counting = counting;
   run.shared_bytes = program->shared_bytes + dynamic_shared;
@@ -833,8 +878,8 @@ int ptx_launch(Program *program, const unsigned grid[3], const unsigned block[3]
   run.shared = 0;
   message[0] = 0;
   if (setjmp(run.failure) == 0) {
-    if (run.threads < 1 || run.threads > program->most_threads)
-      fail(0, "a block of %d threads, of at most %d", run.threads, program->most_threads);
+    const char *limit = ptx_limits(program, grid, block, dynamic_shared);
+    if (limit) fail(0, "%s", limit);
     if (!set_up_memory(parameters, counting)) fail(0, "more than %d arrays", MOST_ALLOWED);
     size_t lanes = (size_t)program->slots * run.threads;
     run.slots = aligned_alloc(64, (lanes * sizeof(Lane) + 63) / 64 * 64);

@@ -12,6 +12,9 @@ enum {
 enum { GLOBAL = 1, SHARED = 3, GENERIC = 0 };
 enum { MOST_THREADS = 1024, MOST_ALLOWED = 32, COUNTS = 7, SPECIALS = 14 };
 
+// Shared memory of a block: without asking for more, and in all, which is what sm_90 has; static memory has the first.
+enum { SHARED_UNASKED = 48 << 10, MOST_SHARED = 227 << 10 };
+
 // Generic addresses of shared memory begin here.
 #define SHARED_WINDOW 0x7e0000000000ull
 
@@ -34,7 +37,7 @@ typedef struct {
   int count, slots, constants;
   uint64_t *constant_values;        // slots from 0 on
   int special;                      // slots from here on: tid, ntid, ctaid, nctaid, each x, y, z; laneid, warpid
-  int parameter_bytes, shared_bytes, most_threads;
+  int parameter_bytes, shared_bytes, most_threads, most_dynamic;
   int parameter_count;
   int32_t (*parameters)[2];         // offset and bytes of each
   int64_t (*counts)[COUNTS];        // an instruction: requests, lanes, bytes, sectors, wavefronts, least wavefronts, arrays
@@ -49,14 +52,20 @@ typedef struct {
   uint8_t *written;
   uint64_t *writers, *readers;
   uint8_t *sectors;                 // those that a counted launch touched: 1 read, 2 written
+  uint32_t *last_block[2];          // of a sector: the last block that read it, and that wrote it, from 1 on
+  int64_t block_sectors[2];         // sectors read and written, one that several blocks touch counted for each
   uint64_t launch;
+  int patterned;                    // what nobody has written holds ptx_pattern_byte of where it is
 } Allocation;
 
 void ptx_memory_add(uintptr_t base, size_t size);
 void ptx_memory_remove(uintptr_t base);
 void ptx_memory_written(uintptr_t at, size_t size);
+void ptx_memory_pattern(uintptr_t base);
+void ptx_materialise(Allocation *one, size_t offset, size_t size);
 void ptx_memory_copied(uintptr_t to, uintptr_t from, size_t size);
 int64_t ptx_memory_sectors(uintptr_t base, int kind);
+int64_t ptx_memory_block_sectors(uintptr_t base, int kind);
 Allocation *ptx_allocation_of(uintptr_t at);
 void ptx_forget_tags(void);
 void ptx_prepare_allocation(Allocation *one, uint64_t launch, int counting);
@@ -69,3 +78,5 @@ void ptx_program_free(Program *program);
 int ptx_launch(Program *program, const unsigned grid[3], const unsigned block[3], unsigned dynamic_shared,
                const uint8_t *parameters, int64_t first_block, int64_t last_block, int64_t step, int counting);
 const char *ptx_message(void);
+// Return why no GPU starts a launch, or null.
+const char *ptx_limits(const Program *program, const unsigned grid[3], const unsigned block[3], unsigned dynamic_shared);

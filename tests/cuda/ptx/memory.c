@@ -39,6 +39,8 @@ void ptx_memory_remove(uintptr_t base) {
   free(found->writers);
   free(found->readers);
   free(found->sectors);
+  free(found->last_block[0]);
+  free(found->last_block[1]);
   int at = found - allocations;
   memmove(found, found + 1, (--allocation_count - at) * sizeof *found);
 }
@@ -54,6 +56,19 @@ static void mark(Allocation *one, size_t begin, size_t size) {
 void ptx_memory_written(uintptr_t at, size_t size) {
   Allocation *found = ptx_allocation_of(at);
   if (found && size) mark(found, at - found->base, size);
+}
+
+// From now on bytes that nobody wrote hold a mix of their number's 32 low bits: gigabytes of which few are ever touched.
+void ptx_memory_pattern(uintptr_t base) {
+  Allocation *found = ptx_allocation_of(base);
+  if (found) found->patterned = 1;
+}
+void ptx_materialise(Allocation *one, size_t offset, size_t size) {
+  for (size_t o = offset; o < offset + size; o++) {
+    if (one->written[o / 8] >> o % 8 & 1) continue;
+    ((uint8_t *)one->base)[o] = (uint32_t)o * 2654435761u >> 24;
+    one->written[o / 8] |= 1 << o % 8;
+  }
 }
 
 // What was never written stays so where it is copied to.
@@ -80,6 +95,12 @@ int64_t ptx_memory_sectors(uintptr_t base, int kind) {
   return sum;
 }
 
+// Return the same where a sector counts once for each block that touches it: read (1) or written (2).
+int64_t ptx_memory_block_sectors(uintptr_t base, int kind) {
+  Allocation *found = ptx_allocation_of(base);
+  return found ? found->block_sectors[kind - 1] : 0;
+}
+
 // Launches are numbered anew.
 void ptx_forget_tags(void) {
   for (int i = 0; i < allocation_count; i++) {
@@ -97,6 +118,11 @@ void ptx_prepare_allocation(Allocation *one, uint64_t launch, int counting) {
   if (counting && one->launch != launch) {
     free(one->sectors);
     one->sectors = calloc(one->size / 32 + 2, 1);
+    for (int i = 0; i < 2; i++) {
+      free(one->last_block[i]);
+      one->last_block[i] = calloc(one->size / 32 + 2, 4);
+      one->block_sectors[i] = 0;
+    }
   }
   one->launch = launch;
 }

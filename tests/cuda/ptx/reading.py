@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 TYPE_BITS = {"pred": 1} | {f"{kind}{bits}": bits for kind in "bus" for bits in (8, 16, 32, 64)}
 TYPE_BITS |= {"f16": 16, "f32": 32, "f64": 64}
 
+#: Bytes that a kernel may declare; what is more is asked for at the launch.
+MOST_STATIC_SHARED = 48 << 10
+
 
 class PtxError(Exception):
     """What the emulator does not know, or PTX does not allow; `line` counts from 1."""
@@ -103,6 +106,9 @@ def read(text: str) -> Entry:
     for found in _SHARED.finditer(bare[: head.start()]):
         _place_shared(entry, found)
     _Body(entry, lines).read(bare[opening + 1 :], 1 + bare[: opening + 1].count("\n"))
+    if entry.shared_bytes > MOST_STATIC_SHARED:
+        line = 1 + bare[: head.start()].count("\n")
+        raise PtxError(f"declares {entry.shared_bytes} bytes of shared memory, of at most {MOST_STATIC_SHARED}", line)
     return entry
 
 

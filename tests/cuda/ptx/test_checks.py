@@ -8,8 +8,9 @@ import re
 import numpy as np
 import pytest
 
-from tests.cuda.ptx.emulator import EmulatedError, Program, arrays
+from tests.cuda.ptx.emulator import EmulatedError, Program, arrays, library
 from tests.cuda.ptx.handwritten import kernel, line_of
+from tests.cuda.ptx.reading import PtxError
 from tests.cuda.stand_in import driver
 
 pytestmark = pytest.mark.skipif(
@@ -61,7 +62,7 @@ def test_a_copy_is_run() -> None:
         ("st.global.u64 [%rd12], %rd10;", r"misaligned: 8 bytes at .*\(thread 1 of block 0\)"),
         ("st.global.u16 [%rd1], %r1;", "race: it writes byte .*, which thread 0 of block 0 wrote"),
         ("ld.shared.u32 %r2, [%rd15];", "never written"),
-        ("st.shared.u32 [%rd15+1024], %r2;", "of shared memory, which has 1024"),
+        ("st.shared.u32 [%rd15+1024], %r1;", "of shared memory, which has 1024"),
         ("st.shared.u16 [cells], %r1;", "race: it writes byte"),
     ],
 )
@@ -102,7 +103,9 @@ def test_a_barrier_orders_threads() -> None:
 def test_without_a_barrier_it_is_a_race() -> None:
     refused(EXCHANGE.replace("bar.sync 0;\n", ""), "ld.shared.u32 %r2, [%rd18];", "race: it reads byte .*thread 63 ")
     refused(
-        EXCHANGE + "st.shared.u32 [%rd18], %r2;\nst.shared.u32 [%rd15], %r3;", "st.shared.u32 [%rd15], %r3;", "race"
+        EXCHANGE + "mov.u32 %r3, 7;\nst.shared.u32 [%rd18], %r2;\nst.shared.u32 [%rd15], %r3;",
+        "st.shared.u32 [%rd15], %r3;",
+        "race",
     )
 
 
@@ -138,6 +141,75 @@ def test_atomics_do_not_race() -> None:
     assert run("atom.global.max.s32 %r3, [%rd1], %r1;", blocks=3)[0] == 63
     assert run("neg.s32 %r2, %r1;\nred.global.min.s32 [%rd1], %r2;").view(np.int32)[0] == -63
     assert run("atom.global.cas.b32 %r3, [%rd1], 0, 5;")[0] == 5
+
+
+def test_atomics_race_with_what_is_not() -> None:
+    add = "atom.global.add.u32 %r3, [%rd1], %r1;"
+    store = "setp.eq.u32 %p1, %r1, 5;\n@%p1 st.global.u32 [%rd1], %r1;"
+    load = "setp.eq.u32 %p1, %r1, 5;\n@%p1 ld.global.u32 %r4, [%rd1];"
+    refused(f"{add}\n{store}", "@%p1 st.global.u32 [%rd1], %r1;", "race: it writes")
+    refused(f"{add}\n{load}", "@%p1 ld.global.u32 %r4, [%rd1];", "race: it reads")
+    refused(f"{store}\n{add}", add, "race: it updates byte .*thread 5 of block 0 wrote")
+    refused(f"{load}\n{add}", add, "race: it updates byte .*thread 5 of block 0 read")
+    run(f"{add}\nbar.sync 0;\n{load}")
+    shared = "st.shared.u32 [%rd15], %r1;\nbar.sync 0;\natom.shared.add.u32 %r3, [cells], %r1;\n"
+    run(shared + "bar.sync 0;\nld.shared.u32 %r4, [cells];")
+    refused(shared + "ld.shared.u32 %r4, [cells];", "ld.shared.u32 %r4, [cells];", "race: it reads")
+
+
+# What no GPU starts, and what none ends
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "message"),
+    [
+        (1, 1025, "a block of 1025 by 1 by 1 threads, of at most 1024"),
+        (1, (64, 32), "a block of 64 by 32 by 1 threads"),
+        (1, (1, 1, 65), "a block of 1 by 1 by 65 threads"),
+        ((1, 65536), 1, "a grid of 1 by 65536 by 1 blocks, of at most 2147483647 by 65535 by 65535"),
+        ((1, 1, 65536), 1, "a grid of 1 by 1 by 65536 blocks"),
+        (0, 1, "a grid of 0 by 1 by 1 blocks"),
+    ],
+)
+def test_launches_that_no_gpu_starts(grid: int | tuple[int, ...], block: int | tuple[int, ...], message: str) -> None:
+    with arrays(256, 256) as made, pytest.raises(EmulatedError, match=message):
+        Program(kernel("")).launch(grid, block, *made)
+
+
+def test_shared_memory_has_an_end() -> None:
+    with arrays(256, 256) as made:
+        program = Program(kernel(PLACES, 2, SHARED))
+        program.launch(1, 32, *made, shared_bytes=(48 << 10) - 1024)
+        with pytest.raises(EmulatedError, match="49152 bytes of shared memory at the launch, of at most 48128"):
+            program.launch(1, 32, *made, shared_bytes=48 << 10)
+    with pytest.raises(PtxError, match="declares 49153 bytes of shared memory, of at most 49152"):
+        Program(kernel("", 2, "\t.shared .align 16 .b8 cells[49153];\n"))
+
+
+def test_threads_a_kernel_says_it_takes() -> None:
+    bounded = kernel("").replace(")\n{", ")\n.maxntid 64, 1, 1\n{", 1)
+    with arrays(256, 256) as made:
+        Program(bounded).launch(1, 64, *made)
+        with pytest.raises(EmulatedError, match="a block of 65 by 1 by 1 threads, of at most 64"):
+            Program(bounded).launch(1, 65, *made)
+
+
+def test_a_loop_that_does_not_end() -> None:
+    refused("$again:\nbra $again;", "bra $again;", "the block has not ended after")
+
+
+def test_a_register_that_nobody_writes() -> None:
+    with pytest.raises(PtxError, match="reads %r7, which nothing writes"):
+        Program(kernel("add.s32 %r2, %r7, 1;"))
+
+
+def test_bytes_that_hold_a_pattern_until_somebody_writes_them() -> None:
+    with arrays(256, 64 << 10) as (to, source):
+        library().ptx_memory_pattern(source.address)
+        body = f"ld.global.u32 %r2, [%rd2+{50 << 10}];\nst.global.u32 [%rd1], %r2;\nst.global.u32 [%rd2], %r1;\n"
+        Program(kernel(body + "ld.global.u32 %r3, [%rd2];\nst.global.u32 [%rd1+4], %r3;")).launch(1, 1, to, source)
+        numbers = np.arange(50 << 10, (50 << 10) + 4, dtype=np.uint32) * np.uint32(2654435761) >> np.uint32(24)
+        assert to.bytes[:8].tolist() == [*numbers.tolist(), 0, 0, 0, 0]
 
 
 # Paths that part and meet

@@ -36,8 +36,9 @@ static void *fresh(void) { return (void *)(__atomic_add_fetch(&next_handle, 16, 
 
 // Memory: each block knows its device and its size, so that a pointer can be asked about.
 typedef struct { uintptr_t at; size_t size; int device; } Block;
-static Block blocks[1 << 16];
-static int block_count;
+enum { MOST_BLOCKS = 1 << 16 };
+static Block blocks[MOST_BLOCKS];
+static int block_count;   // places below it may be free again
 static int device_now(void) { return depth ? (int)(stack[depth - 1] & 0xff) - 1 : -1; }
 static Block *block_of(uintptr_t at) {
   for (int i = block_count - 1; i >= 0; i--)
@@ -97,7 +98,15 @@ R cuMemAlloc(uintptr_t *p, size_t n) {
   // What nobody has written is neither zero nor what it was before.
   if (n <= (size_t)64 << 20) memset(memory, 0xcb, n);
   pthread_mutex_lock(&lock);
-  blocks[block_count++ & 0xffff] = (Block){(uintptr_t)memory, n ? n : 1, device_now()};
+  int place = 0;
+  while (place < block_count && blocks[place].size) place++;
+  if (place == MOST_BLOCKS) {
+    pthread_mutex_unlock(&lock);
+    free((char *)memory - FENCE);
+    return OUT_OF_MEMORY;
+  }
+  if (place == block_count) block_count++;
+  blocks[place] = (Block){(uintptr_t)memory, n ? n : 1, device_now()};
   if (work_is_run()) ptx_memory_add((uintptr_t)memory, n ? n : 1);
   pthread_mutex_unlock(&lock);
   *p = (uintptr_t)memory;
@@ -279,14 +288,22 @@ R cuKernelGetParamInfo(void *k, size_t i, size_t *o, size_t *n) {
   return OK;
 }
 R cuFuncGetAttribute(int *v, int a, void *f) { *v = 32; return OK; }
-R cuFuncSetAttribute(void *f, int a, int v) { return OK; }
+R cuFuncSetAttribute(void *f, int a, int v) {
+  // 8: the most bytes of shared memory that a launch may ask for, which are 48 KiB where nobody says more.
+  if (a == 8 && work_is_run()) {
+    if (v < 0 || v + ((Program *)f)->shared_bytes > MOST_SHARED) return BAD_VALUE;
+    ((Program *)f)->most_dynamic = v;
+  }
+  return OK;
+}
 R cuFuncSetCacheConfig(void *f, int c) { return OK; }
 R cuFuncGetModule(void **m, void *f) { *m = fresh(); return OK; }
 R cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned a, unsigned b, unsigned c, unsigned m, void *s, void **p, void **e) {
   say("launch %u blocks of %u on device %d stream %p", x, a, device_now(), s);
   if (!work_is_run()) return OK;
   Program *program = f;
-  if (!x || !y || !z || y > 65535 || z > 65535 || x > 0x7fffffffu) return BAD_VALUE;
+  unsigned grid[3] = {x, y, z}, block[3] = {a, b, c};
+  if (ptx_limits(program, grid, block, m)) return BAD_VALUE;
   uint8_t *given = calloc(program->parameter_bytes + 1, 1);
   for (int i = 0; i < program->parameter_count; i++) memcpy(given + program->parameters[i][0], p[i], program->parameters[i][1]);
   work_add((Work){.kind = LAUNCH, .stream = s, .program = program, .grid = {x, y, z}, .block = {a, b, c}, .shared = m, .parameters = given});
