@@ -42,7 +42,8 @@ prepare() {
     # The kernel is told of the emulator when the package is installed: there has to be a place to tell it.
     [ -e /proc/sys/fs/binfmt_misc/register ] || mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
     install_here binfmt-support qemu-user-static
-    update-binfmts --enable "qemu-$machine"
+    # In a container the package names no formats when it is installed.
+    update-binfmts --import "qemu-$machine" && update-binfmts --enable "qemu-$machine"
   fi
   if [ ! -e "$folder/unpacked" ]; then
     rm -rf "$folder"

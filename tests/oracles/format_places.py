@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from numpy.typing import NDArray
@@ -55,6 +56,12 @@ def gptq(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -
     return (k // per_word * n[1] + column) * 32 + k % per_word * bits
 
 
+@cache
+def places_in_marlin(bits: int, narrow: bool) -> dict[int, int]:
+    """Return the place of each code of 1,024: making the permutation takes longer than a whole test."""
+    return {code: place for place, code in enumerate(marlin_permutation(bits, narrow))}
+
+
 def marlin_permutation(bits: int, narrow: bool) -> list[int]:
     found: list[int] = []
     for thread in range(32):
@@ -77,7 +84,7 @@ _KNOWN: dict[tuple[Any, ...], dict[int, int]] = {}
 def marlin(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     narrow = p["activation_bits"] == 8
     rows = 32 if narrow else 16
-    at = _KNOWN.setdefault(("marlin", bits, narrow), {v: j for j, v in enumerate(marlin_permutation(bits, narrow))})
+    at = places_in_marlin(bits, narrow)
     k, column = i
     flat = k // rows * rows * n[1] + (column // 16) * rows * 16 + k % rows * 16 + column % 16
     return (flat // 1024 * 1024 + at[flat % 1024]) * bits
