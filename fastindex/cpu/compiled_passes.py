@@ -48,7 +48,7 @@ from fastindex.tables.boxes import BOX_BYTES, BoxCall
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.passes import PassCall, PassTable
 from fastindex.tables.plain_arrays import PairCall
-from fastindex.tables.streams import PADDING
+from fastindex.tables.streams import STREAM
 
 Bytes = NDArray[np.uint8]
 
@@ -159,7 +159,7 @@ def kernel_key(one: Pass) -> tuple[str, int, int]:
         return name, one.width, variant
     if in_lanes(one):
         return name, 1, 0
-    is_plain = in_vectors(name, one.width, one.ways) and not one.geometry[PADDING]
+    is_plain = in_vectors(name, one.width, one.ways) and not one.geometry[STREAM.padding]
     return name, one.width, one.ways if is_plain else 1
 
 

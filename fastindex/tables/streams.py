@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fastindex.tables.places import places
+
 #: The numbers of rows that vectors interleave or deinterleave, by the bytes of an element: those of which real layouts
 #: have short runs. Others go in lanes. Deinterleaved images, 224 by 224, time in lanes over time by vectors: 8 channels
 #: of one byte 0.90, of two 0.85, 4 of two 0.96, of eight 1.07, 2 of eight 1.01, of sixteen 1.13 (2026-11-24).
@@ -86,23 +88,4 @@ class StreamGeometry(NamedTuple):
     chunks_ahead: int
 
 
-(
-    CHUNK_BLOCK,
-    CHUNK_COUNT,
-    CHUNK_SOURCE_STRIDE,
-    CHUNK_TARGET_STRIDE,
-    RUN,
-    WAYS,
-    BY_SOURCE,
-    STREAMED,
-    READABLE_BYTES,
-    PADDING,
-    FOLLOWER_EVERY,
-    FOLLOWER_COUNT,
-    FOLLOWER_SOURCE_STRIDE,
-    ELEMENT_BYTES,
-    UNIT_BYTES,
-    MASK_LOW,
-    MASK_HIGH,
-    CHUNKS_AHEAD,
-) = range(18)
+STREAM = places(StreamGeometry)

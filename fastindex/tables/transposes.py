@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fastindex.tables.places import places
+
 #: Bytes of the units that are transposed, and of those of which few columns are read as one stream.
 UNIT_BYTES = (1, 2, 4, 8, 16, 32, 64)
 NARROW_UNIT_BYTES = (4, 8, 16)
@@ -54,16 +56,4 @@ class TransposeGeometry(NamedTuple):
     inner_iterations: int
 
 
-(
-    ROW_BLOCK,
-    ROW_COUNT,
-    ROW_SOURCE_STRIDE,
-    COLUMN_BLOCK,
-    COLUMN_COUNT,
-    COLUMN_TARGET_STRIDE,
-    COLUMNS_ALIGNED,
-    COLUMNS_JOINED,
-    STREAMED,
-    READABLE_BYTES,
-    INNER_ITERATIONS,
-) = range(11)
+TRANSPOSE = places(TransposeGeometry)

@@ -19,12 +19,10 @@ from fastindex.lowering.relayout.moves.nest_passes import packed_drafts, passes
 from fastindex.lowering.relayout.passes.form import Draft, Pass, with_tables
 from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops, grouped, relayout_loops
 from fastindex.lowering.tuning import TUNING, Tuning
-from fastindex.tables import streams
-from fastindex.tables import transposes as transpose_tables
 from fastindex.tables.gathers import GATHERED_BYTES
-from fastindex.tables.passes import FILL_STREAMED
-from fastindex.tables.streams import SQUARE_BYTES
-from fastindex.tables.transposes import NARROW_UNIT_BYTES
+from fastindex.tables.passes import FILL
+from fastindex.tables.streams import SQUARE_BYTES, STREAM
+from fastindex.tables.transposes import NARROW_UNIT_BYTES, TRANSPOSE
 from tests.cases import strategies
 from tests.cases.relayout_cases import (
     BITS,
@@ -144,8 +142,8 @@ def test_narrow_transposes(width: int, block_bytes: int) -> None:
         (step,) = steps_of(case, tuning)
         check_copies([step], [case.nest], width)
         check_form(step)
-        assert step.geometry[transpose_tables.COLUMN_BLOCK] == step.geometry[transpose_tables.COLUMN_COUNT]
-        assert not step.geometry[transpose_tables.COLUMNS_JOINED]
+        assert step.geometry[TRANSPOSE.column_block] == step.geometry[TRANSPOSE.column_count]
+        assert not step.geometry[TRANSPOSE.columns_joined]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -158,8 +156,8 @@ def test_blocks_of_transposes(width: int) -> None:
         geometry = step.geometry
         kinds.add(
             (
-                bool(geometry[transpose_tables.ROW_BLOCK] < geometry[transpose_tables.ROW_COUNT]),
-                bool(geometry[transpose_tables.COLUMN_BLOCK] < geometry[transpose_tables.COLUMN_COUNT]),
+                bool(geometry[TRANSPOSE.row_block] < geometry[TRANSPOSE.row_count]),
+                bool(geometry[TRANSPOSE.column_block] < geometry[TRANSPOSE.column_count]),
             )
         )
     assert (True, True) in kinds or strategies.OTHER_SEEDS
@@ -299,10 +297,10 @@ def test_which_kernel(width: int, kernel: str, ways: int, numbers: tuple[tuple[i
 def test_far_rows_are_read_with_the_lines_between_them(pitch: int, row_bytes: int) -> None:
     nest = Nest(loops((768, pitch // 8, 1), (3, 1, 768), (pitch // 64, 8, 3 * 768)))
     (one,) = passes(RelayoutLoops((nest,), ()), 8)
-    inner = one.geometry[transpose_tables.INNER_ITERATIONS]
+    inner = one.geometry[TRANSPOSE.inner_iterations]
     assert one.kernel == "transpose"
     assert inner == (pitch // 64 if pitch > 4096 else 1)
-    assert 8 * one.geometry[transpose_tables.ROW_BLOCK] == row_bytes
+    assert 8 * one.geometry[TRANSPOSE.row_block] == row_bytes
 
 
 @pytest.mark.parametrize(
@@ -368,9 +366,13 @@ def test_what_does_not_fit_bytes_has_no_packed_passes() -> None:
 
 
 def test_large_destinations_are_streamed() -> None:
-    place = {"copy": streams.STREAMED, "interleave": streams.STREAMED, "deinterleave": streams.STREAMED}
-    place |= {"expand": streams.STREAMED, "compress": streams.STREAMED}
-    place |= {"transpose": transpose_tables.STREAMED, "fill": FILL_STREAMED}
+    place = {
+        "copy": STREAM.streamed,
+        "interleave": STREAM.streamed,
+        "deinterleave": STREAM.streamed,
+    }
+    place |= {"expand": STREAM.streamed, "compress": STREAM.streamed}
+    place |= {"transpose": TRANSPOSE.streamed, "fill": FILL.streamed}
     chosen = {"copy": 1, "interleave": 2, "deinterleave": 3, "transpose": 0, "fill": 0, "expand": 4, "compress": 4}
     samples = [*list(copies(1))[:1], *list(transposes(4, 1))[:1], *list(fills(4, 1))[:1]]
     samples += [*list(interleaves(2, 2, 1))[:1], *list(deinterleaves(2, 2, 1))[:1]]

@@ -26,9 +26,9 @@ from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, L2_SETS, L2_WAYS, LAN
 from fastindex.tables.streams import (
     AT_HAND,
     MOST_COLUMN_BYTES,
-    PADDING,
     ROW_AHEAD_BYTES,
     RUN_AHEAD_BYTES,
+    STREAM,
     VECTOR_WAYS,
     StreamGeometry,
 )
@@ -193,7 +193,7 @@ def in_lanes(one: Pass | Draft) -> bool:
     """Whether a pass interleaves or deinterleaves in lanes of 16 bytes."""
     if one.kernel not in VECTOR_WAYS or in_vectors(one.kernel, one.width, one.ways):
         return False
-    return one.width <= LANE_BYTES and not one.geometry[PADDING]
+    return one.width <= LANE_BYTES and not one.geometry[STREAM.padding]
 
 
 def _lanes(kernel: str, chunk: Chunk, width: int) -> dict[str, int]:

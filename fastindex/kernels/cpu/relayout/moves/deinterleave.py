@@ -15,7 +15,7 @@ from fastindex.kernels.cpu.relayout.lines.lines import copy_run, copy_short, pre
 from fastindex.kernels.cpu.relayout.lines.vectors import deinterleave_line
 from fastindex.kernels.cpu.relayout.passes.table import start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
-from fastindex.tables.streams import CHUNKS_AHEAD, RUN, STREAMED
+from fastindex.tables.streams import STREAM
 
 _AHEAD_BYTES = 1024
 _ROW_BYTES = 64 + 2048 + 64
@@ -94,12 +94,12 @@ def deinterleave_chunks(width, ways, target, source, table, scratch, first, last
         destination of the rows.
     """
     geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    run, streamed, count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(table, SECOND_LENGTH)
-    w, aligned = literal(width), True
+    run, streamed = entry(geometry, STREAM.run), entry(geometry, STREAM.streamed) != 0
+    w, count, aligned = literal(width), entry(table, SECOND_LENGTH), True
     for i in range(count):
         set_entry(scratch + _PLACES, i, scratch + i * _ROW_BYTES)
         aligned = aligned and (entry(rows, i) - entry(rows, 0)) & 63 == 0
-    ahead, reads_ahead = _AHEAD_BYTES // (run * count * w) + 1, entry(geometry, CHUNKS_AHEAD)
+    ahead, reads_ahead = _AHEAD_BYTES // (run * count * w) + 1, entry(geometry, STREAM.chunks_ahead)
     for task in range(first, last):
         at_source, at_target, chunk_count = start_of_block(source, target, table, task)
         for x in range(chunk_count):

@@ -14,18 +14,7 @@ from fastindex.kernels.cpu.relayout.lines.lanes import deinterleave_lanes
 from fastindex.kernels.cpu.relayout.lines.lines import copy_run, copy_short, prefetch_bytes, prefetch_ends
 from fastindex.kernels.cpu.relayout.passes.table import start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
-from fastindex.tables.streams import (
-    CHUNKS_AHEAD,
-    ELEMENT_BYTES,
-    MASK_LOW,
-    MOST_COLUMN_BYTES,
-    MOST_LANE_ROWS,
-    READABLE_BYTES,
-    RUN,
-    STREAMED,
-    UNIT_BYTES,
-    WAYS,
-)
+from fastindex.tables.streams import MOST_COLUMN_BYTES, MOST_LANE_ROWS, STREAM
 
 # How much of all rows is collected at a time, at most and at least of one. Reading and writing alternate: 40 rows of
 # bytes 29 GB/s with 6 KiB, 20 with 12 KiB; 25 with 4 KiB (one thread, AMD EPYC, 2026-11-22).
@@ -125,10 +114,11 @@ def deinterleave_lane_chunks(width, ways, target, source, table, scratch, first,
         Not used.
     """
     geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    run, streamed, count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
-    element, unit, mask = entry(geometry, ELEMENT_BYTES), entry(geometry, UNIT_BYTES), geometry + 8 * MASK_LOW
-    end = source + entry(geometry, READABLE_BYTES)
-    ahead, reads_ahead = 1024 // (run * count * element) + 1, entry(geometry, CHUNKS_AHEAD)
+    run, count = entry(geometry, STREAM.run), entry(geometry, STREAM.ways)
+    element, streamed = entry(geometry, STREAM.element_bytes), entry(geometry, STREAM.streamed) != 0
+    lanes = entry(geometry, STREAM.unit_bytes), geometry + 8 * STREAM.mask_low
+    end = source + entry(geometry, STREAM.readable_bytes)
+    ahead, reads_ahead = 1024 // (run * count * element) + 1, entry(geometry, STREAM.chunks_ahead)
     for task in range(first, last):
         at_source, at_target, chunk_count = start_of_block(source, target, table, task)
         for x in range(chunk_count):
@@ -142,6 +132,6 @@ def deinterleave_lane_chunks(width, ways, target, source, table, scratch, first,
             if reads_ahead:
                 upcoming = 0
             numbers, ends = (count, run, element), (end, upcoming)
-            _deinterleave_run(place, rows, read, numbers, (unit, mask), streamed, ends, scratch)
+            _deinterleave_run(place, rows, read, numbers, lanes, streamed, ends, scratch)
     if streamed:
         fence()

@@ -19,9 +19,9 @@ from fastindex.kernels.cpu.memory import entry, fence, literal, load_at, offset_
 from fastindex.kernels.cpu.relayout.lines.permutes import permuted_line, permuted_pair
 from fastindex.kernels.cpu.relayout.lines.vectors import from_table, shuffle
 from fastindex.kernels.cpu.relayout.passes.table import start_of_block
-from fastindex.tables.digit_swaps import AGAIN, HALVES, KEPT, OF_ROWS, PATTERN_WORDS, STREAMED, WITHIN
+from fastindex.tables.digit_swaps import KEPT, OF_ROWS, PATTERN_WORDS, SWAP, WITHIN
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
-from fastindex.tables.streams import CHUNK_BLOCK, CHUNK_SOURCE_STRIDE, CHUNK_TARGET_STRIDE
+from fastindex.tables.streams import STREAM
 
 _INT64 = ir.IntType(64)
 _LINE = 8 * PATTERN_WORDS
@@ -159,12 +159,12 @@ def swap_digit_chunks(width, ways, target, source, table, scratch, first, last):
         Not used.
     """
     geometry, rows, pieces = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    halves, again = entry(geometry, HALVES), entry(geometry, AGAIN)
-    past_cache = entry(geometry, STREAMED) if target % _LINE == 0 else 0
+    halves, again = entry(geometry, SWAP.halves), entry(geometry, SWAP.again)
+    past_cache = entry(geometry, SWAP.streamed) if target % _LINE == 0 else 0
     patterns = rows + (8 << literal(ways))
-    block = entry(geometry, CHUNK_BLOCK)
-    source_stride = entry(geometry, CHUNK_SOURCE_STRIDE) // block
-    target_stride = entry(geometry, CHUNK_TARGET_STRIDE) // block
+    block = entry(geometry, STREAM.chunk_block)
+    source_stride = entry(geometry, STREAM.chunk_source_stride) // block
+    target_stride = entry(geometry, STREAM.chunk_target_stride) // block
     for task in range(first, last):
         begin, place, count = start_of_block(source, target, table, task)
         places, numbers = (place, begin, rows, patterns, pieces), (count, source_stride, target_stride, past_cache)

@@ -19,7 +19,7 @@ from fastindex.kernels.cpu.relayout.lines.pending import NOTHING_PENDING, PENDIN
 from fastindex.kernels.cpu.relayout.lines.vectors import interleave_rows, transpose_rows
 from fastindex.kernels.cpu.relayout.passes.table import padding_of, start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
-from fastindex.tables.streams import CHUNKS_AHEAD, PADDING, RUN, STREAMED, WAYS
+from fastindex.tables.streams import STREAM
 
 # Scratch memory: pending bytes, a staged square, and a table of 64 numbers.
 _STAGE = PENDING_ROOM
@@ -148,13 +148,13 @@ def _kernel(in_vectors: bool) -> Any:
             whole, and `PADDING` elements of padding come behind each column.
         """
         geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-        run, streamed, row_count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
-        padding = entry(geometry, PADDING)
+        run, streamed = entry(geometry, STREAM.run), entry(geometry, STREAM.streamed) != 0
+        row_count, padding = entry(geometry, STREAM.ways), entry(geometry, STREAM.padding)
         column_bytes = (row_count + padding) * literal(width)
         chunk_bytes = run * column_bytes
         for j in range(64):
             set_entry(scratch + _TABLES, j, j * column_bytes)
-        ahead, rows_ahead = _AHEAD_BYTES // chunk_bytes + 1, entry(geometry, CHUNKS_AHEAD)
+        ahead, rows_ahead = _AHEAD_BYTES // chunk_bytes + 1, entry(geometry, STREAM.chunks_ahead)
         later = max(rows_ahead, 1)
         if rows_ahead == 0 and run * literal(width) <= _ROW_AHEAD_BYTES:
             later = max(_LINES_AHEAD // (row_count * ((run * literal(width) + 63) // 64)), 1)

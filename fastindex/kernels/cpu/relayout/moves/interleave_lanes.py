@@ -11,7 +11,7 @@ from fastindex.kernels.cpu.relayout.lines.lines import copy_short, prefetch_rows
 from fastindex.kernels.cpu.relayout.lines.pending import NOTHING_PENDING, PENDING_ROOM, added, finish, go_to
 from fastindex.kernels.cpu.relayout.passes.table import start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
-from fastindex.tables.streams import CHUNKS_AHEAD, ELEMENT_BYTES, MASK_LOW, RUN, STREAMED, UNIT_BYTES, WAYS
+from fastindex.tables.streams import STREAM
 
 # Scratch memory: pending bytes, a line of each of a few rows, and the addresses of these.
 _STAGE = PENDING_ROOM
@@ -79,11 +79,12 @@ def interleave_lane_chunks(width, ways, target, source, table, scratch, first, l
         Not used.
     """
     geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    run, streamed, count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
-    element, unit, mask = entry(geometry, ELEMENT_BYTES), entry(geometry, UNIT_BYTES), geometry + 8 * MASK_LOW
+    run, count = entry(geometry, STREAM.run), entry(geometry, STREAM.ways)
+    element, streamed = entry(geometry, STREAM.element_bytes), entry(geometry, STREAM.streamed) != 0
+    lanes = entry(geometry, STREAM.unit_bytes), geometry + 8 * STREAM.mask_low
     for i in range(16):
         set_entry(scratch + _PLACES, i, 64 * i)
-    ahead = entry(geometry, CHUNKS_AHEAD)
+    ahead = entry(geometry, STREAM.chunks_ahead)
     stream = NOTHING_PENDING
     for task in range(first, last):
         at_source, at_target, chunk_count = start_of_block(source, target, table, task)
@@ -94,7 +95,7 @@ def interleave_lane_chunks(width, ways, target, source, table, scratch, first, l
                 prefetch_rows(upcoming, rows, count, run * element)
             if ahead:
                 upcoming = 0
-            stream, numbers, lanes = go_to(stream, place, scratch, streamed), (count, run, element), (unit, mask)
+            stream, numbers = go_to(stream, place, scratch, streamed), (count, run, element)
             stream = _append_run(stream, scratch, read, rows, numbers, lanes, upcoming, streamed)
     finish(stream, scratch, streamed)
     if streamed:

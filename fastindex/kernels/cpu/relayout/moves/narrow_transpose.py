@@ -14,15 +14,7 @@ from fastindex.kernels.cpu.relayout.lines.vectors import transpose_rows
 from fastindex.kernels.cpu.relayout.moves.transpose import EDGE_BYTES, edge_band, write_pitches
 from fastindex.kernels.cpu.relayout.passes.table import outer_place
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
-from fastindex.tables.transposes import (
-    COLUMN_COUNT,
-    COLUMNS_ALIGNED,
-    MOST_NARROW_COLUMNS,
-    READABLE_BYTES,
-    ROW_BLOCK,
-    ROW_COUNT,
-    ROW_SOURCE_STRIDE,
-)
+from fastindex.tables.transposes import MOST_NARROW_COLUMNS, TRANSPOSE
 
 _BAND_BYTES = 128
 _PITCH_BYTES = 64 + _BAND_BYTES
@@ -98,20 +90,20 @@ def narrow_panels(width, ways, target, source, table, scratch, first, last):  # 
     """
     geometry, rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     write_pitches(scratch + EDGE_BYTES, _PITCH_BYTES)
-    row_block, column_count = entry(geometry, ROW_BLOCK), entry(geometry, COLUMN_COUNT)
-    row_blocks = (entry(geometry, ROW_COUNT) + row_block - 1) // row_block
+    row_block, column_count = entry(geometry, TRANSPOSE.row_block), entry(geometry, TRANSPOSE.column_count)
+    row_blocks = (entry(geometry, TRANSPOSE.row_count) + row_block - 1) // row_block
     w = literal(width)
     per_line = 64 // w
     reach = 0
-    for i in range(min(row_block, entry(geometry, ROW_COUNT))):
+    for i in range(min(row_block, entry(geometry, TRANSPOSE.row_count))):
         reach = max(reach, entry(rows, i))
-    safe = source + entry(geometry, READABLE_BYTES) - reach - 64
+    safe = source + entry(geometry, TRANSPOSE.readable_bytes) - reach - 64
     for task in range(first, last):
         rest, row_index = divmod(task, row_blocks)
         begin = row_index * row_block
-        row_count = min(row_block, entry(geometry, ROW_COUNT) - begin)
-        following = max(0, min(per_line, entry(geometry, ROW_COUNT) - begin - row_block))
-        read, place = source + row_index * entry(geometry, ROW_SOURCE_STRIDE), target + begin * w
+        row_count = min(row_block, entry(geometry, TRANSPOSE.row_count) - begin)
+        following = max(0, min(per_line, entry(geometry, TRANSPOSE.row_count) - begin - row_block))
+        read, place = source + row_index * entry(geometry, TRANSPOSE.row_source_stride), target + begin * w
         read, place = outer_place(table, rest, read, place)
         counts = (row_count + following, column_count)
         if row_index == 0:
@@ -119,7 +111,7 @@ def narrow_panels(width, ways, target, source, table, scratch, first, last):  # 
         done = 0
         if column_count >= per_line or read <= safe:
             done = _bands(width, place, read, rows, columns, (row_count, column_count), scratch)
-        if not (entry(geometry, COLUMNS_ALIGNED) and place & 63 == 0):
+        if not (entry(geometry, TRANSPOSE.columns_aligned) and place & 63 == 0):
             # The line that is not complete in every column is written again.
             done = max(done - per_line, 0)
         for at in range(done, row_count, 2 * per_line):
