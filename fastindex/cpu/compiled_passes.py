@@ -32,7 +32,6 @@ from fastindex.kernels.cpu.relayout.moves import (
     gather_pieces,
     interleave,
     interleave_lanes,
-    narrow_transpose,
     nibble_pairs,
     packed_runs,
     stream,
@@ -62,7 +61,7 @@ PASS_KERNELS: dict[str, tuple[Any, ...]] = {
     ),
     "deinterleave": (deinterleave_lanes.deinterleave_lane_chunks, deinterleave.deinterleave_chunks),
     "packed runs": (packed_runs.expand_chunks, packed_runs.compress_chunks),
-    "transpose": (transpose.transpose_panels, narrow_transpose.narrow_panels),
+    "transpose": (transpose.transpose_panels,),
     "gather pieces": (gather_pieces.gather_chunks,),
     "strided": (element_moves.copy_elements,),
     "fill": (element_moves.fill_runs,),
@@ -78,8 +77,6 @@ PASS_KERNELS: dict[str, tuple[Any, ...]] = {
 _VARIANTS = {
     "expand": ("packed runs", 0),
     "compress": ("packed runs", 1),
-    "transpose": ("transpose", 0),
-    "narrow transpose": ("transpose", 1),
 }
 # Kernels that are compiled once, for all widths.
 _OF_ANY_WIDTH = ("copy", "fill", "gather pieces", "strided", "packed runs", "boxes", "pair nibbles")
@@ -93,7 +90,6 @@ _KERNEL_MODULES = (
     deinterleave,
     deinterleave_lanes,
     transpose,
-    narrow_transpose,
     gather_pieces,
     block_permute,
     column_gather,

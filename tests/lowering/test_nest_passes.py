@@ -22,7 +22,7 @@ from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.gathers import GATHERED_BYTES
 from fastindex.tables.passes import FILL
 from fastindex.tables.streams import SQUARE_BYTES, STREAM
-from fastindex.tables.transposes import NARROW_UNIT_BYTES, TRANSPOSE
+from fastindex.tables.transposes import TRANSPOSE
 from tests.cases import strategies
 from tests.cases.relayout_cases import (
     BITS,
@@ -34,13 +34,13 @@ from tests.cases.relayout_cases import (
     blocked_transposes,
     copies,
     deinterleaves,
+    few_column_transposes,
     fills,
     gathers,
     in_pieces,
     in_small_blocks,
     interleaves,
     joined_transposes,
-    narrow_transposes,
     packed,
     scattered_transposes,
     steps_of,
@@ -134,16 +134,14 @@ def test_kernels_get_every_byte_once(kind: str, small: bool) -> None:
                 check_form(step)
 
 
-@pytest.mark.parametrize("width", NARROW_UNIT_BYTES)
+@pytest.mark.parametrize("width", [4, 8, 16])
 @pytest.mark.parametrize("block_bytes", [SMALL_BLOCK_BYTES, 4096])
-def test_narrow_transposes(width: int, block_bytes: int) -> None:
+def test_transposes_of_few_columns(width: int, block_bytes: int) -> None:
     tuning = replace(TUNING, streamed_bytes=0, row_bytes=block_bytes, least_row_bytes=SMALL_BLOCK_BYTES)
-    for case in list(narrow_transposes(width, 3))[:: 1 + 8 // width]:
+    for case in list(few_column_transposes(width, 3))[:: 1 + 8 // width]:
         (step,) = steps_of(case, tuning)
         check_copies([step], [case.nest], width)
         check_form(step)
-        assert step.geometry[TRANSPOSE.column_block] == step.geometry[TRANSPOSE.column_count]
-        assert not step.geometry[TRANSPOSE.columns_joined]
 
 
 @pytest.mark.parametrize("width", WIDTHS)

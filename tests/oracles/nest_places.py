@@ -103,7 +103,7 @@ def units_of_pass(step: Pass) -> tuple[Places, Places]:
             stream = np.arange(ways) * step.width, ways * step.width
             targets, units = _grid(destination, source, step.tables[1], stream, run, step.width)
             return units, targets
-        case "transpose" | "narrow transpose":
+        case "transpose":
             return _panels(step)
         case "strided":
             width, count, *strides, run_count, run_source_stride, run_destination_stride = step.geometry[:7]

@@ -80,7 +80,7 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
             )
         case "fill":
             yield start, geometry[FILL.run_bytes], loops
-        case "transpose" | "narrow transpose":
+        case "transpose":
             yield from _columns_of(one, geometry, loops)
         case "column gather":
             first = geometry[COLUMNS.groups] * len(assemblies.ColumnGroup._fields)
