@@ -14,9 +14,6 @@ VECTOR_WAYS: dict[str, dict[int, tuple[int, ...]]] = {
     "deinterleave": {1: (2, 4), 2: (2,), 4: (2, 4, 8)},
 }
 
-#: Bytes of the elements of which squares are interleaved with padding behind each column.
-SQUARE_BYTES = (1, 2, 4, 8)
-
 #: The most bytes of a column that an interleave collects: its scratch memory holds 64 of these.
 MOST_COLUMN_BYTES = 512
 
@@ -54,8 +51,6 @@ class StreamGeometry(NamedTuple):
         Whether lines go past the cache.
     readable_bytes : int
         How many bytes may be read from the start of the source on.
-    padding : int
-        Elements of padding behind each column.
     follower_every, follower_count, follower_source_stride : int
         Of every `follower_count` chunks, `follower_every` apart, each continues the one before in the destination; it
         is `follower_source_stride` bytes on in the source.
@@ -77,7 +72,6 @@ class StreamGeometry(NamedTuple):
     by_source: int
     streamed: int
     readable_bytes: int
-    padding: int
     follower_every: int
     follower_count: int
     follower_source_stride: int

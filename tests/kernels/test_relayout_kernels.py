@@ -1,8 +1,8 @@
 """Every kernel that moves data, on all remainders of its blocks, at every alignment, between guarded memory.
 
-Tests of: kernels.cpu.relayout.moves.deinterleave, kernels.cpu.relayout.moves.deinterleave_lanes,
+Tests of: kernels.cpu.relayout.moves.deinterleave,
 kernels.cpu.relayout.moves.element_moves, kernels.cpu.relayout.moves.gather_pieces,
-kernels.cpu.relayout.moves.interleave, kernels.cpu.relayout.moves.interleave_lanes, kernels.cpu.relayout.lines.lanes,
+kernels.cpu.relayout.moves.interleave, kernels.cpu.relayout.lines.lanes,
 kernels.cpu.relayout.lines.lines, kernels.cpu.relayout.moves.packed_runs,
 kernels.cpu.relayout.passes.runner, kernels.cpu.relayout.passes.table, kernels.cpu.relayout.lines.pending,
 kernels.cpu.relayout.lines.staged_bands, kernels.cpu.relayout.moves.stream, kernels.cpu.relayout.moves.transpose,

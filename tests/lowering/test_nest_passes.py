@@ -21,7 +21,7 @@ from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops, group
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.gathers import GATHERED_BYTES
 from fastindex.tables.passes import FILL
-from fastindex.tables.streams import SQUARE_BYTES, STREAM
+from fastindex.tables.streams import STREAM
 from fastindex.tables.transposes import TRANSPOSE
 from tests.cases import strategies
 from tests.cases.relayout_cases import (
@@ -181,9 +181,8 @@ def test_packed_runs_get_every_element_once(kernel: str, bits: int) -> None:
             assert all(step.ways == 8 // bits for step in steps)
 
 
-@pytest.mark.parametrize("width", SQUARE_BYTES)
-def test_columns_with_padding_are_one_stream(width: int) -> None:
-    """Channels in blocks, the last of them not full: one pass writes what is there and what is not."""
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+def test_channels_in_blocks_the_last_of_which_is_not_full(width: int) -> None:
     element_type = {1: "u8", 2: "bf16", 4: "f32", 8: "f64"}[width]
     for block in (2, 3, 8, 16, 32):
         for channels in {block + 2, 2 * block - 1, block - 1, 3 * block + block // 2}:
@@ -193,8 +192,6 @@ def test_columns_with_padding_are_one_stream(width: int) -> None:
             assert found is not None
             for piece in (1 << 20, 8 * 512):
                 check(found, width, replace(TUNING, task_bytes=piece))
-            if channels % block > 1:
-                assert "fill" not in {step.kernel for step in passes(found, width)}
 
 
 @pytest.mark.parametrize("first", strategies.seeds(120)[::40])

@@ -94,7 +94,7 @@ def units_of_pass(step: Pass) -> tuple[Places, Places]:
             ways, run = step.geometry[STREAM.ways], np.arange(step.geometry[STREAM.run])
             assert ways == step.ways
             assert (step.tables[1][ways:] == step.tables[1][ways - 1]).all()
-            stream = np.arange(ways) * step.width, (ways + step.geometry[STREAM.padding]) * step.width
+            stream = np.arange(ways) * step.width, ways * step.width
             return _grid(source, destination, step.tables[1][:ways], stream, run, step.width)
         case "deinterleave":
             source, destination = _chunks(step)
@@ -172,14 +172,7 @@ def _panels(step: Pass) -> tuple[Places, Places]:
 
 def filled_by_pass(step: Pass) -> Places:
     """Where every byte of padding is that a pass writes."""
-    if step.kernel == "fill":
-        return bytes_of_pass(step)[1]
-    if step.kernel != "interleave":
-        return np.empty(0, np.int64)
-    _, destination = _chunks(step)
-    padding, run = step.geometry[STREAM.padding], np.arange(step.geometry[STREAM.run])
-    columns = destination[:, None] + run * (step.ways + padding) * step.width + step.ways * step.width
-    return (columns[..., None] + np.arange(padding * step.width)).reshape(-1)
+    return bytes_of_pass(step)[1] if step.kernel == "fill" else np.empty(0, np.int64)
 
 
 def bytes_of_pass(step: Pass) -> tuple[Places, Places]:

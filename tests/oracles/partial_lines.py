@@ -153,7 +153,7 @@ def _chunk_bytes(one: Pass, geometry: list[int]) -> tuple[int, list[int]]:
         case "copy":
             return run * len(one.tables[1]), [0]
         case "interleave":
-            return run * (one.ways + geometry[STREAM.padding]) * one.width, [0]
+            return run * one.ways * one.width, [0]
         case "deinterleave":
             return run * one.width, one.tables[1].tolist()
         case "compress":

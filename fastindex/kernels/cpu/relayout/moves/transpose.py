@@ -24,7 +24,7 @@ from fastindex.kernels.cpu.memory import (
     set_entry,
     stream_line,
 )
-from fastindex.kernels.cpu.relayout.lines.lines import copy_run, copy_short, transpose_square
+from fastindex.kernels.cpu.relayout.lines.lines import copy_run, copy_short, place_ahead, transpose_square
 from fastindex.kernels.cpu.relayout.lines.staged_bands import (
     ALIGNED,
     FIRST_SHIFTED,
@@ -156,7 +156,7 @@ def edge_band(width, target, sources, tables, band, counts, streamed, scratch): 
                 copy_short(scratch + (i - first) * 64, read, column_count * w)
         else:
             later, size = column * w + _AHEAD_BYTES, column_count * w
-            asked = source + later if later < size else upcoming + later - size
+            asked = place_ahead(source, upcoming, later, size)
             asked_rows = rows + 8 * first if later < size else rows
             for i in range(rows_end - first):
                 prefetch(asked + entry(asked_rows, i))
