@@ -26,13 +26,10 @@ from fastindex.kernels.cpu.relayout.moves import (
     casts,
     column_gather,
     deinterleave,
-    deinterleave_lanes,
     digit_swaps,
     element_moves,
     gather_pieces,
     interleave,
-    interleave_lanes,
-    narrow_transpose,
     nibble_pairs,
     packed_runs,
     stream,
@@ -40,7 +37,7 @@ from fastindex.kernels.cpu.relayout.moves import (
 )
 from fastindex.kernels.cpu.relayout.passes import jobs, runner
 from fastindex.kernels.cpu.relayout.passes.table import SCRATCH_FRONT_BYTES
-from fastindex.lowering.relayout.moves.stream_passes import in_lanes, in_vectors
+from fastindex.lowering.relayout.moves.stream_passes import in_lanes
 from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.lowering.relayout.passes.line_counts import PAGE_BYTES
 from fastindex.lowering.tuning import TUNING, Tuning
@@ -48,21 +45,16 @@ from fastindex.tables.boxes import BOX_BYTES, BoxCall
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.passes import PassCall, PassTable
 from fastindex.tables.plain_arrays import PairCall
-from fastindex.tables.streams import PADDING
 
 Bytes = NDArray[np.uint8]
 
 #: The loops of each kernel, by variant; the last one also serves all higher variants. A new kernel gets a line here.
 PASS_KERNELS: dict[str, tuple[Any, ...]] = {
     "copy": (stream.copy_chunks,),
-    "interleave": (
-        interleave_lanes.interleave_lane_chunks,
-        interleave.interleave_squares,
-        interleave.interleave_vectors,
-    ),
-    "deinterleave": (deinterleave_lanes.deinterleave_lane_chunks, deinterleave.deinterleave_chunks),
+    "interleave": (interleave.interleave_lane_chunks, interleave.interleave_vectors),
+    "deinterleave": (deinterleave.deinterleave_lane_chunks, deinterleave.deinterleave_vectors),
     "packed runs": (packed_runs.expand_chunks, packed_runs.compress_chunks),
-    "transpose": (transpose.transpose_panels, narrow_transpose.narrow_panels),
+    "transpose": (transpose.transpose_panels,),
     "gather pieces": (gather_pieces.gather_chunks,),
     "strided": (element_moves.copy_elements,),
     "fill": (element_moves.fill_runs,),
@@ -78,8 +70,6 @@ PASS_KERNELS: dict[str, tuple[Any, ...]] = {
 _VARIANTS = {
     "expand": ("packed runs", 0),
     "compress": ("packed runs", 1),
-    "transpose": ("transpose", 0),
-    "narrow transpose": ("transpose", 1),
 }
 # Kernels that are compiled once, for all widths.
 _OF_ANY_WIDTH = ("copy", "fill", "gather pieces", "strided", "packed runs", "boxes", "pair nibbles")
@@ -89,11 +79,8 @@ _KERNEL_MODULES = (
     packed_runs,
     nibble_pairs,
     interleave,
-    interleave_lanes,
     deinterleave,
-    deinterleave_lanes,
     transpose,
-    narrow_transpose,
     gather_pieces,
     block_permute,
     column_gather,
@@ -128,7 +115,7 @@ def dispatcher_of(name: str, width: int, variant: int = 0) -> tuple[Any, tuple[t
         the kernel takes any width.
     variant : int
         Which loop of the kernel, or what it is compiled for: of an interleave or deinterleave how many rows are taken
-        by vectors, 0 where lanes take any number, 1 where squares do.
+        by vectors, 0 where lanes take any number.
     """
     loops = PASS_KERNELS[name]
     literals = types.literal(width), types.literal(variant)
@@ -157,10 +144,7 @@ def kernel_key(one: Pass) -> tuple[str, int, int]:
         return name, one.width, one.ways
     if name not in ("interleave", "deinterleave"):
         return name, one.width, variant
-    if in_lanes(one):
-        return name, 1, 0
-    is_plain = in_vectors(name, one.width, one.ways) and not one.geometry[PADDING]
-    return name, one.width, one.ways if is_plain else 1
+    return (name, 1, 0) if in_lanes(one) else (name, one.width, one.ways)
 
 
 class _ScratchMemory:

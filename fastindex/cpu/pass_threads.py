@@ -28,17 +28,13 @@ from fastindex.first_use import uninterrupted
 from fastindex.kernels.cpu.relayout.passes import jobs as pass_jobs
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.pass_jobs import (
+    CREW,
     CREW_JOBS,
-    CREW_SIZE,
-    CREW_SPINS,
+    JOB,
     JOB_BYTES,
-    JOB_SEMAPHORE,
-    JOB_SLEEP,
-    JOB_WAKE,
     MISSING,
     REFUSED,
     SEMAPHORE_BYTES,
-    STATE,
     UNFINISHED,
     WAITING,
 )
@@ -59,10 +55,10 @@ class _Helper:
         # In lines of its own.
         self.fields = self._memory[-(address_of(self._memory) // 8) % (LINE_BYTES // 8) :]
         self.job = address_of(self.fields)
-        self.fields[STATE] = WAITING
+        self.fields[JOB.state] = WAITING
         semaphore = semaphore_at(self.job + JOB_BYTES)
-        self.fields[JOB_SEMAPHORE] = semaphore.argument
-        self.fields[JOB_SLEEP], self.fields[JOB_WAKE] = semaphore.wait, semaphore.post
+        self.fields[JOB.semaphore] = semaphore.argument
+        self.fields[JOB.sleep], self.fields[JOB.wake] = semaphore.wait, semaphore.post
         self._scratch = scratch
         self._thread = threading.Thread(target=self._serve, name="fastindex", daemon=True)
         self._thread.start()
@@ -95,12 +91,12 @@ class _Crew:
         with self._growing, contextlib.suppress(RuntimeError, OSError):
             if not self.helpers:
                 # A bad setting raises here, before any thread is started.
-                self._table[CREW_SPINS] = _spins()
+                self._table[CREW.spins] = _spins()
                 atexit.register(self.close)
             while len(self.helpers) < min(count, _MOST_THREADS) and not self._is_closed:
                 self.helpers.append(_Helper(scratch))
                 self._table[CREW_JOBS + len(self.helpers) - 1] = self.helpers[-1].job
-                self._table[CREW_SIZE] = len(self.helpers)
+                self._table[CREW.size] = len(self.helpers)
 
     def close(self) -> None:
         """End the threads before the interpreter frees the memory that they poll."""
@@ -196,7 +192,7 @@ def _spins() -> int:
     job = np.zeros(JOB_BYTES // 8, np.int64)
     seconds = math.inf
     for _ in range(3):
-        job[STATE] = WAITING
+        job[JOB.state] = WAITING
         begin = time.perf_counter()
         _native().serve(address_of(job), 0, _SPINS_TRIED)
         seconds = min(seconds, time.perf_counter() - begin)

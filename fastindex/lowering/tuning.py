@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastindex.tables.transposes import MOST_NARROW_COLUMNS
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
@@ -38,17 +36,14 @@ class Tuning:
         Longer pieces are written anywhere as fast as in order, so the source is read in order instead. s8 from
         T(8,128)(4,1): 42/48 with 128, 23/26 with 1024. Of others, 64 bytes to 4 KiB: no difference beyond noise.
     row_bytes, least_row_bytes
-        How far along its rows a task of a transpose reads, and the least: where more tasks are needed, and of the rows
-        of a narrow one. bf16 8192 by 8192: 20/27 with 1 KiB, 18/32 with 4 KiB, 22/41 with 16 KiB; f32: 30/44, 35/43
+        How far along its rows a task of a transpose reads, and the least: where more tasks are needed.
+        bf16 8192 by 8192: 20/27 with 1 KiB, 18/32 with 4 KiB, 22/41 with 16 KiB; f32: 30/44, 35/43
         and 34/43.
     column_bytes, aligned_column_bytes
         How many columns it has. Where their lines do not begin together, rows are read a second time for the next
         lines, and had better still be in the cache: 27/36 with 2 KiB, 29/38 with 8 KiB, 27/38 with 32 KiB.
     least_tasks
         Fewer tasks leave threads idle at the end. f32 1500 by 1500: 42/52 with 2, 40/62 with 16, 41/68 with 64.
-    narrow_columns
-        A transpose of so few columns reads one stream. f32 NHWC to NCHW: 31/40 without, 34/40 with.
-        Rows of 512 and 1024 bytes: 22/26 and 21/37 without, 33/41 and 34/32 with.
     small_call_bytes
         Calls that write less stay on the caller's thread. f32 to T(8,128): 83/44 at 4 MiB, 36/43 at 8 MiB. Where calls
         follow each other closely and a thread is awake to help, 1 MiB and more take 0.55 to 0.7 of the time; but where
@@ -85,7 +80,6 @@ class Tuning:
     column_bytes: int = 8192
     aligned_column_bytes: int = 32768
     least_tasks: int = 16
-    narrow_columns: int = MOST_NARROW_COLUMNS
     small_call_bytes: int = 4 << 20
     share_bytes: int = 256 << 10
     ahead_share_bytes: int = 4 << 20

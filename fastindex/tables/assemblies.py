@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fastindex.tables.places import places
+
 #: Bits of packed elements that permutations know.
 NIBBLE_BITS = 4
 #: Of a byte of a permutation: nothing comes from the piece; the high nibble of packed elements is taken.
@@ -49,8 +51,8 @@ class VectorRun(NamedTuple):
     pattern_step: int
 
 
-RUN_PIECES, RUN_VECTORS, RUN_BEGIN, RUN_STEP, RUN_PATTERNS, RUN_PATTERN_STEP = range(6)
-VECTOR_RUN_BYTES = 8 * 6
+VECTOR_RUN = places(VectorRun)
+VECTOR_RUN_BYTES = 8 * len(VECTOR_RUN)
 
 
 #: How much is read of pieces that are needed no further, of vectors of several pieces: few such reads cross a line.
@@ -75,8 +77,8 @@ class VectorHeader(NamedTuple):
     short: int
 
 
-HEADER_RUNS, HEADER_PIECES_BEGIN, HEADER_SHORT = range(3)
-VECTOR_HEADER_BYTES = 8 * 3
+VECTOR_HEADER = places(VectorHeader)
+VECTOR_HEADER_BYTES = 8 * len(VECTOR_HEADER)
 
 
 class AssemblyGeometry(NamedTuple):
@@ -117,23 +119,7 @@ class AssemblyGeometry(NamedTuple):
     high: int
 
 
-(
-    CHUNK_BLOCK,
-    CHUNK_COUNT,
-    CHUNK_SOURCE_STRIDE,
-    CHUNK_TARGET_STRIDE,
-    BLOCK_BYTES,
-    STREAMED,
-    READABLE_BYTES,
-    VECTORS,
-    FILLED,
-    PIECES,
-    LINES,
-    LINES_EVERY,
-    LINES_AHEAD,
-    LOW,
-    HIGH,
-) = range(15)
+ASSEMBLY = places(AssemblyGeometry)
 
 
 class ColumnsGeometry(NamedTuple):
@@ -175,20 +161,7 @@ class ColumnsGeometry(NamedTuple):
     apart: int
 
 
-(
-    COLUMNS_BLOCK_BYTES,
-    COLUMNS_STREAMED,
-    COLUMNS_WHOLE_LINES,
-    COLUMNS_READABLE,
-    COLUMNS_BANDS,
-    COLUMNS_GROUPS,
-    COLUMNS_CHUNKS,
-    COLUMNS_LINES,
-    COLUMNS_ROWS,
-    COLUMNS_PITCH,
-    COLUMNS_SHIFTED,
-    COLUMNS_APART,
-) = range(12)
+COLUMNS = places(ColumnsGeometry)
 
 #: The place of a block that a column does not have, of a row that is padding, and of a line that is.
 NOWHERE = -(1 << 62)
@@ -216,8 +189,8 @@ class ColumnGroup(NamedTuple):
     offsets: int
 
 
-GROUP_SOURCE, GROUP_ROW_BYTES, GROUP_CHUNKS, GROUP_PLACES, GROUP_OFFSETS = range(5)
-COLUMN_GROUP_BYTES = 8 * 5
+COLUMN_GROUP = places(ColumnGroup)
+COLUMN_GROUP_BYTES = 8 * len(COLUMN_GROUP)
 
 
 class ColumnBand(NamedTuple):
@@ -229,8 +202,8 @@ class ColumnBand(NamedTuple):
     row_count: int
 
 
-BAND_FIRST, BAND_LINES, BAND_ROWS, BAND_ROW_COUNT = range(4)
-COLUMN_BAND_BYTES = 8 * 4
+COLUMN_BAND = places(ColumnBand)
+COLUMN_BAND_BYTES = 8 * len(COLUMN_BAND)
 
 #: The most lines with elements of a band, lines of each row that are read after each other, and bytes of the collected
 #: columns of a band: what the kernel's scratch memory holds twice, and a quarter of L2.

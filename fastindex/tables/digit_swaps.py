@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fastindex.tables.places import places
+
 #: Binary digits of the place of an element of four bits in a vector of a line; the lowest is the nibble of a byte.
 DIGITS = 7
 #: The most rows of a task; all of its vectors stay in registers.
@@ -42,7 +44,7 @@ class SwapGeometry(NamedTuple):
     streamed: int
 
 
-HALVES, AGAIN, STREAMED = range(4, 7)
+SWAP = places(SwapGeometry)
 
 #: Words of a pattern of bytes.
 PATTERN_WORDS = 8

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fastindex.tables.places import places
+
 #: Bytes of the elements that may be gathered.
 GATHERED_BYTES = (4, 8, 16, 32, 64)
 
@@ -39,14 +41,4 @@ class GatherGeometry(NamedTuple):
     chunks_ahead: int
 
 
-(
-    CHUNK_BLOCK,
-    CHUNK_COUNT,
-    CHUNK_SOURCE_STRIDE,
-    CHUNK_TARGET_STRIDE,
-    ELEMENT_BYTES,
-    ELEMENTS,
-    STREAMED,
-    LINES,
-    CHUNKS_AHEAD,
-) = range(9)
+GATHER = places(GatherGeometry)

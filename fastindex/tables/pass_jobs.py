@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fastindex.tables.places import places
+
 
 class PassJob(NamedTuple):
     """What a helping thread is asked to take a share of.
@@ -35,20 +37,8 @@ class PassJob(NamedTuple):
     semaphore: int
 
 
-(
-    STATE,
-    OWNER,
-    JOB_PASSES,
-    JOB_COUNT,
-    JOB_TARGET,
-    JOB_SOURCE,
-    JOB_PADDING,
-    JOB_COUNTERS,
-    JOB_SLEEP,
-    JOB_WAKE,
-    JOB_SEMAPHORE,
-) = range(11)
-JOB_BYTES = 8 * 11
+JOB = places(PassJob)
+JOB_BYTES = 8 * len(JOB)
 #: How much room a semaphore is given behind them.
 SEMAPHORE_BYTES = 40
 
@@ -71,7 +61,8 @@ class CrewTable(NamedTuple):
     size: int
 
 
-CREW_SPINS, CREW_SIZE, CREW_JOBS = range(3)
+CREW = places(CrewTable)
+CREW_JOBS = len(CREW)
 
 
 class LongCall(NamedTuple):
@@ -100,9 +91,9 @@ class LongCall(NamedTuple):
     nap: int
 
 
-CALL_CLOCK, CALL_CLOCK_ID, CALL_SECONDS, CALL_NANOSECONDS, CALL_SLICE, CALL_SLICE_END, CALL_NAP = range(7)
+CALL = places(LongCall)
 #: Where the counters begin.
-CALL_COUNTERS = 7
+CALL_COUNTERS = len(CALL)
 
 #: What a slice of a call returns: how many helpers still work,
 #: that there is more to do, and how many helpers there were too few, times this.

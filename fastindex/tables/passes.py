@@ -1,11 +1,14 @@
 """The numbers of a pass over memory: as its kernel finds them, and as they are run one after the other.
 
-Each record is written by the planner or the executor; a kernel reads it as a table of int64, by the place of a field.
+Each record is written by the planner or the executor; a kernel reads it as a table of int64, by the
+places of its fields.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from fastindex.tables.places import places
 
 
 class PassTable(NamedTuple):
@@ -43,8 +46,8 @@ class OuterLoop(NamedTuple):
     target_stride: int
 
 
-OUTER_SIZE, OUTER_SOURCE_STRIDE, OUTER_TARGET_STRIDE = range(3)
-OUTER_LOOP_BYTES = 8 * 3
+OUTER_LOOP = places(OuterLoop)
+OUTER_LOOP_BYTES = 8 * len(OUTER_LOOP)
 
 
 class PassCall(NamedTuple):
@@ -73,8 +76,8 @@ class PassCall(NamedTuple):
     fills: int
 
 
-KERNEL, TABLE, SOURCE_START, TARGET_START, TASKS, TASKS_AT_ONCE, MOST_AT_ONCE, FILLS = range(8)
-PASS_CALL_BYTES = 8 * 8
+PASS_CALL = places(PassCall)
+PASS_CALL_BYTES = 8 * len(PASS_CALL)
 
 
 class StridedGeometry(NamedTuple):
@@ -106,18 +109,7 @@ class StridedGeometry(NamedTuple):
     last_nibble: int = -1
 
 
-(
-    ELEMENT_BYTES,
-    ELEMENTS,
-    SOURCE_STRIDE,
-    TARGET_STRIDE,
-    RUNS,
-    RUN_SOURCE_STRIDE,
-    RUN_TARGET_STRIDE,
-    SOURCE_NIBBLE,
-    TARGET_NIBBLE,
-    LAST_NIBBLE,
-) = range(10)
+STRIDED = places(StridedGeometry)
 
 
 class FillGeometry(NamedTuple):
@@ -127,4 +119,4 @@ class FillGeometry(NamedTuple):
     streamed: int
 
 
-FILL_RUN_BYTES, FILL_STREAMED = range(2)
+FILL = places(FillGeometry)

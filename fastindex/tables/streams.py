@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fastindex.tables.places import places
+
 #: The numbers of rows that vectors interleave or deinterleave, by the bytes of an element: those of which real layouts
 #: have short runs. Others go in lanes. Deinterleaved images, 224 by 224, time in lanes over time by vectors: 8 channels
 #: of one byte 0.90, of two 0.85, 4 of two 0.96, of eight 1.07, 2 of eight 1.01, of sixteen 1.13 (2026-11-24).
@@ -11,9 +13,6 @@ VECTOR_WAYS: dict[str, dict[int, tuple[int, ...]]] = {
     "interleave": {1: (2, 4, 8), 2: (2, 4, 8), 4: (2, 4), 8: (2,)},
     "deinterleave": {1: (2, 4), 2: (2,), 4: (2, 4, 8)},
 }
-
-#: Bytes of the elements of which squares are interleaved with padding behind each column.
-SQUARE_BYTES = (1, 2, 4, 8)
 
 #: The most bytes of a column that an interleave collects: its scratch memory holds 64 of these.
 MOST_COLUMN_BYTES = 512
@@ -52,8 +51,6 @@ class StreamGeometry(NamedTuple):
         Whether lines go past the cache.
     readable_bytes : int
         How many bytes may be read from the start of the source on.
-    padding : int
-        Elements of padding behind each column.
     follower_every, follower_count, follower_source_stride : int
         Of every `follower_count` chunks, `follower_every` apart, each continues the one before in the destination; it
         is `follower_source_stride` bytes on in the source.
@@ -75,7 +72,6 @@ class StreamGeometry(NamedTuple):
     by_source: int
     streamed: int
     readable_bytes: int
-    padding: int
     follower_every: int
     follower_count: int
     follower_source_stride: int
@@ -86,23 +82,4 @@ class StreamGeometry(NamedTuple):
     chunks_ahead: int
 
 
-(
-    CHUNK_BLOCK,
-    CHUNK_COUNT,
-    CHUNK_SOURCE_STRIDE,
-    CHUNK_TARGET_STRIDE,
-    RUN,
-    WAYS,
-    BY_SOURCE,
-    STREAMED,
-    READABLE_BYTES,
-    PADDING,
-    FOLLOWER_EVERY,
-    FOLLOWER_COUNT,
-    FOLLOWER_SOURCE_STRIDE,
-    ELEMENT_BYTES,
-    UNIT_BYTES,
-    MASK_LOW,
-    MASK_HIGH,
-    CHUNKS_AHEAD,
-) = range(18)
+STREAM = places(StreamGeometry)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Bytes of the units that are transposed, and of those of which few columns are read as one stream.
+from fastindex.tables.places import places
+
+#: Bytes of the units that are transposed.
 UNIT_BYTES = (1, 2, 4, 8, 16, 32, 64)
-NARROW_UNIT_BYTES = (4, 8, 16)
-
-#: The most columns that the kernel for few columns collects at a time: what its scratch memory holds.
-MOST_NARROW_COLUMNS = 120
-
 
 #: Rows of the source of no more elements, or bytes where an element is one, are moved one by one. Within L2, ns a row
 #: in squares and one by one: of f64[64,3,64] reversed out of T(64,128)(8,1) 13.9 and 7.7, of bf16[1024,2,5] out of
@@ -35,8 +32,6 @@ class TransposeGeometry(NamedTuple):
         Whether each column begins in the destination where the one before ends.
     streamed : int
         Whether lines go past the cache.
-    readable_bytes : int
-        How many bytes may be read from the start of the source on.
     inner_iterations : int
         How many iterations of the loops around the blocks come before the next block of rows.
     """
@@ -50,20 +45,7 @@ class TransposeGeometry(NamedTuple):
     columns_aligned: int
     columns_joined: int
     streamed: int
-    readable_bytes: int
     inner_iterations: int
 
 
-(
-    ROW_BLOCK,
-    ROW_COUNT,
-    ROW_SOURCE_STRIDE,
-    COLUMN_BLOCK,
-    COLUMN_COUNT,
-    COLUMN_TARGET_STRIDE,
-    COLUMNS_ALIGNED,
-    COLUMNS_JOINED,
-    STREAMED,
-    READABLE_BYTES,
-    INNER_ITERATIONS,
-) = range(11)
+TRANSPOSE = places(TransposeGeometry)

@@ -146,7 +146,7 @@ def scattered_transposes(width: int, seed: int) -> Iterator[Case]:
         yield Case("transpose", width, Nest(loops(outer, (columns, 1, between * places[1] + line), inner), 2, 3))
 
 
-def narrow_transposes(width: int, seed: int) -> Iterator[Case]:
+def few_column_transposes(width: int, seed: int) -> Iterator[Case]:
     """Few columns of long rows that lie near each other: all remainders of both, columns anywhere in a line."""
     rng = random.Random(seed)
     line = per_line(width)
@@ -156,17 +156,17 @@ def narrow_transposes(width: int, seed: int) -> Iterator[Case]:
         pitch = columns + rng.choice((1, 5, 3 * columns))
         gap = rng.choice((1, 3, line, -(rows % -line) or line))
         nest = (rows, rng.choice((1, -1)) * pitch, 1), (columns, 1, rows + gap), (2, rows * pitch, columns * 2 * rows)
-        yield Case("narrow transpose", width, Nest(loops(*nest), rows * pitch))
+        yield Case("transpose", width, Nest(loops(*nest), rows * pitch))
     for columns in (n for n in (2, 3, line // 2 + 1, line - 1) if 1 < n < line):
         # A line of each row is read, whatever its columns are.
         for pitch in (line, line + 1, 4 * line):
             rows, sign = least + columns, rng.choice((1, -1))
             nest = (rows, sign * pitch, 1), (columns, 1, rows + rng.choice((0, 1))), (2, 3 * least * pitch, 8000 * line)
-            yield Case("narrow transpose", width, Nest(loops(*nest), rows * pitch))
+            yield Case("transpose", width, Nest(loops(*nest), rows * pitch))
     for columns in (max(line, 2), 120):
         # Rows of two loops, with a jump within and at the end of a block; columns that follow each other.
         inner, outer = (least // 2 + 1, columns, 1), (5, 3 * least * columns, least // 2 + 1)
-        yield Case("narrow transpose", width, Nest(loops(inner, outer, (columns, 1, 5 * (least // 2 + 1)))))
+        yield Case("transpose", width, Nest(loops(inner, outer, (columns, 1, 5 * (least // 2 + 1)))))
 
 
 def interleaves(width: int, ways: int, seed: int) -> Iterator[Case]:
@@ -328,10 +328,7 @@ def steps_of(case: Case, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
         context = Context(case.width, case.nest.element_count * case.width >= tuning.streamed_bytes, tuning)
         found = with_tables(gather_passes(in_bytes(case.nest, case.width), context))
     else:
-        # Whether columns are few enough for the narrow kernel, or short enough to be gathered, other cases do not care.
-        few = 0 if case.kernel == "transpose" else tuning.narrow_columns
-        others = dataclasses.replace(tuning, narrow_columns=few)
-        found = with_tables(drafts(RelayoutLoops((case.nest,), ()), case.width, others, gathers=False))
+        found = with_tables(drafts(RelayoutLoops((case.nest,), ()), case.width, tuning, gathers=False))
     assert found, case
     assert {step.kernel for step in found} == {case.kernel}, (case, [step.describe() for step in found])
     return found

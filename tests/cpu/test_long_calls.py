@@ -17,8 +17,8 @@ import fastindex as fi
 import fastindex.kernels.compilation
 from fastindex.cpu import compiled_passes, long_calls, pass_threads
 from fastindex.cpu.long_calls import long_call, looks_for_signals
-from fastindex.tables.pass_jobs import CALL_CLOCK, CALL_SLICE, UNFINISHED
-from fastindex.tables.passes import MOST_AT_ONCE, TASKS_AT_ONCE
+from fastindex.tables.pass_jobs import CALL, UNFINISHED
+from fastindex.tables.passes import PASS_CALL
 from tests.cases import strategies
 from tests.fault_parts.interrupts import wrong_in_long_calls
 
@@ -32,7 +32,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """What native calls of a plan return, each slice of which ends with the first tasks that it takes."""
     monkeypatch.setattr(pass_threads, "_crew", made := pass_threads._Crew())
     shortest = long_call(0)
-    shortest[CALL_SLICE] = 0
+    shortest[CALL.slice_nanoseconds] = 0
     monkeypatch.setattr(long_calls, "_with_slices", lambda: shortest)
     lead, found = compiled_passes._plain_leader(), list[int]()
 
@@ -111,15 +111,15 @@ def test_what_is_taken_at_a_time_is_not_too_much(source: str, destination: str) 
     rows = plan._movement.compiled._calls
     assert len(rows) == len(plan._movement.passes)
     for one, row in zip(plan._movement.passes, rows, strict=True):
-        assert 1 <= row[TASKS_AT_ONCE] <= row[MOST_AT_ONCE] <= 4 * row[TASKS_AT_ONCE]
-        assert row[MOST_AT_ONCE] * one.task_bytes <= 128 << 20
+        assert 1 <= row[PASS_CALL.tasks_at_once] <= row[PASS_CALL.most_at_once] <= 4 * row[PASS_CALL.tasks_at_once]
+        assert row[PASS_CALL.most_at_once] * one.task_bytes <= 128 << 20
 
 
 def test_other_threads_are_not_cut(results: list[int]) -> None:
     found: list[Any] = []
 
     def work() -> None:
-        found.extend((looks_for_signals(), long_call(2)[CALL_CLOCK]))
+        found.extend((looks_for_signals(), long_call(2)[CALL.clock]))
         plan = fi.plan_relayout(SHAPE, f"{SHAPE}{{0,1}}")
         found.append(np.array_equal(plan(VALUES, threads=2), TURNED))
 
@@ -129,4 +129,4 @@ def test_other_threads_are_not_cut(results: list[int]) -> None:
     assert found == [False, 0, True]
     assert not any(result & UNFINISHED for result in results)
     assert looks_for_signals()
-    assert long_call(2)[CALL_CLOCK]
+    assert long_call(2)[CALL.clock]

@@ -28,18 +28,7 @@ from fastindex.cpu.long_calls import long_call
 from fastindex.lowering.relayout.moves.nest_passes import passes
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops
 from fastindex.lowering.tuning import TUNING
-from fastindex.tables.pass_jobs import (
-    ASLEEP,
-    CALL_COUNTERS,
-    CALL_SLICE,
-    CREW_JOBS,
-    JOB_COUNT,
-    OWNER,
-    STATE,
-    UNFINISHED,
-    WAITING,
-    WORKING,
-)
+from fastindex.tables.pass_jobs import ASLEEP, CALL, CALL_COUNTERS, CREW_JOBS, JOB, UNFINISHED, WAITING, WORKING
 from tests.cases import strategies
 from tests.cpu.interrupt_points import interrupted_everywhere
 
@@ -53,11 +42,11 @@ def transposed(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def is_free(crew: Any) -> bool:
     """Whether no helper works or belongs to a call."""
-    return all(one.fields[OWNER] == 0 and one.fields[STATE] in (WAITING, ASLEEP) for one in crew.helpers)
+    return all(one.fields[JOB.owner] == 0 and one.fields[JOB.state] in (WAITING, ASLEEP) for one in crew.helpers)
 
 
 def wait_until_asleep(one: Any) -> None:
-    while one.fields[STATE] != ASLEEP:
+    while one.fields[JOB.state] != ASLEEP:
         time.sleep(0.001)
 
 
@@ -104,7 +93,7 @@ def test_each_pass_has_a_counter(crew: Any) -> None:
         wanted = np.zeros_like(values).reshape(100, -1)
         wanted[100 - count :] = values.reshape(100, -1)[:count][::-1]
         assert np.array_equal(out, wanted.reshape(-1))
-    assert [one.fields[JOB_COUNT] > 0 for one in crew.helpers] == [True, True]
+    assert [one.fields[JOB.pass_count] > 0 for one in crew.helpers] == [True, True]
     assert is_free(crew)
 
 
@@ -160,13 +149,13 @@ def test_a_caller_without_helpers_works_alone_and_has_some_the_next_time(plan: A
     values = np.random.default_rng(2).random(ROWS * COLUMNS, np.float32)
     plan(values, threads=2)
     (taken,) = crew.helpers
-    taken.fields[OWNER] = 1
+    taken.fields[JOB.owner] = 1
     assert np.array_equal(plan(values, threads=2), transposed(values))
     assert len(crew.helpers) == 2
     assert np.array_equal(plan(values, threads=2), transposed(values))
     assert len(crew.helpers) == 2
-    assert crew.helpers[1].fields[JOB_COUNT] == 1
-    taken.fields[OWNER] = 0
+    assert crew.helpers[1].fields[JOB.pass_count] == 1
+    taken.fields[JOB.owner] = 0
     assert is_free(crew)
 
 
@@ -193,11 +182,11 @@ def test_a_call_that_is_interrupted_waits_for_its_helpers(plan: Any, crew: Any) 
         assert (scratch, helpers) == (thread_scratch.address, 1)
         counters = (ctypes.c_int64 * 3).from_address(call + 8 * CALL_COUNTERS)
         assert [*counters] == [0, 0, 0]
-        one.fields[OWNER], one.fields[STATE] = call, WORKING
+        one.fields[JOB.owner], one.fields[JOB.state] = call, WORKING
 
         def end() -> None:
-            begun.append((one.fields[OWNER] - call, min(counters)))
-            one.fields[STATE] = ASLEEP
+            begun.append((one.fields[JOB.owner] - call, min(counters)))
+            one.fields[JOB.state] = ASLEEP
 
         threading.Timer(0.05, end).start()
         raise KeyboardInterrupt
@@ -215,7 +204,7 @@ def test_wherever_an_interrupt_comes_nobody_works_afterwards(
     """Helpers are waited for, also where an interrupt comes between two instructions of the waiting itself."""
     # A slice ends with what is taken first.
     shortest = long_call(0)
-    shortest[CALL_SLICE] = 0
+    shortest[CALL.slice_nanoseconds] = 0
     monkeypatch.setattr(long_calls, "_with_slices", lambda: shortest)
     values, out = np.random.default_rng(2).random(ROWS * COLUMNS, np.float32), np.empty(ROWS * COLUMNS, np.float32)
     plan(values, out=out, threads=2)
@@ -240,10 +229,10 @@ def test_wherever_an_interrupt_comes_between_slices_helpers_are_freed(plan: Any,
     def comes_back_thrice(crew_address: int, helpers: int, scratch: int, call: int) -> int:
         calls.append(helpers)
         if helpers:
-            one.fields[OWNER] = call
+            one.fields[JOB.owner] = call
         if len(calls) % 4:
             return UNFINISHED
-        one.fields[OWNER] = 0
+        one.fields[JOB.owner] = 0
         return 0
 
     def call() -> None:

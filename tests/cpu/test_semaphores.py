@@ -16,7 +16,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu import pass_threads, semaphores
-from fastindex.tables.pass_jobs import ASLEEP, STATE
+from fastindex.tables.pass_jobs import ASLEEP, JOB
 
 ROWS, COLUMNS = 1100, 1024
 
@@ -83,7 +83,7 @@ def test_the_semaphores_of_macos(monkeypatch: pytest.MonkeyPatch, crew: Any, tmp
     check_relayouts()
     assert len(crew.helpers) == 1
     helper = crew.helpers[0]
-    while helper.fields[STATE] != ASLEEP:
+    while helper.fields[JOB.state] != ASLEEP:
         # It falls asleep when nobody has asked for some microseconds; how long that takes is the system's affair.
         time.sleep(0.001)
     check_relayouts()

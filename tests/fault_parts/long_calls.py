@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import fastindex as fi
 import fastindex.kernels.compilation
 from fastindex.cpu import long_calls, pass_threads
-from fastindex.tables.pass_jobs import ASLEEP, OWNER, STATE, WAITING
+from fastindex.tables.pass_jobs import ASLEEP, JOB, WAITING
 
 _ROWS, _COLUMNS = 4095, 4090
 _PLAIN, _TILED = f"f32[{_ROWS},{_COLUMNS}]", f"f32[{_ROWS},{_COLUMNS}]{{1,0:T(8,128)}}"
@@ -65,7 +65,7 @@ def cases() -> dict[str, Case]:
 def are_idle() -> bool:
     """Whether no helper belongs to a call."""
     helpers = pass_threads._crew.helpers
-    return all(one.fields[OWNER] == 0 and one.fields[STATE] in (WAITING, ASLEEP) for one in helpers)
+    return all(one.fields[JOB.owner] == 0 and one.fields[JOB.state] in (WAITING, ASLEEP) for one in helpers)
 
 
 def interrupted(case: Case, out: NDArray[Any], seconds: float, threads: int) -> bool | None:

@@ -19,6 +19,7 @@ from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
 from fastindex.lowering.relayout.moves import column_gather as column_passes
 from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.tables import assemblies
+from fastindex.tables.assemblies import ASSEMBLY, VECTOR_HEADER, VECTOR_RUN
 from tests.cases import strategies
 from tests.cases.assembly_cases import NAMED, Guarded, Pair, move, moved_between_guards, passes_of, random_pairs
 
@@ -84,10 +85,10 @@ def test_planted_bugs_of_columns_are_noticed(pair: Pair) -> None:
     assert moved_between_guards(pair, made, (13, 16))
     assert moved_between_guards(pair, made, (0, 0))
     groups, numbers = one.tables
-    bands, block = int(one.geometry[assemblies.COLUMNS_BANDS]), int(one.geometry[assemblies.COLUMNS_BLOCK_BYTES])
+    bands, block = int(one.geometry[assemblies.COLUMNS.bands]), int(one.geometry[assemblies.COLUMNS.block_bytes])
     lines = bands * len(assemblies.ColumnBand._fields)
     rows = lines + -(-block // 64)
-    places = int(one.geometry[assemblies.COLUMNS_GROUPS]) * len(assemblies.ColumnGroup._fields)
+    places = int(one.geometry[assemblies.COLUMNS.groups]) * len(assemblies.ColumnGroup._fields)
     filled = rows + int(np.flatnonzero(numbers[rows:] != assemblies.NOWHERE)[0])
     moved, dropped, swapped = numbers.copy(), numbers.copy(), groups.copy()
     moved[filled] = numbers[filled + 1]
@@ -117,13 +118,13 @@ def test_planted_bugs_are_noticed() -> None:
     rest = tuple(other for other in made if other is not one)
     assert move(pair, made, Guarded(), (0, 0)) == ""
     chunks, numbers = one.tables
-    begin, run = int(numbers[assemblies.HEADER_PIECES_BEGIN]) // 8, assemblies.VECTOR_HEADER_BYTES // 8
+    begin, run = int(numbers[VECTOR_HEADER.pieces_begin]) // 8, assemblies.VECTOR_HEADER_BYTES // 8
     shifted, missing, fewer, moved, turned = (numbers.copy() for _ in range(5))
     shifted[begin] += 1
-    missing[run + assemblies.RUN_PIECES] -= 1
-    fewer[run + assemblies.RUN_VECTORS] -= 1
-    moved[run + assemblies.RUN_BEGIN] += 1
-    patterns = begin + sum(int(one.geometry[place]) for place in (assemblies.PIECES, assemblies.LINES))
+    missing[run + VECTOR_RUN.pieces] -= 1
+    fewer[run + VECTOR_RUN.vectors] -= 1
+    moved[run + VECTOR_RUN.begin] += 1
+    patterns = begin + sum(int(one.geometry[place]) for place in (ASSEMBLY.pieces, ASSEMBLY.lines))
     turned.view(np.uint8)[8 * patterns + permuted_bytes()] ^= 1
     for planted in (shifted, missing, fewer, moved, turned):
         spoiled = dataclasses.replace(one, tables=(chunks, planted))

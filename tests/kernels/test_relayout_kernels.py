@@ -1,9 +1,9 @@
 """Every kernel that moves data, on all remainders of its blocks, at every alignment, between guarded memory.
 
-Tests of: kernels.cpu.relayout.moves.deinterleave, kernels.cpu.relayout.moves.deinterleave_lanes,
+Tests of: kernels.cpu.relayout.moves.deinterleave,
 kernels.cpu.relayout.moves.element_moves, kernels.cpu.relayout.moves.gather_pieces,
-kernels.cpu.relayout.moves.interleave, kernels.cpu.relayout.moves.interleave_lanes, kernels.cpu.relayout.lines.lanes,
-kernels.cpu.relayout.lines.lines, kernels.cpu.relayout.moves.narrow_transpose, kernels.cpu.relayout.moves.packed_runs,
+kernels.cpu.relayout.moves.interleave, kernels.cpu.relayout.lines.lanes,
+kernels.cpu.relayout.lines.lines, kernels.cpu.relayout.moves.packed_runs,
 kernels.cpu.relayout.passes.runner, kernels.cpu.relayout.passes.table, kernels.cpu.relayout.lines.pending,
 kernels.cpu.relayout.lines.staged_bands, kernels.cpu.relayout.moves.stream, kernels.cpu.relayout.moves.transpose,
 kernels.cpu.relayout.lines.vectors.
@@ -34,7 +34,6 @@ from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops,
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.gathers import GATHERED_BYTES
 from fastindex.tables.streams import StreamGeometry
-from fastindex.tables.transposes import NARROW_UNIT_BYTES
 from tests.cases import strategies
 from tests.cases.relayout_cases import (
     BITS,
@@ -49,6 +48,7 @@ from tests.cases.relayout_cases import (
     blocked_transposes,
     copies,
     deinterleaves,
+    few_column_transposes,
     fills,
     gather,
     gathers,
@@ -57,7 +57,6 @@ from tests.cases.relayout_cases import (
     interleaves,
     joined_transposes,
     move,
-    narrow_transposes,
     packed,
     scattered_transposes,
     staged_transposes,
@@ -142,13 +141,13 @@ def test_transposes_of_rows_that_are_far_from_each_other(width: int, tuning: Tun
     sweep(scattered_transposes(width, 5), replace(tuning, least_row_bytes=128))
 
 
-@pytest.mark.parametrize("width", NARROW_UNIT_BYTES)
+@pytest.mark.parametrize("width", [4, 8, 16])
 @pytest.mark.parametrize("several_blocks", [False, True])
-def test_narrow_transposes(width: int, several_blocks: bool) -> None:
+def test_transposes_of_few_columns(width: int, several_blocks: bool) -> None:
     streamed = replace(SMALL_TASKS, streamed_bytes=0)
     if several_blocks:
         streamed = replace(streamed, row_bytes=SMALL_BLOCK_BYTES, least_row_bytes=SMALL_BLOCK_BYTES)
-    sweep(narrow_transposes(width, 1 + several_blocks), streamed)
+    sweep(few_column_transposes(width, 1 + several_blocks), streamed)
 
 
 @pytest.mark.parametrize("width", WIDTHS)

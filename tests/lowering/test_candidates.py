@@ -25,8 +25,9 @@ from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_digits
 from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING
-from fastindex.tables import assemblies, streams, transposes
-from fastindex.tables.assemblies import MOST_BLOCK_BYTES, AssemblyGeometry, ColumnsGeometry
+from fastindex.tables.assemblies import COLUMNS, MOST_BLOCK_BYTES, AssemblyGeometry, ColumnsGeometry
+from fastindex.tables.streams import STREAM
+from fastindex.tables.transposes import TRANSPOSE
 
 BY_BLOCKS = [
     ("bf16[2048,1,24,128]", "bf16[2048,1,24,128]{0,1,3,2:T(4,128)(2,1)}"),
@@ -131,7 +132,7 @@ def test_what_reads_much_and_writes_little_has_tasks_to_share() -> None:
 def test_what_is_taken_out_of_large_sparse_sources_is_streamed(source: str, destination: str, streamed: bool) -> None:
     moved = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination))
     found = replace(moved, choice="loops").passes or ()
-    place = {"copy": streams.STREAMED, "transpose": transposes.STREAMED}
+    place = {"copy": STREAM.streamed, "transpose": TRANSPOSE.streamed}
     assert [bool(one.geometry[place[one.kernel]]) for one in found] == [streamed]
 
 
@@ -182,7 +183,7 @@ def test_runs_out_of_sparse_sources_are_asked_for_ahead() -> None:
     for source, is_asked in (("f32[12288,2,128]{2,1,0:T(4,128)}", True), ("f32[12288,4,128]{2,1,0:T(4,128)}", False)):
         (one,) = chosen(source, source[: source.index("{")])[0]
         assert one.kernel == "copy"
-        assert (int(one.geometry[streams.CHUNKS_AHEAD]) > 0) == is_asked
+        assert (int(one.geometry[STREAM.chunks_ahead]) > 0) == is_asked
 
 
 def test_columns_that_nothing_continues_are_put_together_with_their_padding() -> None:
@@ -197,7 +198,7 @@ def test_columns_within_a_line_of_each_other_are_read_together() -> None:
     found, _ = chosen("u8[6144,2,127]{2,1,0:T(64,128)(8,1)}", "u8[6144,2,127]{0,1,2}")
     assert {one.kernel for one in found} == {"column gather"}
     blocks = 6144 // 1024
-    lines = sum(one.tasks * int(one.geometry[assemblies.COLUMNS_CHUNKS]) for one in found)
+    lines = sum(one.tasks * int(one.geometry[COLUMNS.chunks]) for one in found)
     # 127 times eight bytes; the parts in which they are read may end within lines.
     assert blocks * 16 <= lines <= blocks * (16 + len(found))
 
@@ -205,7 +206,7 @@ def test_columns_within_a_line_of_each_other_are_read_together() -> None:
 def test_what_a_block_repeats_a_little_further_are_columns() -> None:
     """Four tiles make a block, of 4-bit elements beside each other: as columns, all have the same ten rows."""
     found, _ = chosen("s4[393216,1,10]{0,1,2:E(4)}", "s4[393216,1,10]{2,1,0:T(256)E(4)}")
-    assert [one.geometry[assemblies.COLUMNS_ROWS] for one in found] == [10]
+    assert [one.geometry[COLUMNS.rows] for one in found] == [10]
 
 
 def straight(source: fi.Shape, destination: fi.Shape) -> list[Draft]:

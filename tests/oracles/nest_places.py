@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
-from fastindex.tables import gathers, streams, transposes
-from fastindex.tables import passes as pass_tables
+from fastindex.tables.gathers import GATHER
+from fastindex.tables.passes import FILL
+from fastindex.tables.streams import STREAM
+from fastindex.tables.transposes import TRANSPOSE
 
 Places = NDArray[np.int64]
 
@@ -57,11 +59,11 @@ def _blocks_of(step: Pass, blocks: int) -> list[tuple[int, int, int]]:
 def _chunks(step: Pass) -> tuple[Places, Places]:
     """Where every chunk begins on each side."""
     geometry = step.geometry
-    block, count = geometry[streams.CHUNK_BLOCK], geometry[streams.CHUNK_COUNT]
+    block, count = geometry[STREAM.chunk_block], geometry[STREAM.chunk_count]
     found = []
     for index, source, destination in _blocks_of(step, -(-count // block)):
         offsets = step.tables[0][: min(block, count - index * block)]
-        steps = geometry[[streams.CHUNK_SOURCE_STRIDE, streams.CHUNK_TARGET_STRIDE]] * index
+        steps = geometry[[STREAM.chunk_source_stride, STREAM.chunk_target_stride]] * index
         found.append(offsets + steps + (source, destination))
     begins = np.concatenate(found)
     return begins[:, 0] + step.source_start, begins[:, 1] + step.destination_start
@@ -72,36 +74,36 @@ def units_of_pass(step: Pass) -> tuple[Places, Places]:
     match step.kernel:
         case "copy":
             source, destination = _chunks(step)
-            run, rows = np.arange(step.geometry[streams.RUN]), step.tables[1]
+            run, rows = np.arange(step.geometry[STREAM.run]), step.tables[1]
             followed = np.arange(len(rows)) * len(run)
             sources, targets = source[:, None, None] + rows[:, None] + run, destination[:, None] + followed
             return sources.reshape(-1), (targets[..., None] + run).reshape(-1)
         case "expand" | "compress":
             source, destination = _chunks(step)
-            run = np.arange(step.geometry[streams.RUN])
+            run = np.arange(step.geometry[STREAM.run])
             return (source[:, None] + run).reshape(-1), (destination[:, None] + run).reshape(-1)
         case "gather pieces":
             source, destination = _chunks(step)
-            elements = step.geometry[gathers.ELEMENTS]
-            assert step.geometry[gathers.ELEMENT_BYTES] == step.width
-            assert len(step.tables[1]) == elements + step.geometry[gathers.LINES]
+            elements = step.geometry[GATHER.elements]
+            assert step.geometry[GATHER.element_bytes] == step.width
+            assert len(step.tables[1]) == elements + step.geometry[GATHER.lines]
             sources = source[:, None] + step.tables[1][:elements]
             return sources.reshape(-1), (destination[:, None] + np.arange(elements) * step.width).reshape(-1)
         case "interleave":
             source, destination = _chunks(step)
-            ways, run = step.geometry[streams.WAYS], np.arange(step.geometry[streams.RUN])
+            ways, run = step.geometry[STREAM.ways], np.arange(step.geometry[STREAM.run])
             assert ways == step.ways
             assert (step.tables[1][ways:] == step.tables[1][ways - 1]).all()
-            stream = np.arange(ways) * step.width, (ways + step.geometry[streams.PADDING]) * step.width
+            stream = np.arange(ways) * step.width, ways * step.width
             return _grid(source, destination, step.tables[1][:ways], stream, run, step.width)
         case "deinterleave":
             source, destination = _chunks(step)
-            ways, run = len(step.tables[1]), np.arange(step.geometry[streams.RUN])
+            ways, run = len(step.tables[1]), np.arange(step.geometry[STREAM.run])
             assert ways == step.ways
             stream = np.arange(ways) * step.width, ways * step.width
             targets, units = _grid(destination, source, step.tables[1], stream, run, step.width)
             return units, targets
-        case "transpose" | "narrow transpose":
+        case "transpose":
             return _panels(step)
         case "strided":
             width, count, *strides, run_count, run_source_stride, run_destination_stride = step.geometry[:7]
@@ -117,7 +119,7 @@ def units_of_pass(step: Pass) -> tuple[Places, Places]:
         case _:
             assert step.kernel == "fill"
             begins = np.array(_blocks_of(step, 1))[:, 2] + step.destination_start
-            run = np.arange(step.geometry[pass_tables.FILL_RUN_BYTES])
+            run = np.arange(step.geometry[FILL.run_bytes])
             targets = (begins[:, None] + run).reshape(-1)
             return np.zeros_like(targets), targets
 
@@ -136,21 +138,21 @@ def _panels(step: Pass) -> tuple[Places, Places]:
     geometry, width = step.geometry, step.width
     row_block, row_count, column_block, column_count = geometry[
         [
-            transposes.ROW_BLOCK,
-            transposes.ROW_COUNT,
-            transposes.COLUMN_BLOCK,
-            transposes.COLUMN_COUNT,
+            TRANSPOSE.row_block,
+            TRANSPOSE.row_count,
+            TRANSPOSE.column_block,
+            TRANSPOSE.column_count,
         ]
     ]
     row_table, column_table = step.tables
-    row_step = geometry[transposes.ROW_SOURCE_STRIDE]
+    row_step = geometry[TRANSPOSE.row_source_stride]
     row_blocks, column_blocks = -(-row_count // row_block), -(-column_count // column_block)
-    if row_blocks > 1 or geometry[transposes.COLUMNS_JOINED]:
+    if row_blocks > 1 or geometry[TRANSPOSE.columns_joined]:
         # What follows the rows of a block in the destination: the next block, or the next column.
         following = row_table[row_block:]
         assert len(following) >= min(64 // width, row_count - row_block if row_blocks > 1 else row_count)
         np.testing.assert_array_equal(following, row_table[: len(following)] + (row_step or width))
-    if geometry[transposes.COLUMNS_JOINED]:
+    if geometry[TRANSPOSE.columns_joined]:
         assert row_blocks == 1
         assert (np.diff(column_table) == row_count * width).all()
     found = []
@@ -159,7 +161,7 @@ def _panels(step: Pass) -> tuple[Places, Places]:
         rows = row_table[: min(row_block, row_count - row_index * row_block)]
         columns = column_table[: min(column_block, column_count - column_index * column_block)]
         source += row_index * row_step + column_index * column_block * width + step.source_start
-        destination += column_index * geometry[transposes.COLUMN_TARGET_STRIDE] + row_index * row_block * width
+        destination += column_index * geometry[TRANSPOSE.column_target_stride] + row_index * row_block * width
         destination += step.destination_start
         units = source + rows[:, None] + np.arange(len(columns)) * width
         targets = destination + columns + np.arange(len(rows))[:, None] * width
@@ -170,14 +172,7 @@ def _panels(step: Pass) -> tuple[Places, Places]:
 
 def filled_by_pass(step: Pass) -> Places:
     """Where every byte of padding is that a pass writes."""
-    if step.kernel == "fill":
-        return bytes_of_pass(step)[1]
-    if step.kernel != "interleave":
-        return np.empty(0, np.int64)
-    _, destination = _chunks(step)
-    padding, run = step.geometry[streams.PADDING], np.arange(step.geometry[streams.RUN])
-    columns = destination[:, None] + run * (step.ways + padding) * step.width + step.ways * step.width
-    return (columns[..., None] + np.arange(padding * step.width)).reshape(-1)
+    return bytes_of_pass(step)[1] if step.kernel == "fill" else np.empty(0, np.int64)
 
 
 def bytes_of_pass(step: Pass) -> tuple[Places, Places]:

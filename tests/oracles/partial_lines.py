@@ -12,8 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.relayout.passes.form import Pass
-from fastindex.tables import assemblies, boxes, gathers, passes, streams, transposes
+from fastindex.tables import assemblies, boxes
+from fastindex.tables.assemblies import ASSEMBLY, COLUMNS
 from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.gathers import GATHER
+from fastindex.tables.passes import FILL, STRIDED
+from fastindex.tables.streams import STREAM
+from fastindex.tables.transposes import TRANSPOSE
 
 Offsets = NDArray[np.int64]
 #: Pieces: where each begins, in bytes, how long all of them are, and the sizes and strides of the loops around them.
@@ -59,26 +64,31 @@ def _pieces_of(one: Pass) -> Iterator[Pieces]:
     loops = [(size, stride) for size, _, stride in one.outer.tolist()]
     start = np.array([one.destination_start], np.int64)
     match one.kernel:
-        case "strided" if not geometry[passes.ELEMENT_BYTES]:
+        case "strided" if not geometry[STRIDED.element_bytes]:
             places = (
-                geometry[passes.TARGET_NIBBLE] + np.arange(geometry[passes.ELEMENTS]) * geometry[passes.TARGET_STRIDE]
+                geometry[STRIDED.target_nibble]
+                + np.arange(geometry[STRIDED.elements]) * geometry[STRIDED.target_stride]
             )
             # Steps of single nibbles count two and two, which is near enough.
             yield places // 2, 1, [(size, stride // 2) for size, stride in loops]
         case "strided":
-            runs = geometry[passes.RUNS], geometry[passes.RUN_TARGET_STRIDE]
-            yield start, one.width, [*loops, (geometry[passes.ELEMENTS], geometry[passes.TARGET_STRIDE]), runs]
+            runs = geometry[STRIDED.runs], geometry[STRIDED.run_target_stride]
+            yield (
+                start,
+                one.width,
+                [*loops, (geometry[STRIDED.elements], geometry[STRIDED.target_stride]), runs],
+            )
         case "fill":
-            yield start, geometry[passes.FILL_RUN_BYTES], loops
-        case "transpose" | "narrow transpose":
+            yield start, geometry[FILL.run_bytes], loops
+        case "transpose":
             yield from _columns_of(one, geometry, loops)
         case "column gather":
-            first = geometry[assemblies.COLUMNS_GROUPS] * len(assemblies.ColumnGroup._fields)
-            count = geometry[assemblies.COLUMNS_CHUNKS] * LINE_BYTES // one.width * one.ways
+            first = geometry[COLUMNS.groups] * len(assemblies.ColumnGroup._fields)
+            count = geometry[COLUMNS.chunks] * LINE_BYTES // one.width * one.ways
             places = one.tables[0][first : first + count]
             places = places[places != assemblies.NOWHERE]
-            block = geometry[assemblies.COLUMNS_BLOCK_BYTES]
-            bands = one.tables[1][: geometry[assemblies.COLUMNS_BANDS] * len(assemblies.ColumnBand._fields)]
+            block = geometry[COLUMNS.block_bytes]
+            bands = one.tables[1][: geometry[COLUMNS.bands] * len(assemblies.ColumnBand._fields)]
             for first, lines, _, _ in bands.reshape(-1, len(assemblies.ColumnBand._fields)).tolist():
                 piece = min(block - first * LINE_BYTES, lines * LINE_BYTES)
                 for begins, size in _joined(places, piece):
@@ -109,17 +119,17 @@ def _joined(places: Offsets, size: int) -> Iterator[tuple[Offsets, int]]:
 def _chunks_of(one: Pass, geometry: list[int], loops: list[tuple[int, int]]) -> Iterator[Pieces]:
     """Yield the runs of consecutive chunks of each task; the last task of a row may have fewer."""
     block, count, step = (
-        geometry[place] for place in (streams.CHUNK_BLOCK, streams.CHUNK_COUNT, streams.CHUNK_TARGET_STRIDE)
+        geometry[place] for place in (STREAM.chunk_block, STREAM.chunk_count, STREAM.chunk_target_stride)
     )
     per_byte = one.ways if one.kernel == "compress" else 1
     offsets = one.tables[0].reshape(-1, 2)[:, 1]
     chunk, columns = _chunk_bytes(one, geometry)
-    followers = geometry[streams.FOLLOWER_COUNT] if one.kernel == "copy" else 1
+    followers = geometry[STREAM.follower_count] if one.kernel == "copy" else 1
     if followers > 1:
         # Runs that continue each other are joined wherever they are, and the lines between them written once.
         number = np.arange(count)
         places = offsets[number % block] + number // block * step
-        firsts = number // geometry[streams.FOLLOWER_EVERY] % followers == 0
+        firsts = number // geometry[STREAM.follower_every] % followers == 0
         yield one.destination_start + places[firsts], chunk * followers, loops
         return
     whole, rest = divmod(count, block)
@@ -135,15 +145,15 @@ def _chunks_of(one: Pass, geometry: list[int], loops: list[tuple[int, int]]) -> 
 def _chunk_bytes(one: Pass, geometry: list[int]) -> tuple[int, list[int]]:
     """Return how long the pieces of a chunk are, and where they begin within it."""
     if one.kernel == "block permute":
-        return geometry[assemblies.BLOCK_BYTES], [0]
+        return geometry[ASSEMBLY.block_bytes], [0]
     if one.kernel == "gather pieces":
-        return geometry[gathers.ELEMENTS] * one.width, [0]
-    run = geometry[streams.RUN]
+        return geometry[GATHER.elements] * one.width, [0]
+    run = geometry[STREAM.run]
     match one.kernel:
         case "copy":
             return run * len(one.tables[1]), [0]
         case "interleave":
-            return run * (one.ways + geometry[streams.PADDING]) * one.width, [0]
+            return run * one.ways * one.width, [0]
         case "deinterleave":
             return run * one.width, one.tables[1].tolist()
         case "compress":
@@ -154,14 +164,14 @@ def _chunk_bytes(one: Pass, geometry: list[int]) -> tuple[int, list[int]]:
 
 def _columns_of(one: Pass, geometry: list[int], loops: list[tuple[int, int]]) -> Iterator[Pieces]:
     """Yield the columns of a transpose; those that continue each other are one."""
-    rows = geometry[transposes.ROW_COUNT] * one.width
-    block, count = geometry[transposes.COLUMN_BLOCK], geometry[transposes.COLUMN_COUNT]
+    rows = geometry[TRANSPOSE.row_count] * one.width
+    block, count = geometry[TRANSPOSE.column_block], geometry[TRANSPOSE.column_count]
     whole, rest = divmod(count, block)
-    step = geometry[transposes.COLUMN_TARGET_STRIDE]
+    step = geometry[TRANSPOSE.column_target_stride]
     for tasks, taken, first in ((whole, block, 0), (1 if rest else 0, rest, whole * step)):
         if not tasks:
             continue
         places = one.destination_start + first + one.tables[1][:taken]
-        joined = _joined(places, rows) if geometry[transposes.COLUMNS_JOINED] else [(places, rows)]
+        joined = _joined(places, rows) if geometry[TRANSPOSE.columns_joined] else [(places, rows)]
         for starts, size in joined:
             yield starts, size, [*loops, (tasks, step)]

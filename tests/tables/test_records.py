@@ -1,6 +1,7 @@
 """Records of plans and the places at which kernels read them: one order for both.
 
-Tests of: tables.cache_lines, tables.gathers, tables.passes, tables.plain_arrays, tables.streams, tables.transposes.
+Tests of: tables.cache_lines, tables.gathers, tables.passes, tables.places, tables.plain_arrays, tables.streams,
+tables.transposes.
 """
 
 from __future__ import annotations
@@ -8,20 +9,14 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fastindex.tables import gathers, passes, plain_arrays, streams, transposes
+from fastindex.tables import assemblies, gathers, pass_jobs, passes, plain_arrays, streams
 
 #: (record, its module, what precedes the names of its places, its first place)
 RECORDS: list[tuple[Any, ModuleType, str, int]] = [
     (passes.PassTable, passes, "", 0),
-    (passes.OuterLoop, passes, "OUTER_", 0),
-    (passes.PassCall, passes, "", 0),
-    (passes.StridedGeometry, passes, "", 0),
-    (passes.FillGeometry, passes, "FILL_", 0),
-    (streams.StreamGeometry, streams, "", 0),
-    (gathers.GatherGeometry, gathers, "", 0),
-    (transposes.TransposeGeometry, transposes, "", 0),
     (plain_arrays.PlainPair, plain_arrays, "", 0),
     (plain_arrays.PairCall, plain_arrays, "", len(plain_arrays.PlainPair._fields)),
 ]
@@ -32,6 +27,26 @@ def test_places_are_named_after_fields(record: Any, module: ModuleType, prefix: 
     assert [getattr(module, prefix + name.upper()) for name in record._fields] == list(
         range(first, first + len(record._fields))
     )
+
+
+@pytest.mark.parametrize(
+    "geometry", [gathers.GATHER, assemblies.ASSEMBLY, streams.STREAM], ids=lambda geometry: type(geometry).__name__
+)
+def test_a_task_of_blocks_begins_with_the_same_numbers(geometry: Any) -> None:
+    names = ("chunk_block", "chunk_count", "chunk_source_stride", "chunk_target_stride")
+    assert [getattr(geometry, name) for name in names] == [0, 1, 2, 3]
+
+
+def test_places_are_those_of_the_array_that_a_record_makes() -> None:
+    record = passes.StridedGeometry(*(10 * k for k in range(10)))
+    numbers = np.array(record, np.int64)
+    assert numbers[passes.STRIDED.source_stride] == record.source_stride == 20
+    assert numbers[passes.STRIDED.last_nibble] == record.last_nibble == 90
+
+
+def test_what_stands_behind_a_record() -> None:
+    assert len(pass_jobs.CrewTable._fields) == pass_jobs.CREW_JOBS
+    assert len(pass_jobs.LongCall._fields) == pass_jobs.CALL_COUNTERS
 
 
 def test_sizes_of_rows() -> None:

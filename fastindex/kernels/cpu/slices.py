@@ -14,14 +14,7 @@ from numba import njit
 
 from fastindex.kernels.compilation import instructions
 from fastindex.kernels.cpu.memory import entry, set_entry
-from fastindex.tables.pass_jobs import (
-    CALL_CLOCK,
-    CALL_CLOCK_ID,
-    CALL_NANOSECONDS,
-    CALL_SECONDS,
-    CALL_SLICE,
-    CALL_SLICE_END,
-)
+from fastindex.tables.pass_jobs import CALL
 
 _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
 
@@ -36,20 +29,20 @@ def _ask_clock(builder: Any, function: Any, clock: Any, address: Any) -> None:
 @njit(nogil=True)
 def _now(call):  # type: ignore[no-untyped-def]
     """Return what the clock of a `LongCall` says, in nanoseconds."""
-    _ask_clock(entry(call, CALL_CLOCK), entry(call, CALL_CLOCK_ID), call + 8 * CALL_SECONDS)
-    return entry(call, CALL_SECONDS) * 1_000_000_000 + entry(call, CALL_NANOSECONDS)
+    _ask_clock(entry(call, CALL.clock), entry(call, CALL.clock_id), call + 8 * CALL.seconds)
+    return entry(call, CALL.seconds) * 1_000_000_000 + entry(call, CALL.nanoseconds)
 
 
 @njit(nogil=True)
 def begin_slice(call):  # type: ignore[no-untyped-def]
     """Begin a slice of a `LongCall`; return its address, or 0 where no slice has an end."""
-    if not entry(call, CALL_CLOCK):
+    if not entry(call, CALL.clock):
         return 0
-    set_entry(call, CALL_SLICE_END, _now(call) + entry(call, CALL_SLICE))
+    set_entry(call, CALL.slice_end, _now(call) + entry(call, CALL.slice_nanoseconds))
     return call
 
 
 @njit(nogil=True)
 def slice_is_over(call):  # type: ignore[no-untyped-def]
     """Whether it is time to look for signals."""
-    return _now(call) >= entry(call, CALL_SLICE_END)
+    return _now(call) >= entry(call, CALL.slice_end)

@@ -22,8 +22,8 @@ from fastindex.kernels.cpu.memory import (
     pointer,
     prefetch,
     store,
-    stream_line,
 )
+from fastindex.kernels.cpu.relayout.lines.lines import copy_run
 from fastindex.tables.cache_lines import LINE_BYTES
 
 # How inputs are stored, beyond the codes of `memory.STORED`.
@@ -212,22 +212,6 @@ def read_input(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand:
 
 
 @inlined
-def stream_block(source: Any, target: Any, begin: Any, count: Any) -> Any:
-    """Copy a block to contiguous memory, whole lines past the cache."""
-    from_row, to = pointer(source), pointer(target)
-    misaligned = (target + begin * INT64_BYTES) % LINE_BYTES // INT64_BYTES
-    head = min((LINE - misaligned) % LINE, count)
-    for i in range(head):
-        store(to, begin + i, load(from_row, i))
-    lines = (count - head) // LINE
-    first, place = source + head * INT64_BYTES, target + (begin + head) * INT64_BYTES
-    for k in range(lines):
-        stream_line(place + k * LINE_BYTES, first + k * LINE_BYTES)
-    for i in range(head + lines * LINE, count):
-        store(to, begin + i, load(from_row, i))
-
-
-@inlined
 def _store_block(source: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any) -> Any:
     """Copy a block to an array with strides."""
     from_row = pointer(source)
@@ -254,7 +238,7 @@ def _store_block(source: Any, begin: Any, count: Any, axes: Any, sizes: Any, ope
 @inlined
 def write_output(row: Any, begin: Any, count: Any, axes: Any, sizes: Any, operand: Any, streamed: Any) -> Any:
     if streamed and entry(operand, FLAT):
-        stream_block(row, entry(operand, ADDRESS), begin, count)
+        copy_run(entry(operand, ADDRESS) + begin * INT64_BYTES, row, count * INT64_BYTES, True)
     else:
         _store_block(row, begin, count, axes, sizes, operand)
     barrier()

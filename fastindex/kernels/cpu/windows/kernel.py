@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fastindex.kernels.compilation import inlined, kernel
-from fastindex.kernels.cpu.index.blocks import INT64_BYTES, LINE, stream_block
+from fastindex.kernels.cpu.index.blocks import INT64_BYTES, LINE
 from fastindex.kernels.cpu.memory import barrier, entry, fence, load, pointer, set_entry, store
+from fastindex.kernels.cpu.relayout.lines.lines import copy_run
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.window_table import (
     APART,
@@ -141,7 +142,7 @@ def run_window(plan: Any, tables: Any, scratch: Any, target: Any, begin: Any, en
                 _add(collected + filled * INT64_BYTES, source, base, count)
                 filled += count
                 if filled == room:
-                    stream_block(collected, target, position + count - filled, filled)
+                    copy_run(target + (position + count - filled) * INT64_BYTES, collected, filled * INT64_BYTES, True)
                     barrier()
                     filled, room = 0, COLLECTED
             else:
@@ -153,7 +154,7 @@ def run_window(plan: Any, tables: Any, scratch: Any, target: Any, begin: Any, en
                 place = 0
                 base += shift
     if filled > 0:
-        stream_block(collected, target, end - filled, filled)
+        copy_run(target + (end - filled) * INT64_BYTES, collected, filled * INT64_BYTES, True)
         barrier()
     fence()
 

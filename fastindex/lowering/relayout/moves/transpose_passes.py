@@ -9,12 +9,12 @@ import numpy as np
 from fastindex.lowering.relayout.moves.stream_passes import NARROW_BYTES
 from fastindex.lowering.relayout.passes.blocks import Blocks, blocks, without
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
-from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations, readable_bytes
+from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
 from fastindex.lowering.relayout.passes.line_counts import PAGE_BYTES, is_scattered, lines_in_cache
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LANE_BYTES, LINE_BYTES
-from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, NARROW_UNIT_BYTES, TransposeGeometry
+from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, TransposeGeometry
 
 
 def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context: Context) -> Draft:
@@ -31,12 +31,9 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
     outer = (*others, *row_blocks.outer, *column_blocks.outer)
     tasks = row_blocks.number * column_blocks.number * iterations(outer)
     sizes = row_bytes, column_bytes, _ = width * iterations(rows), width * iterations(columns), width
-    narrow = (
-        streamed and column_blocks.number == 1 and _is_narrow(rows[0].source_stride, row_bytes, column_bytes, context)
-    )
     follow = columns[0].destination_stride == row_bytes
     # A line that has more than the ends of two columns is no end of one and beginning of the next.
-    joined = follow and row_blocks.number == 1 and len(columns) == 1 and not narrow and row_bytes >= LINE_BYTES
+    joined = follow and row_blocks.number == 1 and len(columns) == 1 and row_bytes >= LINE_BYTES
     step = width if joined else row_blocks.source_stride
 
     def tables() -> Tables:
@@ -55,11 +52,10 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
         columns_aligned=aligned,
         columns_joined=joined,
         streamed=streamed,
-        readable_bytes=readable_bytes(nest, width),
-        inner_iterations=1 if narrow else iterations(between),
+        inner_iterations=iterations(between),
     )
     return Draft(
-        "narrow transpose" if narrow else "transpose",
+        "transpose",
         width,
         1,
         outer,
@@ -70,7 +66,7 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
         nest.source_start,
         nest.destination_start,
         f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination",
-        counts=counts_of_transpose(nest, sizes, tasks, narrow)._replace(
+        counts=counts_of_transpose(nest, sizes, tasks)._replace(
             ends=piece_ends(nest, width, streamed, context.tuning.line_offset),
             scratch=width * nest.element_count / LINE_BYTES if _leaves_l1(rows, width) else 0,
         ),
@@ -85,7 +81,7 @@ def _leaves_l1(rows: Sequence[Loop], width: int) -> bool:
     return overflows(blocks(rows, LINE_BYTES // width).sources(), L1_SETS, L1_WAYS)
 
 
-def counts_of_transpose(nest: Nest, sizes: tuple[int, int, int], tasks: int, narrow: bool = False) -> Counts:
+def counts_of_transpose(nest: Nest, sizes: tuple[int, int, int], tasks: int) -> Counts:
     """Count what a transpose of a nest does.
 
     `sizes` are the bytes of a row of the destination, of one of the source, and of an element.
@@ -93,7 +89,7 @@ def counts_of_transpose(nest: Nest, sizes: tuple[int, int, int], tasks: int, nar
     row, column, width = sizes
     lines = nest.element_count * width / LINE_BYTES
     squares = lines * LINE_BYTES**2 / (min(row, LINE_BYTES) * min(column, LINE_BYTES))
-    few = not narrow and column <= (FEW_COLUMNS * width if width > 1 else FEW_BYTES)
+    few = column <= (FEW_COLUMNS * width if width > 1 else FEW_BYTES)
     # Narrow elements are transposed with as many rows as a line has elements: more streams than the prefetcher follows.
     is_turned = width in NARROW_BYTES and not few
     return Counts(
@@ -148,12 +144,3 @@ def _row_blocks(rows: Sequence[Loop], others: int, column_blocks: Blocks, block_
         if tasks >= tuning.least_tasks or most * width <= tuning.least_row_bytes:
             return row_blocks
         most //= 2
-
-
-def _is_narrow(pitch_bytes: int, row_bytes: int, column_bytes: int, context: Context) -> bool:
-    """Whether few columns are best read as one sequential stream: rows lie near each other and are long enough."""
-    tuning = context.tuning
-    fits = column_bytes <= tuning.narrow_columns * context.width and row_bytes >= tuning.least_row_bytes
-    near = min(LINE_BYTES, column_bytes) <= abs(pitch_bytes) <= 4 * max(column_bytes, LINE_BYTES)
-    # Narrow elements are staged, in fewer rows at a time: that reads long streams too.
-    return fits and near and context.width in NARROW_UNIT_BYTES

@@ -48,7 +48,7 @@ class Pass:
 
     Attributes
     ----------
-    kernel : {"copy", "interleave", "deinterleave", "transpose", "narrow transpose", "gather pieces", "strided", "fill",
+    kernel : {"copy", "interleave", "deinterleave", "transpose", "gather pieces", "strided", "fill",
             "expand", "compress", "block permute", "column gather", "boxes", "pair nibbles",
             "swap digits", "cast"}
     width : int

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from fastindex.kernels.compilation import instructions
 from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at, store_lines
-from fastindex.kernels.cpu.relayout.lines.vectors import lane_transpose, lines_of_lanes, paired, shuffle
+from fastindex.kernels.cpu.relayout.lines.vectors import lane_transpose, lines_of_lanes, load_nibbles, paired, shuffle
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 
 _INT64 = ir.IntType(64)
@@ -31,12 +31,7 @@ def _loaded(builder: Any, place: Any, offset: Any, width: int, shifted: bool) ->
     if not shifted:
         return load_at(builder, builder.add(place, offset), LINE_BYTES // size, size)
     odd = builder.and_(place, _INT64(1))
-    address = builder.add(builder.lshr(place, _INT64(1)), offset)
-    # Where a row begins with a low nibble, no byte beyond the line is read.
-    line, next_line = (load_at(builder, place, LINE_BYTES, 1) for place in (address, builder.add(address, odd)))
-    four = ir.Constant(line.type, [4] * LINE_BYTES)
-    moved = builder.or_(builder.lshr(line, four), builder.shl(next_line, four))
-    return builder.select(builder.icmp_unsigned("!=", odd, _INT64(0)), moved, line)
+    return load_nibbles(builder, builder.add(builder.lshr(place, _INT64(1)), offset), odd, LINE_BYTES)
 
 
 @instructions("width", "nibbles", "asks")

@@ -6,6 +6,8 @@ what a kernel produces is gathered until lines are complete, and only the two en
 
 from __future__ import annotations
 
+from numba import njit
+
 from fastindex.kernels.compilation import subroutine
 from fastindex.kernels.cpu.memory import (
     copy_vector,
@@ -66,6 +68,12 @@ def transpose_square(width, target, pitch_bytes, stage):  # type: ignore[no-unty
             transpose_stage(width, target + part * (16 // w) * pitch_bytes, pitch_bytes, stage + 16 * part)
     else:
         transpose_stage(width, target, pitch_bytes, stage)
+
+
+@njit(nogil=True, inline="always")
+def place_ahead(source, upcoming, later, size):  # type: ignore[no-untyped-def]
+    """Return where a place of a run of `size` bytes is, or behind its end that of the run at `upcoming`."""
+    return source + later if later < size else upcoming + later - size
 
 
 @subroutine()

@@ -272,6 +272,15 @@ def paired(builder: Any, first: Any, second: Any) -> list[Any]:
     ]
 
 
+def load_nibbles(builder: Any, address: Any, odd: Any, count: int) -> Any:
+    """Load `count` bytes of packed elements of 4 bits; where `odd` is 1, a high nibble is the first."""
+    # Where it is 0, no byte beyond them is read.
+    row, following = (load_at(builder, place, count, 1) for place in (address, builder.add(address, odd)))
+    four = ir.Constant(row.type, [4] * count)
+    moved = builder.or_(builder.lshr(row, four), builder.shl(following, four))
+    return builder.select(builder.icmp_unsigned("!=", odd, _INT64(0)), moved, row)
+
+
 @instructions("count", "shifted")
 def pair_rows(builder: Any, count: int, shifted: int, target: Any, high: Any, sources: Any, odd: Any) -> None:
     """Pair `count` bytes each of two rows of packed elements of 4 bits: a byte of two elements at the same place.
@@ -292,13 +301,7 @@ def pair_rows(builder: Any, count: int, shifted: int, target: Any, high: Any, so
     rows = []
     for place in range(2):
         source, is_odd = builder.extract_value(sources, place), builder.extract_value(odd, place)
-        row = load_at(builder, source, count, 1)
-        if shifted:
-            four = ir.Constant(row.type, [4] * count)
-            following = load_at(builder, builder.add(source, is_odd), count, 1)
-            moved = builder.or_(builder.lshr(row, four), builder.shl(following, four))
-            row = builder.select(builder.icmp_signed("!=", is_odd, _INT64(0)), moved, row)
-        rows.append(row)
+        rows.append(load_nibbles(builder, source, is_odd, count) if shifted else load_at(builder, source, count, 1))
     for pairs, address in zip(paired(builder, *rows), (target, high), strict=True):
         store_at(builder, pairs, address, False)
 

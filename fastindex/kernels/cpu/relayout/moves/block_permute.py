@@ -15,30 +15,13 @@ from fastindex.kernels.cpu.relayout.lines.pending import NOTHING_PENDING, PENDIN
 from fastindex.kernels.cpu.relayout.lines.permutes import assemble_vector, pad_vector
 from fastindex.kernels.cpu.relayout.passes.table import padding_of, start_of_block
 from fastindex.tables.assemblies import (
-    BLOCK_BYTES,
-    FILLED,
-    HEADER_PIECES_BEGIN,
-    HEADER_RUNS,
-    HEADER_SHORT,
-    HIGH,
-    LINES,
-    LINES_AHEAD,
-    LINES_EVERY,
-    LOW,
+    ASSEMBLY,
     MOST_BLOCK_BYTES,
-    PIECES,
-    READABLE_BYTES,
-    RUN_BEGIN,
-    RUN_PATTERN_STEP,
-    RUN_PATTERNS,
-    RUN_PIECES,
-    RUN_STEP,
-    RUN_VECTORS,
     SHORT_PIECE_BYTES,
-    STREAMED,
+    VECTOR_HEADER,
     VECTOR_HEADER_BYTES,
+    VECTOR_RUN,
     VECTOR_RUN_BYTES,
-    VECTORS,
 )
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
@@ -100,15 +83,15 @@ def assemble_block(size, nibbles, streamed, target, source, tables, asked):  # t
     (a block that is read later, the table of its lines, how many lines, how many at a time, before how many vectors).
     """
     table, between, padding = tables
-    run, short = table + VECTOR_HEADER_BYTES, entry(table, HEADER_SHORT) != 0
-    offsets = table + entry(table, HEADER_PIECES_BEGIN)
+    run, short = table + VECTOR_HEADER_BYTES, entry(table, VECTOR_HEADER.short) != 0
+    offsets = table + entry(table, VECTOR_HEADER.pieces_begin)
     first_patterns = offsets + between
     upcoming, lines, line_count, at_once, most = asked
     line = 0
-    for _ in range(entry(table, HEADER_RUNS)):
-        count, left = entry(run, RUN_PIECES), entry(run, RUN_VECTORS)
-        at, step = target + entry(run, RUN_BEGIN), entry(run, RUN_STEP)
-        patterns, pattern_step = first_patterns + entry(run, RUN_PATTERNS), entry(run, RUN_PATTERN_STEP)
+    for _ in range(entry(table, VECTOR_HEADER.runs)):
+        count, left = entry(run, VECTOR_RUN.pieces), entry(run, VECTOR_RUN.vectors)
+        at, step = target + entry(run, VECTOR_RUN.begin), entry(run, VECTOR_RUN.step)
+        patterns, pattern_step = first_patterns + entry(run, VECTOR_RUN.patterns), entry(run, VECTOR_RUN.pattern_step)
         run += VECTOR_RUN_BYTES
         while left > 0:
             vectors = min(left, most)
@@ -158,15 +141,16 @@ def assemble_chunks(size, nibbles, target, source, table, scratch, first, last):
         `assemble_vector`.
     """
     geometry, chunks, block = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    run, streamed, pieces = entry(geometry, BLOCK_BYTES), entry(geometry, STREAMED) != 0, entry(geometry, PIECES)
-    line_count, every, ahead = entry(geometry, LINES), entry(geometry, LINES_EVERY), entry(geometry, LINES_AHEAD)
-    lines, between = block + entry(block, HEADER_PIECES_BEGIN) + 8 * pieces, 8 * (pieces + line_count)
-    low, span = entry(geometry, LOW), entry(geometry, HIGH) - entry(geometry, LOW)
-    readable = source + entry(geometry, READABLE_BYTES) - literal(size)
+    run, streamed = entry(geometry, ASSEMBLY.block_bytes), entry(geometry, ASSEMBLY.streamed) != 0
+    pieces, line_count = entry(geometry, ASSEMBLY.pieces), entry(geometry, ASSEMBLY.lines)
+    every, ahead = entry(geometry, ASSEMBLY.lines_every), entry(geometry, ASSEMBLY.lines_ahead)
+    lines, between = block + entry(block, VECTOR_HEADER.pieces_begin) + 8 * pieces, 8 * (pieces + line_count)
+    low, span = entry(geometry, ASSEMBLY.low), entry(geometry, ASSEMBLY.high) - entry(geometry, ASSEMBLY.low)
+    readable = source + entry(geometry, ASSEMBLY.readable_bytes) - literal(size)
     tables = block, between, padding_of(scratch)
     whole_lines = streamed and run & 63 == 0 and literal(size) == 64
     whole_vectors = not streamed and run % literal(size) == 0
-    vectors = max(entry(geometry, VECTORS) - entry(geometry, FILLED), 1)
+    vectors = max(entry(geometry, ASSEMBLY.vectors) - entry(geometry, ASSEMBLY.filled), 1)
     at_once = (_ASKED_VECTORS * line_count + vectors - 1) // vectors
     stream = NOTHING_PENDING
     for task in range(first, last):

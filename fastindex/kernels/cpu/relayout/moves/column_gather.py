@@ -29,27 +29,12 @@ from fastindex.kernels.cpu.relayout.lines.lines import copy_short, prefetch_ends
 from fastindex.kernels.cpu.relayout.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
 from fastindex.kernels.cpu.relayout.passes.table import outer_place, padding_of
 from fastindex.tables.assemblies import (
-    BAND_FIRST,
-    BAND_LINES,
-    BAND_ROW_COUNT,
-    BAND_ROWS,
+    COLUMN_BAND,
     COLUMN_BAND_BYTES,
+    COLUMN_GROUP,
     COLUMN_GROUP_BYTES,
-    COLUMNS_APART,
-    COLUMNS_BANDS,
-    COLUMNS_BLOCK_BYTES,
-    COLUMNS_GROUPS,
-    COLUMNS_PITCH,
-    COLUMNS_READABLE,
-    COLUMNS_SHIFTED,
-    COLUMNS_STREAMED,
-    COLUMNS_WHOLE_LINES,
+    COLUMNS,
     ENDS_AHEAD,
-    GROUP_CHUNKS,
-    GROUP_OFFSETS,
-    GROUP_PLACES,
-    GROUP_ROW_BYTES,
-    GROUP_SOURCE,
     MOST_BAND_LINES,
     MOST_BLOCK_BYTES,
     MOST_COLLECTED_BYTES,
@@ -84,7 +69,7 @@ def _write_padding_row(groups, group_count, scratch):  # type: ignore[no-untyped
     """Write a row of nothing but padding, as long as any row of the groups, or a line."""
     padding, row, nbytes = padding_of(scratch), scratch + _PADDING, LINE_BYTES
     for g in range(group_count):
-        nbytes = max(nbytes, entry(groups + COLUMN_GROUP_BYTES * g, GROUP_ROW_BYTES))
+        nbytes = max(nbytes, entry(groups + COLUMN_GROUP_BYTES * g, COLUMN_GROUP.row_bytes))
     # Rows of packed elements may begin with a high nibble, and then end one byte further.
     for k in range(nbytes // LINE_BYTES + 2):
         copy_vector(row + LINE_BYTES * k, padding, 64)
@@ -127,22 +112,22 @@ def _band_of(nibbles, table, step, starts, shifted, addresses, padding):  # type
     (g, b), (at_source, at_target, end), h = step, starts, literal(nibbles)
     geometry, groups, bands = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     group, band = groups + COLUMN_GROUP_BYTES * g, bands + COLUMN_BAND_BYTES * b
-    row_bytes, chunks = entry(group, GROUP_ROW_BYTES), entry(group, GROUP_CHUNKS)
-    rows, row_count = bands + entry(band, BAND_ROWS), entry(band, BAND_ROW_COUNT)
-    begin, counts = at_source * h + entry(group, GROUP_SOURCE), (row_count, row_bytes)
+    row_bytes, chunks = entry(group, COLUMN_GROUP.row_bytes), entry(group, COLUMN_GROUP.chunks)
+    rows, row_count = bands + entry(band, COLUMN_BAND.rows), entry(band, COLUMN_BAND.row_count)
+    begin, counts = at_source * h + entry(group, COLUMN_GROUP.source), (row_count, row_bytes)
     _write_addresses(nibbles, begin, end, rows, counts, shifted, addresses, padding)
-    first_line, line_count = entry(band, BAND_FIRST), entry(band, BAND_LINES)
-    lines = bands + COLUMN_BAND_BYTES * entry(geometry, COLUMNS_BANDS) + 8 * first_line
-    nbytes = min(entry(geometry, COLUMNS_BLOCK_BYTES) - LINE_BYTES * first_line, LINE_BYTES * line_count)
+    first_line, line_count = entry(band, COLUMN_BAND.first), entry(band, COLUMN_BAND.lines)
+    lines = bands + COLUMN_BAND_BYTES * entry(geometry, COLUMNS.bands) + 8 * first_line
+    nbytes = min(entry(geometry, COLUMNS.block_bytes) - LINE_BYTES * first_line, LINE_BYTES * line_count)
     written = (
-        groups + entry(group, GROUP_PLACES),
+        groups + entry(group, COLUMN_GROUP.places),
         at_target + LINE_BYTES * first_line,
         lines,
         line_count,
         nbytes,
         chunks,
     )
-    return (addresses, row_count, groups + entry(group, GROUP_OFFSETS), chunks), written
+    return (addresses, row_count, groups + entry(group, COLUMN_GROUP.offsets), chunks), written
 
 
 @njit(nogil=True, inline="always")
@@ -322,14 +307,14 @@ def assemble_columns(width, nibbles, target, source, table, scratch, first, last
         for each slot of the other lines where its row is in the source, in bytes or nibbles of these, or `NOWHERE`.
     """
     geometry = entry(table, GEOMETRY)
-    pitch, shifted = entry(geometry, COLUMNS_PITCH), entry(geometry, COLUMNS_SHIFTED)
-    group_count, band_count = entry(geometry, COLUMNS_GROUPS), entry(geometry, COLUMNS_BANDS)
-    end, padding = source + entry(geometry, COLUMNS_READABLE), scratch + _PADDING
-    whole_lines = entry(geometry, COLUMNS_WHOLE_LINES) != 0
+    pitch, shifted = entry(geometry, COLUMNS.pitch), entry(geometry, COLUMNS.shifted)
+    group_count, band_count = entry(geometry, COLUMNS.groups), entry(geometry, COLUMNS.bands)
+    end, padding = source + entry(geometry, COLUMNS.readable), scratch + _PADDING
+    whole_lines = entry(geometry, COLUMNS.whole_lines) != 0
     # Lines that begin within a line of memory go through the cache: past it, each would be written in two parts.
-    streamed = entry(geometry, COLUMNS_STREAMED) != 0 and not (whole_lines and target & 63)
+    streamed = entry(geometry, COLUMNS.streamed) != 0 and not (whole_lines and target & 63)
     of_chunk = LANE_BYTES // literal(width) * literal(nibbles) * (1 if whole_lines else 4)
-    form, apart = (shifted, pitch, whole_lines), entry(geometry, COLUMNS_APART) != 0
+    form, apart = (shifted, pitch, whole_lines), entry(geometry, COLUMNS.apart) != 0
     _write_padding_row(entry(table, FIRST), group_count, scratch)
     state = NOTHING_PENDING, streamed
     job = 0, 0, 0, 0, 0, 0, 0, 0

@@ -8,6 +8,7 @@ Which bytes go where is data: one compilation serves all permutations with the s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,70 +18,33 @@ from numba.core import cgutils
 from fastindex.kernels.compilation import instructions, kernel
 from fastindex.kernels.cpu.memory import entry, fence, literal, load_at, offset_by, store_at, store_lines
 from fastindex.kernels.cpu.relayout.lines.permutes import permuted_line, permuted_pair
-from fastindex.kernels.cpu.relayout.lines.vectors import from_table, shuffle
+from fastindex.kernels.cpu.relayout.lines.vectors import from_table, paired, shuffle
 from fastindex.kernels.cpu.relayout.passes.table import start_of_block
-from fastindex.tables.digit_swaps import AGAIN, HALVES, KEPT, OF_ROWS, PATTERN_WORDS, STREAMED, WITHIN
+from fastindex.tables.digit_swaps import KEPT, OF_ROWS, PATTERN_WORDS, SWAP, WITHIN
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
-from fastindex.tables.streams import CHUNK_BLOCK, CHUNK_SOURCE_STRIDE, CHUNK_TARGET_STRIDE
+from fastindex.tables.streams import STREAM
 
 _INT64 = ir.IntType(64)
 _LINE = 8 * PATTERN_WORDS
 _BYTES = ir.VectorType(ir.IntType(8), _LINE)
-_WORDS = ir.VectorType(_INT64, PATTERN_WORDS)
-
-
-def _words(byte: int) -> Any:
-    return ir.Constant(_WORDS, [int.from_bytes(bytes([byte] * 8), "little")] * PATTERN_WORDS)
-
-
-def _shifted(builder: Any, words: Any, up: bool) -> Any:
-    """Shift all nibbles by one place; what leaves its byte is masked out later."""
-    by = ir.Constant(_WORDS, [4] * PATTERN_WORDS)
-    moved = builder.shl(words, by) if up else builder.lshr(words, by)
-    return builder.and_(moved, _words(240 if up else 15))
-
-
-def _swapped_halves(builder: Any, first: Any, second: Any) -> tuple[Any, Any]:
-    """Swap the lowest digit of the place with the one that tells two vectors apart."""
-    low = builder.or_(builder.and_(first, _words(15)), _shifted(builder, second, True))
-    high = builder.or_(builder.and_(second, _words(240)), _shifted(builder, first, False))
-    return low, high
 
 
 def _halves_within(builder: Any, value: Any, pattern: Any, own: Any) -> Any:
     """Swap the lowest digit with another; a pattern says which bytes differ in it, `own` which nibbles stay."""
-    other = builder.bitcast(permuted_line(builder, builder.bitcast(value, _BYTES), pattern), _WORDS)
-    both = builder.or_(_shifted(builder, other, True), _shifted(builder, other, False))
-    moved = builder.and_(both, builder.xor(own, _words(255)))
-    return builder.or_(builder.and_(value, own), moved)
+    other, four = permuted_line(builder, value, pattern), ir.Constant(_BYTES, [4] * _LINE)
+    swapped = builder.or_(builder.shl(other, four), builder.lshr(other, four))
+    return builder.or_(builder.and_(value, own), builder.and_(swapped, builder.not_(own)))
 
 
-class _Patterns:
-    """The patterns of a table, read once: those of the lowest digit, of each step, and the last one."""
-
-    def __init__(self, builder: Any, address: Any) -> None:
-        self._builder, self._address, self._read = builder, address, 0
-
-    def next(self, kind: Any = _BYTES) -> Any:
-        """Return the next pattern."""
-        at = offset_by(self._builder, self._address, 8 * PATTERN_WORDS * self._read)
-        self._read += 1
-        return self._builder.bitcast(load_at(self._builder, at, PATTERN_WORDS, 8), kind)
-
-
-def _paired(builder: Any, vectors: list[Any], row: int, patterns: tuple[Any, Any] | None) -> None:
+def _swap_with_row(builder: Any, vectors: list[Any], row: int, patterns: tuple[Any, Any] | None) -> None:
     """Swap a digit of the place in all vectors with the digit `row` of their rows: the lowest, or as patterns say."""
     apart = 1 << row
-    for i, first in enumerate(vectors):
-        if i & apart:
-            continue
-        second = vectors[i + apart]
+    for i in (i for i in range(len(vectors)) if not i & apart):
+        pair = vectors[i], vectors[i + apart]
         if patterns is None:
-            vectors[i], vectors[i + apart] = _swapped_halves(builder, first, second)
-            continue
-        pair = builder.bitcast(first, _BYTES), builder.bitcast(second, _BYTES)
-        for place, pattern in zip((i, i + apart), patterns, strict=True):
-            vectors[place] = builder.bitcast(permuted_pair(builder, *pair, pattern), _WORDS)
+            vectors[i], vectors[i + apart] = paired(builder, *pair)
+        else:
+            vectors[i], vectors[i + apart] = (permuted_pair(builder, *pair, pattern) for pattern in patterns)
 
 
 def _steps_of(row_digits: int, halves: int, again: int) -> list[int]:
@@ -107,22 +71,22 @@ def _swap_columns(
     target, source, row_table, pattern_table, piece_table = cgutils.unpack_tuple(builder, places)
     count, source_stride, target_stride, streamed = cgutils.unpack_tuple(builder, numbers)
     past_cache = builder.icmp_signed("!=", streamed, _INT64(0))
-    patterns = _Patterns(builder, pattern_table)
-    within = (patterns.next(), patterns.next(_WORDS)) if halves == WITHIN else None
-    pairs = [(patterns.next(), patterns.next()) for _ in steps]
-    last = patterns.next()
+    patterns = (load_at(builder, offset_by(builder, pattern_table, _LINE * k), _LINE, 1) for k in itertools.count())
+    within = (next(patterns), next(patterns)) if halves == WITHIN else None
+    pairs = [(next(patterns), next(patterns)) for _ in steps]
+    last = next(patterns)
     starts = [from_table(builder, source, row_table, r) for r in range(1 << row_digits)]
     with cgutils.for_range(builder, count) as loop:
         read = builder.mul(loop.index, source_stride)
         written = builder.add(target, builder.mul(loop.index, target_stride))
-        vectors = [load_at(builder, builder.add(start, read), PATTERN_WORDS, 8) for start in starts]
+        vectors = [load_at(builder, builder.add(start, read), _LINE, 1) for start in starts]
         if within is not None:
             vectors = [_halves_within(builder, one, *within) for one in vectors]
         if halves == OF_ROWS:
-            _paired(builder, vectors, 0, None)
+            _swap_with_row(builder, vectors, 0, None)
         for row, pair in zip(steps, pairs, strict=True):
-            _paired(builder, vectors, row, pair)
-        lines = [permuted_line(builder, builder.bitcast(one, _BYTES), last) for one in vectors]
+            _swap_with_row(builder, vectors, row, pair)
+        lines = [permuted_line(builder, one, last) for one in vectors]
         _write(builder, lines, piece_bytes, written, piece_table, past_cache)
 
 
@@ -159,12 +123,12 @@ def swap_digit_chunks(width, ways, target, source, table, scratch, first, last):
         Not used.
     """
     geometry, rows, pieces = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    halves, again = entry(geometry, HALVES), entry(geometry, AGAIN)
-    past_cache = entry(geometry, STREAMED) if target % _LINE == 0 else 0
+    halves, again = entry(geometry, SWAP.halves), entry(geometry, SWAP.again)
+    past_cache = entry(geometry, SWAP.streamed) if target % _LINE == 0 else 0
     patterns = rows + (8 << literal(ways))
-    block = entry(geometry, CHUNK_BLOCK)
-    source_stride = entry(geometry, CHUNK_SOURCE_STRIDE) // block
-    target_stride = entry(geometry, CHUNK_TARGET_STRIDE) // block
+    block = entry(geometry, STREAM.chunk_block)
+    source_stride = entry(geometry, STREAM.chunk_source_stride) // block
+    target_stride = entry(geometry, STREAM.chunk_target_stride) // block
     for task in range(first, last):
         begin, place, count = start_of_block(source, target, table, task)
         places, numbers = (place, begin, rows, patterns, pieces), (count, source_stride, target_stride, past_cache)

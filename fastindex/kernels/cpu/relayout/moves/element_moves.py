@@ -17,39 +17,25 @@ from fastindex.kernels.cpu.memory import (
 from fastindex.kernels.cpu.relayout.lines.lines import copy_short
 from fastindex.kernels.cpu.relayout.lines.nibbles import put_nibble
 from fastindex.kernels.cpu.relayout.passes.table import outer_place
-from fastindex.tables.passes import (
-    ELEMENT_BYTES,
-    ELEMENTS,
-    FILL_RUN_BYTES,
-    FILL_STREAMED,
-    GEOMETRY,
-    LAST_NIBBLE,
-    RUN_SOURCE_STRIDE,
-    RUN_TARGET_STRIDE,
-    RUNS,
-    SOURCE_NIBBLE,
-    SOURCE_STRIDE,
-    TARGET_NIBBLE,
-    TARGET_STRIDE,
-)
+from fastindex.tables.passes import FILL, GEOMETRY, STRIDED
 
 
 @njit(nogil=True)
 def _copy_nibbles(target, source, table, first, last):  # type: ignore[no-untyped-def]
     """Run the tasks `first` to `last` of a copy of nibbles; the other nibbles of their bytes stay as they are."""
     geometry = entry(table, GEOMETRY)
-    source_start, target_start = entry(geometry, SOURCE_NIBBLE), entry(geometry, TARGET_NIBBLE)
-    end = entry(geometry, LAST_NIBBLE)
+    source_start, target_start = entry(geometry, STRIDED.source_nibble), entry(geometry, STRIDED.target_nibble)
+    end = entry(geometry, STRIDED.last_nibble)
     for task in range(first, last):
         read, place = outer_place(table, task, source_start, target_start)
-        for _ in range(entry(geometry, ELEMENTS)):
+        for _ in range(entry(geometry, STRIDED.elements)):
             value = (byte_at(source + (read >> 1)) >> (read & 1) * 4) & 15
             if place == end:
                 set_byte(target + (place >> 1), value)
             else:
                 put_nibble(target + (place >> 1), place & 1, value)
-            read += entry(geometry, SOURCE_STRIDE)
-            place += entry(geometry, TARGET_STRIDE)
+            read += entry(geometry, STRIDED.source_stride)
+            place += entry(geometry, STRIDED.target_stride)
 
 
 @kernel()
@@ -64,17 +50,17 @@ def copy_elements(width, ways, target, source, table, scratch, first, last):  # 
         Not used.
     """
     geometry = entry(table, GEOMETRY)
-    size = entry(geometry, ELEMENT_BYTES)
+    size = entry(geometry, STRIDED.element_bytes)
     if size == 0:
         _copy_nibbles(target, source, table, first, last)
         return
-    strides = entry(geometry, TARGET_STRIDE), entry(geometry, SOURCE_STRIDE)
+    strides = entry(geometry, STRIDED.target_stride), entry(geometry, STRIDED.source_stride)
     for task in range(first, last):
         read, place = outer_place(table, task, source, target)
-        for _ in range(entry(geometry, RUNS)):
-            copy_apart(place, read, size, entry(geometry, ELEMENTS), strides)
-            read += entry(geometry, RUN_SOURCE_STRIDE)
-            place += entry(geometry, RUN_TARGET_STRIDE)
+        for _ in range(entry(geometry, STRIDED.runs)):
+            copy_apart(place, read, size, entry(geometry, STRIDED.elements), strides)
+            read += entry(geometry, STRIDED.run_source_stride)
+            place += entry(geometry, STRIDED.run_target_stride)
 
 
 @kernel("void(int64,int64,int64,int64[::1],int64)")
@@ -103,7 +89,7 @@ def fill_runs(width, ways, target, pattern, table, scratch, first, last):  # typ
         Not used.
     """
     geometry = entry(table, GEOMETRY)
-    run_bytes, streamed = entry(geometry, FILL_RUN_BYTES), entry(geometry, FILL_STREAMED) != 0
+    run_bytes, streamed = entry(geometry, FILL.run_bytes), entry(geometry, FILL.streamed) != 0
     for task in range(first, last):
         _, start = outer_place(table, task, 0, target)
         head = min((-start) & 63, run_bytes)

@@ -13,7 +13,7 @@ from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, pre
 from fastindex.kernels.cpu.relayout.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
 from fastindex.kernels.cpu.relayout.passes.table import start_of_block
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tables.gathers import CHUNKS_AHEAD, ELEMENT_BYTES, ELEMENTS, LINES, MOST_PIECE_BYTES, STREAMED
+from fastindex.tables.gathers import GATHER, MOST_PIECE_BYTES
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
 
 #: Bytes of scratch memory that this kernel needs: pending bytes, one more piece, and what is read behind them.
@@ -71,8 +71,9 @@ def gather_chunks(width, ways, target, source, table, scratch, first, last):  # 
         Not used.
     """
     geometry, chunks, places = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    w, elements, streamed = entry(geometry, ELEMENT_BYTES), entry(geometry, ELEMENTS), entry(geometry, STREAMED) != 0
-    lines, line_count, ahead = places + 8 * elements, entry(geometry, LINES), entry(geometry, CHUNKS_AHEAD)
+    w, elements = entry(geometry, GATHER.element_bytes), entry(geometry, GATHER.elements)
+    lines, line_count = places + 8 * elements, entry(geometry, GATHER.lines)
+    streamed, ahead = entry(geometry, GATHER.streamed) != 0, entry(geometry, GATHER.chunks_ahead)
     at_once = (8 * line_count + elements - 1) // elements
     stream = NOTHING_PENDING
     for task in range(first, last):

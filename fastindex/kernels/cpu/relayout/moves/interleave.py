@@ -1,4 +1,8 @@
-"""Relayouts that make one stream of a few rows: an element of each in turn, with or without padding behind them."""
+"""Relayouts that make one stream of a few rows: an element of each in turn.
+
+Numbers of rows that vectors know are interleaved in registers, long runs straight into lines of the destination. Any
+others are interleaved in lanes, whatever the width of elements.
+"""
 
 from __future__ import annotations
 
@@ -8,36 +12,30 @@ from numba import njit
 
 from fastindex.kernels.compilation import kernel
 from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch, set_entry
-from fastindex.kernels.cpu.relayout.lines.lines import (
-    copy_run,
-    copy_short,
-    prefetch_ends,
-    prefetch_rows,
-    transpose_square,
-)
+from fastindex.kernels.cpu.relayout.lines.lanes import interleave_lanes
+from fastindex.kernels.cpu.relayout.lines.lines import copy_run, copy_short, place_ahead, prefetch_ends, prefetch_rows
 from fastindex.kernels.cpu.relayout.lines.pending import NOTHING_PENDING, PENDING_ROOM, added, finish, go_to
-from fastindex.kernels.cpu.relayout.lines.vectors import interleave_rows, transpose_rows
-from fastindex.kernels.cpu.relayout.passes.table import padding_of, start_of_block
+from fastindex.kernels.cpu.relayout.lines.vectors import interleave_rows
+from fastindex.kernels.cpu.relayout.passes.table import start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
-from fastindex.tables.streams import CHUNKS_AHEAD, PADDING, RUN, STREAMED, WAYS
+from fastindex.tables.streams import STREAM
 
-# Scratch memory: pending bytes, a staged square, and a table of 64 numbers.
+# Scratch memory: pending bytes, a line of each of a few rows, and the addresses of these.
 _STAGE = PENDING_ROOM
-_TABLES = _STAGE + 64 * 64
+_PLACES = _STAGE + 64 * 16
 
-#: Bytes of scratch memory that this kernel needs.
-SCRATCH_BYTES = _TABLES + 64 * 8
+#: Bytes of scratch memory that these kernels need.
+SCRATCH_BYTES = _PLACES + 8 * 16
 
-_AHEAD_BYTES, _ROW_AHEAD_BYTES = 1024, 256
-# How many lines ahead chunks are prefetched of rows that are no longer.
-_LINES_AHEAD = 32
-
-
-@njit(nogil=True, inline="always")
-def _asked(source, upcoming, place, ahead_bytes, run_bytes):  # type: ignore[no-untyped-def]
-    """Return what is prefetched where a run is read at `place`: what is ahead in it or, behind its end, in another."""
-    later = place + min(ahead_bytes, run_bytes)
-    return source + later if later < run_bytes else upcoming + later - run_bytes
+# How much of all rows becomes pending at a time, and the most of one row.
+_PENDING_BYTES = 16384
+_MOST_PIECE_BYTES = 256
+# How far ahead all rows together are prefetched, and at least how far each is. 512 bytes of each: 23 GB/s for 3
+# channels of bytes, 2 KiB: 32 to 37 (one thread, AMD EPYC, 2026-11-22).
+_ALL_AHEAD_BYTES, _LEAST_AHEAD_BYTES = 8192, 384
+# The same of rows that vectors interleave, and of what is written; and how many lines ahead chunks are prefetched of
+# rows that are no longer.
+_AHEAD_BYTES, _ROW_AHEAD_BYTES, _LINES_AHEAD = 1024, 256, 32
 
 
 @njit(nogil=True, inline="always")
@@ -63,7 +61,7 @@ def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):
     while column + per_line <= run:
         read, place = source + column * w, target + column * column_bytes
         if upcoming:
-            asked = _asked(source, upcoming, column * w, _ROW_AHEAD_BYTES, run * w)
+            asked = place_ahead(source, upcoming, column * w + min(_ROW_AHEAD_BYTES, run * w), run * w)
             for i in range(count):
                 prefetch(asked + entry(rows, i))
         interleave_rows(width, ways, streamed, place, read, rows)
@@ -76,56 +74,39 @@ def _interleave_run(width, ways, target, sources, rows, run, streamed, scratch):
 
 
 @njit(nogil=True, inline="always")
-def _append_columns(width, stream, pending, source, rows, counts, streamed):  # type: ignore[no-untyped-def]
-    """Append elements of each of some rows, in turn, one by one; return the new stream.
+def _append_run(stream, pending, source, rows, numbers, lanes, upcoming, streamed):  # type: ignore[no-untyped-def]
+    """Append a run of each row; return the new stream.
 
-    `counts` is how many rows there are, elements of padding, and elements a row.
+    `numbers` is (rows, elements of each, bytes of one), `lanes` (unit, mask). `upcoming` is where the next runs are,
+    which are prefetched when these end; 0 where that has been done.
     """
-    row_count, _, run = counts
-    w = literal(width)
-    for column in range(run):
-        behind = pending + stream[1]
-        for i in range(row_count):
-            copy_vector(behind + i * w, source + entry(rows, i) + column * w, width)
-        stream = added(stream, row_count * w, pending, streamed)
-    return stream
-
-
-@njit(nogil=True, inline="always")
-def _append_transposed(width, stream, pending, source, rows, counts, upcoming, streamed):  # type: ignore[no-untyped-def]
-    """Append the columns of some rows, each column contiguous; return the new stream.
-
-    `counts` is that of `_append_columns`. `rows` is filled up to whole squares; what these add is read, and overwritten
-    by padding or by the next column. The next rows are at `upcoming`.
-    """
-    row_count, padding, run = counts
-    w = literal(width)
-    per_line = 64 // w
-    column_bytes, pattern = (row_count + padding) * w, padding_of(pending)
-    stage, pitches = pending + _STAGE, pending + _TABLES
-    for column in range(0, run, per_line):
-        read, behind = source + column * w, pending + stream[1]
-        count = min(per_line, run - column)
-        asked = _asked(source, upcoming, column * w, _ROW_AHEAD_BYTES // 2, run * w) if upcoming else read
-        for square in range((row_count - 1) // per_line, -1, -1):
-            place = behind + 64 * square
-            first = square * per_line
-            if w > 2 and count == per_line:
-                transpose_rows(width, 1, 0, 1, place, pitches, read, rows + 8 * first, asked, rows + 8 * first)
-            else:
-                for i in range(per_line):
-                    if count == per_line:
-                        prefetch(asked + entry(rows, first + i))
-                        copy_vector(stage + 64 * i, read + entry(rows, first + i), 64)
-                    else:
-                        copy_short(stage + 64 * i, read + entry(rows, first + i), count * w)
-                transpose_square(width, place, column_bytes, stage)
-        if padding:
-            for j in range(count):
-                place = behind + j * column_bytes + row_count * w
-                for at in range(0, padding * w, 32):
-                    copy_short(place + at, pattern, min(32, padding * w - at))
-        stream = added(stream, count * column_bytes, pending, streamed)
+    (count, run, width), (unit, mask) = numbers, lanes
+    per_line, column_bytes, columns, run_bytes = 64 // width, count * width, 16 // unit, run * width
+    stride = unit // width * column_bytes
+    ahead = max(_ALL_AHEAD_BYTES // count, _LEAST_AHEAD_BYTES)
+    piece = (max(min(_PENDING_BYTES // count, _MOST_PIECE_BYTES), 64) & ~63) // width
+    for first in range(0, run, piece):
+        size = min(piece, run - first)
+        begin, behind = 0, pending + stream[1]
+        while True:
+            # A few rows at a time, some lines of each.
+            places = rows + 8 * begin
+            for at in range(0, size, per_line):
+                read, target = source + (first + at) * width, behind + at * column_bytes + begin * width
+                if size - at < per_line:
+                    for i in range(min(columns, count)):
+                        copy_short(pending + _STAGE + 64 * i, read + entry(places, i), (size - at) * width)
+                    interleave_lanes(unit, target, stride, pending + _STAGE, pending + _PLACES, mask)
+                else:
+                    if upcoming:
+                        asked = place_ahead(source, upcoming, (first + at) * width + ahead, run_bytes)
+                        for i in range(min(columns, count)):
+                            prefetch(asked + entry(places, i))
+                    interleave_lanes(unit, target, stride, read, places, mask)
+            if begin + columns >= count:
+                break
+            begin = min(begin + columns, count - columns)
+        stream = added(stream, size * column_bytes, pending, streamed)
     return stream
 
 
@@ -138,46 +119,40 @@ def _kernel(in_vectors: bool) -> Any:
 
         Parameters
         ----------
-        width : literal int
-            Bytes of an element.
-        ways : literal int
-            How many rows, a power of two of at most 32 bytes. Where squares of any number of rows are transposed, 1.
+        width, ways : literal int
+            Bytes of an element and how many rows, a power of two of at most 32 bytes, where vectors know both.
         target, source, table, scratch
-            As for `copy_chunks`; `RUN` is in elements of one row, `WAYS` the number of rows. The second table holds the
-            byte offsets in the source of the rows; where squares are transposed, the last is repeated until they are
-            whole, and `PADDING` elements of padding come behind each column.
+            As for `copy_chunks`; `run` is in elements of one row, `ways` the number of rows. The second table holds the
+            byte offsets in the source of the rows, the last repeated up to 16 bytes of a column.
         """
         geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-        run, streamed, row_count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
-        padding = entry(geometry, PADDING)
-        column_bytes = (row_count + padding) * literal(width)
-        chunk_bytes = run * column_bytes
-        for j in range(64):
-            set_entry(scratch + _TABLES, j, j * column_bytes)
-        ahead, rows_ahead = _AHEAD_BYTES // chunk_bytes + 1, entry(geometry, CHUNKS_AHEAD)
+        run, row_count = entry(geometry, STREAM.run), entry(geometry, STREAM.ways)
+        size, streamed = entry(geometry, STREAM.element_bytes), entry(geometry, STREAM.streamed) != 0
+        lanes, numbers = (entry(geometry, STREAM.unit_bytes), geometry + 8 * STREAM.mask_low), (row_count, run, size)
+        run_bytes = run * size
+        for i in range(16):
+            set_entry(scratch + _PLACES, i, 64 * i)
+        ahead, rows_ahead = _AHEAD_BYTES // (row_count * run_bytes) + 1, entry(geometry, STREAM.chunks_ahead)
         later = max(rows_ahead, 1)
-        if rows_ahead == 0 and run * literal(width) <= _ROW_AHEAD_BYTES:
-            later = max(_LINES_AHEAD // (row_count * ((run * literal(width) + 63) // 64)), 1)
-        stream, counts = NOTHING_PENDING, (row_count, padding, run)
+        if in_vectors and rows_ahead == 0 and run_bytes <= _ROW_AHEAD_BYTES:
+            later = max(_LINES_AHEAD // (row_count * ((run_bytes + 63) // 64)), 1)
+        stream = NOTHING_PENDING
         for task in range(first, last):
             at_source, at_target, count = start_of_block(source, target, table, task)
             for x in range(count):
                 read, place = at_source + entry(chunks, 2 * x), at_target + entry(chunks, 2 * x + 1)
                 upcoming = at_source + entry(chunks, 2 * min(x + later, count - 1))
                 if rows_ahead > 0:
-                    prefetch_rows(upcoming, rows, row_count, run * literal(width))
+                    prefetch_rows(upcoming, rows, row_count, run_bytes)
                 if rows_ahead:
                     upcoming = 0
-                if in_vectors and run * literal(width) >= 64:
-                    if x + ahead < count:
-                        prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1), chunk_bytes)
-                    _interleave_run(width, ways, place, (read, upcoming), rows, run, streamed, scratch)
-                    continue
-                stream = go_to(stream, place, scratch, streamed)
                 if in_vectors:
-                    stream = _append_columns(width, stream, scratch, read, rows, counts, streamed)
+                    if x + ahead < count:
+                        prefetch_ends(at_target + entry(chunks, 2 * (x + ahead) + 1), row_count * run_bytes)
+                    _interleave_run(width, ways, place, (read, upcoming), rows, run, streamed, scratch)
                 else:
-                    stream = _append_transposed(width, stream, scratch, read, rows, counts, upcoming, streamed)
+                    stream = go_to(stream, place, scratch, streamed)
+                    stream = _append_run(stream, scratch, read, rows, numbers, lanes, upcoming, streamed)
         finish(stream, scratch, streamed)
         if streamed:
             fence()
@@ -185,5 +160,5 @@ def _kernel(in_vectors: bool) -> Any:
     return interleave_chunks
 
 
-#: For any number of ways, and for those that vectors take.
-interleave_squares, interleave_vectors = _kernel(in_vectors=False), _kernel(in_vectors=True)
+#: For any number of rows, and for runs of at least a line of as many as vectors know.
+interleave_lane_chunks, interleave_vectors = _kernel(in_vectors=False), _kernel(in_vectors=True)

@@ -11,7 +11,7 @@ from fastindex.kernels.cpu.relayout.lines.pending import NOTHING_PENDING, PENDIN
 from fastindex.kernels.cpu.relayout.lines.vectors import compress_line, expand_line
 from fastindex.kernels.cpu.relayout.passes.table import start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY
-from fastindex.tables.streams import RUN, STREAMED, WAYS
+from fastindex.tables.streams import STREAM
 
 #: Bytes of scratch memory that these kernels need.
 SCRATCH_BYTES = PENDING_ROOM + 128
@@ -79,8 +79,8 @@ def expand_chunks(width, ways, target, source, table, scratch, first, last):  # 
     elements, each of them the first of a byte.
     """
     geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
-    run, streamed, per_byte = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
-    stream = NOTHING_PENDING
+    run, streamed = entry(geometry, STREAM.run), entry(geometry, STREAM.streamed) != 0
+    per_byte, stream = entry(geometry, STREAM.ways), NOTHING_PENDING
     for task in range(first, last):
         at_source, at_target, count = start_of_block(0, target, table, task)
         if not streamed:
@@ -106,8 +106,8 @@ def compress_chunks(width, ways, target, source, table, scratch, first, last):  
     count elements, each of them the first of a byte.
     """
     geometry, chunks = entry(table, GEOMETRY), entry(table, FIRST)
-    run, streamed, per_byte = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(geometry, WAYS)
-    stream = NOTHING_PENDING
+    run, streamed = entry(geometry, STREAM.run), entry(geometry, STREAM.streamed) != 0
+    per_byte, stream = entry(geometry, STREAM.ways), NOTHING_PENDING
     for task in range(first, last):
         at_source, at_target, count = start_of_block(source, 0, table, task)
         for x in range(count):

@@ -21,21 +21,7 @@ from fastindex.kernels.cpu.relayout.lines.pending import (
 )
 from fastindex.kernels.cpu.relayout.passes.table import start_of_block
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND, SECOND_LENGTH
-from fastindex.tables.streams import (
-    AT_HAND,
-    BY_SOURCE,
-    CHUNK_BLOCK,
-    CHUNK_COUNT,
-    CHUNKS_AHEAD,
-    FOLLOWER_COUNT,
-    FOLLOWER_EVERY,
-    FOLLOWER_SOURCE_STRIDE,
-    READABLE_BYTES,
-    ROW_AHEAD_BYTES,
-    RUN,
-    RUN_AHEAD_BYTES,
-    STREAMED,
-)
+from fastindex.tables.streams import AT_HAND, ROW_AHEAD_BYTES, RUN_AHEAD_BYTES, STREAM
 
 #: Bytes of scratch memory that this kernel needs.
 SCRATCH_BYTES = PENDING_ROOM
@@ -107,9 +93,9 @@ def _gather(target, source, rows, row_count, run, exactly):  # type: ignore[no-u
 @njit(nogil=True)
 def _neighbours(geometry, task, x):  # type: ignore[no-untyped-def]
     """Return whether a chunk continues another one in the destination, and whether another one continues it."""
-    every, count = entry(geometry, FOLLOWER_EVERY), entry(geometry, FOLLOWER_COUNT)
-    block = entry(geometry, CHUNK_BLOCK)
-    blocks = (entry(geometry, CHUNK_COUNT) + block - 1) // block
+    every, count = entry(geometry, STREAM.follower_every), entry(geometry, STREAM.follower_count)
+    block = entry(geometry, STREAM.chunk_block)
+    blocks = (entry(geometry, STREAM.chunk_count) + block - 1) // block
     position = (task % blocks * block + x) // every % count
     return position > 0, position < count - 1
 
@@ -153,14 +139,15 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
         Not used.
     """
     geometry, chunks, rows = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
-    run, streamed, row_count = entry(geometry, RUN), entry(geometry, STREAMED) != 0, entry(table, SECOND_LENGTH)
-    by_source, size, reach = entry(geometry, BY_SOURCE) != 0, run * row_count, 0
+    run, row_count = entry(geometry, STREAM.run), entry(table, SECOND_LENGTH)
+    streamed, by_source = entry(geometry, STREAM.streamed) != 0, entry(geometry, STREAM.by_source) != 0
+    size, reach = run * row_count, 0
     for i in range(row_count):
         reach = max(reach, entry(rows, i))
     ahead = (RUN_AHEAD_BYTES if row_count == 1 else ROW_AHEAD_BYTES) // run + 1
-    reads_ahead = entry(geometry, CHUNKS_AHEAD)
-    readable = source + entry(geometry, READABLE_BYTES) - reach - run - 63
-    follow_each_other = streamed and entry(geometry, FOLLOWER_COUNT) > 1
+    reads_ahead = entry(geometry, STREAM.chunks_ahead)
+    readable = source + entry(geometry, STREAM.readable_bytes) - reach - run - 63
+    follow_each_other = streamed and entry(geometry, STREAM.follower_count) > 1
     stream = NOTHING_PENDING
     for task in range(first, last):
         at_source, at_target, count = start_of_block(source, target, table, task)
@@ -178,7 +165,7 @@ def copy_chunks(width, ways, target, source, table, scratch, first, last):  # ty
                     prefetch_to_write(at_target + end)
             if follow_each_other:
                 follows, goes_on = _neighbours(geometry, task, x)
-                before = start - entry(geometry, FOLLOWER_SOURCE_STRIDE) if follows else 0
+                before = start - entry(geometry, STREAM.follower_source_stride) if follows else 0
                 _copy_following(place, start, before, run, goes_on, scratch + x % 8 * 128)
                 continue
             if by_source:

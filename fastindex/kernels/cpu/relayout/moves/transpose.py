@@ -24,7 +24,7 @@ from fastindex.kernels.cpu.memory import (
     set_entry,
     stream_line,
 )
-from fastindex.kernels.cpu.relayout.lines.lines import copy_run, copy_short, transpose_square
+from fastindex.kernels.cpu.relayout.lines.lines import copy_run, copy_short, place_ahead, transpose_square
 from fastindex.kernels.cpu.relayout.lines.staged_bands import (
     ALIGNED,
     FIRST_SHIFTED,
@@ -38,20 +38,7 @@ from fastindex.kernels.cpu.relayout.lines.staged_bands import (
 from fastindex.kernels.cpu.relayout.lines.vectors import transpose_rows, transpose_stage_lanes
 from fastindex.kernels.cpu.relayout.passes.table import outer_place
 from fastindex.tables.passes import FIRST, GEOMETRY, SECOND
-from fastindex.tables.transposes import (
-    COLUMN_BLOCK,
-    COLUMN_COUNT,
-    COLUMN_TARGET_STRIDE,
-    COLUMNS_ALIGNED,
-    COLUMNS_JOINED,
-    FEW_BYTES,
-    FEW_COLUMNS,
-    INNER_ITERATIONS,
-    ROW_BLOCK,
-    ROW_COUNT,
-    ROW_SOURCE_STRIDE,
-    STREAMED,
-)
+from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, TRANSPOSE
 
 # A staged band of rows: two lines' worth, and one more square where columns start off a line boundary.
 _STAGE_BYTES = 3 * 64 * 64
@@ -169,7 +156,7 @@ def edge_band(width, target, sources, tables, band, counts, streamed, scratch): 
                 copy_short(scratch + (i - first) * 64, read, column_count * w)
         else:
             later, size = column * w + _AHEAD_BYTES, column_count * w
-            asked = source + later if later < size else upcoming + later - size
+            asked = place_ahead(source, upcoming, later, size)
             asked_rows = rows + 8 * first if later < size else rows
             for i in range(rows_end - first):
                 prefetch(asked + entry(asked_rows, i))
@@ -353,15 +340,15 @@ def _panel(width, target, sources, tables, panel, aligned, streamed, scratch):  
 def _start_of_panel(source, target, table, task, width):  # type: ignore[no-untyped-def]
     """Return where a task starts on both sides, and which block of rows and of columns it has."""
     geometry = entry(table, GEOMETRY)
-    row_block, column_block = entry(geometry, ROW_BLOCK), entry(geometry, COLUMN_BLOCK)
-    row_blocks = (entry(geometry, ROW_COUNT) + row_block - 1) // row_block
-    column_blocks = (entry(geometry, COLUMN_COUNT) + column_block - 1) // column_block
-    inner_count = entry(geometry, INNER_ITERATIONS)
+    row_block, column_block = entry(geometry, TRANSPOSE.row_block), entry(geometry, TRANSPOSE.column_block)
+    row_blocks = (entry(geometry, TRANSPOSE.row_count) + row_block - 1) // row_block
+    column_blocks = (entry(geometry, TRANSPOSE.column_count) + column_block - 1) // column_block
+    inner_count = entry(geometry, TRANSPOSE.inner_iterations)
     rest, inner = divmod(task, inner_count)
     rest, row_index = divmod(rest, row_blocks)
     rest, column_index = divmod(rest, column_blocks)
-    source += row_index * entry(geometry, ROW_SOURCE_STRIDE) + column_index * column_block * width
-    target += row_index * row_block * width + column_index * entry(geometry, COLUMN_TARGET_STRIDE)
+    source += row_index * entry(geometry, TRANSPOSE.row_source_stride) + column_index * column_block * width
+    target += row_index * row_block * width + column_index * entry(geometry, TRANSPOSE.column_target_stride)
     source, target = outer_place(table, rest * inner_count + inner, source, target)
     return source, target, row_index, column_index
 
@@ -389,8 +376,8 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
     geometry, rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     write_pitches(scratch + 2 * _STAGE_BYTES, _PITCH_BYTES)
     begin_staging(scratch + EDGE_BYTES)
-    row_block, column_block = entry(geometry, ROW_BLOCK), entry(geometry, COLUMN_BLOCK)
-    column_blocks = (entry(geometry, COLUMN_COUNT) + column_block - 1) // column_block
+    row_block, column_block = entry(geometry, TRANSPOSE.row_block), entry(geometry, TRANSPOSE.column_block)
+    column_blocks = (entry(geometry, TRANSPOSE.column_count) + column_block - 1) // column_block
     w = literal(width)
     following = _start_of_panel(source, target, table, first, w)
     for task in range(first, last):
@@ -398,13 +385,13 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
         following = _start_of_panel(source, target, table, min(task + 1, last - 1), w)
         upcoming = following[0]
         panel = (
-            min(row_block, entry(geometry, ROW_COUNT) - row_index * row_block),
-            min(column_block, entry(geometry, COLUMN_COUNT) - column_index * column_block),
+            min(row_block, entry(geometry, TRANSPOSE.row_count) - row_index * row_block),
+            min(column_block, entry(geometry, TRANSPOSE.column_count) - column_index * column_block),
             row_index == 0,
-            max(0, min(64 // w, entry(geometry, ROW_COUNT) - (row_index + 1) * row_block)),
+            max(0, min(64 // w, entry(geometry, TRANSPOSE.row_count) - (row_index + 1) * row_block)),
         )
-        aligned, streamed = entry(geometry, COLUMNS_ALIGNED) != 0, entry(geometry, STREAMED) != 0
-        joined = entry(geometry, COLUMNS_JOINED) != 0
+        aligned, streamed = entry(geometry, TRANSPOSE.columns_aligned) != 0, entry(geometry, TRANSPOSE.streamed) != 0
+        joined = entry(geometry, TRANSPOSE.columns_joined) != 0
         is_last = column_index == column_blocks - 1
         if joined and streamed and column_index == 0:
             # Up to the first line boundary; after that, each column ends with the line that the next one begins.

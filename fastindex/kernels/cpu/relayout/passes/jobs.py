@@ -20,26 +20,15 @@ from fastindex.kernels.cpu.relayout.passes.runner import exchange, run_all
 from fastindex.kernels.cpu.slices import begin_slice
 from fastindex.tables.pass_jobs import (
     ASLEEP,
+    CALL,
     CALL_COUNTERS,
-    CALL_NAP,
     CLOSED,
+    CREW,
     CREW_JOBS,
-    CREW_SIZE,
-    CREW_SPINS,
-    JOB_COUNT,
-    JOB_COUNTERS,
-    JOB_PADDING,
-    JOB_PASSES,
-    JOB_SEMAPHORE,
-    JOB_SLEEP,
-    JOB_SOURCE,
-    JOB_TARGET,
-    JOB_WAKE,
+    JOB,
     MISSING,
-    OWNER,
     POSTED,
     REFUSED,
-    STATE,
     UNFINISHED,
     WAITING,
     WORKING,
@@ -62,14 +51,14 @@ def _call_c(builder: Any, function: Any, number: Any) -> None:
 @njit(nogil=True)
 def _sleep(job):  # type: ignore[no-untyped-def]
     """Sleep until a job is in another state; a signal may wake this thread too."""
-    while entry(job, STATE) == ASLEEP:
-        _call_c(entry(job, JOB_SLEEP), entry(job, JOB_SEMAPHORE))
+    while entry(job, JOB.state) == ASLEEP:
+        _call_c(entry(job, JOB.sleep), entry(job, JOB.semaphore))
 
 
 @njit(nogil=True)
 def _wake(job):  # type: ignore[no-untyped-def]
     """Wake the thread that slept until now."""
-    _call_c(entry(job, JOB_WAKE), entry(job, JOB_SEMAPHORE))
+    _call_c(entry(job, JOB.wake), entry(job, JOB.semaphore))
 
 
 @njit(nogil=True)
@@ -102,16 +91,16 @@ def serve(job, scratch, spins):  # type: ignore[no-untyped-def]
     while True:
         found = exchange(job, POSTED, WORKING)
         if found == POSTED:
-            passes, count = entry(job, JOB_PASSES), entry(job, JOB_COUNT)
-            target, source = entry(job, JOB_TARGET), entry(job, JOB_SOURCE)
-            run_all(passes, count, target, source, entry(job, JOB_PADDING), scratch, entry(job, JOB_COUNTERS), 0)
+            passes, count = entry(job, JOB.passes), entry(job, JOB.pass_count)
+            target, source = entry(job, JOB.target), entry(job, JOB.source)
+            run_all(passes, count, target, source, entry(job, JOB.padding), scratch, entry(job, JOB.counters), 0)
             exchange(job, WORKING, WAITING)
             left = spins
         elif found == CLOSED:
             return
         left -= _wait_while(job, WAITING, left)
         if left == 0 and exchange(job, WAITING, ASLEEP) == WAITING:
-            if not entry(job, JOB_SLEEP):
+            if not entry(job, JOB.sleep):
                 return
             _sleep(job)
             left = spins
@@ -121,7 +110,7 @@ def serve(job, scratch, spins):  # type: ignore[no-untyped-def]
 def _wait_while(job, state, spins):  # type: ignore[no-untyped-def]
     """Wait until a job is in another state, but not for ever; return how often it was polled."""
     for looked in range(spins):
-        if entry(job, STATE) != state:
+        if entry(job, JOB.state) != state:
             return looked
         # It takes as long as a pause would, and the next look is at memory.
         fence()
@@ -131,12 +120,12 @@ def _wait_while(job, state, spins):  # type: ignore[no-untyped-def]
 @njit(nogil=True)
 def _post(job, passes, count, target, source, padding, counters):  # type: ignore[no-untyped-def]
     """Ask a helper that has nothing to do to take its share."""
-    set_entry(job, JOB_PASSES, passes)
-    set_entry(job, JOB_COUNT, count)
-    set_entry(job, JOB_TARGET, target)
-    set_entry(job, JOB_SOURCE, source)
-    set_entry(job, JOB_PADDING, padding)
-    set_entry(job, JOB_COUNTERS, counters)
+    set_entry(job, JOB.passes, passes)
+    set_entry(job, JOB.pass_count, count)
+    set_entry(job, JOB.target, target)
+    set_entry(job, JOB.source, source)
+    set_entry(job, JOB.padding, padding)
+    set_entry(job, JOB.counters, counters)
     _tell(job, POSTED)
 
 
@@ -152,23 +141,23 @@ def _withdrawn(job, spins):  # type: ignore[no-untyped-def]
 @njit(nogil=True)
 def _wait_for_helpers(crew, owner):  # type: ignore[no-untyped-def]
     """Wait for the helpers of a call, but not for ever; free them once none works, and return how many still do."""
-    count, left = entry(crew, CREW_SIZE), 0
+    count, left = entry(crew, CREW.size), 0
     for i in range(count):
         job = entry(crew, CREW_JOBS + i)
-        if entry(job, OWNER) == owner:
-            left += not _withdrawn(job, entry(crew, CREW_SPINS))
+        if entry(job, JOB.owner) == owner:
+            left += not _withdrawn(job, entry(crew, CREW.spins))
     if not left:
         for i in range(count):
-            exchange(entry(crew, CREW_JOBS + i) + 8 * OWNER, owner, 0)
+            exchange(entry(crew, CREW_JOBS + i) + 8 * JOB.owner, owner, 0)
     return left
 
 
 @njit(nogil=True)
 def _lead(crew, helpers, passes, count, target, source, padding, scratch, call):  # type: ignore[no-untyped-def]
     limit, asked, counters = begin_slice(call), 0, call + 8 * CALL_COUNTERS
-    for i in range(entry(crew, CREW_SIZE)):
+    for i in range(entry(crew, CREW.size)):
         job = entry(crew, CREW_JOBS + i)
-        if asked < helpers and exchange(job + 8 * OWNER, 0, call) == 0:
+        if asked < helpers and exchange(job + 8 * JOB.owner, 0, call) == 0:
             _post(job, passes, count, target, source, padding, counters)
             asked += 1
     found = (helpers - asked) * MISSING
@@ -235,13 +224,13 @@ def dismiss(crew, call, count):  # type: ignore[no-untyped-def]
     for k in range(count):
         set_entry(call, CALL_COUNTERS + k, _ALL_TAKEN)
     while _wait_for_helpers(crew, call):
-        _call_c(entry(call, CALL_NAP), _NAP_MICROSECONDS)
+        _call_c(entry(call, CALL.nap), _NAP_MICROSECONDS)
 
 
 @kernel("boolean(int64)")
 def close(job):  # type: ignore[no-untyped-def]
     """End a helper if it belongs to no call, and return whether that was so. It then never belongs to one again."""
-    if exchange(job + 8 * OWNER, 0, job) != 0:
+    if exchange(job + 8 * JOB.owner, 0, job) != 0:
         return False
     _tell(job, CLOSED)
     return True

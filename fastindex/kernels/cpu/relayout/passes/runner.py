@@ -17,17 +17,7 @@ from fastindex.kernels.cpu.plain_arrays import plain_addresses
 from fastindex.kernels.cpu.relayout.passes.table import with_padding
 from fastindex.kernels.cpu.slices import slice_is_over
 from fastindex.tables.boxes import CALL_KERNEL, CALL_SOURCE_START, CALL_TABLE, CALL_TARGET_START, CALL_TASKS
-from fastindex.tables.passes import (
-    FILLS,
-    KERNEL,
-    MOST_AT_ONCE,
-    PASS_CALL_BYTES,
-    SOURCE_START,
-    TABLE,
-    TARGET_START,
-    TASKS,
-    TASKS_AT_ONCE,
-)
+from fastindex.tables.passes import PASS_CALL, PASS_CALL_BYTES
 from fastindex.tables.plain_arrays import PADDING, PASS_COUNT, PASSES
 
 _INT64 = ir.IntType(64)
@@ -80,14 +70,14 @@ def _take(counter, tasks, at_once, most):  # type: ignore[no-untyped-def]
 @njit(nogil=True)
 def _run_pass(one, target, source, padding, scratch, counter, call):  # type: ignore[no-untyped-def]
     """Run a pass, or a share of it; return False where the slice of a call was over before nothing was left."""
-    target += entry(one, TARGET_START)
-    source = padding if entry(one, FILLS) else source + entry(one, SOURCE_START)
+    target += entry(one, PASS_CALL.target_start)
+    source = padding if entry(one, PASS_CALL.fills) else source + entry(one, PASS_CALL.source_start)
     scratch = with_padding(scratch, padding)
-    compiled, table, tasks = entry(one, KERNEL), entry(one, TABLE), entry(one, TASKS)
+    compiled, table, tasks = entry(one, PASS_CALL.kernel), entry(one, PASS_CALL.table), entry(one, PASS_CALL.tasks)
     if not counter:
         call_kernel(compiled, target, source, table, scratch, 0, tasks)
         return True
-    at_once, most = entry(one, TASKS_AT_ONCE), entry(one, MOST_AT_ONCE)
+    at_once, most = entry(one, PASS_CALL.tasks_at_once), entry(one, PASS_CALL.most_at_once)
     first, behind = _take(counter, tasks, at_once, most)
     while first < tasks:
         call_kernel(compiled, target, source, table, scratch, first, behind)

@@ -11,16 +11,8 @@ from numba import njit
 from fastindex.kernels.compilation import subroutine
 from fastindex.kernels.cpu.memory import entry, set_entry
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tables.passes import (
-    GEOMETRY,
-    LOOPS,
-    OUTER,
-    OUTER_LOOP_BYTES,
-    OUTER_SIZE,
-    OUTER_SOURCE_STRIDE,
-    OUTER_TARGET_STRIDE,
-)
-from fastindex.tables.streams import CHUNK_BLOCK, CHUNK_COUNT, CHUNK_SOURCE_STRIDE, CHUNK_TARGET_STRIDE
+from fastindex.tables.passes import GEOMETRY, LOOPS, OUTER, OUTER_LOOP, OUTER_LOOP_BYTES
+from fastindex.tables.streams import STREAM
 
 #: Bytes in front of a kernel's scratch memory.
 SCRATCH_FRONT_BYTES = LINE_BYTES
@@ -57,9 +49,9 @@ def outer_place(table, iteration, source, target):  # type: ignore[no-untyped-de
     outer = entry(table, OUTER)
     for loop in range(entry(table, LOOPS)):
         row = outer + OUTER_LOOP_BYTES * loop
-        iteration, place = divmod(iteration, entry(row, OUTER_SIZE))
-        source += place * entry(row, OUTER_SOURCE_STRIDE)
-        target += place * entry(row, OUTER_TARGET_STRIDE)
+        iteration, place = divmod(iteration, entry(row, OUTER_LOOP.size))
+        source += place * entry(row, OUTER_LOOP.source_stride)
+        target += place * entry(row, OUTER_LOOP.target_stride)
     return source, target
 
 
@@ -67,9 +59,9 @@ def outer_place(table, iteration, source, target):  # type: ignore[no-untyped-de
 def start_of_block(source, target, table, task):  # type: ignore[no-untyped-def]
     """Return where the chunks of a task start, and how many it has."""
     geometry = entry(table, GEOMETRY)
-    block, chunk_count = entry(geometry, CHUNK_BLOCK), entry(geometry, CHUNK_COUNT)
+    block, chunk_count = entry(geometry, STREAM.chunk_block), entry(geometry, STREAM.chunk_count)
     rest, index = divmod(task, (chunk_count + block - 1) // block)
-    source += index * entry(geometry, CHUNK_SOURCE_STRIDE)
-    target += index * entry(geometry, CHUNK_TARGET_STRIDE)
+    source += index * entry(geometry, STREAM.chunk_source_stride)
+    target += index * entry(geometry, STREAM.chunk_target_stride)
     source, target = outer_place(table, rest, source, target)
     return source, target, min(block, chunk_count - index * block)
