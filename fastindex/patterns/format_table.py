@@ -50,7 +50,7 @@ class Row:
     when: Mapping[str, Any] = field(default_factory=dict)
     divides: Mapping[str, int | str] = field(default_factory=dict)
     whole: tuple[str, ...] = ()
-    pads: Mapping[str, int | str] = field(default_factory=dict)
+    pads: Mapping[str, int] = field(default_factory=dict)
     order: tuple[int, ...] = ()
     order_bits: int = 0
     stored: str = "codes"
