@@ -122,8 +122,8 @@ def cut_of_parts(plan: RepackPlan, room: int, taken: int) -> Cut | None:
         return None
     if plan.cut is None:
         raise FastIndexError(
-            f"{left.name} and {right.name} have no dimension that is outermost in both, so they are moved whole: give at "
-            f"least --max-memory {-(-(whole + taken) >> 20)}MiB"
+            f"{left.name} and {right.name} have no dimension that is outermost in both, so they are moved whole: give "
+            f"at least --max-memory {-(-(whole + taken) >> 20)}MiB"
         )
     return plan.cut
 

@@ -296,6 +296,15 @@ def test_integers_of_any_kind() -> None:
         assert np.array_equal(got, fi.repack(codes, "plain", "aiter_shuffle_weight", shape=(32, 128), layout=(32, 16)))
 
 
+def test_views_that_are_not_contiguous() -> None:
+    wide = codes_of((64, 32), 4)
+    expected = fi.repack(wide[::2].copy(), "plain", "awq", shape=(32, 32))
+    for view in (wide[::2], memoryview(wide)[::2], np.asfortranarray(wide[::2])):
+        assert np.array_equal(fi.repack(view, "plain", "awq", shape=(32, 32)), expected)
+    with pytest.raises(fi.ArgumentTypeError, match="sequence of sizes"):
+        fi.repack(wide, "plain", "awq", shape=(True, 2048))
+
+
 #: Formats of codes: whether int8 is two's complement for them, with `bits`.
 SIGNS = [("awq", False), ("gptq", False), ("nvfp4", False), ("pack_quantized", True), ("cutlass_mixed_gemm", True)]
 
