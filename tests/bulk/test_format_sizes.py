@@ -144,7 +144,7 @@ def of_any_width(name: str) -> bool:
 
 
 @pytest.mark.parametrize("seed", strategies.rotating_seeds(6))
-@pytest.mark.parametrize("name", [name for name in SIGNATURES if name != "onednn"])
+@pytest.mark.parametrize("name", SIGNATURES)
 def test_parameters_at_random_are_right_or_refused_with_the_rule(name: str, seed: int) -> None:
     rng = random.Random(seed)
     cases = [case for case in CASES if case[0] == name]
