@@ -45,6 +45,7 @@ def test_files(
     monkeypatch.setattr(repack_jobs, "_PART_BYTES", part_bytes)
     if part_bytes < 1 << 20:
         monkeypatch.setattr(repack_jobs, "_COPIES", 1 << 16)
+        monkeypatch.setattr(repack_jobs, "_COPIES_OF_BITS", 1 << 16)
     names = "--from", source, "--to", destination
     outcome = run(str(tmp_path / "in"), str(tmp_path / "out"), *names, "--shape", "96x192", "--bits", str(bits))
     assert outcome[0] == 0, outcome
@@ -76,7 +77,7 @@ def parts_alike(names: tuple[str, str], shape: tuple[int, ...], bits: int, rows:
     else:
         left[:] = fi.repack(codes, "plain", names[0], shape=shape, bits=bits, **more)
     plan.run(left, right, (False, False), 1)
-    each = repack_jobs._COPIES * max(end.side.nbytes for end in plan.ends) * cut.step // cut.size
+    each = repack_jobs.bytes_of_move(plan) * cut.step // cut.size
     made = np.full(right.size, 0xA5, np.uint8)
 
     def read(start: int, into: Any) -> None:
