@@ -36,6 +36,8 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     ("marlin_scales", 16, {"grouped": False}, [(1, 32), (1, 96), (3, 64)]),
     ("marlin_zero_points", 4, {}, [(1, 64), (3, 128), (5, 192)]),
     ("marlin_zero_points", 8, {}, [(1, 64), (3, 128), (5, 192)]),
+    ("marlin_zero_points", 4, {"activation_bits": 8}, [(1, 64), (3, 128), (5, 192)]),
+    ("marlin_zero_points", 8, {"activation_bits": 8}, [(1, 64), (3, 128), (5, 192)]),
     ("marlin_24_values", 4, {}, [(16, 64), (32, 192), (48, 128)]),
     ("marlin_24_values", 8, {}, [(16, 64), (32, 192), (48, 128)]),
     *(

@@ -123,6 +123,8 @@ def marlin_scales(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str
 def marlin_zero_points(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     scale = [a + 8 * b for a in range(8) for b in range(8)].index(i[1] % 64)
     turn = AWQ if bits == 4 else [0, 2, 1, 3]
+    # Kernels of 8-bit activations take them in order.
+    turn = turn if p["activation_bits"] == 16 else sorted(turn)
     at = scale // len(turn) * len(turn) + turn.index(scale % len(turn))
     return (i[0] * n[1] + i[1] // 64 * 64 + at) * bits
 
