@@ -144,7 +144,7 @@ def measured(job: Job, rounds: int) -> dict[str, float]:
     found = fastest(rivals, rounds)
     if job.vendor is not None:
         # It takes much longer, and what it leaves in the cache is not ours.
-        found |= fastest({"vendor": job.vendor}, max(rounds // 5, 2))
+        found |= fastest({"vendor": job.vendor}, max(rounds // 12, 2))
     return found
 
 

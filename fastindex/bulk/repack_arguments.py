@@ -37,6 +37,8 @@ def checked_sizes(shape: Any) -> tuple[int, ...]:
     """
     try:
         sizes = tuple(int(size.__index__()) for size in shape)
+        if any(isinstance(size, bool) for size in shape):
+            raise TypeError
     except (TypeError, AttributeError):
         raise ArgumentTypeError(f"shape is a sequence of sizes such as (4096, 11008), got {shape!r}") from None
     if not sizes or any(size < 0 for size in sizes):
@@ -99,6 +101,8 @@ def given_array(buffer: Any) -> NDArray[Any]:
     ArgumentTypeError
         Objects or text.
     """
+    if isinstance(buffer, memoryview) and not buffer.c_contiguous:
+        return np.frombuffer(buffer.tobytes(), np.uint8)
     if isinstance(buffer, bytes | bytearray | memoryview):
         return np.frombuffer(buffer, np.uint8)
     if on_gpu(buffer):

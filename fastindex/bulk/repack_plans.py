@@ -18,9 +18,19 @@ from fastindex.bulk.relayouts import plan_relayout, relayout
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.patterns.format_table import ORDERED, PARAMETERS, Row
-from fastindex.patterns.named_formats import PLAIN, Chosen, chosen, format_side, in_bits, of_bits, plain_side
+from fastindex.patterns.named_formats import (
+    PLAIN,
+    Chosen,
+    chosen,
+    format_side,
+    in_bits,
+    multiple_of,
+    of_bits,
+    plain_side,
+)
 from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import NIBBLE_BITS
+from fastindex.tiling.definition import COMBINE
 from fastindex.tiling.digits import Variable, digit
 
 Bytes = NDArray[np.uint8]
@@ -30,6 +40,8 @@ _WIDE_BITS = (16, 32, 64)
 # Units that are ordered at a time: what that takes stays in the cache.
 _UNITS_AT_ONCE = 1 << 16
 _ONEDNN = "onednn"
+#: The variable that counts arrays which lie one after the other.
+_BATCH = "batch"
 
 
 @dataclass(frozen=True)
@@ -60,6 +72,33 @@ class End:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """A dimension that is outermost in both formats: parts of it lie one after the other on both sides.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the array, with dimensions in front of those of the formats as one.
+    dimension : int
+        Which of them.
+    step : int
+        Of how many of its values parts are multiples.
+    """
+
+    shape: tuple[int, ...]
+    dimension: int
+    step: int
+
+    @property
+    def size(self) -> int:
+        return self.shape[self.dimension]
+
+    def part(self, count: int) -> tuple[int, ...]:
+        """Return the sizes of a part that has so many values of the dimension."""
+        return (*self.shape[: self.dimension], count, *self.shape[self.dimension + 1 :])
+
+
+@dataclass(frozen=True)
 class RepackPlan:
     """How one format becomes another: a rearrangement of codes or bits, and the order within units at either end.
 
@@ -70,11 +109,14 @@ class RepackPlan:
     packs : bool
         Whether plain codes of four bits are put two in a byte, in order, before anything else: packed places move
         many times as fast as bytes that become halves of bytes far away.
+    cut : Cut or None
+        How it is done in parts; None where no dimension is outermost in both formats.
     """
 
     ends: tuple[End, End]
     plan: RearrangePlan
     packs: bool
+    cut: Cut | None
 
     def new_target(self) -> NDArray[Any]:
         """Return a new array for the result."""
@@ -128,14 +170,6 @@ class RepackPlan:
             # Two's complement fills the byte.
             target[...] = ((target ^ np.uint8(offset)) - np.uint8(offset)).astype(np.uint8)
 
-    @property
-    def step(self) -> int | None:
-        """Of how many values of the first dimension parts are multiples; None where it is not outermost in both."""
-        found = [_outermost(end) for end in self.ends]
-        if found[0] is None or found[1] is None or found[0][0] != found[1][0]:
-            return None
-        return None if self.ends[0].sizes[0] != found[0][0].extent else math.lcm(found[0][1], found[1][1])
-
     def ordered(self, data: Bytes, order: Any) -> Bytes:
         """Return the source with its rows of K in another order.
 
@@ -157,15 +191,44 @@ class RepackPlan:
         return np.ascontiguousarray(np.take(data.reshape(source.sizes), places, axis=-2)).reshape(-1)
 
 
-def _outermost(end: End) -> tuple[Variable, int] | None:
-    """Return the variable of what is outermost in memory, and how many of its values one step of it has."""
-    side = end.side
-    d = side.layout.minor_to_major[-1]
-    tiled = bool(side.layout.tiles) and len(side.layout.tiles[0]) >= side.rank
-    digits = side.coordinates[d]
-    if tiled or len(digits) != 1 or digits[0].high is not None or digits[0].weight != 1:
+def _cut(
+    ends: Sequence[End], rows: Sequence[Chosen | None], spelled: Sequence[str], shape: tuple[int, ...], batch: int
+) -> Cut | None:
+    """Return how a move is done in parts; `spelled` are the dimensions of both ends, by the same letters."""
+    found = [_outermost(end.side) for end in ends]
+    if found[0] is None or found[1] is None or found[0][0] != found[1][0]:
         return None
-    return digits[0].variable, digits[0].low
+    key, step = str(found[0][0].key), math.lcm(found[0][1], found[1][1])
+    letters = spelled[0] if rows[0] is not None else spelled[1]
+    if key == _BATCH:
+        return Cut((batch, *shape[len(shape) - len(letters) :]), 0, step)
+    for one, own in zip(rows, spelled, strict=True):
+        step = math.lcm(step, 1 if one is None else multiple_of(one, one.letters[own.index(key)]))
+    if len(letters) == 1:
+        # All dimensions are one.
+        inner = math.prod(shape[1:])
+        return Cut(shape, 0, math.lcm(step, inner) // inner) if inner else None
+    at = len(shape) - len(letters) + letters.index(key)
+    return Cut(shape, at, step) if at >= 0 else None
+
+
+def _outermost(side: RegroupedShape) -> tuple[Variable, int] | None:
+    """Return the variable of what is outermost in memory, and how many of its values one step of it has."""
+    layout = side.layout
+    if not side.rank:
+        return None
+    digits, step = side.coordinates[layout.minor_to_major[-1]], 1
+    axes = side.rank
+    for i, tile in enumerate(layout.tiles):
+        if len(tile) > axes or (len(tile) == axes and (i or COMBINE in tile)):
+            return None
+        if len(tile) == axes:
+            # It splits the outermost dimension too.
+            step = tile[0]
+        axes += len(tile) - 2 * tile.count(COMBINE)
+    if len(digits) != 1 or digits[0].high is not None or digits[0].weight != 1:
+        return None
+    return digits[0].variable, digits[0].low * step
 
 
 def _is_twos_complement(end: End, other: End, is_signed: bool) -> bool:
@@ -253,7 +316,8 @@ def repack_plan(
         layout = replace(sides[0].layout, element_size_in_bits=NIBBLE_BITS)
         sides[0] = RegroupedShape(Shape("u4", sides[0].dimensions, layout), sides[0].coordinates, everything)
     plan = RearrangePlan(sides[0], sides[1], f"{source} to {destination}")
-    return RepackPlan((finished[0], finished[1]), plan, packs)
+    cut = _cut(finished, rows, letters, tuple(shape), batch)
+    return RepackPlan((finished[0], finished[1]), plan, packs, cut)
 
 
 def _packing(count: int) -> tuple[str, str]:
@@ -311,7 +375,7 @@ def _batched(side: RegroupedShape, count: int) -> RegroupedShape:
     """Return a side of several arrays, one after the other."""
     if count == 1:
         return side
-    variable = Variable("batch", count, True)
+    variable = Variable(_BATCH, count, True)
     layout = side.layout
     order = (*(d + 1 for d in layout.minor_to_major), 0)
     shape = Shape(side.element_type, (count, *side.dimensions), replace(layout, minor_to_major=order))

@@ -153,7 +153,7 @@ def plan_boxes(
     FastIndexError
         The limit does not hold the program and one box; the message names one that does.
     """
-    by_numpy = is_disabled() or (max_memory < _LEAST_FOR_KERNELS and not _has_kernels())
+    by_numpy = is_for_numpy(max_memory)
     taken = taken_bytes(by_numpy) + held
     dimensions = target.shape.dimensions
     # Boxes of both sides are read once; those of the target alone may be smaller, but what is around them is read too.
@@ -189,6 +189,17 @@ def taken_bytes(by_numpy: bool = False) -> int:
     True
     """
     return (resident_bytes() or 0) + _MARGIN_BYTES + (0 if by_numpy or _has_kernels() else _KERNEL_BYTES)
+
+
+def is_for_numpy(max_memory: int) -> bool:
+    """Whether a limit of memory leaves too little to load the compiler, so that NumPy moves what there is.
+
+    Examples
+    --------
+    >>> is_for_numpy(1 << 40)
+    False
+    """
+    return is_disabled() or (max_memory < _LEAST_FOR_KERNELS and not _has_kernels())
 
 
 def _has_kernels() -> bool:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,6 +50,7 @@ _WITH_KERNELS = (
 )
 
 _log = logging.getLogger("fastindex")
+_limited: ContextVar[bool] = ContextVar("limited", default=False)
 
 
 class _Spent:
@@ -77,6 +79,16 @@ def bytes_by_numpy(nbytes: int) -> bool:
         They are too many for that, and numba is not installed.
     """
     return _decided("moves %d bytes", nbytes, MOST_BYTES)
+
+
+@contextmanager
+def without_kernels() -> Iterator[None]:
+    """Leave everything to NumPy within this context: a limit of memory leaves too little for the compiler."""
+    token = _limited.set(True)
+    try:
+        yield
+    finally:
+        _limited.reset(token)
 
 
 @contextmanager
@@ -110,7 +122,7 @@ def may_be_numpy(size: int, most: int) -> bool:
     >>> may_be_numpy(1, MOST_BYTES)
     False
     """
-    if is_disabled():
+    if is_disabled() or _limited.get():
         return True
     if "fastindex.kernels.compilation" in sys.modules:
         load_kernels()

@@ -1,16 +1,18 @@
-"""Named formats between files, in bounded memory: part after part of what is outermost in both."""
+"""Named formats between files, in bounded memory: part after part of the dimension that is outermost in both."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fastindex.bulk.repack_arguments import checked_bits, checked_parameters, checked_sizes
-from fastindex.bulk.repack_plans import End, RepackPlan, repack_plan
-from fastindex.cpu.box_jobs import LEAST_MEMORY_BYTES
+from fastindex.bulk.repack_plans import Cut, End, RepackPlan, repack_plan
+from fastindex.cpu.box_jobs import is_for_numpy, taken_bytes
+from fastindex.cpu.first_answer import without_kernels
 from fastindex.errors import FastIndexError
 from fastindex.files.input_files import Bytes, open_input
 from fastindex.files.layout_jobs import DEFAULT_MEMORY_BYTES, Progress
@@ -18,8 +20,10 @@ from fastindex.files.writing import OutputFile, header_for
 
 #: What a part takes at most, if that is less than the memory.
 _PART_BYTES = 64 << 20
-#: A part is read, moved and written; unpacking takes as much again for each code.
-_COPIES = 8
+#: What a move takes at least, even where the process has more than its limit already.
+_LEAST_ROOM_BYTES = 16 << 20
+#: A part is read, moved and written; unpacking takes as much again for each code, and more where bits move alone.
+_COPIES, _COPIES_OF_BITS = 8, 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,8 @@ def repack_file(
     Raises
     ------
     FastIndexError
-        As `fastindex.repack`; the file has another size; or both formats do not begin with the same dimension, and
-        the memory does not hold them whole.
+        As `fastindex.repack`; the file has another size; or no dimension is outermost in both
+        formats, and the memory does not hold them whole.
     OSError
         A file cannot be read or written.
     """
@@ -88,20 +92,23 @@ def repack_file(
         raise FastIndexError(
             f"{source_path} has {file.nbytes} bytes, {left.name} of {left.sizes} takes {left.side.nbytes}"
         )
-    room = memory_bytes - LEAST_MEMORY_BYTES // 2
-    step = step_of_parts(plan, room, memory_bytes - room)
+    by_numpy = is_for_numpy(memory_bytes)
+    taken = taken_bytes(by_numpy)
+    room = max(memory_bytes - taken, _LEAST_ROOM_BYTES)
+    cut = cut_of_parts(plan, room, taken)
     dtype = np.dtype(f"u{max(right.bits // 8, 1)}" if right.row is None else "u1")
     dimensions = right.sizes if right.row is None else (right.side.nbytes,)
     progress.start(right.side.nbytes)
     header = header_for(target_path, dtype, dimensions)
     with OutputFile(target_path, right.side.nbytes, header, force) as output, file.unchanged():
         is_signed = file.dtype is not None and file.dtype.kind == "i"
-        parts = parts_of(plan, step, room, formats)
-        move_parts(parts, file.read, output.write, (is_signed, False), progress.advance)
+        parts = parts_of(plan, cut, room, formats)
+        with without_kernels() if by_numpy else nullcontext():
+            move_parts(parts, file.read, output.write, (is_signed, False), progress.advance)
 
 
-def step_of_parts(plan: RepackPlan, room: int, taken: int) -> int | None:
-    """Return of how many values of the first dimension parts are multiples; None where a move is done whole.
+def cut_of_parts(plan: RepackPlan, room: int, taken: int) -> Cut | None:
+    """Return how a move is done in parts; None where it is done whole.
 
     Parameters
     ----------
@@ -117,15 +124,21 @@ def step_of_parts(plan: RepackPlan, room: int, taken: int) -> int | None:
         It does not fit, and cannot be done in parts.
     """
     left, right = plan.ends
-    whole = _COPIES * max(end.side.nbytes for end in plan.ends)
+    whole = bytes_of_move(plan)
     if whole <= room:
         return None
-    if plan.step is None:
+    if plan.cut is None:
         raise FastIndexError(
-            f"{left.name} and {right.name} do not begin with the same dimension, so they are moved whole: give at "
-            f"least --max-memory {-(-(whole + taken) >> 20)}MiB"
+            f"{left.name} and {right.name} have no dimension that is outermost in both, so they are moved whole: give "
+            f"at least --max-memory {-(-(whole + taken) >> 20)}MiB"
         )
-    return plan.step
+    return plan.cut
+
+
+def bytes_of_move(plan: RepackPlan) -> int:
+    """Return what a move takes at most, if it is done whole: both buffers, and what is unpacked in between."""
+    by_bits = any(end.side.element_bits == 1 < end.bits for end in plan.ends)
+    return (_COPIES_OF_BITS if by_bits else _COPIES) * max(end.side.nbytes for end in plan.ends)
 
 
 def move_parts(
@@ -162,17 +175,16 @@ def _check_plain(file: Any, path: str, end: End) -> None:
 
 
 def parts_of(
-    plan: RepackPlan, step: int | None, room: int, formats: Formats
+    plan: RepackPlan, cut: Cut | None, room: int, formats: Formats
 ) -> Iterator[tuple[RepackPlan, int, tuple[int, int]]]:
-    """Yield plans for parts of the first dimension, the row that each begins with, and where on both sides."""
-    if step is None:
+    """Yield plans for parts of the outermost dimension, what of it each begins with, and where on both sides."""
+    if cut is None:
         yield plan, 0, (0, 0)
         return
-    first, *others = plan.ends[0].sizes
-    each = _COPIES * max(end.side.nbytes for end in plan.ends) * step // max(first, 1)
-    count = max(min(room, _COPIES * _PART_BYTES) // max(each, 1), 1) * step
+    each = bytes_of_move(plan) * cut.step // max(cut.size, 1)
+    count = max(min(room, _COPIES * _PART_BYTES) // max(each, 1), 1) * cut.step
     at = 0, 0
-    for begin in range(0, first, count):
-        part = replace(formats, sizes=(min(count, first - begin), *others)).plan()
+    for begin in range(0, cut.size, count):
+        part = replace(formats, sizes=cut.part(min(count, cut.size - begin))).plan()
         yield part, begin, at
         at = at[0] + part.ends[0].side.nbytes, at[1] + part.ends[1].side.nbytes

@@ -50,7 +50,7 @@ class Row:
     when: Mapping[str, Any] = field(default_factory=dict)
     divides: Mapping[str, int | str] = field(default_factory=dict)
     whole: tuple[str, ...] = ()
-    pads: Mapping[str, int | str] = field(default_factory=dict)
+    pads: Mapping[str, int] = field(default_factory=dict)
     order: tuple[int, ...] = ()
     order_bits: int = 0
     stored: str = "codes"
@@ -63,6 +63,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "awq_gemv_fast": {"interleave": 4, "kstride": 64},
     "marlin": {"activation_bits": 16},
     "marlin_scales": {"grouped": True},
+    "marlin_zero_points": {"activation_bits": 16},
     "pack_quantized": {"packed_dim": 1},
     "tinygemm": {"inner_k_tiles": 8},
     "blocked_scales": {"block": (128, 4)},
@@ -184,8 +185,22 @@ ROWS: tuple[Row, ...] = (
         divides={"N": 32},
         source=f"{_MARLIN} marlin_permute_scales",
     ),
-    Row("marlin_zero_points", "u4[G,N/64,4,2,8]{2,3,4,1,0:E(4)}", 4, divides={"N": 64}, source=_MARLIN),
-    Row("marlin_zero_points", "u8[G,N/64,2,2,2,8]{3,4,2,5,1,0}", 8, divides={"N": 64}, source=_MARLIN),
+    *(
+        Row(
+            "marlin_zero_points",
+            text,
+            bits,
+            when={"activation_bits": activation_bits},
+            divides={"N": 64},
+            source=f"{_MARLIN} marlin_zero_points",
+        )
+        for activation_bits, bits, text in (
+            (16, 4, "u4[G,N/64,4,2,8]{2,3,4,1,0:E(4)}"),
+            (16, 8, "u8[G,N/64,2,2,2,8]{3,4,2,5,1,0}"),
+            (8, 4, "u4[G,N/64,8,8]{2,3,1,0:E(4)}"),
+            (8, 8, "u8[G,N/64,8,8]{2,3,1,0}"),
+        )
+    ),
     Row(
         "marlin_24_values",
         "u4[K/16,2,4,2,N/64,4,2,2,4]{1,7,3,8,2,6,5,4,0:E(4)}",

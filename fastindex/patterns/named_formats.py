@@ -266,8 +266,8 @@ def _group_sizes(one: Chosen, group: Sequence[str], letter: str, sizes: Mapping[
         return [one.bits]
     parts = [1 if _letter(entry) else _number(entry, one) for entry in group]
     unit = math.prod(parts)
-    multiple = _number(str(one.row.pads.get(letter, 1)), one)
-    padded = -(-sizes[letter] // math.lcm(unit, multiple)) * math.lcm(unit, multiple)
+    multiple = math.lcm(unit, one.row.pads.get(letter, 1))
+    padded = -(-sizes[letter] // multiple) * multiple
     return [padded // unit if _letter(entry) else part for entry, part in zip(group, parts, strict=True)]
 
 
@@ -280,6 +280,17 @@ def _number(text: str, one: Chosen) -> int:
         given = _spelled({m: one.values[m] for m in _NAME.findall(text)})
         raise FastIndexError(f"{one.row.name}: {text} is a whole number, got {given}")
     return number
+
+
+def multiple_of(one: Chosen, letter: str) -> int:
+    """Return what a dimension of a format is a multiple of, or padded to a multiple of, besides what its text splits.
+
+    Examples
+    --------
+    >>> multiple_of(chosen("cutlass_mixed_gemm", 4, {}), "N"), multiple_of(chosen("col32", 8, {}), "M")
+    (64, 1)
+    """
+    return math.lcm(_number(str(one.row.divides.get(letter, 1)), one), one.row.pads.get(letter, 1))
 
 
 def _check_sizes(one: Chosen, sizes: Mapping[str, int]) -> None:

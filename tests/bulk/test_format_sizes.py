@@ -28,7 +28,7 @@ SIGNATURES: dict[str, dict[str, Any]] = {
     "gptq": {},
     "marlin": {"activation_bits": 16},
     "marlin_scales": {"grouped": True},
-    "marlin_zero_points": {},
+    "marlin_zero_points": {"activation_bits": 16},
     "marlin_24_values": {},
     "pack_quantized": {"packed_dim": 1},
     "tinygemm": {"inner_k_tiles": 8},
@@ -134,6 +134,7 @@ PARAMETER_VALUES: dict[str, dict[str, list[Any]]] = {
     "vnni": {"factor": [1, 2, 3, 4, 8]},
     "vllm_paged_key": {"x": [1, 2, 4, 5, 8, 16]},
     "pack_quantized": {"packed_dim": [0, 1]},
+    "marlin_zero_points": {"activation_bits": [8, 16]},
 }
 #: Bits of elements of any width.
 WIDTHS = [8, 16, 32, 64]
@@ -144,7 +145,7 @@ def of_any_width(name: str) -> bool:
 
 
 @pytest.mark.parametrize("seed", strategies.rotating_seeds(6))
-@pytest.mark.parametrize("name", [name for name in SIGNATURES if name != "onednn"])
+@pytest.mark.parametrize("name", SIGNATURES)
 def test_parameters_at_random_are_right_or_refused_with_the_rule(name: str, seed: int) -> None:
     rng = random.Random(seed)
     cases = [case for case in CASES if case[0] == name]

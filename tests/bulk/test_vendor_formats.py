@@ -171,6 +171,23 @@ def test_vllm_marlin_scales_and_zero_points() -> None:
 
 
 @pytest.mark.parametrize("bits", [4, 8])
+def test_awq_zero_points_to_marlin(bits: int) -> None:
+    """Zero points in one move, as the page on quantised weights does it."""
+    torch = module("torch")
+    found = of_vllm("unpack_cols")
+    found = {name: found[name] for name in ("unpack_cols", "marlin_zero_points")}
+    utils = functions("vllm", f"{_QUANT}/marlin_utils.py", "awq_to_marlin_zero_points", **found)
+    for groups, n in ((1, 64), (7, 320), (8, 128)):
+        points = np.random.default_rng(n).integers(0, 256, (groups, n * bits // 8), dtype=np.uint8).view(np.int32)
+        for narrow in (False, True):
+            packed = utils["awq_to_marlin_zero_points"](torch.from_numpy(points), groups, n, bits, narrow)
+            keys: dict[str, Any] = {"shape": (groups, n), "bits": bits, "activation_bits": 8 if narrow else 16}
+            got = fi.repack(points, "awq", "marlin_zero_points", **keys)
+            assert got.tobytes() == packed.numpy().tobytes()
+            assert fi.repack(got, "marlin_zero_points", "awq", **keys).tobytes() == points.tobytes()
+
+
+@pytest.mark.parametrize("bits", [4, 8])
 def test_marlin_24(bits: int) -> None:
     found = functions("compressed_tensors_094", "utils/permutations_24.py", "get_permutations_24")
     vllm = of_vllm()

@@ -1,6 +1,6 @@
 """`--max-memory` is a limit: the most that the whole process ever has in memory, for sizes that nothing divides.
 
-Tests of: cpu.box_jobs, cpu.numpy_moves.
+Tests of: cpu.box_jobs, cpu.numpy_moves, files.repack_jobs.
 """
 
 from __future__ import annotations
@@ -82,6 +82,24 @@ def test_the_limit_is_a_limit(tmp_path: Path, case: tuple[str, str, int]) -> Non
     if least is not None:
         peak, errors = peak_of(tmp_path, *case[:2], int(least[1]) + 1)
         assert (errors, peak < int(least[1])) == ("", True)
+
+
+#: Formats, bits, and the bytes that each code takes in the source.
+FORMATS = [("awq", "marlin", 4, 0.5), ("plain", "gptq", 3, 1), ("plain", "hopper_mx_value", 4, 1)]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc/self/status")
+@pytest.mark.parametrize("case", strategies.one_of(FORMATS), ids=str)
+def test_the_limit_holds_for_formats(tmp_path: Path, case: tuple[str, str, int, float]) -> None:
+    source, target, bits, code_bytes = case
+    with open(tmp_path / "source", "wb") as file:
+        file.truncate(int(4096 * 8192 * code_bytes))
+    command = [sys.executable, "-c", MEASURED, "repack", str(tmp_path / "source"), str(tmp_path / "target")]
+    command += ["--from", source, "--to", target, "--bits", str(bits), "--shape", "4096x8192"]
+    done = subprocess.run([*command, "--max-memory", "160MiB"], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert int(done.stdout) >> 10 < 160
 
 
 @pytest.mark.parametrize(

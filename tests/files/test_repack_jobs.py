@@ -5,7 +5,9 @@ Tests of: files.repack_jobs, cli.repacking.
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,10 +45,72 @@ def test_files(
     monkeypatch.setattr(repack_jobs, "_PART_BYTES", part_bytes)
     if part_bytes < 1 << 20:
         monkeypatch.setattr(repack_jobs, "_COPIES", 1 << 16)
+        monkeypatch.setattr(repack_jobs, "_COPIES_OF_BITS", 1 << 16)
     names = "--from", source, "--to", destination
     outcome = run(str(tmp_path / "in"), str(tmp_path / "out"), *names, "--shape", "96x192", "--bits", str(bits))
     assert outcome[0] == 0, outcome
     assert (tmp_path / "out").read_bytes() == expected.tobytes()
+
+
+#: Formats of so many bits, and sizes that all of them take or that are not theirs.
+PARTS = {
+    4: [(64, 192), (33, 128), (256, 256), (3, 64, 64), (64, 64, 128), (2, 3, 32, 64)],
+    8: [(128, 64), (100, 41), (256, 256), (3, 64, 64), (64, 64, 128), (2, 3, 32, 64)],
+    3: [(64, 192), (33, 41)],
+}
+
+
+def parts_alike(names: tuple[str, str], shape: tuple[int, ...], bits: int, rows: int) -> bool:
+    """Whether the formats take a shape and are moved in parts; then the parts are what the whole is."""
+    formats = repack_jobs.Formats(names, shape, bits, (("tag", "Ab4a"),) if "onednn" in names else ())
+    try:
+        plan = formats.plan()
+    except fi.FastIndexError:
+        return False
+    cut, codes = plan.cut, np.random.default_rng(rows).integers(0, 1 << bits, shape).astype(np.uint8)
+    if cut is None:
+        return False
+    left, right = (np.zeros(end.side.nbytes, np.uint8) for end in plan.ends)
+    more: dict[str, Any] = dict(formats.parameters) if names[0] == "onednn" else {}
+    if names[0] == "plain":
+        left[:] = codes.reshape(-1)
+    else:
+        left[:] = fi.repack(codes, "plain", names[0], shape=shape, bits=bits, **more)
+    plan.run(left, right, (False, False), 1)
+    each = repack_jobs.bytes_of_move(plan) * cut.step // cut.size
+    made = np.full(right.size, 0xA5, np.uint8)
+
+    def read(start: int, into: Any) -> None:
+        into[:] = left[start : start + len(into)]
+
+    def write(start: int, content: Any) -> None:
+        made[start : start + len(content)] = content
+
+    parts = list(repack_jobs.parts_of(plan, cut, rows * each, formats))
+    repack_jobs.move_parts(parts, read, write, (False, False), lambda count: None)
+    assert np.array_equal(made, right), (names, shape, bits, rows)
+    assert len(parts) == -(-cut.size // (rows * cut.step)), (names, shape, bits, rows)
+    return True
+
+
+@pytest.mark.parametrize("bits", PARTS)
+def test_parts_are_the_whole(bits: int) -> None:
+    known = [one["name"] for one in fi.formats() if one["refused"] is None and one["bits"] != ()]
+    names = ["plain", "onednn", *(n for n in known if bits in bits_of(n) or None in bits_of(n))]
+    rng = random.Random(bits)
+    pairs = [("plain", name) for name in names] + [(name, "plain") for name in names]
+    pairs += [(rng.choice(names), rng.choice(names)) for _ in range(80)]
+    shapes = [rng.sample(PARTS[bits], 2) for _ in pairs]
+    count = sum(
+        parts_alike(pair, shape, bits, rng.choice((1, 2, 3)))
+        for pair, of in zip(pairs, shapes, strict=True)
+        for shape in of
+    )
+    assert count >= {3: 7, 4: 40, 8: 70}[bits], count
+
+
+def bits_of(name: str) -> tuple[int | None, ...]:
+    return next(tuple(one["bits"]) for one in fi.formats() if one["name"] == name)
 
 
 def test_npy_parameters_and_errors(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -122,6 +123,8 @@ def marlin_scales(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str
 def marlin_zero_points(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     scale = [a + 8 * b for a in range(8) for b in range(8)].index(i[1] % 64)
     turn = AWQ if bits == 4 else [0, 2, 1, 3]
+    # Kernels of 8-bit activations take them in order.
+    turn = turn if p["activation_bits"] == 16 else sorted(turn)
     at = scale // len(turn) * len(turn) + turn.index(scale % len(turn))
     return (i[0] * n[1] + i[1] // 64 * 64 + at) * bits
 
@@ -356,6 +359,32 @@ def hopper_value(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str,
     return [base + 13, base + 10, base + 11, base + 14]
 
 
+def tag_parts(p: dict[str, Any]) -> tuple[list[int], list[tuple[int, int]], list[int]]:
+    """Return the dimensions of a tag from the outside in, its blocks as size and dimension, and each's whole block."""
+    outer = re.match("[A-Za-z]+", p["tag"])
+    assert outer is not None
+    letters = outer[0].lower()
+    family = next(f for f in ("ncdhw", "goidhw", "abcdefghijkl") if set(letters) <= set(f))
+    logical = sorted(letters, key=family.index)
+    blocks = [(int(size), logical.index(letter)) for size, letter in re.findall("([0-9]+)([a-z])", p["tag"])]
+    whole = [math.prod(size for size, of in blocks if of == d) for d in range(len(logical))]
+    return [logical.index(letter) for letter in letters], blocks, whole
+
+
+def onednn(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    outer, blocks, whole = tag_parts(p)
+    place = 0
+    for d in outer:
+        place = place * -(-n[d] // whole[d]) + i[d] // whole[d]
+    rest = [index % block for index, block in zip(i, whole, strict=True)]
+    left = list(whole)
+    for size, d in blocks:
+        left[d] //= size
+        place = place * size + rest[d] // left[d]
+        rest[d] %= left[d]
+    return place * bits
+
+
 DEFINITIONS: dict[str, Definition] = {
     "awq": awq,
     "awq_gemv_fast": awq_gemv_fast,
@@ -397,6 +426,7 @@ DEFINITIONS: dict[str, Definition] = {
     "vnni": vnni,
     "vllm_paged_key": paged_key,
     "vllm_paged_value": paged_value,
+    "onednn": onednn,
 }
 
 
@@ -462,6 +492,7 @@ SIZES: dict[str, Sizes] = {
     "fractal_nz": fractal_bits,
     "tenstorrent_tile": tiled_bits,
     "vnni": padded("factor", 1),
+    "onednn": lambda n, bits, p: math.prod(map(up, n, tag_parts(p)[2])) * bits,
 }
 
 

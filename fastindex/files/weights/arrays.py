@@ -14,7 +14,7 @@ from fastindex.cpu.box_jobs import plan_boxes, taken_bytes
 from fastindex.files.input_files import Bytes, InputFile
 from fastindex.files.layout_jobs import Progress, WrittenArray
 from fastindex.files.reading import StoredArray
-from fastindex.files.repack_jobs import Formats, move_parts, parts_of, step_of_parts
+from fastindex.files.repack_jobs import Formats, cut_of_parts, move_parts, parts_of
 from fastindex.files.weights.buffers import checksum_of
 from fastindex.files.weights.journals import Journal
 from fastindex.files.weights.manifests import ZARR, record_of
@@ -80,7 +80,7 @@ def _move_formats(
 ) -> None:
     """Move tensors to another named format, one after the other."""
     plan, taken = formats.plan(), taken_bytes()
-    step = step_of_parts(plan, limit - taken, taken)
+    cut = cut_of_parts(plan, limit - taken, taken)
     is_signed = array.tensors[0].shape.element_type.kind == "signed"
     for number, file in enumerate(files):
         begin = number * plan.ends[1].side.nbytes
@@ -91,7 +91,7 @@ def _move_formats(
             else:
                 target.file.write(begin + start, content)
 
-        move_parts(parts_of(plan, step, limit - taken, formats), file.read, write, (is_signed, False), advance)
+        move_parts(parts_of(plan, cut, limit - taken, formats), file.read, write, (is_signed, False), advance)
 
 
 class Finishing:

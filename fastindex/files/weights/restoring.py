@@ -7,7 +7,7 @@ from typing import Any
 
 from fastindex.cpu.box_jobs import plan_boxes, taken_bytes
 from fastindex.files.layout_jobs import Progress, memory_limit
-from fastindex.files.repack_jobs import move_parts, parts_of, step_of_parts
+from fastindex.files.repack_jobs import cut_of_parts, move_parts, parts_of
 from fastindex.files.weights.buffers import read_bytes, stored_buffer
 from fastindex.files.weights.manifests import Manifest, Moved, moved_of
 from fastindex.files.weights.safetensors_files import header_of, packed_shape
@@ -89,7 +89,7 @@ def _move_back(moved: Moved, source: Any, parts: list[PartOfFile], limit: int, a
     plan = moved.back.plan()
     nbytes = plan.ends[0].side.nbytes
     taken = taken_bytes()
-    step = step_of_parts(plan, limit - taken, taken)
+    cut = cut_of_parts(plan, limit - taken, taken)
     for number, part in enumerate(parts):
         begin = number * nbytes
 
@@ -99,7 +99,7 @@ def _move_back(moved: Moved, source: Any, parts: list[PartOfFile], limit: int, a
         def write(start: int, content: Any, part: PartOfFile = part) -> None:
             part.file.write(part.start + start, content)
 
-        move_parts(parts_of(plan, step, limit - taken, moved.back), read, write, (False, moved.is_signed), advance)
+        move_parts(parts_of(plan, cut, limit - taken, moved.back), read, write, (False, moved.is_signed), advance)
 
 
 def _ignore(count: int) -> None:
