@@ -1,7 +1,7 @@
 """Runs of elements converted to another type.
 
-Elements are prefetched some way ahead, in their run or in one further on: short runs that are pages apart would wait for
-memory otherwise.
+Elements are prefetched some way ahead, in their run or in one further on: short runs that are pages apart would wait
+for memory otherwise.
 """
 
 from __future__ import annotations
