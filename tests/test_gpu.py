@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 import fastindex as fi
 import fastindex.cuda
-from tests.cases import strategies
+from fastindex.lowering.relayout.problem.casts import cast_by_numpy
+from tests.cases import cast_cases, cast_patterns, strategies
 from tests.cases.gpu_cases import LARGE_SHAPES, RELAYOUTS, SHAPES
 from tests.oracles import reference
 from tests.oracles.comparison import (
@@ -123,6 +124,99 @@ def test_values_of_padding_that_do_not_fit_are_refused() -> None:
         fi.rearrange(to_gpu(np.zeros(7, np.uint8)), "(a b) -> b a", b=2, pad=True, fill=300)
     with pytest.raises(fi.ArgumentTypeError, match="one value"):
         fi.rearrange(to_gpu(np.zeros(7, np.uint8)), "(a b) -> b a", b=2, pad=True, fill=[1, 2])
+
+
+@pytest.mark.parametrize("source", cast_patterns.TYPES)
+def test_every_cast(source: str) -> None:
+    """Every pattern of up to 16 bits to every type, many of wider ones; the oracle is ``astype``, without kernels."""
+    data = cast_patterns.elements(source, 4000)
+    count = data.nbytes // cast_patterns.TYPES[source].nbytes
+    given = to_gpu(data)
+    for target, kind in cast_patterns.TYPES.items():
+        if target != source:
+            found = fi.relayout(given, f"{source}[{count}]", f"{target}[{count}]", casting="unsafe")
+            expected = cast_by_numpy(data, cast_patterns.TYPES[source], kind)
+            assert to_host(found).tobytes() == expected.tobytes(), target
+
+
+#: Sides of a cast: runs, woven rows and rows that part, tiles with and without vectors, few columns, padding, packed
+#: elements, and tiles that share no loops.
+CAST_SIDES = [
+    ("[70,64]{1,0}", "[70,64]{0,1}"),
+    ("[70,63]{1,0}", "[70,63]{0,1}"),
+    ("[3,40,24]{2,1,0}", "[3,40,24]{1,0,2}"),
+    ("[5,97]{1,0}", "[5,97]{1,0:T(2,8)}"),
+    ("[24,256]{1,0}", "[24,256]{1,0:T(8,128)(2,1)}"),
+    ("[24,256]{1,0}", "[24,256]{1,0:T(8,128)(4,1)}"),
+    ("[24,250]{1,0}", "[24,250]{0,1:T(8,128)(4,1)}"),
+    ("[8,4,100]{2,1,0}", "[8,4,100]{1,2,0}"),
+    ("[3,500]{1,0}", "[3,500]{0,1}"),
+    ("[30,50]{1,0:T(4,8)(2,1)}", "[30,50]{0,1:T(3)(2)L(16)}"),
+    ("[33,7]{1,0:T(2,2)}", "[33,7]{1,0}"),
+    ("[0,7]{1,0}", "[0,7]{0,1}"),
+    ("[]", "[]"),
+]
+#: And packed ones.
+PACKED_CASTS = [
+    ("f32[16,33]{1,0}", "s4[16,33]{1,0:E(4)}"),
+    ("u4[16,33]{0,1:E(4)}", "bf16[16,33]{1,0:T(8,16)}"),
+    ("f4e2m1fn[16,32]{1,0:E(4)}", "f16[16,32]{0,1}"),
+    ("s2[5,33]{1,0:E(2)}", "s4[5,33]{0,1:E(4)}"),
+    ("bf16[16,33]{1,0}", "u2[16,33]{1,0:T(8,128)E(2)}"),
+]
+
+
+def assert_cast(source: str, destination: str) -> None:
+    given = mixed_bytes(fi.Shape.parse(source).nbytes)
+    expected = fi.relayout(given, source, destination, fill=1, casting="unsafe")
+    found = fi.relayout(to_gpu(given), source, destination, fill=1, casting="unsafe")
+    assert to_host(found).tobytes() == expected.tobytes(), f"{source} to {destination}"
+
+
+@pytest.mark.parametrize("pair", [*strategies.rotating(cast_cases.PAIRS)])
+def test_casts_that_move(pair: tuple[str, str]) -> None:
+    """What a processor makes of the same, every pattern of which other tests compare."""
+    for first, second in CAST_SIDES:
+        assert_cast(pair[0] + first, pair[1] + second)
+        assert_cast(pair[0] + second, pair[1] + first)
+
+
+@pytest.mark.parametrize(("source", "destination"), PACKED_CASTS)
+def test_casts_of_packed_elements(source: str, destination: str) -> None:
+    assert_cast(source, destination)
+
+
+def test_casts_of_arrays() -> None:
+    """pack, unpack, rearrange and copyto: strided arrays, results of another type, and what is refused."""
+    array = np.linspace(-300, 300, 40 * 33, dtype=np.float32).reshape(40, 33)
+    there = to_gpu(np.repeat(array, 2, axis=1))[:, ::2]
+    text = "bf16[40,33]{1,0:T(8,128)(2,1)}"
+    packed = fi.pack(there, text)
+    assert to_host(packed).tobytes() == fi.pack(array, text).tobytes()
+    back = fi.unpack(packed, text, dtype="f32")
+    assert (back.dtype, back.shape) == (np.float32, array.shape)
+    assert np.array_equal(to_host(back), fi.unpack(fi.pack(array, text), text, dtype="f32"))
+    memory = to_gpu(np.zeros((33, 40)))
+    out = memory.T
+    assert fi.unpack(packed, text, out=out) is out
+    assert np.array_equal(to_host(memory).T, to_host(back))
+    turned = fi.rearrange(there, "a (b c) -> c b a", c=3, dtype=np.int8, casting="unsafe")
+    expected = fi.rearrange(array, "a (b c) -> c b a", c=3, dtype=np.int8, casting="unsafe")
+    assert np.array_equal(to_host(turned), expected)
+    target = to_gpu(np.zeros((33, 40), np.int32))
+    fi.copyto(target.T, there, casting="unsafe")
+    assert np.array_equal(to_host(target), array.T.astype(np.int32))
+    fi.copyto(target, to_gpu(np.arange(40, dtype=np.uint8)))
+    assert np.array_equal(to_host(target), np.broadcast_to(np.arange(40), (33, 40)))
+    for call in (
+        lambda: fi.copyto(target, there.T),
+        lambda: fi.pack(there, "s8[40,33]"),
+        lambda: fi.unpack(packed, text, dtype="u8"),
+        lambda: fi.rearrange(there, "a b -> b a", dtype="s32"),
+        lambda: fi.relayout(packed, text, "s16[40,33]"),
+    ):
+        with pytest.raises(fi.ArgumentTypeError, match="is not cast to"):
+            call()
 
 
 def require_free(nbytes: int) -> None:

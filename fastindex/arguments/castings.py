@@ -94,8 +94,8 @@ def wanted_type(dtype: Any) -> ElementType:
     return ElementType.of(dtype)
 
 
-def require_same_type(source: Shape, destination: Shape, where: str) -> None:
-    """Refuse a cast where there is none.
+def require_same_type(source: Shape, destination: Shape) -> None:
+    """Refuse a cast of what goes through the GPU in chunks.
 
     Raises
     ------
@@ -103,6 +103,6 @@ def require_same_type(source: Shape, destination: Shape, where: str) -> None:
     """
     if source.element_type != destination.element_type:
         raise UnsupportedError(
-            f"elements are cast in the memory of the host, not {where}: {source.element_type} to "
-            f"{destination.element_type}; convert them first"
+            f"elements are not cast where they go through the GPU in chunks: {source.element_type} to "
+            f"{destination.element_type}; leave --device cuda out, or cast them before"
         )

@@ -53,8 +53,8 @@ def rearrange(
     out : array, optional
         Where to write: of the dimensions of the result; it may not overlap `array`.
     dtype : dtype, ElementType or str, optional
-        Of the result, that of `out` or of `array` by default; elements are cast while they move. For arrays in the
-        memory of the host that have no gradient.
+        Of the result, that of `out` or of `array` by default; elements are cast while they move. For arrays that
+        have no gradient.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
         NumPy's rule for that, as for `pack`.
     pad : bool

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Any, Literal
 
 import click
@@ -32,6 +34,13 @@ def check_memory(max_memory: int) -> None:
             f"--max-memory: {max_memory} bytes do not hold the program itself; give at least "
             f"{LEAST_MEMORY_BYTES >> 20}MiB"
         )
+
+
+def _without_shape(source: str, message: str) -> Exception:
+    """Return what is wrong where --shape is left out: that IN is not there, or else that it says no shape."""
+    if os.path.lexists(source):
+        return click.UsageError(message)
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
 
 
 def _run(
@@ -82,7 +91,7 @@ def pack(
     workers, scheduler, rules, tpu = (options[name] for name in ("workers", "scheduler", "rules", "tpu"))
     if shape is None:
         if not is_checkpoint(source):
-            raise click.UsageError("--shape says what array IN holds; only .safetensors say it themselves")
+            raise _without_shape(source, "--shape says what array IN holds; only .safetensors say it themselves")
         if force or workers is not None or scheduler is not None:
             raise click.UsageError("--force, --workers and --scheduler are not for checkpoints")
         check_memory(max_memory)
@@ -119,7 +128,7 @@ def unpack(
     """
     if shape is None:
         if not is_checkpoint(source):
-            raise click.UsageError("--shape says what buffer IN holds; only checkpoints say it themselves")
+            raise _without_shape(source, "--shape says what buffer IN holds; only checkpoints say it themselves")
         if force or workers is not None or scheduler is not None or cast["dtype"] is not None:
             raise click.UsageError("--force, --dtype, --workers and --scheduler are not for checkpoints")
         check_memory(max_memory)

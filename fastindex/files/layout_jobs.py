@@ -157,7 +157,7 @@ def relayout_file(
     ArgumentTypeError
         `casting` does not allow the element types.
     UnsupportedError
-        A cast on the GPU, or one that is to be tuned.
+        A cast in chunks on the GPU, or one that is to be tuned.
     OSError
         A file cannot be read or written.
     """
@@ -165,7 +165,7 @@ def relayout_file(
     if tune and source.element_type != destination.element_type:
         raise UnsupportedError("--tune chooses among ways to move elements as they are; where they are cast is one")
     if device == "cuda":
-        require_same_type(source, destination, "on the GPU")
+        require_same_type(source, destination)
         _relayout_on_gpu(source_path, target_path, source, destination, memory_bytes, force)
         return
     stored = _buffer_source(source_path, source)

@@ -66,7 +66,20 @@ def looked_up(nbytes: int) -> str:
 
 
 class CastGeometry(NamedTuple):
-    """What a task converts: runs of elements, and how many bytes these and the runs are apart on each side."""
+    """What a task converts: runs of elements, and how many bytes these and the runs are apart on each side.
+
+    Attributes
+    ----------
+    elements, source_stride, target_stride : int
+        Of a run.
+    runs, run_source_stride, run_target_stride : int
+    is_dense : int
+        Whether elements of a run have no gaps on either side.
+    ahead : int
+        Bytes from an element to the one that is prefetched, where it is dense.
+    streams : int
+        Whether whole lines of the target go past the cache.
+    """
 
     elements: int
     source_stride: int
@@ -75,6 +88,8 @@ class CastGeometry(NamedTuple):
     run_source_stride: int
     run_target_stride: int
     is_dense: int
+    ahead: int
+    streams: int
 
 
 (
@@ -85,7 +100,9 @@ class CastGeometry(NamedTuple):
     CAST_RUN_SOURCE_STRIDE,
     CAST_RUN_TARGET_STRIDE,
     CAST_IS_DENSE,
-) = range(7)
+    CAST_AHEAD,
+    CAST_STREAMS,
+) = range(9)
 
 #: Elements that a kernel converts at a time.
 CAST_LANES = 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from fastindex.arguments.addresses import address_of
 from fastindex.cpu.cast_movements import CastMovement, movement_between
 from fastindex.cpu.compiled_passes import CompiledPasses
 from fastindex.lowering.relayout.passes.form import Pass
+from fastindex.lowering.tuning import TUNING
 from tests.cases import strategies
 
 Bytes = NDArray[np.uint8]
@@ -22,17 +24,21 @@ PAIRS = (
     *(("f32", "f8e4m3fn"), ("s64", "f4e2m1fn"), ("f8e5m2", "s64"), ("pred", "f32"), ("s4", "s8"), ("f4e2m1fn", "bf16")),
     *(("f32", "s4"), ("f64", "u64"), ("f16", "pred"), ("s32", "u8"), ("u16", "s64")),
 )
+#: Lines go past the cache however few there are.
+PAST_CACHE = replace(TUNING, streamed_bytes=0)
+
 SIDES = (
     ("[{n}]{{0}}", "[{n}]{{0}}"),
     ("[{n},3]{{1,0}}", "[{n},3]{{0,1}}"),
     ("[5,{n}]{{1,0}}", "[5,{n}]{{1,0:T(2,8)}}"),
     ("[3,{n},2]{{0,2,1}}", "[3,{n},2]{{1,0,2:T(4,2)}}"),
+    ("[3,{n},320]{{2,1,0}}", "[3,{n},320]{{2,0,1:T(4,320)}}"),
 )
 
 
 def every_cast() -> Iterator[tuple[fi.Shape, fi.Shape]]:
     """Pairs of shapes with runs of all remainders of a vector, and a few longer ones than a box."""
-    cases = [(pair, sides, n) for pair in PAIRS for sides in SIDES for n in (1, 7, 15, 16, 17, 33)]
+    cases = [(pair, sides, n) for pair in PAIRS for sides in SIDES for n in (1, 7, 15, 16, 17, 33, 301)]
     for pair, sides, n in (*strategies.rotating(cases), (PAIRS[0], SIDES[1], 40_009), (PAIRS[7], SIDES[0], 140_011)):
         source, target = (fi.Shape.parse(name + side.format(n=n)) for name, side in zip(pair, sides, strict=True))
         yield source, target
@@ -45,15 +51,22 @@ def cast(
     step: Callable[[Pass], Pass],
     rng: np.random.Generator,
 ) -> str:
-    """Cast between arrays that `allocate` makes; say what is wrong beside what NumPy makes of it."""
-    moved = movement_between(source, target)
-    assert isinstance(moved, CastMovement)
-    assert moved.passes is not None
-    given, made = allocate(source.nbytes, 0), allocate(target.nbytes, 0)
+    """Cast between arrays that `allocate` makes; say what is wrong beside what NumPy makes of it.
+
+    Once lines go through the cache, and once past it.
+    """
+    given = allocate(source.nbytes, 0)
     given[:] = rng.integers(0, 256, source.nbytes, np.uint8)
     pattern = b"\x41" * target.element_type.nbytes
-    passes = CompiledPasses([step(one) for one in moved.passes], moved.tuning)
-    passes.run(address_of(given), address_of(made), pattern, 1)
-    expected = np.zeros(target.nbytes, np.uint8)
-    moved.run_by_numpy(address_of(given), address_of(expected), pattern)
-    return "" if np.array_equal(made, expected) else f"{source} to {target}: other elements"
+    for tuning in (TUNING, PAST_CACHE):
+        moved = movement_between(source, target, tuning)
+        assert isinstance(moved, CastMovement)
+        assert moved.passes is not None
+        made = allocate(target.nbytes, 0)
+        passes = CompiledPasses([step(one) for one in moved.passes], moved.tuning)
+        passes.run(address_of(given), address_of(made), pattern, 1)
+        expected = np.zeros(target.nbytes, np.uint8)
+        moved.run_by_numpy(address_of(given), address_of(expected), pattern)
+        if not np.array_equal(made, expected):
+            return f"{source} to {target}: other elements{', past the cache' if tuning is PAST_CACHE else ''}"
+    return ""

@@ -343,7 +343,7 @@ def test_module_runs_the_command_line() -> None:
         (["info", SHAPE, "more"], "unexpected extra argument"),
         (["info", "f32[3,5]1", "f32[3,5]0"], "unexpected extra argument (f32[3,5]0). Quote a shape"),
         (["info", SHAPE, "--nonsense"], "No such option"),
-        (["pack", "a", "b"], "--shape says what array IN holds"),
+        (["pack", __file__, "b"], "--shape says what array IN holds"),
         (["relayout", "a", "b", "--from", SHAPE], "Missing option '--to'"),
         (["show", SHAPE, "--svg", "a.png"], "end the name in .svg"),
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--max-memory", "much"], "not a size"),
@@ -424,6 +424,8 @@ def test_files_that_do_not_fit(tmp_path: Path, array: np.ndarray) -> None:
     target = tmp_path / "out.bin"
     for arguments, message in (
         (("pack", tmp_path / "nothing", target, "--shape", TPU), "nothing: No such file or directory"),
+        (("pack", tmp_path / "nothing", target), "nothing: No such file or directory"),
+        (("unpack", tmp_path / "nothing", target), "nothing: No such file or directory"),
         (("pack", tmp_path, target, "--shape", TPU), f"{tmp_path}: Is a directory"),
         (("pack", other, target, "--shape", TPU, "--casting", "no"), "holds float64"),
         (("pack", other, target, "--shape", TPU.replace("bf16", "s16")), "f64 is not cast to s16"),

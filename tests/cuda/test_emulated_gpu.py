@@ -4,7 +4,8 @@ It is the compiled code that runs, instruction by instruction, and the host's co
 takes a third of the parts, another each day. What needs torch, CuPy or JAX on a GPU is left out: these bring a CUDA
 runtime of their own, which no stand-in driver serves.
 
-Tests of: cuda.gathers, cuda.indices, kernels.cuda.memory, kernels.cuda.tiles, kernels.cuda.word_tiles.
+Tests of: cuda.casts, cuda.gathers, cuda.indices, kernels.cuda.casts, kernels.cuda.cast_values, kernels.cuda.memory,
+kernels.cuda.tiles, kernels.cuda.word_tiles.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ PARTS = {
     "test_relayouts and not (f32 or f64 or c128)": 20,
     "random_shapes": 4,
     "random_larger": 4,
-    "not test_relayouts and not random": 20,
+    "every_cast": 20,
+    "casts_": 10,
+    "not test_relayouts and not random and not cast": 20,
 }
 
 #: For which compute capability; the other one for what takes the most kernels.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastindex.cuda.index_programs import forms_of
+from fastindex.kernels.cuda.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.copies import copy_kernel, fill_kernel, look_up_kernel, pack_bits_kernel, weave_kernel
 from fastindex.kernels.cuda.gather_kernel import QUOTIENTS, gather_kernel
@@ -17,6 +18,7 @@ from fastindex.lowering.gpu.launches import (
     SCALAR_TILES,
     SHORT_TILES,
     STAGE_BYTES,
+    VECTOR_BYTES,
     VECTOR_TILES,
     WORD_BYTES,
     WORD_TILES,
@@ -24,15 +26,23 @@ from fastindex.lowering.gpu.launches import (
 from fastindex.lowering.index.forms import IndexProgram
 from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
 from fastindex.lowering.index.tile_programs import tile_program
+from fastindex.lowering.relayout.problem.casts import cast_of
+from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.shape import Shape
 
 WIDTHS = (1, 2, 4, 8, 16)
 VECTORS = ", 16 bytes at once"
 
+CASTS = (("f32", "bf16"), ("bf16", "f32"), ("f32", "f16"), ("s8", "bf16"), ("u8", "f32"), ("f32", "f8e4m3fn"))
+
 TILED = Shape.parse("bf16[4096,4096]{1,0:T(8,128)(2,1)}")
 RAGGED = Shape.parse("f32[20,21,22,23,24]{4,3,2,1,0:T(*,*,2,*,3)}")
 LARGE = Shape.parse("u8[100003,100019]{1,0:T(8,128)(4,1)}")
 PLAIN = Shape.parse("f32[16,17,18,19,20,21]")
+
+
+def bytes_of(name: str) -> int:
+    return ElementType.of(name).nbytes
 
 
 def every_kernel() -> dict[str, Kernel]:
@@ -55,6 +65,20 @@ def every_kernel() -> dict[str, Kernel]:
             found[name] = staged_kernel(width, apart, False, STAGE_BYTES)
             if width < WORD_BYTES:
                 found[f"{name}, 4 bytes at once"] = staged_kernel(width, apart, True, STAGE_BYTES)
+    for source, target in CASTS:
+        code = cast_of(*(ElementType.of(name) for name in (source, target))).code
+        together = VECTOR_BYTES // max(bytes_of(source), bytes_of(target))
+        name = f"{source} to {target}"
+        found[f"cast {name}{VECTORS}"] = cast_kernel(code, together)
+        found[f"cast transpose {name}{VECTORS}"] = cast_transpose_kernel(
+            code, VECTOR_BYTES // bytes_of(target), VECTOR_BYTES // bytes_of(source)
+        )
+        found[f"cast transpose {name}"] = cast_transpose_kernel(code, 1, 1)
+        for rows in (2, 4):
+            columns = VECTOR_BYTES // max(bytes_of(source), rows * bytes_of(target))
+            found[f"cast {rows} rows {name}"] = cast_rows_kernel(code, rows, columns, False)
+            columns = VECTOR_BYTES // max(rows * bytes_of(source), bytes_of(target))
+            found[f"cast {rows} parts {name}"] = cast_rows_kernel(code, rows, columns, True)
     found["look up"] = look_up_kernel()
     for bits in (1, 2, 4):
         found[f"pack bits {bits}"] = pack_bits_kernel(bits)

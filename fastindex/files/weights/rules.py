@@ -141,14 +141,14 @@ def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | N
         if rule is not plain:
             followed[rule].append(tensor)
         if rule.stack is None:
-            add(_array(name, (tensor,), rule, tpu, casting))
+            add(_array_by(rule, name, (tensor,), tpu, casting))
     for rule, those in followed.items():
         if not those:
             raise FastIndexError(
                 f"no tensor follows the rule for {rule.names!r}: none has such a name, or another rule is first"
             )
         if rule.stack is not None:
-            add(_array(rule.stack, _in_order(rule, those), rule, tpu, casting))
+            add(_array_by(rule, rule.stack, _in_order(rule, those), tpu, casting))
     return list(found.values())
 
 
@@ -171,6 +171,15 @@ def _in_order(rule: Rule, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         shapes = ", ".join(sorted({f"{tensor.dtype} {tensor.shape}" for tensor in tensors}))
         raise FastIndexError(f"{rule.stack!r} stacks tensors of one type and size, got {shapes}")
     return tuple(numbered[number] for number in range(len(numbered)))
+
+
+def _array_by(rule: Rule, name: str, tensors: tuple[Tensor, ...], tpu: str | None, casting: str) -> Array:
+    """Return an array as `_array` does, whose errors say which one it is."""
+    try:
+        return _array(name, tensors, rule, tpu, casting)
+    except FastIndexError as error:
+        of_its_kind = (kind for kind in (ArgumentTypeError, UnsupportedError) if isinstance(error, kind))
+        raise next(of_its_kind, FastIndexError)(f"{name!r}, by the rule for {rule.names!r}: {error}") from error
 
 
 def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, casting: str) -> Array:

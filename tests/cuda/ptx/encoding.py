@@ -20,6 +20,11 @@ SPECIAL = [f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for 
 SHARED_WINDOW = 0x7E0000000000
 
 _COMPARISONS = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5, "lo": 2, "ls": 3, "hi": 4, "hs": 5}
+#: Of floats; those with a u behind them are true where a side is NaN.
+_FLOAT_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
+_FLOATS = ("f32", "f64")
+#: What a number is to a conversion.
+_UNSIGNED, _SIGNED, _FLOAT = 0, 1, 2
 _ATOMICS = {"add": 0, "min": 1, "max": 2, "and": 3, "or": 4, "xor": 5, "exch": 6, "cas": 7}
 #: What says how caches may keep a value, or how far others see it: the emulator's memory is seen by all at once.
 _HINTS = {"relaxed", "weak", "volatile", "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "cta", "gpu", "sys"}
@@ -334,7 +339,55 @@ def _selp(encoder: Encoder, modifiers: list[str], given: tuple[str, ...]) -> Non
     encoder.emit("SELP", bits=bits, d=[encoder.register(given[0], bits), -1, -1, -1], a=a, b=b, c=c)
 
 
+def _sum(operation: str) -> Handler:
+    """Make the handler of a sum or difference, of integers or of floats that are rounded to the nearest."""
+    of_integers = _simple(operation, 2, "us")
+
+    def handle(encoder: Encoder, modifiers: list[str], given: tuple[str, ...]) -> None:
+        if modifiers[-1:] not in (["f32"], ["f64"]):
+            of_integers(encoder, modifiers, given)
+            return
+        _, bits, _ = encoder.take_type(modifiers, "f")
+        encoder.require_no_more([one for one in modifiers if one != "rn"])
+        encoder.require_operands(given, 3)
+        a, b = (encoder.operand(text, bits) for text in given[1:])
+        encoder.emit(f"F{operation}", bits=bits, d=[encoder.register(given[0], bits), -1, -1, -1], a=a, b=b)
+
+    return handle
+
+
+def _setp_of_floats(encoder: Encoder, modifiers: list[str], given: tuple[str, ...]) -> None:
+    _, bits, _ = encoder.take_type(modifiers, "f")
+    comparison = modifiers.pop(0) if modifiers else ""
+    if comparison not in _FLOAT_COMPARISONS:
+        raise encoder.error(f"a comparison of floats that the emulator does not know: .{comparison}")
+    combined = modifiers.pop(0) if modifiers else None
+    encoder.require_no_more(modifiers)
+    encoder.require_operands(given, 3 if combined is None else 4)
+    made = encoder.emit(
+        "FSETP",
+        bits=bits,
+        d=[encoder.register(given[0], 1), -1, -1, -1],
+        a=encoder.operand(given[1], bits),
+        b=encoder.operand(given[2], bits),
+        mode=_FLOAT_COMPARISONS.index(comparison),
+    )
+    _combine(encoder, made, combined, given)
+
+
+def _combine(encoder: Encoder, made: Encoded, combined: str | None, given: tuple[str, ...]) -> None:
+    if combined is None:
+        return
+    if combined not in ("and", "or", "xor"):
+        raise encoder.error(f"a modifier that the emulator does not know: .{combined}")
+    made.c = encoder.operand(given[3].lstrip("!"), 1)
+    made.combined = ("and", "or", "xor").index(combined) + 4 * given[3].startswith("!")
+
+
 def _setp(encoder: Encoder, modifiers: list[str], given: tuple[str, ...]) -> None:
+    if modifiers[-1:] in (["f32"], ["f64"]):
+        _setp_of_floats(encoder, modifiers, given)
+        return
     name, bits, is_signed = encoder.take_type(modifiers)
     comparison = modifiers.pop(0) if modifiers else ""
     signed_only = comparison in ("lt", "le", "gt", "ge")
@@ -355,14 +408,34 @@ def _setp(encoder: Encoder, modifiers: list[str], given: tuple[str, ...]) -> Non
         b=encoder.operand(given[2], bits),
         mode=_COMPARISONS[comparison],
     )
-    if combined is not None:
-        if combined not in ("and", "or", "xor"):
-            raise encoder.error(f"a modifier that the emulator does not know: .{combined}")
-        made.c = encoder.operand(given[3].lstrip("!"), 1)
-        made.combined = ("and", "or", "xor").index(combined) + 4 * given[3].startswith("!")
+    _combine(encoder, made, combined, given)
+
+
+def _cvt_of_floats(encoder: Encoder, modifiers: list[str], given: tuple[str, ...]) -> None:
+    from_name, from_bits, from_signed = encoder.take_type(modifiers, "usf")
+    name, bits, is_signed = encoder.take_type(modifiers, "usf")
+    kinds = [_FLOAT if one in _FLOATS else is_s for one, is_s in ((from_name, from_signed), (name, is_signed))]
+    # Integers are rounded to the nearest float, floats to the nearest narrower one, or cut to an integer.
+    exact = kinds == [_FLOAT, _FLOAT] and bits > from_bits
+    rounding = [] if exact else ["rzi"] if kinds[1] != _FLOAT else ["rn"]
+    if "f16" in (name, from_name) or modifiers != rounding:
+        raise encoder.error("a conversion of floats that the emulator does not know")
+    encoder.require_operands(given, 2)
+    encoder.emit(
+        "FCVT",
+        bits=bits,
+        d=[encoder.register(given[0], bits, wider=kinds[1] != _FLOAT), -1, -1, -1],
+        a=encoder.operand(given[1], from_bits, wider=kinds[0] != _FLOAT),
+        is_signed=kinds[1],
+        from_bits=from_bits,
+        from_signed=kinds[0],
+    )
 
 
 def _cvt(encoder: Encoder, modifiers: list[str], given: tuple[str, ...]) -> None:
+    if any(one[0] == "f" for one in modifiers):
+        _cvt_of_floats(encoder, modifiers, given)
+        return
     _, from_bits, from_signed = encoder.take_type(modifiers, "us")
     _, bits, is_signed = encoder.take_type(modifiers, "us")
     encoder.require_no_more(modifiers)
@@ -554,8 +627,8 @@ def _nothing(encoder: Encoder, modifiers: list[str], given: tuple[str, ...]) -> 
 
 _HANDLERS: dict[str, Handler] = {
     "mov": _mov,
-    "add": _simple("ADD", 2, "us"),
-    "sub": _simple("SUB", 2, "us"),
+    "add": _sum("ADD"),
+    "sub": _sum("SUB"),
     "div": _simple("DIV", 2, "us"),
     "rem": _simple("REM", 2, "us"),
     "abs": _simple("ABS", 1, "s"),

@@ -503,6 +503,7 @@ static void do_compare(const Instruction *o, const int *list, int n) {
   }
 }
 
+static Lane sum(Lane a, Lane b, int bits, int minus);
 static void do_arithmetic(const Instruction *o, const int *list, int n) {
   Lane *d = slot(o->d[0]);
   const Lane *a = slot(o->a), *b = o->b < 0 ? a : slot(o->b), *c = o->c < 0 ? a : slot(o->c);
@@ -550,6 +551,8 @@ static void do_arithmetic(const Instruction *o, const int *list, int n) {
   case PRMT: FOR(permuted(a[i], b[i], c[i])); break;
   case LOP3: FOR(by_table(a[i], b[i], c[i], (int)o->offset)); break;
   case SELP: FOR(c[i] ? a[i] : b[i]); break;
+  case FADD: FOR(sum(a[i], b[i], bits, 0)); break;
+  case FSUB: FOR(sum(a[i], b[i], bits, 1)); break;
   case CVT: {
     const Lane from = bits_mask(o->from_bits);
     shift = 64 - o->from_bits;
@@ -557,6 +560,80 @@ static void do_arithmetic(const Instruction *o, const int *list, int n) {
     break;
   }
   default: fail(list[0], "the emulator does not know operation %d", o->operation);
+  }
+}
+
+// Floats. A GPU promises nothing about the payload of NaN: here each result that is NaN has all bits but its sign's.
+static double as_float(Lane bits, int width) {
+  if (width == 64) { double v; memcpy(&v, &bits, 8); return v; }
+  uint32_t low = (uint32_t)bits;
+  float v;
+  memcpy(&v, &low, 4);
+  return v;
+}
+static Lane single_of(float v) {
+  uint32_t bits;
+  memcpy(&bits, &v, 4);
+  return v != v ? 0x7fffffff : bits;
+}
+static Lane double_of(double v) {
+  Lane bits;
+  memcpy(&bits, &v, 8);
+  return v != v ? 0x7fffffffffffffffull : bits;
+}
+static Lane sum(Lane a, Lane b, int bits, int minus) {
+  double x = as_float(a, bits), y = minus ? -as_float(b, bits) : as_float(b, bits);
+  return bits == 64 ? double_of(x + y) : single_of((float)x + (float)y);
+}
+static Lane cut(double v, int bits, int is_signed) {
+  if (v != v) return bits == 64 ? 1ull << 63 : 0;
+  double end = is_signed ? (double)(1ull << (bits - 1)) : 2.0 * (double)(1ull << (bits - 1));
+  if (v >= end) return bits_mask(is_signed ? bits - 1 : bits);
+  if (is_signed) return v <= -end ? (Lane)1 << (bits - 1) : (Lane)(Signed)v & bits_mask(bits);
+  return v <= 0 ? 0 : (Lane)v;
+}
+enum { OF_UNSIGNED, OF_SIGNED, OF_FLOAT };
+static void do_float_conversion(const Instruction *o, const int *list, int n) {
+  Lane *d = slot(o->d[0]);
+  const Lane *a = slot(o->a);
+  int shift = 64 - o->from_bits;
+  EACH {
+    Lane low = a[i] & bits_mask(o->from_bits);
+    if (o->from_signed == OF_FLOAT) {
+      double v = as_float(low, o->from_bits);
+      d[i] = o->is_signed != OF_FLOAT ? cut(v, o->bits, o->is_signed) : o->bits == 64 ? double_of(v) : single_of((float)v);
+    } else {
+      Signed s = S(a);
+      if (o->bits == 64) d[i] = double_of(o->from_signed ? (double)s : (double)low);
+      else d[i] = single_of(o->from_signed ? (float)s : (float)low);
+    }
+  }
+}
+static void do_float_comparison(const Instruction *o, const int *list, int n) {
+  Lane *d = slot(o->d[0]);
+  const Lane *a = slot(o->a), *b = slot(o->b), *c = o->combined < 0 ? 0 : slot(o->c);
+  EACH {
+    double x = as_float(a[i], o->bits), y = as_float(b[i], o->bits);
+    int no = x != x || y != y, t;
+    switch (o->mode) {
+    case 12: t = !no; break;
+    case 13: t = no; break;
+    default:
+      switch (o->mode % 6) {
+      case EQ: t = x == y; break;
+      case NE: t = x != y; break;
+      case LT: t = x < y; break;
+      case LE: t = x <= y; break;
+      case GT: t = x > y; break;
+      default: t = x >= y;
+      }
+      t = no ? o->mode >= 6 : t;
+    }
+    if (c) {
+      int with = (int)(c[i] ^ (Lane)(o->combined >> 2 & 1));
+      t = (o->combined & 3) == 0 ? t & with : (o->combined & 3) == 1 ? t | with : t ^ with;
+    }
+    d[i] = (Lane)t;
   }
 }
 
@@ -715,6 +792,8 @@ static int step(const Instruction *o, int here) {
     return 1;
   case NOTHING: return 0;
   case SETP: do_compare(o, list, n); return 0;
+  case FSETP: do_float_comparison(o, list, n); return 0;
+  case FCVT: do_float_conversion(o, list, n); return 0;
   case PACK: case UNPACK: do_pack(o, list, n); return 0;
   default:
     if (o->operation < LD) do_arithmetic(o, list, n);

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.cuda.ptx.emulator import EmulatedError, Program, arrays
 from tests.cuda.ptx.handwritten import kernel, line_of
@@ -191,6 +194,26 @@ def test_three_operands() -> None:
             assert answer == (both << n >> 32 if direction == "l" else both >> n) % (1 << 32)
 
 
+def compared(opcode: str, bits: int, columns: list[list[int]], more: str = "") -> list[int]:
+    """Run ``opcode %p1, a, b;``, with `more` behind it, for each row of two columns."""
+    a, b = ("%rd12", "%rd13") if bits == 64 else (f"%{LETTER[bits]}2", f"%{LETTER[bits]}3")
+    body = f"""
+        mul.lo.s64 %rd11, %rd10, 8;
+        add.s64 %rd14, %rd2, %rd11;
+        add.s64 %rd15, %rd3, %rd11;
+        add.s64 %rd16, %rd1, %rd11;
+        ld.global.u{bits} {a}, [%rd14];
+        ld.global.u{bits} {b}, [%rd15];
+        setp.eq.u64 %p2, %rd11, 0;
+        {opcode} %p1, {a}, {b}{more};
+        selp.b64 %rd17, 1, 0, %p1;
+        st.global.u64 [%rd16], %rd17;"""
+    given = [np.array(column, np.uint64) for column in columns]
+    with arrays(np.zeros(len(given[0]), np.uint64), *given) as made:
+        Program(kernel(body, 3)).launch(1, len(given[0]), *made)
+        return [int(one) for one in made[0].bytes.view(np.uint64)]
+
+
 @pytest.mark.parametrize("kind", ["u", "s", "b"])
 @pytest.mark.parametrize("bits", [16, 32, 64])
 def test_comparisons(kind: str, bits: int) -> None:
@@ -205,22 +228,98 @@ def test_comparisons(kind: str, bits: int) -> None:
         "ge": lambda a, b: a >= b,
     }
     for name in ("eq", "ne") if kind == "b" else rules:
-        a, b = ("%rd12", "%rd13") if bits == 64 else (f"%{LETTER[bits]}2", f"%{LETTER[bits]}3")
-        body = f"""
-            mul.lo.s64 %rd11, %rd10, 8;
-            add.s64 %rd14, %rd2, %rd11;
-            add.s64 %rd15, %rd3, %rd11;
-            add.s64 %rd16, %rd1, %rd11;
-            ld.global.u{bits} {a}, [%rd14];
-            ld.global.u{bits} {b}, [%rd15];
-            setp.{name}.{kind}{bits} %p1, {a}, {b};
-            selp.b64 %rd17, 7, 9, %p1;
-            st.global.u64 [%rd16], %rd17;"""
-        with arrays(np.zeros(len(pairs), np.uint64), *(np.array(column, np.uint64) for column in columns)) as made:
-            Program(kernel(body, 3)).launch(1, len(pairs), *made)
-            found = made[0].bytes.view(np.uint64).tolist()
+        found = compared(f"setp.{name}.{kind}{bits}", bits, columns)
         sides = [(signed(x, bits), signed(y, bits)) if kind == "s" else (x, y) for x, y in pairs]
-        assert found == [7 if rules[name](x, y) else 9 for x, y in sides]
+        assert found == [int(rules[name](x, y)) for x, y in sides]
+
+
+# Floats: NumPy's, with NaN as the emulator makes it
+
+
+def floats(bits: int) -> list[int]:
+    dtype, kind = (np.float32, np.uint32) if bits == 32 else (np.float64, np.uint64)
+    info = np.finfo(dtype)
+    values = [
+        0.0,
+        0.5,
+        1.0,
+        1.5,
+        2.5,
+        3e9,
+        2.0**24 + 2,
+        2.0**31,
+        2.0**32,
+        2.0**63,
+        2.0**64,
+        info.max,
+        info.tiny,
+        np.inf,
+    ]
+    both = np.array([sign * value for value in values for sign in (1, -1)], dtype)
+    return [*both.view(kind).tolist(), 1, 3, int(np.array(np.nan, dtype).view(kind)) + 5]
+
+
+def as_floats(patterns: list[int], bits: int) -> NDArray[Any]:
+    return np.array(patterns, f"u{bits // 8}").view(f"f{bits // 8}")
+
+
+def bits_of(values: NDArray[Any]) -> list[int]:
+    bits = 8 * values.itemsize
+    found = values.view(f"u{values.itemsize}").copy()
+    found[np.isnan(values)] = (1 << bits - 1) - 1
+    return [int(one) for one in found]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("name", ["add", "sub", "add.rn"])
+def test_sums_of_floats(name: str, bits: int) -> None:
+    pairs = list(itertools.product(floats(bits), repeat=2))
+    columns = [list(column) for column in zip(*pairs, strict=True)]
+    a, b = (as_floats(column, bits) for column in columns)
+    with np.errstate(all="ignore"):
+        expected = a - b if name == "sub" else a + b
+    assert answers(f"{name}.f{bits}", (bits, bits), bits, columns) == bits_of(expected)
+
+
+@pytest.mark.parametrize("to", ["f32", "f64", *(f"{kind}{bits}" for kind in "us" for bits in (16, 32, 64))])
+@pytest.mark.parametrize("of", ["f32", "f64", *(f"{kind}{bits}" for kind in "us" for bits in (16, 32, 64))])
+def test_conversions_of_floats(to: str, of: str) -> None:
+    """Floats become the nearest integer towards 0 that there is; NaN 0, or of 64 bits the one with the highest bit."""
+    if "f" not in to + of or to == of:
+        return
+    of_bits, to_bits = int(of[1:]), int(to[1:])
+    values = floats(of_bits) if of[0] == "f" else edges(of_bits)
+    rounding = "" if (of, to) == ("f32", "f64") else ".rn" if to[0] == "f" else ".rzi"
+    found = answers(f"cvt{rounding}.{to}.{of}", (of_bits,), to_bits, [values])
+    numbers = np.array(values, f"u{of_bits // 8}").view(f"{of[0].replace('s', 'i')}{of_bits // 8}")
+    if to[0] == "f":
+        with np.errstate(all="ignore"):
+            assert found == bits_of(numbers.astype(f"f{to_bits // 8}"))
+        return
+    low, high = (-(1 << to_bits - 1), (1 << to_bits - 1) - 1) if to[0] == "s" else (0, (1 << to_bits) - 1)
+    for number, answer in zip(numbers.tolist(), found, strict=True):
+        if math.isnan(number):
+            expected = 1 << 63 if to_bits == 64 else 0
+        else:
+            expected = (low if number < 0 else high) if math.isinf(number) else min(max(int(number), low), high)
+        assert answer == expected % (1 << to_bits), number
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_comparisons_of_floats(bits: int) -> None:
+    pairs = list(itertools.product(floats(bits), repeat=2))
+    columns = [list(column) for column in zip(*pairs, strict=True)]
+    a, b = (as_floats(column, bits) for column in columns)
+    unordered = np.isnan(a) | np.isnan(b)
+    ordered = {"eq": a == b, "ne": (a != b) & ~unordered, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}
+    expected = {**ordered, "num": ~unordered, "nan": unordered}
+    expected |= {f"{name}u": truth | unordered for name, truth in ordered.items()}
+    for name, truth in expected.items():
+        assert compared(f"setp.{name}.f{bits}", bits, columns) == truth.astype(int).tolist(), name
+        is_first = np.arange(len(truth)) == 0
+        combined = {".and": truth & ~is_first, ".or": truth | ~is_first, ".xor": truth ^ ~is_first}
+        for way, both in combined.items():
+            assert compared(f"setp.{name}{way}.f{bits}", bits, columns, ", !%p2") == both.astype(int).tolist(), name
 
 
 # What is not known, and what does not fit
@@ -230,7 +329,7 @@ def test_comparisons(kind: str, bits: int) -> None:
     ("statement", "message"),
     [
         ("wgmma.fence.sync.aligned;", "does not know"),
-        ("add.f32 %r2, %r3, %r4;", "type that the emulator does not know here: .f32"),
+        ("add.f16 %rs2, %rs3, %rs4;", "type that the emulator does not know here: .f16"),
         ("add.sat.s32 %r2, %r3, %r4;", "modifier that the emulator does not know: .sat"),
         ("add.s64 %rd12, %r3, %rd14;", "%r3 has 32 bits where the instruction takes 64"),
         ("mul.wide.u32 %r2, %r3, %r4;", "%r2 has 32 bits where the instruction takes 64"),
@@ -240,6 +339,9 @@ def test_comparisons(kind: str, bits: int) -> None:
         ("mov.u32 %r2, %smid;", "operand that the emulator does not know: %smid"),
         ("and.b16 %rs1, %rs2, 65536;", "65536 does not fit 16 bits"),
         ("ld.param.u64 %rd12, [p1+4];", "reads 8 bytes at 4 of a parameter of 8"),
+        ("add.rz.f32 %r2, %r3, %r4;", "modifier that the emulator does not know: .rz"),
+        ("cvt.rni.s32.f32 %r2, %r3;", "conversion of floats that the emulator does not know"),
+        ("setp.lo.f32 %p1, %r2, %r3;", "comparison of floats that the emulator does not know: .lo"),
         ("bra $nowhere;", "a label that is not there"),
         ("mov.u32 %r99, 1;", "a register that is not declared: %r99"),
     ],

@@ -267,7 +267,7 @@ def test_damaged_headers(tmp_path: Path, seed: int) -> None:
     [
         ([{"names": "x"}], "no tensor follows the rule for 'x'"),
         ([{"names": "*"}, {"names": "embed*"}], "no tensor follows the rule for 'embed"),
-        ([{"names": "norm", "dtype": "s8"}], "f16 is not cast to s8"),
+        ([{"names": "norm", "dtype": "s8"}], "'norm', by the rule for 'norm': f16 is not cast to s8"),
         ([{"names": "norm", "dtype": "f17"}], "no element type is called"),
         ([{"names": "norm", "layout": "{1,0}"}], "minor_to_major must name every dimension"),
         ([{"names": "norm", "transpose": "a b -> b a"}], "names 2 dimensions, the tensor has 1"),
