@@ -96,7 +96,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Look for no cycles while ten thousand tests are made, nor among them afterwards: it took a quarter of the time."""
+    """Look for no cycles while ten thousand tests are made, nor among them later: that took a quarter of the time."""
     gc.disable()
     try:
         return (yield)
