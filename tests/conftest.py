@@ -25,9 +25,11 @@ test of many seconds begin first. Before they are shared out, all kernels are co
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,17 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say it again where something failed: ``-q`` shows no header."""
     if terminalreporter.stats.get("failed"):
         terminalreporter.write_line(which_seeds())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no cycles while ten thousand tests are made, nor among them later: that took a quarter of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -111,7 +111,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def turns(minutes: float, only: list[str] | None, seed: int, processes: int) -> Iterator[Turn]:
-    """Yield turns until the time is over."""
+    """Yield turns until the time is over, and one of each part at least, however long these take to load."""
     parts = {part: PARTS[part] for part in only or PARTS}
     end = time.monotonic() + 60 * minutes
     unit = min(60 * minutes * processes / sum(parts.values()), _LONGEST_UNIT_SECONDS)
@@ -122,8 +122,7 @@ def turns(minutes: float, only: list[str] | None, seed: int, processes: int) -> 
             count = math.ceil(seconds / _LONGEST_TURN_SECONDS)
             for _ in range(count):
                 left = end - time.monotonic()
-                # The first turn there always is, however long it took to get here.
-                if left < 1 and number:
+                if left < 1 and number >= len(parts):
                     return
                 number += 1
                 yield Turn(part, min(seconds / count, max(left, 1)), seed + number)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs tests on a system that this machine is not: Linux on AArch64, by emulation, or a newer Debian with its Python.
 # Usage: tests/other_systems.sh aarch64|testing FOLDER [PYTEST ARGUMENTS]
-#   aarch64   Debian 12 for AArch64 and its Python 3.11, executed by QEMU; without arguments a part of the tests, as
-#             every kernel takes 20 to 40 s to compile there
+#   aarch64   Debian 12 for AArch64 and its Python 3.11, executed by QEMU; without arguments a part of the tests. Kernels
+#             are compiled here for there, in two to five minutes, if this machine has a python3.11
 #   testing   Debian testing and its Python, 3.14 or later; without arguments the README's test command
 # FOLDER gets a root file system of 1 to 2 GB, and is used again where it has one. Needs Debian or Ubuntu, root, a network.
 # QEMU_CPU names another processor, as neoverse-v1 with SVE. The emulator runs on this machine's memory model: the order in
@@ -88,15 +88,44 @@ printf '/w/site\n/w/src\n' >"$folder/usr/lib/python3/dist-packages/sources.pth"
 rm -rf "$folder/w/src"
 mkdir -p "$folder/w/src" "$folder/w/home"
 (cd "$sources" && git ls-files -z | tar --null -T - -cf -) | tar -C "$folder/w/src" -xf -
-# Mounts of its own, which end with it.
-exec unshare --mount --pid --fork bash -euo pipefail -c '
-  folder=$1
-  shift
-  mount -t proc proc "$folder/proc"
-  mount --rbind /dev "$folder/dev"
-  mount --rbind /sys "$folder/sys"
-  mkdir -p "$folder/dev/shm" "$folder/tmp"
-  exec chroot "$folder" env -i PATH=/usr/bin:/bin HOME=/w/home LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 \
-    NUMBA_CACHE_DIR=/w/cache ${QEMU_CPU:+QEMU_CPU="$QEMU_CPU"} \
-    sh -c "cd /w/src && python3 -VV && exec python3 -m pytest -q -p no:cacheprovider \"\$@\"" sh "$@"
-' bash "$folder" "$@"
+
+# Run a command there. Mounts of its own end with it.
+in_system() {
+  unshare --mount --pid --fork bash -euo pipefail -c '
+    folder=$1
+    shift
+    mount -t proc proc "$folder/proc"
+    mount --rbind /dev "$folder/dev"
+    mount --rbind /sys "$folder/sys"
+    mkdir -p "$folder/dev/shm" "$folder/tmp"
+    exec chroot "$folder" env -i PATH=/usr/bin:/bin HOME=/w/home LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 \
+      NUMBA_CACHE_DIR=/w/cache ${QEMU_CPU:+QEMU_CPU="$QEMU_CPU"} "$@"
+  ' bash "$folder" "$@"
+}
+
+# Compile kernels here for there, where this machine has that Python: `run_program` alone takes five minutes and more there.
+compile_kernels() {
+  local python=python$version names
+  command -v "$python" >/dev/null || { echo "no $python here: kernels are compiled under the emulator" >&2; return; }
+  if [ ! -e "$folder/w/here/.complete" ]; then
+    names='^(numba|llvmlite|numpy|ml_dtypes|click|rich|pygments|markdown-it-py|mdurl)='
+    "$python" -m pip list --disable-pip-version-check --path "$folder/w/site" --format freeze | grep -iE "$names" \
+      >"$folder/w/versions"
+    "$python" -m pip install -q --disable-pip-version-check --target "$folder/w/here" -r "$folder/w/versions"
+    touch "$folder/w/here/.complete"
+  fi
+  in_system python3 -c '
+from numba.core.registry import cpu_target
+print(*cpu_target.target_context.codegen().magic_tuple()[1:], sep="\n")' >"$folder/w/processor"
+  unshare --mount bash -euo pipefail -c '
+    mkdir -p /w
+    mount --bind "$1/w" /w
+    cd /w/src
+    mapfile -t processor </w/processor
+    exec env -u NUMBA_CPU_NAME -u NUMBA_CPU_FEATURES PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/w/here NUMBA_CACHE_DIR=/w/cache \
+      "$2" -m tests.kernels.aarch64_cache "${processor[@]}"
+  ' bash "$folder" "$python"
+}
+
+[ "$system" != aarch64 ] || compile_kernels
+in_system sh -c 'cd /w/src && python3 -VV && exec python3 -m pytest -q -p no:cacheprovider "$@"' sh "$@"

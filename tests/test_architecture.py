@@ -17,6 +17,9 @@ PACKAGE = ROOT / "fastindex"
 
 MAY_PRINT = {"cli", "__main__"}
 
+# In one process, which reads the sources once.
+pytestmark = pytest.mark.xdist_group("sources")
+
 
 def modules() -> dict[str, Path]:
     """Dotted name below the package -> file."""

@@ -105,6 +105,7 @@ def test_turns_share_the_time() -> None:
     short = [*itertools.islice(faults.turns(1, None, 0, 1), len(faults.PARTS))]
     assert {turn.part for turn in short} == set(faults.PARTS)
     assert min(turn.seconds for turn in short) == 4
+    assert [turn.part for turn in faults.turns(0, None, 0, 2)] == [*faults.PARTS], "where loading takes all the time"
     assert {turn.part for turn in itertools.islice(faults.turns(1, ["texts", "disks"], 0, 1), 9)} == {"texts", "disks"}
 
 

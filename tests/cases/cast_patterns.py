@@ -14,6 +14,7 @@ Bytes = NDArray[np.uint8]
 TYPES = {name: one for name, one in BY_NAME.items() if one.is_array and not one.is_complex}
 
 
+@cache
 def elements(name: str, count: int = 40_000) -> Bytes:
     """Every pattern of a type of up to 16 bits; of a wider one random patterns, small numbers, ties and limits."""
     kind = TYPES[name]

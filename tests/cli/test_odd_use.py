@@ -25,6 +25,7 @@ from safetensors.numpy import save_file
 
 import fastindex as fi
 from fastindex.cli.commands import main
+from tests.cases import strategies
 from tests.cli.test_targets import MODULE, ROOT, SHAPE, WRITING
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs forks, which make hundreds of processes cheap")
@@ -265,14 +266,14 @@ def test_every_command_is_tried() -> None:
 
 
 def test_streams(folder: Path) -> None:
-    cases = [*stream_cases()]
+    cases = [*strategies.rotating(stream_cases())]
     for case, found in zip(cases, ended(cases, folder), strict=True):
         check(case, *found)
 
 
 def test_files(folder: Path) -> None:
     """For somebody who is not root, to whom modes mean something."""
-    cases = [*file_cases()]
+    cases = [*strategies.rotating(file_cases())]
     for case, found in zip(cases, ended(cases, folder), strict=True):
         check(case, *found)
     assert stat.S_IMODE((folder / "secret").stat().st_mode) == 0

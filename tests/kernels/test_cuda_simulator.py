@@ -41,7 +41,7 @@ def run(*choice: str, **environment: str) -> int:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
         cwd=ROOT,
         preexec_fn=keep_to_one_processor,
     )

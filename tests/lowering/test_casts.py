@@ -64,6 +64,8 @@ def values_of(data: Bytes, name: str) -> NDArray[np.float64]:
     return data.view(np.float32).astype(np.float64) if name == "f32" else casts.decoded(name, bits)
 
 
+# Those of the group in one process, where the kernel of a pair is compiled once.
+@pytest.mark.xdist_group("casts")
 @pytest.mark.parametrize(("source", "target"), list(strategies.rotating(PAIRS)))
 def test_kernels_and_numpy_agree(source: str, target: str) -> None:
     data = elements(source)
@@ -71,6 +73,7 @@ def test_kernels_and_numpy_agree(source: str, target: str) -> None:
     assert np.array_equal(found, cast_by_numpy(data, TYPES[source], TYPES[target]))
 
 
+@pytest.mark.xdist_group("casts")
 @pytest.mark.parametrize(("source", "target"), list(strategies.rotating(PAIRS)))
 def test_numbers_are_those_of_the_definition(source: str, target: str) -> None:
     """Rounded once, to nearest and to even; integers towards zero and saturated, or by their low bits."""
@@ -138,6 +141,7 @@ def is_known_to_xla(source: str, target: str) -> bool:
     return source != "f64" or not TYPES[target].is_floating or target in ("f32", "bf16")
 
 
+@pytest.mark.xdist_group("casts")
 def test_xla_agrees() -> None:
     known = [pair for pair in strategies.rotating(PAIRS) if is_known_to_xla(*pair)]
     names = {name: one.numpy_dtype.name for name, one in TYPES.items()}
