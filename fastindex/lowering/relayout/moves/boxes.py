@@ -130,7 +130,7 @@ def box_drafts(
     >>> from fastindex.lowering.tuning import TUNING
     >>> a, b = Shape.parse("u8[50,40,100]{1,2,0}"), Shape.parse("u8[50,40,100]{2,1,0:T(2,*,128)}")
     >>> print(box_drafts(a, b, 1, TUNING, None)[0].why)
-    boxes of 56000 elements, after which both sides begin anew
+    boxes of 200000 elements, after which both sides begin anew
     """
     slots = destination.slot_count if isinstance(destination, Shape) else math.prod(destination.dimensions)
     context = Context(width, slots * width >= tuning.streamed_bytes, tuning)
