@@ -40,7 +40,7 @@ from fastindex.kernels.cpu.relayout.moves import (
 )
 from fastindex.kernels.cpu.relayout.passes import jobs, runner
 from fastindex.kernels.cpu.relayout.passes.table import SCRATCH_FRONT_BYTES
-from fastindex.lowering.relayout.moves.stream_passes import in_lanes, in_vectors
+from fastindex.lowering.relayout.moves.stream_passes import in_lanes
 from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.lowering.relayout.passes.line_counts import PAGE_BYTES
 from fastindex.lowering.tuning import TUNING, Tuning
@@ -48,18 +48,13 @@ from fastindex.tables.boxes import BOX_BYTES, BoxCall
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.passes import PassCall, PassTable
 from fastindex.tables.plain_arrays import PairCall
-from fastindex.tables.streams import PADDING
 
 Bytes = NDArray[np.uint8]
 
 #: The loops of each kernel, by variant; the last one also serves all higher variants. A new kernel gets a line here.
 PASS_KERNELS: dict[str, tuple[Any, ...]] = {
     "copy": (stream.copy_chunks,),
-    "interleave": (
-        interleave_lanes.interleave_lane_chunks,
-        interleave.interleave_squares,
-        interleave.interleave_vectors,
-    ),
+    "interleave": (interleave_lanes.interleave_lane_chunks, interleave.interleave_chunks),
     "deinterleave": (deinterleave_lanes.deinterleave_lane_chunks, deinterleave.deinterleave_chunks),
     "packed runs": (packed_runs.expand_chunks, packed_runs.compress_chunks),
     "transpose": (transpose.transpose_panels, narrow_transpose.narrow_panels),
@@ -157,10 +152,7 @@ def kernel_key(one: Pass) -> tuple[str, int, int]:
         return name, one.width, one.ways
     if name not in ("interleave", "deinterleave"):
         return name, one.width, variant
-    if in_lanes(one):
-        return name, 1, 0
-    is_plain = in_vectors(name, one.width, one.ways) and not one.geometry[PADDING]
-    return name, one.width, one.ways if is_plain else 1
+    return (name, 1, 0) if in_lanes(one) else (name, one.width, one.ways)
 
 
 class _ScratchMemory:

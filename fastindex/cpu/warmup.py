@@ -25,7 +25,7 @@ from fastindex.lowering.relayout.moves.column_gather import ELEMENT_BYTES
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.casts import conversion_code
 from fastindex.tables.digit_swaps import MOST_ROW_DIGITS, PIECES
-from fastindex.tables.streams import SQUARE_BYTES, VECTOR_WAYS
+from fastindex.tables.streams import VECTOR_WAYS
 from fastindex.tables.transposes import NARROW_UNIT_BYTES, UNIT_BYTES
 
 #: What a process that compiles for another one runs.
@@ -159,8 +159,6 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
         yield "transpose", width, 0
     for width in NARROW_UNIT_BYTES:
         yield "transpose", width, 1
-    for width in SQUARE_BYTES:
-        yield "interleave", width, 1
     for kernel, of_widths in VECTOR_WAYS.items():
         for width, numbers in of_widths.items():
             for ways in numbers:

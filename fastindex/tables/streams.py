@@ -12,9 +12,6 @@ VECTOR_WAYS: dict[str, dict[int, tuple[int, ...]]] = {
     "deinterleave": {1: (2, 4), 2: (2,), 4: (2, 4, 8)},
 }
 
-#: Bytes of the elements of which squares are interleaved with padding behind each column.
-SQUARE_BYTES = (1, 2, 4, 8)
-
 #: The most bytes of a column that an interleave collects: its scratch memory holds 64 of these.
 MOST_COLUMN_BYTES = 512
 
@@ -52,8 +49,6 @@ class StreamGeometry(NamedTuple):
         Whether lines go past the cache.
     readable_bytes : int
         How many bytes may be read from the start of the source on.
-    padding : int
-        Elements of padding behind each column.
     follower_every, follower_count, follower_source_stride : int
         Of every `follower_count` chunks, `follower_every` apart, each continues the one before in the destination; it
         is `follower_source_stride` bytes on in the source.
@@ -75,7 +70,6 @@ class StreamGeometry(NamedTuple):
     by_source: int
     streamed: int
     readable_bytes: int
-    padding: int
     follower_every: int
     follower_count: int
     follower_source_stride: int
@@ -96,7 +90,6 @@ class StreamGeometry(NamedTuple):
     BY_SOURCE,
     STREAMED,
     READABLE_BYTES,
-    PADDING,
     FOLLOWER_EVERY,
     FOLLOWER_COUNT,
     FOLLOWER_SOURCE_STRIDE,
@@ -105,4 +98,4 @@ class StreamGeometry(NamedTuple):
     MASK_LOW,
     MASK_HIGH,
     CHUNKS_AHEAD,
-) = range(18)
+) = range(17)

@@ -49,7 +49,10 @@ class _Program(ctypes.Structure):
         ("code", ctypes.c_void_p),
         *((name, ctypes.c_int) for name in ("count", "slots", "constants")),
         ("constant_values", ctypes.c_void_p),
-        *((name, ctypes.c_int) for name in ("special", "parameter_bytes", "shared_bytes", "most_threads", "most_dynamic")),
+        *(
+            (name, ctypes.c_int)
+            for name in ("special", "parameter_bytes", "shared_bytes", "most_threads", "most_dynamic")
+        ),
         ("parameter_count", ctypes.c_int),
         ("parameters", ctypes.c_void_p),
         ("counts", ctypes.POINTER(ctypes.c_int64)),

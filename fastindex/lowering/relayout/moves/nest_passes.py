@@ -29,7 +29,6 @@ from fastindex.lowering.relayout.problem.loops import (
     Loop,
     Nest,
     RelayoutLoops,
-    coalesced,
     grouped,
     in_bytes,
     rows_and_columns,
@@ -38,7 +37,7 @@ from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.cache_lines import L2_WAYS, LANE_BYTES, LINE_BYTES
 from fastindex.tables.passes import FillGeometry, StridedGeometry
-from fastindex.tables.streams import MOST_COLUMN_BYTES, SQUARE_BYTES
+from fastindex.tables.streams import MOST_COLUMN_BYTES
 from fastindex.tables.transposes import UNIT_BYTES
 
 # The most runs, or elements, of a task that copies them one by one.
@@ -98,49 +97,16 @@ def drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING, gathers: b
     """Choose the kernels that copy and fill, for elements of `width` bytes."""
     total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
     context = Context(width, total >= tuning.streamed_bytes, tuning, gathers=gathers)
-    fills = [in_bytes(nest, width) for nest in loops.fills]
     found: list[Draft] = []
-    for nest in (in_bytes(nest, width) for nest in loops.copies):
-        padding = next((fill for fill in fills if _pads_columns(fill, nest, width)), None)
-        if padding is not None:
-            fills.remove(padding)
-            found += _padded_passes(nest, padding, context)
-        else:
-            found += copying_passes(nest, context)
-    found += [fill_pass(fill, context) for fill in fills]
+    for nest in loops.copies:
+        found += copying_passes(in_bytes(nest, width), context)
+    found += [fill_pass(in_bytes(fill, width), context) for fill in loops.fills]
     return tuple(found)
-
-
-def _pads_columns(fill: Nest, nest: Nest, width: int) -> bool:
-    """Whether a fill lies behind each column of few rows, with the next column right behind it."""
-    if width not in SQUARE_BYTES:
-        return False
-    row, column = nest.loop_of(destination=width), nest.loop_of(source=width)
-    if row is None or column is None or row is column:
-        return False
-    filled = _filled_run(fill, width)
-    column_bytes = (row.size + filled.size) * width
-    follows = fill.destination_start == nest.destination_start + row.size * width
-    if not follows or column.destination_stride != column_bytes or column_bytes > MOST_COLUMN_BYTES:
-        return False
-    return _destination(fill, filled) == _destination(nest, row)
 
 
 def _filled_run(fill: Nest, width: int) -> Loop:
     """Return the loop along which a fill is contiguous."""
     return fill.loop_of(destination=width) or Loop(1, 0, width)
-
-
-def _destination(nest: Nest, but: Loop) -> tuple[Loop, ...]:
-    """Return the loops of the destination but one."""
-    return coalesced(Nest(tuple(Loop(k.size, 0, k.destination_stride) for k in nest.loops if k is not but))).loops
-
-
-def _padded_passes(nest: Nest, fill: Nest, context: Context) -> Iterator[Draft]:
-    row, column = nest.loop_of(destination=context.width), nest.loop_of(source=context.width)
-    assert row is not None
-    assert column is not None
-    return interleave_passes(nest, (row,), column, context, _filled_run(fill, context.width).size)
 
 
 def _widened(nest: Nest, width: int) -> tuple[Nest, int]:

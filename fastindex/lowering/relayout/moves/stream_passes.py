@@ -26,7 +26,6 @@ from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, L2_SETS, L2_WAYS, LAN
 from fastindex.tables.streams import (
     AT_HAND,
     MOST_COLUMN_BYTES,
-    PADDING,
     ROW_AHEAD_BYTES,
     RUN_AHEAD_BYTES,
     VECTOR_WAYS,
@@ -54,7 +53,7 @@ class Chunk(NamedTuple):
         The loops within a chunk; the others make the chunks and the tasks.
     offsets : callable or None
         Returns the offsets of the rows of a chunk in the source, or of its columns in the destination.
-    run, ways, padding : int
+    run, ways : int
         As in `StreamGeometry`.
     nbytes : int
         How much a chunk writes.
@@ -70,7 +69,6 @@ class Chunk(NamedTuple):
     run: int
     nbytes: int
     ways: int = 1
-    padding: int = 0
     by_source: bool = False
     first: tuple[Loop, ...] = ()
 
@@ -93,7 +91,6 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: s
         by_source=chunk.by_source,
         streamed=context.streamed,
         readable_bytes=readable_bytes(nest, context.width),
-        padding=chunk.padding,
         follower_every=followers[0],
         follower_count=followers[1],
         follower_source_stride=followers[2],
@@ -136,15 +133,7 @@ def _ends(kernel: str, nest: Nest, chunk: Chunk, context: Context, continues: bo
         run, run_bytes = (loops[-1], context.width * chunk.run) if kernel == "deinterleave" else (loops[0], chunk.run)
         others = tuple(k for k in nest.loops if k is not run)
         return piece_ends(nest._replace(loops=others), run_bytes, context.streamed, offset, in_order=False)
-    padded = nest._replace(loops=_with_padding(nest.loops, chunk, context.width))
-    return piece_ends(padded, context.width, context.streamed, offset)
-
-
-def _with_padding(loops: Iterable[Loop], chunk: Chunk, width: int) -> tuple[Loop, ...]:
-    """Return loops with the padding behind each column as rows of it."""
-    if not chunk.padding:
-        return tuple(loops)
-    return tuple(k._replace(size=k.size + chunk.padding) if k.destination_stride == width else k for k in loops)
+    return piece_ends(nest, context.width, context.streamed, offset)
 
 
 def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
@@ -157,21 +146,14 @@ def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
     if kernel in ("expand", "compress"):
         return Counts(lines=lines, shuffled=lines, runs=2 * chunks)
     rows = nbytes / run_bytes
-    if in_vectors(kernel, width, chunk.ways) and not chunk.padding:
+    if in_vectors(kernel, width, chunk.ways):
         if kernel == "deinterleave" or run_bytes >= LINE_BYTES:
             missed = lines if kernel == "deinterleave" and _leaves_l1(chunk) else 0
             return Counts(lines=lines, shuffled=lines, missed=missed)
         return Counts(lines=lines, gathered=nbytes / width, blocks=chunks)
     missed = rows if kernel == "interleave" and _leaves_l2(chunk, run_bytes) else 0
-    if width <= LANE_BYTES and not chunk.padding:
-        moved = rows * -(-run_bytes // LINE_BYTES)
-        is_narrow = width in NARROW_BYTES
-        return Counts(lines, runs=2 * rows, missed=missed, **{"shuffled" if is_narrow else "turned": moved})
-    column = chunk.ways * width
-    padded = chunk.padding * width / column
-    squares = lines / (1 + padded) * (-(-column // LINE_BYTES) * LINE_BYTES) / column
-    filled, columns = lines - lines / (1 + padded), nbytes / (column * (1 + padded)) if padded else 0
-    return Counts(lines - filled, filled=filled, shuffled=squares, missed=missed, ends=columns)
+    moved = rows * -(-run_bytes // LINE_BYTES)
+    return Counts(lines, runs=2 * rows, missed=missed, **{"shuffled" if width in NARROW_BYTES else "turned": moved})
 
 
 def _leaves_l1(chunk: Chunk) -> bool:
@@ -191,9 +173,7 @@ def in_vectors(kernel: str, width: int, ways: int) -> bool:
 
 def in_lanes(one: Pass | Draft) -> bool:
     """Whether a pass interleaves or deinterleaves in lanes of 16 bytes."""
-    if one.kernel not in VECTOR_WAYS or in_vectors(one.kernel, one.width, one.ways):
-        return False
-    return one.width <= LANE_BYTES and not one.geometry[PADDING]
+    return one.kernel in VECTOR_WAYS and not in_vectors(one.kernel, one.width, one.ways)
 
 
 def _lanes(kernel: str, chunk: Chunk, width: int) -> dict[str, int]:
@@ -285,28 +265,20 @@ def _gathered(
         yield part, (*rows[:-1], along(part, rows[-1])), column
 
 
-def interleave_passes(
-    nest: Nest, rows: Sequence[Loop], column: Loop, context: Context, padding: int = 0
-) -> Iterator[Draft]:
-    """Return the passes that interleave a few rows into one stream, with `padding` elements behind each column."""
-    width = context.width
+def interleave_passes(nest: Nest, rows: Sequence[Loop], column: Loop, context: Context) -> Iterator[Draft]:
+    """Return the passes that interleave a few rows into one stream."""
     together = blocks(rows, MOST_COLUMN_BYTES)
     ways = together.places
-    in_squares = padding or not in_vectors("interleave", width, ways)
-    more = -(-ways * width // LINE_BYTES) * (LINE_BYTES // width) - ways if in_squares else 0
-
-    def offsets() -> NDArray[np.int64]:
-        found = together.sources()
-        return np.append(found, np.repeat(found[-1:], more))
-
-    why = f"{ways} rows next to each other in the destination" + (f", and {padding} of padding" if padding else "")
-    column_bytes = (ways + padding) * width
+    why = f"{ways} rows next to each other in the destination"
+    column_bytes = ways * context.width
     for part in cut(nest, column, _piece_columns(context, column_bytes)):
         run = along(part, column)
         nbytes, others = column_bytes * run.size, without(part.loops, (*rows, run))
         in_lines = not any(number % LINE_BYTES for number in (nbytes, *(k.destination_stride for k in others)))
-        first = _sharing(part, (*rows, run), run.size * width) if nbytes >= _LEAST_APART_BYTES or in_lines else ()
-        chunk = Chunk((*rows, run), offsets, run.size, nbytes, ways, padding, first=first)
+        first = (
+            _sharing(part, (*rows, run), run.size * context.width) if nbytes >= _LEAST_APART_BYTES or in_lines else ()
+        )
+        chunk = Chunk((*rows, run), together.sources, run.size, nbytes, ways, first=first)
         yield _stream_pass("interleave", part, chunk, context, why)
 
 
