@@ -211,10 +211,7 @@ def _pass(
     is_shared = _shares_lines([k for k in nest.loops if k not in shared], table)
     groups_ahead = max(1, -(-LINES_AHEAD // max(1, len(table.lines))))
     geometry = AssemblyGeometry(
-        chunk_block=found.places,
-        chunk_count=found.count,
-        chunk_source_stride=found.source_stride,
-        chunk_target_stride=found.destination_stride,
+        *found.chunks,
         block_bytes=table.block_bytes,
         streamed=context.streamed,
         readable_bytes=reach + table.high + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops),
@@ -230,19 +227,17 @@ def _pass(
     return Draft(
         "block permute",
         table.vector_bytes,
-        table.nibbles,
-        found.outer,
+        found.around(nest),
         geometry,
-        tables,
-        found.number * iterations(found.outer),
         found.places * table.block_bytes,
-        nest.source_start,
-        nest.destination_start,
         f"blocks of {table.block_bytes} bytes, a vector of {table.pieces / table.vectors:.1f} pieces of the source",
-        counts=_counts(table, every, found.count * iterations(found.outer), is_shared)._replace(
+        _counts(table, every, found.count * iterations(found.outer), is_shared)._replace(
             ends=piece_ends(nest, table.block_bytes, context.streamed, tuning.line_offset)
             * (1 if starts is None else len(starts))
         ),
+        tables,
+        table.nibbles,
+        found.number,
     )
 
 

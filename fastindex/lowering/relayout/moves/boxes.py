@@ -39,6 +39,7 @@ from fastindex.lowering.relayout.moves.box_geometry import (
     turned,
 )
 from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass
+from fastindex.lowering.relayout.passes.blocks import without
 from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.counts import Counts, piece_ends, total
 from fastindex.lowering.relayout.passes.distinct import distinct
@@ -91,21 +92,16 @@ class Box(NamedTuple):
         """Return the pass that runs `steps` within each box; `widths` are bytes of an element on both sides."""
         (read, written), outer = widths, self.outer
         loops = [Loop(k.size, k.source_stride * read, k.destination_stride * written) for k in outer.loops]
-        ordered = sorted(loops, key=lambda k: (k.destination_stride, k.source_stride))
         return Draft(
             "boxes",
             1,
-            1,
-            ordered,
+            Nest(tuple(without(loops, ())), outer.source_start * read, outer.destination_start * written),
             BoxGeometry(len(steps), row_bytes),
-            tables,
-            iterations(ordered),
             self.elements * written,
-            outer.source_start * read,
-            outer.destination_start * written,
             f"boxes of {self.elements} elements, {why}",
             counts,
-            tuple(steps),
+            tables,
+            inner=tuple(steps),
         )
 
 

@@ -19,7 +19,7 @@ from fastindex.lowering.relayout.moves.boxes import Box
 from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass
 from fastindex.lowering.relayout.passes.blocks import cut
 from fastindex.lowering.relayout.passes.counts import Counts
-from fastindex.lowering.relayout.passes.form import Draft, Pass, iterations, with_tables
+from fastindex.lowering.relayout.passes.form import Draft, Pass, with_tables
 from fastindex.lowering.relayout.problem.casts import Cast
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, in_bytes
 from fastindex.lowering.relayout.problem.problem import Context
@@ -101,7 +101,7 @@ def _cast_pass(nest: Nest, cast: Cast, many_runs: bool = True) -> Draft:
     loops = sorted(nest.loops, key=lambda k: (abs(k.source_stride), abs(k.destination_stride)))
     run, *outer = loops or [Loop(1, 1, 1)]
     runs = outer.pop(0) if outer and many_runs else Loop(1, 0, 0)
-    in_tasks = [Loop(k.size, k.source_stride * read, k.destination_stride * width) for k in outer]
+    in_tasks = tuple(Loop(k.size, k.source_stride * read, k.destination_stride * width) for k in outer)
     geometry = CastGeometry(
         run.size,
         run.source_stride * read,
@@ -114,14 +114,10 @@ def _cast_pass(nest: Nest, cast: Cast, many_runs: bool = True) -> Draft:
     return Draft(
         "cast",
         cast.code,
-        1,
-        in_tasks,
+        Nest(in_tasks, nest.source_start * read, nest.destination_start * width),
         geometry,
-        lambda: (cast.results,),
-        iterations(in_tasks),
         run.size * runs.size * width,
-        nest.source_start * read,
-        nest.destination_start * width,
         f"{cast.source} to {cast.target}",
         Counts(),
+        lambda: (cast.results,),
     )

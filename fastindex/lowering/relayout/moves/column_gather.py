@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastindex.lazy import lazy_property
 from fastindex.lowering.relayout.moves.block_permute import Block
 from fastindex.lowering.relayout.moves.vector_tables import VectorTable
-from fastindex.lowering.relayout.passes.blocks import along, blocks, cut, even_steps
+from fastindex.lowering.relayout.passes.blocks import along, blocks, cut, even_steps, without
 from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, coalesced
@@ -283,11 +283,8 @@ class BlockColumns:
         apart = not context.streamed or most < min(_LEAST_CHUNKS, sum(-(-run.size // line) for run in runs))
         most = 2 * MOST_COLLECTED_BYTES // chunk_bytes if apart else most
         groups = list(_groups(runs, max(min(most, MOST_CHUNKS), 1), line))
-        outer = [
-            Loop(k.size, k.source_stride * bits // 8, k.destination_stride * bits // 8)
-            for k in sorted(nest.loops, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
-        ]
-        start = nest.destination_start * bits // 8
+        loops = [Loop(k.size, k.source_stride * bits // 8, k.destination_stride * bits // 8) for k in nest.loops]
+        starts = nest.source_start * bits // 8, nest.destination_start * bits // 8
 
         def written_tables() -> Tables:
             return _group_table(groups, bits), self._numbers(found, row_shift)
@@ -296,7 +293,7 @@ class BlockColumns:
             block_bytes=block_bytes,
             streamed=context.streamed,
             whole_lines=whole_lines,
-            readable=readable - nest.source_start * bits // 8,
+            readable=readable - starts[0],
             bands=len(found.bands),
             groups=len(groups),
             chunks=sum(len(one.offsets) for one in groups),
@@ -309,18 +306,15 @@ class BlockColumns:
         return Draft(
             "column gather",
             width,
-            nibbles,
-            outer,
+            Nest(tuple(without(loops, ())), *starts),
             geometry,
-            written_tables,
-            iterations(outer),
             len(targets) * block_bytes,
-            nest.source_start * bits // 8,
-            start,
             f"blocks of {block_bytes} bytes, of a column each of {len(self._elements)} rows of the source",
-            counts=_counts(geometry, len(targets), width, nibbles)
-            .times(iterations(outer))
-            ._replace(ends=0 if whole_lines else self._ends(targets, iterations(outer))),
+            _counts(geometry, len(targets), width, nibbles)
+            .times(nest.element_count)
+            ._replace(ends=0 if whole_lines else self._ends(targets, nest.element_count)),
+            written_tables,
+            nibbles,
         )
 
     def _ends(self, targets: Offsets, times: int) -> float:

@@ -23,7 +23,7 @@ from fastindex.lowering.relayout.moves.transpose_passes import transpose_pass
 from fastindex.lowering.relayout.passes.blocks import along, cut, without
 from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.counts import Counts, piece_ends
-from fastindex.lowering.relayout.passes.form import Draft, Pass, iterations, no_tables, with_tables
+from fastindex.lowering.relayout.passes.form import Draft, Pass, iterations, with_tables
 from fastindex.lowering.relayout.passes.line_counts import lines_in_cache
 from fastindex.lowering.relayout.problem.loops import (
     Loop,
@@ -247,16 +247,11 @@ def _strided_pass(nest: Nest, loop: Loop, runs: Loop, context: Context, by_sourc
     return Draft(
         "strided",
         width,
-        1,
-        outer,
+        nest._replace(loops=tuple(outer)),
         StridedGeometry(width, *loop, *runs),
-        no_tables,
-        iterations(outer),
         loop.size * runs.size * width,
-        nest.source_start,
-        nest.destination_start,
         "one by one: a side has gaps between all its elements",
-        counts=_counts_of_elements(nest, width, streamed),
+        _counts_of_elements(nest, width, streamed),
     )
 
 
@@ -277,16 +272,11 @@ def fill_pass(nest: Nest, context: Context) -> Draft:
     return Draft(
         "fill",
         context.width,
-        1,
-        outer,
+        Nest(tuple(outer), 0, nest.destination_start),
         FillGeometry(run_bytes, context.streamed),
-        no_tables,
-        iterations(outer),
         run_bytes,
-        0,
-        nest.destination_start,
         "padding",
-        counts=Counts(
+        Counts(
             filled=nest.element_count * context.width / LINE_BYTES,
             blocks=iterations(outer),
             ends=piece_ends(nest, context.width, context.streamed, context.tuning.line_offset),

@@ -82,10 +82,7 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: s
     found = blocks(ordered, most)
     followers = _followers(ordered, found, chunk.nbytes) if kernel == "copy" and chunk.by_source else (1, 1, 0)
     geometry = StreamGeometry(
-        chunk_block=found.places,
-        chunk_count=found.count,
-        chunk_source_stride=found.source_stride,
-        chunk_target_stride=found.destination_stride,
+        *found.chunks,
         run=chunk.run,
         ways=chunk.ways,
         by_source=chunk.by_source,
@@ -109,16 +106,14 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: s
     return Draft(
         kernel,
         context.width,
-        chunk.ways,
-        found.outer,
+        found.around(nest),
         geometry,
-        tables,
-        found.number * iterations(found.outer),
         found.places * chunk.nbytes,
-        nest.source_start,
-        nest.destination_start,
         why,
-        counts=total((*counted, Counts(ends=_ends(kernel, nest, chunk, context, continues=followers[1] > 1)))),
+        total((*counted, Counts(ends=_ends(kernel, nest, chunk, context, continues=followers[1] > 1)))),
+        tables,
+        chunk.ways,
+        found.number,
     )
 
 
