@@ -122,7 +122,7 @@ def test_planted_bugs_are_noticed() -> None:
     shifted[begin] += 1
     missing[run + assemblies.RUN_PIECES] -= 1
     fewer[run + assemblies.RUN_VECTORS] -= 1
-    moved[run + assemblies.RUN_BEGIN] += 1
+    moved[run + assemblies.RUN_PATTERNS] += permuted_bytes()
     patterns = begin + sum(int(one.geometry[place]) for place in (assemblies.PIECES, assemblies.LINES))
     turned.view(np.uint8)[8 * patterns + permuted_bytes()] ^= 1
     for planted in (shifted, missing, fewer, moved, turned):
