@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fastindex.lowering.relayout.moves.box_geometry import BoxSizes, box_sizes, kinds_of_boxes
+from fastindex.lowering.relayout.moves.box_geometry import Sizes, box_sizes, kinds_of_boxes
 from fastindex.lowering.relayout.moves.boxes import counts_of_boxes
 from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass
 from fastindex.lowering.relayout.moves.stream_passes import copy_passes
@@ -126,18 +126,18 @@ class _Pairs:
     def _of_boxes(self, most: int) -> list[Draft] | None:
         """Return the passes over boxes of at most `most` elements; None where they are too large or cut bytes."""
         sizes = box_sizes(self.nest.loops, (), 1, most)
-        if sizes is None or (sizes.loops[self.row] < self.row.size and sizes.loops[self.row] % PER_BYTE):
+        if sizes is None or (sizes[self.row] < self.row.size and sizes[self.row] % PER_BYTE):
             return None
         others = [k for k in self.nest.loops if k is not self.row]
         is_shifted = self.nest.destination_start % PER_BYTE or any(k.destination_stride % PER_BYTE for k in others)
         # Where rows begin within a byte, boxes have a row more than they write.
-        more = int(is_shifted and sizes.loops[self.row] < self.row.size)
-        written = self.row._replace(size=self.row.size - more)
-        sizes = BoxSizes({written if k is self.row else k: size for k, size in sizes.loops.items()}, {})
+        more = int(is_shifted and sizes[self.row] < self.row.size)
+        written = {k: k._replace(size=k.size - more) if k is self.row else k for k in self.nest.loops}
+        shorter: Sizes = {written[k]: sizes[k] for k in self.nest.loops}
         found: list[Draft] = []
-        for parts, outer in kinds_of_boxes(self.nest, sizes):
-            lengths = ((k, len(parts[k]) + (more if k.destination_stride == 1 else 0)) for k in sizes.loops)
-            box = tuple(k._replace(size=length) for k, length in lengths if length > 1)
+        for parts, outer in kinds_of_boxes(self.nest, shorter):
+            lengths = {k: len(parts[written[k]]) + (more if k is self.row else 0) for k in self.nest.loops}
+            box = tuple(k._replace(size=length) for k, length in lengths.items() if length > 1)
             for part in _by_parity(outer):
                 made = self._box_passes(box, part)
                 if made is None:
