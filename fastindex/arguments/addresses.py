@@ -47,7 +47,7 @@ def expected_pair(source: tuple[np.dtype[Any], int], target: tuple[np.dtype[Any]
     # No object is of type 0: then every pair is looked at one by one.
     array_type = id(np.ndarray) if _fields_are_known() else 0
     sides = (number for dtype, count in (source, target) for number in (id(dtype), count, count * dtype.itemsize))
-    return PlainPair(object.__basicsize__, array_type, *sides, target_offset_bits=multiple - 1)
+    return PlainPair(object.__basicsize__, array_type, *sides, multiple - 1)
 
 
 @cache

@@ -58,7 +58,7 @@ class _Calls:
         """Return the array whose codes have these bits, one after the other."""
         weights = np.uint64(1) << np.arange(self.width, dtype=np.uint64)
         codes = (word.reshape(-1, self.width).astype(np.uint64) * weights).sum(axis=1, dtype=np.uint64)
-        native = codes.astype(f"u{self.kind.itemsize}").view(self.kind.newbyteorder("="))
+        native: NDArray[Any] = codes.astype(f"u{self.kind.itemsize}").view(self.kind.newbyteorder("="))
         return native.astype(self.kind, copy=False).reshape(self.sizes)
 
     def result(self, word: NDArray[Any]) -> Bits:
@@ -119,8 +119,8 @@ def probed(packer: Packer, sizes: Sequence[int], kind: np.dtype[Any], width: int
         found |= (one ^ inverted).astype(np.int64) << step
         wrong = np.flatnonzero(np.where(constant, (one != zeros) | (other != zeros), one == other))
         if len(wrong):
-            given = nothing, 1 - nothing, words[step], 1 - words[step]
-            return calls.disproof(_no_bit(int(wrong[0]), (zeros, ones, one, other)), *given)
+            four = nothing, 1 - nothing, words[step], 1 - words[step]
+            return calls.disproof(_no_bit(int(wrong[0]), (zeros, ones, one, other)), *four)
     beyond = np.flatnonzero(~constant & ((found < 1) | (found > calls.total)))
     if len(beyond):
         reason = f"{_bit(int(beyond[0]))} is no bit of the input: it is as if the input had more bits"
