@@ -258,11 +258,18 @@ def interleave_passes(nest: Nest, rows: Sequence[Loop], column: Loop, context: C
     """Return the passes that interleave a few rows into one stream."""
     together = blocks(rows, MOST_COLUMN_BYTES)
     ways = together.places
+    # Lanes read as many rows as make 16 bytes of a column.
+    more = max(LANE_BYTES // context.width - ways, 0)
+
+    def offsets() -> NDArray[np.int64]:
+        found = together.sources()
+        return np.append(found, np.repeat(found[-1:], more))
+
     why = f"{ways} rows next to each other in the destination"
     column_bytes = ways * context.width
     for part in cut(nest, column, _piece_columns(context, column_bytes)):
         run = along(part, column)
-        chunk = Chunk((*rows, run), together.sources, run.size, column_bytes * run.size, ways)
+        chunk = Chunk((*rows, run), offsets, run.size, column_bytes * run.size, ways)
         yield _stream_pass("interleave", part, chunk, context, why)
 
 
