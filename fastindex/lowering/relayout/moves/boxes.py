@@ -206,20 +206,22 @@ def _row_boxes(nest: Nest, joints: Sequence[Joint], context: Context) -> list[Dr
 
 def _row_box(box: Box, context: Context) -> Draft:
     """Return the pass over boxes of one kind, which are written as one run each."""
-    width, nbytes, outer = context.width, box.elements * context.width, in_bytes(box.outer, context.width)
-    nests = [in_bytes(nest, width) for nest in nests_to_scratch(box.order, box.parts, 0)]
-    moving = [one for nest in nests for one in copying_passes(nest, _within(context, at_hand=True))]
-    tasks, lines = iterations(outer.loops), lines_of(nests, width)
-    whole = [Nest((*nest.loops, *outer.loops)) for nest in nests]
-    again = tasks * len(lines) - read_lines(RelayoutLoops(tuple(whole), ()), 1)
+    width, nbytes, tasks = context.width, box.elements * context.width, iterations(box.outer.loops)
+    nests = list(nests_to_scratch(box.order, box.parts, 0))
+    in_box = RelayoutLoops(tuple(nests), ())
+    whole = RelayoutLoops(tuple(Nest((*nest.loops, *box.outer.loops)) for nest in nests), ())
+    read = [in_bytes(nest, width) for nest in nests]
+    moving = [one for nest in read for one in copying_passes(nest, _within(context, at_hand=True))]
     counts = total(one.counts for one in moving)._replace(scratch=nbytes / LINE_BYTES, blocks=1).times(tasks)
+    again = tasks * read_lines(in_box, width) - read_lines(whole, width)
+    ends = piece_ends(in_bytes(box.outer, width), nbytes, True, context.tuning.line_offset)
     return box.draft(
         (width, width),
         [(one, False, True) for one in moving],
         "rows of the destination that are put together within the cache",
-        counts._replace(ends=piece_ends(outer, nbytes, True), missed=max(again, 0)),
+        counts._replace(ends=ends, missed=max(again, 0)),
         nbytes,
-        lambda: (np.zeros(0, np.int64), lines),
+        lambda: (np.zeros(0, np.int64), lines_of(read, width)),
     )
 
 
