@@ -15,11 +15,11 @@ from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property
 from fastindex.lowering.index.joined_variables import joined_variables
 from fastindex.lowering.index.regrouped import RegroupedShape, substituted
-from fastindex.lowering.relayout.problem.nest_equality import same_moves
 from fastindex.lowering.relayout.problem.slot_moves import SlotMove
 from fastindex.lowering.tuning import TUNING
 from fastindex.patterns.axes import Sides, reshaped_sides, sides_of
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
+from fastindex.patterns.same_moves import same_moves
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.xla.bitcasts import reshape_is_bitcast
 

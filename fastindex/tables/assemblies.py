@@ -29,15 +29,13 @@ MOST_BLOCK_BYTES = 64 << 10
 
 
 class VectorRun(NamedTuple):
-    """Vectors of a block that have as many pieces each, as far from each other in the block.
+    """Vectors one after the other that have as many pieces each.
 
     Attributes
     ----------
     pieces : int
         Of each vector; with none, it is padding alone.
     vectors : int
-    begin, step : int
-        Where the first of them is in the block, and how far it is to the next, in bytes.
     patterns, pattern_step : int
         Where the patterns of the first are, behind the patterns of the first run, and how far it is to those of the
         next, in bytes: 0 where all have the same.
@@ -45,8 +43,6 @@ class VectorRun(NamedTuple):
 
     pieces: int
     vectors: int
-    begin: int
-    step: int
     patterns: int
     pattern_step: int
 

@@ -1,6 +1,6 @@
 """Plans between any layouts: against the definition, composed, inverted and compared.
 
-Tests of: bulk.rearrangements, patterns.grammar, lowering.index.regrouped, lowering.relayout.problem.nest_equality.
+Tests of: bulk.rearrangements, patterns.grammar, lowering.index.regrouped, patterns.same_moves.
 """
 
 from __future__ import annotations

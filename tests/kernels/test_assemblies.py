@@ -123,7 +123,7 @@ def test_planted_bugs_are_noticed() -> None:
     shifted[begin] += 1
     missing[run + VECTOR_RUN.pieces] -= 1
     fewer[run + VECTOR_RUN.vectors] -= 1
-    moved[run + VECTOR_RUN.begin] += 1
+    moved[run + VECTOR_RUN.patterns] += permuted_bytes()
     patterns = begin + sum(int(one.geometry[place]) for place in (ASSEMBLY.pieces, ASSEMBLY.lines))
     turned.view(np.uint8)[8 * patterns + permuted_bytes()] ^= 1
     for planted in (shifted, missing, fewer, moved, turned):

@@ -73,7 +73,7 @@ def units_of_table(table: VectorTable) -> tuple[Numbers, list[list[int]], list[i
     for number in range(header.runs):
         run = VectorRun(*numbers[head + width * number :][:width].tolist())
         for k in range(run.vectors):
-            vector, row = (run.begin + k * run.step) // v, (run.patterns + k * run.pattern_step) // v
+            vector, row = len(seen), (run.patterns + k * run.pattern_step) // v
             seen.append(vector)
             if not run.pieces:
                 units[vector] = _PADDING
@@ -146,7 +146,7 @@ def test_units_come_from_where_the_block_says(slot_bits: tuple[int, int]) -> Non
 
 @pytest.mark.parametrize("vector_bytes", [16, 64])
 def test_long_blocks(vector_bytes: int) -> None:
-    """Longer than the part of a block whose vectors are put in another order."""
+    """Many runs of vectors."""
     count, run = 3000, 128
     sources = np.arange(count * run // 8).reshape(-1, run)
     is_padding = np.zeros(sources.shape, bool)
@@ -154,24 +154,6 @@ def test_long_blocks(vector_bytes: int) -> None:
     is_padding[7::13, :5] = True
     block = Block(sources.reshape(-1), is_padding.reshape(-1), (), np.zeros((1, 2), np.int64))
     check(block, 0, (8, 8), vector_bytes)
-
-
-@pytest.mark.parametrize("lines", [2, 3, 4, 8, 16, 20])
-def test_lines_do_not_wait_long_for_their_neighbours(lines: int) -> None:
-    """Rows of some lines, of which the first alone has elements."""
-    run = 64 * lines
-    is_padding = np.tile(np.arange(run) >= 10, 8192 // run * 3)
-    sources = np.where(is_padding, 0, np.arange(len(is_padding)))
-    table = VectorTable(Block(sources, is_padding, (), np.zeros((1, 2), np.int64)), 0, (8, 8), 64)
-    numbers = table.numbers(np.empty(0, np.int64))
-    head, width = len(VectorHeader._fields), len(VectorRun._fields)
-    order = []
-    for number in range(numbers[0]):
-        run_of_vectors = VectorRun(*numbers[head + width * number :][:width].tolist())
-        order += [run_of_vectors.begin // 64 + k * run_of_vectors.step // 64 for k in range(run_of_vectors.vectors)]
-    assert sorted(order) == list(range(table.vectors))
-    waiting = np.abs(np.diff(np.argsort(order)))
-    assert (waiting > 8).mean() < 1 / 8 or strategies.OTHER_SEEDS
 
 
 @pytest.mark.parametrize("numbers", [[], [7], [3, 3], [5, 2, 5, 3, 2], [[4, 1], [1, 9]]])

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache, partial
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.relayout.moves.block_permute import Block, PermutedBlocks, permuted_blocks
-from fastindex.lowering.relayout.moves.column_gather import BlockColumns
+from fastindex.lowering.relayout.moves.column_gather import BlockColumns, has_columns
 from fastindex.lowering.relayout.moves.nest_passes import fill_pass
 from fastindex.lowering.relayout.moves.vector_tables import VectorTable
 from fastindex.lowering.relayout.passes.blocks import Blocks, along, blocks, cut, even_steps, without
@@ -31,6 +32,16 @@ _SHARED_BYTES = 128
 
 Offsets = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+
+
+class _Permuted(NamedTuple):
+    """The blocks of a nest: their passes straight from the source, what these cost, and what columns cost at least."""
+
+    block: Block
+    nest: Nest
+    straight: list[Draft]
+    cost: float
+    least: float
 
 
 class BlockPermutes:
@@ -57,40 +68,42 @@ class BlockPermutes:
         source_slots: int = 0,
     ) -> None:
         self._fills = [_fill_between(nest, slot_bits[1], context) for nest in found.fills]
-        # Of each nest: its straight passes, their cost, its columns, and the least that these cost.
-        self._nests: list[tuple[list[Draft], float, Callable[[], list[Draft] | None], float]] = []
+        self._parts: list[_Permuted] = []
+        self._columns_of = lru_cache(lambda block: BlockColumns(block, slot_bits[0], context, source_slots))
         for block in found.blocks:
             tables = {0: VectorTable(block, 0, slot_bits, vector_bytes)}
-            columns = BlockColumns(block, slot_bits, tables[0], context, source_slots)
+            may_gather = slot_bits[0] == slot_bits[1] and has_columns(block, slot_bits[0], tables[0])
             for nest in block.nests:
                 straight: list[Draft] = []
                 for phase, part, starts in _phases(nest, block.starts, slot_bits):
                     if phase not in tables:
                         tables[phase] = VectorTable(block, phase, slot_bits, vector_bytes)
                     straight += _passes_of(part, starts, tables[phase], context)
-                least = _least_by_columns(block, nest, tables[0], source_slots)
-                self._nests.append((straight, cost(straight), partial(columns.passes, nest), least))
+                least = _least_by_columns(block, nest, tables[0], source_slots) if may_gather else math.inf
+                self._parts.append(_Permuted(block, nest, straight, cost(straight), least))
 
     @property
     def straight(self) -> tuple[Draft, ...]:
         """The passes that permute every block straight from the source."""
-        return (*itertools.chain(*(straight for straight, _, _, _ in self._nests)), *self._fills)
+        return (*itertools.chain(*(one.straight for one in self._parts)), *self._fills)
 
     @property
     def least_with_columns(self) -> float:
-        """The least that `with_columns` costs."""
-        return sum(min(taken, least) for _, taken, _, least in self._nests) + cost(self._fills)
+        """The least that `with_columns` costs; infinite where it is None for sure."""
+        if all(one.least >= one.cost for one in self._parts):
+            return math.inf
+        return sum(min(one.cost, one.least) for one in self._parts) + cost(self._fills)
 
     def with_columns(self) -> tuple[Draft, ...] | None:
         """Return passes that gather columns wherever that is cheaper; None if it is nowhere."""
         made: list[Draft] = []
-        has_columns = False
-        for straight, taken, columns, least in self._nests:
-            collected = columns() if least < taken else None
-            is_cheaper = collected is not None and cost(collected) < taken
-            made += collected if collected is not None and is_cheaper else straight
-            has_columns |= is_cheaper
-        return (*made, *self._fills) if has_columns else None
+        has_any = False
+        for one in self._parts:
+            gathered = self._columns_of(one.block).passes(one.nest) if one.least < one.cost else None
+            is_cheaper = gathered is not None and cost(gathered) < one.cost
+            made += gathered if gathered is not None and is_cheaper else one.straight
+            has_any |= is_cheaper
+        return (*made, *self._fills) if has_any else None
 
 
 @lru_cache(maxsize=4)
@@ -211,10 +224,7 @@ def _pass(
     is_shared = _shares_lines([k for k in nest.loops if k not in shared], table)
     groups_ahead = max(1, -(-LINES_AHEAD // max(1, len(table.lines))))
     geometry = AssemblyGeometry(
-        chunk_block=found.places,
-        chunk_count=found.count,
-        chunk_source_stride=found.source_stride,
-        chunk_target_stride=found.destination_stride,
+        *found.chunks,
         block_bytes=table.block_bytes,
         streamed=context.streamed,
         readable_bytes=reach + table.high + sum((k.size - 1) * max(k.source_stride, 0) for k in nest.loops),
@@ -230,19 +240,17 @@ def _pass(
     return Draft(
         "block permute",
         table.vector_bytes,
-        table.nibbles,
-        found.outer,
+        found.around(nest),
         geometry,
-        tables,
-        found.number * iterations(found.outer),
         found.places * table.block_bytes,
-        nest.source_start,
-        nest.destination_start,
         f"blocks of {table.block_bytes} bytes, a vector of {table.pieces / table.vectors:.1f} pieces of the source",
-        counts=_counts(table, every, found.count * iterations(found.outer), is_shared)._replace(
+        _counts(table, every, found.count * iterations(found.outer), is_shared)._replace(
             ends=piece_ends(nest, table.block_bytes, context.streamed, tuning.line_offset)
             * (1 if starts is None else len(starts))
         ),
+        tables,
+        table.nibbles,
+        found.number,
     )
 
 

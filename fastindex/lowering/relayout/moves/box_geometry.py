@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from fastindex.lowering.relayout.problem.loops import (
@@ -54,6 +53,10 @@ class Joint(NamedTuple):
     right: tuple[Digit, ...]
     period: int
 
+    @property
+    def size(self) -> int:
+        return self.variable.extent
+
     def side(self, which: int) -> tuple[Digit, ...]:
         """Return the digits of the source, 0, or of the destination, 1."""
         return self.right if which else self.left
@@ -81,22 +84,8 @@ class _Part(NamedTuple):
     start: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class BoxSizes:
-    """How much a box has of each loop, and of each joint coordinate."""
-
-    loops: dict[Loop, int]
-    joints: dict[Joint, int]
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.loops.values()) * math.prod(self.joints.values())
-
-    def with_more(self, of: Loop | Joint) -> BoxSizes:
-        """Return sizes with twice as much of one."""
-        if isinstance(of, Loop):
-            return BoxSizes({**self.loops, of: min(2 * self.loops[of], of.size)}, self.joints)
-        return BoxSizes(self.loops, {**self.joints, of: min(2 * self.joints[of], of.variable.extent)})
+#: How much a box has of each loop, and of each joint coordinate.
+Sizes = dict[Loop | Joint, int]
 
 
 def systems_apart(
@@ -165,20 +154,21 @@ def _linear(variable: Variable) -> tuple[Digit, ...]:
     return (Digit(1, variable, 1, None),)
 
 
-def box_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, largest: int) -> BoxSizes | None:
+def box_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, largest: int) -> Sizes | None:
     """Choose how much a box has: runs of both sides that get longer together, as long as scratch memory holds them.
 
     Where a period is too large for that, a box has a part of it, and each part is a kind of box.
     """
-    best: tuple[float, BoxSizes] | None = None
+    best: tuple[float, Sizes] | None = None
     for parts in _PERIOD_PARTS:
         if best is not None and parts > _FEW_PARTS:
             break
         smallest = {joint: _part_of(joint, parts) for joint in joints}
         if None in smallest.values():
             continue
-        sizes = BoxSizes(dict.fromkeys(loops, 1), {j: size for j, size in smallest.items() if size is not None})
-        if sizes.elements * width <= largest:
+        sizes: Sizes = dict.fromkeys(loops, 1)
+        sizes |= {joint: size for joint, size in smallest.items() if size is not None}
+        if math.prod(sizes.values()) * width <= largest:
             sizes = _grown(sizes, width, min(_MOST_BYTES, largest))
             share = min(length * width / wanted for length, _, wanted in _runs(sizes))
             if best is None or share >= _LONGER * best[0]:
@@ -198,46 +188,49 @@ def _part_of(joint: Joint, parts: int) -> int | None:
     return size if whole else None
 
 
-def _grown(sizes: BoxSizes, width: int, most: int) -> BoxSizes:
+def _grown(sizes: Sizes, width: int, most: int) -> Sizes:
     """Return sizes with longer runs."""
     while True:
         runs = [(length * width / wanted, more) for length, more, wanted in _runs(sizes)]
         short = sorted((run for run in runs if run[0] < 1 and run[1] is not None), key=lambda run: run[0])
-        if not short and sizes.elements * width < _LEAST_BYTES:
+        if not short and math.prod(sizes.values()) * width < _LEAST_BYTES:
             short = [(1, more) for more in _any_more(sizes)]
         for _, more in short:
             assert more is not None
-            larger = sizes.with_more(more)
-            if larger.elements * width <= most:
+            larger = _with_more(sizes, more)
+            if math.prod(larger.values()) * width <= most:
                 sizes = larger
                 break
         else:
             return sizes
 
 
-def row_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, largest: int) -> BoxSizes | None:
+def _with_more(sizes: Sizes, of: Loop | Joint) -> Sizes:
+    """Return sizes with twice as much of one."""
+    return {**sizes, of: min(2 * sizes[of], of.size)}
+
+
+def row_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, largest: int) -> Sizes | None:
     """Choose how much a box has that is one run of the destination, with all of the joint coordinates.
 
     Returns
     -------
-    BoxSizes or None
+    Sizes or None
         None where rows have gaps, or are too long.
     """
     reach = max(min(d.weight for d in joint.right) for joint in joints)
-    sizes = BoxSizes(
-        {k: k.size if k.destination_stride < reach else 1 for k in loops}, {j: j.variable.extent for j in joints}
-    )
+    sizes: Sizes = {k: k.size if k.destination_stride < reach else 1 for k in loops}
+    sizes |= {joint: joint.size for joint in joints}
     while True:
         _, (length, more, _) = _runs(sizes)
-        nbytes = sizes.elements * width
-        enough = _LEAST_ROW_BYTES if nbytes % LINE_BYTES == 0 else _MOST_TIMES * _LEAST_ROW_BYTES
-        if more is None or nbytes >= enough:
-            break
-        sizes = sizes.with_more(more)
-    return _rounded(sizes) if length == sizes.elements and length * width <= largest else None
+        elements = math.prod(sizes.values())
+        ends_with_line = elements * width % LINE_BYTES == 0
+        if more is None or elements * width >= _LEAST_ROW_BYTES * (1 if ends_with_line else _MOST_TIMES):
+            return _rounded(sizes) if length == elements and length * width <= largest else None
+        sizes = _with_more(sizes, more)
 
 
-def _runs(sizes: BoxSizes) -> Iterator[tuple[int, Loop | Joint | None, int]]:
+def _runs(sizes: Sizes) -> Iterator[tuple[int, Loop | Joint | None, int]]:
     """Yield for each side the length of a run of a box, what would make it longer, and the bytes that are enough."""
     for side in (0, 1):
         length, more = 1, None
@@ -251,18 +244,18 @@ def _runs(sizes: BoxSizes) -> Iterator[tuple[int, Loop | Joint | None, int]]:
         yield length, more, _RUN_BYTES[side]
 
 
-def _steps(sizes: BoxSizes, side: int) -> Iterator[tuple[int, int, Loop | Joint, bool]]:
+def _steps(sizes: Sizes, side: int) -> Iterator[tuple[int, int, Loop | Joint, bool]]:
     """Yield the loops of a box on a side: stride, size, what it is a part of, and whether it is all of that."""
-    for loop, size in sizes.loops.items():
-        yield (loop.destination_stride if side else loop.source_stride), size, loop, size == loop.size
-    for joint, size in sizes.joints.items():
-        inner = _cut(joint, range(size), side)[0].loops
-        for k in inner[:-1]:
-            yield k.source_stride, k.size, joint, True
-        yield inner[-1].source_stride, inner[-1].size, joint, size == joint.variable.extent
+    for of, size in sizes.items():
+        if isinstance(of, Loop):
+            yield (of.destination_stride if side else of.source_stride), size, of, size == of.size
+            continue
+        loops = _cut(of, range(size), side)[0].loops
+        for k in loops:
+            yield k.source_stride, k.size, of, k is not loops[-1] or size == of.size
 
 
-def _any_more(sizes: BoxSizes) -> Iterator[Loop | Joint]:
+def _any_more(sizes: Sizes) -> Iterator[Loop | Joint]:
     """Yield what a box may have more of, the nearest in the destination first."""
     steps = sorted((step for step in _steps(sizes, 1) if not step[3]), key=lambda step: step[0])
     yield from (of for _, _, of, _ in steps)
@@ -300,17 +293,16 @@ def _units(first: int, end: int, units: Sequence[int]) -> Iterator[tuple[int, in
         yield from _units(last, end, units[:i])
 
 
-def _rounded(sizes: BoxSizes) -> BoxSizes:
+def _rounded(sizes: Sizes) -> Sizes:
     """Take parts of loops that leave nothing over, or make whole lines."""
-    loops = {}
-    for loop, size in sizes.loops.items():
-        if 1 < size < loop.size and 1 not in (loop.source_stride, loop.destination_stride):
-            size = -(-loop.size // -(-loop.size // size))
-        loops[loop] = size
-    return BoxSizes(loops, sizes.joints)
+    rounded: Sizes = {}
+    for of, size in sizes.items():
+        is_apart = isinstance(of, Loop) and 1 not in (of.source_stride, of.destination_stride)
+        rounded[of] = -(-of.size // -(-of.size // size)) if 1 < size < of.size and is_apart else size
+    return rounded
 
 
-def order_on(sizes: BoxSizes, side: int) -> tuple[Loop | Joint, ...]:
+def order_on(sizes: Sizes, side: int) -> tuple[Loop | Joint, ...]:
     """Return loops and joint coordinates as a side has them, minor first."""
     nearest: dict[Loop | Joint, int] = {}
     for stride, _, of, _ in _steps(sizes, side):
@@ -321,34 +313,30 @@ def order_on(sizes: BoxSizes, side: int) -> tuple[Loop | Joint, ...]:
 def _parts(of: Loop | Joint, size: int) -> Iterator[_Part]:
     """Yield the parts of a loop or a joint coordinate: whole ones, and what is left over."""
     if isinstance(of, Loop):
-        extent, period = of.size, size
+        period = size
         step = size * of.source_stride, size * of.destination_stride
     else:
-        extent, period = of.variable.extent, max(size, of.period)
+        period = max(size, of.period)
         step = of.places(period)
-    for begin in range(0, min(period, extent), size):
-        count, rest = divmod(extent - begin, period)
+    for begin in range(0, min(period, of.size), size):
+        count, rest = divmod(of.size - begin, period)
         if count + (rest >= size):
             yield _Part(range(begin, begin + size), Loop(count + (rest >= size), *step), (0, 0))
-    if rest := extent % size:
-        before = (extent - rest) // period
-        values = range((extent - rest) % period, (extent - rest) % period + rest)
+    if rest := of.size % size:
+        before = (of.size - rest) // period
+        values = range((of.size - rest) % period, (of.size - rest) % period + rest)
         yield _Part(values, Loop(1, 0, 0), (before * step[0], before * step[1]))
 
 
-def kinds_of_boxes(nest: Nest, sizes: BoxSizes) -> Iterator[tuple[dict[Loop | Joint, range], Nest]]:
+def kinds_of_boxes(nest: Nest, sizes: Sizes) -> Iterator[tuple[dict[Loop | Joint, range], Nest]]:
     """Yield what each kind of box has, and the nest of such boxes."""
-    of_each = [_parts(of, size) for sized in (sizes.loops, sizes.joints) for of, size in sized.items()]
-    for parts in itertools.product(*of_each):
+    for parts in itertools.product(*(_parts(of, size) for of, size in sizes.items())):
         outer = Nest(
             tuple(part.steps for part in parts if part.steps.size > 1),
             nest.source_start + sum(part.start[0] for part in parts),
             nest.destination_start + sum(part.start[1] for part in parts),
         )
-        yield (
-            dict(zip((*sizes.loops, *sizes.joints), (part.values for part in parts), strict=True)),
-            outer,
-        )
+        yield dict(zip(sizes, (part.values for part in parts), strict=True)), outer
 
 
 def nests_to_scratch(order: Sequence[Loop | Joint], box: dict[Loop | Joint, range], side: int) -> Iterator[Nest]:

@@ -39,6 +39,7 @@ from fastindex.lowering.relayout.moves.box_geometry import (
     turned,
 )
 from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass
+from fastindex.lowering.relayout.passes.blocks import without
 from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.counts import Counts, piece_ends, total
 from fastindex.lowering.relayout.passes.distinct import distinct
@@ -91,21 +92,16 @@ class Box(NamedTuple):
         """Return the pass that runs `steps` within each box; `widths` are bytes of an element on both sides."""
         (read, written), outer = widths, self.outer
         loops = [Loop(k.size, k.source_stride * read, k.destination_stride * written) for k in outer.loops]
-        ordered = sorted(loops, key=lambda k: (k.destination_stride, k.source_stride))
         return Draft(
             "boxes",
             1,
-            1,
-            ordered,
+            Nest(tuple(without(loops, ())), outer.source_start * read, outer.destination_start * written),
             BoxGeometry(len(steps), row_bytes),
-            tables,
-            iterations(ordered),
             self.elements * written,
-            outer.source_start * read,
-            outer.destination_start * written,
             f"boxes of {self.elements} elements, {why}",
             counts,
-            tuple(steps),
+            tables,
+            inner=tuple(steps),
         )
 
 
@@ -130,7 +126,7 @@ def box_drafts(
     >>> from fastindex.lowering.tuning import TUNING
     >>> a, b = Shape.parse("u8[50,40,100]{1,2,0}"), Shape.parse("u8[50,40,100]{2,1,0:T(2,*,128)}")
     >>> print(box_drafts(a, b, 1, TUNING, None)[0].why)
-    boxes of 56000 elements, after which both sides begin anew
+    boxes of 200000 elements, after which both sides begin anew
     """
     slots = destination.slot_count if isinstance(destination, Shape) else math.prod(destination.dimensions)
     context = Context(width, slots * width >= tuning.streamed_bytes, tuning)
@@ -210,20 +206,22 @@ def _row_boxes(nest: Nest, joints: Sequence[Joint], context: Context) -> list[Dr
 
 def _row_box(box: Box, context: Context) -> Draft:
     """Return the pass over boxes of one kind, which are written as one run each."""
-    width, nbytes, outer = context.width, box.elements * context.width, in_bytes(box.outer, context.width)
-    nests = [in_bytes(nest, width) for nest in nests_to_scratch(box.order, box.parts, 0)]
-    moving = [one for nest in nests for one in copying_passes(nest, _within(context, at_hand=True))]
-    tasks, lines = iterations(outer.loops), lines_of(nests, width)
-    whole = [Nest((*nest.loops, *outer.loops)) for nest in nests]
-    again = tasks * len(lines) - read_lines(RelayoutLoops(tuple(whole), ()), 1)
+    width, nbytes, tasks = context.width, box.elements * context.width, iterations(box.outer.loops)
+    nests = list(nests_to_scratch(box.order, box.parts, 0))
+    in_box = RelayoutLoops(tuple(nests), ())
+    whole = RelayoutLoops(tuple(Nest((*nest.loops, *box.outer.loops)) for nest in nests), ())
+    read = [in_bytes(nest, width) for nest in nests]
+    moving = [one for nest in read for one in copying_passes(nest, _within(context, at_hand=True))]
     counts = total(one.counts for one in moving)._replace(scratch=nbytes / LINE_BYTES, blocks=1).times(tasks)
+    again = tasks * read_lines(in_box, width) - read_lines(whole, width)
+    ends = piece_ends(in_bytes(box.outer, width), nbytes, True, context.tuning.line_offset)
     return box.draft(
         (width, width),
         [(one, False, True) for one in moving],
         "rows of the destination that are put together within the cache",
-        counts._replace(ends=piece_ends(outer, nbytes, True), missed=max(again, 0)),
+        counts._replace(ends=ends, missed=max(again, 0)),
         nbytes,
-        lambda: (np.zeros(0, np.int64), lines),
+        lambda: (np.zeros(0, np.int64), lines_of(read, width)),
     )
 
 

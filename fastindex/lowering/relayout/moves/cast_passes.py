@@ -19,7 +19,7 @@ from fastindex.lowering.relayout.moves.boxes import Box
 from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass
 from fastindex.lowering.relayout.passes.blocks import along, cut
 from fastindex.lowering.relayout.passes.counts import Counts
-from fastindex.lowering.relayout.passes.form import Draft, Pass, iterations, with_tables
+from fastindex.lowering.relayout.passes.form import Draft, Pass, with_tables
 from fastindex.lowering.relayout.problem.casts import Cast
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, in_bytes
 from fastindex.lowering.relayout.problem.problem import Context
@@ -127,7 +127,7 @@ def _cast_pass(nest: Nest, cast: Cast, many_runs: bool = True, streams: bool = F
     ahead = _AHEAD_BYTES
     if runs.size > 1:
         ahead = max(_AHEAD_BYTES // (run.size * read), 1) * runs.source_stride * read
-    in_tasks = [Loop(k.size, k.source_stride * read, k.destination_stride * width) for k in outer]
+    in_tasks = tuple(Loop(k.size, k.source_stride * read, k.destination_stride * width) for k in outer)
     geometry = CastGeometry(
         run.size,
         run.source_stride * read,
@@ -142,14 +142,10 @@ def _cast_pass(nest: Nest, cast: Cast, many_runs: bool = True, streams: bool = F
     return Draft(
         "cast",
         cast.code,
-        1,
-        in_tasks,
+        Nest(in_tasks, nest.source_start * read, nest.destination_start * width),
         geometry,
-        lambda: (cast.results,),
-        iterations(in_tasks),
         run.size * runs.size * width,
-        nest.source_start * read,
-        nest.destination_start * width,
         f"{cast.source} to {cast.target}",
         Counts(),
+        lambda: (cast.results,),
     )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lazy import lazy_property
 from fastindex.lowering.relayout.moves.block_permute import Block
 from fastindex.lowering.relayout.moves.vector_tables import VectorTable
-from fastindex.lowering.relayout.passes.blocks import along, blocks, cut, even_steps
+from fastindex.lowering.relayout.passes.blocks import along, blocks, cut, even_steps, without
 from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, coalesced
@@ -88,9 +88,17 @@ class _Rows:
         self.bands = [(a, b - a, int(live[a:b].sum())) for a, b in itertools.pairwise(firsts)]
         self.places = in_lines[live].reshape(-1)
 
-    @lazy_property
+    @property
     def live_lines(self) -> int:
         return sum(count for _, _, count in self.bands)
+
+
+def has_columns(block: Block, bits: int, direct: VectorTable) -> bool:
+    """Whether a block may be gathered by columns, and is not better read straight, by its own table."""
+    if direct.pieces < _LEAST_PIECES * direct.vectors * direct.vector_bytes / LINE_BYTES:
+        return False
+    is_known = bits in (NIBBLE_BITS, *(8 * width for width in ELEMENT_BYTES))
+    return is_known and not block.is_padding.all()
 
 
 class BlockColumns:
@@ -99,66 +107,34 @@ class BlockColumns:
     Parameters
     ----------
     block : Block
-    slot_bits : (int, int)
-        Of source and destination.
-    direct : VectorTable
-        The block's own table.
+        Of which `has_columns`.
+    bits : int
+        Of a slot on both sides.
     context : Context
     source_slots : int
         How many slots of the source may be read, 0 where that is not known.
     """
 
-    def __init__(
-        self, block: Block, slot_bits: tuple[int, int], direct: VectorTable, context: Context, source_slots: int = 0
-    ) -> None:
-        self._slot_bits, self._direct, self._context = slot_bits, direct, context
-        self._bits, self._source_slots = slot_bits[0], source_slots
-        self._whole = block
-        # By the most lines of a band.
-        self._found_rows: dict[int, _Rows] = {}
-
-    @lazy_property
-    def _split(self) -> tuple[Block, Loop | None]:
-        return _split(self._whole, 8 * LINE_BYTES // self._bits)
-
-    @property
-    def _block(self) -> Block:
-        return self._split[0]
-
-    @property
-    def _block_bytes(self) -> int:
-        return -(-len(self._block.sources) * self._bits // 8)
-
-    @lazy_property
-    def _elements(self) -> Offsets:
-        return self._block.sources[~self._block.is_padding]
-
-    def _rows(self, most_lines: int) -> _Rows:
-        if most_lines not in self._found_rows:
-            self._found_rows[most_lines] = _Rows(self._block, 8 * LINE_BYTES // self._bits, most_lines)
-        return self._found_rows[most_lines]
-
-    @lazy_property
-    def _last(self) -> int:
-        return int(self._elements.max())
-
-    @lazy_property
-    def _parities(self) -> Offsets:
-        """Which nibbles of a byte rows begin with, where nibbles move; without meaning elsewhere."""
-        return np.flatnonzero(np.bincount(self._elements % 2)) if self._bits == NIBBLE_BITS else np.zeros(1, np.int64)
+    def __init__(self, block: Block, bits: int, context: Context, source_slots: int = 0) -> None:
+        self._context, self._bits, self._source_slots = context, bits, source_slots
+        per_line = 8 * LINE_BYTES // bits
+        self._block, self._again = _split(block, per_line)
+        self._block_bytes = -(-len(self._block.sources) * bits // 8)
+        self._elements = self._block.sources[~self._block.is_padding]
+        self._last = int(self._elements.max())
+        # Which nibbles of a byte rows begin with, where nibbles move; without meaning elsewhere.
+        of_nibbles = np.flatnonzero(np.bincount(self._elements % 2)) if bits == NIBBLE_BITS else np.zeros(1, np.int64)
+        self._parities: Offsets = of_nibbles
+        # Whether blocks have whole lines where their nests begin with one.
+        self._has_whole_lines = not (len(self._block.sources) % per_line or (self._block.starts[:, 1] % per_line).any())
+        self._rows = lru_cache(lambda most_lines: _Rows(self._block, per_line, most_lines))
 
     def passes(self, nest: Nest) -> list[Draft] | None:
         """Return the passes over the blocks of a nest, in slots, or None where these are better read straight."""
-        direct = self._direct
-        if direct.pieces < _LEAST_PIECES * direct.vectors * direct.vector_bytes / LINE_BYTES:
-            return None
-        if self._slot_bits[1] != self._bits or self._bits not in (NIBBLE_BITS, *(8 * width for width in ELEMENT_BYTES)):
-            return None
         if not 1 < len(self._elements) <= MOST_ROWS:
             return None
         found = []
-        again = self._split[1]
-        nest = nest if again is None else Nest((*nest.loops, again), nest.source_start, nest.destination_start)
+        nest = nest if self._again is None else nest._replace(loops=(*nest.loops, self._again))
         for sources, targets, around in self._parts(coalesced(nest)):
             for even in even_steps(around) if self._bits == NIBBLE_BITS else (around,):
                 made = [self._pass_of(sources, targets, part) for part in self._within_source(even, sources)]
@@ -207,12 +183,6 @@ class BlockColumns:
         if not self._has_whole_lines or self._context.tuning.line_offset:
             return False
         return not any(place % per_line for place in places)
-
-    @lazy_property
-    def _has_whole_lines(self) -> bool:
-        """Whether blocks have whole lines where their nests begin with one."""
-        per_line = 8 * LINE_BYTES // self._bits
-        return not (len(self._block.sources) % per_line or (self._block.starts[:, 1] % per_line).any())
 
     def _parts(self, nest: Nest) -> Iterator[tuple[Offsets, Offsets, Nest]]:
         """Yield blocks that lie within few lines of each row, and the nest around them, for each part of a nest."""
@@ -283,11 +253,8 @@ class BlockColumns:
         apart = not context.streamed or most < min(_LEAST_CHUNKS, sum(-(-run.size // line) for run in runs))
         most = 2 * MOST_COLLECTED_BYTES // chunk_bytes if apart else most
         groups = list(_groups(runs, max(min(most, MOST_CHUNKS), 1), line))
-        outer = [
-            Loop(k.size, k.source_stride * bits // 8, k.destination_stride * bits // 8)
-            for k in sorted(nest.loops, key=lambda k: (abs(k.destination_stride), abs(k.source_stride)))
-        ]
-        start = nest.destination_start * bits // 8
+        loops = [Loop(k.size, k.source_stride * bits // 8, k.destination_stride * bits // 8) for k in nest.loops]
+        starts = nest.source_start * bits // 8, nest.destination_start * bits // 8
 
         def written_tables() -> Tables:
             return _group_table(groups, bits), self._numbers(found, row_shift)
@@ -296,7 +263,7 @@ class BlockColumns:
             block_bytes=block_bytes,
             streamed=context.streamed,
             whole_lines=whole_lines,
-            readable=readable - nest.source_start * bits // 8,
+            readable=readable - starts[0],
             bands=len(found.bands),
             groups=len(groups),
             chunks=sum(len(one.offsets) for one in groups),
@@ -309,18 +276,15 @@ class BlockColumns:
         return Draft(
             "column gather",
             width,
-            nibbles,
-            outer,
+            Nest(tuple(without(loops, ())), *starts),
             geometry,
-            written_tables,
-            iterations(outer),
             len(targets) * block_bytes,
-            nest.source_start * bits // 8,
-            start,
             f"blocks of {block_bytes} bytes, of a column each of {len(self._elements)} rows of the source",
-            counts=_counts(geometry, len(targets), width, nibbles)
-            .times(iterations(outer))
-            ._replace(ends=0 if whole_lines else self._ends(targets, iterations(outer))),
+            _counts(geometry, len(targets), width, nibbles)
+            .times(nest.element_count)
+            ._replace(ends=0 if whole_lines else self._ends(targets, nest.element_count)),
+            written_tables,
+            nibbles,
         )
 
     def _ends(self, targets: Offsets, times: int) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.lowering.relayout.moves.nest_passes import fill_pass
+from fastindex.lowering.relayout.passes.blocks import without
 from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
@@ -156,7 +157,7 @@ def _pass(found: _Steps, around: Sequence[Loop], nest: Nest, piece_bytes: int, s
     loops = [Loop(k.size, k.source_stride // _PER_BYTE, k.destination_stride // _PER_BYTE) for k in joined]
     row_count = 1 << len(found.rows)
     column = min(loops, key=lambda k: k.source_stride, default=Loop(1, 0, 0))
-    outer = sorted((k for k in loops if k is not column), key=lambda k: (k.destination_stride, k.source_stride))
+    outer = without(loops, (column,))
     blocks = -(-column.size // _MOST_PER_ROW)
     per_task = -(-column.size // blocks)
     geometry = SwapGeometry(
@@ -182,16 +183,14 @@ def _pass(found: _Steps, around: Sequence[Loop], nest: Nest, piece_bytes: int, s
     return Draft(
         "swap digits",
         piece_bytes,
-        len(found.rows),
-        outer,
+        Nest(tuple(outer), nest.source_start // _PER_BYTE, nest.destination_start // _PER_BYTE),
         geometry,
-        tables,
-        iterations(outer) * -(-column.size // per_task),
         row_count * per_task * LINE_BYTES,
-        nest.source_start // _PER_BYTE,
-        nest.destination_start // _PER_BYTE,
         why,
-        counts=Counts(lines=vectors, vectors=vectors * pieces / 2, pieces=vectors * (1 + steps / 2)),
+        Counts(lines=vectors, vectors=vectors * pieces / 2, pieces=vectors * (1 + steps / 2)),
+        tables,
+        len(found.rows),
+        -(-column.size // per_task),
     )
 
 

@@ -69,10 +69,7 @@ def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:
     ends = np.concatenate([offsets, offsets + width - 1]) + nest.source_start
     lines = distinct(ends // LINE_BYTES) * LINE_BYTES - nest.source_start
     geometry = GatherGeometry(
-        chunk_block=found.places,
-        chunk_count=found.count,
-        chunk_source_stride=found.source_stride,
-        chunk_target_stride=found.destination_stride,
+        *found.chunks,
         element_bytes=width,
         elements=piece.places,
         streamed=context.streamed,
@@ -86,18 +83,15 @@ def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:
     return Draft(
         "gather pieces",
         width,
-        1,
-        found.outer,
+        found.around(nest),
         geometry,
-        tables,
-        found.number * iterations(found.outer),
         found.places * piece_bytes,
-        nest.source_start,
-        nest.destination_start,
         f"pieces of {piece_bytes} bytes, of elements in {len(lines)} lines of the source",
-        counts=_counts(nest, width, (piece.places, lines))._replace(
+        _counts(nest, width, (piece.places, lines))._replace(
             ends=piece_ends(nest, width, context.streamed, context.tuning.line_offset)
         ),
+        tables,
+        blocks=found.number,
     )
 
 

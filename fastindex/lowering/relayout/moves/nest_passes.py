@@ -23,8 +23,7 @@ from fastindex.lowering.relayout.moves.transpose_passes import transpose_pass
 from fastindex.lowering.relayout.passes.blocks import along, cut, without
 from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.counts import Counts, piece_ends
-from fastindex.lowering.relayout.passes.form import Draft, Pass, iterations, no_tables, with_tables
-from fastindex.lowering.relayout.passes.line_counts import lines_in_cache
+from fastindex.lowering.relayout.passes.form import Draft, Pass, iterations, with_tables
 from fastindex.lowering.relayout.problem.loops import (
     Loop,
     Nest,
@@ -35,7 +34,7 @@ from fastindex.lowering.relayout.problem.loops import (
 )
 from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.tuning import TUNING, Tuning
-from fastindex.tables.cache_lines import L2_WAYS, LANE_BYTES, LINE_BYTES
+from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 from fastindex.tables.passes import FillGeometry, StridedGeometry
 from fastindex.tables.streams import MOST_COLUMN_BYTES
 from fastindex.tables.transposes import UNIT_BYTES
@@ -143,7 +142,8 @@ def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     column = nest.loop_of(source=width)
     row = nest.loop_of(destination=width)
     if column is None or row is None:
-        yield from _strided_passes(nest, row, column, context)
+        longest = row or column or max(loops, key=lambda loop: loop.size)
+        yield from _strided_passes(nest, longest, context)
         return
     rows, columns = rows_and_columns(loops, row, column, width)
     row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
@@ -215,48 +215,29 @@ def whole_buffer_passes(slots: int, per_byte: int, kernel: str, tuning: Tuning =
     return with_tables(packed_run_passes(Nest((run,)), run, per_byte, kernel, context))
 
 
-def _strided_passes(nest: Nest, row: Loop | None, column: Loop | None, context: Context) -> Iterator[Draft]:
-    """Yield passes that move elements one by one, along the loop that one side keeps contiguous if there is one."""
-    others = [k for k in nest.loops if k is not row]
-    shared = min(others, key=lambda k: abs(k.source_stride), default=None)
-    if row is None or shared is None or abs(shared.source_stride) >= min(LINE_BYTES, abs(row.source_stride)):
-        longest = row or column or max(nest.loops, key=lambda loop: loop.size)
-        runs = next(iter(without(nest.loops, (longest,))), None)
-        for part in cut(nest, longest, context.tuning.task_bytes // context.width):
-            run = along(part, longest)
-            if runs is None:
-                yield _strided_pass(part, run, Loop(1, 0, 0), context)
-                continue
-            for piece in cut(part, runs, max(_MOST_RUNS // run.size, 1)):
-                yield _strided_pass(piece, run, along(piece, runs), context)
-        return
-    # Elements of one line of the source go to several rows, which are written a short piece each in turn.
-    for part in cut(nest, row, _rows_in_cache(row.source_stride, context.width)):
-        for piece in cut(part, shared, _MOST_RUNS):
-            yield _strided_pass(piece, along(piece, row), along(piece, shared), context, by_source=True)
+def _strided_passes(nest: Nest, longest: Loop, context: Context) -> Iterator[Draft]:
+    """Yield passes that move elements one by one, along one loop."""
+    runs = next(iter(without(nest.loops, (longest,))), None)
+    for part in cut(nest, longest, context.tuning.task_bytes // context.width):
+        run = along(part, longest)
+        if runs is None:
+            yield _strided_pass(part, run, Loop(1, 0, 0), context)
+            continue
+        for piece in cut(part, runs, max(_MOST_RUNS // run.size, 1)):
+            yield _strided_pass(piece, run, along(piece, runs), context)
 
 
-def _rows_in_cache(stride: int, width: int) -> int:
-    """Return how many rows, whose lines are a stride apart, are read together: at most four lines of elements."""
-    return max(min(lines_in_cache(stride), 4 * LINE_BYTES // width), L2_WAYS)
-
-
-def _strided_pass(nest: Nest, loop: Loop, runs: Loop, context: Context, by_source: bool = False) -> Draft:
+def _strided_pass(nest: Nest, loop: Loop, runs: Loop, context: Context) -> Draft:
     width, streamed = context.width, context.streamed
-    outer = without(nest.loops, (loop, runs), by_source)
+    outer = without(nest.loops, (loop, runs))
     return Draft(
         "strided",
         width,
-        1,
-        outer,
+        nest._replace(loops=tuple(outer)),
         StridedGeometry(width, *loop, *runs),
-        no_tables,
-        iterations(outer),
         loop.size * runs.size * width,
-        nest.source_start,
-        nest.destination_start,
         "one by one: a side has gaps between all its elements",
-        counts=_counts_of_elements(nest, width, streamed),
+        _counts_of_elements(nest, width, streamed),
     )
 
 
@@ -277,16 +258,11 @@ def fill_pass(nest: Nest, context: Context) -> Draft:
     return Draft(
         "fill",
         context.width,
-        1,
-        outer,
+        Nest(tuple(outer), 0, nest.destination_start),
         FillGeometry(run_bytes, context.streamed),
-        no_tables,
-        iterations(outer),
         run_bytes,
-        0,
-        nest.destination_start,
         "padding",
-        counts=Counts(
+        Counts(
             filled=nest.element_count * context.width / LINE_BYTES,
             blocks=iterations(outer),
             ends=piece_ends(nest, context.width, context.streamed, context.tuning.line_offset),

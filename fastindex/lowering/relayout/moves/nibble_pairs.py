@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fastindex.lowering.relayout.moves.box_geometry import BoxSizes, box_sizes, kinds_of_boxes
+from fastindex.lowering.relayout.moves.box_geometry import Sizes, box_sizes, kinds_of_boxes
 from fastindex.lowering.relayout.moves.boxes import counts_of_boxes
 from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass
 from fastindex.lowering.relayout.moves.stream_passes import copy_passes
 from fastindex.lowering.relayout.moves.transpose_passes import transpose_pass
-from fastindex.lowering.relayout.passes.blocks import blocks, cut, even_steps
+from fastindex.lowering.relayout.passes.blocks import blocks, cut, even_steps, without
 from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.counts import Counts
-from fastindex.lowering.relayout.passes.form import Draft, iterations, no_tables
+from fastindex.lowering.relayout.passes.form import Draft, iterations
 from fastindex.lowering.relayout.passes.line_counts import LINES_AHEAD
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, rows_and_columns
 from fastindex.lowering.relayout.problem.problem import Context, Problem
@@ -126,18 +126,18 @@ class _Pairs:
     def _of_boxes(self, most: int) -> list[Draft] | None:
         """Return the passes over boxes of at most `most` elements; None where they are too large or cut bytes."""
         sizes = box_sizes(self.nest.loops, (), 1, most)
-        if sizes is None or (sizes.loops[self.row] < self.row.size and sizes.loops[self.row] % PER_BYTE):
+        if sizes is None or (sizes[self.row] < self.row.size and sizes[self.row] % PER_BYTE):
             return None
         others = [k for k in self.nest.loops if k is not self.row]
         is_shifted = self.nest.destination_start % PER_BYTE or any(k.destination_stride % PER_BYTE for k in others)
         # Where rows begin within a byte, boxes have a row more than they write.
-        more = int(is_shifted and sizes.loops[self.row] < self.row.size)
-        written = self.row._replace(size=self.row.size - more)
-        sizes = BoxSizes({written if k is self.row else k: size for k, size in sizes.loops.items()}, {})
+        more = int(is_shifted and sizes[self.row] < self.row.size)
+        written = {k: k._replace(size=k.size - more) if k is self.row else k for k in self.nest.loops}
+        shorter: Sizes = {written[k]: sizes[k] for k in self.nest.loops}
         found: list[Draft] = []
-        for parts, outer in kinds_of_boxes(self.nest, sizes):
-            lengths = ((k, len(parts[k]) + (more if k.destination_stride == 1 else 0)) for k in sizes.loops)
-            box = tuple(k._replace(size=length) for k, length in lengths if length > 1)
+        for parts, outer in kinds_of_boxes(self.nest, shorter):
+            lengths = {k: len(parts[written[k]]) + (more if k is self.row else 0) for k in self.nest.loops}
+            box = tuple(k._replace(size=length) for k, length in lengths.items() if length > 1)
             for part in _by_parity(outer):
                 made = self._box_passes(box, part)
                 if made is None:
@@ -214,10 +214,7 @@ class _Pairs:
         found = blocks(ordered, max(1, self.context.tuning.task_bytes // elements))
         lines = 2 * -(-elements // (2 * LINE_BYTES))
         geometry = PairGeometry(
-            chunk_block=found.places,
-            chunk_count=found.count,
-            chunk_source_stride=found.source_stride,
-            chunk_target_stride=found.destination_stride,
+            *found.chunks,
             begin=begin + odd * row.source_stride,
             elements=elements,
             apart=row.source_stride,
@@ -228,19 +225,13 @@ class _Pairs:
         return Draft(
             "pair nibbles",
             1,
-            1,
-            found.outer,
+            found.around(Nest((), 0, LINE_BYTES + odd * BOX_BYTES)),
             geometry,
-            lambda: (found.offsets(),),
-            found.number * iterations(found.outer),
             found.places * (elements + 1) // 2 * 2,
-            0,
-            LINE_BYTES + odd * BOX_BYTES,
             "rows of packed elements whose neighbours in the destination share bytes",
-            counts=Counts(
-                runs=found.count * iterations(found.outer),
-                shuffled=found.count * iterations(found.outer) * elements / LINE_BYTES,
-            ),
+            Counts(runs=iterations(ordered), shuffled=iterations(ordered) * elements / LINE_BYTES),
+            lambda: (found.offsets(),),
+            blocks=found.number,
         )
 
 
@@ -319,22 +310,13 @@ def _pass_over(
 
     `streamed` says whether the destination is too large for the cache.
     """
-    loops = [Loop(k.size, k.source_stride // PER_BYTE, k.destination_stride // PER_BYTE) for k in outer.loops]
-    ordered = sorted(loops, key=lambda k: (k.destination_stride, k.source_stride))
+    loops = tuple(Loop(k.size, k.source_stride // PER_BYTE, k.destination_stride // PER_BYTE) for k in outer.loops)
+    around = Nest(loops, outer.source_start // PER_BYTE, outer.destination_start // PER_BYTE)
+    geometry = BoxGeometry(len(inner), 0, readable - around.source_start)
+    why = f"boxes of {iterations(box)} packed elements, which move as bytes within the cache"
+    nbytes, counts = max(iterations(box) // PER_BYTE, 1), counts_of_boxes(inner, outer.element_count, streamed)
     return Draft(
-        "boxes",
-        1,
-        1,
-        ordered,
-        BoxGeometry(len(inner), 0, readable - outer.source_start // PER_BYTE),
-        no_tables,
-        iterations(ordered),
-        max(iterations(box) // PER_BYTE, 1),
-        outer.source_start // PER_BYTE,
-        outer.destination_start // PER_BYTE,
-        f"boxes of {iterations(box)} packed elements, which move as bytes within the cache",
-        counts_of_boxes(inner, iterations(ordered), streamed),
-        inner,
+        "boxes", 1, around._replace(loops=tuple(without(loops, ()))), geometry, nbytes, why, counts, inner=inner
     )
 
 
@@ -375,5 +357,4 @@ def nibble_passes(nest: Nest, slots: int) -> Iterator[Draft]:
             last_nibble=slots - 1 if slots % PER_BYTE else -1,
         )
         why = "nibbles: the other one of their byte is another row's"
-        counts, tasks = Counts(ends=along.size * iterations(outer)), iterations(outer)
-        yield Draft("strided", 1, 1, outer, geometry, no_tables, tasks, along.size, 0, 0, why, counts)
+        yield Draft("strided", 1, Nest(tuple(outer)), geometry, along.size, why, Counts(ends=piece.element_count))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,12 +16,11 @@ from fastindex.lowering.relayout.passes.line_counts import (
     LINES_AHEAD,
     PAGE_BYTES,
     is_scattered,
-    lines_in_cache,
 )
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.assemblies import NOTHING
-from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, L2_SETS, L2_WAYS, LANE_BYTES, LINE_BYTES
+from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LANE_BYTES, LINE_BYTES
 from fastindex.tables.streams import (
     AT_HAND,
     MOST_COLUMN_BYTES,
@@ -35,10 +33,6 @@ from fastindex.tables.streams import (
 
 # The most lines of a chunk that are prefetched at once.
 _MOST_CHUNK_LINES = 128
-# Chunks that are not whole lines have to be this long to be written in any order: they begin and end within a line.
-_LEAST_APART_BYTES = 1024
-
-
 # Pieces that are interleaved or deinterleaved are this many times as long as a task of a copy.
 _PIECE_TASKS = 4
 #: Bytes of narrow elements: a lane of 16 bytes holds eight or more.
@@ -83,10 +77,7 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: s
     found = blocks(ordered, most)
     followers = _followers(ordered, found, chunk.nbytes) if kernel == "copy" and chunk.by_source else (1, 1, 0)
     geometry = StreamGeometry(
-        chunk_block=found.places,
-        chunk_count=found.count,
-        chunk_source_stride=found.source_stride,
-        chunk_target_stride=found.destination_stride,
+        *found.chunks,
         run=chunk.run,
         ways=chunk.ways,
         by_source=chunk.by_source,
@@ -110,16 +101,14 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: s
     return Draft(
         kernel,
         context.width,
-        chunk.ways,
-        found.outer,
+        found.around(nest),
         geometry,
-        tables,
-        found.number * iterations(found.outer),
         found.places * chunk.nbytes,
-        nest.source_start,
-        nest.destination_start,
         why,
-        counts=total((*counted, Counts(ends=_ends(kernel, nest, chunk, context, continues=followers[1] > 1)))),
+        total((*counted, Counts(ends=_ends(kernel, nest, chunk, context, continues=followers[1] > 1)))),
+        tables,
+        chunk.ways,
+        found.number,
     )
 
 
@@ -269,45 +258,26 @@ def _gathered(
 
 def interleave_passes(nest: Nest, rows: Sequence[Loop], column: Loop, context: Context) -> Iterator[Draft]:
     """Return the passes that interleave a few rows into one stream."""
-    width = context.width
     together = blocks(rows, MOST_COLUMN_BYTES)
     ways = together.places
-    # Lanes read the last row again where they have more room.
-    more = max(LANE_BYTES // width - ways, 0)
+    # Lanes read as many rows as make 16 bytes of a column.
+    more = max(LANE_BYTES // context.width - ways, 0)
 
     def offsets() -> NDArray[np.int64]:
         found = together.sources()
         return np.append(found, np.repeat(found[-1:], more))
 
-    why, column_bytes = f"{ways} rows next to each other in the destination", ways * width
+    why = f"{ways} rows next to each other in the destination"
+    column_bytes = ways * context.width
     for part in cut(nest, column, _piece_columns(context, column_bytes)):
         run = along(part, column)
-        nbytes, others = column_bytes * run.size, without(part.loops, (*rows, run))
-        in_lines = not any(number % LINE_BYTES for number in (nbytes, *(k.destination_stride for k in others)))
-        first = _sharing(part, (*rows, run), run.size * width) if nbytes >= _LEAST_APART_BYTES or in_lines else ()
-        chunk = Chunk((*rows, run), offsets, run.size, nbytes, ways, first=first)
+        chunk = Chunk((*rows, run), offsets, run.size, column_bytes * run.size, ways)
         yield _stream_pass("interleave", part, chunk, context, why)
 
 
 def _piece_columns(context: Context, column_bytes: int) -> int:
     """Return how many columns a piece has: every piece has two ends in every row, so it is longer than a task."""
     return max(_PIECE_TASKS * context.tuning.task_bytes // column_bytes, 1)
-
-
-def _sharing(nest: Nest, taken: Sequence[Loop], run_bytes: int) -> tuple[Loop, ...]:
-    """Return the loops along which chunks share lines, if these lines would leave L2 before they are read again.
-
-    This is for runs of less than a line, of rows that are far from each other: chunks that share lines then follow each
-    other, though they do not in the destination. Lines at distances of powers of two meet in few sets of L2.
-    """
-    others = without(nest.loops, taken)
-    near = [k for k in others if abs(k.source_stride) < LINE_BYTES]
-    if run_bytes >= LINE_BYTES or not near:
-        return ()
-    before = others[: others.index(near[0])]
-    between = iterations(taken) // max(taken[-1].size, 1) * iterations(before)
-    apart = math.gcd(*(k.source_stride for k in (*taken[:-1], *before)))
-    return tuple(near) if between > min(L2_SETS * L2_WAYS // 4, lines_in_cache(apart)) else ()
 
 
 def deinterleave_passes(nest: Nest, columns: Sequence[Loop], row: Loop, context: Context) -> Iterator[Draft]:

@@ -57,19 +57,16 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
     return Draft(
         "transpose",
         width,
-        1,
-        outer,
+        nest._replace(loops=outer),
         geometry,
-        tables,
-        tasks,
         row_blocks.places * column_blocks.places * width,
-        nest.source_start,
-        nest.destination_start,
         f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination",
-        counts=counts_of_transpose(nest, sizes, tasks)._replace(
+        counts_of_transpose(nest, sizes, tasks)._replace(
             ends=piece_ends(nest, width, streamed, context.tuning.line_offset),
             scratch=width * nest.element_count / LINE_BYTES if _leaves_l1(rows, width) else 0,
         ),
+        tables,
+        blocks=row_blocks.number * column_blocks.number,
     )
 
 

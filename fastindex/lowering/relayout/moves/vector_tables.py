@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,15 +27,8 @@ from fastindex.tables.cache_lines import LINE_BYTES
 Offsets = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# Within how many bytes vectors are written out of order, so that those with equally many pieces follow each other; at
-# most one in `_SELDOM` is written more than `_MOST_APART` vectors before or after its neighbour. Every second line and
-# then the others, one thread: on an Intel Xeon (2026-11-23) 25 GB/s within 1 KiB, as in order, 19 within 2 KiB, 14
-# within 8 KiB; on an AMD EPYC 92 GB/s, as in order, up to 8 KiB, 57 within 64 KiB.
-_REORDERED_BYTES, _SELDOM, _MOST_APART = 8192, 8, 8
 # All ones in the low and in the high nibble.
 _ONES = np.uint8(0x0F), np.uint8(0xF0)
-# From this many vectors on, those that share their patterns get a run of their own: the patterns stay in L1.
-_ALIKE_VECTORS = 8
 
 
 class VectorTable:
@@ -120,17 +113,16 @@ class VectorTable:
 
     def numbers(self, between: Offsets) -> Offsets:
         """Return the table, with what the kernel finds between the offsets of the pieces and the patterns."""
-        counts, offsets = self._counts.tolist(), self._offsets.tobytes()
+        counts = self._counts.tolist()
         patterns = _parted(self._patterns.tobytes(), self._heights(counts), self.vector_bytes)
-        runs, order, kept = self._runs(patterns, counts)
-        pieces = _parted(offsets, counts, 8)
+        runs, kept = self._runs(patterns, counts)
         # The patterns begin with a line.
         begin = VECTOR_HEADER_BYTES + VECTOR_RUN_BYTES * len(runs)
         rest = -(begin + 8 * (self.pieces + len(between))) % LINE_BYTES // 8
         heads = [*VectorHeader(len(runs), begin + 8 * rest, self._is_short), *itertools.chain(*runs), *[0] * rest]
         parts = [
             np.array(heads, np.int64),
-            np.frombuffer(b"".join([pieces[place] for place in order]), np.int64),
+            self._offsets,
             between,
             np.frombuffer(b"".join([patterns[place] for place in kept]), np.int64),
         ]
@@ -140,23 +132,20 @@ class VectorTable:
         """Return how many patterns each vector has; those that are padding alone have none."""
         return [1 + patterns_of_piece(self.nibbles) * count if count else 0 for count in counts]
 
-    def _runs(self, patterns: Sequence[bytes], counts: Sequence[int]) -> tuple[list[VectorRun], list[int], list[int]]:
-        """Return the runs of vectors that have as many pieces, all vectors in order, and those whose patterns stay."""
-        size, taken = self.vector_bytes, 0
-        alike = _alike(patterns)
+    def _runs(self, patterns: Sequence[bytes], counts: Sequence[int]) -> tuple[list[VectorRun], list[int]]:
+        """Return the runs of vectors that have as many pieces, and the vectors whose patterns stay."""
+        taken, begin = 0, 0
         found: list[VectorRun] = []
-        order: list[int] = []
         kept: list[int] = []
-        for places in _places(alike, counts, _REORDERED_BYTES // size):
-            at, number = places[0], len(places)
-            same = alike[places.start : places.stop : places.step].count(alike[at]) == number
-            step = places.step if number > 1 else 0
-            apart = 0 if same else len(patterns[at])
-            found.append(VectorRun(counts[at], number, at * size, step * size, taken, apart))
-            order += places
-            kept += places[:1] if same else places
-            taken += len(patterns[at]) * (1 if same else number)
-        return found, order, kept
+        for count, group in itertools.groupby(counts):
+            number = len(list(group))
+            of_run = patterns[begin : begin + number]
+            are_alike = all(one == of_run[0] for one in of_run)
+            found.append(VectorRun(count, number, taken, 0 if are_alike else len(of_run[0])))
+            kept += [begin] if are_alike else range(begin, begin + number)
+            taken += len(of_run[0]) * (1 if are_alike else number)
+            begin += number
+        return found, kept
 
     @property
     def _patterns(self) -> NDArray[np.uint8]:
@@ -228,103 +217,6 @@ def _parted(numbers: bytes, counts: Sequence[int], size: int) -> list[bytes]:
     """Cut bytes into parts of `counts` times `size`."""
     ends = itertools.accumulate((count * size for count in counts), initial=0)
     return [numbers[begin:end] for begin, end in itertools.pairwise(ends)]
-
-
-def _alike(patterns: Sequence[bytes]) -> list[int]:
-    """Return a number for each vector, the same for those that have the same patterns; 0 for those without any."""
-    known = {b"": 0}
-    return [known.setdefault(one, len(known)) for one in patterns]
-
-
-def _places(alike: Sequence[int], counts: Sequence[int], most: int) -> list[range]:
-    """Return the vectors of each run: those that are alike, or have as many pieces where few are alike."""
-    found: list[range] = []
-    begin = 0
-    while begin < len(alike):
-        taken = most
-        runs = _of_some(alike[begin : begin + taken], counts[begin : begin + taken])
-        while taken > _MOST_APART and _are_apart(runs):
-            taken //= 2
-            runs = _of_some(alike[begin : begin + taken], counts[begin : begin + taken])
-        found += [range(begin + run.start, begin + run.stop, run.step) for run in runs]
-        begin += taken
-    return found
-
-
-def _of_some(alike: Sequence[int], counts: Sequence[int]) -> list[range]:
-    """Return the runs of some vectors, those of as many pieces where few are alike."""
-    runs = _in_runs(alike)
-    if len(runs) > max(2, len(alike) // _ALIKE_VECTORS):
-        longer = _in_runs(counts)
-        runs = runs if len(runs) <= 2 * len(longer) else longer
-    return runs
-
-
-def _are_apart(runs: Sequence[range]) -> bool:
-    """Whether many vectors are written long before or after the next one, or the one before.
-
-    Examples
-    --------
-    >>> _are_apart([range(k, 64, 8) for k in range(8)]), _are_apart([range(k, 64, 2) for k in range(2)])
-    (False, True)
-    >>> _are_apart([range(32, 64), range(32)])
-    False
-    """
-    if all(len(run) < 2 or run.step == 1 for run in runs) and _SELDOM * len(runs) <= sum(map(len, runs)):
-        # Only between two runs may there be others.
-        return False
-    order = np.concatenate(runs)
-    written = np.empty(int(order.max()) + 1, np.int64)
-    written[order] = np.arange(len(order))
-    return _SELDOM * int((np.abs(np.diff(written)) > _MOST_APART).sum()) > len(order)
-
-
-def _in_runs(kinds: Sequence[int]) -> list[range]:
-    """Return where each kind is, in runs of equal steps: the steps of a period, or what follows each other.
-
-    Examples
-    --------
-    >>> [list(places) for places in _in_runs([3, 0, 0, 3, 0, 0, 3, 0, 0])]
-    [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
-    >>> [list(places) for places in _in_runs([3, 0, 0, 0, 0, 0])]
-    [[1, 2, 3, 4, 5], [0]]
-    """
-    of_kind: dict[int, list[int]] = {}
-    for place, kind in enumerate(kinds):
-        of_kind.setdefault(kind, []).append(place)
-    found = [run for kind in sorted(of_kind) for run in _in_equal_steps(of_kind[kind])]
-    count = len(kinds)
-    for period in range(1, min(len(found), count // 2 + 1)):
-        if kinds[period] == kinds[0] and kinds[period:] == kinds[:-period]:
-            return [range(first, count, period) for first in range(period)]
-    return found
-
-
-def _in_equal_steps(places: Sequence[int]) -> Iterator[range]:
-    """Cut ascending places into runs of equal steps.
-
-    Of two that are further apart than the second is from the third, the first stands alone.
-
-    Examples
-    --------
-    >>> [list(run) for run in _in_equal_steps([0, 10, 11, 20, 21])]
-    [[0], [10, 11], [20, 21]]
-    """
-    at, count = 0, len(places)
-    step = places[1] - places[0] if count > 1 else 1
-    whole = range(places[0], places[-1] + 1, step)
-    if len(whole) == count and list(whole) == places:
-        yield whole
-        return
-    steps = [after - before for before, after in itertools.pairwise(places)]
-    while at < count:
-        end = at + 1
-        while end < count and steps[end - 1] == steps[at]:
-            end += 1
-        if end == at + 2 and end < count and steps[end - 1] < steps[at]:
-            end = at + 1
-        yield range(places[at], places[end - 1] + 1, steps[at] if end > at + 1 else 1)
-        at = end
 
 
 def on_lines(parts: Sequence[Offsets]) -> Offsets:

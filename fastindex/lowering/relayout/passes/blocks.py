@@ -40,6 +40,15 @@ class Blocks:
     def number(self) -> int:
         return -(-self.count // self.places)
 
+    @property
+    def chunks(self) -> tuple[int, int, int, int]:
+        """What kernels know of chunks, as a `StreamGeometry` begins."""
+        return self.places, self.count, self.source_stride, self.destination_stride
+
+    def around(self, nest: Nest) -> Nest:
+        """Return the loops around the blocks, which begin where a nest does."""
+        return Nest(self.outer, nest.source_start, nest.destination_start)
+
     def sources(self) -> NDArray[np.int64]:
         """Return the offset of each place of a block in the source."""
         return _offsets([(k.size, k.source_stride) for k in self.inner])

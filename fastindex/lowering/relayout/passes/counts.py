@@ -23,8 +23,7 @@ class Counts(NamedTuple):
         Lines of the destination that get elements, and lines that get only padding.
     ends : float
         Where the destination is written past the cache: ends of contiguous pieces that lie within a line. Another pass
-        or task writes the rest of that line, so it goes to memory twice. Also nibbles that are moved by themselves, and
-        columns that an interleave pads.
+        or task writes the rest of that line, so it goes to memory twice. Also nibbles that are moved by themselves.
     runs : float
         Runs that are copied, expanded or paired, those of each row in lanes, and blocks of a column gather. Counted
         twice where both ends take time.

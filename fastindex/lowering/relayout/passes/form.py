@@ -101,51 +101,57 @@ class Pass:
 Tables = tuple[NDArray[np.int64], ...]
 
 
+def no_tables() -> Tables:
+    """Return no tables: for kernels that need only their geometry."""
+    return ()
+
+
 class Draft(NamedTuple):
     """A pass whose tables are not written yet.
 
     Attributes
     ----------
-    kernel, width, ways, tasks, task_bytes, source_start, destination_start, why
+    kernel, width, task_bytes, why, ways
         As of a `Pass`.
-    outer : sequence of Loop
-        Loops around the tasks, innermost first, in bytes.
+    around : Nest
+        The loops around the tasks, innermost first, and where the first task begins; in bytes.
     geometry : Geometry
-    tables : callable
-        Returns the tables of the pass; `no_tables` where the kernel has none.
     counts : Counts
         What all tasks do, counted: the cost follows from it. Of passes that no others stand against, nothing.
+    tables : callable
+        Returns the tables of the pass.
+    blocks : int
+        How many tasks the kernel counts itself at each iteration of the loops.
     inner : tuple of (Draft, bool, bool)
         As of a `Pass`.
     """
 
     kernel: str
     width: int
-    ways: int
-    outer: Sequence[Loop]
+    around: Nest
     geometry: Geometry
-    tables: Callable[[], Tables]
-    tasks: int
     task_bytes: int
-    source_start: int
-    destination_start: int
     why: str
     counts: Counts
+    tables: Callable[[], Tables] = no_tables
+    ways: int = 1
+    blocks: int = 1
     inner: tuple[tuple[Draft, bool, bool], ...] = ()
 
     def written(self) -> Pass:
         """Return the pass, with its tables."""
+        rows = [OuterLoop(*loop) for loop in self.around.loops]
         return Pass(
             self.kernel,
             self.width,
             self.ways,
-            _outer_table(self.outer),
+            np.array(rows, np.int64).reshape(len(rows), 3),
             self.tables(),
             np.array(self.geometry, np.int64),
-            self.tasks,
+            self.blocks * self.around.element_count,
             self.task_bytes,
-            self.source_start,
-            self.destination_start,
+            self.around.source_start,
+            self.around.destination_start,
             self.why,
             tuple((one.written(), reads, writes) for one, reads, writes in self.inner),
         )
@@ -154,16 +160,6 @@ class Draft(NamedTuple):
 def with_tables(drafts: Iterable[Draft]) -> tuple[Pass, ...]:
     """Return drafts as passes, with their tables."""
     return tuple(draft.written() for draft in drafts)
-
-
-def no_tables() -> Tables:
-    """Return no tables: for kernels that need only their geometry."""
-    return ()
-
-
-def _outer_table(loops: Sequence[Loop]) -> NDArray[np.int64]:
-    rows = [OuterLoop(k.size, k.source_stride, k.destination_stride) for k in loops]
-    return np.array(rows, np.int64).reshape(len(rows), 3)
 
 
 def iterations(loops: Sequence[Loop]) -> int:

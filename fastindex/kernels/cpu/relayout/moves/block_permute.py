@@ -42,10 +42,10 @@ SCRATCH_BYTES = _STAGE + 2 * LINE_BYTES
 def _put_together(size, read, nibbles, streamed, known, addresses, steps):  # type: ignore[no-untyped-def]
     """Write the vectors of a run, which all have equally many pieces."""
     target, source, count, offsets, patterns, padding = addresses
-    vectors, step, pattern_step = steps
+    vectors, pattern_step = steps
     for _ in range(vectors):
         assemble_vector(size, read, nibbles, streamed, known, (target, source, count, offsets, patterns, padding))
-        target += step
+        target += literal(size)
         offsets += 8 * count
         patterns += pattern_step
 
@@ -90,25 +90,24 @@ def assemble_block(size, nibbles, streamed, target, source, tables, asked):  # t
     line = 0
     for _ in range(entry(table, VECTOR_HEADER.runs)):
         count, left = entry(run, VECTOR_RUN.pieces), entry(run, VECTOR_RUN.vectors)
-        at, step = target + entry(run, VECTOR_RUN.begin), entry(run, VECTOR_RUN.step)
         patterns, pattern_step = first_patterns + entry(run, VECTOR_RUN.patterns), entry(run, VECTOR_RUN.pattern_step)
         run += VECTOR_RUN_BYTES
         while left > 0:
             vectors = min(left, most)
-            steps = vectors, step, pattern_step
-            addresses = at, source, count, offsets, patterns, padding
+            steps = vectors, pattern_step
+            addresses = target, source, count, offsets, patterns, padding
             if count == 0:
-                place = at
+                place = target
                 for _ in range(vectors):
                     pad_vector(size, streamed, place, padding)
-                    place += step
+                    place += literal(size)
             else:
                 end = min(line + at_once, line_count)
                 _ask(upcoming, lines, line, end)
                 line = end
             _put_run(size, nibbles, streamed, short, addresses, steps)
             left -= vectors
-            at += vectors * step
+            target += vectors * literal(size)
             offsets += 8 * count * vectors
             patterns += pattern_step * vectors
 

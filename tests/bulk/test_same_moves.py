@@ -1,6 +1,6 @@
 """Sets of nests that are cut in different ways, compared with what NumPy enumerates.
 
-Tests of: lowering.relayout.problem.nest_equality, lowering.index.joined_variables.
+Tests of: patterns.same_moves, lowering.index.joined_variables.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
-from fastindex.lowering.relayout.problem.nest_equality import same_nests
+from fastindex.patterns.same_moves import same_nests
 from tests.cases import strategies
 
 
