@@ -250,7 +250,10 @@ def test_the_regret_is_measured_fitted_and_reported(tmp_path: Path) -> None:
 def test_a_regret_is_that_of_the_choice() -> None:
     found = [("dumps", "slow", {"slow": 3.0, "fast": 1.5}), ("tiles", "fast", {"fast": 1.0, "slow": 9.0})]
     assert regret.regrets(found) == {"all": [2.0, 1.0], "dumps": [2.0], "tiles": [1.0]}
-    rows = [{"cell": [kind, "", ""], "chosen": {"0": chosen}, "microseconds": {"1, 0": times}} for kind, chosen, times in found]
+    rows = [
+        {"cell": [kind, "", ""], "chosen": {"0": chosen}, "microseconds": {"1, 0": times}}
+        for kind, chosen, times in found
+    ]
     assert regret.removal(rows, ["fast"]) == {"all": [2.0, 9.0], "dumps": [2.0], "tiles": [9.0]}
     assert regret.removal(rows, ["fast", "slow"]) == {"all": []}
 
