@@ -69,7 +69,8 @@ def every_kernel() -> dict[str, Kernel]:
         code = cast_of(*(ElementType.of(name) for name in (source, target))).code
         together = VECTOR_BYTES // max(bytes_of(source), bytes_of(target))
         name = f"{source} to {target}"
-        found[f"cast {name}{VECTORS}"] = cast_kernel(code, together)
+        side = "read" if bytes_of(source) > bytes_of(target) else "written"
+        found[f"cast {name}, 16 bytes {side} at once"] = cast_kernel(code, together)
         found[f"cast transpose {name}{VECTORS}"] = cast_transpose_kernel(
             code, VECTOR_BYTES // bytes_of(target), VECTOR_BYTES // bytes_of(source)
         )
