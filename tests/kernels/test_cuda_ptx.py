@@ -60,7 +60,7 @@ def every_ptx(capability: tuple[int, int], kernels: str = "every_kernel") -> dic
     return found
 
 
-LOAD, STORE = r"\bld\.global\.v2\.[ubs]64\b", r"\bst\.global\.v2\.[ubs]64\b"
+LOAD, STORE = r"\bld\.global\.v2\.[ubsf]64\b", r"\bst\.global\.v2\.[ubsf]64\b"
 
 
 def accesses(text: str) -> tuple[int, int]:
@@ -137,6 +137,7 @@ REGISTERS = {
     "transpose 1,": 48,
     "transpose words": 64,
     "transpose": 40,
+    "cast transpose f64": 64,
     "cast transpose": 48,
     "copy": 64,
     "shift": 80,
