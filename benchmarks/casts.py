@@ -8,7 +8,8 @@ For each pair of element types and each pair of layouts of a square array it pri
 for a byte that is read or written, against that of the relayout alone: of the two types, the one whose relayout takes
 longer for a byte. The second is how often the time goes into that of ``astype`` and of the relayout that has to follow.
 The third is the time for a byte against that of a copy. All are timed in turn in one process, and the fastest rounds
-are compared. ``--all`` adds the pairs that look results up, or are of 8 bytes.
+are compared; with one thread by its processor time, which other jobs disturb less. ``--all`` adds the pairs that look
+results up, or are of 8 bytes.
 """
 
 from __future__ import annotations
@@ -94,12 +95,13 @@ def row_of(
         sides = (Side(name, arguments.size, layout) for layout in layouts)
         calls[f"alone {name}"] = moving(*sides, arguments.threads)
     fastest = dict.fromkeys(calls, float("inf"))
+    clock = time.thread_time if arguments.threads == 1 else time.perf_counter
     for number in range(arguments.repeats + 1):
         for name, (call, _) in calls.items():
-            began = time.perf_counter()
+            began = clock()
             call()
             # The first round compiles.
-            fastest[name] = min(fastest[name], time.perf_counter() - began) if number else fastest[name]
+            fastest[name] = min(fastest[name], clock() - began) if number else fastest[name]
     a_byte = {name: fastest[name] / nbytes for name, (_, nbytes) in calls.items()}
     alone = max(a_byte[f"alone {name}"] for name in pair)
     return a_byte["cast"] / alone, fastest["two steps"] / fastest["cast"], a_byte["cast"] / a_byte["copy"]
