@@ -239,7 +239,7 @@ def test_chunks_are_decoded_once_for_the_segments_in_them(
     for rows, columns in ((range(512), range(96)), (range(128, 256), range(96)), (range(384, 512), range(8, 48))):
         segments = list(byte_segments(shape, (rows, columns)))
         expected = np.concatenate([buffer[start : start + nbytes] for start, nbytes in segments])
-        touched = {place // chunk for start, nbytes in segments for place in (start, start + nbytes - 1)}
+        touched = {at // chunk for start, nbytes in segments for at in range(start, start + nbytes)}
         found = np.zeros_like(expected)
         del reads[:]
         source.read((rows, columns), found)
