@@ -46,8 +46,18 @@ def expected_pair(source: tuple[np.dtype[Any], int], target: tuple[np.dtype[Any]
     """
     # No object is of type 0: then every pair is looked at one by one.
     array_type = id(np.ndarray) if _fields_are_known() else 0
-    sides = (number for dtype, count in (source, target) for number in (id(dtype), count, count * dtype.itemsize))
-    return PlainPair(object.__basicsize__, array_type, *sides, multiple - 1)
+    (read, read_count), (written, written_count) = source, target
+    return PlainPair(
+        fields=object.__basicsize__,
+        array_type=array_type,
+        source_dtype=id(read),
+        source_count=read_count,
+        source_bytes=read_count * read.itemsize,
+        target_dtype=id(written),
+        target_count=written_count,
+        target_bytes=written_count * written.itemsize,
+        target_offset_bits=multiple - 1,
+    )
 
 
 @cache

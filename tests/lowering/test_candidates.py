@@ -163,21 +163,6 @@ def test_short_rows_far_from_each_other_are_dear(source: str, destination: str, 
     assert {one.kernel for one in chosen(source, destination)[0]} == {kernel}
 
 
-def test_chunks_that_share_lines_follow_each_other_where_l2_would_lose_them() -> None:
-    """Two columns of eight elements lie in a line; chunks of all rows come by the column, not as they are written."""
-
-    def steps(source: str, destination: str) -> list[int]:
-        (one,), _ = passes_of(fi.Shape.parse(source), fi.Shape.parse(destination), "loops")
-        assert one.kernel == "interleave"
-        return one.tables[0].reshape(-1, 2)[:6, 0].tolist()
-
-    tiles, tile_bytes = "{2,1,0:T(8,128)(8,1)}", 4096
-    assert steps(f"f32[60,1000,5]{tiles}", "f32[60,1000,5]{0,1,2}") == [0, 32, 64, 96, 128, tile_bytes]
-    # Lines that are tiles apart meet in few sets: those of 12 rows of 20 tiles do not stay there, those of ten do.
-    assert steps(f"f32[12,160,5]{tiles}", "f32[12,160,5]{0,1,2}") == [0, 32, 64, 96, 128, tile_bytes]
-    assert steps(f"f32[12,80,5]{tiles}", "f32[12,80,5]{0,1,2}") == [tile_bytes * tile for tile in range(6)]
-
-
 def test_runs_out_of_sparse_sources_are_asked_for_ahead() -> None:
     """Those of 512 bytes too, but none that lie side by side."""
     for source, is_asked in (("f32[12288,2,128]{2,1,0:T(4,128)}", True), ("f32[12288,4,128]{2,1,0:T(4,128)}", False)):

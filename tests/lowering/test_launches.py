@@ -214,9 +214,9 @@ def test_random_relayouts(first: int) -> None:
 
 
 def test_a_wrong_stride_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = cuda_plan._ordered
+    right = cuda_plan.ordered
     monkeypatch.setattr(
-        cuda_plan, "_ordered", lambda loops: [Loop(k.size, k.source_stride + 16, 16) for k in right(loops)]
+        cuda_plan, "ordered", lambda loops: [Loop(k.size, k.source_stride + 16, 16) for k in right(loops)]
     )
     tiled = reference.parse("f32[24,256]{1,0}"), reference.parse("f32[24,256]{1,0:T(8,128)}")
     assert differences(*tiled, 4, 16) != []

@@ -16,6 +16,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.lowering.relayout.moves.nest_passes import packed_drafts, passes
+from fastindex.lowering.relayout.passes import line_counts
 from fastindex.lowering.relayout.passes.form import Draft, Pass, with_tables
 from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops, grouped, relayout_loops
 from fastindex.lowering.tuning import TUNING, Tuning
@@ -289,7 +290,12 @@ def test_which_kernel(width: int, kernel: str, ways: int, numbers: tuple[tuple[i
 @pytest.mark.parametrize(
     ("pitch", "row_bytes"), [(1 << 16, 256), (5 << 13, 512), (1 << 9, 4096)], ids=["one set of L2", "far", "near"]
 )
-def test_far_rows_are_read_with_the_lines_between_them(pitch: int, row_bytes: int) -> None:
+def test_far_rows_are_read_with_the_lines_between_them(
+    pitch: int, row_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 1 MiB of L2, whatever this processor has."""
+    monkeypatch.setattr(line_counts, "L2_SETS", 1024)
+    monkeypatch.setattr(line_counts, "L2_WAYS", 16)
     nest = Nest(loops((768, pitch // 8, 1), (3, 1, 768), (pitch // 64, 8, 3 * 768)))
     (one,) = passes(RelayoutLoops((nest,), ()), 8)
     inner = one.geometry[TRANSPOSE.inner_iterations]
