@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastindex.arguments.buffers import aligned_bytes, check_movable, logical_array
 from fastindex.bulk.indices import multi_index
 from fastindex.bulk.relayouts import pack, unpack
-from fastindex.errors import FastIndexError
+from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.interop.host_arrays import host_array
 from fastindex.lowering.subarrays.segments import Box, box_shape, slab_grid, slab_order
 from fastindex.shapes.shape import Shape, as_shape
@@ -64,7 +64,7 @@ def check(before: Any, after: Any, layout: Shape | str) -> WrongSlot | None:
     before : array
         The logical array.
     after : array or bytes
-        The physical buffer that is to hold it.
+        The physical buffer that is to hold it: as many bytes, of any dtype and dimensions, in C order.
     layout : Shape or str
         The array and its layout.
 
@@ -76,6 +76,8 @@ def check(before: Any, after: Any, layout: Shape | str) -> WrongSlot | None:
     ------
     FastIndexError
         An array of other dimensions, or a buffer of another size.
+    ArgumentTypeError
+        An array of another type, which `pack` does not take for the layout's; or a buffer of no numbers.
 
     Examples
     --------
@@ -89,8 +91,7 @@ def check(before: Any, after: Any, layout: Shape | str) -> WrongSlot | None:
     shape = as_shape(layout)
     check_movable(shape)
     values = logical_array(before, shape, "same_kind")
-    given = np.frombuffer(after, np.uint8) if isinstance(after, bytes | bytearray | memoryview) else host_array(after)
-    buffer = np.ascontiguousarray(given).reshape(-1).view(np.uint8)
+    buffer = _bytes_of(after)
     if buffer.nbytes != shape.nbytes:
         raise FastIndexError(f"a buffer of {shape.cut_text()} takes {shape.nbytes} bytes, got {buffer.nbytes}")
     parts, at = _Parts(values, shape), 0
@@ -107,6 +108,17 @@ def check(before: Any, after: Any, layout: Shape | str) -> WrongSlot | None:
             return WrongSlot(index, parts.only_index(got), slot, *place, expected.item(), got.item())
         at += part.nbytes
     return None
+
+
+def _bytes_of(after: Any) -> Bytes:
+    if isinstance(after, memoryview) and not after.c_contiguous:
+        after = after.tobytes()
+    given = np.frombuffer(after, np.uint8) if isinstance(after, bytes | bytearray | memoryview) else host_array(after)
+    if given.dtype.hasobject or given.dtype.kind in "SUMm":
+        raise ArgumentTypeError(
+            f"a buffer is bytes or an array of numbers, got {type(after).__name__} of {given.dtype}"
+        )
+    return np.ascontiguousarray(given).reshape(-1).view(np.uint8)
 
 
 class _Parts:

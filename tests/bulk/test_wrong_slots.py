@@ -168,3 +168,17 @@ def test_what_is_no_buffer_of_the_layout() -> None:
         fi.check(array.T, array, "u16[4,8]")
     with pytest.raises(fi.ArgumentTypeError, match="f32 is not cast to u16"):
         fi.check(array.astype(np.float32), array, "u16[4,8]")
+    with pytest.raises(fi.ArgumentTypeError, match="bytes or an array of numbers, got NoneType of object"):
+        fi.check(array, None, "u16[4,8]")
+    with pytest.raises(fi.ArgumentTypeError, match="got str of <U"):
+        fi.check(array, "a" * 16, "u16[4,8]")
+
+
+def test_buffers_of_any_kind() -> None:
+    """A packer returns words in rows, a view, or raw bytes."""
+    array = np.arange(32, dtype=np.uint16).reshape(4, 8)
+    buffer = fi.pack(array, "u16[4,8]{0,1}")
+    spread = np.repeat(buffer.view(np.uint8), 2)
+    for after in (buffer.view(np.int32).reshape(4, 4), spread[::2], memoryview(spread)[::2], buffer.tobytes()):
+        assert fi.check(array, after, "u16[4,8]{0,1}") is None
+        assert fi.check(array, after, "u16[4,8]") is not None
