@@ -150,6 +150,10 @@ def test_same_numbers_of_other_bits() -> None:
     found = fi.check(zeros, -zeros, "f32[4]")
     assert found is not None
     assert str(found) == "slot 0 (byte 0, bit 0) is for the element at (0,), 0.0; it holds -0.0"
+    ones = np.ones(4, np.complex128)
+    found = fi.check(ones, ones.conj(), "c128[4]")
+    assert found is not None
+    assert (found.slot, found.byte, found.found) == (0, 0, None)
 
 
 def test_whose_value_is_there() -> None:
