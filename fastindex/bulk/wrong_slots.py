@@ -100,14 +100,17 @@ def check(before: Any, after: Any, layout: Shape | str) -> WrongSlot | None:
         held = buffer[at : at + part.nbytes]
         slot = None if _are_same(packed, held) else _first_difference(packed, held, part)
         if slot is not None:
-            inside = tuple(int(one[0]) for one in multi_index(part, np.array([slot])))
-            expected, got = (unpack(side, part)[inside] for side in (packed, held))
+            inside = [int(one[0]) for one in multi_index(part, np.array([slot]))]
+            expected, got = (unpack(side, part)[tuple(inside)] for side in (packed, held))
             slot += at * 8 // shape.element_bits
-            index = _whole_index(box, inside)
-            place = divmod(slot * shape.element_bits, 8)
-            return WrongSlot(index, parts.only_index(got), slot, *place, expected.item(), got.item())
+            return _described(shape, slot, _whole_index(box, inside), expected, got, parts)
         at += part.nbytes
     return None
+
+
+def _described(shape: Shape, slot: int, index: tuple[int, ...], expected: Any, got: Any, parts: _Parts) -> WrongSlot:
+    byte, bit = divmod(slot * shape.element_bits, 8)
+    return WrongSlot(index, parts.only_index(got), slot, byte, bit, expected.item(), got.item())
 
 
 def _bytes_of(after: Any) -> Bytes:

@@ -1,4 +1,7 @@
-"""The first wrong slot of a buffer, of buffers in which wrong bits were planted."""
+"""The first wrong slot of a buffer, of buffers in which wrong bits were planted.
+
+Tests of: bulk.wrong_slots.
+"""
 
 from __future__ import annotations
 
