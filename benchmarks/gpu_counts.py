@@ -56,6 +56,9 @@ def cases() -> dict[str, tuple[str, str]]:
     for name, rows in (("u8", 3), ("u8", 4), ("u8", 16), ("bf16", 2), ("bf16", 5), ("bf16", 8), ("f32", 3), ("f32", 8)):
         sizes = f"{name}[{rows},65536]"
         found |= both_ways(f"interleave {rows} rows of {name}", f"{sizes}{{1,0}}", f"{sizes}{{0,1}}")
+    for name, rows in (("u8", 64), ("f32", 16), ("f64", 8)):
+        sizes = f"{name}[{rows},16384]"
+        found |= both_ways(f"transpose {name}, 64 bytes", f"{sizes}{{1,0}}", f"{sizes}{{0,1}}")
     for name in ("f64", "c128"):
         sizes = f"{name}[3,16381]"
         found |= both_ways(f"interleave 3 odd rows of {name}", f"{sizes}{{1,0}}", f"{sizes}{{0,1}}")

@@ -53,8 +53,8 @@ def rows(report: Path) -> Iterator[list[str]]:
             yield [name, "", "NOT FOUND", ""]
         for planted_in, found in told[-1:]:
             check = next(check for said, check in CHECKS.items() if said in found)
-            line = re.search(r"line \d+(, `.*?`)?", found) or re.search(r"line \d+", planted_in)
-            yield [name, planted_in.split(",")[0], check, line[0] if line else ""]
+            line = re.search(r"line \d+(, `.*?`)?", found)
+            yield [name, planted_in, check, line[0] if line else ""]
 
 
 def main() -> int:
