@@ -158,8 +158,8 @@ class TileGeometry:
         vector_shift, row_mask, width_shift = np.uint32(_log(vector)), np.uint32(vector - 1), np.uint32(_log(width))
         vector_pitch = np.uint32(_log(vector * pitch))
 
-        # Of eight lanes in a row, four take vectors of one row where it has no more, and two take vectors of 64 bytes of
-        # columns in the 128 of all banks: then what is next to each other is swapped by the next bit.
+        # Where a row has four vectors, eight lanes take two rows; where vectors take 64 bytes of columns, two have
+        # the 128 bytes of all banks: then the next bit swaps what is next to each other.
         spread = np.uint32(_log(_SPREAD // min(_SPREAD, tile_columns // vector)))
         shared_banks = np.uint32(_log(max(128 // (vector * pitch), 1)))
 
