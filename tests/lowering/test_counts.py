@@ -107,3 +107,40 @@ def test_the_cheapest_candidate_is_taken_and_any_other_on_demand(pair: tuple[str
     assert select_plan(problem, "no such candidate").name == cheapest.name
     for one, other in itertools.pairwise(found.values()):
         assert one.name != other.name
+
+
+def counts_by(name: str, source: str, destination: str) -> Counts:
+    movement = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination))
+    return next(plan.counts for plan in plans(movement.problem) if plan.name == name)
+
+
+def test_slots_that_are_expanded_apart_are_lines_unless_their_memory_is_new() -> None:
+    """Of 3 and of 300 times 2**16 slots; all of them move by transposes between."""
+    small, large = (
+        counts_by("loops", f"s4[{rows},65536]{{1,0:E(4)}}", f"s4[{rows},65536]{{0,1}}") for rows in (3, 300)
+    )
+    assert small.gathered == 0
+    assert small.lines == 2 * 3 * 65536 / LINE_BYTES
+    assert large.gathered == 300 * 65536
+
+
+@pytest.mark.parametrize(("columns", "by_themselves"), [(20, True), (32, False), (64, False)])
+def test_elements_of_short_rows_are_deinterleaved_one_by_one(columns: int, by_themselves: bool) -> None:
+    """Two rows of elements of two bytes: of 32 a line is full."""
+    shape = f"s16[18,8,7,20,{columns}]"
+    found = counts_by("loops", f"{shape}{{4,1,3,2,0:T(8,128)(2,1)}}", shape)
+    assert found.gathered == by_themselves * 18 * 8 * 7 * 20 * columns
+
+
+def test_rows_on_pages_of_their_own_are_dear_to_gather() -> None:
+    """Rows of 4 KiB, and rows of which two share a page."""
+    far, near = (counts_by("columns", f"u8[16384,{row}]", f"u8[16384,{row}]{{0,1}}") for row in (4096, 2048))
+    assert far.scratch == far.rows > 0
+    assert near.scratch == 0 < near.rows
+
+
+def test_rows_that_begin_with_either_nibble_are_loaded_twice() -> None:
+    even, odd = (
+        counts_by("columns", f"s4[512,{n},9]{{2,1,0:E(4)}}", f"s4[512,{n},9]{{0,2,1:E(4)}}") for n in (2048, 2047)
+    )
+    assert odd.rows == pytest.approx(2 * even.rows, rel=0.02)

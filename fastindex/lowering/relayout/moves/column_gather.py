@@ -14,7 +14,9 @@ from fastindex.lowering.relayout.moves.block_permute import Block
 from fastindex.lowering.relayout.moves.vector_tables import VectorTable
 from fastindex.lowering.relayout.passes.blocks import along, blocks, cut, even_steps, without
 from fastindex.lowering.relayout.passes.counts import Counts
+from fastindex.lowering.relayout.passes.distinct import distinct
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
+from fastindex.lowering.relayout.passes.line_counts import PAGE_BYTES
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, coalesced
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.assemblies import (
@@ -122,6 +124,9 @@ class BlockColumns:
         self._block_bytes = -(-len(self._block.sources) * bits // 8)
         self._elements = self._block.sources[~self._block.is_padding]
         self._last = int(self._elements.max())
+        # Whether rows of a large source lie on pages of their own: more than the processor keeps addresses of.
+        pages = distinct(self._elements * bits // 8 // PAGE_BYTES)
+        self._on_pages = context.streamed and len(pages) == len(self._elements)
         # Which nibbles of a byte rows begin with, where nibbles move; without meaning elsewhere.
         of_nibbles = np.flatnonzero(np.bincount(self._elements % 2)) if bits == NIBBLE_BITS else np.zeros(1, np.int64)
         self._parities: Offsets = of_nibbles
@@ -280,7 +285,7 @@ class BlockColumns:
             geometry,
             len(targets) * block_bytes,
             f"blocks of {block_bytes} bytes, of a column each of {len(self._elements)} rows of the source",
-            _counts(geometry, len(targets), width, nibbles)
+            _counts(geometry, len(targets), width, nibbles, self._on_pages)
             .times(nest.element_count)
             ._replace(ends=0 if whole_lines else self._ends(targets, nest.element_count)),
             written_tables,
@@ -308,15 +313,17 @@ class BlockColumns:
         return np.concatenate([np.array(bands, np.int64).reshape(-1), found.lines, rows])
 
 
-def _counts(geometry: ColumnsGeometry, blocks: int, width: int, nibbles: int) -> Counts:
-    """Count what a task does that writes `blocks` blocks."""
+def _counts(geometry: ColumnsGeometry, blocks: int, width: int, nibbles: int, on_pages: bool) -> Counts:
+    """Count what a task does that writes `blocks` blocks; `on_pages` says whether each row has a page."""
     written = blocks * geometry.block_bytes / LINE_BYTES
-    lines = min(blocks * geometry.lines, written)
+    lines, rows = min(blocks * geometry.lines, written), geometry.chunks * geometry.rows
     return Counts(
         lines=lines,
         filled=written - lines,
         runs=blocks,
-        rows=geometry.chunks * geometry.rows,
+        # Rows that begin with either nibble are loaded twice.
+        rows=rows * (1 + geometry.shifted),
+        scratch=rows * on_pages,
         slots=geometry.chunks * geometry.lines * LINE_BYTES / width * nibbles,
     )
 

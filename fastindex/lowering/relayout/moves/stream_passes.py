@@ -138,7 +138,9 @@ def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
     rows = nbytes / run_bytes
     if _in_vectors(kernel, width, chunk.ways, chunk.run):
         missed = lines if kernel == "deinterleave" and _leaves_l1(chunk) else 0
-        return Counts(lines=lines, shuffled=lines, missed=missed)
+        # Of rows shorter than a line every element is moved by itself, and then the row.
+        short = rows if run_bytes < LINE_BYTES else 0
+        return Counts(lines=lines, shuffled=lines, missed=missed, runs=short, gathered=short * chunk.run)
     missed = rows if kernel == "interleave" and _leaves_l2(chunk, run_bytes) else 0
     moved = rows * -(-run_bytes // LINE_BYTES)
     is_narrow = width in NARROW_BYTES

@@ -11,6 +11,7 @@ from fastindex.lowering.relayout.passes.counts import Counts, total
 from fastindex.lowering.relayout.passes.form import Draft
 from fastindex.lowering.relayout.plan.candidates import CANDIDATES, Candidate
 from fastindex.lowering.relayout.problem.problem import Problem
+from fastindex.tables.cache_lines import LINE_BYTES
 
 
 class Plan(NamedTuple):
@@ -36,8 +37,20 @@ def _plan_of(candidate: Candidate, problem: Problem) -> Plan | None:
         return None
     counts = total(one.counts for one in drafts)
     if not candidate.converts:
-        counts = counts._replace(gathered=counts.gathered + problem.slots_apart)
+        counts = total((counts, _counts_apart(problem)))
     return Plan(candidate.name, drafts, candidate.converts, counts)
+
+
+def _counts_apart(problem: Problem) -> Counts:
+    """Count slots that are expanded before anything moves, and compressed after, by passes of their own.
+
+    They lie in memory of their own between, and the system clears every page of it where that is large: this takes as
+    long as to move them one by one.
+    """
+    slots = problem.slots_apart
+    if slots >= problem.tuning.streamed_bytes:
+        return Counts(gathered=slots)
+    return Counts(lines=slots / LINE_BYTES, shuffled=slots / LINE_BYTES)
 
 
 def select_plan(problem: Problem, choice: str | None = None) -> Plan:
