@@ -140,6 +140,8 @@ class TileGeometry:
         Rows that a word in shared memory holds.
     pitch : int
         Bytes of a column in shared memory.
+    swaps_columns : bool
+        Whether a column may stand in the place of its neighbour: where two have the 128 bytes of all banks.
     reading : Walk
         Across are rows, along are vectors of columns.
     writing : Walk
@@ -150,20 +152,30 @@ class TileGeometry:
         self.vector = vector = 16 // width
         self.packed = max(4 // width, 1)
         self.pitch = pitch = tile_rows * width
-        swaps = np.uint32(min(_SPREAD, pitch // 16) - 1)
+        self.swaps_columns = pitch == 64 and vector > 1
+        swaps = np.uint32(_SPREAD - 1 if self.swaps_columns else min(_SPREAD, pitch // 16) - 1)
         granule, column_shift = np.uint32(16), np.uint32(_log(pitch))
         vector_shift, row_mask, width_shift = np.uint32(_log(vector)), np.uint32(vector - 1), np.uint32(_log(width))
         vector_pitch = np.uint32(_log(vector * pitch))
 
+        # Where a row has four vectors, eight lanes take two rows; where vectors take 64 bytes of columns, two have
+        # the 128 bytes of all banks: then the next bit swaps what is next to each other.
+        spread = np.uint32(_log(_SPREAD // min(_SPREAD, tile_columns // vector)))
+        shared_banks = np.uint32(_log(max(128 // (vector * pitch), 1)))
+
+        @device_function
+        def swap_of(number: Any) -> Any:
+            return np.uint32(np.uint32(np.uint32(number << spread) >> shared_banks) & swaps)
+
         def cell_of_row(row: Any, number: Any) -> Any:
             """Return where the first element of a row and a vector of columns stands."""
-            swapped = np.uint32(np.uint32(row >> vector_shift) ^ np.uint32(number & swaps))
+            swapped = np.uint32(np.uint32(row >> vector_shift) ^ swap_of(number))
             inside = np.uint32(np.uint32(row & row_mask) << width_shift)
             return np.uint32(np.uint32(number << vector_pitch) ^ np.uint32(np.uint32(swapped * granule) ^ inside))
 
         def cell_of_column(column: Any, number: Any) -> Any:
             """Return where a granule of a column stands."""
-            swapped = np.uint32(number ^ np.uint32(np.uint32(column >> vector_shift) & swaps))
+            swapped = np.uint32(number ^ swap_of(np.uint32(column >> vector_shift)))
             return np.uint32(np.uint32(column << column_shift) ^ np.uint32(swapped * granule))
 
         warps = threads // _WARP

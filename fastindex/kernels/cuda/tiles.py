@@ -51,47 +51,58 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path:
         raise ValueError(f"tiles of {tile_rows} by {tile_columns} do not fill {THREADS} threads")
 
     @device_function
-    def put_words(at: Any, w0: Any, w1: Any, w2: Any, w3: Any) -> None:
-        store_word(at, w0)
-        store_word(at + pitch, w1)
-        store_word(at + 2 * pitch, w2)
-        store_word(at + 3 * pitch, w3)
+    def behind(at: Any, cell: Any) -> Any:
+        return at + pitch
 
     @device_function
-    def put_bytes(at: Any, r0: Any, r1: Any, r2: Any, r3: Any) -> None:
+    def swapped_with(at: Any, cell: Any) -> Any:
+        return at - np.int64(cell) + np.int64(np.uint32(cell ^ np.uint32(pitch)))
+
+    # Where the columns of two are swapped, the second may stand before the first.
+    second = swapped_with if geometry.swaps_columns else behind
+
+    @device_function
+    def put_words(at: Any, next_at: Any, w0: Any, w1: Any, w2: Any, w3: Any) -> None:
+        store_word(at, w0)
+        store_word(next_at, w1)
+        store_word(at + 2 * pitch, w2)
+        store_word(next_at + 2 * pitch, w3)
+
+    @device_function
+    def put_bytes(at: Any, next_at: Any, r0: Any, r1: Any, r2: Any, r3: Any) -> None:
         a0, a1, a2, a3 = words(r0)
         b0, b1, b2, b3 = words(r1)
         c0, c1, c2, c3 = words(r2)
         d0, d1, d2, d3 = words(r3)
         w0, w1, w2, w3 = turned_bytes(a0, b0, c0, d0)
-        put_words(at, w0, w1, w2, w3)
+        put_words(at, next_at, w0, w1, w2, w3)
         w0, w1, w2, w3 = turned_bytes(a1, b1, c1, d1)
-        put_words(at + 4 * pitch, w0, w1, w2, w3)
+        put_words(at + 4 * pitch, next_at + 4 * pitch, w0, w1, w2, w3)
         w0, w1, w2, w3 = turned_bytes(a2, b2, c2, d2)
-        put_words(at + 8 * pitch, w0, w1, w2, w3)
+        put_words(at + 8 * pitch, next_at + 8 * pitch, w0, w1, w2, w3)
         w0, w1, w2, w3 = turned_bytes(a3, b3, c3, d3)
-        put_words(at + 12 * pitch, w0, w1, w2, w3)
+        put_words(at + 12 * pitch, next_at + 12 * pitch, w0, w1, w2, w3)
 
     @device_function
-    def put_halves(at: Any, r0: Any, r1: Any) -> None:
+    def put_halves(at: Any, next_at: Any, r0: Any, r1: Any) -> None:
         a0, a1, a2, a3 = words(r0)
         b0, b1, b2, b3 = words(r1)
-        put_words(at, low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1))
-        at += 4 * pitch
-        put_words(at, low_halves(a2, b2), high_halves(a2, b2), low_halves(a3, b3), high_halves(a3, b3))
+        put_words(at, next_at, low_halves(a0, b0), high_halves(a0, b0), low_halves(a1, b1), high_halves(a1, b1))
+        at, next_at = at + 4 * pitch, next_at + 4 * pitch
+        put_words(at, next_at, low_halves(a2, b2), high_halves(a2, b2), low_halves(a3, b3), high_halves(a3, b3))
 
     @device_function
-    def put_four_elements(at: Any, value: Any) -> None:
+    def put_four_elements(at: Any, next_at: Any, value: Any) -> None:
         w0, w1, w2, w3 = words(value)
-        put_words(at, w0, w1, w2, w3)
+        put_words(at, next_at, w0, w1, w2, w3)
 
     @device_function
-    def put_two_elements(at: Any, value: Any) -> None:
+    def put_two_elements(at: Any, next_at: Any, value: Any) -> None:
         store_eight(at, value[0])
-        store_eight(at + pitch, value[1])
+        store_eight(next_at, value[1])
 
     @device_function
-    def put_element(at: Any, value: Any) -> None:
+    def put_element(at: Any, next_at: Any, value: Any) -> None:
         store_granule(at, value)
 
     put_vector = {4: put_four_elements, 8: put_two_elements}.get(width, put_element)
@@ -102,7 +113,9 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path:
             s, r = source + vectors_on(k) * 16, row_places + 8 * rows_on(k)
             p0, p1, p2, p3 = load_int64(r), load_int64(r + 8), load_int64(r + 16), load_int64(r + 24)
             v0, v1, v2, v3 = load(s + p0), load(s + p1), load(s + p2), load(s + p3)
-            put_bytes(memory + np.int64(cell ^ read_cell(k)), v0, v1, v2, v3)
+            c = cell ^ read_cell(k)
+            at = memory + np.int64(c)
+            put_bytes(at, second(at, c), v0, v1, v2, v3)
 
     @device_function
     def read_half_rows(memory: Any, cell: Any, source: Any, row_places: Any) -> None:
@@ -113,8 +126,12 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path:
             t, r = source + vectors_on(j) * 16, row_places + 8 * rows_on(j)
             p2, p3 = load_int64(r), load_int64(r + 8)
             v0, v1, v2, v3 = load(s + p0), load(s + p1), load(t + p2), load(t + p3)
-            put_halves(memory + np.int64(cell ^ read_cell(i)), v0, v1)
-            put_halves(memory + np.int64(cell ^ read_cell(j)), v2, v3)
+            c = cell ^ read_cell(i)
+            at = memory + np.int64(c)
+            put_halves(at, second(at, c), v0, v1)
+            c = cell ^ read_cell(j)
+            at = memory + np.int64(c)
+            put_halves(at, second(at, c), v2, v3)
 
     @device_function
     def read_vectors(memory: Any, cell: Any, source: Any, row_places: Any) -> None:
@@ -126,10 +143,18 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path:
             p3 = load_int64(row_places + 8 * rows_on(j))
             v0, v1 = load(source + p0 + vectors_on(g) * 16), load(source + p1 + vectors_on(h) * 16)
             v2, v3 = load(source + p2 + vectors_on(i) * 16), load(source + p3 + vectors_on(j) * 16)
-            put_vector(memory + np.int64(cell ^ read_cell(g)), v0)
-            put_vector(memory + np.int64(cell ^ read_cell(h)), v1)
-            put_vector(memory + np.int64(cell ^ read_cell(i)), v2)
-            put_vector(memory + np.int64(cell ^ read_cell(j)), v3)
+            c = cell ^ read_cell(g)
+            at = memory + np.int64(c)
+            put_vector(at, second(at, c), v0)
+            c = cell ^ read_cell(h)
+            at = memory + np.int64(c)
+            put_vector(at, second(at, c), v1)
+            c = cell ^ read_cell(i)
+            at = memory + np.int64(c)
+            put_vector(at, second(at, c), v2)
+            c = cell ^ read_cell(j)
+            at = memory + np.int64(c)
+            put_vector(at, second(at, c), v3)
 
     read_full = {1: read_byte_rows, 2: read_half_rows}.get(width, read_vectors)
 
@@ -151,18 +176,18 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path:
             store(destination + p3 + granules_on(j) * 16, v3)
 
     @device_function
-    def put_one(at: Any, source: Any, row_places: Any) -> None:
-        put_vector(at, load(source + load_int64(row_places)))
+    def put_one(at: Any, next_at: Any, source: Any, row_places: Any) -> None:
+        put_vector(at, next_at, load(source + load_int64(row_places)))
 
     @device_function
-    def put_two_rows(at: Any, source: Any, row_places: Any) -> None:
-        put_halves(at, load(source + load_int64(row_places)), load(source + load_int64(row_places + 8)))
+    def put_two_rows(at: Any, next_at: Any, source: Any, row_places: Any) -> None:
+        put_halves(at, next_at, load(source + load_int64(row_places)), load(source + load_int64(row_places + 8)))
 
     @device_function
-    def put_four_rows(at: Any, source: Any, row_places: Any) -> None:
+    def put_four_rows(at: Any, next_at: Any, source: Any, row_places: Any) -> None:
         r0, r1 = load(source + load_int64(row_places)), load(source + load_int64(row_places + 8))
         r2, r3 = load(source + load_int64(row_places + 16)), load(source + load_int64(row_places + 24))
-        put_bytes(at, r0, r1, r2, r3)
+        put_bytes(at, next_at, r0, r1, r2, r3)
 
     put_part = {1: put_four_rows, 2: put_two_rows}.get(width, put_one)
 
@@ -171,8 +196,9 @@ def transpose_kernel(width: int, tile_rows: int, tile_columns: int, common_path:
         """Read what exists of `rows` and `columns` from where the thread starts, one step at a time."""
         for k in range(read_steps):
             if rows_on(k) < rows and vectors_on(k) * vector < columns:
-                at = memory + np.int64(cell ^ read_cell(k))
-                put_part(at, source + vectors_on(k) * 16, row_places + 8 * rows_on(k))
+                c = cell ^ read_cell(k)
+                at = memory + np.int64(c)
+                put_part(at, second(at, c), source + vectors_on(k) * 16, row_places + 8 * rows_on(k))
 
     @device_function
     def write_part(memory: Any, cell: Any, destination: Any, column_places: Any, rows: Any, columns: Any) -> None:

@@ -1,8 +1,8 @@
-"""Arrays of more than 2**31 elements in the emulator, of which a few blocks far apart run: `test_emulated_gpu` runs this.
+"""Arrays of more than 2**31 elements in the emulator, of which a few blocks far apart run, for `test_emulated_gpu`.
 
-The arrays are addresses alone: the driver takes no memory for what nobody touches, and what is read first holds a mix of
-all bits of where it lies. So each byte that a block wrote tells which one it read, and the slow reference says which one
-it had to read.
+The arrays are addresses alone: the driver takes no memory for what nobody touches, and what is read first holds a mix
+of all bits of where it lies. So each byte that a block wrote tells which one it read, and the slow reference says which
+one it had to read.
 """
 
 from __future__ import annotations

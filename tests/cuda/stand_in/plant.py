@@ -1,6 +1,6 @@
 """Plants all the bugs of `planted_bugs`, and prints what found each, and at which line of the kernel.
 
-    python -m tests.cuda.stand_in.plant [-k NAMES]
+python -m tests.cuda.stand_in.plant [-k NAMES]
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def rows(report: Path) -> Iterator[list[str]]:
             yield [name, "", "NOT FOUND", ""]
         for planted_in, found in told[-1:]:
             check = next(check for said, check in CHECKS.items() if said in found)
-            line = re.search(r"line \d+(, `.*?`)?", found) or re.search(r"line \d+", planted_in)
-            yield [name, planted_in.split(",")[0], check, line[0] if line else ""]
+            line = re.search(r"line \d+(, `.*?`)?", found)
+            yield [name, planted_in, check, line[0] if line else ""]
 
 
 def main() -> int:
@@ -64,10 +64,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         code, report = run(Path(folder), " ".join(sys.argv[2:]))
         found = list(rows(report))
-    print("| bug | planted in | found by | line |\n|---|---|---|---|")
+    sys.stdout.write("| bug | planted in | found by | line |\n|---|---|---|---|\n")
     for row in found:
-        print(f"| {' | '.join(row)} |")
-    print(f"\n{len(found)} bugs planted, {sum(row[2] != 'NOT FOUND' for row in found)} found")
+        sys.stdout.write(f"| {' | '.join(row)} |\n")
+    sys.stdout.write(f"\n{len(found)} bugs planted, {sum(row[2] != 'NOT FOUND' for row in found)} found\n")
     return code
 
 
