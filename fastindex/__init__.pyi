@@ -8,7 +8,6 @@ from fastindex.advice.sentences import explain as explain
 from fastindex.advice.steps import steps as steps
 from fastindex.advice.suggestions import TileSuggestion as TileSuggestion
 from fastindex.advice.suggestions import suggest_tiles as suggest_tiles
-from fastindex.bulk.discovery import check as check
 from fastindex.bulk.discovery import discover as discover
 from fastindex.bulk.indices import convert_index as convert_index
 from fastindex.bulk.indices import linear_index as linear_index
@@ -41,6 +40,7 @@ from fastindex.bulk.tile_indices import tile_index as tile_index
 from fastindex.bulk.tile_indices import tile_slots as tile_slots
 from fastindex.bulk.window_runs import runs as runs
 from fastindex.bulk.window_runs import strided_runs as strided_runs
+from fastindex.bulk.wrong_slots import check as check
 from fastindex.errors import ArgumentTypeError as ArgumentTypeError
 from fastindex.errors import DeviceMemoryError as DeviceMemoryError
 from fastindex.errors import FastIndexError as FastIndexError

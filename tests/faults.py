@@ -223,6 +223,9 @@ def main() -> int:
             page = ROOT / "README.md"
             page.write_text(with_table(page.read_text(), totals.content))
         return 0
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As of what a shell runs in the background; children would ignore it too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="fastindex-faults-") as scratch:
         here = Totals(Path(scratch) / "totals")
         run = Run(

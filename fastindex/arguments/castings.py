@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.lowering.relayout.problem.casts import cast_of, is_safe, is_same_kind
 from fastindex.shapes.element_types import ElementType, xla_name
 from fastindex.shapes.shape import Shape
@@ -92,17 +92,3 @@ def wanted_type(dtype: Any) -> ElementType:
         # "float32" and "bfloat16" too, as everywhere where NumPy takes a dtype.
         return ElementType.of(xla_name(dtype) or dtype)
     return ElementType.of(dtype)
-
-
-def require_same_type(source: Shape, destination: Shape) -> None:
-    """Refuse a cast of what goes through the GPU in chunks.
-
-    Raises
-    ------
-    UnsupportedError
-    """
-    if source.element_type != destination.element_type:
-        raise UnsupportedError(
-            f"elements are not cast where they go through the GPU in chunks: {source.element_type} to "
-            f"{destination.element_type}; leave --device cuda out, or cast them before"
-        )

@@ -1,4 +1,4 @@
-"""Find the layout that a packer writes by what it does to code words, and find the first wrong slot of a result."""
+"""Find the layout that a packer writes by what it does to code words."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.bulk.indices import linear_index, multi_index
-from fastindex.bulk.relayouts import pack
 from fastindex.bulk.repack_arguments import checked_bits, checked_sizes
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.interop.host_arrays import host_array
 from fastindex.patterns.bit_orders import BitOrder, found_order
-from fastindex.patterns.code_words import Bits, Disproof, Packer, probed
-from fastindex.shapes.shape import Shape, as_shape
+from fastindex.patterns.code_words import Disproof, Packer, probed
 
 #: Larger arrays are not probed: a source bit takes a row of about twenty code words.
 _MOST_BITS = 1 << 24
@@ -189,109 +185,3 @@ def _grows_to(one: BitOrder, two: BitOrder, rank: int) -> bool:
         return False
     ratios = [[b / a for a, b in zip(*parts, strict=True)] for parts in zip(one.split, two.split, strict=True)]
     return all(sorted(ratio) == [1] * (len(ratio) - 1) + [2 if d < rank else 1] for d, ratio in enumerate(ratios))
-
-
-@dataclass(frozen=True)
-class WrongSlot:
-    """The first slot of a buffer that does not hold what it should.
-
-    Attributes
-    ----------
-    index : tuple of int
-        The element that the slot is for.
-    found : tuple of int or None
-        The element whose value is there, if only one has it.
-    slot, byte, bit : int
-        Where: the slot, its first byte, and the first bit within that byte.
-    expected, got : number
-    """
-
-    index: tuple[int, ...]
-    found: tuple[int, ...] | None
-    slot: int
-    byte: int
-    bit: int
-    expected: Any
-    got: Any
-
-    def __str__(self) -> str:
-        other = f", which is the element at {self.found}" if self.found is not None else ""
-        return (
-            f"slot {self.slot} (byte {self.byte}, bit {self.bit}) is for the element at {self.index}, {self.expected}; "
-            f"it holds {self.got}{other}"
-        )
-
-
-def check(before: Any, after: Any, layout: Shape | str) -> WrongSlot | None:
-    """Return the first slot of a buffer that does not hold its element, or None; padding is never compared.
-
-    Parameters
-    ----------
-    before : array
-        The logical array.
-    after : array or bytes
-        The physical buffer that is to hold it.
-    layout : Shape or str
-        The array and its layout.
-
-    Returns
-    -------
-    WrongSlot or None
-
-    Raises
-    ------
-    FastIndexError
-        An array of other dimensions, or a buffer of another size.
-
-    Examples
-    --------
-    >>> import fastindex as fi, numpy as np
-    >>> array = np.arange(6, dtype=np.uint8).reshape(2, 3)
-    >>> fi.check(array, fi.pack(array, "u8[2,3]{0,1}"), "u8[2,3]{0,1}") is None
-    True
-    >>> print(fi.check(array, array.tobytes(), "u8[2,3]{0,1}"))
-    slot 1 (byte 1, bit 0) is for the element at (1, 0), 3; it holds 1, which is the element at (0, 1)
-    """
-    shape = as_shape(layout)
-    values = host_array(before)
-    wanted = np.ascontiguousarray(pack(values, shape)).reshape(-1).view(np.uint8)
-    given = np.frombuffer(after, np.uint8) if isinstance(after, bytes | bytearray | memoryview) else host_array(after)
-    got = np.ascontiguousarray(given).reshape(-1).view(np.uint8)
-    if got.nbytes != wanted.nbytes:
-        raise FastIndexError(f"a buffer of {shape.cut_text()} takes {wanted.nbytes} bytes, got {got.nbytes}")
-    for slot in _different_slots(wanted, got, shape):
-        index = multi_index(shape, np.array([slot]), padding="mark")
-        # A scalar has no coordinate that could be marked.
-        if int(index[0][0]) < 0 if index else slot != int(linear_index(shape, ())):
-            continue
-        place = tuple(int(one[0]) for one in index)
-        first = slot * shape.element_bits
-        values_there = [_value_at(buffer, first, shape) for buffer in (wanted, got)]
-        same = np.argwhere(values == values_there[1]) if values.dtype.kind in "biuf" else np.empty((0, 0))
-        found = tuple(int(i) for i in same[0]) if len(same) == 1 else None
-        return WrongSlot(place, found, int(slot), first // 8, first % 8, values_there[0], values_there[1])
-    return None
-
-
-def _different_slots(wanted: Bits, got: Bits, shape: Shape) -> Any:
-    """Yield the slots that differ, in order; a step at a time, since most may be padding."""
-    per = max(shape.element_bits // 8, 1)
-    for begin in range(0, len(wanted), per << 16):
-        part = slice(begin, begin + (per << 16))
-        for byte in np.flatnonzero(wanted[part] != got[part]) + begin:
-            if shape.element_bits >= 8:
-                if byte % per == 0 or not (wanted[byte // per * per : byte] != got[byte // per * per : byte]).any():
-                    yield int(byte) // per
-                continue
-            changed = int(wanted[byte] ^ got[byte])
-            for low in range(0, 8, shape.element_bits):
-                slot = (int(byte) * 8 + low) // shape.element_bits
-                if changed >> low & (1 << shape.element_bits) - 1 and slot < shape.slot_count:
-                    yield slot
-
-
-def _value_at(buffer: Bits, first: int, shape: Shape) -> Any:
-    if shape.element_bits < 8:
-        return int(buffer[first // 8]) >> first % 8 & (1 << shape.element_bits) - 1
-    dtype = shape.element_type.numpy_dtype
-    return buffer[first // 8 : first // 8 + dtype.itemsize].view(dtype)[0].item()

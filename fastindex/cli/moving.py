@@ -85,13 +85,13 @@ def pack(
 
     Where a .npy file holds another element type, elements are cast on the way. Files may be larger than memory.
 
-    Where IN is a checkpoint of safetensors, OUT is a folder: a file for each tensor, laid out as the rules say, and a
-    manifest. A job that was stopped goes on when it is started again.
+    Where IN is a checkpoint, of safetensors or GGUF, OUT is a folder: a file for each tensor, laid out as the rules
+    say, and a manifest. A job that was stopped goes on when it is started again.
     """
     workers, scheduler, rules, tpu = (options[name] for name in ("workers", "scheduler", "rules", "tpu"))
     if shape is None:
         if not is_checkpoint(source):
-            raise _without_shape(source, "--shape says what array IN holds; only .safetensors say it themselves")
+            raise _without_shape(source, "--shape says what array IN holds; only checkpoints say it themselves")
         if force or workers is not None or scheduler is not None:
             raise click.UsageError("--force, --workers and --scheduler are not for checkpoints")
         check_memory(max_memory)

@@ -25,6 +25,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from fastindex.arguments.castings import Casting
 from fastindex.errors import FastIndexError
 from fastindex.shapes.shape import Shape, as_shape
 
@@ -85,6 +86,7 @@ def relayout_through_device(
     out: Any = None,
     fill: Any = None,
     max_memory: int | None = None,
+    casting: Casting = "same_kind",
 ) -> NDArray[Any]:
     """Move a buffer in host memory from one layout to another on the GPU, in chunks, as `relayout` does on the CPU.
 
@@ -101,6 +103,8 @@ def relayout_through_device(
     max_memory : int, optional
         The most bytes of pinned memory, and of GPU memory, at a time; 256 MiB without it. Layouts whose tiles do
         not divide each other cannot be cut: these take both buffers at once.
+    casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
+        NumPy's rule where `destination` has another element type, as for `relayout`.
 
     Returns
     -------
@@ -118,4 +122,4 @@ def relayout_through_device(
     _require_available()
     from fastindex.cuda.streaming import relayout_in_chunks
 
-    return relayout_in_chunks(buffer, as_shape(source), as_shape(destination), out, fill, max_memory)
+    return relayout_in_chunks(buffer, as_shape(source), as_shape(destination), out, fill, max_memory, casting)

@@ -20,6 +20,7 @@ from fastindex.arguments.buffers import (
 from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu.compiled_passes import CompiledPasses
 from fastindex.cuda.arrays import DeviceArray, as_device_array
+from fastindex.cuda.casts import CastLoops
 from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue
 from fastindex.cuda.relayouts import DevicePlan
@@ -27,6 +28,7 @@ from fastindex.errors import DeviceMemoryError, FastIndexError
 from fastindex.kernels.cuda import device as cuda
 from fastindex.lowering.gpu.chunks import Chunk, chunks
 from fastindex.lowering.relayout.moves.nest_passes import passes
+from fastindex.lowering.relayout.problem.casts import Cast, cast_of, loops_of_values
 from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops
 from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from fastindex.shapes.shape import Shape
@@ -39,10 +41,10 @@ _SLOTS = 2
 
 
 def relayout_in_chunks(
-    buffer: Any, source: Shape, destination: Shape, out: Any, fill: Any, max_memory: int | None
+    buffer: Any, source: Shape, destination: Shape, out: Any, fill: Any, max_memory: int | None, casting: str
 ) -> NDArray[Any]:
     """Do what `fastindex.cuda.relayout_through_device` does."""
-    require_movable_pair(source, destination)
+    require_movable_pair(source, destination, casting)
     slots = as_buffer_bytes(buffer, source)
     result = new_buffer(destination) if out is None else check_output_buffer(out, destination)
     if out is not None:
@@ -51,30 +53,54 @@ def relayout_in_chunks(
     memory = DEFAULT_MEMORY if max_memory is None else int(max_memory)
     if memory < 1:
         raise FastIndexError(f"max_memory must be at least 1 byte, got {max_memory}")
-    found = _loops_in_bytes(source, destination, pattern)
+    found = _units_of(source, destination, pattern)
     target = result.view(np.uint8)
     if found is None:
         _relayout_whole(slots, target, source, destination, pattern)
         return result
-    loops, width, padding = found
-    CompiledPasses(passes(RelayoutLoops((), loops.fills), width)).run(
-        address_of(slots), address_of(target), padding, None
+    loops, units = found
+    CompiledPasses(passes(RelayoutLoops((), loops.fills), units.written)).run(
+        address_of(slots), address_of(target), units.padding, None
     )
-    most = max(memory // (2 * _SLOTS * width), 1)
+    most = max(memory // (_SLOTS * (units.read + units.written)), 1)
     biggest = max((nest.element_count for nest in loops.copies), default=0)
-    with _Pipeline(slots, target, width, min(most, biggest)) as pipeline:
+    with _Pipeline(slots, target, units, min(most, biggest)) as pipeline:
         for nest in loops.copies:
             for chunk in chunks(nest, most):
                 pipeline.add(chunk)
     return result
 
 
-def _loops_in_bytes(source: Shape, destination: Shape, pattern: bytes) -> tuple[RelayoutLoops, int, bytes] | None:
-    """Return loops over units of whole bytes, the bytes of a unit and of padding; None where there are none."""
+@dataclass(frozen=True, slots=True)
+class _Units:
+    """What moves as one.
+
+    Attributes
+    ----------
+    read, written : int
+        Its bytes on either side.
+    padding : bytes
+        Of one in the destination.
+    cast : Cast, optional
+        What becomes of it, which is then an element.
+    """
+
+    read: int
+    written: int
+    padding: bytes
+    cast: Cast | None = None
+
+
+def _units_of(source: Shape, destination: Shape, pattern: bytes) -> tuple[RelayoutLoops, _Units] | None:
+    """Return loops over units of whole bytes, and what these are; None where there are none."""
+    own, new = source.element_type, destination.element_type
+    if own != new:
+        loops = loops_of_values(source, destination)
+        return None if loops is None else (loops, _Units(own.nbytes, new.nbytes, pattern, cast_of(own, new)))
     move = slot_move(source, destination)
     if move.unit == "value" or move.loops is None:
         return None
-    return move.loops, move.width, move.padding(pattern)
+    return move.loops, _Units(move.width, move.width, move.padding(pattern))
 
 
 def _relayout_whole(
@@ -112,24 +138,24 @@ class _Slot:
 class _Pipeline:
     """Chunks on their way: while one is on the GPU, the host scatters the one before and gathers the next."""
 
-    def __init__(self, source: NDArray[np.uint8], target: NDArray[np.uint8], width: int, most: int) -> None:
+    def __init__(self, source: NDArray[np.uint8], target: NDArray[np.uint8], units: _Units, most: int) -> None:
         self._source = address_of(source)
         self._target = address_of(target)
-        self._width = width
+        self._units = units
         self._all: list[_Slot] = []
         self._next = 0
-        self._most_bytes = most * width
+        self._most = most
 
     def __enter__(self) -> _Pipeline:
-        size = self._most_bytes
+        read, written = self._most * self._units.read, self._most * self._units.written
         try:
-            for _ in range(_SLOTS if size else 0):
-                pinned = cuda.new_pinned_bytes(size), cuda.new_pinned_bytes(size)
-                on_gpu = cuda.new_array(size, np.uint8), cuda.new_array(size, np.uint8)
+            for _ in range(_SLOTS if self._most else 0):
+                pinned = cuda.new_pinned_bytes(read), cuda.new_pinned_bytes(written)
+                on_gpu = cuda.new_array(read, np.uint8), cuda.new_array(written, np.uint8)
                 self._all.append(_Slot(cuda.new_stream(), *pinned, *on_gpu))
         except MemoryError:
             raise DeviceMemoryError(
-                f"no room for {2 * _SLOTS} chunks of {size} bytes; give a smaller max_memory"
+                f"no room for {_SLOTS} chunks of {read + written} bytes; give a smaller max_memory"
             ) from None
         return self
 
@@ -146,14 +172,15 @@ class _Pipeline:
         slot = self._all[self._next]
         self._next = (self._next + 1) % len(self._all)
         self._finish(slot)
-        width, nbytes = self._width, chunk.element_count * self._width
-        there = self._source + chunk.source_start * width
-        _on_host(chunk.gather, width).run(there, address_of(slot.pinned_in), bytes(width), None)
+        read, written = self._units.read, self._units.written
+        there, nbytes = self._source + chunk.source_start * read, chunk.element_count * read
+        _on_host(chunk.gather, read).run(there, address_of(slot.pinned_in), bytes(read), None)
         slot.device_in[:nbytes].copy_to_device(slot.pinned_in[:nbytes], stream=slot.stream)
-        sides = (_part(slot.device_in, nbytes), _part(slot.device_out, nbytes))
+        made = chunk.element_count * written
+        sides = (_part(slot.device_in, nbytes), _part(slot.device_out, made))
         queue = Queue(cuda.current_device(), cuda.stream_handle(slot.stream))
-        _on_gpu(chunk.move, width).run(*sides, bytes(width), queue)
-        slot.device_out[:nbytes].copy_to_host(slot.pinned_out[:nbytes], stream=slot.stream)
+        _on_gpu(chunk.move, written, self._units.cast).run(*sides, bytes(written), queue)
+        slot.device_out[:made].copy_to_host(slot.pinned_out[:made], stream=slot.stream)
         slot.chunk = chunk
 
     def _finish(self, slot: _Slot) -> None:
@@ -162,8 +189,9 @@ class _Pipeline:
         if chunk is None:
             return
         cuda.synchronize(slot.stream)
-        back = self._target + chunk.destination_start * self._width
-        _on_host(chunk.scatter, self._width).run(address_of(slot.pinned_out), back, bytes(self._width), None)
+        width = self._units.written
+        back = self._target + chunk.destination_start * width
+        _on_host(chunk.scatter, width).run(address_of(slot.pinned_out), back, bytes(width), None)
 
 
 def _part(array: Any, nbytes: int) -> DeviceArray:
@@ -176,5 +204,6 @@ def _on_host(nest: Nest, width: int) -> CompiledPasses:
 
 
 @lru_cache(maxsize=64)
-def _on_gpu(nest: Nest, width: int) -> Movement:
-    return Movement(RelayoutLoops((nest,), ()), None, width)
+def _on_gpu(nest: Nest, width: int, cast: Cast | None) -> Movement | CastLoops:
+    loops = RelayoutLoops((nest,), ())
+    return Movement(loops, None, width) if cast is None else CastLoops(loops, cast)

@@ -12,7 +12,7 @@ import numpy as np
 from fastindex import cuda
 from fastindex.arguments.arrays import buffer_dtype
 from fastindex.arguments.buffers import check_movable, memory_dimensions, require_movable_pair
-from fastindex.arguments.castings import check_casting, logical_result, require_same_type
+from fastindex.arguments.castings import check_casting, logical_result
 from fastindex.arguments.fills import fill_pattern
 from fastindex.bulk.relayouts import plan_relayout
 from fastindex.cpu.box_jobs import BoxJob, BoxSource, BoxTarget, plan_boxes, resident_bytes
@@ -157,7 +157,7 @@ def relayout_file(
     ArgumentTypeError
         `casting` does not allow the element types.
     UnsupportedError
-        A cast in chunks on the GPU, or one that is to be tuned.
+        A cast that is to be tuned.
     OSError
         A file cannot be read or written.
     """
@@ -165,8 +165,7 @@ def relayout_file(
     if tune and source.element_type != destination.element_type:
         raise UnsupportedError("--tune chooses among ways to move elements as they are; where they are cast is one")
     if device == "cuda":
-        require_same_type(source, destination)
-        _relayout_on_gpu(source_path, target_path, source, destination, memory_bytes, force)
+        _relayout_on_gpu((source_path, target_path), (source, destination), memory_bytes, force, casting)
         return
     stored = _buffer_source(source_path, source)
     with _buffer_target(target_path, destination, force, keeps_dimensions=True) as target, stored.reading():
@@ -174,9 +173,10 @@ def relayout_file(
 
 
 def _relayout_on_gpu(
-    source_path: str, target_path: str, source: Shape, destination: Shape, memory_bytes: int, force: bool
+    paths: tuple[str, str], shapes: tuple[Shape, Shape], memory_bytes: int, force: bool, casting: str
 ) -> None:
     cuda.device_name()
+    (source_path, target_path), (source, destination) = paths, shapes
     if is_zarr(source_path) or is_zarr(target_path):
         raise UnsupportedError("arrays in .zarr are moved by the CPU; leave --device out")
     file = open_input(source_path)
@@ -184,7 +184,14 @@ def _relayout_on_gpu(
     # The GPU reads from memory: from the map of the file, unless the bytes have to be converted.
     whole = stored.whole()
     with _buffer_output(target_path, destination, force, keeps_dimensions=True) as output, file.unchanged():
-        cuda.relayout_through_device(whole, source, destination, output.data, max_memory=memory_bytes)
+        cuda.relayout_through_device(
+            whole,
+            source,
+            destination,
+            output.data,
+            max_memory=memory_bytes,
+            casting=casting,  # type: ignore[arg-type]
+        )
 
 
 def _array_source(path: str, shape: Shape, casting: str) -> StoredArray | ZarrArray | CheckpointArray:

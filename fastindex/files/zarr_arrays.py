@@ -140,6 +140,7 @@ class ZarrBuffer:
         nbytes, chunk = box_shape(self.shape, box).nbytes, chunk_bytes(self.array)
         pieces = sum(run.piece_count for run in box_segments(self.shape, box))
         touched = sum((-(-size // chunk) + (size % chunk > 0)) * chunk for size in [nbytes // pieces]) * pieces
+        touched = min(touched, -(-self.shape.nbytes // chunk) * chunk)
         records = -(-touched // max(math.prod(self.array.chunks) * self.array.dtype.itemsize, 1))
         memory = 2 * nbytes + _memory_of_chunks(self.array, records)
         return memory, touched + SEGMENT_COST_BYTES * 8 * pieces
@@ -150,12 +151,27 @@ class ZarrBuffer:
 
     def read(self, box: Box, into: Bytes) -> None:
         """Read a box as `box_shape` packs it."""
-        at, width = 0, int(self.array.dtype.itemsize)
+        at, unit = 0, self.array.chunks[0] * int(self.array.dtype.itemsize)
+        held, content = -1, into[:0]
         for start, nbytes in byte_segments(self.shape, box):
-            first, last = start // width, -(-(start + nbytes) // width)
-            part = np.ascontiguousarray(read_place(self.array, (slice(first, last),))).view(np.uint8)
-            into[at : at + nbytes] = part[start - first * width :][:nbytes]
-            at += nbytes
+            end = start + nbytes
+            # Whole chunks in one go; one of which segments take a part is decoded once for all that follow each other.
+            for begin, stop in _at_edges(start, end, unit):
+                if begin % unit == 0 and stop > begin + unit:
+                    part = self._stored(begin, stop)
+                else:
+                    if begin // unit != held:
+                        held, content = -1, into[:0]
+                        content = self._stored(begin // unit * unit, (begin // unit + 1) * unit)
+                        held = begin // unit
+                    part = content[begin - held * unit : stop - held * unit]
+                into[at : at + stop - begin] = part
+                at += stop - begin
+
+    def _stored(self, begin: int, stop: int) -> Bytes:
+        width = int(self.array.dtype.itemsize)
+        place = slice(begin // width, min(-(-stop // width), self.array.shape[0]))
+        return np.ascontiguousarray(read_place(self.array, (place,))).view(np.uint8)[: stop - begin]
 
     def write(self, box: Box, data: Bytes) -> None:
         """Write a box of whole chunks as `box_shape` packs it."""
@@ -164,6 +180,13 @@ class ZarrBuffer:
             if nbytes:
                 self.array[start : start + nbytes] = data[at : at + nbytes]
             at += nbytes
+
+
+def _at_edges(start: int, stop: int, unit: int) -> Iterator[tuple[int, int]]:
+    """Cut a span into what is before its whole units, these, and what is behind them."""
+    first, last = min(-(-start // unit) * unit, stop), max(stop // unit * unit, start)
+    edges = (start, stop) if last < first else (start, first, last, stop)
+    yield from ((begin, end) for begin, end in itertools.pairwise(edges) if begin < end)
 
 
 def _memory_of_chunks(array: Any, records: int) -> int:

@@ -39,13 +39,18 @@ def as_integer(value: SupportsIndex, field: str, place: int | None = None) -> in
     3
     """
     if type(value) is not int:
-        number = None if isinstance(value, bool) else _index_of(value)
+        number = None if _is_boolean(value) else _index_of(value)
         if number is None:
             raise ArgumentTypeError(f"{_named(field, place)} must be an integer, got {value!r}")
         value = number
     if not INT64_MIN <= value <= INT64_MAX:
         raise LayoutError(f"{_named(field, place)} must fit int64, got {value}", field=field)
     return value
+
+
+def _is_boolean(value: SupportsIndex) -> bool:
+    # NumPy 2.0 to 2.2 take their own booleans for integers, with a warning.
+    return isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", None) == "b"
 
 
 def _index_of(value: SupportsIndex) -> int | None:

@@ -1,4 +1,4 @@
-"""Layouts found by what packers do to code words, and the first wrong slot of a buffer.
+"""Layouts found by what packers do to code words.
 
 Tests of: bulk.discovery, patterns.bit_orders, patterns.code_words.
 """
@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from tests.cases import strategies
-from tests.oracles import reference
 
 FOUND = [
     ("awq", (8, 16), 4, {}),
@@ -195,42 +193,3 @@ def test_errors_of_discover() -> None:
         fi.discover(lambda codes: codes, "48", np.uint8)  # type: ignore[arg-type]
     with pytest.raises(fi.ArgumentTypeError, match="this one returned NoneType"):
         fi.discover(lambda codes: None, (4, 2), np.uint8)
-
-
-@pytest.mark.parametrize("seed", strategies.rotating_seeds(90))
-def test_check_names_the_first_wrong_slot(seed: int) -> None:
-    shape = strategies.random_shape(seed)
-    bits = reference.element_bits(shape)
-    if bits != 8 * -(-reference.VALUE_BITS[shape.element_type] // 8) and bits >= 8:
-        return
-    if shape.element_type == "pred" or shape.element_type[0] not in "us" or 0 in shape.dimensions:
-        return
-    rng = np.random.default_rng(seed)
-    width = reference.VALUE_BITS[shape.element_type]
-    parsed = fi.Shape.parse(str(shape))
-    array = rng.integers(0, 1 << min(width, 8), shape.dimensions).astype(parsed.element_type.numpy_dtype)
-    buffer = np.ascontiguousarray(fi.pack(array, parsed)).reshape(-1).view(np.uint8).copy()
-    cells = reference.slots(shape)
-    for slot, cell in enumerate(cells):
-        if cell is None and bits >= 8:
-            buffer[slot * bits // 8] ^= 0x5A
-    assert fi.check(array, buffer, parsed) is None
-    slots = [slot for slot, cell in enumerate(cells) if cell is not None]
-    wrong = sorted(rng.choice(slots, min(2, len(slots)), replace=False).tolist())
-    for slot in wrong:
-        buffer[slot * bits // 8] ^= 1 << slot * bits % 8
-    found = fi.check(array, buffer, parsed)
-    assert found is not None
-    assert (found.slot, found.index) == (wrong[0], cells[wrong[0]])
-    assert (found.byte, found.bit) == divmod(wrong[0] * bits, 8)
-    assert found.expected != found.got
-
-
-def test_check_says_whose_value_is_there() -> None:
-    array = np.arange(32, dtype=np.uint16).reshape(4, 8)
-    layout = "u16[4,8]{1,0:T(2,4)}"
-    found = fi.check(array, fi.pack(array, "u16[4,8]{0,1}"), layout)
-    assert found is not None
-    assert (found.index, found.found, found.byte, found.expected, found.got) == ((0, 1), (1, 0), 2, 1, 8)
-    with pytest.raises(fi.FastIndexError, match="takes 64 bytes, got 63"):
-        fi.check(array, bytes(63), layout)

@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.files import zarr_arrays
 from fastindex.files.layout_jobs import pack_file, relayout_file, unpack_file
-from fastindex.files.zarr_arrays import ATTRIBUTE, is_zarr
+from fastindex.files.zarr_arrays import ATTRIBUTE, is_zarr, read_place, stored_zarr_buffer
+from fastindex.lowering.subarrays.segments import box_segments, byte_segments
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = 64 << 30
@@ -218,6 +220,33 @@ def test_memory_stays_below_its_limit(zarr: Any, tmp_path: Path, limit: int) -> 
     np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "c.zarr"))[...], array[...])
 
 
+@pytest.mark.parametrize("chunk", [1000, 4096, 5000, 65536])
+def test_chunks_are_decoded_once_for_the_segments_in_them(
+    zarr: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """All of 512 rows, and 128: then segments are single tiles, several to a chunk."""
+    shape = fi.Shape.parse("f32[512,96]{0,1:T(8,128)}")
+    buffer = np.random.default_rng(0).integers(0, 256, shape.nbytes, dtype=np.uint8)
+    path = stored(zarr, tmp_path / "a.zarr", buffer, chunks=(chunk,), attributes={ATTRIBUTE: str(shape)})
+    reads = []
+
+    def counted(array: Any, place: tuple[slice, ...]) -> Any:
+        reads.append(place)
+        return read_place(array, place)
+
+    monkeypatch.setattr(zarr_arrays, "read_place", counted)
+    source = stored_zarr_buffer(path, shape)
+    for rows, columns in ((range(512), range(96)), (range(128, 256), range(96)), (range(384, 512), range(8, 48))):
+        segments = list(byte_segments(shape, (rows, columns)))
+        expected = np.concatenate([buffer[start : start + nbytes] for start, nbytes in segments])
+        touched = {at // chunk for start, nbytes in segments for at in range(start, start + nbytes)}
+        found = np.zeros_like(expected)
+        del reads[:]
+        source.read((rows, columns), found)
+        assert np.array_equal(found, expected)
+        assert len(reads) <= len(touched) + 2 * len(box_segments(shape, (rows, columns)))
+
+
 def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:
     """A file of gzip whose end is missing."""
     zarr = pytest.importorskip("zarr")
@@ -227,7 +256,7 @@ def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:
     chunk.write_bytes(chunk.read_bytes()[:-9])
     shape = fi.Shape.parse("f32[70,90]{0,1:T(8,128)}")
     with pytest.raises(fi.FastIndexError, match=rf"the chunk c/2/1 of {path} cannot be read"):
-        pack_file(str(path), str(target), shape, NoProgress())
+        pack_file(str(path), str(target), shape, NoProgress(), MEMORY)
     assert not target.exists()
 
 

@@ -45,6 +45,11 @@ def bytes_of(name: str) -> int:
     return ElementType.of(name).nbytes
 
 
+def code_of(source: str, target: str) -> int:
+    """The number of a conversion."""
+    return cast_of(ElementType.of(source), ElementType.of(target)).code
+
+
 def every_kernel() -> dict[str, Kernel]:
     found: dict[str, Kernel] = {}
     for width in WIDTHS:
@@ -65,11 +70,14 @@ def every_kernel() -> dict[str, Kernel]:
             found[name] = staged_kernel(width, apart, False, STAGE_BYTES)
             if width < WORD_BYTES:
                 found[f"{name}, 4 bytes at once"] = staged_kernel(width, apart, True, STAGE_BYTES)
+    # What takes the most registers.
+    found[f"cast transpose f64 to s8{VECTORS}"] = cast_transpose_kernel(code_of("f64", "s8"), 16, 2)
     for source, target in CASTS:
-        code = cast_of(*(ElementType.of(name) for name in (source, target))).code
+        code = code_of(source, target)
         together = VECTOR_BYTES // max(bytes_of(source), bytes_of(target))
         name = f"{source} to {target}"
-        found[f"cast {name}{VECTORS}"] = cast_kernel(code, together)
+        side = "read" if bytes_of(source) > bytes_of(target) else "written"
+        found[f"cast {name}, 16 bytes {side} at once"] = cast_kernel(code, together)
         found[f"cast transpose {name}{VECTORS}"] = cast_transpose_kernel(
             code, VECTOR_BYTES // bytes_of(target), VECTOR_BYTES // bytes_of(source)
         )

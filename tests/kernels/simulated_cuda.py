@@ -220,7 +220,7 @@ def test_the_first_offender_is_named() -> None:
         (lambda: fi.unpack(to_gpu(np.zeros(16, np.uint8))[::2], "u8[8]"), "contiguous"),
         (lambda: fi.unpack(to_gpu(np.zeros(2, np.float64)), "f32[4]"), "holds float32"),
         (lambda: fi.pack(to_gpu(np.zeros((2, 3), np.float32)), "f32[3,2]"), "has the dimensions"),
-        (lambda: fi.pack(to_gpu(np.zeros(3)), "f32[3]"), "must be of dtype float32"),
+        (lambda: fi.pack(to_gpu(np.zeros(3)), "s32[3]"), "f64 is not cast to s32 by the rule casting='same_kind'"),
         (lambda: fi.pack(to_gpu(np.zeros(3, np.uint8)), "u8[3]", out=np.zeros(3, np.uint8)), "on the host"),
         (lambda: fi.relayout(to_gpu(np.zeros(3, np.uint8)), "u8[3]", "u8[4]"), "a relayout keeps the array"),
     ],
@@ -324,17 +324,23 @@ CHUNKED = [
     ("u4[8,40]{1,0:E(4)}", "u4[8,40]{1,0:PV(one)T(8,8)}", 64),
     ("f32[9,20]{1,0}", "f32[9,20]{0,1:PV(one)T(3)(2)}", 100),
     ("f32[0,20]{1,0}", "f32[0,20]{0,1:PAD(2,20)}", 100),
+    ("f32[40,36]{1,0}", "bf16[40,36]{0,1:PV(one)T(8,4)(2,1)}", 2000),
+    ("u8[40,36]{0,1:T(8,4)}", "f64[40,36]{1,0}", 500),
+    ("f16[8,40]{1,0}", "u4[8,40]{1,0:PV(one)T(8,8)E(4)}", 128),
+    ("bf16[9,20]{1,0}", "f32[9,20]{0,1:PV(one)T(3)(2)}", 100),
+    ("f32[0,20]{1,0}", "f16[0,20]{0,1:PAD(2,20)}", 100),
 ]
 
 
 @pytest.mark.parametrize(("source", "destination", "max_memory"), [*strategies.rotating(CHUNKED)])
 def test_chunks(source: str, destination: str, max_memory: int | None) -> None:
     data = np.random.default_rng(3).integers(256, size=fi.Shape.parse(source).nbytes, dtype=np.uint8)
-    expected = fi.relayout(data, source, destination)
-    found = fastindex.cuda.relayout_through_device(data, source, destination, max_memory=max_memory)
+    expected = fi.relayout(data, source, destination, casting="unsafe")
+    options: dict[str, Any] = {"max_memory": max_memory, "casting": "unsafe"}
+    found = fastindex.cuda.relayout_through_device(data, source, destination, **options)
     assert found.tobytes() == expected.tobytes()
     out = np.zeros(len(expected.view(np.uint8)), np.uint8)
-    fastindex.cuda.relayout_through_device(data, source, destination, out=out, max_memory=max_memory)
+    fastindex.cuda.relayout_through_device(data, source, destination, out=out, **options)
     assert out.tobytes() == expected.tobytes()
 
 
@@ -351,3 +357,10 @@ def test_relayout_of_files(tmp_path: Path) -> None:
     main(["relayout", str(tmp_path / "a"), str(tmp_path / "b"), *shapes, "--device", "cuda"], standalone_mode=False)
     expected = np.arange(35, dtype=np.uint16).reshape(5, 7).T
     assert np.array_equal(np.fromfile(tmp_path / "b", np.uint16).reshape(7, 5), expected)
+    shapes = ["--from", "u16[5,7]", "--to", "u8[5,7]{0,1}", "--device", "cuda"]
+    with pytest.raises(SystemExit):
+        main(
+            ["relayout", str(tmp_path / "a"), str(tmp_path / "c"), *shapes, "--casting", "safe"], standalone_mode=False
+        )
+    main(["relayout", str(tmp_path / "a"), str(tmp_path / "c"), *shapes], standalone_mode=False)
+    assert np.array_equal(np.fromfile(tmp_path / "c", np.uint8).reshape(7, 5), expected)

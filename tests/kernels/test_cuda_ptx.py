@@ -60,7 +60,7 @@ def every_ptx(capability: tuple[int, int], kernels: str = "every_kernel") -> dic
     return found
 
 
-LOAD, STORE = r"\bld\.global\.v2\.[ubs]64\b", r"\bst\.global\.v2\.[ubs]64\b"
+LOAD, STORE = r"\bld\.global\.v2\.[ubsf]64\b", r"\bst\.global\.v2\.[ubsf]64\b"
 
 
 def accesses(text: str) -> tuple[int, int]:
@@ -110,6 +110,9 @@ def test_16_bytes_at_once(capability: tuple[int, int]) -> None:
             assert (loads > 0, stores > 0) == (not name.startswith("weave"), not name.startswith("part")), name
         if name == "fill 16":
             assert stores > 0
+        if name.endswith(("16 bytes read at once", "16 bytes written at once")):
+            # The other side's elements are smaller, and so are its parts.
+            assert (loads > 0, stores > 0) == ("read" in name, "written" in name), name
 
 
 def test_a_transpose_writes_vectors_only() -> None:
@@ -134,6 +137,8 @@ REGISTERS = {
     "transpose 1,": 48,
     "transpose words": 64,
     "transpose": 40,
+    "cast transpose f64": 64,
+    "cast transpose": 48,
     "copy": 64,
     "shift": 80,
     "compress": 64,

@@ -1,6 +1,6 @@
 """Every conversion against the definitions of the formats, ``astype`` and XLA: every pattern of up to 16 bits.
 
-Tests of: tables.casts, kernels.cpu.relayout.lines.cast_values, kernels.cpu.relayout.moves.casts,
+Tests of: tables.casts, kernels.conversions, kernels.cpu.relayout.lines.cast_values, kernels.cpu.relayout.moves.casts,
 lowering.relayout.moves.cast_passes, cpu.cast_movements.
 """
 

@@ -6,6 +6,7 @@ conversion looks them up. Tables: `tables.cuda_launches`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -108,6 +109,46 @@ def cast_rows_kernel(code: int, rows: int, columns: int, apart: bool) -> Kernel:
     return Kernel(cast_rows, "iiiiiii", f"cast rows {code} {rows} {columns} {apart}", resident=4)
 
 
+def _cells_stored(count: int, cell: int, step: int) -> Callable[[Any, Any], Any]:
+    """Make the function that stores `count` values, a power of two, in cells of shared memory `step` bytes apart."""
+    if count == 1:
+        store_cell = STORE_SHARED[cell]
+
+        @device_function
+        def store_one(at: Any, values: Any) -> None:
+            store_cell(at, values[0])
+
+        return store_one
+    half = count // 2
+    store_half, ahead = _cells_stored(half, cell, step), half * step
+
+    @device_function
+    def store_all(at: Any, values: Any) -> None:
+        store_half(at, values[:half])
+        store_half(at + ahead, values[half:])
+
+    return store_all
+
+
+def _cells_loaded(count: int, cell: int) -> Callable[[Any], Any]:
+    """Make the function that loads `count` cells next to each other, a power of two, from shared memory."""
+    if count == 1:
+        load_cell = LOAD_SHARED[cell]
+
+        @device_function
+        def load_one(at: Any) -> Any:
+            return (load_cell(at),)
+
+        return load_one
+    load_half, ahead = _cells_loaded(count // 2, cell), count // 2 * cell
+
+    @device_function
+    def load_all(at: Any) -> Any:
+        return load_half(at) + load_half(at + ahead)
+
+    return load_all
+
+
 @cache
 def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
     """Make the kernel that transposes tiles and converts: destination, source, table, loops, results.
@@ -124,57 +165,9 @@ def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
     reading, writing = geometry.reading, geometry.writing
     shared = shared_memory(-(-geometry.cells * cell // 16) * 16)
     load, store = LOAD[columns * read], STORE[rows * written]
-    load_cell, store_cell = LOAD_SHARED[cell], STORE_SHARED[cell]
+    put, take = _cells_stored(columns, cell, column_bytes), _cells_loaded(rows, cell)
     convert = converter(code, Vectors(1, columns, read), Vectors(columns, 1, written), list(range(columns)))
     join = converter(None, Vectors(rows, 1, written), Vectors(1, rows, written), list(range(rows)))
-
-    @device_function
-    def put_one(at: Any, values: Any) -> None:
-        store_cell(at, values[0])
-
-    @device_function
-    def put_two(at: Any, values: Any) -> None:
-        store_cell(at, values[0])
-        store_cell(at + column_bytes, values[1])
-
-    @device_function
-    def put_four(at: Any, values: Any) -> None:
-        put_two(at, values)
-        put_two(at + 2 * column_bytes, values[2:])
-
-    @device_function
-    def put_eight(at: Any, values: Any) -> None:
-        put_four(at, values)
-        put_four(at + 4 * column_bytes, values[4:])
-
-    @device_function
-    def put_sixteen(at: Any, values: Any) -> None:
-        put_eight(at, values)
-        put_eight(at + 8 * column_bytes, values[8:])
-
-    @device_function
-    def take_one(at: Any) -> Any:
-        return (load_cell(at),)
-
-    @device_function
-    def take_two(at: Any) -> Any:
-        return load_cell(at), load_cell(at + cell)
-
-    @device_function
-    def take_four(at: Any) -> Any:
-        return load_cell(at), load_cell(at + cell), load_cell(at + 2 * cell), load_cell(at + 3 * cell)
-
-    @device_function
-    def take_eight(at: Any) -> Any:
-        return take_four(at) + take_four(at + 4 * cell)
-
-    @device_function
-    def take_sixteen(at: Any) -> Any:
-        return take_eight(at) + take_eight(at + 8 * cell)
-
-    put = {1: put_one, 2: put_two, 4: put_four, 8: put_eight, 16: put_sixteen}[columns]
-    in_fours = read_steps % 4 == 0
-    take = {1: take_one, 2: take_two, 4: take_four, 8: take_eight, 16: take_sixteen}[rows]
 
     @device_function
     def read_four(thread: Any, step: Any, memory: Any, source: Any, row_places: Any, results: Any) -> None:
@@ -194,6 +187,8 @@ def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
     def read_one(row: Any, column: Any, memory: Any, source: Any, row_places: Any, results: Any) -> None:
         vector = load(source + load_int64(row_places + 8 * row) + column * read)
         put(memory + column * column_bytes + row * cell, convert((vector,), results))
+
+    in_fours = read_steps % 4 == 0
 
     def cast_transpose(destination, source, table, loops, results):  # type: ignore[no-untyped-def]
         memory = shared()
@@ -219,4 +214,6 @@ def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
                 values = join(take(memory + column * column_bytes + row * cell), 0)
                 store(d + load_int64(column_places + 8 * column) + row * written, values[0])
 
-    return Kernel(cast_transpose, "iiiii", f"cast transpose {code} {rows} {columns}", resident=6 if cell == 4 else 4)
+    return Kernel(
+        cast_transpose, "iiiii", f"cast transpose {code} {rows} {columns}", resident=5 if max(cell, read) == 4 else 4
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import re
 import subprocess
 import tempfile
@@ -108,6 +109,23 @@ def begin_of(held: Any, address: int) -> int | None:
     held.ptx_allocation_of.argtypes = [ctypes.c_size_t]
     found = held.ptx_allocation_of(address) if address >= 0 else None
     return int(found.contents.base) if found else None
+
+
+def written_bytes(held: Any, address: int) -> NDArray[np.int64]:
+    """Return which bytes of the array at an address anybody ever wrote, counted from where it begins."""
+    begin_of(held, address)
+    one = held.ptx_allocation_of(address).contents
+    # Of terabytes few pages are there; to look at the others takes longer than all else.
+    pages = -(-(one.size // 8 + 9) // mmap.PAGESIZE)
+    resident = (ctypes.c_uint8 * pages)()
+    if ctypes.CDLL(None).mincore(ctypes.c_void_p(one.written), ctypes.c_size_t(pages * mmap.PAGESIZE), resident):
+        raise OSError("mincore failed")
+    found = []
+    for page in np.flatnonzero(np.ctypeslib.as_array(resident) & 1).tolist():
+        bits = (ctypes.c_uint8 * mmap.PAGESIZE).from_address(one.written + page * mmap.PAGESIZE)
+        places = np.flatnonzero(np.unpackbits(np.ctypeslib.as_array(bits), bitorder="little"))
+        found.append(places + 8 * page * mmap.PAGESIZE)
+    return np.concatenate([np.empty(0, np.int64), *found])
 
 
 def encoded(ptx: str) -> tuple[Any, list[Encoded], list[int]]:

@@ -55,7 +55,7 @@ typedef struct {
   uint32_t *last_block[2];          // of a sector: the last block that read it, and that wrote it, from 1 on
   int64_t block_sectors[2];         // sectors read and written, one that several blocks touch counted for each
   uint64_t launch;
-  int patterned;                    // what nobody has written holds ptx_pattern_byte of where it is
+  int patterned;                    // what nobody has written holds a mix of where it is, as ptx_materialise says
 } Allocation;
 
 void ptx_memory_add(uintptr_t base, size_t size);

@@ -2,6 +2,7 @@
 #include "machine.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 // Tags take 16 bytes for each byte of memory.
 #define MOST_TAGGED ((size_t)16 << 20)
@@ -19,6 +20,15 @@ Allocation *ptx_allocation_of(uintptr_t at) {
   return low < allocation_count && allocations[low].base <= at ? &allocations[low] : 0;
 }
 
+// Zeros, of which the system gives only what is touched, however many are asked for.
+static void *reserved(size_t size) {
+  void *found = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED) return 0;
+  // A page of 2 MiB for a byte would be most of the work.
+  madvise(found, size, MADV_NOHUGEPAGE);
+  return found;
+}
+
 void ptx_memory_add(uintptr_t base, size_t size) {
   if (allocation_count == room) {
     room = room ? 2 * room : 256;
@@ -29,13 +39,13 @@ void ptx_memory_add(uintptr_t base, size_t size) {
     allocations[at] = allocations[at - 1];
     at--;
   }
-  allocations[at] = (Allocation){.base = base, .size = size, .written = calloc(size / 8 + 9, 1)};
+  allocations[at] = (Allocation){.base = base, .size = size, .written = reserved(size / 8 + 9)};
 }
 
 void ptx_memory_remove(uintptr_t base) {
   Allocation *found = ptx_allocation_of(base);
   if (!found) return;
-  free(found->written);
+  munmap(found->written, found->size / 8 + 9);
   free(found->writers);
   free(found->readers);
   free(found->sectors);
@@ -58,7 +68,7 @@ void ptx_memory_written(uintptr_t at, size_t size) {
   if (found && size) mark(found, at - found->base, size);
 }
 
-// From now on bytes that nobody wrote hold a mix of their number's 32 low bits: gigabytes of which few are ever touched.
+// From now on bytes that nobody wrote hold a mix of all bits of their number: gigabytes of which few are ever touched.
 void ptx_memory_pattern(uintptr_t base) {
   Allocation *found = ptx_allocation_of(base);
   if (found) found->patterned = 1;
@@ -66,7 +76,7 @@ void ptx_memory_pattern(uintptr_t base) {
 void ptx_materialise(Allocation *one, size_t offset, size_t size) {
   for (size_t o = offset; o < offset + size; o++) {
     if (one->written[o / 8] >> o % 8 & 1) continue;
-    ((uint8_t *)one->base)[o] = (uint32_t)o * 2654435761u >> 24;
+    ((uint8_t *)one->base)[o] = (uint64_t)o * 0x9e3779b97f4a7c15u >> 56;
     one->written[o / 8] |= 1 << o % 8;
   }
 }

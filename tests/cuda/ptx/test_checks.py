@@ -208,7 +208,7 @@ def test_bytes_that_hold_a_pattern_until_somebody_writes_them() -> None:
         library().ptx_memory_pattern(source.address)
         body = f"ld.global.u32 %r2, [%rd2+{50 << 10}];\nst.global.u32 [%rd1], %r2;\nst.global.u32 [%rd2], %r1;\n"
         Program(kernel(body + "ld.global.u32 %r3, [%rd2];\nst.global.u32 [%rd1+4], %r3;")).launch(1, 1, to, source)
-        numbers = np.arange(50 << 10, (50 << 10) + 4, dtype=np.uint32) * np.uint32(2654435761) >> np.uint32(24)
+        numbers = np.arange(50 << 10, (50 << 10) + 4, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(56)
         assert to.bytes[:8].tolist() == [*numbers.tolist(), 0, 0, 0, 0]
 
 

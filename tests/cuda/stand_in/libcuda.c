@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 typedef int R;
 enum { OK = 0, BAD_VALUE = 1, OUT_OF_MEMORY = 2, NO_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600, BAD_ADDRESS = 700 };
@@ -90,19 +91,33 @@ static size_t free_bytes(void) {
   const char *given = getenv("STAND_IN_FREE_BYTES");
   return given ? strtoull(given, 0, 10) : (size_t)1 << 34;
 }
+// What is larger is addresses alone, which the system gives memory where they are touched: more than this machine has.
+#define MOST_FILLED ((size_t)64 << 20)
+static void *taken(size_t n) {
+  void *found = 0;
+  if (n <= MOST_FILLED) return posix_memalign(&found, FENCE, n + 2 * FENCE) ? 0 : found;
+  found = mmap(0, n + 2 * FENCE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED) return 0;
+  madvise(found, n + 2 * FENCE, MADV_NOHUGEPAGE);
+  return found;
+}
+static void given_back(void *memory, size_t n) {
+  if (n <= MOST_FILLED) free(memory);
+  else munmap(memory, n + 2 * FENCE);
+}
 R cuMemAlloc(uintptr_t *p, size_t n) {
   if (n > free_bytes()) return OUT_OF_MEMORY;
-  void *memory = 0;
-  if (posix_memalign(&memory, FENCE, n + 2 * FENCE)) return OUT_OF_MEMORY;
+  void *memory = taken(n);
+  if (!memory) return OUT_OF_MEMORY;
   memory = (char *)memory + FENCE;
   // What nobody has written is neither zero nor what it was before.
-  if (n <= (size_t)64 << 20) memset(memory, 0xcb, n);
+  if (n <= MOST_FILLED) memset(memory, 0xcb, n);
   pthread_mutex_lock(&lock);
   int place = 0;
   while (place < block_count && blocks[place].size) place++;
   if (place == MOST_BLOCKS) {
     pthread_mutex_unlock(&lock);
-    free((char *)memory - FENCE);
+    given_back((char *)memory - FENCE, n);
     return OUT_OF_MEMORY;
   }
   if (place == block_count) block_count++;
@@ -116,10 +131,11 @@ R cuMemAlloc(uintptr_t *p, size_t n) {
 void work_release(uintptr_t p) {
   Block *found = block_of(p);
   if (!found) return;
-  if (found->size <= (size_t)64 << 20) memset((void *)found->at, 0xdd, found->size);
+  if (found->size <= MOST_FILLED) memset((void *)found->at, 0xdd, found->size);
   if (work_is_run()) ptx_memory_remove(found->at);
+  size_t size = found->size;
   found->size = 0;
-  free((void *)(found->at - FENCE));
+  given_back((void *)(found->at - FENCE), size);
 }
 R cuMemFree(uintptr_t p) {
   Block *found = block_of(p);

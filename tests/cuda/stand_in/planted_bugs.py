@@ -16,13 +16,14 @@ import pytest
 
 import fastindex as fi
 from fastindex.bulk import relayout_plans
-from fastindex.cuda import index_programs, movements, queues, relayouts, strided_copies
+from fastindex.cuda import gathers, index_programs, movements, queues, relayouts, strided_copies
 from fastindex.kernels.cuda import compilation, copies, rows, shifts, stages, tiles, word_tiles
 from fastindex.kernels.cuda.device import cuda
 from fastindex.kernels.cuda.index_kernel import index_kernel
+from fastindex.lowering.index.division import division
 from tests.cuda.ptx.emulator import EmulatedError
 from tests.cuda.ptx.reading import PtxError
-from tests.cuda.stand_in import emulated
+from tests.cuda.stand_in import emulated, far_blocks
 from tests.kernels.gpu_package import to_gpu, to_host
 
 _CACHES: tuple[Any, ...] = (
@@ -50,10 +51,16 @@ def forget() -> None:
             function.cache_clear()
 
 
+#: Of the test that runs: in what its bug is planted, and what was said of it.
+_told: list[tuple[str, str]] = []
+
+
 @pytest.fixture(autouse=True)
-def _nothing_stays() -> Iterator[None]:
+def _nothing_stays(request: pytest.FixtureRequest) -> Iterator[None]:
     forget()
+    _told.clear()
     yield
+    request.node.user_properties.extend(_told)
     forget()
 
 
@@ -75,8 +82,21 @@ def copied() -> None:
     moved("f32[32,128]{1,0}", "f32[32,128]{1,0:T(8,128)}")
 
 
-def complaint(run: Callable[[], None]) -> str:
+def complaint(run: Callable[[], None], planted_in: str) -> str:
     """Return what the emulator says of a run, whichever call came to know of it first."""
+    found = _complaint(run)
+    _told.append((planted_in, found))
+    return found
+
+
+def wrong_bytes(run: Callable[[], None], planted_in: str) -> None:
+    """See a run end with other bytes than it should."""
+    with pytest.raises(AssertionError):
+        run()
+    _told.append((planted_in, "the bytes are not those that belong there"))
+
+
+def _complaint(run: Callable[[], None]) -> str:
     try:
         run()
         emulated.finish()
@@ -108,7 +128,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, run: Callable[[], None], edit: Edit
 
     monkeypatch.setattr(compilation.Kernel, "ptx", ptx)
     monkeypatch.setattr(compilation, "_kept", lambda: None)
-    found = complaint(run)
+    found = complaint(run, "kernel")
     assert lines
     assert re.search(message.replace("{line}", f"line {lines[0]}, "), found), (found, lines)
 
@@ -239,8 +259,7 @@ def test_bytes_of_the_wrong_lane(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     forget()
     found = r"shfl\.sync\.idx\.b32 +\t?(%r\d+)(\|%p\d+)?, (%r\d+), (%r\d+)"
     lines = of_kernel(monkeypatch, name, lambda text: re.sub(found, r"shfl.sync.bfly.b32 \1\2, \3, 0", text))
-    with pytest.raises(AssertionError):
-        moved(*ANYWHERE[name])
+    wrong_bytes(lambda: moved(*ANYWHERE[name]), f"kernel, line {lines[0] if lines else 0}")
     assert lines
 
 
@@ -267,7 +286,7 @@ def test_a_run_that_is_a_byte_too_long(name: str, monkeypatch: pytest.MonkeyPatc
         return before(longer)
 
     monkeypatch.setattr(movements, "_started", started)
-    found = complaint(lambda: moved(*ANYWHERE[name]))
+    found = complaint(lambda: moved(*ANYWHERE[name]), "host")
     assert re.search(r"line \d+, `(ld|st)\..*(outside|race|never written)", found), found
 
 
@@ -278,7 +297,7 @@ def host_bug(run: Callable[[], None], plant: Callable[[], None], message: str) -
     run()
     forget()
     plant()
-    found = complaint(run)
+    found = complaint(run, "host")
     assert re.search(message, found), found
 
 
@@ -301,6 +320,32 @@ def test_strides_of_31_bits(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(movements, "_table", lambda launch: before(launch).astype(np.int32).astype(np.int64))
 
     host_bug(far_apart, plant, r"line \d+, `ld\.global.*outside every array")
+
+
+def test_a_product_of_31_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a tile starts is cut to 31 bits: seen only where an array is larger than that."""
+    cut = r"{ .reg .b64 %q; .reg .b32 %t; mul.lo.s64 %q, \2; cvt.u32.u64 %t, %q; cvt.s64.s32 \1, %t; }"
+
+    def far_apart() -> None:
+        with far_blocks.few_blocks():
+            far_blocks.moved_right(*far_blocks.RELAYOUTS["transpose 4"])
+
+    edit = replaced(r"mul\.lo\.s64\s+(%rd\d+), (%rd\d+, %rd\d+);", cut)
+    planted(monkeypatch, far_apart, edit, r"line \d+, `(ld|st)\.global.*outside every array")
+
+
+def test_slots_of_31_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel that counts slots in 32 bits is launched where they take more."""
+
+    def far_apart() -> None:
+        with far_blocks.few_blocks():
+            far_blocks.moved_right(*far_blocks.RELAYOUTS["gather"])
+
+    far_apart()
+    forget()
+    monkeypatch.setattr(gathers, "_MOST_SLOTS", 2**40)
+    monkeypatch.setattr(gathers, "division", lambda divisor, limit: replace(division(divisor, 2**30), wide=False))
+    wrong_bytes(far_apart, "host")
 
 
 def test_a_stream_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:

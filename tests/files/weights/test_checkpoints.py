@@ -120,6 +120,7 @@ def test_commands(tmp_path: Path) -> None:
     damaged = run_command(("verify", out))
     assert damaged.exit_code == 1
     assert "00001.bin is not as it was written" in damaged.output
+    (tmp_path / "model.bin").write_bytes(b"\0" * 8)
     for usage in (
         ("pack", str(tmp_path / "model.bin"), out),
         ("pack", source, out, "--shape", "f32[2]", "--tpu", "v5e"),

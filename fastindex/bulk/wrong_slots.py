@@ -1,0 +1,186 @@
+"""The first slot of a buffer that does not hold its element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastindex.arguments.buffers import aligned_bytes, check_movable, logical_array
+from fastindex.bulk.indices import multi_index
+from fastindex.bulk.relayouts import pack, unpack
+from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.interop.host_arrays import host_array
+from fastindex.lowering.subarrays.segments import Box, box_shape, slab_grid, slab_order
+from fastindex.shapes.shape import Shape, as_shape
+
+Bytes = NDArray[np.uint8]
+
+#: What is packed and compared at a time: it stays in the cache, and calls are few.
+_PART_BYTES = 2 << 20
+
+
+@dataclass(frozen=True)
+class WrongSlot:
+    """The first slot of a buffer that does not hold what it should.
+
+    Attributes
+    ----------
+    index : tuple of int
+        The element that the slot is for.
+    found : tuple of int or None
+        The element whose value is there, if only one has it.
+    slot, byte, bit : int
+        Where: the slot, its first byte, and the first bit within that byte.
+    expected, got : number
+    """
+
+    index: tuple[int, ...]
+    found: tuple[int, ...] | None
+    slot: int
+    byte: int
+    bit: int
+    expected: Any
+    got: Any
+
+    def __str__(self) -> str:
+        other = f", which is the element at {self.found}" if self.found is not None else ""
+        return (
+            f"slot {self.slot} (byte {self.byte}, bit {self.bit}) is for the element at {self.index}, {self.expected}; "
+            f"it holds {self.got}{other}"
+        )
+
+
+def check(before: Any, after: Any, layout: Shape | str) -> WrongSlot | None:
+    """Return the first slot of a buffer that does not hold its element, or None; padding is never compared.
+
+    Elements are compared bit by bit, a few MiB at a time, so that hardly any memory is taken.
+
+    Parameters
+    ----------
+    before : array
+        The logical array.
+    after : array or bytes
+        The physical buffer that is to hold it: as many bytes, of any dtype and dimensions, in C order.
+    layout : Shape or str
+        The array and its layout.
+
+    Returns
+    -------
+    WrongSlot or None
+
+    Raises
+    ------
+    FastIndexError
+        An array of other dimensions, or a buffer of another size.
+    ArgumentTypeError
+        An array of another type, which `pack` does not take for the layout's; or a buffer of no numbers.
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> array = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    >>> fi.check(array, fi.pack(array, "u8[2,3]{0,1}"), "u8[2,3]{0,1}") is None
+    True
+    >>> print(fi.check(array, array.tobytes(), "u8[2,3]{0,1}"))
+    slot 1 (byte 1, bit 0) is for the element at (1, 0), 3; it holds 1, which is the element at (0, 1)
+    """
+    shape = as_shape(layout)
+    check_movable(shape)
+    values = logical_array(before, shape, "same_kind")
+    buffer = _bytes_of(after)
+    if buffer.nbytes != shape.nbytes:
+        raise FastIndexError(f"a buffer of {shape.cut_text()} takes {shape.nbytes} bytes, got {buffer.nbytes}")
+    parts, at = _Parts(values, shape), 0
+    for box in parts.boxes:
+        part, packed = parts.packed(box)
+        held = buffer[at : at + part.nbytes]
+        slot = None if _are_same(packed, held) else _first_difference(packed, held, part)
+        if slot is not None:
+            inside = [int(one[0]) for one in multi_index(part, np.array([slot]))]
+            expected, got = (unpack(side, part)[tuple(inside)] for side in (packed, held))
+            slot += at * 8 // shape.element_bits
+            return _described(shape, slot, _whole_index(box, inside), expected, got, parts)
+        at += part.nbytes
+    return None
+
+
+def _described(shape: Shape, slot: int, index: tuple[int, ...], expected: Any, got: Any, parts: _Parts) -> WrongSlot:
+    byte, bit = divmod(slot * shape.element_bits, 8)
+    return WrongSlot(index, parts.only_index(got), slot, byte, bit, expected.item(), got.item())
+
+
+def _bytes_of(after: Any) -> Bytes:
+    if isinstance(after, memoryview) and not after.c_contiguous:
+        after = after.tobytes()
+    given = np.frombuffer(after, np.uint8) if isinstance(after, bytes | bytearray | memoryview) else host_array(after)
+    if given.dtype.hasobject or given.dtype.kind in "SUMm":
+        raise ArgumentTypeError(
+            f"a buffer is bytes or an array of numbers, got {type(after).__name__} of {given.dtype}"
+        )
+    return np.ascontiguousarray(given).reshape(-1).view(np.uint8)
+
+
+class _Parts:
+    """The parts of an array that fill its buffer one after the other, and memory to pack one at a time."""
+
+    def __init__(self, values: NDArray[Any], shape: Shape) -> None:
+        self._values, self._shape = values, shape
+        self._memory = aligned_bytes(0)
+        self.boxes = list(slab_grid(shape, _PART_BYTES).boxes(slab_order(shape)))
+
+    def packed(self, box: Box) -> tuple[Shape, Bytes]:
+        """Return the shape of a part and its buffer, whose memory the next one takes."""
+        part = box_shape(self._shape, box)
+        if len(self._memory) < part.nbytes:
+            self._memory = aligned_bytes(part.nbytes)
+        memory = self._memory[: part.nbytes]
+        # The dots keep an array of no dimensions an array.
+        place: tuple[Any, ...] = (*(slice(along.start, along.stop) for along in box), ...)
+        pack(self._values[place], part, out=memory)
+        return part, memory
+
+    def only_index(self, value: Any) -> tuple[int, ...] | None:
+        """Return the element that has a value, if only one has it."""
+        found: list[tuple[int, ...]] = []
+        for box in self.boxes:
+            part, packed = self.packed(box)
+            places = np.flatnonzero(~_differ(unpack(packed, part), np.full(part.dimensions, value)))
+            found += [_whole_index(box, np.unravel_index(place, part.dimensions)) for place in places[:2]]
+            if len(found) > 1:
+                return None
+        return found[0] if found else None
+
+
+def _whole_index(box: Box, inside: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(along.start + int(i) for along, i in zip(box, inside, strict=True))
+
+
+def _are_same(one: Bytes, other: Bytes) -> bool:
+    """Compare eight bytes at a time."""
+    end = len(one) // 8 * 8
+    same = (one[:end].view(np.uint64) == other[:end].view(np.uint64)).all()
+    return bool(same) and bool((one[end:] == other[end:]).all())
+
+
+def _first_difference(one: Bytes, other: Bytes, shape: Shape) -> int | None:
+    """Return the first slot with another element; padding may hold anything."""
+    differ = _differ(unpack(one, shape), unpack(other, shape))
+    if not differ.any():
+        return None
+    # In the order of slots, False for padding.
+    return int(pack(differ, shape.with_element_type("pred"), False).argmax())
+
+
+def _differ(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which elements have other bits."""
+    width = min(one.itemsize, 8)
+    words = [side.reshape(-1).view(f"u{width}").reshape(one.size, -1) for side in (one, other)]
+    differ = words[0] != words[1]
+    # Of one word or two.
+    found: NDArray[np.bool_] = differ[:, 0]
+    found |= differ[:, -1]
+    return found.reshape(one.shape)
