@@ -232,13 +232,13 @@ def _pass(found: _Steps, vectors: _Vectors, around: Sequence[Loop], nest: Nest, 
         patterns = np.concatenate(list((_lane_patterns if vectors.lanes else _patterns)(found))).view(np.int64)
         return np.concatenate([starts, patterns]), np.array(places, np.int64)
 
-    lines, piece_bytes = row_count * iterations(loops), vectors.piece_bytes
+    lines, piece_bytes = row_count * iterations(loops), LINE_BYTES if streamed else vectors.piece_bytes
     steps = len(found.places) + (found.halves != KEPT)
     units = f"{'lanes' if vectors.lanes else 'vectors'} of {row_count} row{'s' * (row_count > 1)}"
-    why = f"binary digits of places in {units}, written in pieces of {LINE_BYTES if streamed else piece_bytes} bytes"
+    why = f"binary digits of places in {units}, written in pieces of {piece_bytes} bytes"
     return Draft(
         "swap digits",
-        piece_bytes,
+        vectors.piece_bytes,
         Nest(tuple(outer), nest.source_start // _PER_BYTE, nest.destination_start // _PER_BYTE),
         geometry,
         row_count * per_task * LINE_BYTES,
