@@ -22,7 +22,7 @@ from fastindex.cpu.threads import thread_count
 from fastindex.kernels.compilation import is_missing, registered_kernels
 from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
 from fastindex.lowering.relayout.moves.column_gather import ELEMENT_BYTES
-from fastindex.tables.cache_lines import LINE_BYTES
+from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 from fastindex.tables.casts import conversion_code
 from fastindex.tables.digit_swaps import MOST_ROW_DIGITS, PIECES
 from fastindex.tables.streams import VECTOR_WAYS
@@ -163,9 +163,9 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
                 yield kernel, width, ways
     yield "interleave", 1, 0
     yield "deinterleave", 1, 0
-    if permuted_bytes() == LINE_BYTES:
-        for piece_bytes, row_digits in itertools.product(PIECES, range(MOST_ROW_DIGITS, 0, -1)):
-            yield "swap digits", piece_bytes, row_digits
+    pieces = PIECES if permuted_bytes() == LINE_BYTES else (LANE_BYTES,)
+    for piece_bytes, row_digits in itertools.product(pieces, range(MOST_ROW_DIGITS, 0, -1)):
+        yield "swap digits", piece_bytes, row_digits
     for nibbles in (1, 2):
         yield "block permute", permuted_bytes(), nibbles
     for width in ELEMENT_BYTES:

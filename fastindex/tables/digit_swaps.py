@@ -10,7 +10,7 @@ from fastindex.tables.places import places
 DIGITS = 7
 #: The most rows of a task; all of its vectors stay in registers.
 MOST_ROW_DIGITS = 4
-#: Bytes of the pieces that vectors are written in.
+#: Bytes of the pieces that vectors are written in; lanes, where these are the vectors, are pieces too.
 PIECES = (64, 32)
 
 #: What happens to the lowest digit: nothing, a swap with the digit of the first two rows, a swap within the vector.
@@ -21,7 +21,8 @@ class SwapGeometry(NamedTuple):
     """How a task permutes digits.
 
     A chunk is a vector of each of a few rows, a power of two. Each step swaps a digit of the place in a vector with one
-    of the row; then the bytes of each vector are put in order, and its pieces are written.
+    of the row; then the bytes of each vector are put in order, and its pieces are written. Where vectors are lanes, it
+    has four for each row.
 
     Attributes
     ----------

@@ -1,5 +1,7 @@
 """Digits of places that are permuted in registers, against NumPy: any order of them, gaps, streamed and not.
 
+Vectors of 64 bytes and of 16 on every machine: kernels do without the instructions that a machine lacks.
+
 Tests of: lowering.relayout.moves.digit_swaps, tables.digit_swaps, kernels.cpu.relayout.moves.digit_swaps.
 """
 
@@ -13,11 +15,21 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.cpu.movements import sure_movement
+from fastindex.cpu.movements import Movement, sure_movement
+from fastindex.kernels.cpu.relayout.lines import permutes
+from fastindex.lowering.relayout.passes.form import Draft
 from fastindex.lowering.relayout.plan.choice import plans
 from fastindex.lowering.tuning import TUNING
-from fastindex.tables.digit_swaps import OF_ROWS, WITHIN
+from fastindex.tables.digit_swaps import OF_ROWS, WITHIN, SwapGeometry
 from tests.oracles import reference
+
+
+@pytest.fixture(params=[64, 16], autouse=True)
+def vector_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many bytes the machine is said to permute with one instruction."""
+    found: int = request.param
+    monkeypatch.setattr(permutes, "permuted_bytes", lambda: found)
+    return found
 
 
 def nibbles(buffer: np.ndarray) -> np.ndarray:
@@ -30,12 +42,15 @@ def moved(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
     return array.transpose(order[::-1]).reshape(-1)
 
 
+def movement_of(source: str, destination: str, streamed: bool) -> Movement:
+    """A movement that is no cached one: these keep what they know of the machine."""
+    tuning = replace(TUNING, streamed_bytes=0) if streamed else TUNING
+    return replace(sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination), tuning))
+
+
 def run(source: str, destination: str, streamed: bool, given: np.ndarray, offset: int = 0) -> np.ndarray | None:
     """What the candidate makes of a buffer, None where it does not apply; what is around the target stays."""
-    tuning = replace(TUNING, streamed_bytes=0) if streamed else TUNING
-    movement = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination), tuning)
-    if movement.problem.vector_bytes != 64:
-        pytest.skip("no instruction permutes 64 bytes here")
+    movement = movement_of(source, destination, streamed)
     if not any(one.name == "digits" for one in plans(movement.problem)):
         return None
     size = fi.Shape.parse(destination).nbytes
@@ -49,7 +64,7 @@ def run(source: str, destination: str, streamed: bool, given: np.ndarray, offset
 
 #: Orders of binary digits in the destination, those of the source being 0, 1, ...; 0 to 6 are a vector of the source.
 #: With them how the half of a byte is found (tables.digit_swaps), whether the first digit of the row is swapped again,
-#: how many digits tell rows apart, and the bytes of a piece.
+#: how many digits tell rows apart, and the bytes of a piece; for vectors of 64 bytes.
 CHOSEN: list[tuple[tuple[int, ...], tuple[int, int, int, int]]] = [
     # It is another digit of the vector.
     ((3, 0, 1, 2, 4, 5, 7, 6, 8), (WITHIN, 0, 1, 64)),
@@ -66,12 +81,27 @@ CHOSEN: list[tuple[tuple[int, ...], tuple[int, int, int, int]]] = [
     ((2, 7, 8, 9, 10, 1, 11, 0, 3, 4, 5, 6), (WITHIN, 0, 4, 32)),
     ((7, 8, 0, 9, 10, 1, 11, 2, 3, 4, 5, 6), (OF_ROWS, 1, 4, 32)),
 ]
+#: The same for vectors of 16 bytes, which 0 to 4 are; and whether a line of the destination is written at once.
+CHOSEN_LANES: list[tuple[tuple[int, ...], tuple[int, int, int, bool]]] = [
+    # It is another digit of the lane.
+    ((1, 7, 8, 9, 2, 5, 6, 0, 3, 4), (WITHIN, 0, 3, True)),
+    ((2, 10, 9, 8, 7, 0, 1, 6, 5, 4, 3), (WITHIN, 0, 4, False)),
+    # It is a digit of the row; the digit that was there stays in the lane, or does not.
+    ((7, 0, 1, 2, 3, 8, 9, 4, 5, 6), (OF_ROWS, 1, 1, True)),
+    ((8, 1, 0, 7, 3, 4, 5, 6, 2), (OF_ROWS, 1, 2, False)),
+    ((8, 7, 9, 1, 2, 10, 11, 3, 4, 5, 0, 6), (OF_ROWS, 0, 3, True)),
+    ((7, 8, 0, 9, 10, 1, 11, 2, 3, 4, 5, 6), (OF_ROWS, 1, 4, False)),
+    # That of the source that tells lanes apart is one of the row.
+    ((10, 3, 7, 4, 5, 8, 9, 2, 0, 1, 6), (OF_ROWS, 0, 3, True)),
+    # Lanes are neighbours in both, in another order.
+    ((7, 0, 1, 2, 3, 6, 5, 4, 8), (OF_ROWS, 1, 1, True)),
+]
 #: No row to swap with, whole bytes that stay together, and more rows than stay in registers.
 REFUSED = [
     (0, 1, 2, 3, 4, 5, 6, 8, 7),
     (1, 0, 2, 3, 4, 5, 6, 8, 7),
     (0, 2, 1, 4, 3, 5, 7, 6, 8),
-    (1, 7, 8, 9, 10, 11, 0, 2, 3, 4, 5, 6),
+    (8, 7, 9, 10, 11, 0, 1, 2, 3, 4, 5, 6),
 ]
 
 
@@ -91,26 +121,44 @@ def check(sizes: Sequence[int], left: tuple[int, ...], right: tuple[int, ...], s
     return got is not None
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize(("order", "steps"), CHOSEN)
-def test_chosen_orders_of_binary_digits(
-    order: tuple[int, ...], steps: tuple[int, int, int, int], streamed: bool
-) -> None:
+def draft_of(order: tuple[int, ...], streamed: bool) -> tuple[Draft, SwapGeometry]:
+    """The draft for binary digits in an order, after what it does has been compared with NumPy."""
     rank = len(order)
     for offset in (0, 1, 16):
         assert check([2] * rank, tuple(range(rank)), order, streamed, offset)
-    shapes = [fi.Shape.parse(text) for text in sides([2] * rank, range(rank), order)]
-    problem = sure_movement(*shapes, TUNING).problem
-    drafts = next(one.drafts for one in plans(problem) if one.name == "digits")
-    halves, again, rows, piece = steps
-    found = [(one.geometry.halves, one.geometry.again, one.ways, one.width) for one in drafts]  # type: ignore[union-attr]
-    assert found == [(halves, again, rows, piece)]
+    problem = movement_of(*sides([2] * rank, range(rank), order), streamed).problem
+    (draft,) = next(one.drafts for one in plans(problem) if one.name == "digits")
+    assert isinstance(draft.geometry, SwapGeometry)
+    return draft, draft.geometry
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("order", "steps"), CHOSEN)
+@pytest.mark.parametrize("vector_bytes", [64], indirect=True)
+def test_chosen_orders_of_binary_digits(
+    order: tuple[int, ...], steps: tuple[int, int, int, int], streamed: bool
+) -> None:
+    draft, geometry = draft_of(order, streamed)
+    assert (geometry.halves, geometry.again, draft.ways, draft.width) == steps
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("order", "steps"), CHOSEN_LANES)
+@pytest.mark.parametrize("vector_bytes", [16], indirect=True)
+def test_chosen_orders_of_binary_digits_in_lanes(
+    order: tuple[int, ...], steps: tuple[int, int, int, bool], streamed: bool
+) -> None:
+    draft, geometry = draft_of(order, streamed)
+    halves, again, rows, is_whole = steps
+    assert (geometry.halves, geometry.again, draft.ways, draft.width) == (halves, again, rows, 16)
+    assert geometry.streamed == (streamed and is_whole)
 
 
 @pytest.mark.parametrize("size", [3, 5, 6, 12])
-def test_digits_around_what_is_no_power_of_two(size: int) -> None:
+def test_digits_around_what_is_no_power_of_two(size: int, vector_bytes: int) -> None:
     """Loops outside the vectors on both sides, on one, and between rows."""
-    for (order, _), place in itertools.product(CHOSEN, (7, 8)):
+    chosen = CHOSEN if vector_bytes == 64 else CHOSEN_LANES
+    for (order, _), place in itertools.product(chosen, (7, 8)):
         rank = len(order) + 1
         left = [*range(place), rank - 1, *range(place, rank - 1)]
         right = [*order, rank - 1]

@@ -95,10 +95,10 @@ def _byte_by_byte(builder: Any, lines: Sequence[Any], pattern: Any) -> Any:
 
 
 def permuted_in_lanes(builder: Any, line: Any, mask: Any) -> Any:
-    """Permute a line of bytes within each lane of 16, by the pattern at the address `mask`; 0 where it is negative."""
+    """Permute bytes of lines within each lane of 16, by the pattern at the address `mask`; 0 where it is negative."""
     lane = load_at(builder, mask, 16, 1)
     size, name = 16, ""
-    if "avx512bw" in _features():
+    if line.type.count == 64 and "avx512bw" in _features():
         size, name = 64, "llvm.x86.avx512.pshuf.b.512"
     elif "avx2" in _features():
         size, name = 32, "llvm.x86.avx2.pshuf.b"
