@@ -137,7 +137,7 @@ REGISTERS = {
     "transpose 1,": 48,
     "transpose words": 64,
     "transpose": 40,
-    "cast transpose f64": 64,
+    "cast transpose f64": 80,
     "cast transpose": 48,
     "copy": 64,
     "shift": 80,

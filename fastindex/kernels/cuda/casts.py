@@ -214,5 +214,5 @@ def cast_transpose_kernel(code: int, rows: int, columns: int) -> Kernel:
                 values = join(take(memory + column * column_bytes + row * cell), 0)
                 store(d + load_int64(column_places + 8 * column) + row * written, values[0])
 
-    resident = 5 if max(cell, read) == 4 else 4
+    resident = 3 if read == 8 else 5 if max(cell, read) == 4 else 4
     return Kernel(cast_transpose, "iiiii", f"cast transpose {code} {rows} {columns}", resident=resident)
