@@ -123,18 +123,19 @@ def moved(source: str, destination: str) -> tuple[Any, NDArray[np.int64], NDArra
     """Relayout; return the result, some slots of it that were written, and where their elements come from."""
     first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
     assert first.element_count > 2**31
-    target = cuda.device_array(second.nbytes, np.uint8)
-    fi.relayout(patterned(first.nbytes), source, destination, out=target, casting="unsafe")
+    given, target = patterned(first.nbytes), cuda.device_array(second.nbytes, np.uint8)
+    fi.relayout(given, source, destination, out=target, casting="unsafe")
     emulated.finish()
     slots = some_written(target, second.nbytes // second.slot_count)
     places = origins(source, destination, slots)
     assert slots[-1] > 2**31
     assert places.max() > 2**31
-    return memory_of(target), slots, places
+    return target, slots, places
 
 
 def moved_right(source: str, destination: str) -> None:
-    memory, slots, places = moved(source, destination)
+    target, slots, places = moved(source, destination)
+    memory = memory_of(target)
     width = fi.Shape.parse(source).element_type.bits // 8
     for part in range(width):
         expected = np.where(places < 0, 0, bytes_at(width * places + part))
@@ -149,7 +150,8 @@ def test_elements_come_from_where_they_belong(name: str) -> None:
 @pytest.mark.parametrize("name", list(CASTS))
 def test_converted_elements_come_from_where_they_belong(name: str) -> None:
     source, destination = CASTS[name]
-    memory, slots, places = moved(source, destination)
+    target, slots, places = moved(source, destination)
+    memory = memory_of(target)
     dtype = fi.Shape.parse(destination).element_type.numpy_dtype
     expected = np.where(places < 0, 0, bytes_at(places)).astype(dtype)
     assert np.array_equal(memory.view(dtype)[slots], expected)
@@ -157,7 +159,8 @@ def test_converted_elements_come_from_where_they_belong(name: str) -> None:
 
 def test_packed_elements_come_from_where_they_belong() -> None:
     packed, plain = "s4[65536,32896]{1,0:E(4)}", "s4[65536,32896]{1,0:T(8,128)}"
-    memory, slots, places = moved(packed, plain)
+    target, slots, places = moved(packed, plain)
+    memory = memory_of(target)
     nibbles = bytes_at(places // 2) >> (4 * (places % 2)).astype(np.uint8) & 15
     assert np.array_equal(memory[slots] & 15, nibbles)
 
