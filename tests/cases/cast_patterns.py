@@ -28,10 +28,10 @@ def code_of(pair: tuple[str, str]) -> int:
 
 
 def pairs_of_today() -> list[tuple[str, str]]:
-    """Pairs whose kernels are compiled ahead, and a part of the others: all that a kernel converts, or none."""
-    others = sorted({code_of(pair) for pair in PAIRS} - AHEAD)
-    codes = AHEAD | {*strategies.rotating(others)}
-    return [pair for pair in PAIRS if code_of(pair) in codes]
+    """A part of the pairs whose kernels are compiled ahead, and of the others: all that a kernel converts, or none."""
+    ahead = [pair for pair in PAIRS if code_of(pair) in AHEAD]
+    others = {*strategies.rotating(sorted({code_of(pair) for pair in PAIRS} - AHEAD))}
+    return [*strategies.rotating(ahead), *(pair for pair in PAIRS if code_of(pair) in others)]
 
 
 TODAY = pairs_of_today()
