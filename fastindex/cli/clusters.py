@@ -177,12 +177,10 @@ def _own_workers(workers: int, target: str, max_memory: int) -> Iterator[Any]:
 
 def _cluster(workers: int, memory: int, scratch: str) -> Any:
     """Return started workers; one that is lost while it starts is a reason to try again."""
-    from distributed import LocalCluster
-
     loop = _loop_without_interrupts()
     for attempt in range(1, _MOST_STARTS + 1):
         try:
-            return LocalCluster(
+            return cluster_type()(
                 n_workers=workers,
                 threads_per_worker=1,
                 memory_limit=memory,
@@ -196,6 +194,21 @@ def _cluster(workers: int, memory: int, scratch: str) -> Any:
                 reason = str(error) or type(error).__name__
                 raise click.ClickException(f"{workers} workers could not be started: {reason}") from None
     raise AssertionError
+
+
+def cluster_type() -> Any:
+    """Return Distributed's cluster of local workers, which closes also where one is lost that it had not heard of yet.
+
+    Distributed looks its name up, fails, hears of no worker any more, and raises a KeyError when it is closed.
+    """
+    from distributed import LocalCluster
+
+    class Cluster(LocalCluster):  # type: ignore[misc]
+        def _update_worker_status(self, op: str, msg: Any) -> None:
+            with suppress(KeyError):
+                super()._update_worker_status(op, msg)
+
+    return Cluster
 
 
 def _warm_up(client: Any) -> None:

@@ -151,27 +151,11 @@ class ZarrBuffer:
 
     def read(self, box: Box, into: Bytes) -> None:
         """Read a box as `box_shape` packs it."""
-        at, unit = 0, self.array.chunks[0] * int(self.array.dtype.itemsize)
-        held, content = -1, into[:0]
+        at, reader = 0, _SpanReader(self.array)
         for start, nbytes in byte_segments(self.shape, box):
-            end = start + nbytes
-            # Whole chunks in one go; one of which segments take a part is decoded once for all that follow each other.
-            for begin, stop in _at_edges(start, end, unit):
-                if begin % unit == 0 and stop > begin + unit:
-                    part = self._stored(begin, stop)
-                else:
-                    if begin // unit != held:
-                        held, content = -1, into[:0]
-                        content = self._stored(begin // unit * unit, (begin // unit + 1) * unit)
-                        held = begin // unit
-                    part = content[begin - held * unit : stop - held * unit]
-                into[at : at + stop - begin] = part
-                at += stop - begin
-
-    def _stored(self, begin: int, stop: int) -> Bytes:
-        width = int(self.array.dtype.itemsize)
-        place = slice(begin // width, min(-(-stop // width), self.array.shape[0]))
-        return np.ascontiguousarray(read_place(self.array, (place,))).view(np.uint8)[: stop - begin]
+            for piece in reader.pieces(start, start + nbytes):
+                into[at : at + piece.size] = piece
+                at += piece.size
 
     def write(self, box: Box, data: Bytes) -> None:
         """Write a box of whole chunks as `box_shape` packs it."""
@@ -180,6 +164,36 @@ class ZarrBuffer:
             if nbytes:
                 self.array[start : start + nbytes] = data[at : at + nbytes]
             at += nbytes
+
+
+class _SpanReader:
+    """Reads spans of a stored buffer, and decodes a chunk once of which spans that follow each other take parts."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self._unit = array.chunks[0] * int(array.dtype.itemsize)
+        self._held = -1
+        self._content: Bytes = np.empty(0, np.uint8)
+
+    def pieces(self, start: int, stop: int) -> Iterator[Bytes]:
+        """Yield the bytes of a span: whole chunks in one go, parts of chunks alone."""
+        for begin, end in _at_edges(start, stop, self._unit):
+            is_whole = begin % self._unit == 0 and end > begin + self._unit
+            yield self._stored(begin, end) if is_whole else self._part(begin, end)
+
+    def _part(self, begin: int, end: int) -> Bytes:
+        chunk = begin // self._unit
+        first = chunk * self._unit
+        if chunk != self._held:
+            # Not two chunks in memory at once.
+            self._held, self._content = -1, self._content[:0].copy()
+            self._content, self._held = self._stored(first, first + self._unit), chunk
+        return self._content[begin - first : end - first]
+
+    def _stored(self, begin: int, stop: int) -> Bytes:
+        width = int(self._array.dtype.itemsize)
+        place = slice(begin // width, min(-(-stop // width), self._array.shape[0]))
+        return np.ascontiguousarray(read_place(self._array, (place,))).view(np.uint8)[: stop - begin]
 
 
 def _at_edges(start: int, stop: int, unit: int) -> Iterator[tuple[int, int]]:

@@ -65,15 +65,16 @@ def _run_cluster(tally: Tally, jobs: list[StoreJob], folder: Path) -> None:
 
     Distributed gives a worker up that is killed while it starts.
     """
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     from fastindex import Shape
+    from fastindex.cli.clusters import cluster_type
     from fastindex.files import cluster_jobs
 
     # Blocks of some rows, so that there are many tasks.
     cluster_jobs._LEAST_TASK_BYTES = cluster_jobs._MOST_TASK_BYTES = 100_000
     with (
-        LocalCluster(
+        cluster_type()(
             n_workers=2,
             threads_per_worker=1,
             memory_limit="1GiB",

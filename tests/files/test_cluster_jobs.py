@@ -26,6 +26,7 @@ pytest.importorskip("dask", reason="dask is not installed; pip install 'fastinde
 distributed = pytest.importorskip("distributed", reason="distributed is not installed; pip install 'fastindex[dask]'")
 zarr = pytest.importorskip("zarr", reason="zarr is not installed; pip install 'fastindex[zarr]'")
 
+from fastindex.cli import clusters  # noqa: E402
 from fastindex.files import cluster_jobs  # noqa: E402
 from tests.commands import run_command  # noqa: E402
 
@@ -365,6 +366,13 @@ def test_a_worker_that_is_lost_while_it_starts(tmp_path: Path, seconds: str) -> 
     assert (done.returncode, done.stderr) == (0, "")
     assert zarr.open_array(str(tmp_path / "b.zarr"), mode="r")[:].tobytes() == expected(TILED)
     assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.zarr", "killed.py"]
+
+
+def test_a_worker_is_lost_that_the_cluster_had_not_heard_of() -> None:
+    """A KeyError at the end, by Distributed's own cluster."""
+    options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": "CRITICAL"}
+    with clusters.cluster_type()(n_workers=1, **options) as cluster:
+        cluster.scheduler_info["workers"].clear()
 
 
 def test_a_lost_scheduler(tmp_path: Path) -> None:
