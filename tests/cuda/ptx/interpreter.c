@@ -268,8 +268,15 @@ static void do_load(const Instruction *o, const int *list, int n) {
   int64_t *counts = run.counting ? run.program->counts[o - run.program->code] : 0;
   if (counts) count_access(list, n, base, o->offset, whole, o->space, counts);
   Lane keep = bits_mask(o->from_bits);
+  const uint8_t *from = 0;
+  uintptr_t before = 0;
+  int warp = -1, again = 0;
   EACH {
-    const uint8_t *from = memory_at(base[i] + o->offset, whole, o->space, i, 1, &hint, counts);
+    uintptr_t at = base[i] + o->offset;
+    // Of what two lanes of a warp have read, a third tells nothing new: most reads of tables.
+    again = at == before && i / 32 == warp ? again + 1 : 0;
+    before = at, warp = i / 32;
+    if (again < 2) from = memory_at(at, whole, o->space, i, 1, &hint, counts);
     for (int v = 0; v < o->count; v++)
       if (o->d[v] >= 0) slot(o->d[v])[i] = loaded(from + v * size, size, o->is_signed) & keep;
   }
