@@ -155,7 +155,9 @@ def gated(codes: Any) -> Any:
         (lambda codes: codes.reshape(-1, 4, 4).transpose(0, 2, 1), (4, 4), (), r"at \(8, 8\) it is u8\[4,2,2,4\]"),
         (lambda codes: codes.reshape(7, 11).T, (77,), (), r"refuses \(154,\) \(cannot reshape"),
         (lambda codes: codes[:8], (8,), (), r"at \(16,\) it is no permutation of bits: bit 0 of .* is lost"),
-        (lambda codes: codes.T, (1 << 11, 1 << 10), (), "more than 16777216 bits"),
+        pytest.param(
+            *(lambda codes: codes.T, (1 << 11, 1 << 10), (), "more than 16777216 bits"), marks=pytest.mark.sweep
+        ),
     ],
 )
 def test_second_sizes(packer: Any, shape: tuple[int, ...], confirmed: Any, advice: str | None) -> None:
@@ -164,6 +166,14 @@ def test_second_sizes(packer: Any, shape: tuple[int, ...], confirmed: Any, advic
     assert found.confirmed == confirmed
     assert (found.advice is None) == (advice is None)
     assert advice is None or re.search(advice, str(found.advice)), found.advice
+
+
+def test_second_sizes_beyond_the_limit_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastindex.bulk.discovery._MOST_BITS", 1 << 12)
+    found = fi.discover(lambda codes: codes.T, (16, 32), np.uint8)
+    assert (found.layout, found.confirmed) == ("u8[16,32]{0,1}", ())
+    assert found.advice is not None
+    assert re.search(r"\(32, 64\) has more than 4096 bits", found.advice), found.advice
 
 
 def test_one_element_with_padding_behind() -> None:

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.cpu.warmup import CASTS
+from fastindex.lowering.relayout.problem.casts import cast_of
 from fastindex.shapes.element_types import BY_NAME
+from fastindex.tables.casts import conversion_code
 from tests.cases import strategies
 from tests.oracles import casts
 
 Bytes = NDArray[np.uint8]
 
 TYPES = {name: one for name, one in BY_NAME.items() if one.is_array and not one.is_complex}
+PAIRS = [pair for pair in itertools.product(TYPES, TYPES) if pair[0] != pair[1]]
+#: Conversions that are compiled ahead; the kernel of another one takes a second.
+AHEAD = {conversion_code(*pair) for pair in CASTS}
+
+
+def code_of(pair: tuple[str, str]) -> int:
+    return cast_of(TYPES[pair[0]], TYPES[pair[1]]).code
+
+
+def pairs_of_today() -> list[tuple[str, str]]:
+    """A part of the pairs whose kernels are compiled ahead, and of the others: all that a kernel converts, or none."""
+    ahead = [pair for pair in PAIRS if code_of(pair) in AHEAD]
+    others = {*strategies.rotating(sorted({code_of(pair) for pair in PAIRS} - AHEAD))}
+    return [*strategies.rotating(ahead), *(pair for pair in PAIRS if code_of(pair) in others)]
+
+
+TODAY = pairs_of_today()
 
 
 @cache

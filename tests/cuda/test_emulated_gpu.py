@@ -1,7 +1,7 @@
 """Runs `tests/test_gpu.py` on the stand-in driver, whose kernels are PTX in the emulator, and bugs planted in them.
 
 It is the compiled code that runs, instruction by instruction, and the host's code around it; it is no GPU. A plain run
-takes a third of the parts, another each day. What needs torch, CuPy or JAX on a GPU is left out: these bring a CUDA
+takes a sixth of the parts, another each day. What needs torch, CuPy or JAX on a GPU is left out: these bring a CUDA
 runtime of their own, which no stand-in driver serves.
 
 Tests of: cuda.casts, cuda.gathers, cuda.indices, kernels.cuda.casts, kernels.cuda.cast_values, kernels.cuda.memory,
