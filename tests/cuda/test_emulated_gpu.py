@@ -34,7 +34,7 @@ PARTS = {
     "random_shapes": 4,
     "random_larger": 4,
     "every_cast": 20,
-    "casts_": 10,
+    "casts_": 9,
     "not test_relayouts and not random and not cast": 20,
 }
 
