@@ -6,6 +6,7 @@ The oracle is the slow reference where it can keep up, else the CPU, which the o
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -186,6 +187,12 @@ def test_casts_of_packed_elements(source: str, destination: str) -> None:
     assert_cast(source, destination)
 
 
+def transposed(array: Any) -> Any:
+    """A view of an array of two dimensions: Numba's ``T`` is a copy."""
+    described = {**array.__cuda_array_interface__, "shape": array.shape[::-1], "strides": array.strides[::-1]}
+    return cuda.as_cuda_array(SimpleNamespace(__cuda_array_interface__=described, held=array))
+
+
 def test_casts_of_arrays() -> None:
     """pack, unpack, rearrange and copyto: strided arrays, results of another type, and what is refused."""
     array = np.linspace(-300, 300, 40 * 33, dtype=np.float32).reshape(40, 33)
@@ -197,19 +204,19 @@ def test_casts_of_arrays() -> None:
     assert (back.dtype, back.shape) == (np.float32, array.shape)
     assert np.array_equal(to_host(back), fi.unpack(fi.pack(array, text), text, dtype="f32"))
     memory = to_gpu(np.zeros((33, 40)))
-    out = memory.T
+    out = transposed(memory)
     assert fi.unpack(packed, text, out=out) is out
     assert np.array_equal(to_host(memory).T, to_host(back))
     turned = fi.rearrange(there, "a (b c) -> c b a", c=3, dtype=np.int8, casting="unsafe")
     expected = fi.rearrange(array, "a (b c) -> c b a", c=3, dtype=np.int8, casting="unsafe")
     assert np.array_equal(to_host(turned), expected)
     target = to_gpu(np.zeros((33, 40), np.int32))
-    fi.copyto(target.T, there, casting="unsafe")
+    fi.copyto(transposed(target), there, casting="unsafe")
     assert np.array_equal(to_host(target), array.T.astype(np.int32))
     fi.copyto(target, to_gpu(np.arange(40, dtype=np.uint8)))
     assert np.array_equal(to_host(target), np.broadcast_to(np.arange(40), (33, 40)))
     for call in (
-        lambda: fi.copyto(target, there.T),
+        lambda: fi.copyto(target, transposed(there)),
         lambda: fi.pack(there, "s8[40,33]"),
         lambda: fi.unpack(packed, text, dtype="u8"),
         lambda: fi.rearrange(there, "a b -> b a", dtype="s32"),

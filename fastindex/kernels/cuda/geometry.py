@@ -15,7 +15,7 @@ import numpy as np
 from fastindex.kernels.cuda.device import device_function
 
 _WARP = 32
-_SPREAD = 8  # most vectors next to each other that the lanes of a warp take
+_SPREAD = 8  # vectors of all banks, and most next to each other that the lanes of a warp take of smaller elements
 
 
 class Walk:
@@ -31,9 +31,12 @@ class Walk:
         From the number of a step to what it adds; to the cell, by XOR.
     """
 
-    def __init__(self, count_along: int, count_across: int, unit: int, warps: int, cell_of: Callable[..., Any]) -> None:
-        """Share out `count_along` vectors by `count_across`, which are taken `unit` at a time."""
-        lanes_along = min(_SPREAD, count_along)
+    def __init__(
+        self, along: tuple[int, int], across: tuple[int, int], warps: int, cell_of: Callable[..., Any]
+    ) -> None:
+        """Share out vectors: how many `along`, and the most lanes there; how many `across`, and how many at once."""
+        (count_along, most_lanes), (count_across, unit) = along, across
+        lanes_along = min(most_lanes, count_along)
         lanes_across = _WARP // lanes_along
         parts = count_along // lanes_along
         self.steps = parts * (count_across // unit) // lanes_across // warps
@@ -178,9 +181,10 @@ class TileGeometry:
             swapped = np.uint32(number ^ swap_of(np.uint32(column >> vector_shift)))
             return np.uint32(np.uint32(column << column_shift) ^ np.uint32(swapped * granule))
 
-        warps = threads // _WARP
-        self.reading = Walk(tile_columns // vector, tile_rows, self.packed, warps, cell_of_row)
-        self.writing = Walk(pitch // 16, tile_columns, 1, warps, cell_of_column)
+        # Lines of 16-byte elements may start in the middle of a sector: the fewer of them, the better.
+        warps, most_lanes = threads // _WARP, _WARP if vector == 1 else _SPREAD
+        self.reading = Walk((tile_columns // vector, most_lanes), (tile_rows, self.packed), warps, cell_of_row)
+        self.writing = Walk((pitch // 16, most_lanes), (tile_columns, 1), warps, cell_of_column)
 
 
 class WordGeometry:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import mmap
 import re
+import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +34,10 @@ class EmulatedError(Exception):
     """What a GPU would do wrong or refuse, or what nobody may rely on; the message names the line."""
 
 
-class _Instruction(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_int32)
-        for name in ("operation", "line", "guard", "negated", "bits", "is_signed", "from_bits", "from_signed")
-    ] + [
-        ("d", ctypes.c_int32 * 4),
-        *((name, ctypes.c_int32) for name in ("a", "b", "c", "e", "count", "space", "mode", "combined")),
-        ("offset", ctypes.c_int64),
-    ]
+#: `Instruction` in ``machine.h``: what is before its field of four numbers, what is behind it, and all of it as bytes.
+_BEFORE = attrgetter("operation", "line", "guard", "negated", "bits", "is_signed", "from_bits", "from_signed")
+_BEHIND = attrgetter("a", "b", "c", "e", "count", "space", "mode", "combined", "offset")
+_ROW = struct.Struct("=20iq")
 
 
 class _Program(ctypes.Structure):
@@ -152,12 +149,7 @@ def name_of(ptx: str) -> str | None:
 def loaded(ptx: str, found: Any, name: str | None = None) -> Any:
     """Return the address of a kernel's program, made in a library that holds the emulator."""
     entry, code, constants = encoded(ptx)
-    table = (_Instruction * len(code))()
-    for row, one in zip(table, code, strict=True):
-        values = list(astuple(one))
-        values[8] = (ctypes.c_int32 * 4)(*one.d)
-        for (field, _), value in zip(_Instruction._fields_, values, strict=True):
-            setattr(row, field, value)
+    table = b"".join(_ROW.pack(*_BEFORE(one), *one.d, *_BEHIND(one)) for one in code)
     numbers = (ctypes.c_uint64 * max(len(constants), 1))(*constants)
     places = list(entry.parameters.values())
     parameters = (ctypes.c_int32 * 2 * max(len(places), 1))(*places)

@@ -268,10 +268,21 @@ static void do_load(const Instruction *o, const int *list, int n) {
   int64_t *counts = run.counting ? run.program->counts[o - run.program->code] : 0;
   if (counts) count_access(list, n, base, o->offset, whole, o->space, counts);
   Lane keep = bits_mask(o->from_bits);
+  static Lane unwanted[MOST_THREADS];
+  Lane values[4], *to[4];
+  for (int v = 0; v < o->count; v++) to[v] = o->d[v] < 0 ? unwanted : slot(o->d[v]);
+  uintptr_t before = 0;
+  int warp = -1, again = 0;
   EACH {
-    const uint8_t *from = memory_at(base[i] + o->offset, whole, o->space, i, 1, &hint, counts);
-    for (int v = 0; v < o->count; v++)
-      if (o->d[v] >= 0) slot(o->d[v])[i] = loaded(from + v * size, size, o->is_signed) & keep;
+    uintptr_t at = base[i] + o->offset;
+    // Of what two lanes of a warp have read, a third tells nothing new: most reads of tables.
+    again = at == before && i / 32 == warp ? again + 1 : 0;
+    before = at, warp = i / 32;
+    if (again < 2) {
+      const uint8_t *from = memory_at(at, whole, o->space, i, 1, &hint, counts);
+      for (int v = 0; v < o->count; v++) values[v] = loaded(from + v * size, size, o->is_signed) & keep;
+    }
+    for (int v = 0; v < o->count; v++) to[v][i] = values[v];
   }
 }
 
@@ -350,9 +361,9 @@ enum { SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_BUTTERFLY, SHUFFLE_INDEX };
 static void do_shuffle(const Instruction *o, const int *list, int n) {
   const Lane *a = slot(o->a), *b = slot(o->b), *c = slot(o->c), *members = slot(o->e);
   static Lane results[MOST_THREADS], valid[MOST_THREADS];
-  static char here[MOST_THREADS];
-  memset(here, 0, run.threads);
-  EACH here[i] = 1;
+  Lane absent[MOST_THREADS / 32] = {0};
+  for (int i = 0; i < run.threads; i++) absent[i / 32] |= 1ull << i % 32;
+  EACH absent[i / 32] &= ~(1ull << i % 32);
   EACH {
     int lane = i % 32, bound = c[i] & 31, segment = c[i] >> 8 & 31, by = b[i] & 31;
     int highest = (lane & segment) | (bound & ~segment), lowest = lane & segment, j, inside;
@@ -363,9 +374,8 @@ static void do_shuffle(const Instruction *o, const int *list, int n) {
     default: j = lowest | (by & ~segment); inside = j <= highest;
     }
     if (!inside) j = lane;
-    for (int k2 = 0; k2 < 32; k2++)
-      if (members[i] >> k2 & 1 && i / 32 * 32 + k2 < run.threads && !here[i / 32 * 32 + k2])
-        fail(i, "lane %d is named in the mask %#llx and does not take part", k2, (unsigned long long)members[i]);
+    Lane missing = members[i] & absent[i / 32];
+    if (missing) fail(i, "lane %d is named in the mask %#llx and does not take part", __builtin_ctzll(missing), (unsigned long long)members[i]);
     if (!(members[i] >> lane & 1)) fail(i, "it is not named in the mask %#llx", (unsigned long long)members[i]);
     if (!(members[i] >> j & 1)) fail(i, "reads lane %d, which is not named in the mask", j);
     results[i] = a[i / 32 * 32 + j];
@@ -419,9 +429,8 @@ static Lane divided(Lane a, Lane b, int bits, int is_signed, int remainder, int 
 static Lane permuted(Lane a, Lane b, Lane selector) {
   Lane both = a | b << 32, found = 0;
   for (int i = 0; i < 4; i++) {
-    int pick = selector >> 4 * i & 15;
-    Lane byte = both >> 8 * (pick & 7) & 255;
-    if (pick & 8) byte = byte & 128 ? 255 : 0;
+    Lane pick = selector >> 4 * i & 15, byte = both >> 8 * (pick & 7) & 255;
+    byte = pick & 8 ? -(byte >> 7) & 255 : byte;
     found |= byte << 8 * i;
   }
   return found;
