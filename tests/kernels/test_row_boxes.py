@@ -19,6 +19,7 @@ from fastindex.lowering.relayout.moves.boxes import box_drafts, lines_of
 from fastindex.lowering.relayout.passes.counts import total
 from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.relayout.passes.line_counts import read_lines
+from fastindex.lowering.relayout.plan.choice import plans
 from fastindex.lowering.relayout.problem.loops import in_bytes, relayout_loops
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables import boxes
@@ -73,6 +74,15 @@ def test_rows_with_rests(pair: Pair) -> None:
     assert check(pair, (0, 0))
     assert check(pair, (16, 48))
     assert check(pair, (5, 13))
+
+
+def test_bytes_of_packed_elements_have_no_boxes() -> None:
+    """Boxes of half bytes, counted as bytes, would be read and written twice as far as the buffers reach."""
+    sides = "s4[5,64,130]{1,2,0:T(8,128)(8,1)E(4)}", "s4[5,64,130]{2,1,0:E(4)}"
+    tuning = dataclasses.replace(TUNING, streamed_bytes=0, shifted_bytes=0)
+    moved = sure_movement(*map(fi.Shape.parse, sides), tuning)
+    assert moved.slots.unit == "byte"
+    assert "boxes" not in {one.name for one in plans(moved.problem)}
 
 
 def random_pairs(seeds: range) -> Iterator[Pair]:

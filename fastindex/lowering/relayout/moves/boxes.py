@@ -108,7 +108,8 @@ class Box(NamedTuple):
 def boxes(problem: Problem) -> tuple[Draft, ...] | None:
     """Return the passes over boxes, or None where `box_drafts` does."""
     slots = problem.slots
-    if slots.width not in UNIT_BYTES:
+    # Boxes count elements, which are parts of bytes where bytes of packed ones move.
+    if slots.width not in UNIT_BYTES or slots.unit == "byte":
         return None
     return box_drafts(problem.source, problem.destination, slots.width, problem.tuning, slots.loops)
 
