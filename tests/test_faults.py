@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ import pytest
 import fastindex as fi
 from tests import faults
 from tests.cases import strategies
-from tests.fault_parts import checkpoints, file_jobs, hlo_pieces, layouts, stores, table, texts
+from tests.fault_parts import checkpoints, file_jobs, hlo_pieces, layouts, stores, table, texts, valgrind
 from tests.fault_parts.layout_places import elements_of_slots
 from tests.fault_parts.tally import Row, Tally, read
 from tests.fault_parts.valgrind import accesses_of_kernels
@@ -129,6 +130,22 @@ print(read(Path("tally")).skipped, read(Path("tally")).findings)
         command = [sys.executable, "-c", program]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     assert "not installed []" in done.stdout, done.stderr
+
+
+def test_kernels_that_take_too_long_for_valgrind_are_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiling goes on in the next run; that takes minutes on a busy machine."""
+
+    def run(command: list[str], *, timeout: float, **_: object) -> None:
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    monkeypatch.setattr(subprocess, "run", run)
+    valgrind.run(Tally(tmp_path / "tally", 100.0, 1))
+    saved = read(tmp_path / "tally")
+    assert "not compiled in 100 seconds" in saved.skipped
+    assert saved.findings == []
 
 
 def test_a_part_that_dies_is_a_finding() -> None:
