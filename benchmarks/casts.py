@@ -5,7 +5,7 @@ Usage::
     python benchmarks/casts.py [--threads 1] [--repeats 15] [--size 4096] [--all]
 
 For each pair of element types and each pair of layouts of a square array it prints four numbers. The first is the time
-against that of the relayout alone of the wider type, which moves more bytes than the cast: its elements are as many. The
+against that of the relayout alone of the wider type: as many elements, and at least as many bytes as the cast. The
 second is stricter, the time for a byte that is read or written, against that of the relayout alone: of the two types,
 the one whose relayout takes longer for a byte. The third is how often the time goes into that of ``astype`` and of the
 relayout that has to follow. The fourth is the time for a byte against that of a copy. All are timed in turn in one
