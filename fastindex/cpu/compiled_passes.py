@@ -84,6 +84,7 @@ _KERNEL_MODULES = (
     gather_pieces,
     block_permute,
     column_gather,
+    casts,
 )
 
 # Where boxes are in scratch memory: behind what the kernels that run within a box need.

@@ -12,15 +12,17 @@ from __future__ import annotations
 import hashlib
 import inspect
 import pickle
+import platform
 import sys
 from collections.abc import Callable, Sequence
-from functools import lru_cache, wraps
+from functools import cache, lru_cache, wraps
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from numba import njit, types
-from numba.core import sigutils
+from numba.core import config, sigutils
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
+from numba.core.codegen import get_host_cpu_features
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic, register_jitable
 
@@ -143,6 +145,16 @@ def is_missing(dispatcher: Any, arguments: tuple[types.Type, ...]) -> bool:
 def kernel_signatures() -> dict[str, list[tuple[types.Type, ...]]]:
     """Give, for each kernel that tells its signature, the types it has been compiled for in this process."""
     return {dispatcher.__name__: list(dispatcher.signatures) for dispatcher, _ in _KERNELS}
+
+
+@cache
+def features() -> frozenset[str]:
+    """Return what the processor that code is compiled for can do, by LLVM's names: "avx2", "f16c", "neon"."""
+    known = get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
+    found = {name[1:] for name in known.split(",") if name.startswith("+")}
+    # Every AArch64 processor has NEON, though not every system reports it.
+    always = {"neon"} if config.CPU_FEATURES is None and platform.machine() in ("aarch64", "arm64") else set()
+    return frozenset(found | always)
 
 
 @lru_cache(maxsize=1)

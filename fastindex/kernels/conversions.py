@@ -114,7 +114,9 @@ class Conversion:
             case "f32":
                 return self._as_float(value)
             case "bf16":
-                return self._to_bfloat(self._as_float(value))
+                bits = self._as_float(value)
+                # A byte has no more bits than bf16 keeps.
+                return self._upper_bits(bits) if self.source in ("s8", "u8") else self._to_bfloat(bits)
             case "f16":
                 return self._double_to_half(value) if self.source == "f64" else self._to_half(self._as_float(value))
         return self._to_integer(value, int(self.target[1:]))
@@ -193,13 +195,17 @@ class Conversion:
 
     def _to_bfloat(self, bits: Any) -> Any:
         """Round the bits of f32 to bf16; every NaN becomes the quiet one of its sign, as in ml_dtypes."""
-        upper = self.b.lshr(bits, self._all(_INT32, 16))
-        odd = self.b.and_(upper, self._all(_INT32, 1))
-        rounded = self.b.add(self.b.add(bits, self._all(_INT32, 0x7FFF)), odd)
-        sign = self.b.and_(upper, self._all(_INT32, 0x8000))
-        quiet = self.b.or_(sign, self._all(_INT32, 0x7FC0))
-        found = self.b.select(self._is_nan(bits), quiet, self.b.lshr(rounded, self._all(_INT32, 16)))
-        return self.b.trunc(found, self._of(_INT16))
+        sign = self.b.and_(bits, self._all(_INT32, 1 << 31))
+        quiet = self.b.or_(sign, self._all(_INT32, 0x7FC0 << 16))
+        return self._upper_bits(self.b.select(self._is_nan(bits), quiet, self._rounded_to_bfloat(bits)))
+
+    def _rounded_to_bfloat(self, bits: Any) -> Any:
+        """Return the bits of f32, no NaN, whose upper half is rounded."""
+        odd = self.b.and_(self.b.lshr(bits, self._all(_INT32, 16)), self._all(_INT32, 1))
+        return self.b.add(self.b.add(bits, self._all(_INT32, 0x7FFF)), odd)
+
+    def _upper_bits(self, bits: Any) -> Any:
+        return self.b.trunc(self.b.lshr(bits, self._all(_INT32, 16)), self._of(_INT16))
 
     def _is_nan(self, bits: Any) -> Any:
         magnitude = self.b.and_(bits, self._all(_INT32, 0x7FFFFFFF))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fastindex.tables.cache_lines import LINE_BYTES
+
 #: How elements are read: one of these types, or a byte that is looked up in a table of 256 results.
 SOURCES = ("byte", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "f16", "bf16", "f32", "f64")
 
@@ -104,5 +106,17 @@ class CastGeometry(NamedTuple):
     CAST_STREAMS,
 ) = range(9)
 
-#: Elements that a kernel converts at a time.
+#: Elements of a vector that a kernel converts.
 CAST_LANES = 16
+
+
+def elements_at_once(code: int) -> int:
+    """Return how many elements a kernel converts at a time: whole vectors, and whole lines of both sides.
+
+    Examples
+    --------
+    >>> elements_at_once(conversion_code("f32", "bf16")), elements_at_once(conversion_code("f64", "f32"))
+    (32, 16)
+    """
+    source, target = names_of(code)
+    return max(LINE_BYTES // min(bytes_read(source), bytes_written(target)), CAST_LANES)

@@ -22,7 +22,7 @@ Bytes = NDArray[np.uint8]
 PAIRS = (
     *(("f32", "bf16"), ("bf16", "f32"), ("f32", "f16"), ("f16", "f64"), ("f64", "f16"), ("u8", "f32"), ("s8", "bf16")),
     *(("f32", "f8e4m3fn"), ("s64", "f4e2m1fn"), ("f8e5m2", "s64"), ("pred", "f32"), ("s4", "s8"), ("f4e2m1fn", "bf16")),
-    *(("f32", "s4"), ("f64", "u64"), ("f16", "pred"), ("s32", "u8"), ("u16", "s64")),
+    *(("f32", "s4"), ("f64", "u64"), ("f16", "pred"), ("s32", "u8"), ("u16", "s64"), ("f16", "f32"), ("u8", "bf16")),
 )
 #: Lines go past the cache however few there are.
 PAST_CACHE = replace(TUNING, streamed_bytes=0)

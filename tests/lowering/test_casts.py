@@ -76,7 +76,7 @@ def test_kernels_and_numpy_agree(source: str, target: str) -> None:
 @pytest.mark.parametrize(("source", "target"), TODAY)
 def test_numbers_are_those_of_the_definition(source: str, target: str) -> None:
     """Rounded once, to nearest and to even; integers towards zero and saturated, or by their low bits."""
-    if "f8e8m0fnu" in (source, target) or TYPES[source].bits > 32:
+    if TYPES[source].bits > 32:
         return
     with np.errstate(all="ignore"):
         data = elements(source, 2000)
@@ -102,7 +102,7 @@ def test_numbers_are_those_of_the_definition(source: str, target: str) -> None:
         expected = casts.encoded(target, values)
         numbers = expected >= 0
         assert np.array_equal(found[numbers], expected[numbers])
-        if casts.FORMATS[target].special != "finite":
+        if target == casts.POWER or casts.FORMATS[target].special != "finite":
             assert casts.is_nan(target, found[~numbers]).all()
 
 

@@ -46,8 +46,14 @@ FORMATS = {
 }
 
 
+#: The float that is an exponent alone: a power of two, without sign or zero, and NaN.
+POWER, _POWER_BIAS, _POWER_NAN = "f8e8m0fnu", 127, 255
+
+
 def decoded(name: str, patterns: Patterns) -> NDArray[np.float64]:
     """The values of patterns, exact."""
+    if name == POWER:
+        return np.where(patterns == _POWER_NAN, np.nan, np.ldexp(1.0, patterns.astype(np.int64) - _POWER_BIAS))
     e, m, bias, special = FORMATS[name]
     bits = patterns.astype(np.int64)
     sign, exponent, mantissa = bits >> (e + m) & 1, bits >> m & (1 << e) - 1, bits & (1 << m) - 1
@@ -66,6 +72,8 @@ def decoded(name: str, patterns: Patterns) -> NDArray[np.float64]:
 
 def encoded(name: str, values: NDArray[np.float64]) -> NDArray[np.int64]:
     """The patterns of values rounded once, to nearest and to even where two are; NaN is -1."""
+    if name == POWER:
+        return _powers(values)
     e, m, _, special = FORMATS[name]
     positive = np.arange(1 << (e + m))
     magnitudes = decoded(name, positive)
@@ -85,6 +93,19 @@ def encoded(name: str, values: NDArray[np.float64]) -> NDArray[np.int64]:
     found = np.where(too_large, beyond, found)
     negative = np.signbit(values) & (found >= 0) & ~((special == "fnuz") & (found == 0))
     return np.asarray(np.where(np.isnan(values), -1, np.where(negative, found | 1 << (e + m), found)))
+
+
+def _powers(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The nearest powers of two, the larger where two are; -1 for what is not positive, or beyond the largest.
+
+    Between the least power and the next one the larger is taken: so do ml_dtypes and XLA, where f32 is subnormal.
+    """
+    known = np.isfinite(values) & (values > 0)
+    fraction, exponent = np.frexp(np.where(known, values, 1.0))
+    found = np.maximum(exponent - 1 + (fraction >= 0.75) + _POWER_BIAS, 0)
+    least = 2.0**-_POWER_BIAS
+    found = np.where((values > least) & (values < 2 * least), 1, found)
+    return np.where(known & (found < _POWER_NAN), found, -1).astype(np.int64)
 
 
 def is_nan(name: str, patterns: Patterns) -> NDArray[np.bool_]:

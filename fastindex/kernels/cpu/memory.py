@@ -41,7 +41,7 @@ def load_at(builder: Any, address: Any, count: int, width: int) -> Any:
 
 def store_at(builder: Any, value: Any, address: Any, streamed: bool) -> None:
     stored = builder.store(value, builder.inttoptr(address, value.type.as_pointer()))
-    stored.align = LINE_BYTES if streamed else 1
+    stored.align = min(LINE_BYTES, value.type.count * value.type.element.width // 8) if streamed else 1
     if streamed:
         stored.set_metadata("nontemporal", builder.module.add_metadata([_INT32(1)]))
 

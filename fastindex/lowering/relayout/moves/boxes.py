@@ -58,6 +58,9 @@ from fastindex.tables.transposes import TransposeGeometry
 Offsets = NDArray[np.int64]
 _Kind = tuple[dict[Loop | Joint, range], Nest]
 
+#: A pass within a box: whether it reads from scratch memory, and whether it writes there.
+Step = tuple[Draft, bool, bool]
+
 
 class Box(NamedTuple):
     """How boxes of one kind get from the source to scratch memory and on.
@@ -83,19 +86,23 @@ class Box(NamedTuple):
     def draft(
         self,
         widths: tuple[int, int],
-        steps: Sequence[tuple[Draft, bool, bool]],
+        steps: Sequence[Step],
         why: str,
         counts: Counts,
         row_bytes: int = 0,
         tables: Callable[[], Tables] = no_tables,
+        by_source: bool = False,
     ) -> Draft:
-        """Return the pass that runs `steps` within each box; `widths` are bytes of an element on both sides."""
+        """Return the pass that runs `steps` within each box; `widths` are bytes of an element on both sides.
+
+        Boxes follow each other as in the destination, or `by_source`.
+        """
         (read, written), outer = widths, self.outer
         loops = [Loop(k.size, k.source_stride * read, k.destination_stride * written) for k in outer.loops]
         return Draft(
             "boxes",
             1,
-            Nest(tuple(without(loops, ())), outer.source_start * read, outer.destination_start * written),
+            Nest(tuple(without(loops, (), by_source)), outer.source_start * read, outer.destination_start * written),
             BoxGeometry(len(steps), row_bytes),
             self.elements * written,
             f"boxes of {self.elements} elements, {why}",
@@ -146,7 +153,7 @@ def box_drafts(
     return None
 
 
-def _within(context: Context, at_hand: bool) -> Context:
+def within(context: Context, at_hand: bool) -> Context:
     """Return the context of what is written to scratch memory, where any order is as good as that of the source."""
     tuning = replace(context.tuning, by_source_bytes=1, gathered_chunk_bytes=1)
     return Context(context.width, False, tuning, at_hand)
@@ -168,15 +175,15 @@ def _period_boxes(nest: Nest, joints: Sequence[Joint], context: Context) -> list
 
 def _period_box(box: Box, context: Context) -> Draft:
     """Return the pass over boxes of one kind."""
-    within = _within(context, at_hand=False)
-    reading = [one for nest in nests_to_scratch(box.order, box.parts, 0) for one in _moving(nest, within)]
+    read = within(context, at_hand=False)
+    reading = [one for nest in nests_to_scratch(box.order, box.parts, 0) for one in _moving(nest, read)]
     writing = [one for nest in nests_to_scratch(box.order, box.parts, 1) for one in _moving(turned(nest), context)]
     steps = [*((one, False, True) for one in reading), *((one, True, False) for one in writing)]
     counts = counts_of_boxes(steps, iterations(box.outer.loops), context.streamed)
     return box.draft((context.width,) * 2, steps, "after which both sides begin anew", counts)
 
 
-def counts_of_boxes(steps: Iterable[tuple[Draft, bool, bool]], tasks: int, streamed: bool) -> Counts:
+def counts_of_boxes(steps: Iterable[Step], tasks: int, streamed: bool) -> Counts:
     """Count what the passes within boxes do; `streamed` says whether the destination is too large for the cache."""
     found = total(
         one.counts._replace(ends=0) if to_scratch else _through_the_cache(one, streamed) for one, _, to_scratch in steps
@@ -212,7 +219,7 @@ def _row_box(box: Box, context: Context) -> Draft:
     in_box = RelayoutLoops(tuple(nests), ())
     whole = RelayoutLoops(tuple(Nest((*nest.loops, *box.outer.loops)) for nest in nests), ())
     read = [in_bytes(nest, width) for nest in nests]
-    moving = [one for nest in read for one in copying_passes(nest, _within(context, at_hand=True))]
+    moving = [one for nest in read for one in copying_passes(nest, within(context, at_hand=True))]
     counts = total(one.counts for one in moving)._replace(scratch=nbytes / LINE_BYTES, blocks=1).times(tasks)
     again = tasks * read_lines(in_box, width) - read_lines(whole, width)
     ends = piece_ends(in_bytes(box.outer, width), nbytes, True, context.tuning.line_offset)

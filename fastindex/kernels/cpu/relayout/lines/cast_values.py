@@ -4,11 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastindex.kernels.compilation import instructions
+from llvmlite import ir
+from numba import types
+
+from fastindex.kernels.compilation import features, instructions
 from fastindex.kernels.conversions import Conversion
-from fastindex.kernels.cpu.memory import load_at, store_at
+from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at
+from fastindex.kernels.cpu.relayout.lines.vectors import shuffle
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tables.casts import bytes_read, bytes_written, names_of
+from fastindex.tables.casts import CAST_LANES, bytes_read, bytes_written, elements_at_once, names_of
+
+_BOOL, _INT16, _INT32, _INT64 = (ir.IntType(bits) for bits in (1, 16, 32, 64))
+_HALF, _FLOAT = ir.HalfType(), ir.FloatType()
+
+
+@instructions("code", result=types.int64)
+def read_bytes(builder: Any, code: int) -> Any:
+    """Return the bytes of an element that a conversion reads, as a constant."""
+    return _INT64(bytes_read(names_of(code)[0]))
+
+
+@instructions("code", result=types.int64)
+def written_bytes(builder: Any, code: int) -> Any:
+    """Return the bytes of an element that a conversion writes, as a constant."""
+    return _INT64(bytes_written(names_of(code)[1]))
+
+
+@instructions("code", result=types.int64)
+def together(builder: Any, code: int) -> Any:
+    """Return how many elements `cast_lines` converts, as a constant."""
+    return _INT64(elements_at_once(code))
 
 
 @instructions("code", "lanes")
@@ -17,15 +42,86 @@ def cast_elements(builder: Any, code: int, lanes: int, target: Any, source: Any,
 
     `table` is the address of a table of results, where the conversion has one.
     """
+    _cast(builder, code, lanes, (target, source, table), False)
+
+
+@instructions("code", "streamed")
+def cast_lines(builder: Any, code: int, streamed: int, target: Any, source: Any, ahead: Any, table: Any) -> None:
+    """Convert as many elements as make whole lines of both sides, and prefetch as many `ahead` bytes behind them.
+
+    With the literal `streamed` they are written past the cache, to a target on a line boundary.
+    """
+    names = names_of(code)
+    read, written = bytes_read(names[0]), bytes_written(names[1])
+    count = elements_at_once(code)
+    for part in range(0, count * read, LINE_BYTES):
+        prefetch_at(builder, builder.add(offset_by(builder, source, part), ahead), nearness=2)
+    for first in range(0, count, CAST_LANES):
+        places = offset_by(builder, target, first * written), offset_by(builder, source, first * read), table
+        _cast(builder, code, CAST_LANES, places, bool(streamed))
+
+
+def _cast(builder: Any, code: int, lanes: int, places: tuple[Any, Any, Any], streamed: bool) -> None:
+    target, source, table = places
     names = names_of(code)
     values = load_at(builder, source, lanes, bytes_read(names[0]))
-    store_at(builder, Conversion(builder, names, lanes).converted(values, table), target, False)
+    store_at(builder, _converted(builder, names, lanes, values, table), target, streamed)
 
 
-@instructions("code")
-def cast_line(builder: Any, code: int, target: Any, source: Any, table: Any) -> None:
-    """Convert the elements of a line of the target, and write it past the cache."""
-    names = names_of(code)
-    count = LINE_BYTES // bytes_written(names[1])
-    values = load_at(builder, source, count, bytes_read(names[0]))
-    store_at(builder, Conversion(builder, names, count).converted(values, table), target, True)
+def _converted(builder: Any, names: tuple[str, str], lanes: int, values: Any, table: Any) -> Any:
+    """Return the bits of the results; what only NaN needs is done where there is one."""
+    exact = Conversion(builder, names, lanes)
+    if lanes == 1 or not _has_shorter_way(names):
+        return exact.converted(values, table)
+    shorter = _OfNumbers(builder, names, lanes)
+    found = shorter.converted(values, table)
+    if names[0][0] in "su":
+        return found
+    numbers = builder.bitcast(shorter.number(values), ir.VectorType(_FLOAT, lanes))
+    start = builder.block
+    with builder.if_then(_any_nan(builder, numbers), likely=False):
+        right = exact.converted(values, table)
+        other = builder.block
+    either = builder.phi(found.type)
+    either.add_incoming(found, start)
+    either.add_incoming(right, other)
+    return either
+
+
+def _has_shorter_way(names: tuple[str, str]) -> bool:
+    source, target = names
+    if "f16" in names and not features() & {"f16c", "neon"}:
+        return False
+    return (
+        (source, target) == ("f32", "bf16")
+        or (source == "f16" and target in ("f32", "bf16"))
+        or (target == "f16" and source in ("f32", "bf16", "s8", "u8", "s16", "u16", "s32", "u32"))
+    )
+
+
+def _any_nan(builder: Any, numbers: Any) -> Any:
+    """Whether any of a vector of floats is NaN: two are unordered if either is."""
+    half = numbers.type.count // 2
+    low, high = (shuffle(builder, numbers, numbers, range(first, first + half)) for first in (0, half))
+    found = builder.fcmp_unordered("uno", low, high)
+    name = f"llvm.vector.reduce.or.v{half}i1"
+    declared = ir.FunctionType(_BOOL, [found.type])
+    return builder.call(builder.module.globals.get(name) or ir.Function(builder.module, declared, name), [found])
+
+
+class _OfNumbers(Conversion):
+    """The instructions of a conversion between floats, for what is no NaN; the processor knows f16."""
+
+    def number(self, value: Any) -> Any:
+        return self._number(value)
+
+    def _to_bfloat(self, bits: Any) -> Any:
+        return self._upper_bits(self._rounded_to_bfloat(bits))
+
+    def _to_half(self, bits: Any) -> Any:
+        numbers = self.b.bitcast(bits, self._of(_FLOAT))
+        return self.b.bitcast(self.b.fptrunc(numbers, self._of(_HALF)), self._of(_INT16))
+
+    def _from_half(self, value: Any) -> Any:
+        numbers = self.b.bitcast(value, self._of(_HALF))
+        return self.b.bitcast(self.b.fpext(numbers, self._of(_FLOAT)), self._of(_INT32))

@@ -7,17 +7,15 @@ instruction: a line with AVX-512 VBMI, 16 bytes elsewhere.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, config
-from numba.core.codegen import get_host_cpu_features
+from numba.core import cgutils
 
-from fastindex.kernels.compilation import instructions
+from fastindex.kernels.compilation import features, instructions
 from fastindex.kernels.cpu.memory import load_at, offset_by, store_at
 from fastindex.kernels.cpu.relayout.lines.vectors import shuffle
 from fastindex.tables.assemblies import HIGH_NIBBLE, patterns_of_piece
@@ -29,18 +27,9 @@ _OF_TWO_LINES = "llvm.x86.avx512.vpermi2var.qi.512"
 
 
 @cache
-def _features() -> frozenset[str]:
-    features = get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
-    found = {name[1:] for name in features.split(",") if name.startswith("+")}
-    # Every AArch64 processor has NEON, though not every system reports it.
-    always = {"neon"} if config.CPU_FEATURES is None and platform.machine() in ("aarch64", "arm64") else set()
-    return frozenset(found | always)
-
-
-@cache
 def permuted_bytes() -> int:
     """Return how many bytes the machine permutes with one instruction: 64 or 16."""
-    return 64 if "avx512vbmi" in _features() else 16
+    return 64 if "avx512vbmi" in features() else 16
 
 
 def _called(builder: Any, name: str, *vectors: Any) -> Any:
@@ -53,12 +42,12 @@ def _permuted(builder: Any, value: Any, pattern: Any) -> Any:
     """Take the bytes of a vector that a pattern says, 0 where it says `NOTHING`."""
     vector = value.type
     zero = ir.Constant(vector, [0] * vector.count)
-    if vector.count == 64 and "avx512vbmi" in _features():
+    if vector.count == 64 and "avx512vbmi" in features():
         taken = _called(builder, "llvm.x86.avx512.permvar.qi.512", value, pattern)
         return builder.select(builder.icmp_signed("<", pattern, zero), zero, taken)
-    if vector.count == 16 and "ssse3" in _features():
+    if vector.count == 16 and "ssse3" in features():
         return _called(builder, "llvm.x86.ssse3.pshuf.b.128", value, pattern)
-    if vector.count == 16 and "neon" in _features():
+    if vector.count == 16 and "neon" in features():
         # It gives 0 for a place beyond the vector.
         places = builder.and_(pattern, ir.Constant(vector, [0x8F] * vector.count))
         return _called(builder, "llvm.aarch64.neon.tbl1.v16i8", value, places)
@@ -68,14 +57,14 @@ def _permuted(builder: Any, value: Any, pattern: Any) -> Any:
 
 def permuted_line(builder: Any, line: Any, pattern: Any) -> Any:
     """Take the bytes of a line that a pattern of places from 0 to 63 says."""
-    if "avx512vbmi" in _features():
+    if "avx512vbmi" in features():
         return _called(builder, "llvm.x86.avx512.permvar.qi.512", line, pattern)
     return _byte_by_byte(builder, [line], pattern)
 
 
 def permuted_pair(builder: Any, first: Any, second: Any, pattern: Any) -> Any:
     """Take the bytes of two lines that a pattern of places from 0 to 127 says, those of the second from 64 on."""
-    if "avx512vbmi" in _features():
+    if "avx512vbmi" in features():
         return _called(builder, _OF_TWO_LINES, first, pattern, second)
     return _byte_by_byte(builder, [first, second], pattern)
 
@@ -98,9 +87,9 @@ def permuted_in_lanes(builder: Any, line: Any, mask: Any) -> Any:
     """Permute bytes of lines within each lane of 16, by the pattern at the address `mask`; 0 where it is negative."""
     lane = load_at(builder, mask, 16, 1)
     size, name = 16, ""
-    if line.type.count == 64 and "avx512bw" in _features():
+    if line.type.count == 64 and "avx512bw" in features():
         size, name = 64, "llvm.x86.avx512.pshuf.b.512"
-    elif "avx2" in _features():
+    elif "avx2" in features():
         size, name = 32, "llvm.x86.avx2.pshuf.b"
     pattern = shuffle(builder, lane, lane, [k % 16 for k in range(size)])
     parts = [shuffle(builder, line, line, range(at, at + size)) for at in range(0, line.type.count, size)]
@@ -118,7 +107,7 @@ def shifted_lines(builder: Any, lines: Sequence[Any], lead: Any, numbers: Any, r
     """
     line = ir.VectorType(_INT8, LINE_BYTES)
     given = [builder.bitcast(one, line) for one in lines]
-    if "avx512vbmi" in _features():
+    if "avx512vbmi" in features():
         places = load_at(builder, builder.add(numbers, lead), LINE_BYTES, 1)
         return [_called(builder, _OF_TWO_LINES, first, places, second) for first, second in pairwise(given)]
     for place, one in enumerate(given):
@@ -146,7 +135,7 @@ def _nibbles(builder: Any, value: Any, patterns: Sequence[Any]) -> Any:
 def _permuted_of_two(builder: Any, first: Any, second: Any, pattern: Any) -> Any:
     """Take the bytes of a vector that a pattern says, those with `HIGH_NIBBLE` of a second one."""
     vector = first.type
-    if vector.count == 64 and "avx512vbmi" in _features():
+    if vector.count == 64 and "avx512vbmi" in features():
         return _called(builder, _OF_TWO_LINES, first, pattern, second)
     found = [_permuted(builder, value, pattern) for value in (first, second)]
     high = ir.Constant(vector, [HIGH_NIBBLE] * vector.count)
@@ -159,7 +148,7 @@ def _merged(builder: Any, made: Any, piece: Any, patterns: Sequence[Any]) -> Any
     if len(patterns) > 1:
         return builder.or_(made, builder.and_(_nibbles(builder, piece, patterns), patterns[2]))
     vector = made.type
-    if vector.count == 64 and "avx512vbmi" in _features():
+    if vector.count == 64 and "avx512vbmi" in features():
         taken = _called(builder, "llvm.x86.avx512.permvar.qi.512", piece, patterns[0])
         is_nothing = builder.icmp_signed("<", patterns[0], ir.Constant(vector, [0] * vector.count))
         return builder.select(is_nothing, made, taken)

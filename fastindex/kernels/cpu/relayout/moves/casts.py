@@ -9,8 +9,15 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.cpu.memory import entry, fence, prefetch_to_l2
-from fastindex.kernels.cpu.relayout.lines.cast_values import cast_elements, cast_line
+from fastindex.kernels.cpu.memory import entry, fence
+from fastindex.kernels.cpu.relayout.lines.cast_values import (
+    cast_elements,
+    cast_lines,
+    read_bytes,
+    together,
+    written_bytes,
+)
+from fastindex.kernels.cpu.relayout.lines.lines import copy_run, prefetch_ends
 from fastindex.kernels.cpu.relayout.passes.table import outer_place
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.casts import (
@@ -27,7 +34,8 @@ from fastindex.tables.casts import (
 )
 from fastindex.tables.passes import FIRST, GEOMETRY
 
-_IN_LINE = LINE_BYTES - 1
+#: Memory of a kernel: a vector of results of which only a part is written.
+SCRATCH_BYTES = CAST_LANES * 8
 
 
 @njit(nogil=True, inline="always")
@@ -38,34 +46,42 @@ def _one_by_one(code, target, source, begin, end, strides, results):  # type: ig
 
 
 @njit(nogil=True, inline="always")
-def _in_vectors(code, target, source, count, strides, ahead, results):  # type: ignore[no-untyped-def]
-    """Convert a dense run, and return how many elements of it."""
-    read, written = strides
-    together = count - count % CAST_LANES
-    for i in range(0, together, CAST_LANES):
-        at = source + i * read
-        if (i * read) & _IN_LINE == 0:
-            prefetch_to_l2(at + ahead)
-            if CAST_LANES * read > LINE_BYTES:
-                prefetch_to_l2(at + ahead + LINE_BYTES)
-        cast_elements(code, CAST_LANES, target + i * written, at, results)
-    return together
+def _in_lines(code, streams, target, source, begin, end, ahead, results):  # type: ignore[no-untyped-def]
+    """Convert elements of a dense run from `begin` on, and return how far it came; the rest is no whole line."""
+    read, written, step = read_bytes(code), written_bytes(code), together(code)
+    behind = end - (end - begin) % step
+    for i in range(begin, behind, step):
+        cast_lines(code, streams, target + i * written, source + i * read, ahead, results)
+    return behind
 
 
 @njit(nogil=True, inline="always")
-def _in_lines(code, target, source, count, strides, ahead, results):  # type: ignore[no-untyped-def]
-    """Convert a dense run whose target is written past the cache, line by line; return how many elements of it."""
-    read, written = strides
-    begin = min(((-target) & _IN_LINE) // written, count)
-    _one_by_one(code, target, source, 0, begin, strides, results)
-    per_line = LINE_BYTES // written
-    end = begin + (count - begin) // per_line * per_line
-    for i in range(begin, end, per_line):
-        at = source + i * read
-        for part in range(0, per_line * read, LINE_BYTES):
-            prefetch_to_l2(at + ahead + part)
-        cast_line(code, target + i * written, at, results)
-    return end
+def _in_vectors(code, target, source, begin, end, count, results, scratch):  # type: ignore[no-untyped-def]
+    """Convert the elements from `begin` to `end` of a dense run of `count`, and write no others."""
+    read, written = read_bytes(code), written_bytes(code)
+    behind = end - (end - begin) % CAST_LANES
+    for i in range(begin, behind, CAST_LANES):
+        cast_elements(code, CAST_LANES, target + i * written, source + i * read, results)
+    if behind == end:
+        return
+    if count < CAST_LANES:
+        _one_by_one(code, target, source, behind, end, (read, written), results)
+        return
+    first = min(behind, count - CAST_LANES)
+    cast_elements(code, CAST_LANES, scratch, source + first * read, results)
+    copy_run(target + behind * written, scratch + (behind - first) * written, (end - behind) * written, 0)
+
+
+@njit(nogil=True, inline="always")
+def _dense_run(code, streams, target, source, count, ahead, results, scratch):  # type: ignore[no-untyped-def]
+    written, done = written_bytes(code), 0
+    if streams and target % written == 0:
+        done = min(((-target) & (LINE_BYTES - 1)) // written, count)
+        _in_vectors(code, target, source, 0, done, count, results, scratch)
+        done = _in_lines(code, 1, target, source, done, count, ahead, results)
+    else:
+        done = _in_lines(code, 0, target, source, done, count, ahead, results)
+    _in_vectors(code, target, source, done, count, count, results, scratch)
 
 
 @kernel()
@@ -78,22 +94,25 @@ def cast_runs(code, ways, target, source, table, scratch, first, last):  # type:
         The conversion, as `fastindex.tables.casts.conversion_code` numbers them.
     target, source, table
         As for `copy_chunks`; the kernel's own numbers are a `CastGeometry`. The first table holds results.
-    ways, scratch
+    scratch : int64
+        Address of `SCRATCH_BYTES` bytes, for this thread alone.
+    ways
         Not used.
     """
     geometry, results = entry(table, GEOMETRY), entry(table, FIRST)
     count, runs = entry(geometry, CAST_ELEMENTS), entry(geometry, CAST_RUNS)
     strides = entry(geometry, CAST_SOURCE_STRIDE), entry(geometry, CAST_TARGET_STRIDE)
     ahead, streams = entry(geometry, CAST_AHEAD), entry(geometry, CAST_STREAMS)
+    is_dense = entry(geometry, CAST_IS_DENSE)
     for task in range(first, last):
         at_source, at_target = outer_place(table, task, source, target)
         for _ in range(runs):
-            done = 0
-            if streams and at_target % strides[1] == 0:
-                done = _in_lines(code, at_target, at_source, count, strides, ahead, results)
-            elif entry(geometry, CAST_IS_DENSE):
-                done = _in_vectors(code, at_target, at_source, count, strides, ahead, results)
-            _one_by_one(code, at_target, at_source, done, count, strides, results)
+            if streams:
+                prefetch_ends(at_target + 8 * entry(geometry, CAST_RUN_TARGET_STRIDE), count * strides[1])
+            if is_dense:
+                _dense_run(code, streams, at_target, at_source, count, ahead, results, scratch)
+            else:
+                _one_by_one(code, at_target, at_source, 0, count, strides, results)
             at_source += entry(geometry, CAST_RUN_SOURCE_STRIDE)
             at_target += entry(geometry, CAST_RUN_TARGET_STRIDE)
     if streams:
