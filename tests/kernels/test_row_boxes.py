@@ -25,6 +25,7 @@ from fastindex.lowering.tuning import TUNING
 from fastindex.tables import boxes
 from tests.cases import strategies
 from tests.cases.assembly_cases import Guarded, Pair, move, moved_between_guards
+from tests.oracles import reference
 from tests.oracles.partial_lines import partial_writes
 
 #: Rests of rows, of rows and tiles, of several dimensions; boxes that end within lines; rows that do not continue.
@@ -85,6 +86,22 @@ def test_bytes_of_packed_elements_have_no_boxes() -> None:
     assert "boxes" not in {one.name for one in plans(moved.problem)}
 
 
+@pytest.mark.parametrize(
+    ("tiles", "are_runs"),
+    [("T(2,2)", False), ("T(2,2)(2,2)", False), ("T(8,50)", False), ("T(4,1)", True), ("T(2,4)(2,1)", True)],
+)
+def test_rows_with_others_between_their_columns(tiles: str, are_runs: bool) -> None:
+    """Rows of the destination are one run only where nothing lies between their values."""
+    pair = "f32[16,100]{1,0:T(8,16)}", f"f32[16,100]{{1,0:{tiles}}}"
+    assert (passes_of(*pair) is not None) == are_runs
+    sides = [fi.Shape.parse(text) for text in pair]
+    given = np.random.default_rng(0).integers(0, 256, sides[0].nbytes, np.uint8).tobytes()
+    moved = sure_movement(*sides, dataclasses.replace(TUNING, streamed_bytes=0, shifted_bytes=0))
+    made = np.zeros(sides[1].nbytes, np.uint8)
+    moved.run(np.frombuffer(given, np.uint8).ctypes.data, made.ctypes.data, bytes(8), 1)
+    assert made.tobytes() == reference.relayout(given, *map(reference.parse, pair))
+
+
 def random_pairs(seeds: range) -> Iterator[Pair]:
     chains = ("T(8,16)", "T(8,16)(2,1)", "T(8,32)(4,1)", "T(2,16)", "T(4,16)(2,1)", "T(1,16)", "T(32)", "T(2,*,16)")
     for seed in seeds:
@@ -95,12 +112,17 @@ def random_pairs(seeds: range) -> Iterator[Pair]:
         order = rng.sample(range(rank), rank)
         other = order if rng.random() < 0.6 else rng.sample(range(rank), rank)
         start = f"{rng.choice(('u8', 'bf16', 'f32', 'f64', 'c128'))}[{','.join(map(str, dimensions))}]"
-        yield f"{start}{{{','.join(map(str, order))}:{rng.choice(chains)}}}", f"{start}{{{','.join(map(str, other))}}}"
+        # Tiles without padding, between whose columns other rows lie.
+        tiles = rng.choice(("", "", "", "", ":T(2,2)", ":T(2,1)", ":T(1,2)", ":T(4,1)"))
+        yield (
+            f"{start}{{{','.join(map(str, order))}:{rng.choice(chains)}}}",
+            f"{start}{{{','.join(map(str, other))}{tiles}}}",
+        )
 
 
 @pytest.mark.usefixtures("sizes")
 def test_random_rows() -> None:
-    seeds = strategies.seeds(80)
+    seeds = strategies.seeds(160)
     found = [check(pair, (seed * 7 % 64, seed * 5 % 64)) for seed, pair in zip(seeds, random_pairs(seeds), strict=True)]
     assert sum(found) > 0.1 * len(found) or strategies.OTHER_SEEDS
 

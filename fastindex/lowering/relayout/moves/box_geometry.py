@@ -216,8 +216,10 @@ def row_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, larges
     Returns
     -------
     Sizes or None
-        None where rows have gaps, or are too long.
+        None where rows have gaps, are too long, or have something else between values of a joint coordinate.
     """
+    if not all(_is_linear(joint, 1) for joint in joints):
+        return None
     reach = max(min(d.weight for d in joint.right) for joint in joints)
     sizes: Sizes = {k: k.size if k.destination_stride < reach else 1 for k in loops}
     sizes |= {joint: joint.size for joint in joints}
@@ -276,6 +278,12 @@ def _cut(joint: Joint, values: range, side: int) -> list[Nest]:
         start = sum(d.value_of(first) for d in digits)
         found.append(Nest((*inner, Loop(count, *levels[i][1:])), start, first - values.start))
     return sorted(found, key=lambda nest: -nest.element_count)
+
+
+def _is_linear(joint: Joint, side: int) -> bool:
+    """Whether values are equally far apart on a side."""
+    nests = _cut(joint, range(joint.size), side)
+    return len(nests) == 1 and len(coalesced(nests[0]).loops) <= 1
 
 
 def _units(first: int, end: int, units: Sequence[int]) -> Iterator[tuple[int, int, int]]:
