@@ -218,7 +218,7 @@ def row_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, larges
     Sizes or None
         None where rows have gaps, are too long, or have something else between values of a joint coordinate.
     """
-    if not all(_is_linear(joint, 1) for joint in joints):
+    if not all(_is_linear(joint) for joint in joints):
         return None
     reach = max(min(d.weight for d in joint.right) for joint in joints)
     sizes: Sizes = {k: k.size if k.destination_stride < reach else 1 for k in loops}
@@ -280,9 +280,9 @@ def _cut(joint: Joint, values: range, side: int) -> list[Nest]:
     return sorted(found, key=lambda nest: -nest.element_count)
 
 
-def _is_linear(joint: Joint, side: int) -> bool:
-    """Whether values are equally far apart on a side."""
-    nests = _cut(joint, range(joint.size), side)
+def _is_linear(joint: Joint) -> bool:
+    """Whether values are equally far apart in the destination."""
+    nests = _cut(joint, range(joint.size), 1)
     return len(nests) == 1 and len(coalesced(nests[0]).loops) <= 1
 
 
