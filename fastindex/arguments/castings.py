@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.lowering.relayout.problem.casts import cast_of, is_safe, is_same_kind
+from fastindex.lowering.casts import cast_of, is_safe, is_same_kind
 from fastindex.shapes.element_types import ElementType, xla_name
 from fastindex.shapes.shape import Shape
 

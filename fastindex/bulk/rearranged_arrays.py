@@ -22,8 +22,8 @@ from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.interop.host_arrays import host_array
+from fastindex.lowering.casts import cast_of
 from fastindex.lowering.index.regrouped import RegroupedShape, RegroupedStrides, Strides
-from fastindex.lowering.relayout.problem.casts import cast_of
 from fastindex.patterns.axes import MOVED_AS, Sides, sides_of
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
 from fastindex.shapes.element_types import ElementType

@@ -19,9 +19,9 @@ from fastindex.cpu.first_answer import bytes_by_numpy, numpys_time
 from fastindex.cpu.threads import thread_count
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import UnsupportedError
+from fastindex.lowering.casts import Cast, cast_of
 from fastindex.lowering.relayout.moves.cast_passes import cast_passes
 from fastindex.lowering.relayout.moves.nest_passes import passes
-from fastindex.lowering.relayout.problem.casts import Cast, cast_of
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.relayout.problem.strided_copies import strided_copy
 

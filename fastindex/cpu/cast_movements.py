@@ -17,12 +17,12 @@ from fastindex.cpu.first_answer import bytes_by_numpy, load_kernels, numpys_time
 from fastindex.cpu.movements import Movement, movement, sure_movement, unpack_slots
 from fastindex.cpu.numpy_moves import memory_at, move_by_numpy, scratch, unpack_by_numpy
 from fastindex.lazy import lazy_property
+from fastindex.lowering.casts import Cast, cast_by_numpy, cast_of, of_type
 from fastindex.lowering.relayout.moves.cast_passes import cast_passes, contiguous_cast
 from fastindex.lowering.relayout.passes.form import Pass
-from fastindex.lowering.relayout.problem.casts import Cast, cast_by_numpy, cast_of, loops_of_values, of_type
 from fastindex.lowering.relayout.problem.loops import RelayoutLoops, relayout_loops
 from fastindex.lowering.relayout.problem.shared_digits import Strides
-from fastindex.lowering.relayout.problem.slot_moves import slot_move
+from fastindex.lowering.relayout.problem.slot_moves import loops_of_values, slot_move
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.shape import Shape

@@ -22,12 +22,13 @@ from fastindex.errors import FastIndexError
 from fastindex.kernels.cuda.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import THREADS
+from fastindex.lowering.casts import Cast, cast_of, of_type
 from fastindex.lowering.gpu.casts import cast_launches
 from fastindex.lowering.gpu.launches import VECTOR_BYTES
 from fastindex.lowering.gpu.records import Launch
-from fastindex.lowering.relayout.problem.casts import Cast, cast_of, loops_of_values, of_type
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, relayout_loops
 from fastindex.lowering.relayout.problem.shared_digits import Strides
+from fastindex.lowering.relayout.problem.slot_moves import loops_of_values
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.shape import Shape
 from fastindex.shapes.slot_format import slot_format

@@ -26,11 +26,11 @@ from fastindex.cuda.queues import Queue
 from fastindex.cuda.relayouts import DevicePlan
 from fastindex.errors import DeviceMemoryError, FastIndexError
 from fastindex.kernels.cuda import device as cuda
+from fastindex.lowering.casts import Cast, cast_of
 from fastindex.lowering.gpu.chunks import Chunk, chunks
 from fastindex.lowering.relayout.moves.nest_passes import passes
-from fastindex.lowering.relayout.problem.casts import Cast, cast_of, loops_of_values
 from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops
-from fastindex.lowering.relayout.problem.slot_moves import slot_move
+from fastindex.lowering.relayout.problem.slot_moves import loops_of_values, slot_move
 from fastindex.shapes.shape import Shape
 
 #: Memory for chunks where the caller says nothing.

@@ -17,7 +17,7 @@ from fastindex.cuda.movements import Movement
 from fastindex.cuda.queues import Queue, queue_for
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.kernels.cuda import device as cuda
-from fastindex.lowering.relayout.problem.casts import Cast, cast_of
+from fastindex.lowering.casts import Cast, cast_of
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.relayout.problem.strided_copies import strided_copy
 

@@ -13,6 +13,7 @@ from fastindex.kernels.cuda.shifts import compress_kernel, shift_kernel
 from fastindex.kernels.cuda.stages import staged_kernel
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
 from fastindex.kernels.cuda.word_tiles import word_transpose_kernel
+from fastindex.lowering.casts import cast_of
 from fastindex.lowering.gpu.launches import (
     NARROW_TILES,
     SCALAR_TILES,
@@ -26,7 +27,6 @@ from fastindex.lowering.gpu.launches import (
 from fastindex.lowering.index.forms import IndexProgram
 from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
 from fastindex.lowering.index.tile_programs import tile_program
-from fastindex.lowering.relayout.problem.casts import cast_of
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.shape import Shape
 

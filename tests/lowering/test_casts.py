@@ -18,7 +18,7 @@ from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.cpu.cast_movements import CastMovement, movement_between
 from fastindex.cpu.first_answer import load_kernels
-from fastindex.lowering.relayout.problem.casts import cast_by_numpy, is_safe, is_same_kind
+from fastindex.lowering.casts import cast_by_numpy, is_safe, is_same_kind
 from tests.cases import strategies
 from tests.cases.cast_patterns import PAIRS, TODAY, TYPES, elements
 from tests.oracles import casts

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from fastindex.lowering.casts import Cast
 from fastindex.lowering.relayout.moves.box_geometry import (
     box_sizes,
     kinds_of_boxes,
@@ -23,7 +24,6 @@ from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_p
 from fastindex.lowering.relayout.passes.blocks import along, cut
 from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.passes.form import Draft, Pass, with_tables
-from fastindex.lowering.relayout.problem.casts import Cast
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, in_bytes
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.lowering.tuning import TUNING, Tuning
@@ -51,7 +51,7 @@ def cast_passes(loops: RelayoutLoops, cast: Cast, tuning: Tuning = TUNING) -> tu
     Examples
     --------
     >>> from fastindex import Shape
-    >>> from fastindex.lowering.relayout.problem.casts import cast_of
+    >>> from fastindex.lowering.casts import cast_of
     >>> from fastindex.lowering.relayout.problem.loops import relayout_loops
     >>> a, b = Shape.parse("f32[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
     >>> for one in cast_passes(relayout_loops(a, b), cast_of(a.element_type, b.element_type)):
@@ -72,7 +72,7 @@ def contiguous_cast(count: int, cast: Cast) -> tuple[Pass, ...]:
 
     Examples
     --------
-    >>> from fastindex.lowering.relayout.problem.casts import cast_of
+    >>> from fastindex.lowering.casts import cast_of
     >>> from fastindex.shapes.element_types import ElementType
     >>> [one.tasks for one in contiguous_cast(200000, cast_of(ElementType.of("f32"), ElementType.of("s8")))]
     [3, 1]

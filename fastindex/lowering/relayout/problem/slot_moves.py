@@ -120,6 +120,21 @@ def _format(side: Shape | Strides, other: Shape | Strides) -> SlotFormat:
     return SlotFormat(value_bytes, 8 * value_bytes)
 
 
+def loops_of_values(source: Shape | Strides, destination: Shape | Strides) -> RelayoutLoops | None:
+    """Return the loops that two sides share, None where there are none, or slots are more or less than values.
+
+    Examples
+    --------
+    >>> values, packed = Shape.parse("f32[4]"), Shape.parse("s4[4]{0:E(4)}")
+    >>> loops_of_values(values, Shape.parse("s4[4]")) is None, loops_of_values(values, packed) is None
+    (False, True)
+    """
+    for side in (source, destination):
+        if isinstance(side, Shape) and not slot_format(side).is_plain:
+            return None
+    return relayout_loops(source, destination)
+
+
 def unpacking_loops(slots: SlotFormat, count: int) -> RelayoutLoops:
     """Return how `count` slots wider than a value become values, in bytes.
 

@@ -16,12 +16,9 @@ from numpy.typing import NDArray
 from fastindex.errors import UnsupportedError
 from fastindex.lazy import lazy_property
 from fastindex.lowering.index.regrouped import RegroupedShape
-from fastindex.lowering.relayout.problem.loops import RelayoutLoops, relayout_loops
-from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
-from fastindex.shapes.slot_format import slot_format
 from fastindex.tables.casts import conversion_code, looked_up
 
 #: The sources of at most 8 bits that are computed with.
@@ -93,22 +90,6 @@ def cast_of(source: ElementType, target: ElementType) -> Cast:
         if one.is_complex or not one.is_array:
             raise UnsupportedError(f"{one} is not cast: casts are between integers, floats and pred")
     return Cast(source, target)
-
-
-def loops_of_values(source: Shape | Strides, destination: Shape | Strides) -> RelayoutLoops | None:
-    """Return the loops that two sides share, None where there are none, or slots are more or less than values.
-
-    Examples
-    --------
-    >>> loops_of_values(Shape("f32", (4,)), Shape("s4", (4,))) is None, loops_of_values(
-    ...     Shape("f32", (4,)), Shape("s4", (4,), Layout((0,), element_size_in_bits=4))
-    ... ) is None
-    (False, True)
-    """
-    for side in (source, destination):
-        if isinstance(side, Shape) and not slot_format(side).is_plain:
-            return None
-    return relayout_loops(source, destination)
 
 
 def of_type(shape: Shape, element_type: ElementType) -> Shape:
