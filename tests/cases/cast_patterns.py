@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.cpu.warmup import CASTS
-from fastindex.lowering.relayout.problem.casts import cast_of
+from fastindex.lowering.casts import cast_of
 from fastindex.shapes.element_types import BY_NAME
 from fastindex.tables.casts import conversion_code
 from tests.cases import strategies

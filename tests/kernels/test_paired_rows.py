@@ -34,7 +34,7 @@ def set_sizes(monkeypatch: pytest.MonkeyPatch, most: int, least: int, run: int) 
     """Set the most and the fewest elements of a box, and what is long enough for a run."""
     monkeypatch.setattr(nibble_pairs, "_MOST_ELEMENTS", most)
     monkeypatch.setattr(nibble_pairs, "_LEAST_ELEMENTS", least)
-    monkeypatch.setattr(box_geometry, "_RUN_BYTES", (run, 2 * run))
+    monkeypatch.setattr(box_geometry, "_RUN_BYTES", 2 * run)
 
 
 def check(pair: Pair, streamed: bool, offsets: tuple[int, int]) -> bool:

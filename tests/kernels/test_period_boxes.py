@@ -13,6 +13,7 @@ import pytest
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
 from fastindex.lowering.relayout.moves import box_geometry as periods
+from fastindex.lowering.relayout.moves import boxes
 from fastindex.lowering.relayout.moves.boxes import box_drafts
 from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.tuning import TUNING
@@ -54,8 +55,8 @@ def check(pair: Pair, streamed: bool, offsets: tuple[int, int]) -> bool:
 def box_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large boxes, and small ones that have parts of loops."""
     if request.param is not None:
-        monkeypatch.setattr(periods, "_MOST_BYTES", request.param)
-        monkeypatch.setattr(periods, "_LEAST_BYTES", request.param // 4)
+        monkeypatch.setattr(periods, "_RUN_BYTES", request.param // 4)
+        monkeypatch.setattr(boxes, "LEAST_BOX_BYTES", request.param // 4)
 
 
 @pytest.mark.usefixtures("box_bytes")
@@ -71,7 +72,8 @@ def test_random_merged_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
     found = 0
     for seed in strategies.rotating_seeds(240):
         rng = random.Random(seed)
-        monkeypatch.setattr(periods, "_MOST_BYTES", rng.choice((256, 2048, 1 << 18)))
+        monkeypatch.setattr(periods, "_RUN_BYTES", rng.choice((16, 128, 512)))
+        monkeypatch.setattr(boxes, "LEAST_BOX_BYTES", rng.choice((256, 2048, 1 << 17)))
         rank = rng.randint(3, 5)
         dimensions = ",".join(str(rng.choice((2, 3, 5, 7, 11))) for _ in range(rank))
         element, texts = rng.choice(list(WIDTHS)), []
@@ -105,10 +107,10 @@ def test_large_periods_are_left_alone() -> None:
 
 @pytest.mark.parametrize("element", ["u8", "f64"])
 def test_parts_of_periods(element: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Boxes begin within a tile or a row of either side where runs would be short otherwise."""
+    """Boxes begin within a tile or a row of either side where scratch memory does not hold a period."""
     width = WIDTHS[element]
-    monkeypatch.setattr(periods, "_MOST_BYTES", 512 * width)
-    monkeypatch.setattr(periods, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(boxes, "BOX_BYTES", 16 * width)
+    monkeypatch.setattr(boxes, "LEAST_BOX_BYTES", 0)
     for source, destination in (
         ("[40,19,10]{0,1,2}", "[40,19,10]{2,1,0:T(2,*,16)}"),
         ("[40,19,10]{2,1,0:T(2,*,16)}", "[40,19,10]{0,1,2}"),

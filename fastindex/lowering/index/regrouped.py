@@ -106,9 +106,14 @@ Regrouped = RegroupedShape | RegroupedStrides
 
 def own_digits(side: Regrouped, names: Names) -> Digits:
     """Return the slot of a side as a sum of digits of its variables."""
-    if isinstance(side, RegroupedShape):
-        return canonical(slot_digits(axes_of(side), side.coordinates, names))
-    weighted = zip(side.coordinates, side.strides, strict=True)
+    return digits_of(side, side.coordinates, names)
+
+
+def digits_of(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
+    """Return the slot as a sum of digits; digits that a tile has split without moving anything are joined again."""
+    if isinstance(side, Shape):
+        return canonical(slot_digits(axes_of(side), coordinates, names))
+    weighted = zip(coordinates, side.strides, strict=True)
     return canonical(d for digits, stride in weighted if stride for d in scaled(digits, stride))
 
 

@@ -27,20 +27,13 @@ from fastindex.shapes.shape import Shape
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tiling.digits import Digit, Digits, Variable
 
-# The most bytes of a box, unless a period is larger; and the least, unless there are fewer. Microseconds with at least
-# 32, 64, 128 and 256 KiB: bf16[1000,300,100] out of T(2,*,128), 18147, 12117, 11983 and 12043; u8[500,400,200] to it,
-# 13338, 13287, 9139 and 9124; f32[4096,3000] cast to bf16, T(8,128)(2,1), 6881, 3779, 3693 and 3617 (2026-11-24).
-_MOST_BYTES, _LEAST_BYTES = 256 << 10, 128 << 10
 # The least bytes of a box that is rows of the destination, and how many times as many it may have to end with a line.
 # Microseconds with boxes of 4, 8, 16, 32 KiB: 3894, 5775, 6089 and 5850 for bf16[65536,300] out of T(4,128)(2,1), 4673,
 # 5769, 5151 and 5125 for u8[49,1000,1000] out of the same, 6723, 6262, 5656 and 5749 for f32[40,1001,333] out of
 # T(8,128), of which those of 16 KiB are the first to end with a line (2026-11-24).
 _LEAST_ROW_BYTES, _MOST_TIMES = 4 << 10, 8
-# Bytes of runs of the source and of the destination that are long enough.
-_RUN_BYTES = 256, 512
-# How many parts a period may be cut into. It is cut further where runs are shorter than `_LONG_ENOUGH` of `_RUN_BYTES`
-# and become `_LONGER` times as long by it; beyond `_FEW_PARTS` only where scratch memory does not hold larger parts.
-_PERIOD_PARTS, _LONG_ENOUGH, _LONGER, _FEW_PARTS = (1, 2, 4, 8, 16), 0.25, 2, 8
+# Bytes of runs that are long enough, and how many parts a period may be cut into.
+_RUN_BYTES, _MOST_PARTS = 512, 16
 #: More kinds of boxes than this take longer to plan than to move.
 MOST_KINDS = 48
 
@@ -154,28 +147,19 @@ def _linear(variable: Variable) -> tuple[Digit, ...]:
     return (Digit(1, variable, 1, None),)
 
 
-def box_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, largest: int) -> Sizes | None:
+def box_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, largest: int, least: int) -> Sizes | None:
     """Choose how much a box has: runs of both sides that get longer together, as long as scratch memory holds them.
 
-    Where a period is too large for that, a box has a part of it, and each part is a kind of box.
+    A box has at least `least` bytes, unless there are fewer, and at most `largest`. Where a period is too large for
+    that, a box has a part of it, and each part is a kind of box.
     """
-    best: tuple[float, Sizes] | None = None
-    for parts in _PERIOD_PARTS:
-        if best is not None and parts > _FEW_PARTS:
-            break
-        smallest = {joint: _part_of(joint, parts) for joint in joints}
-        if None in smallest.values():
-            continue
+    for parts in range(1, _MOST_PARTS + 1):
+        smallest = [_part_of(joint, parts) for joint in joints]
         sizes: Sizes = dict.fromkeys(loops, 1)
-        sizes |= {joint: size for joint, size in smallest.items() if size is not None}
-        if math.prod(sizes.values()) * width <= largest:
-            sizes = _grown(sizes, width, min(_MOST_BYTES, largest))
-            share = min(length * width / wanted for length, _, wanted in _runs(sizes))
-            if best is None or share >= _LONGER * best[0]:
-                best = share, sizes
-            if best[0] >= _LONG_ENOUGH:
-                break
-    return None if best is None else _rounded(best[1])
+        sizes |= {joint: size for joint, size in zip(joints, smallest, strict=True) if size is not None}
+        if None not in smallest and math.prod(sizes.values()) * width <= largest:
+            return _grown(sizes, width, largest, least)
+    return None
 
 
 def _part_of(joint: Joint, parts: int) -> int | None:
@@ -188,15 +172,15 @@ def _part_of(joint: Joint, parts: int) -> int | None:
     return size if whole else None
 
 
-def _grown(sizes: Sizes, width: int, most: int) -> Sizes:
+def _grown(sizes: Sizes, width: int, most: int, least: int) -> Sizes:
     """Return sizes with longer runs."""
     while True:
-        runs = [(length * width / wanted, more) for length, more, wanted in _runs(sizes)]
-        short = sorted((run for run in runs if run[0] < 1 and run[1] is not None), key=lambda run: run[0])
-        if not short and math.prod(sizes.values()) * width < _LEAST_BYTES:
-            short = [(1, more) for more in _any_more(sizes)]
-        for _, more in short:
-            assert more is not None
+        runs = sorted(_runs(sizes), key=lambda run: run[0])
+        short = [more for length, more in runs if length * width < _RUN_BYTES and more is not None]
+        if not short and math.prod(sizes.values()) * width < least:
+            steps = sorted((step for step in _steps(sizes, 1) if not step[3]), key=lambda step: step[0])
+            short = [of for _, _, of, _ in steps]
+        for more in short:
             larger = _with_more(sizes, more)
             if math.prod(larger.values()) * width <= most:
                 sizes = larger
@@ -224,16 +208,16 @@ def row_sizes(loops: Sequence[Loop], joints: Sequence[Joint], width: int, larges
     sizes: Sizes = {k: k.size if k.destination_stride < reach else 1 for k in loops}
     sizes |= {joint: joint.size for joint in joints}
     while True:
-        _, (length, more, _) = _runs(sizes)
+        _, (length, more) = _runs(sizes)
         elements = math.prod(sizes.values())
         ends_with_line = elements * width % LINE_BYTES == 0
         if more is None or elements * width >= _LEAST_ROW_BYTES * (1 if ends_with_line else _MOST_TIMES):
-            return _rounded(sizes) if length == elements and length * width <= largest else None
+            return sizes if length == elements and length * width <= largest else None
         sizes = _with_more(sizes, more)
 
 
-def _runs(sizes: Sizes) -> Iterator[tuple[int, Loop | Joint | None, int]]:
-    """Yield for each side the length of a run of a box, what would make it longer, and the bytes that are enough."""
+def _runs(sizes: Sizes) -> Iterator[tuple[int, Loop | Joint | None]]:
+    """Yield for each side the length of a run of a box, and what would make it longer."""
     for side in (0, 1):
         length, more = 1, None
         for stride, size, of, is_whole in sorted(_steps(sizes, side), key=lambda step: step[0]):
@@ -243,7 +227,7 @@ def _runs(sizes: Sizes) -> Iterator[tuple[int, Loop | Joint | None, int]]:
             more = None if is_whole else of
             if not is_whole:
                 break
-        yield length, more, _RUN_BYTES[side]
+        yield length, more
 
 
 def _steps(sizes: Sizes, side: int) -> Iterator[tuple[int, int, Loop | Joint, bool]]:
@@ -255,12 +239,6 @@ def _steps(sizes: Sizes, side: int) -> Iterator[tuple[int, int, Loop | Joint, bo
         loops = _cut(of, range(size), side)[0].loops
         for k in loops:
             yield k.source_stride, k.size, of, k is not loops[-1] or size == of.size
-
-
-def _any_more(sizes: Sizes) -> Iterator[Loop | Joint]:
-    """Yield what a box may have more of, the nearest in the destination first."""
-    steps = sorted((step for step in _steps(sizes, 1) if not step[3]), key=lambda step: step[0])
-    yield from (of for _, _, of, _ in steps)
 
 
 def _cut(joint: Joint, values: range, side: int) -> list[Nest]:
@@ -299,15 +277,6 @@ def _units(first: int, end: int, units: Sequence[int]) -> Iterator[tuple[int, in
         yield begin, (last - begin) // units[i], i
     if last < end:
         yield from _units(last, end, units[:i])
-
-
-def _rounded(sizes: Sizes) -> Sizes:
-    """Take parts of loops that leave nothing over, or make whole lines."""
-    rounded: Sizes = {}
-    for of, size in sizes.items():
-        is_apart = isinstance(of, Loop) and 1 not in (of.source_stride, of.destination_stride)
-        rounded[of] = -(-of.size // -(-of.size // size)) if 1 < size < of.size and is_apart else size
-    return rounded
 
 
 def order_on(sizes: Sizes, side: int) -> tuple[Loop | Joint, ...]:

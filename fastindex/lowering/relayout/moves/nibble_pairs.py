@@ -38,8 +38,8 @@ _MOST_ELEMENTS, _LEAST_ELEMENTS = 128 << 10, 8 << 10
 _SHORT_RUN = 32
 # The most nibbles of a task that copies them one by one.
 _MOST_NIBBLES = 4096
-# How many times as long as its elements a run may be with its gaps, if it does not stay within a line.
-_MOST_GAP, _LINE_ELEMENTS = 4, LINE_BYTES * PER_BYTE
+# How many times as long as its elements a run may be with its gaps.
+_MOST_GAP = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class _Pairs:
 
     def _of_boxes(self, most: int) -> list[Draft] | None:
         """Return the passes over boxes of at most `most` elements; None where they are too large or cut bytes."""
-        sizes = box_sizes(self.nest.loops, (), 1, most)
+        sizes = box_sizes(self.nest.loops, (), 1, most, most)
         if sizes is None or (sizes[self.row] < self.row.size and sizes[self.row] % PER_BYTE):
             return None
         others = [k for k in self.nest.loops if k is not self.row]
@@ -240,8 +240,8 @@ def _columns(loops: list[Loop]) -> list[Loop]:
     found = [next((k for k in loops if k.source_stride == 1), Loop(1, 1, 0))]
     for loop in sorted(loops, key=lambda k: k.source_stride):
         length = _span(found)
-        near = loop.source_stride <= max(_MOST_GAP * length, 1) or loop.source_stride * loop.size <= _LINE_ELEMENTS
-        if loop is not found[0] and loop.source_stride % PER_BYTE == 0 and loop.source_stride >= length and near:
+        is_near = length <= loop.source_stride <= _MOST_GAP * length
+        if loop is not found[0] and loop.source_stride % PER_BYTE == 0 and is_near:
             found.append(loop)
     return found
 

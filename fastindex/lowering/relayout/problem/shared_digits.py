@@ -7,10 +7,9 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from fastindex.lowering.index.regrouped import RegroupedShape, RegroupedStrides, own_digits
+from fastindex.lowering.index.regrouped import RegroupedShape, RegroupedStrides, digits_of, own_digits
 from fastindex.lowering.index.regrouped import Strides as Strides
 from fastindex.shapes.shape import Shape
-from fastindex.shapes.shape_sizes import axes_of
 from fastindex.tiling.definition import (
     COMBINE,
     Axis,
@@ -21,7 +20,7 @@ from fastindex.tiling.definition import (
     physical_axes,
     tile_axes,
 )
-from fastindex.tiling.digits import Digits, Names, Variable, canonical, digit, scaled, slot_digits
+from fastindex.tiling.digits import Digits, Names, Variable, canonical, digit
 
 
 @lru_cache(maxsize=64)
@@ -35,7 +34,7 @@ def shared_digits(
     found = []
     for coordinates in coordinate_systems(source, destination):
         names: Names = {}
-        left, right = (_slot_digits(side, coordinates, names) for side in (source, destination))
+        left, right = (_digits_of(side, coordinates, names) for side in (source, destination))
         if all(d.variable.is_coordinate for d in (*left, *right)):
             variables = tuple({d.variable: None for d in itertools.chain(*coordinates)})
             found.append(_joined(variables, left, right))
@@ -79,14 +78,10 @@ def _with_joint(side: Digits, inner: Variable, outer: Variable, joint: Variable)
     return canonical(found)
 
 
-def _slot_digits(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
-    """Return the slot as a sum of digits; digits that a tile has split without moving anything are joined again."""
+def _digits_of(side: Shape | Strides, coordinates: Sequence[Digits], names: Names) -> Digits:
     if isinstance(side, RegroupedShape | RegroupedStrides):
         return own_digits(side, names)
-    if isinstance(side, Shape):
-        return canonical(slot_digits(axes_of(side), coordinates, names))
-    weighted = zip(coordinates, side.strides, strict=True)
-    return canonical(d for digits, stride in weighted if stride for d in scaled(digits, stride))
+    return digits_of(side, coordinates, names)
 
 
 def coordinate_systems(source: Shape | Strides, destination: Shape | Strides) -> Iterator[list[Digits]]:
