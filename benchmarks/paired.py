@@ -3,38 +3,47 @@
     python benchmarks/paired.py 94825b8                         some minutes, one thread
     python benchmarks/paired.py 94825b8 --cells 80 --seed 3 --threads 2
 
-Each version runs in a process of its own, with buffers of its own; the package of the older one is laid out in a
-folder. Cells are layouts out of dumps and random ones (`regret_cells.py`), the sweep, images and the relayouts of
-`table.py`. The processes take turns, so that what disturbs the machine disturbs both; with one thread it is the
-processor's time. Printed are, for each kind, the geometric mean of how many times as fast the version checked out is,
-and what got slower by 1.3 times and more.
+Both versions run in one process, on the same memory: how long a transpose takes depends on where its pages lie. The
+package of the older one is laid out in a folder. Cells are layouts out of dumps and random ones (`regret_cells.py`),
+the sweep, images and the relayouts of `table.py`. The versions take turns, so that what disturbs the machine disturbs
+both; with one thread it is the processor's time. Printed are, for each kind, the geometric mean of how many times as
+fast the version checked out is, and what got slower by 1.3 times and more.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import importlib
 import math
-import os
 import statistics
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import cases, images, regret_cells, sweep_cells  # noqa: E402
+import fastindex as fi  # noqa: E402
+from benchmarks import cases, images, measure, regret_cells, sweep_cells  # noqa: E402
 
 SIZES = (1 << 20, 48 << 20)
+#: The most bytes of a side: those of the largest relayouts of `table.py`.
+MOST_BYTES = 288 << 20
 #: How much faster a version has to be for a cell to be listed.
 LISTED = 1.3
 _TURNS, _LEAST_SECONDS = 7, 2e-3
+
+Bytes = NDArray[np.uint8]
 
 
 class Cell(NamedTuple):
@@ -60,37 +69,60 @@ def drawn(count: int, seed: int) -> Iterator[Cell]:
 
 
 class Version:
-    """A process that runs relayouts with the package in a folder, when it is told to."""
+    """A package of fastindex: modules of its own, which are those of their names while it plans."""
 
-    def __init__(self, folder: Path, threads: int) -> None:
-        command = [sys.executable, "-P", str(ROOT / "benchmarks" / "paired_server.py"), str(threads)]
-        environment = {**os.environ, "PYTHONPATH": str(folder)}
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
-        )
+    def __init__(self, folder: Path) -> None:
+        self._modules: dict[str, ModuleType] = {}
+        self._folder = str(folder)
 
-    def ask(self, question: object) -> float:
-        """Return the answer: seconds, or 0 for a cell that this version does not take."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        return float(json.loads(self._process.stdout.readline()))
+    def planned(self, cell: Cell, source: Bytes, output: Bytes, threads: int) -> Callable[[], object]:
+        """Plan a relayout and run it, as often as makes it import all that it needs."""
+        with self._taking_part():
+            fastindex = importlib.import_module("fastindex")
+            plan = fastindex.plan_relayout(cell.source, cell.destination)
+            for _ in range(3):
+                plan(source, output, threads=threads)
+        return lambda: plan(source, output, threads=threads)
 
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+    @contextmanager
+    def _taking_part(self) -> Iterator[None]:
+        others = _taken_out()
+        sys.modules.update(self._modules)
+        sys.path.insert(0, self._folder)
+        try:
+            yield
+        finally:
+            sys.path.remove(self._folder)
+            self._modules = _taken_out()
+            sys.modules.update(others)
 
 
-def ratio_of(cell: Cell, versions: Sequence[Version]) -> float | None:
+def _taken_out() -> dict[str, ModuleType]:
+    names = [name for name in sys.modules if name.partition(".")[0] == "fastindex"]
+    return {name: sys.modules.pop(name) for name in names}
+
+
+def ratio_of(cell: Cell, versions: Sequence[Version], memory: tuple[Bytes, Bytes], threads: int) -> float | None:
     """Return how many times as long the first version takes as the second; None for a cell that is too large."""
-    first = [version.ask([cell.source, cell.destination]) for version in versions]
-    if min(first) <= 1e-7:
+    sizes = [fi.Shape.parse(text).nbytes for text in (cell.source, cell.destination)]
+    if max(sizes) > MOST_BYTES:
         return None
-    calls = max(1, math.ceil(_LEAST_SECONDS / min(first)))
-    turns = [[version.ask(calls) for version in versions] for _ in range(_TURNS)]
-    old, new = (statistics.median(times) for times in zip(*turns, strict=True))
+    source, output = (block[:size] for block, size in zip(memory, sizes, strict=True))
+    runs = [version.planned(cell, source, output, threads) for version in versions]
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    calls, taken = 0, list[list[float]]()
+    for _ in range(_TURNS + 1):
+        turn = []
+        for run in runs:
+            began = clock()
+            for _ in range(max(calls, 1)):
+                run()
+            turn.append(clock() - began)
+        if calls:
+            taken.append(turn)
+        else:
+            calls = max(1, math.ceil(_LEAST_SECONDS / max(min(turn), 1e-7)))
+    old, new = (statistics.median(times) for times in zip(*taken, strict=True))
     return old / new
 
 
@@ -131,17 +163,16 @@ def main() -> int:
     options = parser.parse_args()
     ratios: dict[Cell, float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        versions = [Version(laid_out(options.commit, Path(folder)), options.threads), Version(ROOT, options.threads)]
+        versions = Version(laid_out(options.commit, Path(folder))), Version(ROOT)
+        memory = measure.random_bytes(MOST_BYTES), measure.touched_bytes(MOST_BYTES)
         began = time.monotonic()
         for cell in drawn(options.cells, options.seed):
             if time.monotonic() - began > options.seconds:
                 break
-            ratio = ratio_of(cell, versions)
+            ratio = ratio_of(cell, versions, memory, options.threads)
             if ratio is not None:
                 ratios[cell] = ratio
                 print(f"{ratio:.2f}  {' '.join(cell)}", file=sys.stderr, flush=True)
-        for version in versions:
-            version.close()
     report(ratios)
     return 0
 
