@@ -69,20 +69,26 @@ def drawn(count: int, seed: int) -> Iterator[Cell]:
 
 
 class Version:
-    """A package of fastindex: modules of its own, which are those of their names while it plans."""
+    """A package of fastindex: modules of its own, which are those of their names while it runs."""
 
     def __init__(self, folder: Path) -> None:
         self._modules: dict[str, ModuleType] = {}
         self._folder = str(folder)
 
-    def planned(self, cell: Cell, source: Bytes, output: Bytes, threads: int) -> Callable[[], object]:
-        """Plan a relayout and run it, as often as makes it import all that it needs."""
+    def planned(self, cell: Cell, source: Bytes, output: Bytes, threads: int) -> Callable[[int], float]:
+        """Plan a relayout; return what runs it a number of times, and returns the seconds."""
+        clock = time.thread_time if threads == 1 else time.perf_counter
         with self._taking_part():
-            fastindex = importlib.import_module("fastindex")
-            plan = fastindex.plan_relayout(cell.source, cell.destination)
-            for _ in range(3):
-                plan(source, output, threads=threads)
-        return lambda: plan(source, output, threads=threads)
+            plan = importlib.import_module("fastindex").plan_relayout(cell.source, cell.destination)
+
+        def run(calls: int) -> float:
+            with self._taking_part():
+                began = clock()
+                for _ in range(calls):
+                    plan(source, output, threads=threads)
+                return clock() - began
+
+        return run
 
     @contextmanager
     def _taking_part(self) -> Iterator[None]:
@@ -109,19 +115,11 @@ def ratio_of(cell: Cell, versions: Sequence[Version], memory: tuple[Bytes, Bytes
         return None
     source, output = (block[:size] for block, size in zip(memory, sizes, strict=True))
     runs = [version.planned(cell, source, output, threads) for version in versions]
-    clock = time.thread_time if threads == 1 else time.perf_counter
-    calls, taken = 0, list[list[float]]()
-    for _ in range(_TURNS + 1):
-        turn = []
-        for run in runs:
-            began = clock()
-            for _ in range(max(calls, 1)):
-                run()
-            turn.append(clock() - began)
-        if calls:
-            taken.append(turn)
-        else:
-            calls = max(1, math.ceil(_LEAST_SECONDS / max(min(turn), 1e-7)))
+    for run in runs:
+        # What is compiled or imported on the way.
+        run(3)
+    calls = math.ceil(_LEAST_SECONDS / max(min(run(1) for run in runs), 1e-7))
+    taken = [[run(calls) for run in runs] for _ in range(_TURNS)]
     old, new = (statistics.median(times) for times in zip(*taken, strict=True))
     return old / new
 

@@ -151,9 +151,14 @@ def edge_band(width, target, sources, tables, band, counts, streamed, scratch): 
         if is_few:
             _move_short_rows(width, transposed, pitch, sources, rows, (first, rows_end), counts)
         elif column_count < per_line:
+            # What lies before the end of another row is part of the source.
+            end = source + entry(rows, row_count - 1) + column_count * w
             for i in range(first, rows_end):
                 read = _short_row(i, sources, rows, row_count, column_count * w)
-                copy_short(scratch + (i - first) * 64, read, column_count * w)
+                if read + 64 <= end:
+                    copy_vector(scratch + (i - first) * 64, read, 64)
+                else:
+                    copy_short(scratch + (i - first) * 64, read, column_count * w)
         else:
             later, size = column * w + _AHEAD_BYTES, column_count * w
             asked = place_ahead(source, upcoming, later, size)
@@ -182,7 +187,7 @@ def _whole_band(width, target, sources, tables, band, streamed, scratch):  # typ
     source = sources[0]
     start = target + first * w
     last = column_count - per_line
-    column = 0
+    column = known = 0
     while True:
         read = source + column * w
         table = columns + 8 * column
@@ -195,11 +200,24 @@ def _whole_band(width, target, sources, tables, band, streamed, scratch):  # typ
             for lane in range(4):
                 lane_table = table + 8 * lane * (16 // w)
                 transpose_stage_lanes(width, start, lane_table, scratch + 16 * lane)
+        elif known and w > 2:
+            # Columns that the square before has written are left out.
+            transposed, pitches = scratch + _STAGE_BYTES, scratch + 2 * _STAGE_BYTES
+            for line in range(2):
+                square, later = 8 * per_line * line, asked_rows + 8 * per_line * line
+                transpose_rows(
+                    width, 1, 0, 1, transposed + 64 * line, pitches, read, rows + 8 * first + square, asked, later
+                )
+            for j in range(known, per_line):
+                place, line = start + entry(table, j), transposed + _PITCH_BYTES * j
+                copy_run(place, line, 128, streamed)
         else:
             transpose_rows(width, 2, streamed and w > 2, 1, start, table, read, rows + 8 * first, asked, asked_rows)
         if column == last:
             break
-        column = min(column_first if column < column_first else column + per_line, last)
+        following = column_first if column < column_first else column + per_line
+        column = min(following, last)
+        known = following - column
 
 
 @njit(nogil=True, inline="always")
