@@ -95,8 +95,9 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: s
 
     chunks = found.count * iterations(found.outer)
     counted = [_counts(kernel, chunk, context.width, chunks)]
-    if ordered and not chunk.by_source and abs(ordered[0].source_stride) >= PAGE_BYTES:
-        # Each chunk is read from a page of its own.
+    apart = [k for k in ordered[:1] if abs(k.source_stride) >= PAGE_BYTES and k.size > L1_WAYS]
+    if apart and not chunk.by_source:
+        # Each chunk is read from a page of its own, and from more of them than L1 keeps a line of each of.
         counted.append(Counts(blocks=chunks))
     return Draft(
         kernel,
