@@ -1,4 +1,7 @@
-"""Records that say where their own fields are in a table of numbers."""
+"""Records that say where their own fields are in a table of numbers.
+
+Beside a record of ints stands ``NAME = places(Record)``; kernels read ``entry(geometry, NAME.field)``.
+"""
 
 from __future__ import annotations
 

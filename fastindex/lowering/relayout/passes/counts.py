@@ -31,8 +31,8 @@ class Counts(NamedTuple):
         Lines that take few shuffles: interleaved or deinterleaved by vectors, or in lanes if elements are narrow;
         expanded, compressed or paired; transposed if elements are wide.
     turned : float
-        Lines that take many: narrow elements transposed, with as many rows at a time as a line has elements; wide ones
-        interleaved or deinterleaved in lanes.
+        Lines that take many: narrow elements transposed, with as many rows at a time as a line has elements; rows
+        of wide ones that are shorter than a line, interleaved or deinterleaved in lanes.
     elements, gathered : float
         Lines of a large source whose elements are moved one by one, and the elements, of any source, that are.
     blocks, vectors, pieces : float

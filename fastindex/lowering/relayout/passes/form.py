@@ -67,7 +67,7 @@ class Pass:
         All iterations of `outer`, times the blocks that the kernel counts itself. Threads take them in any order, so no
         two of them may write the same byte.
     task_bytes : int
-        How much a task writes.
+        How much a task writes, the most where they differ.
     source_start, destination_start : int
         Bytes from the start of each side to the first task.
     why : str
@@ -121,7 +121,8 @@ class Draft(NamedTuple):
     tables : callable
         Returns the tables of the pass.
     blocks : int
-        How many tasks the kernel counts itself at each iteration of the loops.
+        How many tasks the kernel counts itself at each iteration of the loops: task `t` is block ``t % blocks`` of
+        iteration ``t // blocks``.
     inner : tuple of (Draft, bool, bool)
         As of a `Pass`.
     """

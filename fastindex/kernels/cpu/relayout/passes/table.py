@@ -1,7 +1,8 @@
 """What all kernels of passes share: where a task begins, and where padding is.
 
 Every kernel that moves data is called alike: two literals that it is compiled for, the addresses of destination and
-source, of a `PassTable` and of memory of its own, and a range of tasks.
+source, of a `PassTable` and of memory of its own, and a range of tasks. Both addresses are where the pass starts: a
+kernel adds only `outer_place`. One that writes past the cache ends with `fence()`.
 """
 
 from __future__ import annotations
