@@ -145,7 +145,7 @@ def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
     missed = rows if kernel == "interleave" and _leaves_l2(chunk, run_bytes) else 0
     moved = rows * -(-run_bytes // LINE_BYTES)
     is_narrow = width in NARROW_BYTES
-    if is_narrow or run_bytes >= LINE_BYTES:
+    if is_narrow or (kernel == "deinterleave" and run_bytes >= LINE_BYTES):
         return Counts(lines, runs=2 * rows, missed=missed, shuffled=moved * (1 if is_narrow else 2))
     return Counts(lines, runs=2 * rows, missed=missed, turned=moved)
 
