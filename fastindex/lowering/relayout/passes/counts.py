@@ -29,7 +29,8 @@ class Counts(NamedTuple):
         twice where both ends take time.
     shuffled : float
         Lines that take few shuffles: interleaved or deinterleaved by vectors, or in lanes if elements are narrow;
-        expanded, compressed or paired; transposed if elements are wide. Twice where wide ones are deinterleaved in lanes.
+        expanded, compressed or paired; transposed if elements are wide. Twice where wide elements are deinterleaved in
+        lanes.
     turned : float
         Lines that take many: narrow elements transposed, with as many rows at a time as a line has elements; wide ones
         interleaved in lanes, or deinterleaved to runs of less than a line.
