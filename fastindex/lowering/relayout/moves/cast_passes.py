@@ -62,7 +62,7 @@ def cast_passes(loops: RelayoutLoops, cast: Cast, tuning: Tuning = TUNING) -> tu
     >>> for one in cast_passes(relayout_loops(a, b), cast_of(a.element_type, b.element_type)):
     ...     print(one.describe())
     boxes, 1-byte units, 1 task, about 32768 bytes: boxes of 16384 elements, cast from f32 to bf16 within the cache \
-(cast, interleave)
+(interleave, cast)
     """
     width = cast.target.nbytes
     total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
