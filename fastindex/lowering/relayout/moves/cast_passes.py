@@ -35,7 +35,7 @@ from fastindex.tables.casts import CastGeometry
 _AHEAD_BYTES = 8 << 10
 # Runs of fewer bytes are converted to scratch memory, and moved from there.
 _LEAST_DIRECT_BYTES = 128
-# Elements that get shorter by more are converted as they are read. In times of f32 alone, transposed and transposed to
+# Elements that get shorter by more are converted as they are read. In times of the source alone, transposed and so to
 # tiles: f32 to f16 1.09 and 1.56 as they are read, 0.94 and 1.07 as they are written; f64 to f32 1.64, 1.66, 0.95 and
 # 1.12; but f32 to s8 0.78 and 1.13, and 1.40 and 1.08. One thread of an AMD EPYC (2026-11-26).
 _MOST_SHORTER = 2
