@@ -18,7 +18,9 @@ from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.cpu.cast_movements import CastMovement, movement_between
 from fastindex.cpu.first_answer import load_kernels
-from fastindex.lowering.casts import cast_by_numpy, is_safe, is_same_kind
+from fastindex.lowering.casts import cast_by_numpy, cast_of, is_safe, is_same_kind
+from fastindex.lowering.relayout.moves.cast_passes import cast_passes
+from fastindex.lowering.relayout.problem.loops import relayout_loops
 from tests.cases import strategies
 from tests.cases.cast_patterns import PAIRS, TODAY, TYPES, elements
 from tests.oracles import casts
@@ -182,3 +184,24 @@ def test_safe_casts_keep_values() -> None:
             ]
             assert np.array_equal(*wide, equal_nan=True), (source, target)
             assert is_same_kind(TYPES[source], TYPES[target])
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "place"),
+    [
+        ("f32", "bf16", -1),
+        ("f64", "f32", -1),
+        ("bf16", "f32", -1),
+        ("s32", "f32", -1),
+        ("f32", "s8", 0),
+        ("f64", "f16", 0),
+    ],
+)
+def test_what_gets_much_shorter_is_converted_as_it_is_read(source: str, destination: str, place: int) -> None:
+    sides = fi.Shape.parse(f"{source}[512,512]"), fi.Shape.parse(f"{destination}[512,512]{{0,1}}")
+    loops = relayout_loops(*sides)
+    assert loops is not None
+    for one in cast_passes(loops, cast_of(sides[0].element_type, sides[1].element_type)):
+        kernels = [step.kernel for step, _, _ in one.inner]
+        assert len(kernels) > 1
+        assert [k for k, name in enumerate(kernels) if name == "cast"] == [range(len(kernels))[place]]
