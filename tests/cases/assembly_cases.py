@@ -107,10 +107,10 @@ def move(pair: Pair, made: tuple[Pass, ...], allocate: Callable[[int, int], Byte
     given = rng.integers(0, 256, reference.nbytes(source), np.uint8).tobytes()
     given = clear_unused_bits(source, given)
     bits = reference.element_bits(destination)
-    fill = int(rng.integers(1, 16)) if bits == 4 or source.element_type in ("s4", "u4") else int(rng.integers(1, 256))
+    fill = int(rng.integers(1, 1 << min(bits, {"s4": 4, "u4": 4, "u2": 2, "pred": 1}.get(source.element_type, 8))))
     buffers = allocate(len(given), offsets[0]), allocate(reference.nbytes(destination), offsets[1])
     buffers[0][:], buffers[1][:] = np.frombuffer(given, np.uint8), 0xA5
-    padding = bytes([fill * 17]) if bits == 4 else fill.to_bytes(bits // 8, "little")
+    padding = bytes([fill * (255 // ((1 << bits) - 1))]) if bits < 8 else fill.to_bytes(bits // 8, "little")
     CompiledPasses(made).run(address_of(buffers[0]), address_of(buffers[1]), padding, 1)
     expected = reference.relayout(given, source, destination, fill)
     found = buffers[1].tobytes()

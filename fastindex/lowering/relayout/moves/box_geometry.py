@@ -80,11 +80,12 @@ class _Part(NamedTuple):
 #: How much a box has of each loop, and of each joint coordinate.
 Sizes = dict[Loop | Joint, int]
 
+#: Nests of what both sides cut alike, the other coordinates, and nests of padding.
+System = tuple[list[Nest], list[Joint], list[Nest]]
 
-def systems_apart(
-    source: Shape | Strides, destination: Shape | Strides, rest_slots: int
-) -> Iterator[tuple[list[Nest], list[Joint], list[Nest]]]:
-    """Yield splits of a relayout: nests of what both sides cut alike, the other coordinates, and nests of padding.
+
+def systems_apart(source: Shape | Strides, destination: Shape | Strides, rest_slots: int) -> Iterator[System]:
+    """Yield splits of a relayout.
 
     Coordinates whose digits leave a rest are others too, if they span at most `rest_slots` of the destination.
     """

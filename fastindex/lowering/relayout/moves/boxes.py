@@ -11,6 +11,9 @@ other, the nests would share lines of the destination, which have left the cache
 box is a few such rows: all nests write their part of it to scratch memory, and from there it is written as one run,
 while the lines of the source that the next box reads are prefetched.
 
+And it is for packed elements on one side: a box is unpacked as it is read, or packed as it is written, and moves to or
+from scratch memory as bytes. Without boxes all of the array lies unpacked in memory of its own in between.
+
 Every slot is still looked up for sides that merge dimensions in two ways of which none continues the other, digits of
 sums that a tile splits unevenly, and periods of which scratch memory does not hold a sixteenth.
 """
@@ -30,6 +33,7 @@ from numpy.typing import NDArray
 from fastindex.lowering.relayout.moves.box_geometry import (
     MOST_KINDS,
     Joint,
+    System,
     box_sizes,
     kinds_of_boxes,
     nests_to_scratch,
@@ -38,14 +42,14 @@ from fastindex.lowering.relayout.moves.box_geometry import (
     systems_apart,
     turned,
 )
-from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass
+from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass, packed_nest_passes
 from fastindex.lowering.relayout.passes.blocks import without
 from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.counts import Counts, piece_ends, total
 from fastindex.lowering.relayout.passes.distinct import distinct
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations, no_tables
 from fastindex.lowering.relayout.passes.line_counts import read_lines
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, in_bytes
+from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes
 from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.relayout.problem.slot_moves import UNIT_BYTES
@@ -90,7 +94,7 @@ class Box(NamedTuple):
 
     def draft(
         self,
-        widths: tuple[int, int],
+        bits: tuple[int, int],
         steps: Sequence[Step],
         why: str,
         counts: Counts,
@@ -98,18 +102,19 @@ class Box(NamedTuple):
         tables: Callable[[], Tables] = no_tables,
         by_source: bool = False,
     ) -> Draft:
-        """Return the pass that runs `steps` within each box; `widths` are bytes of an element on both sides.
+        """Return the pass that runs `steps` within each box; `bits` are those of an element on both sides.
 
         Boxes follow each other as in the destination, or `by_source`.
         """
-        (read, written), outer = widths, self.outer
-        loops = [Loop(k.size, k.source_stride * read, k.destination_stride * written) for k in outer.loops]
+        (read, written), outer = bits, self.outer
+        loops = [Loop(k.size, k.source_stride * read // 8, k.destination_stride * written // 8) for k in outer.loops]
+        starts = outer.source_start * read // 8, outer.destination_start * written // 8
         return Draft(
             "boxes",
             1,
-            Nest(tuple(without(loops, (), by_source)), outer.source_start * read, outer.destination_start * written),
+            Nest(tuple(without(loops, (), by_source)), *starts),
             BoxGeometry(len(steps), row_bytes),
-            self.elements * written,
+            self.elements * written // 8,
             f"boxes of {self.elements} elements, {why}",
             counts,
             tables,
@@ -124,6 +129,17 @@ def boxes(problem: Problem) -> tuple[Draft, ...] | None:
     if slots.width not in UNIT_BYTES or slots.unit == "byte":
         return None
     return box_drafts(problem.source, problem.destination, slots.width, problem.tuning, slots.loops)
+
+
+def packed_boxes(problem: Problem) -> tuple[Draft, ...] | None:
+    """Return the passes over boxes that expand elements as they are read, or compress them as they are written."""
+    slots, context, bits = problem.slots, problem.context, problem.slot_bits
+    if slots.conversion is None:
+        return None
+    systems: Iterable[System] = systems_apart(problem.source, problem.destination, 0)
+    if slots.loops is not None:
+        systems = [(list(slots.loops.copies), [], list(slots.loops.fills))]
+    return _drafts_of(systems, lambda nest, joints: _period_boxes(nest, joints, context, bits), context, bits[1])
 
 
 def box_drafts(
@@ -143,17 +159,29 @@ def box_drafts(
     """
     slots = destination.slot_count if isinstance(destination, Shape) else math.prod(destination.dimensions)
     context = Context(width, slots * width >= tuning.streamed_bytes, tuning)
-    if loops is not None and (loops.fills or slots * width < max(tuning.streamed_bytes, tuning.shifted_bytes)):
+    if loops is None:
+        systems, bits = systems_apart(source, destination, 0), (8 * width, 8 * width)
+        return _drafts_of(systems, lambda nest, joints: _period_boxes(nest, joints, context, bits), context, bits[1])
+    if loops.fills or slots * width < max(tuning.streamed_bytes, tuning.shifted_bytes):
         return None
-    rest_slots = 0 if loops is None else MOST_ROW_BOX_BYTES // width
-    for nests, joints, fills in systems_apart(source, destination, rest_slots):
-        if loops is None:
-            found = [_period_boxes(nest, joints, context) for nest in nests]
-        else:
-            found = [_row_boxes(nest, joints, context) for nest in nests]
+    systems = systems_apart(source, destination, MOST_ROW_BOX_BYTES // width)
+    return _drafts_of(systems, lambda nest, joints: _row_boxes(nest, joints, context), context, 8 * width)
+
+
+def _drafts_of(
+    systems: Iterable[System],
+    boxes_of: Callable[[Nest, Sequence[Joint]], list[Draft] | None],
+    context: Context,
+    bits: int,
+) -> tuple[Draft, ...] | None:
+    """Return the passes over boxes of the first system that has them; elements of the destination have `bits` bits."""
+    for nests, joints, fills in systems:
+        found = [boxes_of(nest, joints) for nest in nests]
         made = [one for one in found if one is not None]
-        if len(made) == len(found) and sum(map(len, made)) <= MOST_KINDS:
-            filling = (fill_pass(in_bytes(coalesced(nest), width), context) for nest in fills)
+        padding = RelayoutLoops((), tuple(coalesced(nest) for nest in fills))
+        whole = grouped(padding, 8 // bits) if bits < 8 else padding
+        if whole is not None and len(made) == len(found) and sum(map(len, made)) <= MOST_KINDS:
+            filling = (fill_pass(in_bytes(nest, context.width), context) for nest in whole.fills)
             return (*itertools.chain(*made), *filling)
     return None
 
@@ -164,28 +192,46 @@ def within(context: Context, at_hand: bool) -> Context:
     return Context(context.width, False, tuning, at_hand)
 
 
-def _period_boxes(nest: Nest, joints: Sequence[Joint], context: Context) -> list[Draft] | None:
-    """Return the passes over the boxes of a nest of the other coordinates; None where a period is too large."""
+def _period_boxes(nest: Nest, joints: Sequence[Joint], context: Context, bits: tuple[int, int]) -> list[Draft] | None:
+    """Return the passes over the boxes of a nest of the other coordinates; None where a period is too large.
+
+    `bits` are those of an element on both sides: where one is packed, runs there have to be whole bytes.
+    """
     sizes = box_sizes(nest.loops, joints, context.width, 2 * BOX_BYTES, LEAST_BOX_BYTES)
     if sizes is None:
         return None
     kinds = list(itertools.islice(kinds_of_boxes(nest, sizes), MOST_KINDS + 1))
     if len(kinds) > MOST_KINDS:
         return None
-    orders = dict.fromkeys(order_on(sizes, side) for side in (0, 1))
+    orders = dict.fromkeys(order_on(sizes, side) for side in (0, 1) if bits[side] <= bits[1 - side])
     # What is best for the first kind of box, the largest one, is good for the others.
-    best = min(orders, key=lambda order: cost([_period_box(Box(order, *kinds[0]), context)]))
-    return [_period_box(Box(best, *kind), context) for kind in kinds]
+    tried = ((order, _period_box(Box(order, *kinds[0]), context, bits)) for order in orders)
+    order, _ = min(tried, key=lambda one: math.inf if one[1] is None else cost([one[1]]))
+    found = [_period_box(Box(order, *kind), context, bits) for kind in kinds]
+    made = [one for one in found if one is not None]
+    return made if len(made) == len(found) else None
 
 
-def _period_box(box: Box, context: Context) -> Draft:
-    """Return the pass over boxes of one kind."""
-    read = within(context, at_hand=False)
-    reading = [one for nest in nests_to_scratch(box.order, box.parts, 0) for one in _moving(nest, read)]
-    writing = [one for nest in nests_to_scratch(box.order, box.parts, 1) for one in _moving(turned(nest), context)]
-    steps = [*((one, False, True) for one in reading), *((one, True, False) for one in writing)]
-    counts = counts_of_boxes(steps, iterations(box.outer.loops), context.streamed)
-    return box.draft((context.width,) * 2, steps, "after which both sides begin anew", counts)
+def _period_box(box: Box, context: Context, bits: tuple[int, int]) -> Draft | None:
+    """Return the pass over boxes of one kind; None where some begin, or runs of theirs, within a byte."""
+    outer = box.outer
+    places = (outer.source_start, *(k.source_stride for k in outer.loops))
+    targets = (outer.destination_start, *(k.destination_stride for k in outer.loops))
+    if any(place * size % 8 for side, size in zip((places, targets), bits, strict=True) for place in side):
+        return None
+    steps: list[Step] = []
+    for side, inner in enumerate((within(context, at_hand=False), context)):
+        for nest in nests_to_scratch(box.order, box.parts, side):
+            moved = turned(nest) if side else nest
+            packed = bits[side] < 8
+            kernel = "compress" if side else "expand"
+            made = packed_nest_passes(moved, 8 // bits[side], kernel, inner) if packed else _moving(moved, inner)
+            if made is None:
+                return None
+            steps += [(one, side == 1, side == 0) for one in made]
+    counts = counts_of_boxes(steps, iterations(outer.loops), context.streamed)
+    why = "after which both sides begin anew" if bits[0] == bits[1] else "which are unpacked within the cache"
+    return box.draft(bits, steps, why, counts)
 
 
 def counts_of_boxes(steps: Iterable[Step], tasks: int, streamed: bool) -> Counts:
@@ -229,7 +275,7 @@ def _row_box(box: Box, context: Context) -> Draft:
     again = tasks * read_lines(in_box, width) - read_lines(whole, width)
     ends = piece_ends(in_bytes(box.outer, width), nbytes, True, context.tuning.line_offset)
     return box.draft(
-        (width, width),
+        (8 * width, 8 * width),
         [(one, False, True) for one in moving],
         "rows of the destination that are put together within the cache",
         counts._replace(ends=ends, missed=max(again, 0)),

@@ -115,7 +115,7 @@ def _boxes(nest: Nest, cast: Cast, context: Context) -> Iterator[Draft]:
     for parts, outer in kinds_of_boxes(nest, sizes):
         there, on = (tuple(nests_to_scratch(order, parts, side)) for side in (0, 1))
         steps, why = steps_of(there, on, cast, context), f"cast from {cast.source} to {cast.target} within the cache"
-        yield Box(order, parts, outer).draft(widths, steps, why, Counts(), by_source=True)
+        yield Box(order, parts, outer).draft((8 * widths[0], 8 * widths[1]), steps, why, Counts(), by_source=True)
 
 
 def _cast_first(there: Iterable[Nest], on: Iterable[Nest], cast: Cast, context: Context) -> list[Step]:

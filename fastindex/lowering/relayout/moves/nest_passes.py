@@ -182,20 +182,28 @@ def packed_drafts(
     context = Context(1, written >= tuning.streamed_bytes, tuning)
     found: list[Draft] = []
     for nest in loops.copies:
-        run = nest.loop_of(1, 1)
-        if run is None:
+        made = packed_nest_passes(nest, per_byte, kernel, context)
+        if made is None:
             return None
-        # What is expanded may end within a byte: the rest of it is not written anywhere.
-        numbers = [nest.source_start] if kernel == "expand" else [nest.destination_start, run.size]
-        others = [loop for loop in nest.loops if loop is not run]
-        numbers += [k.source_stride if kernel == "expand" else k.destination_stride for k in others]
-        if any(number % per_byte for number in numbers):
-            return None
-        found += packed_run_passes(nest, run, per_byte, kernel, context)
+        found += made
     fills = grouped(RelayoutLoops((), loops.fills), per_byte) if kernel == "compress" else loops
     if fills is None:
         return None
     return (*found, *(fill_pass(nest, context) for nest in fills.fills))
+
+
+def packed_nest_passes(nest: Nest, per_byte: int, kernel: str, context: Context) -> tuple[Draft, ...] | None:
+    """Choose the passes that expand or compress the elements of a nest; None as `packed_drafts`."""
+    run = nest.loop_of(1, 1)
+    if run is None:
+        return None
+    # What is expanded may end within a byte: the rest of it is not written anywhere.
+    numbers = [nest.source_start] if kernel == "expand" else [nest.destination_start, run.size]
+    others = [loop for loop in nest.loops if loop is not run]
+    numbers += [k.source_stride if kernel == "expand" else k.destination_stride for k in others]
+    if any(number % per_byte for number in numbers):
+        return None
+    return tuple(packed_run_passes(nest, run, per_byte, kernel, context))
 
 
 def whole_buffer_passes(slots: int, per_byte: int, kernel: str, tuning: Tuning = TUNING) -> tuple[Pass, ...]:

@@ -135,7 +135,8 @@ def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
         # Where runs are not whole lines, their ends take as long as their beginnings.
         return Counts(lines=lines, runs=nbytes / chunk.run * (2 if chunk.run % LINE_BYTES else 1))
     if kernel in ("expand", "compress"):
-        return Counts(lines=lines, shuffled=lines, runs=2 * chunks)
+        written = lines if kernel == "expand" else lines / chunk.ways
+        return Counts(lines=written, shuffled=lines, runs=2 * chunks, blocks=chunks if chunk.run % LINE_BYTES else 0)
     rows = nbytes / run_bytes
     if _in_vectors(kernel, width, chunk.ways, chunk.run):
         missed = lines if kernel == "deinterleave" and _leaves_l1(chunk) else 0

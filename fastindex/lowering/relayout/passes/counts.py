@@ -37,8 +37,8 @@ class Counts(NamedTuple):
     elements, gathered : float
         Lines of a large source whose elements are moved one by one, and the elements, of any source, that are.
     blocks, vectors, pieces : float
-        Blocks of a block permute, gathered pieces, runs of padding, chunks on pages of their own. Vectors of blocks,
-        and the pieces of the source that vectors are permuted from.
+        Blocks of a block permute, gathered pieces, runs of padding, chunks on pages of their own, rests of a line that
+        are expanded or compressed. Vectors of blocks, and the pieces of the source that vectors are permuted from.
     missed : float
         Lines that have left the cache when they are read or written again.
     rows, slots : float

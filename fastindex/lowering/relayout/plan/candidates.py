@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fastindex.lowering.relayout.moves.block_permute_passes import column_gathers, least_of_columns, straight_permutes
-from fastindex.lowering.relayout.moves.boxes import boxes
+from fastindex.lowering.relayout.moves.boxes import boxes, packed_boxes
 from fastindex.lowering.relayout.moves.digit_swaps import digit_swaps
 from fastindex.lowering.relayout.moves.nest_passes import gathers, loop_passes, packed_runs
 from fastindex.lowering.relayout.moves.nibble_pairs import nibble_pairs
@@ -42,6 +42,7 @@ CANDIDATES = (
     Candidate("gather", gathers, False),
     Candidate("packed runs", packed_runs, True),
     Candidate("boxes", boxes, False),
+    Candidate("packed boxes", packed_boxes, True),
     Candidate("blocks", straight_permutes, True),
     Candidate("columns", column_gathers, True, least_of_columns),
     Candidate("pairs", nibble_pairs, True),
