@@ -236,10 +236,13 @@ def _period_box(box: Box, context: Context, bits: tuple[int, int]) -> Draft | No
 
 def counts_of_boxes(steps: Iterable[Step], tasks: int, streamed: bool) -> Counts:
     """Count what the passes within boxes do; `streamed` says whether the destination is too large for the cache."""
-    found = total(
-        one.counts._replace(ends=0) if to_scratch else _through_the_cache(one, streamed) for one, _, to_scratch in steps
-    )
-    return found._replace(scratch=found.scratch + found.lines, tasks=found.tasks + 1).times(tasks)
+    found = total(_to_scratch(one) if to_scratch else _through_the_cache(one, streamed) for one, _, to_scratch in steps)
+    return found._replace(tasks=found.tasks + 1).times(tasks)
+
+
+def _to_scratch(one: Draft) -> Counts:
+    """Return the counts of a pass that writes to scratch memory, from where its lines are read again."""
+    return one.counts._replace(ends=0, lines=0, scratch=one.counts.scratch + 2 * one.counts.lines)
 
 
 def _through_the_cache(one: Draft, streamed: bool) -> Counts:

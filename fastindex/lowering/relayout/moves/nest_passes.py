@@ -253,7 +253,7 @@ def _counts_of_elements(nest: Nest, width: int, is_large: bool) -> Counts:
     """Count elements that move one by one, and the lines of a large source that they wait for."""
     nearest = min((abs(k.source_stride) for k in nest.loops), default=width)
     far = nest.element_count * min(nearest / LINE_BYTES, 1) if is_large else 0
-    return Counts(gathered=nest.element_count, elements=far)
+    return Counts(lines=nest.element_count * width / LINE_BYTES, gathered=nest.element_count, elements=far)
 
 
 def fill_pass(nest: Nest, context: Context) -> Draft:

@@ -141,14 +141,14 @@ def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
     if _in_vectors(kernel, width, chunk.ways, chunk.run):
         missed = lines if kernel == "deinterleave" and _leaves_l1(chunk) else 0
         # Of rows shorter than a line every element is moved by itself, and then the row.
-        short = rows if run_bytes < LINE_BYTES else 0
-        return Counts(lines=lines, shuffled=lines, missed=missed, runs=short, gathered=short * chunk.run)
-    missed = rows if kernel == "interleave" and _leaves_l2(chunk, run_bytes) else 0
+        short, blocks = (rows, chunks) if run_bytes < LINE_BYTES else (0, 0)
+        return Counts(lines, shuffled=lines, missed=missed, runs=short, gathered=short * chunk.run, blocks=blocks)
+    missed = rows if kernel == "interleave" and run_bytes < LINE_BYTES and _leaves_l2(chunk) else 0
     moved = rows * -(-run_bytes // LINE_BYTES)
     is_narrow = width in NARROW_BYTES
     if is_narrow or (kernel == "deinterleave" and run_bytes >= LINE_BYTES):
-        return Counts(lines, runs=2 * rows, missed=missed, shuffled=moved * (1 if is_narrow else 2))
-    return Counts(lines, runs=2 * rows, missed=missed, turned=moved)
+        return Counts(lines, blocks=chunks, runs=2 * rows, missed=missed, shuffled=moved * (1 if is_narrow else 2))
+    return Counts(lines, blocks=chunks, runs=2 * rows, missed=missed, turned=moved)
 
 
 def _leaves_l1(chunk: Chunk) -> bool:
@@ -156,9 +156,9 @@ def _leaves_l1(chunk: Chunk) -> bool:
     return chunk.offsets is not None and overflows(chunk.offsets(), L1_SETS, 2 * L1_WAYS)
 
 
-def _leaves_l2(chunk: Chunk, run_bytes: int) -> bool:
+def _leaves_l2(chunk: Chunk) -> bool:
     """Whether rows of less than a line leave L2 before the next chunk reads the rest of the line."""
-    return run_bytes < LINE_BYTES and chunk.offsets is not None and overflows(chunk.offsets())
+    return chunk.offsets is not None and overflows(chunk.offsets())
 
 
 def _in_vectors(kernel: str, width: int, ways: int, run: int) -> bool:

@@ -37,14 +37,15 @@ class Counts(NamedTuple):
     elements, gathered : float
         Lines of a large source whose elements are moved one by one, and the elements, of any source, that are.
     blocks, vectors, pieces : float
-        Blocks of a block permute, gathered pieces, runs of padding, chunks on pages of their own, rests of a line that
-        are expanded or compressed. Vectors of blocks, and the pieces of the source that vectors are permuted from.
+        Blocks of a block permute, gathered pieces, runs of padding, chunks on pages of their own, chunks in lanes or of
+        rows of less than a line, rests of a line that are expanded or compressed. Vectors of blocks, and the pieces of
+        the source that vectors are permuted from.
     missed : float
         Lines that have left the cache when they are read or written again.
     rows, slots : float
         Lines of rows that columns are gathered from, and slots that are filled from their lanes.
     scratch : float
-        Lines that go through scratch memory, or come from L2 again.
+        Lines that are written to scratch memory, and that are read from it or come from L2 again.
     tasks : float
         Panels of transposes, and boxes.
     """
