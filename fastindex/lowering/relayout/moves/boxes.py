@@ -57,7 +57,7 @@ from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape
 from fastindex.tables.boxes import BOX_BYTES, MOST_ROW_BOX_BYTES, BoxGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tables.transposes import TransposeGeometry
+from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, TransposeGeometry
 
 #: The least bytes of a box in scratch memory, unless there are fewer. Microseconds with at least 32, 64, 128 and 256
 #: KiB: bf16[1000,300,100] out of T(2,*,128), 18147, 12117, 11983 and 12043; u8[500,400,200] to it, 13338, 13287, 9139
@@ -246,9 +246,18 @@ def _to_scratch(one: Draft) -> Counts:
 
 
 def _through_the_cache(one: Draft, streamed: bool) -> Counts:
-    """Return the counts of a pass of a box; lines that it writes to memory through the cache are read first."""
-    is_kept = streamed and isinstance(one.geometry, TransposeGeometry) and not one.geometry.streamed
-    return one.counts._replace(missed=one.counts.missed + one.counts.lines) if is_kept else one.counts
+    """Return the counts of a pass of a box; lines that it writes to memory through the cache are read first.
+
+    A transpose of few columns moves elements one by one, which no wait for memory hides here.
+    """
+    counts, geometry = one.counts, one.geometry
+    if not isinstance(geometry, TransposeGeometry):
+        return counts
+    if streamed and not geometry.streamed:
+        counts = counts._replace(missed=counts.missed + counts.lines)
+    if geometry.column_count <= (FEW_COLUMNS if one.width > 1 else FEW_BYTES):
+        counts = counts._replace(gathered=2 * counts.lines * LINE_BYTES / one.width)
+    return counts
 
 
 @lru_cache(maxsize=64)
