@@ -29,6 +29,10 @@ NAMED = (
     ("u2[40,56]{0,1}", "u2[40,56]{1,0:T(16,16)(16,1)E(2)}"),
     ("pred[64,100]", "pred[64,100]{1,0:T(32,128)(32,1)E(1)}"),
     ("s4[6,26,12]{1,2,0}", "s4[6,26,12]{2,1,0:T(2,*,16)E(4)}"),
+    # Both packed, turned within scratch memory.
+    ("s4[40,6,64]{1,2,0:T(4,16)E(4)}", "s4[40,6,64]{2,0,1:E(4)}"),
+    ("s4[36,150]{1,0:E(4)}", "s4[36,150]{1,0:T(8,128)(8,1)E(4)}"),
+    ("u2[40,56]{1,0:T(8,8)E(2)}", "u2[40,56]{1,0:T(16,16)(16,1)E(2)}"),
 )
 
 
@@ -77,7 +81,7 @@ def test_boxes_begin_with_a_byte(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def random_pairs(seeds: range) -> Iterator[Pair]:
-    """Pairs of a plain side and a packed one, some of which merge dimensions."""
+    """Pairs of sides of which one is packed or both, some of which merge dimensions."""
     for seed in seeds:
         rng = random.Random(seed)
         rank, (element, bits) = rng.randint(1, 4), rng.choice((("s4", 4), ("u4", 4), ("u2", 2), ("pred", 1)))
@@ -85,7 +89,8 @@ def random_pairs(seeds: range) -> Iterator[Pair]:
         orders = [",".join(map(str, rng.sample(range(rank), rank))) for _ in range(2)]
         chain = rng.choice(("", "T(8,16)(8,1)", "T(16)", "T(1,32)", "T(4,24)(8,1)", "T(2,*,16)"))
         attributes = f"{chain if chain.count(',') < rank else ''}E({bits})"
-        sides = [f"{element}[{dimensions}]{{{orders[0]}}}", f"{element}[{dimensions}]{{{orders[1]}:{attributes}}}"]
+        plain = f"{orders[0]}:E({bits})" if rng.random() < 0.3 else orders[0]
+        sides = [f"{element}[{dimensions}]{{{plain}}}", f"{element}[{dimensions}]{{{orders[1]}:{attributes}}}"]
         yield (sides[0], sides[1]) if rng.random() < 0.5 else (sides[1], sides[0])
 
 
@@ -104,6 +109,7 @@ def test_random_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
         ("s4[50331648]", "s4[50331648]{0:T(1024)(128)(8,1)E(4)}"),
         ("s4[29,200,33,256]{3,2,1,0}", "s4[29,200,33,256]{3,1,2,0:T(8,128)(8,1)E(4)}"),
         ("s4[128,393216]{0,1:T(8,128)(8,1)E(4)}", "s4[128,393216]{1,0}"),
+        ("s4[200,39,300,33]{2,0,3,1:T(8,128)(8,1)E(4)}", "s4[200,39,300,33]{3,2,1,0:E(4)}"),
     ],
 )
 def test_layouts_out_of_dumps_go_by_boxes(source: str, destination: str) -> None:

@@ -11,8 +11,8 @@ other, the nests would share lines of the destination, which have left the cache
 box is a few such rows: all nests write their part of it to scratch memory, and from there it is written as one run,
 while the lines of the source that the next box reads are prefetched.
 
-And it is for packed elements on one side: a box is unpacked as it is read, or packed as it is written, and moves to or
-from scratch memory as bytes. Without boxes all of the array lies unpacked in memory of its own in between.
+And it is for packed elements: a box is unpacked as it is read, or packed as it is written, and moves as bytes, within
+scratch memory where both sides are packed. Without boxes all of the array lies unpacked in memory of its own.
 
 Every slot is still looked up for sides that merge dimensions in two ways of which none continues the other, digits of
 sums that a tile splits unevenly, and periods of which scratch memory does not hold a sixteenth.
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -66,6 +67,7 @@ LEAST_BOX_BYTES = 128 << 10
 
 Offsets = NDArray[np.int64]
 _Kind = tuple[dict[Loop | Joint, range], Nest]
+_Order = tuple[Loop | Joint, ...]
 
 #: A pass within a box: whether it reads from scratch memory, and whether it writes there.
 Step = tuple[Draft, bool, bool]
@@ -134,7 +136,8 @@ def boxes(problem: Problem) -> tuple[Draft, ...] | None:
 def packed_boxes(problem: Problem) -> tuple[Draft, ...] | None:
     """Return the passes over boxes that expand elements as they are read, or compress them as they are written."""
     slots, context, bits = problem.slots, problem.context, problem.slot_bits
-    if slots.conversion is None:
+    formats = slots.source, slots.destination
+    if slots.unit != "value" or min(bits) >= 8 or not all(form.is_plain or form.is_packed for form in formats):
         return None
     systems: Iterable[System] = systems_apart(problem.source, problem.destination, 0)
     if slots.loops is not None:
@@ -195,34 +198,48 @@ def within(context: Context, at_hand: bool) -> Context:
 def _period_boxes(nest: Nest, joints: Sequence[Joint], context: Context, bits: tuple[int, int]) -> list[Draft] | None:
     """Return the passes over the boxes of a nest of the other coordinates; None where a period is too large.
 
-    `bits` are those of an element on both sides: where one is packed, runs there have to be whole bytes.
+    `bits` are those of an element on both sides: where one is packed, runs there have to be whole bytes. Where both
+    are, elements are turned from one order to the other within scratch memory.
     """
-    sizes = box_sizes(nest.loops, joints, context.width, 2 * BOX_BYTES, LEAST_BOX_BYTES)
+    are_packed = max(bits) < 8
+    sizes = box_sizes(nest.loops, joints, context.width, (1 if are_packed else 2) * BOX_BYTES, LEAST_BOX_BYTES)
     if sizes is None:
         return None
     kinds = list(itertools.islice(kinds_of_boxes(nest, sizes), MOST_KINDS + 1))
     if len(kinds) > MOST_KINDS:
         return None
-    orders = dict.fromkeys(order_on(sizes, side) for side in (0, 1) if bits[side] <= bits[1 - side])
+    sides = order_on(sizes, 0), order_on(sizes, 1)
+    tried = [sides] if are_packed else [(sides[k], sides[k]) for k in (0, 1) if bits[k] <= bits[1 - k]]
     # What is best for the first kind of box, the largest one, is good for the others.
-    tried = ((order, _period_box(Box(order, *kinds[0]), context, bits)) for order in orders)
-    order, _ = min(tried, key=lambda one: math.inf if one[1] is None else cost([one[1]]))
-    found = [_period_box(Box(order, *kind), context, bits) for kind in kinds]
+    costs = []
+    for orders in dict.fromkeys(tried):
+        first = _period_box(kinds[0], orders, context, bits)
+        costs.append((math.inf if first is None else cost([first]), orders))
+    _, best = min(costs, key=lambda one: one[0])
+    found = [_period_box(kind, best, context, bits) for kind in kinds]
     made = [one for one in found if one is not None]
     return made if len(made) == len(found) else None
 
 
-def _period_box(box: Box, context: Context, bits: tuple[int, int]) -> Draft | None:
-    """Return the pass over boxes of one kind; None where some begin, or runs of theirs, within a byte."""
-    outer = box.outer
+def _period_box(kind: _Kind, orders: tuple[_Order, _Order], context: Context, bits: tuple[int, int]) -> Draft | None:
+    """Return the pass over boxes of one kind; None where some begin, or runs of theirs, within a byte.
+
+    `orders` are those of scratch memory where it is written to, and where it is read from.
+    """
+    parts, outer = kind
     places = (outer.source_start, *(k.source_stride for k in outer.loops))
     targets = (outer.destination_start, *(k.destination_stride for k in outer.loops))
     if any(place * size % 8 for side, size in zip((places, targets), bits, strict=True) for place in side):
         return None
     steps: list[Step] = []
-    for side, inner in enumerate((within(context, at_hand=False), context)):
-        for nest in nests_to_scratch(box.order, box.parts, side):
-            moved = turned(nest) if side else nest
+    read, begin = within(context, at_hand=False), 0
+    for side, inner in enumerate((read, context)):
+        if side and orders[0] != orders[1]:
+            begin = BOX_BYTES // context.width
+            turning = _between(parts, orders)._replace(destination_start=begin)
+            steps += [(one, True, True) for one in _moving(turning, read)]
+        for nest in nests_to_scratch(orders[side], parts, side):
+            moved = turned(nest)._replace(source_start=nest.destination_start + begin) if side else nest
             packed = bits[side] < 8
             kernel = "compress" if side else "expand"
             made = packed_nest_passes(moved, 8 // bits[side], kernel, inner) if packed else _moving(moved, inner)
@@ -230,8 +247,17 @@ def _period_box(box: Box, context: Context, bits: tuple[int, int]) -> Draft | No
                 return None
             steps += [(one, side == 1, side == 0) for one in made]
     counts = counts_of_boxes(steps, iterations(outer.loops), context.streamed)
-    why = "after which both sides begin anew" if bits[0] == bits[1] else "which are unpacked within the cache"
-    return box.draft(bits, steps, why, counts)
+    why = "after which both sides begin anew" if min(bits) >= 8 else "which are unpacked within the cache"
+    return Box(orders[1], parts, outer).draft(bits, steps, why, counts)
+
+
+def _between(parts: dict[Loop | Joint, range], orders: tuple[_Order, _Order]) -> Nest:
+    """Return the nest from a box in one order to the same in another."""
+    strides = []
+    for order in orders:
+        sizes = [len(parts[of]) for of in order]
+        strides.append(dict(zip(order, itertools.accumulate(sizes, operator.mul, initial=1), strict=False)))
+    return coalesced(Nest(tuple(Loop(len(values), strides[0][of], strides[1][of]) for of, values in parts.items())))
 
 
 def counts_of_boxes(steps: Iterable[Step], tasks: int, streamed: bool) -> Counts:
