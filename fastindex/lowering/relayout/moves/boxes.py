@@ -44,6 +44,7 @@ from fastindex.lowering.relayout.moves.box_geometry import (
     turned,
 )
 from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass, packed_nest_passes
+from fastindex.lowering.relayout.moves.transpose_passes import is_few
 from fastindex.lowering.relayout.passes.blocks import without
 from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.counts import Counts, piece_ends, total
@@ -58,7 +59,7 @@ from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape
 from fastindex.tables.boxes import BOX_BYTES, MOST_ROW_BOX_BYTES, BoxGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, TransposeGeometry
+from fastindex.tables.transposes import TransposeGeometry
 
 #: The least bytes of a box in scratch memory, unless there are fewer. Microseconds with at least 32, 64, 128 and 256
 #: KiB: bf16[1000,300,100] out of T(2,*,128), 18147, 12117, 11983 and 12043; u8[500,400,200] to it, 13338, 13287, 9139
@@ -281,7 +282,7 @@ def _through_the_cache(one: Draft, streamed: bool) -> Counts:
         return counts
     if streamed and not geometry.streamed:
         counts = counts._replace(missed=counts.missed + counts.lines)
-    if geometry.column_count <= (FEW_COLUMNS if one.width > 1 else FEW_BYTES):
+    if is_few(geometry.column_count, one.width):
         counts = counts._replace(gathered=2 * counts.lines * LINE_BYTES / one.width)
     return counts
 

@@ -78,6 +78,11 @@ def _leaves_l1(rows: Sequence[Loop], width: int) -> bool:
     return overflows(blocks(rows, LINE_BYTES // width).sources(), L1_SETS, L1_WAYS)
 
 
+def is_few(columns: int, width: int) -> bool:
+    """Whether so few columns of elements of `width` bytes are moved one by one."""
+    return columns <= (FEW_COLUMNS if width > 1 else FEW_BYTES)
+
+
 def counts_of_transpose(nest: Nest, sizes: tuple[int, int, int], tasks: int) -> Counts:
     """Count what a transpose of a nest does.
 
@@ -86,7 +91,7 @@ def counts_of_transpose(nest: Nest, sizes: tuple[int, int, int], tasks: int) -> 
     row, column, width = sizes
     lines = nest.element_count * width / LINE_BYTES
     squares = lines * LINE_BYTES**2 / (min(row, LINE_BYTES) * min(column, LINE_BYTES))
-    few = column <= (FEW_COLUMNS * width if width > 1 else FEW_BYTES)
+    few = is_few(column // width, width)
     # Narrow elements are transposed with as many rows as a line has elements: more streams than the prefetcher follows.
     is_turned = width in NARROW_BYTES and not few
     return Counts(
