@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.first_use import load
 from fastindex.tables.plain_arrays import PlainPair
 
 
@@ -73,6 +74,7 @@ def _fields_are_known() -> bool:
 
 def _has_known_fields(array: NDArray[Any]) -> bool:
     # It imports the compiler, which those who only ask for addresses need not have.
+    load("fastindex.kernels.cpu.plain_arrays")
     from fastindex.kernels.cpu import plain_arrays
 
     begin = id(array) + object.__basicsize__

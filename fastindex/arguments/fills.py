@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.first_use import load
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.shape import Shape
 
@@ -90,6 +91,7 @@ def _integer_extreme(element_type: ElementType, name: str) -> Any:
 
 
 def _float_extreme(dtype: np.dtype[Any], name: str) -> Any:
+    load("ml_dtypes")
     import ml_dtypes
 
     limits = ml_dtypes.finfo(dtype)

@@ -26,6 +26,7 @@ from fastindex.bulk.window_results import window_results
 from fastindex.cpu.index_programs import check_overlap, new_outputs, run
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError
+from fastindex.first_use import load
 from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
 from fastindex.shapes.shape import Shape, as_shape
 
@@ -98,6 +99,7 @@ def linear_index(
         single = None if out is None else (out,)
         return window_results(program, as_window(multi_index, shape), single, threads, stream)[0]
     if on_gpu(multi_index, stream):
+        load("fastindex.cuda.indices")
         from fastindex.cuda.indices import convert, coordinates_on_gpu
 
         inputs = coordinates_on_gpu(multi_index, shape)
@@ -177,6 +179,7 @@ def multi_index(
     program = multi_program(shape, unit=unit)
     error_of = partial(bad_place, unit=unit)
     if on_gpu(linear_index, stream):
+        load("fastindex.cuda.indices")
         from fastindex.cuda.indices import convert, operand
 
         inputs = [operand(linear_index, "linear_index")]
@@ -250,6 +253,7 @@ def convert_index(
     program = conversion_program(source, destination, unit=unit)
     error_of = partial(bad_place, unit=unit)
     if on_gpu(linear_index, stream):
+        load("fastindex.cuda.indices")
         from fastindex.cuda.indices import convert, operand
 
         single = None if out is None else (out,)

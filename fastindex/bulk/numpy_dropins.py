@@ -169,6 +169,7 @@ def _run_unravel(indices: NDArray[Any], sizes: tuple[int, ...], order: str) -> t
 
 
 def _ravel_on_gpu(multi_index: Any, dims: Any, mode: Any, order: str) -> Any:
+    load("fastindex.bulk.indices")
     from fastindex.bulk.indices import linear_index
 
     try:
@@ -178,6 +179,7 @@ def _ravel_on_gpu(multi_index: Any, dims: Any, mode: Any, order: str) -> Any:
 
 
 def _unravel_on_gpu(indices: Any, dims: Any, order: str) -> Any:
+    load("fastindex.bulk.indices")
     from fastindex.bulk.indices import multi_index
 
     shape = _shape_on_gpu(dims, order)

@@ -21,6 +21,7 @@ from fastindex.cpu.movements import movement
 from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.first_use import load
 from fastindex.interop.host_arrays import host_array
 from fastindex.lowering.casts import cast_of
 from fastindex.lowering.index.regrouped import RegroupedShape, RegroupedStrides, Strides
@@ -106,6 +107,7 @@ def rearrange(
     if fill is not None and not pad:
         raise FastIndexError("fill= is what pad=True pads with")
     if on_gpu((array, out) if out is not None else array, None):
+        load("fastindex.cuda.relayouts")
         from fastindex.cuda.relayouts import rearrange as rearrange_on_gpu
 
         found = _sides(pattern, tuple(int(size) for size in array.shape), bool(pad), given)
@@ -157,6 +159,7 @@ def _move(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, t
     assert moved is not None
     moved.run(address_of(values), address_of(target), pattern, threads)
     if target is not result:
+        load("fastindex.bulk.strided_copies")
         from fastindex.bulk.strided_copies import copyto
 
         copyto(result, target, threads=threads)

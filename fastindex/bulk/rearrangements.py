@@ -12,6 +12,7 @@ from fastindex.arguments.fills import fill_pattern
 from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.cpu.movements import Movement, sure_movement
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.first_use import load
 from fastindex.lazy import lazy_property
 from fastindex.lowering.index.joined_variables import joined_variables
 from fastindex.lowering.index.regrouped import RegroupedShape, substituted
@@ -173,6 +174,7 @@ class RearrangePlan(RelayoutPlan):
 
     @lazy_property
     def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:
+        load("fastindex.cuda.relayouts")
         from fastindex.cuda.relayouts import DevicePlan
 
         return DevicePlan(*self._sides)

@@ -30,6 +30,7 @@ from fastindex.cpu.numpy_moves import PreparedLoops
 from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.first_use import load
 from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lazy import lazy_property
 from fastindex.lowering.relayout.passes.calibration import cycles
@@ -114,6 +115,7 @@ class RelayoutPlan(ShownInNotebooks):
         return f"RelayoutPlan({str(self.source)!r}, {str(self.destination)!r})"
 
     def _repr_html_(self) -> str:
+        load("fastindex.pictures.picture")
         from fastindex.pictures.picture import plan_html
 
         return plan_html(self)
@@ -205,6 +207,7 @@ class RelayoutPlan(ShownInNotebooks):
         result = new_buffer(self.destination) if out is None else check_output_buffer(out, self.destination)
         if out is not None:
             check_disjoint(result, slots)
+        load("fastindex.cpu.candidate_times", "fastindex.cpu.choices")
         from fastindex.cpu.candidate_times import timed
         from fastindex.cpu.choices import remember
 
@@ -306,6 +309,7 @@ class RelayoutPlan(ShownInNotebooks):
 
     @lazy_property
     def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:
+        load("fastindex.cuda.relayouts")
         from fastindex.cuda.relayouts import DevicePlan
 
         return DevicePlan(self.source, self.destination)

@@ -29,6 +29,7 @@ from fastindex.bulk.relayout_plans import RelayoutPlan, plan_of, shaped
 from fastindex.cpu.cast_movements import either_movement, movement_between
 from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
+from fastindex.first_use import load
 from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.tuning import TUNING
 from fastindex.shapes.element_types import ElementType
@@ -120,6 +121,7 @@ def pack(
     check_casting(casting)
     check_threads(threads)
     if on_gpu(array, stream):
+        load("fastindex.cuda.relayouts")
         from fastindex.cuda import relayouts as cuda_relayouts
 
         require_unbounded(max_memory)
@@ -207,6 +209,7 @@ def unpack(
     check_threads(threads)
     check_casting(casting)
     if on_gpu(buffer, stream):
+        load("fastindex.cuda.relayouts")
         from fastindex.cuda import relayouts as cuda_relayouts
 
         require_unbounded(max_memory)

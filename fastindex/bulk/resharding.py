@@ -14,6 +14,7 @@ from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import as_buffer_bytes, check_movable, new_buffer
 from fastindex.arguments.fills import fill_pattern
 from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
+from fastindex.first_use import load
 from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lazy import lazy_property
 from fastindex.lowering.relayout.moves.nest_passes import passes
@@ -233,6 +234,7 @@ class ReshardPlan(ShownInNotebooks):
         return f"<ReshardPlan {self._source.shape}: {self.source} -> {self.target}, moves {self.moved_nbytes} bytes>"
 
     def _repr_html_(self) -> str:
+        load("fastindex.pictures.reshard_html")
         from fastindex.pictures.reshard_html import reshard_html
 
         return reshard_html(self.describe(), self.bytes_between)
@@ -279,6 +281,7 @@ class ReshardPlan(ShownInNotebooks):
             return
         pattern, filled = fill_pattern(part), None
         if any(pattern):
+            load("fastindex.bulk.relayouts")
             from fastindex.bulk.relayouts import pack
 
             dtype = part.element_type.numpy_dtype

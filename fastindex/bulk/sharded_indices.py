@@ -20,6 +20,7 @@ from fastindex.cpu.index_programs import check_overlap, new_outputs, run
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, OutOfBoundsError, UnsupportedError
+from fastindex.first_use import load
 from fastindex.shapes.integers import as_integer
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shardings.placement import Shard, shards_of
@@ -131,6 +132,7 @@ def shard_index(
     with_replica = every or number > 0
     found = shard_program(shape, sharding, with_replica)
     if on_gpu(multi_index, stream):
+        load("fastindex.cuda.sharded_indices")
         from fastindex.cuda.sharded_indices import shard_index as shard_on_gpu
 
         replicas_asked = range(replicas or 0) if every else number if with_replica else None
@@ -217,6 +219,7 @@ def unshard_index(
     if on_gpu(device, stream) or on_gpu(slot, stream):
         if sharding.device is not None:
             raise UnsupportedError(f"on the GPU, unshard_index takes no maximal sharding such as {sharding}")
+        load("fastindex.cuda.sharded_indices")
         from fastindex.cuda.sharded_indices import unshard_index as unshard_on_gpu
 
         return unshard_on_gpu(found, shape, device, slot, padding == "mark", out, stream, error_of)

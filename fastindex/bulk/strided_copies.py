@@ -19,6 +19,7 @@ from fastindex.cpu.first_answer import bytes_by_numpy, numpys_time
 from fastindex.cpu.threads import thread_count
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import UnsupportedError
+from fastindex.first_use import load
 from fastindex.lowering.casts import Cast, cast_of
 from fastindex.lowering.relayout.moves.cast_passes import cast_passes
 from fastindex.lowering.relayout.moves.nest_passes import passes
@@ -90,6 +91,7 @@ def copyto(
     if threads is not None:
         thread_count(threads)
     if on_gpu((dst, src), stream):
+        load("fastindex.cuda.strided_copies")
         from fastindex.cuda.strided_copies import copyto as copy_on_gpu
 
         copy_on_gpu(dst, src, casting, stream)
@@ -144,6 +146,7 @@ def _contiguous(a: Any, order: Literal["C", "F"], threads: int | None, stream: A
     if threads is not None:
         thread_count(threads)
     if (type(a) is not _ndarray or stream is not None) and on_gpu(a, stream):
+        load("fastindex.cuda.strided_copies")
         from fastindex.cuda.strided_copies import contiguous
 
         return contiguous(a, order, stream)

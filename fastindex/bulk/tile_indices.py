@@ -18,6 +18,7 @@ from fastindex.bulk.window_results import window_results
 from fastindex.cpu.index_programs import check_overlap, new_outputs, run
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError, OutOfBoundsError
+from fastindex.first_use import load
 from fastindex.lowering.index.forms import IndexProgram
 from fastindex.lowering.index.tile_programs import (
     TileSlots,
@@ -105,6 +106,7 @@ def tile_index(
     if is_window(multi_index):
         found = window_results(program, as_window(multi_index, shape), both, threads, stream)
     elif on_gpu(multi_index, stream):
+        load("fastindex.cuda.indices")
         from fastindex.cuda.indices import convert, coordinates_on_gpu
 
         found = convert(program, coordinates_on_gpu(multi_index, shape), both, stream, shape, out_of_bounds)

@@ -13,6 +13,7 @@ from fastindex.cpu.index_programs import check_overlap, new_outputs
 from fastindex.cpu.windows import fill_window
 from fastindex.cuda.arrays import is_cuda_array
 from fastindex.errors import FastIndexError
+from fastindex.first_use import load
 from fastindex.lowering.index.forms import IndexProgram
 from fastindex.lowering.windows.window import Window
 
@@ -30,6 +31,7 @@ def window_results(
         `out` does not fit; a CUDA stream, though no array is on the GPU.
     """
     if out is not None and any(map(is_cuda_array, out)):
+        load("fastindex.cuda.indices")
         from fastindex.cuda.indices import fill_window as fill_on_gpu
 
         return fill_on_gpu(program, window, out, stream)

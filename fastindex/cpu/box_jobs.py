@@ -24,6 +24,7 @@ from fastindex.cpu.first_answer import is_disabled
 from fastindex.cpu.numpy_moves import SCRATCH_BYTES, move_by_numpy, scratch
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.errors import FastIndexError
+from fastindex.first_use import load
 from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from fastindex.lowering.subarrays.segments import Box, Grid, box_shape, box_steps, covering, slab_order
 from fastindex.lowering.subarrays.sizes import box_sizes
@@ -332,6 +333,7 @@ def resident_bytes() -> int | None:
 
 def _most_resident_bytes() -> int | None:
     try:
+        load("resource")
         import resource
     except ImportError:
         return None

@@ -19,6 +19,7 @@ from typing import Any
 
 import fastindex
 from fastindex.cpu.threads import thread_count
+from fastindex.first_use import load
 from fastindex.lowering.index.joined_variables import joined_variables
 from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.lowering.tuning import Tuning
@@ -124,6 +125,7 @@ def _spelled(source: Shape, destination: Shape) -> tuple[str, str]:
 @lru_cache(maxsize=1)
 def _processor() -> str:
     """Return what distinguishes processors: the name that the compiler has for this one, and its vectors."""
+    load("llvmlite.binding", "fastindex.kernels.cpu.relayout.lines.permutes")
     from llvmlite import binding
 
     from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
@@ -132,6 +134,7 @@ def _processor() -> str:
 
 
 def _folder() -> Path | None:
+    load("fastindex.kernels.compilation")
     from fastindex.kernels.compilation import cache_folder
 
     folder = cache_folder()

@@ -14,6 +14,7 @@ from fastindex.cpu.first_answer import MOST_BYTES, bytes_by_numpy, load_kernels,
 from fastindex.cpu.index_programs import run
 from fastindex.cpu.numpy_moves import look_up_by_numpy, move_by_numpy, pack_by_numpy, unpack_by_numpy
 from fastindex.cpu.threads import run_chunks, thread_count
+from fastindex.first_use import load
 from fastindex.lazy import lazy_property
 from fastindex.lowering.index.programs import conversion_program
 from fastindex.lowering.relayout.moves.nest_passes import passes, whole_buffer_passes
@@ -86,6 +87,7 @@ class Movement:
     @lazy_property
     def known(self) -> Choice | None:
         """What has been timed on this machine before, if anything has."""
+        load("fastindex.cpu.choices")
         from fastindex.cpu.choices import remembered
 
         if isinstance(self.source, Shape) and isinstance(self.destination, Shape) and self.choice is None:

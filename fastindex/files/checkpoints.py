@@ -14,6 +14,7 @@ import numpy as np
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.files.input_files import Bytes
 from fastindex.files.reading import plain_shape
+from fastindex.first_use import load
 from fastindex.lowering.subarrays.segments import Box
 from fastindex.lowering.subarrays.sizes import SEGMENT_COST_BYTES
 from fastindex.shapes.shape import Shape
@@ -107,6 +108,7 @@ def stored_checkpoint_array(path: str, shape: Shape) -> CheckpointArray:
         The element type differs.
     """
     try:
+        load("tensorstore")
         import tensorstore
     except ImportError:
         raise UnsupportedError("OCDBT checkpoints need TensorStore: pip install 'fastindex[tensorstore]'") from None

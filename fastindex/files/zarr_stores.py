@@ -19,6 +19,7 @@ import numpy as np
 from fastindex.arguments.castings import element_type_of
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.files.writing import writes_into_folder
+from fastindex.first_use import load
 from fastindex.shapes.element_types import ElementType
 
 METADATA = "zarr.json"
@@ -59,6 +60,7 @@ def zarr_module() -> Any:
         It is not installed, or too old for Zarr 3.
     """
     try:
+        load("zarr", "zarr.storage")
         import zarr
         import zarr.storage
     except ImportError:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 
+if sys.platform.startswith("linux"):
+    import resource
+
 #: What Numba 0.68 and LLVM take on Linux before the first kernel is 184 MiB.
 TO_LOAD_BYTES = 192 << 20
 #: Room for compiling all kernels; with 390 MiB in all, LLVM ended the process.
@@ -37,8 +40,6 @@ def _bytes_left() -> int | None:
     """Return how many bytes may still be mapped; None where there is no limit, or nobody says what is mapped."""
     if not sys.platform.startswith("linux"):
         return None
-    import resource
-
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
         return None

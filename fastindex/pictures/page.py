@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import cache
 from html import escape
 from importlib import resources
 
 from fastindex.errors import FastIndexError
+from fastindex.first_use import uninterrupted
 from fastindex.pictures.colours import DARK, DARK_TILES, LIGHT, LIGHT_TILES, PADDING_CAUSES
 from fastindex.pictures.page_data import layout_data
 from fastindex.shapes.shape import Shape
@@ -45,9 +47,14 @@ def page_of(source: Shape, destination: Shape | None = None) -> str:
         raise FastIndexError(f"both layouts must be of one array: {source} and {destination} differ")
     # Escaped, so that no comment or closing tag in the text ends the script.
     data = json.dumps({"layouts": [layout_data(shape) for shape in shapes]}).replace("<", "\\u003c")
-    template = resources.files("fastindex.pictures").joinpath("page.html").read_text(encoding="utf-8")
     title = escape(" to ".join(map(str, shapes)))
-    return template.replace("TITLE", title, 1).replace("COLOURS", _colours(), 1).replace("DATA", data, 1)
+    return _template().replace("TITLE", title, 1).replace("COLOURS", _colours(), 1).replace("DATA", data, 1)
+
+
+@cache
+def _template() -> str:
+    # Resources import what reads them.
+    return uninterrupted(lambda: resources.files("fastindex.pictures").joinpath("page.html").read_text("utf-8"))
 
 
 def _colours() -> str:

@@ -7,6 +7,7 @@ from html import escape
 from typing import Protocol, runtime_checkable
 
 from fastindex.errors import FastIndexError
+from fastindex.first_use import load
 from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.pictures.scene import Scene
 from fastindex.pictures.scenes import layout_scene, relayout_scene
@@ -107,6 +108,7 @@ class Picture(ShownInNotebooks):
         >>> fi.draw("f32[3,5]{1,0:T(2,2)}").html()[:15]
         '<!doctype html>'
         """
+        load("fastindex.pictures.page")
         from fastindex.pictures.page import page_of
 
         return page_of(self._source, self._destination)

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.first_use import load
 
 if TYPE_CHECKING:
     import numpy as np
@@ -336,6 +337,7 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
         raise UnsupportedError(f"{name} is not an array element type, so it has no NumPy dtype")
     if hasattr(np, dtype_name):
         return np.dtype(dtype_name)
+    load("ml_dtypes")
     import ml_dtypes
 
     scalar = getattr(ml_dtypes, dtype_name, None)

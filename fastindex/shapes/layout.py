@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import ClassVar, SupportsIndex
 
 from fastindex.errors import LayoutError
+from fastindex.first_use import load
 from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.shapes.integers import as_integer, as_integers
 from fastindex.shapes.layout_equality import LAYOUT_PARTS, checked_parts, layouts_equal
@@ -127,6 +128,7 @@ class Layout(LayoutFields, ShownInNotebooks):
         >>> str(Layout.from_proto(Layout((1, 0)).to_proto()))
         '{1,0}'
         """
+        load("fastindex.shapes.layout_proto", "fastindex.shapes.wire")
         from fastindex.shapes.layout_proto import layout_from_bytes
         from fastindex.shapes.wire import bytes_of_message
 
@@ -140,6 +142,7 @@ class Layout(LayoutFields, ShownInNotebooks):
         >>> Layout((1, 0)).to_proto().hex()
         '0a020100800101'
         """
+        load("fastindex.shapes.layout_proto")
         from fastindex.shapes.layout_proto import layout_to_bytes
 
         return layout_to_bytes(self)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
 from fastindex.errors import InvalidShapeError, LayoutError, ShapeSyntaxError
+from fastindex.first_use import load
 from fastindex.shapes.layout_fields import LayoutFields
 from fastindex.shapes.layout_rules import PADDING_VALUES
 from fastindex.shapes.split_config import SplitConfig
@@ -57,6 +58,7 @@ class LayoutReader(TokenReader, Generic[L]):
         self.layout_class = layout_class
 
     def fail_at(self, rule: str, offset: int) -> NoReturn:
+        load("fastindex.shapes.hints")
         from fastindex.shapes.hints import hint_for
 
         raise ShapeSyntaxError(rule, self.text, offset, hint_for(self.text, offset))

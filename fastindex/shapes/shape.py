@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
+from fastindex.first_use import load
 from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.integers import UNBOUNDED
@@ -96,6 +97,7 @@ class Shape(SizedShape, ShownInNotebooks):
         >>> Shape.from_proto(Shape("f32", (3,)).to_proto())
         Shape.parse('f32[3]{0}')
         """
+        load("fastindex.shapes.proto", "fastindex.shapes.wire")
         from fastindex.shapes.proto import shape_from_bytes
         from fastindex.shapes.wire import bytes_of_message
 
@@ -109,6 +111,7 @@ class Shape(SizedShape, ShownInNotebooks):
         >>> Shape("f32", (3,)).to_proto().hex()
         '100b1a01032a060a0100800101320100'
         """
+        load("fastindex.shapes.proto")
         from fastindex.shapes.proto import shape_to_bytes
 
         return shape_to_bytes(self)
@@ -139,6 +142,7 @@ class Shape(SizedShape, ShownInNotebooks):
         >>> str(fi.Shape.from_numpy(np.zeros((3, 5), np.float32, order="F")))
         'f32[3,5]{0,1}'
         """
+        load("fastindex.interop.strided")
         from fastindex.interop.strided import read_strided
 
         return _from_strides(read_strided(array), "NumPy")
@@ -154,6 +158,7 @@ class Shape(SizedShape, ShownInNotebooks):
         FastIndexError
             XLA does not have this element type.
         """
+        load("fastindex.interop.strided")
         from fastindex.interop.strided import read_torch
 
         return _from_strides(read_torch(tensor), "PyTorch")
@@ -169,6 +174,7 @@ class Shape(SizedShape, ShownInNotebooks):
         FastIndexError
             `source` is a format or layout, and `dimensions` or `element_type` is missing.
         """
+        load("fastindex.interop.jax", "fastindex.shapes.jax_layouts")
         from fastindex.interop.jax import read_jax_array, read_jax_layout
         from fastindex.shapes.jax_layouts import layout_from_jax
 
@@ -191,6 +197,7 @@ class Shape(SizedShape, ShownInNotebooks):
         UnsupportedError
             This is not an array, or JAX's layouts cannot express an attribute of the layout.
         """
+        load("fastindex.shapes.jax_layouts")
         from fastindex.shapes.jax_layouts import layout_to_jax
 
         return layout_to_jax(self.layout)
@@ -211,6 +218,7 @@ class Shape(SizedShape, ShownInNotebooks):
         >>> str(fi.Shape.parse("f32[100]{0:T(64)}").to_cute()), str(fi.Shape.parse("f32[3,5]{1,0:T(2,2)}").to_cute())
         ('(100):(1)', '((2,2),(2,3)):((2,12),(1,4))')
         """
+        load("fastindex.interop.cute")
         from fastindex.interop.cute import cute_layout
 
         if not self.is_array:
@@ -235,6 +243,7 @@ class Shape(SizedShape, ShownInNotebooks):
         >>> Shape.parse("f32[3,5]{0,1}").byte_strides, Shape.parse("f32[3,5]{1,0:T(2,2)}").byte_strides
         ((4, 12), None)
         """
+        load("fastindex.shapes.shape_strides")
         from fastindex.shapes.shape_strides import slot_strides
 
         strides = slot_strides(self)
@@ -362,6 +371,7 @@ class Shape(SizedShape, ShownInNotebooks):
             raise UnsupportedError(f"only arrays have a layout, not {self.cut_text()}")
 
     def _repr_html_(self) -> str:
+        load("fastindex.pictures.picture")
         from fastindex.pictures.picture import shape_html
 
         return shape_html(self)
@@ -402,6 +412,7 @@ _parsed = lru_cache(maxsize=1024)(Shape.parse)
 
 
 def _from_strides(array: StridedArray, library: str) -> Shape:
+    load("fastindex.interop.strided")
     from fastindex.interop.strided import minor_to_major_of
 
     kind = ElementType.from_dtype_name(array.dtype_name, library)

@@ -30,6 +30,40 @@ def test_children_forked_during_first_calls_and_new_plans(seed: int) -> None:
     assert wrong_in_first_use(seed, 2, 0.4) == ""
 
 
+_EXAMPLES = """
+import contextlib, doctest, io, os, sys
+import fastindex as fi
+from fastindex import first_use
+package, unguarded = os.path.dirname(fi.__file__), []
+class Finder:
+    def find_spec(name, path=None, target=None):
+        frame = sys._getframe(1)
+        while "importlib" in frame.f_code.co_filename:
+            if frame.f_code.co_name == "find_spec":
+                # It is only asked for.
+                return
+            frame = frame.f_back
+        if frame.f_code.co_filename.startswith(package) and not first_use._is_held():
+            unguarded.append(f"{name} by {frame.f_code.co_filename}:{frame.f_lineno}")
+sys.meta_path.insert(0, Finder)
+ran = 0
+for name in fi.__all__:
+    public = getattr(fi, name)
+    for test in doctest.DocTestFinder().find(public, name, module=sys.modules[public.__module__]):
+        with contextlib.redirect_stdout(io.StringIO()):
+            ran += doctest.DocTestRunner().run(test).attempted
+print(ran, *unguarded, sep="\\n")
+"""
+
+
+def test_what_calls_import_no_fork_cuts_off() -> None:
+    """A child that is forked while another thread imports a module waits for that module's lock for ever."""
+    done = subprocess.run([sys.executable, "-c", _EXAMPLES], capture_output=True, text=True, check=True)
+    ran, *unguarded = done.stdout.split("\n")[:-1]
+    assert int(ran) > 200
+    assert unguarded == []
+
+
 def test_an_interrupt_ends_the_wait_alone() -> None:
     program = """
 import signal, threading

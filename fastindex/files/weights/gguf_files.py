@@ -16,6 +16,7 @@ from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.files.input_files import open_raw
 from fastindex.files.weights.safetensors_files import MOST_HEADER_BYTES, packed_shape
 from fastindex.files.weights.tensors import Tensor, TensorFiles
+from fastindex.first_use import load
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.integers import INT64_MAX
 
@@ -183,6 +184,7 @@ def _entries(header: _Header) -> tuple[dict[str, _Entry], int]:
 
 def _tensor(path: str, name: str, entry: _Entry, begin: int) -> Tensor:
     try:
+        load("gguf.constants")
         from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
     except ImportError:
         raise UnsupportedError("GGUF files need gguf-py: pip install 'fastindex[gguf]'") from None

@@ -14,6 +14,7 @@ from typing import IO, Any
 from fastindex.errors import FastIndexError
 from fastindex.files.weights.rules import Array
 from fastindex.files.weights.safetensors_files import json_object
+from fastindex.first_use import load
 
 MANIFEST, JOURNAL = "manifest.json", "manifest.partial"
 _CANNOT_LOCK = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
@@ -88,6 +89,7 @@ def _lock(place: Path, file: IO[bytes]) -> None:
         Another job has it.
     """
     try:
+        load("fcntl")
         import fcntl
     except ImportError:
         return
