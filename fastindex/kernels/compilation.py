@@ -27,6 +27,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic, register_jitable
 
 from fastindex.first_use import uninterrupted
+from fastindex.kernels.linked_code import KernelCompiler, with_machine_code
 from fastindex.terminal import is_terminal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -48,7 +49,8 @@ def kernel(signature: str | None = None, **options: Any) -> Callable[[Callable[.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = njit(**{"nogil": True, "error_model": "numpy", **options})(function)
+        defaults = {"nogil": True, "error_model": "numpy", "pipeline_class": KernelCompiler}
+        dispatcher = njit(**{**defaults, **options})(function)
         if hasattr(dispatcher, "_cache"):
             dispatcher._cache = _cache_of(function)
             dispatcher.compile = _uninterrupted_compile(dispatcher.compile)
@@ -77,7 +79,7 @@ def subroutine(*literals: str) -> Callable[[Callable[..., Any]], Any]:
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = njit(nogil=True, error_model="numpy")(function)
+        dispatcher = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
         if not hasattr(dispatcher, "get_call_template"):
             return dispatcher
         are_kept = [name in literals for name in inspect.signature(function).parameters]
@@ -222,7 +224,8 @@ class _Kept(FunctionCache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
-            loaded = super().load_overload(sig, target_context)
+            with with_machine_code(target_context.codegen()):
+                loaded = super().load_overload(sig, target_context)
         except Exception:  # whatever a damaged pickle raises
             loaded = None
         if loaded is None:

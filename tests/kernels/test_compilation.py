@@ -11,7 +11,7 @@ import pytest
 from numba import njit
 
 from fastindex import first_use, terminal
-from fastindex.kernels import compilation
+from fastindex.kernels import compilation, linked_code
 from fastindex.kernels.cpu.memory import literal
 
 HELPER = "def step(x):\n    return x + {step}\n"
@@ -47,7 +47,8 @@ def package(tmp_path):
     kernels.mkdir(parents=True)
     (tmp_path / "fastindex" / "__init__.py").touch()
     (kernels / "__init__.py").touch()
-    (kernels / "compilation.py").write_text(Path(compilation.__file__).read_text())
+    for module in (compilation, linked_code):
+        (kernels / Path(module.__file__).name).write_text(Path(module.__file__).read_text())
     for module in (first_use, terminal):
         source = Path(module.__file__)
         (tmp_path / "fastindex" / source.name).write_text(source.read_text())
