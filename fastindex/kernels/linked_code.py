@@ -1,7 +1,7 @@
 """Machine code for kernels alone: a function that they call is linked into them, and never runs by itself.
 
 Numba makes machine code of every function that a kernel calls, and of all that this one calls, for callers from Python
-that there are not: a quarter of the time that kernels take to compile.
+that there are not.
 """
 
 from __future__ import annotations

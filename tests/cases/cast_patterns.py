@@ -31,7 +31,7 @@ def code_of(pair: tuple[str, str]) -> int:
 def pairs_of_today() -> list[tuple[str, str]]:
     """A part of the pairs whose kernels are compiled ahead, and of the others: all that a kernel converts, or none.
 
-    Of the others, a third of what rotates: their kernels took a sixth of the time of all tests.
+    Of the others, a third of what rotates: each of their kernels takes a second to compile.
     """
     ahead = [pair for pair in PAIRS if code_of(pair) in AHEAD]
     # In an order in which the kernels of a day read and write many types.
