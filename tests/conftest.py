@@ -17,6 +17,10 @@ stands one that takes a part of the sweep, with `rotating_seeds` or the few case
     @pytest.mark.parametrize("width", range(1, 500))
     def test_every_width(width): ...                # in `.ci/run` only
 
+A test of seconds that has no seeds to leave out, such as one that starts many processes, is marked with how many it
+takes: ``@pytest.mark.in_turn(seconds=8)``, of each of its cases where it has several. Of these a plain run of the whole
+suite takes a sixth, another sixth each day; files and tests that are named run whole.
+
 The whole suite is shared out over the processors by pytest-xdist, where it is installed. Files and tests that are
 named, ``-k``, ``-m`` and ``-n 0`` run in this process. The cases of one test function stay together, in one process.
 Two marks say more: ``xdist_group(name)`` keeps several functions together, for a fixture that is dear; ``long`` lets a
@@ -45,8 +49,11 @@ sys.path.insert(0, str(ROOT))
 #: A process holds some hundred mebibytes; more of them do not make the suite faster.
 MOST_PROCESSES = 8
 
-#: Whether this process has others run the whole suite.
+#: Whether the whole suite runs, and whether this process has others run it.
+WHOLE = pytest.StashKey[bool]()
 SHARES_OUT = pytest.StashKey[bool]()
+#: By which name a process that tests are shared out to is told of the first.
+WHOLE_HERE = "whole"
 
 #: Run by `test_interop`, `test_cuda_simulator` and `test_stand_in`, each in a process of its own.
 collect_ignore_glob = [
@@ -107,13 +114,23 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = set()
     if strategies.PART is not None and not config.option.markexpr:
-        sweeps = [item for item in items if item.get_closest_marker("sweep")]
-        if sweeps:
-            config.hook.pytest_deselected(items=sweeps)
-            items[:] = [item for item in items if not item.get_closest_marker("sweep")]
+        left_out = {item for item in items if item.get_closest_marker("sweep")}
+    if config.stash.get(WHOLE, False):
+        left_out |= out_of_turn([item for item in items if item not in left_out])
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
     if is_shared_out(config):
         items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def out_of_turn(items: list[pytest.Item]) -> set[pytest.Item]:
+    """The tests marked `in_turn` that run on another day."""
+    marks = {item: mark for item in items if (mark := item.get_closest_marker("in_turn"))}
+    today = strategies.dealt({item.nodeid: mark.kwargs["seconds"] for item, mark in marks.items()})
+    return {item for item in marks if item.nodeid not in today}
 
 
 # Processes
@@ -128,13 +145,23 @@ def is_shared_out(config: pytest.Config) -> bool:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Share the whole suite out over the processors that this process may use."""
     option = config.option
+    if is_shared_out(config):
+        config.stash[WHOLE] = config.workerinput[WHOLE_HERE]
+        return
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (option.keyword or option.markexpr)
-    if not whole or is_shared_out(config) or option.collectonly or option.usepdb:
+    config.stash[WHOLE] = whole
+    if not whole or option.collectonly or option.usepdb:
         return
     processes = min(thread_count(), MOST_PROCESSES)
     if getattr(option, "numprocesses", 0) is None and option.dist == "no" and not option.tx and processes > 1:
         option.numprocesses, option.dist, option.loadscopereorder = processes, "loadgroup", False
         config.stash[SHARES_OUT] = True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process that tests are shared out to whether the whole suite runs."""
+    node.workerinput[WHOLE_HERE] = node.config.stash[WHOLE]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -50,6 +50,7 @@ def _without_xla(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "xla_rivals", lambda problem: {})
 
 
+@pytest.mark.in_turn(seconds=3)
 def test_xla_agrees_at_toy_size() -> None:
     program = """
 from benchmarks import cases, relayout_rows
@@ -114,6 +115,7 @@ def test_numpy_expressions_of_the_index_cases(case: cases.IndexCase) -> None:
     assert set(index_rows.prepared(case, 100, 1)) == {"linear_index", "multi_index"}
 
 
+@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize("name", bench_windows.CASES)
 def test_the_rivals_of_the_windows_agree(name: str) -> None:
     running = small(bench_windows.Windows())

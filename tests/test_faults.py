@@ -40,6 +40,7 @@ def test_places_are_those_of_the_reference(seed: int) -> None:
     assert elements_of_slots(shape).tolist() == expected
 
 
+@pytest.mark.in_turn(seconds=4)
 def test_a_short_run(tmp_path: Path) -> None:
     totals = tmp_path / "totals.json"
     command = [sys.executable, "tests/faults.py", "--minutes", "0.03", "--only", "texts", "--totals", str(totals)]
@@ -260,6 +261,7 @@ def test_accesses_of_kernels_are_told_from_others() -> None:
     assert found[0].startswith("Invalid write of size 1; at 0xA10C3B4: ???")
 
 
+@pytest.mark.in_turn(seconds=8)
 def test_every_file_job_works(tmp_path: Path) -> None:
     """The expected files are made without the package; each job has to agree with them."""
     # Jobs are forks, and this process may have threads of other libraries.
@@ -276,6 +278,7 @@ for job in file_jobs.file_jobs():
     assert set(done.stdout.split()) == {"pack", "unpack", "relayout", "index"}
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_no_row_is_read_beyond_the_source() -> None:
     """The last columns of halves of bytes read a row that only their neighbours need: it lies behind the source."""
     source = """
@@ -391,6 +394,7 @@ part.save()
 """
 
 
+@pytest.mark.in_turn(seconds=2)
 @pytest.mark.parametrize("kind", ["right", "planted"])
 def test_kills_of_checkpoint_jobs(tmp_path: Path, kind: str) -> None:
     """Twenty kills at random calls: the job ends as if there had been none; a file that is there early is found out."""

@@ -139,6 +139,7 @@ def test_images_at_toy_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(f"{one['gigabytes_per_second']['fastindex']:.1f}, " in table for one in rows)
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_reads_of_lines_at_toy_size(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in {
         "STRIDES": (64, 512),

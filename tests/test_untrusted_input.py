@@ -212,6 +212,7 @@ def work(name: str, count: int) -> Work:
     return work_of(lambda: ask(name, count))
 
 
+@pytest.mark.in_turn(seconds=0.4)
 @pytest.mark.parametrize("name", [*strategies.rotating(name for name in BOMBS if name not in OF_ONE_LENGTH)])
 def test_work_is_that_of_the_length(name: str) -> None:
     """Four times the length: at most some five times the lines that run, and the bytes that they ask for."""
@@ -237,6 +238,7 @@ def test_work_by_the_square_is_noticed() -> None:
     assert work_of(lambda: pairs(400)).lines > max(5 * work_of(lambda: pairs(100)).lines, 10_000)
 
 
+@pytest.mark.in_turn(seconds=3)
 @pytest.mark.parametrize("part", strategies.one_of(range(3)))
 def test_long_texts_take_little_memory(part: int) -> None:
     """Less than 900 MiB with the interpreter and its libraries, which have some 150; time does not change it."""
@@ -302,6 +304,7 @@ def test_headers_of_numpy_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.in_turn(seconds=4)
 def test_nothing_is_unpickled_or_evaluated() -> None:
     """But code that Numba keeps on disk, kernels that are written from numbers, and what Dask sends to workers."""
     allowed = {

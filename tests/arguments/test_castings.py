@@ -82,6 +82,7 @@ def as_type(values: NDArray[Any], name: str) -> NDArray[Any]:
     return np.asarray(wide.astype(dtype))
 
 
+@pytest.mark.in_turn(seconds=0.7)
 @pytest.mark.xdist_group("casts")
 @pytest.mark.parametrize(("source", "target", "case", "seed"), cases())
 def test_casts_within_any_move(source: str, target: str, case: Any, seed: int) -> None:
@@ -143,6 +144,7 @@ def test_plans_are_kept_and_go_through_pickle() -> None:
         plan.tune(values)
 
 
+@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize("rule", ["no", "equiv", "safe", "same_kind", "unsafe"])
 @pytest.mark.parametrize(
     ("source", "target"),
@@ -196,6 +198,7 @@ def test_copies_are_those_of_numpy(dtype: str) -> None:
             assert np.array_equal(bits(found), bits(wanted))
 
 
+@pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.parametrize("rule", ["no", "safe", "same_kind", "unsafe", "some"])
 @pytest.mark.parametrize(
     ("source", "target"), [("i8", "i1"), ("f4", "i1"), ("?", "f4"), ("i1", "u1"), ("f4", ml_dtypes.int4), ("c8", "f4")]

@@ -260,6 +260,7 @@ def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.in_turn(seconds=4)
 @pytest.mark.parametrize(
     ("limit", "job", "read", "written"),
     [

@@ -66,6 +66,7 @@ def in_units(buffer: Any, order: tuple[int, ...]) -> bytes:
     return np.packbits(placed, bitorder="little").tobytes()
 
 
+@pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.parametrize(("name", "shape", "bits", "parameters"), FOUND)
 def test_named_formats_are_found(name: str, shape: tuple[int, ...], bits: int, parameters: dict[str, Any]) -> None:
     def packer(codes: Any) -> Any:

@@ -110,6 +110,7 @@ def codes_of(shape: Shape, bits: int) -> Any:
     return rng.integers(0, 1 << bits, shape, dtype=np.uint64).astype(f"u{-(-bits // 8) if bits < 24 else 4}")
 
 
+@pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.parametrize(("name", "bits", "parameters", "shapes"), CASES, ids=IDS)
 def test_against_the_definition(name: str, bits: int, parameters: dict[str, Any], shapes: list[Shape]) -> None:
     everything = {**PARAMETERS.get(name, {}), **parameters}

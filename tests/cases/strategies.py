@@ -10,7 +10,7 @@ import dataclasses
 import datetime
 import os
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from tests.oracles import reference
@@ -137,6 +137,19 @@ def one_of(cases: Sequence[T]) -> list[T]:
 #: Whether the seeds are others than those of a plain run. What seeds reach together, a share or a count, is asserted
 #: of a plain run's alone, where it is always the same: `assert reached > 20 or strategies.OTHER_SEEDS`.
 OTHER_SEEDS = FIRST_SEED != 0
+
+
+def dealt(seconds: Mapping[str, float]) -> set[str]:
+    """The names of tests that run today, of some that take so many seconds: all parts take about as long."""
+    if PART is None:
+        return set(seconds)
+    parts: list[set[str]] = [set() for _ in range(PARTS)]
+    taken = [0.0] * PARTS
+    for name in sorted(seconds, key=lambda name: (-seconds[name], name)):
+        least = taken.index(min(taken))
+        parts[least].add(name)
+        taken[least] += seconds[name]
+    return parts[PART]
 
 
 def one_in(source: Source, chances: int) -> bool:

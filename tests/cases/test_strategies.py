@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,15 @@ def test_every():
     pass
 
 def test_some():
+    pass
+"""
+
+DEAR = """
+import pytest
+
+@pytest.mark.in_turn(seconds=1)
+@pytest.mark.parametrize("number", range(10, 22))
+def test_dear(number):
     pass
 """
 
@@ -51,6 +61,52 @@ def test_one_of_a_few_runs_each_day(monkeypatch: pytest.MonkeyPatch, count: int)
     assert ran == {*cases}
     monkeypatch.setattr(strategies, "PART", None)
     assert strategies.one_of(cases) == cases
+
+
+def test_dear_tests_are_dealt_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {f"test {number}": 1 + number * number % 31 for number in range(40)}
+    parts = []
+    for part in range(strategies.PARTS):
+        monkeypatch.setattr(strategies, "PART", part)
+        parts.append(strategies.dealt(seconds))
+    assert sorted(name for names in parts for name in names) == sorted(seconds)
+    sums = [sum(seconds[name] for name in names) for names in parts]
+    assert max(sums) - min(sums) <= 2
+    monkeypatch.setattr(strategies, "PART", None)
+    assert strategies.dealt(seconds) == {*seconds}
+
+
+@pytest.mark.in_turn(seconds=3)
+@pytest.mark.parametrize(
+    ("part", "options", "expected"),
+    [
+        ("2/6", ["-n", "0"], {11, 17}),
+        ("2/6", ["-n", "2"], {11, 17}),
+        ("2/6", ["-n", "0", "dear"], {*range(10, 22)}),
+        ("all", ["-n", "0"], {*range(10, 22)}),
+    ],
+)
+def test_dear_tests_run_in_turn_in_whole_runs_only(
+    part: str, options: list[str], expected: set[int], tmp_path: Path
+) -> None:
+    pytest.importorskip("xdist")
+    folder = tmp_path / "dear"
+    folder.mkdir()
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *")
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = dear\nmarkers =\n in_turn\n sweep\n long\n")
+    (folder / "test_dear.py").write_text(DEAR)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *options],
+        env={**os.environ, strategies.PART_VARIABLE: part, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout
+    lines = [line for line in done.stdout.splitlines() if "PASSED" in line]
+    assert {int(number) for line in lines for number in re.findall(r"test_dear\[(\d+)\]", line)} == expected
 
 
 @pytest.mark.parametrize(

@@ -527,6 +527,7 @@ main()
 """
 
 
+@pytest.mark.in_turn(seconds=4)
 @pytest.mark.parametrize("job", [*strategies.rotating(["relayout", "pack", "unpack"])])
 @pytest.mark.parametrize("limit", [160, pytest.param(512, marks=pytest.mark.sweep)])
 def test_memory_stays_below_its_limit(large: Path, tmp_path: Path, job: str, limit: int) -> None:
@@ -641,6 +642,7 @@ def test_a_full_device_for_stdout(unbuffered: str) -> None:
     assert process.returncode == 1
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_a_full_disk(large: Path, tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))

@@ -30,6 +30,7 @@ def test_the_demo_passes() -> None:
         assert part in text
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_compiling_is_over_before_anything_is_timed() -> None:
     """In a process that has no kernel yet; small arrays, which NumPy would answer while none is loaded, included."""
     program = (

@@ -30,6 +30,7 @@ def test_the_end_of_the_main_thread(call: str, threads: int | None) -> None:
     assert wrong_end(call, "", 0.1, threads=threads, callers=2) == ""
 
 
+@pytest.mark.in_turn(seconds=2)
 @pytest.mark.parametrize("ending", strategies.one_of([*ENDINGS][1:]))
 def test_other_endings(ending: str) -> None:
     assert wrong_end("pack", ending, 0.1, callers=2) == ""

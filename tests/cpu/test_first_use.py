@@ -56,6 +56,7 @@ print(ran, *unguarded, sep="\\n")
 """
 
 
+@pytest.mark.in_turn(seconds=5)
 def test_what_calls_import_no_fork_cuts_off() -> None:
     """A child that is forked while another thread imports a module waits for that module's lock for ever."""
     done = subprocess.run([sys.executable, "-c", _EXAMPLES], capture_output=True, text=True, check=True)

@@ -46,6 +46,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     made.close()
 
 
+@pytest.mark.in_turn(seconds=8)
 @pytest.mark.parametrize("threads", strategies.one_of([1, 2]))
 def test_interrupted_calls_leave_work_undone_and_nobody_at_work(threads: int) -> None:
     wrong, cut, parts = wrong_in_long_calls(threads, 18, threads)

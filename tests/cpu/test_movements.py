@@ -39,6 +39,7 @@ def place(nbytes: int, offset: int) -> np.ndarray:
     return memory[begin : begin + nbytes]
 
 
+@pytest.mark.in_turn(seconds=1.1)
 @pytest.mark.parametrize("offset", [0, 1, 16, 63])
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0]} to {pair[1]}")
 def test_every_candidate_writes_the_same_wherever_the_destination_begins(pair: tuple[str, str], offset: int) -> None:

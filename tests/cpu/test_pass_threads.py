@@ -64,6 +64,7 @@ def crew(monkeypatch: pytest.MonkeyPatch) -> Any:
     made.close()
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_calls_that_follow_each_other_are_shared(plan: Any, crew: Any) -> None:
     generator = np.random.default_rng(5)
     outs = [np.empty(ROWS * COLUMNS, np.float32) for _ in range(4)]
@@ -275,6 +276,7 @@ plan(values, threads=3)
 """
 
 
+@pytest.mark.in_turn(seconds=2)
 @pytest.mark.parametrize("microseconds", strategies.one_of(["0", "100000"]))
 def test_a_process_ends_while_threads_look_out(microseconds: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(pass_threads.SPIN_VARIABLE, microseconds)

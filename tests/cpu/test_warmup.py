@@ -94,6 +94,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.in_turn(seconds=20)
 def test_what_is_missing_is_compiled_by_other_processes(tmp_path: Path) -> None:
     """Here it is loaded; where there is too little to do, or the others fail, it is compiled here."""
     variables = {"NUMBA_CACHE_DIR": str(tmp_path), "FASTINDEX_NUM_THREADS": "2"}

@@ -368,6 +368,7 @@ def test_memory_errors_are_both() -> None:
     assert issubclass(fi.DeviceMemoryError, fi.FastIndexError)
 
 
+@pytest.mark.in_turn(seconds=3)
 def test_the_gpu_tests_need_no_hypothesis() -> None:
     program = """
 import sys, pytest

@@ -96,6 +96,7 @@ def serve(command: str, folder: Path) -> None:
         assert server.wait(600) in (0, 130)
 
 
+@pytest.mark.in_turn(seconds=1.1)
 @pytest.mark.parametrize("page", CONSOLE_PAGES, ids=name_of)
 def test_commands_print_what_the_page_says(page: Path, folder: Path) -> None:
     for block in blocks(page):

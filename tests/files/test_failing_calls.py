@@ -28,6 +28,7 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
+@pytest.mark.in_turn(seconds=13)
 @needs_compiler
 def test_each_kind_of_call_in_each_kind_of_job(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.fault_parts.every_call", str(tmp_path / "tally")]

@@ -220,6 +220,7 @@ def in_a_process(program: str, folder: Path) -> str:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=600).stdout
 
 
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.parametrize("size", [0, 1, 5000, 3 << 12])
 @pytest.mark.parametrize("suffix", [".bin", ".npy"])
 def test_a_source_that_shrinks_is_an_error(tmp_path: Path, size: int, suffix: str) -> None:

@@ -68,6 +68,7 @@ def peak_of(folder: Path, source: str, target: str, limit: int) -> tuple[int, st
     return int(done.stdout) >> 10, done.stderr
 
 
+@pytest.mark.in_turn(seconds=5)
 @pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc/self/status")
 @pytest.mark.parametrize(
@@ -88,6 +89,7 @@ def test_the_limit_is_a_limit(tmp_path: Path, case: tuple[str, str, int]) -> Non
 FORMATS = [("awq", "marlin", 4, 0.5), ("plain", "gptq", 3, 1), ("plain", "hopper_mx_value", 4, 1)]
 
 
+@pytest.mark.in_turn(seconds=5)
 @pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc/self/status")
 @pytest.mark.parametrize("case", strategies.one_of(FORMATS), ids=str)

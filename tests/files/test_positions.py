@@ -85,6 +85,7 @@ report {Path(__file__).parents[1]}/data/hlo/centred_v5e.txt"""
     assert sorted(os.listdir(tmp_path)) == ["array.npy", "back.npy", "packed", "plain"]
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_windows_reads_and_reports_and_refuses_the_rest(tmp_path: Path) -> None:
     tiles = "f32[37,300]{1,0:T(8,128)}"
     np.save(tmp_path / "array.npy", np.zeros((37, 300), np.float32))

@@ -93,6 +93,7 @@ def parts_alike(names: tuple[str, str], shape: tuple[int, ...], bits: int, rows:
     return True
 
 
+@pytest.mark.in_turn(seconds=1.4)
 @pytest.mark.parametrize("bits", PARTS)
 def test_parts_are_the_whole(bits: int) -> None:
     known = [one["name"] for one in fi.formats() if one["refused"] is None and one["bits"] != ()]

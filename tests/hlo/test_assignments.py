@@ -266,6 +266,7 @@ print(json.dumps([expected, memory_of_compiled(WithoutProto()).total, [r.to_json
 """
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_objects_of_jax() -> None:
     pytest.importorskip("jax")
     run = subprocess.run([sys.executable, "-c", JAX], capture_output=True, text=True, check=True)

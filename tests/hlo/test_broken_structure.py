@@ -129,6 +129,7 @@ def test_an_alias_of_nothing_joins_nothing() -> None:
     assert report_of("", *lines, header=", input_output_alias={ {2}: (0, {}) }").buffer_count == 2
 
 
+@pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.parametrize("first", strategies.seeds(8))
 @pytest.mark.parametrize("module", range(len(structures.SMALL)))
 def test_random_damage(module: int, first: int) -> None:

@@ -25,6 +25,7 @@ TESTS = Path(__file__).resolve().parents[1]
 MODULES = sorted((TESTS / "data" / "hlo").glob("*.txt"))
 
 
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_the_buffers_of_tpu_modules(path: Path) -> None:
     """Against a second count of the module as jaxlib reads it: sets of values that flow until nothing changes."""

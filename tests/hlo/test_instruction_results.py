@@ -72,6 +72,7 @@ def contents(module: Module) -> Any:
     return module.name, module.header, computations, tables
 
 
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_counts_and_bytes_are_those_of_xla(path: Path) -> None:
     pytest.importorskip("jaxlib")
@@ -334,6 +335,7 @@ def test_an_endless_line_is_refused_early(text: bytes) -> None:
     assert stream.left > 1000 << 20
 
 
+@pytest.mark.in_turn(seconds=5)
 def test_an_endless_line_after_a_header_is_refused() -> None:
     stream = EndlessLine(b"HloModule m, " + b"a" * (1 << 20))
     with pytest.raises(fi.FastIndexError, match="no HLO instruction in the first 32"):
@@ -341,6 +343,7 @@ def test_an_endless_line_after_a_header_is_refused() -> None:
     assert stream.left > 900 << 20
 
 
+@pytest.mark.in_turn(seconds=5)
 def test_memory_is_less_than_the_text() -> None:
     """100 MB of HLO in less than 100 MB: what stays is a place for each buffer."""
     text = (TESTS / "data" / "hlo" / "convolutions_v4.txt").read_bytes()
@@ -357,6 +360,7 @@ def test_memory_is_less_than_the_text() -> None:
     assert peak < 6 << 20
 
 
+@pytest.mark.in_turn(seconds=4)
 def test_a_long_tuple_and_a_long_string_cross_chunks() -> None:
     shapes = ", ".join(f"f32[{i},2]{{1,0}}" for i in range(1, 50_000))
     text = module(f'%t = ({shapes}) custom-call(), backend_config="{"x" * (5 << 20)}"', "%p = s8[] parameter(0)")

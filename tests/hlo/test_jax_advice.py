@@ -45,6 +45,7 @@ print(json.dumps(answers))
 """
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_lines_are_what_jax_takes() -> None:
     """Arguments and results get the order and the tiles of the change, or its dimensions."""
     pytest.importorskip("jax")

@@ -78,6 +78,7 @@ def run(package: Path, **variables: str) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
+@pytest.mark.in_turn(seconds=4)
 def test_compiled_once_and_again_after_an_edit_in_an_inlined_module(package):
     assert run(package) == [10, 0, 1, 1]
     assert run(package) == [10, 1, 0, 1]
@@ -85,6 +86,7 @@ def test_compiled_once_and_again_after_an_edit_in_an_inlined_module(package):
     assert run(package) == [14, 0, 1, 1]
 
 
+@pytest.mark.in_turn(seconds=4)
 def test_damaged_cache_files_cost_only_time(package):
     cache = package / "cache"
     assert run(package, NUMBA_CACHE_DIR=str(cache)) == [10, 0, 1, 1]
@@ -102,6 +104,7 @@ def make_cache_unwritable(package: Path) -> dict[str, str]:
     return {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null/cache", "NUMBA_CACHE_DIR": "/dev/null/numba"}
 
 
+@pytest.mark.in_turn(seconds=3)
 def test_no_cache_folder_costs_only_time(package):
     variables = make_cache_unwritable(package)
     assert run(package, **variables) == [10, 0, 1, 1]
@@ -131,6 +134,7 @@ def stderr_on_terminal(package: Path, **variables: str) -> str:
     return text
 
 
+@pytest.mark.in_turn(seconds=3)
 def test_a_terminal_is_told_why_it_waits(package):
     first = stderr_on_terminal(package)
     assert first.startswith("fastindex: compiling kernels (once for this machine, kept in ")

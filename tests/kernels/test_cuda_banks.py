@@ -93,6 +93,7 @@ def test_what_is_read_is_where_it_is_written_from(width: int, rows: int, columns
     assert covered == rows * columns
 
 
+@pytest.mark.in_turn(seconds=0.5)
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
 @pytest.mark.parametrize("words", [False, True])
 def test_woven_rows_meet_in_no_bank_more_than_twice(width: int, words: bool) -> None:

@@ -52,6 +52,7 @@ def run(*choice: str, **environment: str) -> int:
     return int(passed[1])
 
 
+@pytest.mark.in_turn(seconds=32)
 @pytest.mark.long
 def test_kernels_in_the_simulator() -> None:
     assert run() > (100 if strategies.PART is None else 60)
@@ -63,6 +64,7 @@ def test_kernels_with_the_threads_of_a_gpu() -> None:
     assert run("-k", "test_relayouts", FASTINDEX_SIMULATED_THREADS="256") > 50
 
 
+@pytest.mark.in_turn(seconds=5)
 def test_layouts_share_kernels() -> None:
     """Numbers come from tables, so that another layout seldom needs another kernel; a GPU compiles each in a second."""
     command = [sys.executable, "-m", "tests.kernels.cuda_kernel_count", "60"]

@@ -429,6 +429,7 @@ def test_one_compilation_serves_every_layout_and_array():
     assert kernel_signatures()["run_program"] == before
 
 
+@pytest.mark.in_turn(seconds=3)
 def test_a_warm_start_compiles_nothing():
     program = (
         "import fastindex as fi, fastindex.kernels.cpu.index.kernel as cpu\n"

@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.in_turn(seconds=3)
 def test_no_kernel_is_compiled_twice() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"]
     command += ["-c", str(ROOT / "pyproject.toml"), str(Path(__file__).with_name("compiled_once.py"))]

@@ -74,6 +74,7 @@ def test_functions_of_others_are_compiled_as_ever() -> None:
     assert is_machine_code(sum_of_both)
 
 
+@pytest.mark.in_turn(seconds=4)
 def test_a_kernel_is_called_that_was_loaded_for_another(tmp_path: Path) -> None:
     """The first process keeps the inner kernel alone; the second loads it while it compiles the outer one."""
     root = str(Path(__file__).parents[2])

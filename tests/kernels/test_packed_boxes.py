@@ -58,6 +58,7 @@ def set_sizes(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
     monkeypatch.setattr(boxes, "LEAST_BOX_BYTES", nbytes)
 
 
+@pytest.mark.in_turn(seconds=0.4)
 @pytest.mark.parametrize("nbytes", [16, 512, 128 << 10])
 @pytest.mark.parametrize("pair", NAMED, ids=lambda pair: f"{pair[0]} to {pair[1]}")
 def test_named_pairs(pair: Pair, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +95,7 @@ def random_pairs(seeds: range) -> Iterator[Pair]:
         yield (sides[0], sides[1]) if rng.random() < 0.5 else (sides[1], sides[0])
 
 
+@pytest.mark.in_turn(seconds=3)
 def test_random_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     found, seeds = 0, strategies.rotating_seeds(240)
     for seed, pair in zip(seeds, random_pairs(seeds), strict=True):

@@ -292,6 +292,7 @@ def run_fenced(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT)
 
 
+@pytest.mark.in_turn(seconds=17)
 @pytest.mark.long
 @pytest.mark.parametrize("end", strategies.one_of(["first", "last"]))
 def test_kernels_touch_nothing_outside_their_arrays(end: str) -> None:

@@ -65,6 +65,7 @@ def check(pair: Pair, offsets: tuple[int, int]) -> bool:
     return made is not None and moved_between_guards(pair, made, offsets)
 
 
+@pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("pair", NAMED, ids=lambda pair: f"{pair[0]} to {pair[1]}")
 def test_rows_with_rests(pair: Pair) -> None:

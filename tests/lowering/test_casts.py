@@ -66,6 +66,7 @@ def values_of(data: Bytes, name: str) -> NDArray[np.float64]:
 
 
 # Those of the group in one process, where the kernel of a pair is compiled once.
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.xdist_group("casts")
 @pytest.mark.parametrize(("source", "target"), TODAY)
 def test_kernels_and_numpy_agree(source: str, target: str) -> None:
@@ -74,6 +75,7 @@ def test_kernels_and_numpy_agree(source: str, target: str) -> None:
     assert np.array_equal(found, cast_by_numpy(data, TYPES[source], TYPES[target]))
 
 
+@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.xdist_group("casts")
 @pytest.mark.parametrize(("source", "target"), TODAY)
 def test_numbers_are_those_of_the_definition(source: str, target: str) -> None:
@@ -142,6 +144,7 @@ def is_known_to_xla(source: str, target: str) -> bool:
     return source != "f64" or not TYPES[target].is_floating or target in ("f32", "bf16")
 
 
+@pytest.mark.in_turn(seconds=2)
 @pytest.mark.xdist_group("casts")
 def test_xla_agrees() -> None:
     known = [pair for pair in TODAY if is_known_to_xla(*pair)]
@@ -154,6 +157,7 @@ def test_xla_agrees() -> None:
         assert np.array_equal(unsigned(made, target)[compared], answer[compared]), (source, target)
 
 
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.parametrize("source", ["f32", "f64"])
 @pytest.mark.parametrize("target", ["bf16", "f16", "f8e4m3fn", "f8e5m2", "s8", "f32"])
 def test_many_random_floats(source: str, target: str) -> None:

@@ -176,6 +176,7 @@ def test_orders_that_are_no_swaps_with_rows(order: tuple[int, ...]) -> None:
     assert not check([2] * len(order), tuple(range(len(order))), order, False, 0)
 
 
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_any_order_of_binary_digits(seed: int, streamed: bool) -> None:

@@ -196,6 +196,7 @@ def differences(source: ReferenceShape, destination: ReferenceShape, width: int,
     return wrong
 
 
+@pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.parametrize(("source", "destination"), RELAYOUTS)
 def test_every_launch_moves_what_the_definition_says(source: str, destination: str) -> None:
     first, second = reference.parse(source), reference.parse(destination)

@@ -265,6 +265,7 @@ def test_unused_quotients_go():
     assert [slim.evaluate((i,)) for i in range(10)] == [program.evaluate((i,)) for i in range(10)]
 
 
+@pytest.mark.in_turn(seconds=4)
 @given(array_shapes())
 @example(reference.parse("f32[4,4]{1,0:T(2,2)}"))
 def test_conversions_of_any_shape_to_plain(shape):

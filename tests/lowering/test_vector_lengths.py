@@ -74,6 +74,7 @@ def cost_of(plan: Plan, found: tuple[int, int], vector_bytes: int) -> float:
     return cycles(plan.counts._replace(pieces=pieces, vectors=vectors, lines=vectors * vector_bytes / 64))
 
 
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.parametrize("vector_bytes", [16, 64])
 @pytest.mark.parametrize("first", strategies.seeds(120)[::30])
 def test_the_cheapest_by_pieces_of_the_definition_is_taken(first: int, vector_bytes: int) -> None:

@@ -129,6 +129,7 @@ def test_the_memory_strip_holds_the_elements_in_order(text: str) -> None:
         assert cell.text == wanted
 
 
+@pytest.mark.in_turn(seconds=2)
 @given(strategies.array_shapes())
 def test_any_layout_can_be_drawn(slow: reference.ReferenceShape) -> None:
     text = str(slow)
@@ -319,6 +320,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.in_turn(seconds=0.8)
 @pytest.mark.parametrize(("before", "after"), PAIRS)
 def test_a_plan_shows_where_elements_move(before: str, after: str) -> None:
     picture = fi.draw(Plan(fi.Shape.parse(before), fi.Shape.parse(after)))

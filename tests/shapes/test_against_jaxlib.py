@@ -154,6 +154,7 @@ def texts() -> Iterator[str]:
         yield from (maker.valid(), maker.odd(), maker.damaged())
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_texts_are_judged_and_printed_as_xla_does(jaxlib: JaxlibProcess) -> None:
     kinds: Counter[str] = Counter()
     for text in texts():

@@ -266,6 +266,7 @@ def test_unclosed_tuples_thousands_deep() -> None:
             Shape.parse(text)
 
 
+@pytest.mark.in_turn(seconds=4)
 def test_long_texts_take_time_in_proportion() -> None:
     """2 MB of tuple and a comment that never ends: a second, and hours where the time is that of the square."""
     Shape.parse("(" + "f32[8,128]{1,0:T(8,128)}," * 40_000 + "f32[])")

@@ -65,6 +65,7 @@ def test_texts_protos_and_devices() -> None:
     check_texts([*REAL, *(random_text(random) for _ in range(500))])
 
 
+@pytest.mark.in_turn(seconds=0.9)
 @pytest.mark.parametrize(
     ("text", "printed", "device_count"),
     [

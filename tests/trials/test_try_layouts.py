@@ -221,6 +221,7 @@ except AttributeError as error:
 """
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_on_the_devices_that_are_there() -> None:
     run = subprocess.run([sys.executable, "-c", LOCAL], capture_output=True, text=True, check=True, timeout=600)
     assert "[\"params['b']\", \"params['w']\", 'x']" in run.stdout

@@ -216,6 +216,7 @@ def test_strange_headers(tmp_path: Path, header: Any, size: int, reason: str) ->
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_lengths_of_headers(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     for content in (b"", b"\x01\0\0", (100).to_bytes(8, "little") + b"{}", (1 << 63).to_bytes(8, "little") + b"{}"):
@@ -367,6 +368,7 @@ def test_other_jobs_do_not_go_on(tmp_path: Path) -> None:
 _JOB = "import sys, json, fastindex as fi; fi.pack_checkpoint(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))"
 
 
+@pytest.mark.in_turn(seconds=4)
 def test_killed_jobs_go_on(tmp_path: Path) -> None:
     """SIGKILL at random moments: no file is half, and the next job ends what the last one began."""
     rng = random.Random(strategies.FIRST_SEED)
@@ -677,6 +679,7 @@ def test_where_folders_are_made(tmp_path: Path) -> None:
     assert "No such file or directory" in result.output
 
 
+@pytest.mark.in_turn(seconds=5)
 def test_memory_counts_from_what_the_process_has(tmp_path: Path) -> None:
     """A process with more than a gibibyte of its own packs and unpacks with no word about memory."""
     source = saved(tmp_path, model())

@@ -314,6 +314,7 @@ def test_before_layouts_are_assigned_there_is_a_note() -> None:
     assert fi.layout_copies(recorded("points_v5e")).notes == ()
 
 
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.parametrize("path", COPIES[::3], ids=name_of)
 def test_damaged_text_never_raises_more_than_the_report(path: Path) -> None:
     whole = text_of(path)
