@@ -61,6 +61,7 @@ def offences(name: str, tree: ast.Module) -> list[str]:
     ]
 
 
+@pytest.mark.in_turn(seconds=3)
 def test_one_module_imports_numba_cuda() -> None:
     assert [offence for name, tree in trees().items() for offence in offences(name, tree)] == []
 
@@ -82,6 +83,7 @@ def prints(tree: ast.Module) -> list[int]:
     ]
 
 
+@pytest.mark.in_turn(seconds=3)
 def test_only_the_command_line_prints() -> None:
     found = {name: prints(tree) for name, tree in trees().items() if name.split(".")[0] not in MAY_PRINT}
     assert {name: lines for name, lines in found.items() if lines} == {}
@@ -211,6 +213,7 @@ def named_in_tests() -> dict[str, list[Path]]:
     return found
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_every_module_has_its_tests() -> None:
     """``tests/FOLDER/test_MODULE.py``, or a test file whose docstring has a line "Tests of: FOLDER.MODULE, ...."."""
     elsewhere = named_in_tests()
@@ -274,6 +277,7 @@ LIGHT = {
 }
 
 
+@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize("name", LIGHT)
 def test_light_things_load_nothing_heavy(name: str) -> None:
     source, allowed = LIGHT[name]

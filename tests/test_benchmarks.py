@@ -206,6 +206,7 @@ def rows_at_toy_size() -> dict[str, Any]:
     }
 
 
+@pytest.mark.in_turn(seconds=1.1)
 def test_the_report_says_it_all(tmp_path: Path) -> None:
     results = rows_at_toy_size()
     json.dumps(results)

@@ -203,6 +203,7 @@ def test_bytes_beside_an_array_are_found() -> None:
         del array
 
 
+@pytest.mark.in_turn(seconds=0.6)
 @pytest.mark.parametrize("at_end", [False, True])
 def test_pages_beside_arrays_kill(at_end: bool) -> None:
     program = f"""

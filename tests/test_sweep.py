@@ -60,6 +60,7 @@ def test_lines_with_elements(text: str, expected: int) -> None:
     assert sweep_cells.lines_with_elements(fi.Shape.parse(text)) == expected
 
 
+@pytest.mark.in_turn(seconds=1.3)
 @pytest.mark.usefixtures("toy")
 def test_cells_are_measured_and_reported() -> None:
     bench = sweep.Bench(1)

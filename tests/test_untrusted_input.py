@@ -224,6 +224,7 @@ def test_work_is_that_of_the_length(name: str) -> None:
         assert long.asked_bytes < max(5 * short.asked_bytes, 1 << 18)
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_work_by_the_square_is_noticed() -> None:
     def products(count: int) -> None:
         sizes = [1] * count

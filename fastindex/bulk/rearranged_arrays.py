@@ -95,7 +95,7 @@ def rearrange(
     >>> fi.rearrange(np.arange(1, 6), "(block eight) -> block eight", eight=4, pad=True)
     array([[1, 2, 3, 4],
            [5, 0, 0, 0]])
-    >>> fi.rearrange(np.array([[1.5, 2], [3, 4]]), "a b -> b a", dtype="bf16")
+    >>> fi.rearrange(np.array([[1.5, 2], [3, 4]], np.float32), "a b -> b a", dtype="bf16")
     array([[1.5, 3],
            [2, 4]], dtype=bfloat16)
     """

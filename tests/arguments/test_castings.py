@@ -185,6 +185,7 @@ def test_what_is_no_cast() -> None:
         fi.rearrange(values.astype(object), "a b -> b a", dtype="f32")
 
 
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "float8_e5m2"])
 def test_copies_are_those_of_numpy(dtype: str) -> None:
     target = fi.ElementType.from_dtype_name(dtype, "NumPy").numpy_dtype
@@ -257,6 +258,7 @@ def test_files(tmp_path: Path) -> None:
     assert (tmp_path / "e").read_bytes() == np.trunc(values).astype(np.int8).tobytes()
 
 
+@pytest.mark.in_turn(seconds=1.2)
 def test_memory_maps_in_bounded_memory(tmp_path: Path) -> None:
     values = np.random.default_rng(6).standard_normal((300, 500)).astype(np.float32)
     np.save(tmp_path / "a.npy", values)

@@ -428,6 +428,7 @@ def test_codes_in_types_of_less_than_a_byte() -> None:
     assert np.array_equal(got, fi.repack(codes, "plain", "pack_quantized", shape=(4, 16)))
 
 
+@pytest.mark.in_turn(seconds=1.5)
 @in_its_own_process
 def test_jax_arrays() -> None:
     jnp = pytest.importorskip("jax.numpy")

@@ -117,6 +117,7 @@ def check_against_xla(cases: list[tuple[str, str]]) -> None:
             assert np.array_equal(held, theirs[tuple(slice(n) for n in size)]), (shape, text, piece)
 
 
+@pytest.mark.in_turn(seconds=1.2)
 def test_xla_partitions_alike() -> None:
     check_against_xla(uneven_cases(5, 12))
 

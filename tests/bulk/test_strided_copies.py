@@ -69,6 +69,7 @@ def offset_in(array: np.ndarray[Any, Any], memory: np.ndarray[Any, Any]) -> int:
     return int(first - begin)
 
 
+@pytest.mark.in_turn(seconds=1.4)
 @pytest.mark.parametrize("end", one_of(["first", "last"]))
 def test_nothing_outside_is_touched(end: str) -> None:
     drawn = rotating_seeds(60)

@@ -409,6 +409,7 @@ def test_random_relayouts_past_the_cache(first: int) -> None:
         assert raw(moved) == by_index(buffer, source, destination), f"seed {seed}: {source} to {destination}"
 
 
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.parametrize("first", strategies.seeds(200)[::50])
 def test_random_packing_of_medium_arrays(first: int) -> None:
     for seed in range(first, first + 50):

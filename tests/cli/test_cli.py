@@ -288,6 +288,7 @@ def test_lines_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     assert "m.hlo" in result.stderr
 
 
+@pytest.mark.in_turn(seconds=1.1)
 def test_demo_and_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
     import fastindex.cli.demo
     import fastindex.cpu.warmup
@@ -576,6 +577,7 @@ main()
 """
 
 
+@pytest.mark.in_turn(seconds=0.9)
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_a_signal_leaves_nothing_behind(large: Path, tmp_path: Path, number: int, status: int) -> None:
     (tmp_path / "folder").mkdir()
@@ -745,6 +747,7 @@ def test_dimensions_of_a_plain_target(tmp_path: Path) -> None:
     assert (tmp_path / "one.again").read_bytes() == b"x"
 
 
+@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize("delay", [0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.4])
 def test_an_interrupt_while_modules_are_imported(tmp_path: Path, delay: float) -> None:
     """From the moment on that the package runs; before, Python itself ends."""

@@ -283,6 +283,7 @@ def test_files(folder: Path) -> None:
     assert [*(folder / "locked").iterdir()] == []
 
 
+@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize("line", ["info f32[3]", "report -", "--help"])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_the_shell_closes(line: str, unbuffered: str) -> None:

@@ -11,6 +11,7 @@ from tests.cases import strategies
 from tests.fault_parts.exits import CALLS, ENDINGS, wrong_end
 
 
+@pytest.mark.in_turn(seconds=2)
 @pytest.mark.parametrize(
     ("call", "threads"),
     [
@@ -36,6 +37,7 @@ def test_other_endings(ending: str) -> None:
     assert wrong_end("pack", ending, 0.1, callers=2) == ""
 
 
+@pytest.mark.in_turn(seconds=0.4)
 @pytest.mark.parametrize("call", ["linear_index", "a window", "slot by slot", "a new plan"])
 def test_an_end_during_the_first_call(call: str) -> None:
     assert call in CALLS

@@ -164,12 +164,14 @@ def test_small_questions_load_no_compiler() -> None:
     assert output_of(SMALL + "print('numba' in sys.modules)").split() == ["False"]
 
 
+@pytest.mark.in_turn(seconds=1.3)
 def test_large_questions_do() -> None:
     program = "import sys, numpy as np, fastindex as fi\n"
     program += "fi.linear_index('f32[1000,1000]', np.s_[:300, :]); print('numba' in sys.modules)"
     assert output_of(program).split() == ["True"]
 
 
+@pytest.mark.in_turn(seconds=1.5)
 def test_many_small_questions_do() -> None:
     program = "import sys, types, fastindex as fi\nfrom fastindex.cpu import first_answer\n"
     # Every reading of the clock is a second later, so each call takes one.

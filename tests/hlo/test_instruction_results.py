@@ -263,6 +263,7 @@ def test_a_broken_line_is_named_and_the_rest_is_kept(line: str) -> None:
     assert counted(report) == {"f32[4]{0}": 2, "s8[3]{0}": 3}
 
 
+@pytest.mark.in_turn(seconds=1.1)
 def test_random_damage_never_raises_anything_else() -> None:
     text = (TESTS / "data" / "hlo" / "nearest_neighbours_v5e.txt").read_bytes()[:8000]
     for seed in range(300):
@@ -327,6 +328,7 @@ class EndlessLine(io.RawIOBase):
         return (self.text * (size // len(self.text) + 1))[:size]
 
 
+@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize("text", [b"a", b" ", b"{", b'"', b"x = (", pytest.param(b"= ", marks=pytest.mark.sweep)])
 def test_an_endless_line_is_refused_early(text: bytes) -> None:
     stream = EndlessLine(text)

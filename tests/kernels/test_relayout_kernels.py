@@ -199,6 +199,7 @@ def test_copies_cut_for_threads(tuning: Tuning) -> None:
     sweep(copies(9), in_pieces(tuning, 24))
 
 
+@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize("chunks", [5, 24, 100])
 def test_copies_in_blocks_of_few_runs(chunks: int, tuning: Tuning) -> None:
     sweep(copies(chunks), in_pieces(tuning, chunks * LINE_BYTES))
@@ -228,6 +229,7 @@ def test_packed_elements_on_the_way(kernel: str, bits: int, tuning: Tuning) -> N
         sweep(packed(kernel, bits, seed), tuning)
 
 
+@pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("kernel", ["expand", "compress"])
 def test_packed_buffers(kernel: str, bits: int, tuning: Tuning) -> None:
@@ -302,6 +304,7 @@ def test_kernels_touch_nothing_outside_their_arrays(end: str) -> None:
     assert int(done.stdout) > (1000 if strategies.PART is None else 300)
 
 
+@pytest.mark.in_turn(seconds=0.5)
 @pytest.mark.parametrize("end", ["first", "last"])
 def test_such_pages_kill(end: str) -> None:
     assert run_fenced(end, "touch").returncode == -signal.SIGSEGV

@@ -179,6 +179,7 @@ def test_each_difference_is_real(jaxlib: JaxlibProcess, name: str) -> None:
         assert [key for key, difference in DIFFERENCES.items() if difference.applies(seen)] == [name], seen
 
 
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.parametrize("text", ABORTS)
 def test_what_aborts_jaxlib_is_an_error_here(jaxlib: JaxlibProcess, text: str) -> None:
     assert jaxlib.parse(text).aborted

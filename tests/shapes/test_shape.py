@@ -271,6 +271,7 @@ def test_tuples_thousands_deep() -> None:
     assert len(str(shape.cut_text())) < 210
 
 
+@pytest.mark.in_turn(seconds=1.2)
 @pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.sweep)])
 def test_wide_tuples(count: int) -> None:
     shape = Shape.tuple([Shape("f32", (i,)) for i in range(count)])

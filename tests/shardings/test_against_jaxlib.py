@@ -60,6 +60,7 @@ def check_texts(texts: list[str]) -> None:
             assert sharding.devices.tolist() == answer["devices"], text
 
 
+@pytest.mark.in_turn(seconds=1.1)
 def test_texts_protos_and_devices() -> None:
     random = Random(1)
     check_texts([*REAL, *(random_text(random) for _ in range(500))])

@@ -160,6 +160,7 @@ def test_what_does_not_fit() -> None:
     assert str(two.shard_shape("f32[0,8]")) == "f32[0,2]{1,0}"
 
 
+@pytest.mark.in_turn(seconds=1.2)
 @in_its_own_process
 def test_jax_objects() -> None:
     jax = pytest.importorskip("jax")

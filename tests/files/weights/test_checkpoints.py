@@ -454,6 +454,7 @@ def test_every_dtype_of_the_format(tmp_path: Path) -> None:
     assert (tmp_path / "back.safetensors").read_bytes().endswith(data)
 
 
+@pytest.mark.in_turn(seconds=1.4)
 def test_types_that_the_format_lacks(tmp_path: Path) -> None:
     path = saved(tmp_path, {"x": np.arange(8, dtype=np.int8)})
     rules = [{"names": "x", "dtype": "s4", "layout": "{0:E(4)}"}]
