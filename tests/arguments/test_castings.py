@@ -82,7 +82,6 @@ def as_type(values: NDArray[Any], name: str) -> NDArray[Any]:
     return np.asarray(wide.astype(dtype))
 
 
-@pytest.mark.in_turn(seconds=0.7)
 @pytest.mark.xdist_group("casts")
 @pytest.mark.parametrize(("source", "target", "case", "seed"), cases())
 def test_casts_within_any_move(source: str, target: str, case: Any, seed: int) -> None:
@@ -144,7 +143,6 @@ def test_plans_are_kept_and_go_through_pickle() -> None:
         plan.tune(values)
 
 
-@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize("rule", ["no", "equiv", "safe", "same_kind", "unsafe"])
 @pytest.mark.parametrize(
     ("source", "target"),

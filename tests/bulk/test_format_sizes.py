@@ -90,7 +90,6 @@ def refused(error: str, name: str, shape: tuple[int, ...]) -> bool:
     )
 
 
-@pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.parametrize("seed", strategies.rotating_seeds(6))
 @pytest.mark.parametrize(("name", "bits", "parameters", "shapes"), CASES, ids=IDS)
 def test_sizes_at_random_are_right_or_refused_with_the_rule(

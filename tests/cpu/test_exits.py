@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cases import strategies
 from tests.fault_parts.exits import CALLS, ENDINGS, wrong_end
 
 
@@ -15,16 +14,12 @@ from tests.fault_parts.exits import CALLS, ENDINGS, wrong_end
 @pytest.mark.parametrize(
     ("call", "threads"),
     [
-        *strategies.rotating(
-            [
-                ("pack", 1),
-                ("pack", 2),
-                ("unpack", 1),
-                ("ascontiguousarray", None),
-                ("copyto", None),
-                ("a small plan", None),
-            ]
-        )
+        ("pack", 1),
+        ("pack", 2),
+        ("unpack", 1),
+        ("ascontiguousarray", None),
+        ("copyto", None),
+        ("a small plan", None),
     ],
 )
 def test_the_end_of_the_main_thread(call: str, threads: int | None) -> None:
@@ -32,7 +27,7 @@ def test_the_end_of_the_main_thread(call: str, threads: int | None) -> None:
 
 
 @pytest.mark.in_turn(seconds=2)
-@pytest.mark.parametrize("ending", strategies.one_of([*ENDINGS][1:]))
+@pytest.mark.parametrize("ending", [*ENDINGS][1:])
 def test_other_endings(ending: str) -> None:
     assert wrong_end("pack", ending, 0.1, callers=2) == ""
 

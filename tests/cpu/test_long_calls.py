@@ -20,7 +20,6 @@ from fastindex.cpu import compiled_passes, long_calls, pass_threads
 from fastindex.cpu.long_calls import long_call, looks_for_signals
 from fastindex.tables.pass_jobs import CALL, UNFINISHED
 from fastindex.tables.passes import PASS_CALL
-from tests.cases import strategies
 from tests.fault_parts.interrupts import wrong_in_long_calls
 
 SHAPE = "f32[2048,1031]"
@@ -47,7 +46,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 @pytest.mark.in_turn(seconds=8)
-@pytest.mark.parametrize("threads", strategies.one_of([1, 2]))
+@pytest.mark.parametrize("threads", [1, 2])
 def test_interrupted_calls_leave_work_undone_and_nobody_at_work(threads: int) -> None:
     wrong, cut, parts = wrong_in_long_calls(threads, 18, threads)
     assert wrong == ""

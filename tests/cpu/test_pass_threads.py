@@ -29,7 +29,6 @@ from fastindex.lowering.relayout.moves.nest_passes import passes
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables.pass_jobs import ASLEEP, CALL, CALL_COUNTERS, CREW_JOBS, JOB, UNFINISHED, WAITING, WORKING
-from tests.cases import strategies
 from tests.cpu.interrupt_points import interrupted_everywhere
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -277,7 +276,7 @@ plan(values, threads=3)
 
 
 @pytest.mark.in_turn(seconds=2)
-@pytest.mark.parametrize("microseconds", strategies.one_of(["0", "100000"]))
+@pytest.mark.parametrize("microseconds", ["0", "100000"])
 def test_a_process_ends_while_threads_look_out(microseconds: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(pass_threads.SPIN_VARIABLE, microseconds)
     """A thread that looked out for ever would keep the process alive for ever."""

@@ -66,7 +66,6 @@ def values_of(data: Bytes, name: str) -> NDArray[np.float64]:
 
 
 # Those of the group in one process, where the kernel of a pair is compiled once.
-@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.xdist_group("casts")
 @pytest.mark.parametrize(("source", "target"), TODAY)
 def test_kernels_and_numpy_agree(source: str, target: str) -> None:
@@ -75,7 +74,6 @@ def test_kernels_and_numpy_agree(source: str, target: str) -> None:
     assert np.array_equal(found, cast_by_numpy(data, TYPES[source], TYPES[target]))
 
 
-@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.xdist_group("casts")
 @pytest.mark.parametrize(("source", "target"), TODAY)
 def test_numbers_are_those_of_the_definition(source: str, target: str) -> None:

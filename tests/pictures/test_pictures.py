@@ -225,7 +225,6 @@ def paeth(left: int, above: int, corner: int) -> int:
 RENDERED = [text for text in CASES if "*" not in text]
 
 
-@pytest.mark.in_turn(seconds=0.4)
 @pytest.mark.parametrize("text", [*strategies.rotating(RENDERED)])
 def test_rendered_colours_tell_the_tiles(text: str) -> None:
     """Pixels of one tile have one colour, neighbours in another tile another, padding is grey."""
