@@ -93,6 +93,7 @@ def test_a_print_shows() -> None:
     assert prints(ast.parse("def f():\n    print(1)")) == [2]
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_no_parallel_kernels() -> None:
     """Numba's threading layers end the process when called from several threads or after a fork."""
     for name, tree in trees().items():
@@ -112,6 +113,7 @@ def guards(tree: ast.Module) -> list[int]:
     ]
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_no_asserts_guard_input() -> None:
     """Asserts vanish under ``python -O``; input is checked by exceptions."""
     found = {name: guards(tree) for name, tree in trees().items()}
@@ -181,6 +183,7 @@ def too_large(tree: ast.Module) -> set[str]:
     return found
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_functions_fit_a_screen() -> None:
     found = {f"{name}.{large}" for name, tree in trees().items() for large in too_large(tree)}
     assert found - set(LARGER) == set(), "make them smaller, or list them with a reason"
