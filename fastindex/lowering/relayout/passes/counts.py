@@ -35,7 +35,8 @@ class Counts(NamedTuple):
         Lines that take many: narrow elements transposed, with as many rows at a time as a line has elements; wide ones
         interleaved in lanes, or deinterleaved to runs of less than a line.
     elements, gathered : float
-        Lines of a large source whose elements are moved one by one, and the elements, of any source, that are.
+        Lines of a large source whose elements are moved one by one, and runs of less than a line that a transpose
+        writes; and the elements, of any source, that are moved one by one.
     blocks, vectors, pieces : float
         Blocks of a block permute, gathered pieces, runs of padding, chunks on pages of their own, chunks in lanes or of
         rows of less than a line, rests of a line that are expanded or compressed. Vectors of blocks, and the pieces of
