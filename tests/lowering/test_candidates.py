@@ -98,6 +98,9 @@ def test_what_is_fast_by_loops_stays(source: str, destination: str) -> None:
         ("f64[6144,3,81]{2,1,0:T(8,128)(2,1)}", "f64[6144,3,81]{0,1,2}", "columns"),
         ("s4[7,300,64,7]", "s4[7,300,64,7]{1,2,3,0:T(64,128)(8,1)E(4)}", "blocks"),
         ("s4[128,4,64,8,4]", "s4[128,4,64,8,4]{0,3,4,2,1:T(8,128)(8,1)E(4)}", "blocks"),
+        # Transposes write runs of less than a line one by one: twice the time and more.
+        ("bf16[256,33,9]{1,2,0:T(8,128)(2,1)}", "bf16[256,33,9]", "blocks"),
+        ("s4[682,18,1024]{2,1,0:T(8,128)(8,1)E(4)}", "s4[682,18,1024]{1,2,0:E(4)}", "blocks"),
         # Pairs of rows are transposed four bytes at a time, each byte by itself: 1.9 times as long.
         ("s4[8192,200]{1,0:T(8,128)(8,1)E(4)}", "s4[8192,200]{1,0:E(4)}", "blocks"),
     ],

@@ -265,6 +265,8 @@ CHOICES: list[tuple[str, int, str, int, tuple[tuple[int, int, int], ...]]] = [
     ("columns of almost four lines", 4, "interleave", 63, ((63, 500, 1), (500, 1, 63))),
     ("columns of more than four lines", 4, "transpose", 1, ((65, 500, 1), (500, 1, 65))),
     ("columns of almost eight lines, of bytes", 1, "interleave", 500, ((500, 600, 1), (600, 1, 500))),
+    ("columns of three lines and rows of half a lane", 1, "transpose", 1, ((196, 4096, 1), (8, 1, 196), (64, 8, 9999))),
+    ("columns of three lines and shorter rows", 1, "interleave", 196, ((196, 4096, 1), (4, 1, 196), (64, 4, 9999))),
     ("columns of two lines", 4, "transpose", 1, ((32, 500, 1), (500, 1, 32))),
     ("pairs of columns", 2, "deinterleave", 2, ((500, 2, 1), (2, 1, 500), (100, 1000, 1000))),
     ("three columns", 4, "deinterleave", 3, ((500, 3, 1), (3, 1, 500))),

@@ -268,8 +268,12 @@ def counts_of_boxes(steps: Iterable[Step], tasks: int, streamed: bool) -> Counts
 
 
 def _to_scratch(one: Draft) -> Counts:
-    """Return the counts of a pass that writes to scratch memory, from where its lines are read again."""
-    return one.counts._replace(ends=0, lines=0, scratch=one.counts.scratch + 2 * one.counts.lines)
+    """Return the counts of a pass that writes to scratch memory, from where its lines are read again.
+
+    Runs that a transpose writes there are in the cache, and do not wait for their lines.
+    """
+    counts = one.counts._replace(ends=0, lines=0, scratch=one.counts.scratch + 2 * one.counts.lines)
+    return counts._replace(elements=0) if isinstance(one.geometry, TransposeGeometry) else counts
 
 
 def _through_the_cache(one: Draft, streamed: bool) -> Counts:
