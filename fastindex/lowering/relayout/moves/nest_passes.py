@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from fastindex.lowering.relayout.moves.gather_passes import gather_passes
 from fastindex.lowering.relayout.moves.stream_passes import (
+    NARROW_BYTES,
     copy_passes,
     deinterleave_passes,
     interleave_passes,
@@ -149,8 +150,9 @@ def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     row_bytes, column_bytes = width * iterations(rows), width * iterations(columns)
     most = MOST_COLUMN_BYTES if width == 1 else _MOST_WIDE_COLUMN_BYTES
     few = row_bytes < 2 * LINE_BYTES or (row_bytes < most and row_bytes % LINE_BYTES)
-    # Of rows that do not fill a lane little is interleaved at once; squares hold several of them.
+    # Of narrow rows that do not fill a lane little is interleaved at once; squares hold several of them.
     is_short = LANE_BYTES // 2 <= width * column.size < LANE_BYTES <= column_bytes and row_bytes >= LINE_BYTES
+    is_short = is_short and width in NARROW_BYTES
     if few and not is_short and width <= LANE_BYTES and column.destination_stride == row_bytes:
         yield from interleave_passes(nest, rows, column, context)
     elif column_bytes < LINE_BYTES and row.source_stride == column_bytes:

@@ -98,8 +98,8 @@ def counts_of_transpose(nest: Nest, sizes: tuple[int, int, int], tasks: int) -> 
         lines=lines,
         shuffled=0 if is_turned else squares,
         turned=squares if is_turned else 0,
-        # Shorter runs of the destination are parts of lines, copied one by one.
-        elements=lines * LINE_BYTES / row if row < LINE_BYTES else 0,
+        # Shorter runs of the destination are parts of lines, copied one by one; of narrow elements a square for each.
+        elements=lines * LINE_BYTES / row if row < LINE_BYTES and not is_turned else 0,
         # Short rows that are scattered are read more slowly than rows in order.
         missed=lines if is_turned and is_scattered(nest, width) else 0,
         tasks=tasks,
