@@ -8,8 +8,8 @@ from fastindex.tables.places import places
 
 #: The numbers of rows that vectors interleave or deinterleave, by the bytes of an element: those of which real layouts
 #: have short runs. Others go in lanes. Deinterleaved images, 224 by 224, time in lanes over time by vectors: 8 channels
-#: of one byte 0.90, of two 0.85, 4 of two 0.96, of eight 1.07, 2 of eight 1.01, of sixteen 1.13 (2026-11-24). In the cache
-#: lanes take longer: c64[512,128,2] out of pairs 3.2 times as long, s64[301,77,2] 1.3 (2026-11-26).
+#: of one byte 0.90, of two 0.85, 4 of two 0.96, of eight 1.07, 2 of eight 1.01, of sixteen 1.13 (2026-11-24). In the
+#: cache lanes take longer: c64[512,128,2] out of pairs 3.2 times as long, s64[301,77,2] 1.3 (2026-11-26).
 VECTOR_WAYS: dict[str, dict[int, tuple[int, ...]]] = {
     "interleave": {1: (2, 4, 8), 2: (2, 4, 8), 4: (2, 4), 8: (2,)},
     "deinterleave": {1: (2, 4), 2: (2,), 4: (2, 4, 8), 8: (2,)},
