@@ -9,7 +9,7 @@ from __future__ import annotations
 from numba import njit
 
 from fastindex.kernels.compilation import kernel
-from fastindex.kernels.cpu.memory import entry, fence, literal, prefetch
+from fastindex.kernels.cpu.memory import copy_vector, entry, fence, literal, prefetch
 from fastindex.kernels.cpu.relayout.lines.lines import copy_short
 from fastindex.kernels.cpu.relayout.lines.pending import NOTHING_PENDING, PENDING_BYTES, added, finish, go_to
 from fastindex.kernels.cpu.relayout.lines.permutes import assemble_vector, pad_vector
@@ -97,8 +97,13 @@ def assemble_block(size, nibbles, streamed, target, source, tables, asked):  # t
             steps = vectors, pattern_step
             addresses = target, source, count, offsets, patterns, padding
             if count == 0:
-                place = target
-                for _ in range(vectors):
+                place, rest = target, vectors
+                if literal(size) < LINE_BYTES:
+                    for _ in range(vectors * literal(size) // LINE_BYTES):
+                        copy_vector(place, padding, 64)
+                        place += LINE_BYTES
+                    rest = vectors % (LINE_BYTES // literal(size))
+                for _ in range(rest):
                     pad_vector(size, streamed, place, padding)
                     place += literal(size)
             else:
