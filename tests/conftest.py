@@ -86,7 +86,7 @@ def which_seeds() -> str:
     part = f"{strategies.PART + 1}/{strategies.PARTS}"
     again = f"FASTINDEX_TEST_PART={part} FASTINDEX_TEST_SEED={strategies.FIRST_SEED}"
     return (
-        f"random tests: seeds from {strategies.FIRST_SEED}, part {part} of those that rotate, no sweeps; "
+        f"random tests: seeds from {strategies.FIRST_SEED}, part {part} of what rotates or runs in turn, no sweeps; "
         f"{again} repeats them, FASTINDEX_TEST_PART=all runs all"
     )
 

@@ -151,8 +151,8 @@ def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
     most = MOST_COLUMN_BYTES if width == 1 else _MOST_WIDE_COLUMN_BYTES
     few = row_bytes < 2 * LINE_BYTES or (row_bytes < most and row_bytes % LINE_BYTES)
     # Of narrow rows that do not fill a lane little is interleaved at once; squares hold several of them.
-    is_short = LANE_BYTES // 2 <= width * column.size < LANE_BYTES <= column_bytes and row_bytes >= LINE_BYTES
-    is_short = is_short and width in NARROW_BYTES
+    half_a_lane = width in NARROW_BYTES and LANE_BYTES // 2 <= width * column.size < LANE_BYTES <= column_bytes
+    is_short = half_a_lane and row_bytes >= LINE_BYTES
     if few and not is_short and width <= LANE_BYTES and column.destination_stride == row_bytes:
         yield from interleave_passes(nest, rows, column, context)
     elif column_bytes < LINE_BYTES and row.source_stride == column_bytes:
