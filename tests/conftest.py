@@ -19,7 +19,9 @@ stands one that takes a part of the sweep, with `rotating_seeds` or the few case
 
 A test of seconds that has no seeds to leave out, such as one that starts many processes, is marked with how many it
 takes: ``@pytest.mark.in_turn(seconds=8)``, of each of its cases where it has several. Of these a plain run of the whole
-suite takes a sixth, another sixth each day; files and tests that are named run whole.
+suite takes a sixth, another sixth each day; files and tests that are named run whole. What is marked should not rotate
+within: it would run the same part each time. The simulator and the fenced relayouts do, since they take half a minute;
+their other parts run in `.ci/run`.
 
 The whole suite is shared out over the processors by pytest-xdist, where it is installed. Files and tests that are
 named, ``-k``, ``-m`` and ``-n 0`` run in this process. The cases of one test function stay together, in one process.

@@ -21,7 +21,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.bulk import strided_copies
-from tests.cases.strategies import rotating_seeds, seeds
+from tests.cases.strategies import one_of, rotating_seeds, seeds
 from tests.cases.strided_arrays import random_pair
 
 numpys_own = pytest.importorskip("numpy._core.tests.test_api", reason="this NumPy was installed without its tests")
@@ -69,8 +69,7 @@ def offset_in(array: np.ndarray[Any, Any], memory: np.ndarray[Any, Any]) -> int:
     return int(first - begin)
 
 
-@pytest.mark.in_turn(seconds=1.4)
-@pytest.mark.parametrize("end", ["first", "last"])
+@pytest.mark.parametrize("end", one_of(["first", "last"]))
 def test_nothing_outside_is_touched(end: str) -> None:
     drawn = rotating_seeds(60)
     command = [sys.executable, "-W", "error", "-m", "tests.bulk.fenced_copies", end, str(len(drawn)), str(drawn[0])]

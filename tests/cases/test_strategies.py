@@ -34,6 +34,19 @@ def test_dear(number):
 """
 
 
+def run_tests(part: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest in a folder, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *options],
+        env={**os.environ, strategies.PART_VARIABLE: part, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        cwd=folder,
+    )
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 20, 600])
 def test_the_parts_together_are_everything(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds, cases = [], []
@@ -95,15 +108,7 @@ def test_dear_tests_run_in_turn_in_whole_runs_only(
     (tmp_path / "conftest.py").write_text("from tests.conftest import *")
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = dear\nmarkers =\n in_turn\n sweep\n long\n")
     (folder / "test_dear.py").write_text(DEAR)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *options],
-        env={**os.environ, strategies.PART_VARIABLE: part, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        cwd=tmp_path,
-    )
+    done = run_tests(part, tmp_path, *options)
     assert done.returncode == 0, done.stdout
     lines = [line for line in done.stdout.splitlines() if "PASSED" in line]
     assert {int(number) for line in lines for number in re.findall(r"test_dear\[(\d+)\]", line)} == expected
@@ -128,26 +133,8 @@ def test_sweeps_run_where_they_are_asked_for(
     # Below a conftest.py that is the tests' own.
     (tmp_path / "conftest.py").write_text("from tests.conftest import *")
     (tmp_path / "test_widths.py").write_text(SWEEP)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-v",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        str(ROOT / "pyproject.toml"),
-        *options,
-    ]
-    done = subprocess.run(
-        [*command, "--rootdir", str(tmp_path), str(tmp_path)],
-        env={**os.environ, strategies.PART_VARIABLE: part, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        cwd=ROOT,
-    )
+    config = str(ROOT / "pyproject.toml")
+    done = run_tests(part, ROOT, "-c", config, *options, "--rootdir", str(tmp_path), str(tmp_path))
     if expected is None:
         assert "'7/6'" in done.stdout + done.stderr
         return

@@ -265,14 +265,12 @@ def test_every_command_is_tried() -> None:
     assert tried - {"--help", "--version"} == set(main.commands) - LEFT_OUT
 
 
-@pytest.mark.in_turn(seconds=3)
 def test_streams(folder: Path) -> None:
     cases = [*strategies.rotating(stream_cases())]
     for case, found in zip(cases, ended(cases, folder), strict=True):
         check(case, *found)
 
 
-@pytest.mark.in_turn(seconds=2)
 def test_files(folder: Path) -> None:
     """For somebody who is not root, to whom modes mean something."""
     cases = [*strategies.rotating(file_cases())]

@@ -95,7 +95,6 @@ def random_pairs(seeds: range) -> Iterator[Pair]:
         yield (sides[0], sides[1]) if rng.random() < 0.5 else (sides[1], sides[0])
 
 
-@pytest.mark.in_turn(seconds=3)
 def test_random_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     found, seeds = 0, strategies.rotating_seeds(240)
     for seed, pair in zip(seeds, random_pairs(seeds), strict=True):

@@ -122,7 +122,6 @@ CASES: dict[str, list[Case]] = {
 }
 
 
-@pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.parametrize("kind", CASES)
 @pytest.mark.parametrize("small", [False, True])
 def test_kernels_get_every_byte_once(kind: str, small: bool) -> None:
