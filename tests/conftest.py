@@ -1,7 +1,7 @@
 """What every test shares: how much of the random tests runs, and in which processes.
 
 Random tests take their seeds from `strategies.seeds(count)`, and where these take a second or more together from
-`strategies.rotating_seeds(count)`: in a plain run a sixth of them, another sixth each day; with
+`strategies.rotating_seeds(count)`: in a plain run a twelfth of them, another twelfth each day; with
 ``FASTINDEX_TEST_PART=all``, as in ``.ci/run``, all. The first lines of a run say which, and how to repeat them. A test
 that asserts what its seeds reach together takes `seeds`, and asserts it of a plain run's seeds only, as
 `strategies.OTHER_SEEDS` says.
@@ -10,8 +10,8 @@ A test that is too long for every day, such as a sweep over all sizes, is marked
 leaves it out; ``FASTINDEX_TEST_PART=all`` and ``-m sweep`` run it. It never is the only test of something: beside it
 stands one that takes a part of the sweep, with `rotating_seeds` or the few cases that matter most::
 
-    @pytest.mark.parametrize("first", strategies.rotating_seeds(300)[::50])
-    def test_random_widths(first): ...              # by default a sixth: 50 seeds
+    @pytest.mark.parametrize("first", strategies.rotating_seeds(600))
+    def test_random_widths(first): ...              # by default a twelfth: 50 seeds
 
     @pytest.mark.sweep
     @pytest.mark.parametrize("width", range(1, 500))
@@ -19,9 +19,9 @@ stands one that takes a part of the sweep, with `rotating_seeds` or the few case
 
 A test of seconds that has no seeds to leave out, such as one that starts many processes, is marked with how many it
 takes: ``@pytest.mark.in_turn(seconds=8)``, of each of its cases where it has several. Of these a plain run of the whole
-suite takes a sixth, another sixth each day; files and tests that are named run whole. What is marked should not rotate
-within: it would run the same part each time. The simulator and the fenced relayouts do, since they take half a minute;
-their other parts run in `.ci/run`.
+suite takes a twelfth, another twelfth each day; files and tests that are named run whole. What is marked should not
+rotate within: it would run the same part each time. The simulator and the fenced relayouts do, since they take half a
+minute; their other parts run in `.ci/run`.
 
 The whole suite is shared out over the processors by pytest-xdist, where it is installed. Files and tests that are
 named, ``-k``, ``-m`` and ``-n 0`` run in this process. The cases of one test function stay together, in one process.

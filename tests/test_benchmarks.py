@@ -233,6 +233,7 @@ def regret_at_toy_size() -> dict[str, Any]:
     return {"seed": 3, "date": "2000-01-01", "machine": machine, "rows": rows}
 
 
+@pytest.mark.in_turn(seconds=0.9)
 def test_the_regret_is_measured_fitted_and_reported(tmp_path: Path) -> None:
     results = json.loads(json.dumps(regret_at_toy_size()))
     rows = results["rows"].values()
@@ -261,6 +262,7 @@ def test_a_regret_is_that_of_the_choice() -> None:
     assert regret.removal(rows, ["fast", "slow"]) == {"all": []}
 
 
+@pytest.mark.in_turn(seconds=1.3)
 def test_code_lines_are_those_with_code() -> None:
     text = '"""Doc."""\n\n# No.\ndef f(x):  # Yes.\n    """Doc\n    of two lines."""\n    return """a\nb"""\n'
     assert code_lines.code_lines(text) == 3

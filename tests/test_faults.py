@@ -111,6 +111,7 @@ def test_turns_share_the_time() -> None:
     assert {turn.part for turn in itertools.islice(faults.turns(1, ["texts", "disks"], 0, 1), 9)} == {"texts", "disks"}
 
 
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.parametrize("part", ["stores", "workers", "valgrind"])
 def test_what_is_missing_is_said(part: str) -> None:
     """Without their libraries, tools or time these parts say so, and that is no finding."""

@@ -336,6 +336,7 @@ ENTRY e {
 """
 
 
+@pytest.mark.in_turn(seconds=0.9)
 def test_terminals_are_told_nothing_by_names(tmp_path: Path) -> None:
     """Escape sequences in names could clear the screen, set the title, write to the clipboard."""
     report: Report = fi.report(HOSTILE)

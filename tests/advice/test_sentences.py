@@ -63,6 +63,7 @@ def test_tile_sentences(text: str, sentence: str) -> None:
     assert sentence in fi.explain(text)
 
 
+@pytest.mark.in_turn(seconds=0.7)
 @given(strategies.array_shapes())
 def test_numbers_are_the_reference_s(slow: reference.ReferenceShape) -> None:
     text = str(slow)

@@ -82,6 +82,7 @@ def as_type(values: NDArray[Any], name: str) -> NDArray[Any]:
     return np.asarray(wide.astype(dtype))
 
 
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.xdist_group("casts")
 @pytest.mark.parametrize(("source", "target", "case", "seed"), cases())
 def test_casts_within_any_move(source: str, target: str, case: Any, seed: int) -> None:
@@ -216,6 +217,7 @@ def test_copies_refuse_what_numpy_refuses(source: Any, target: Any, rule: Any) -
     assert results[0] == results[1]
 
 
+@pytest.mark.in_turn(seconds=2)
 def test_rearranged_while_cast() -> None:
     values = np.random.default_rng(4).standard_normal((300, 70)).astype(np.float32)
     for dtype in ("bf16", "float64", ml_dtypes.float8_e4m3fn, np.float16):
@@ -230,6 +232,7 @@ def test_rearranged_while_cast() -> None:
     assert np.array_equal(out, values.T)
 
 
+@pytest.mark.in_turn(seconds=1.6)
 def test_files(tmp_path: Path) -> None:
     values = np.random.default_rng(5).standard_normal((300, 500)).astype(np.float32)
     source, packed, other, back = (str(tmp_path / name) for name in ("a.npy", "b.bin", "c.bin", "d.npy"))

@@ -202,6 +202,7 @@ def test_the_gpu_is_bounded_elsewhere(tmp_path: Path, monkeypatch: pytest.Monkey
             call()
 
 
+@pytest.mark.in_turn(seconds=0.4)
 @pytest.mark.parametrize("side", ["source", "out"])
 def test_a_file_that_is_cut_short(tmp_path: Path, side: str) -> None:
     """The system would end the process; a full disk under a file with holes does the same."""

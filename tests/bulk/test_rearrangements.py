@@ -160,6 +160,7 @@ def places_of(plan: RearrangePlan) -> tuple[int, ...]:
     return tuple(plan(np.arange(1, count + 1, dtype=np.uint8)).tolist())
 
 
+@pytest.mark.in_turn(seconds=0.9)
 def test_plans_are_equal_where_they_move_the_same() -> None:
     rng = random.Random(1)
     plans = [some_plan(rng, fi.Shape("u8", dims)) for dims in ((24,), (4, 6), (2, 12), (2, 2, 6)) for _ in range(12)]

@@ -72,6 +72,7 @@ def test_round_trips(first: int) -> None:
         check_round_trip(seed)
 
 
+@pytest.mark.in_turn(seconds=1)
 def test_jax_maps_of_even_divisions() -> None:
     random = Random(11)
     questions = []

@@ -145,6 +145,7 @@ def pairs() -> Iterator[tuple[str, Any, Any]]:
     yield "not an array", [1, 2], [3, 4]
 
 
+@pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.parametrize("name", [name for name, _, _ in pairs()])
 @pytest.mark.usefixtures("whatever_the_size")
 def test_results_and_errors_are_numpys(name: str) -> None:
@@ -236,6 +237,7 @@ assert "numba" not in sys.modules
 """
 
 
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.parametrize("disabled", ["0", "1"])
 def test_small_arrays_do_not_wait_for_a_compiler(disabled: str) -> None:
     environment = {**os.environ, "FASTINDEX_DISABLE_JIT": disabled}

@@ -40,6 +40,7 @@ def test_there_and_back(part: int) -> None:
         assert [c.tolist() for c in found] == [list(c) for c in zip(*wanted, strict=True)][: len(found)], (seed, text)
 
 
+@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize("part", range(4))
 def test_flat_numbers(part: int) -> None:
     """Tiles in one piece each: number and place are the slot's quotient and remainder."""

@@ -91,6 +91,7 @@ def test_every_candidate_gives_the_same(pair: tuple[str, str], streamed: bool) -
         assert out.tobytes() == expected, one.name
 
 
+@pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0]} to {pair[1]}")
 def test_a_tuned_plan_takes_the_fastest_and_says_so(pair: tuple[str, str]) -> None:
     given, out, expected = buffers(*pair)

@@ -21,8 +21,8 @@ T = TypeVar("T")
 #: Random tests use the seeds from here on; pytest prints this number in its header.
 FIRST_SEED = int(os.environ.get("FASTINDEX_TEST_SEED", "0"))
 
-#: Of how many parts of its rotating seeds a test runs one, and the variable that says which: "1/6", or "all".
-PARTS = 6
+#: Of how many parts of its rotating seeds a test runs one, and the variable that says which: "1/12", or "all".
+PARTS = 12
 PART_VARIABLE = "FASTINDEX_TEST_PART"
 
 
@@ -118,7 +118,7 @@ def rotating_seeds(count: int) -> range:
 
 
 def rotating(cases: Iterable[T]) -> Iterator[T]:
-    """The part of some cases that runs today, every sixth: for sweeps over what `rotating_seeds` cannot draw.
+    """The part of some cases that runs today, every twelfth: for sweeps over what `rotating_seeds` cannot draw.
 
     Of fewer cases than parts, one runs each day.
     """

@@ -28,7 +28,7 @@ DEAR = """
 import pytest
 
 @pytest.mark.in_turn(seconds=1)
-@pytest.mark.parametrize("number", range(10, 22))
+@pytest.mark.parametrize("number", range(10, 34))
 def test_dear(number):
     pass
 """
@@ -93,10 +93,10 @@ def test_dear_tests_are_dealt_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("part", "options", "expected"),
     [
-        ("2/6", ["-n", "0"], {11, 17}),
-        ("2/6", ["-n", "2"], {11, 17}),
-        ("2/6", ["-n", "0", "dear"], {*range(10, 22)}),
-        ("all", ["-n", "0"], {*range(10, 22)}),
+        ("2/12", ["-n", "0"], {11, 23}),
+        ("2/12", ["-n", "2"], {11, 23}),
+        ("2/12", ["-n", "0", "dear"], {*range(10, 34)}),
+        ("all", ["-n", "0"], {*range(10, 34)}),
     ],
 )
 def test_dear_tests_run_in_turn_in_whole_runs_only(
@@ -119,10 +119,10 @@ def test_dear_tests_run_in_turn_in_whole_runs_only(
     [
         *strategies.rotating(
             [
-                ("1/6", [], {"some"}),
+                ("1/12", [], {"some"}),
                 ("all", [], {"every", "some"}),
-                ("1/6", ["-m", "sweep"], {"every"}),
-                ("7/6", [], None),
+                ("1/12", ["-m", "sweep"], {"every"}),
+                ("13/12", [], None),
             ]
         )
     ],
@@ -136,8 +136,8 @@ def test_sweeps_run_where_they_are_asked_for(
     config = str(ROOT / "pyproject.toml")
     done = run_tests(part, ROOT, "-c", config, *options, "--rootdir", str(tmp_path), str(tmp_path))
     if expected is None:
-        assert "'7/6'" in done.stdout + done.stderr
+        assert "'13/12'" in done.stdout + done.stderr
         return
     assert {name for name in ("every", "some") if f"::test_{name} PASSED" in done.stdout} == expected, done.stdout
     assert "random tests: " in done.stdout
-    assert ("FASTINDEX_TEST_PART=1/6" in done.stdout) == (part == "1/6")
+    assert ("FASTINDEX_TEST_PART=1/12" in done.stdout) == (part == "1/12")

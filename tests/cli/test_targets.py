@@ -130,6 +130,7 @@ for name in WRITING:
 """
 
 
+@pytest.mark.in_turn(seconds=0.8)
 @pytest.mark.skipif(os.name == "nt", reason="modes mean little there")
 def test_a_target_that_may_only_be_written(folder: Path) -> None:
     """For somebody to whom modes mean something, also where root runs the tests: nobody reads what is replaced."""

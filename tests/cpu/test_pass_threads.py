@@ -128,6 +128,7 @@ def test_a_thread_sleeps_after_a_while_and_is_woken(plan: Any, crew: Any) -> Non
         wait_until_asleep(one)
 
 
+@pytest.mark.in_turn(seconds=0.8)
 def test_many_callers_have_helpers_of_their_own(plan: Any, crew: Any) -> None:
     def work(seed: int) -> bool:
         values = np.random.default_rng(seed).random(ROWS * COLUMNS, np.float32)

@@ -95,6 +95,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.in_turn(seconds=0.4)
 @pytest.mark.parametrize(
     ("by_caller", "wait", "count", "left"),
     [(True, "pass", 1000, 1), (False, "while not ended: time.sleep(0.1)", 2, 0)],

@@ -104,6 +104,7 @@ def test_a_child_of_a_child_works() -> None:
     assert in_a_fork(lambda: work(1, 2) and in_a_fork(lambda: work(2, 2)) == 0) == 0
 
 
+@pytest.mark.in_turn(seconds=0.7)
 @needs_fork
 def test_children_forked_while_other_threads_work() -> None:
     # A child that is forked while another thread imports a module waits for it for ever; that is Python's.

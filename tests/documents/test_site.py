@@ -129,6 +129,7 @@ def test_help_is_that_of_the_commands(hooks: ModuleType) -> None:
     assert "Usage: fastindex index" in text
 
 
+@pytest.mark.in_turn(seconds=1.1)
 def test_every_format_is_on_its_page_with_pictures(hooks: ModuleType) -> None:
     """The page is written from the table; the names on the page of how to use them are all of them."""
     page = hooks.page_of_formats()

@@ -102,6 +102,7 @@ def test_the_limit_holds_for_formats(tmp_path: Path, case: tuple[str, str, int, 
     assert int(done.stdout) >> 10 < 160
 
 
+@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize(
     ("source", "target"),
     [

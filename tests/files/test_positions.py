@@ -68,6 +68,7 @@ def elsewhere(system: str, commands: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.in_turn(seconds=0.8)
 def test_file_jobs_on_macos(tmp_path: Path) -> None:
     shape, tiles = "f32[37,300]{1,0}", "f32[37,300]{1,0:T(8,128)}"
     array = np.arange(37 * 300, dtype=np.float32).reshape(37, 300)

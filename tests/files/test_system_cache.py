@@ -60,6 +60,7 @@ def uncached_file(path: Path, nbytes: int) -> np.ndarray:
     return content
 
 
+@pytest.mark.in_turn(seconds=0.5)
 @pytest.mark.parametrize("segment", [32 << 10, 4 << 20])
 def test_reading_leaves_the_cache_as_it_was(tmp_path: Path, segment: int) -> None:
     # The system, too, reads ahead and drops pages, the more the busier the machine is: one quiet moment is enough.

@@ -37,6 +37,7 @@ def limited(folder: Path, *words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.in_turn(seconds=0.4)
 @pytest.mark.parametrize(
     "line", [f"pack in out --shape {TILED}", f"index {TILED} --input in.npy --output out.npy", "warmup"]
 )
@@ -52,6 +53,7 @@ def test_too_little_for_the_compiler(tmp_path: Path, line: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "in.npy"]
 
 
+@pytest.mark.in_turn(seconds=0.7)
 def test_what_needs_no_compiler_works(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(bytes(96))
     assert limited(tmp_path, "index", TILED, "8", "1") == (0, f"{fi.linear_index(TILED, (8, 1))}\n", "")

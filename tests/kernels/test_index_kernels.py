@@ -72,6 +72,7 @@ DIVISORS = [
 ]
 
 
+@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.parametrize("limit", [NARROW - 1, NARROW, 2**32 + 5, 2**63 - 1])
 def test_division_is_exact_at_every_edge(limit):
     for divisor in DIVISORS:

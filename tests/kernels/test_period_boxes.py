@@ -59,6 +59,7 @@ def box_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(boxes, "LEAST_BOX_BYTES", request.param // 4)
 
 
+@pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.usefixtures("box_bytes")
 @pytest.mark.parametrize("element", WIDTHS)
 def test_named_pairs(element: str) -> None:

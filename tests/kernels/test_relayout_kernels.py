@@ -189,6 +189,7 @@ def test_rows_of_several_loops(tuning: Tuning) -> None:
     check([Case("deinterleave", 2, Nest((*columns, *loops((40, 12, 1), (3, 480, 50)))))], tuning)
 
 
+@pytest.mark.in_turn(seconds=0.6)
 def test_copies(tuning: Tuning) -> None:
     for seed in (6, 7, 8):
         sweep(copies(seed), tuning)

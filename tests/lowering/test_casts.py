@@ -142,6 +142,7 @@ def is_known_to_xla(source: str, target: str) -> bool:
     return source != "f64" or not TYPES[target].is_floating or target in ("f32", "bf16")
 
 
+@pytest.mark.in_turn(seconds=5)
 @pytest.mark.xdist_group("casts")
 def test_xla_agrees() -> None:
     known = [pair for pair in TODAY if is_known_to_xla(*pair)]

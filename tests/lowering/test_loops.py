@@ -261,6 +261,7 @@ def test_coalescing_joins_what_continues_on_both_sides_only() -> None:
     assert coalesced(Nest(loops((1, 5, 7), (1, 9, 9)), 3, 4)) == Nest((), 3, 4)
 
 
+@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize("per_byte", [2, 4, 8])
 def test_grouping_moves_the_same_elements(per_byte: int) -> None:
     grouped_pairs = 0

@@ -135,6 +135,7 @@ def test_kernels_get_every_byte_once(kind: str, small: bool) -> None:
                 check_form(step)
 
 
+@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize("width", [4, 8, 16])
 @pytest.mark.parametrize("block_bytes", [SMALL_BLOCK_BYTES, 4096])
 def test_transposes_of_few_columns(width: int, block_bytes: int) -> None:

@@ -136,6 +136,7 @@ def check(block: Block, phase: int, slot_bits: tuple[int, int], vector_bytes: in
     assert all(table.low <= end < max(table.high, table.low + vector_bytes) for end in ends)
 
 
+@pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.parametrize("slot_bits", SLOT_BITS)
 def test_units_come_from_where_the_block_says(slot_bits: tuple[int, int]) -> None:
     for seed in strategies.seeds(40):

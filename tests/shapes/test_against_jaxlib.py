@@ -187,6 +187,7 @@ def test_what_aborts_jaxlib_is_an_error_here(jaxlib: JaxlibProcess, text: str) -
         fi.Shape.parse(text)
 
 
+@pytest.mark.in_turn(seconds=0.8)
 def test_protos_are_the_same_bytes_both_ways(jaxlib: JaxlibProcess) -> None:
     compared = 0
     for text in [*REAL_TEXTS, *(TextMaker(seed).valid() for seed in seeds(600))]:

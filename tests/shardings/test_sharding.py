@@ -181,6 +181,7 @@ def test_jax_objects() -> None:
         Sharding.parse("{devices=[2,4]<=[8]}").to_jax([device])
 
 
+@pytest.mark.in_turn(seconds=1.2)
 def test_jax_on_eight_devices() -> None:
     environment = dict(os.environ, XLA_FLAGS="--xla_force_host_platform_device_count=8", JAX_PLATFORMS="cpu")
     command = [sys.executable, str(Path(__file__).with_name("shardings_of_jax.py"))]

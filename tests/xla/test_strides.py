@@ -16,6 +16,7 @@ from tests.cases.strategies import OTHER_SEEDS, random_shape, seeds
 from tests.oracles import reference
 
 
+@pytest.mark.in_turn(seconds=0.9)
 def test_strides_are_those_of_every_element() -> None:
     found: Counter[bool] = Counter()
     for seed in seeds(500):

@@ -215,6 +215,7 @@ def loop(begin: int, limit: int, step: int, way: str, operands: str = "%i, %n", 
     return text
 
 
+@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize("way", ["LT", "LE", "GT", "GE", "NE"])
 def test_loops_run_as_often_as_they_do(way: str) -> None:
     for begin, limit, step in itertools.product((-3, 0, 2, 10), (-4, 0, 9, 10), (-3, -1, 0, 1, 2, 5)):
