@@ -10,8 +10,8 @@ A test that is too long for every day, such as a sweep over all sizes, is marked
 leaves it out; ``FASTINDEX_TEST_PART=all`` and ``-m sweep`` run it. It never is the only test of something: beside it
 stands one that takes a part of the sweep, with `rotating_seeds` or the few cases that matter most::
 
-    @pytest.mark.parametrize("first", strategies.rotating_seeds(600))
-    def test_random_widths(first): ...              # by default a twelfth: 50 seeds
+    @pytest.mark.parametrize("seed", strategies.rotating_seeds(600))
+    def test_random_widths(seed): ...               # by default a twelfth: 50 seeds
 
     @pytest.mark.sweep
     @pytest.mark.parametrize("width", range(1, 500))

@@ -55,7 +55,7 @@ PINNED = (
 )
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(2100)[::100])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(2100)[::100])])
 def test_random_shapes(first: int) -> None:
     """2,000 shapes: every element both ways, every padding slot, sizes, and every level of tiles."""
     for seed in range(first, first + 100):
@@ -83,7 +83,7 @@ def test_any_shape(shape: ReferenceShape) -> None:
     assert differences_in_tiles(shape) == []
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(600)[::100])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(600)[::100])])
 def test_converting_between_two_layouts(first: int) -> None:
     for seed in range(first, first + 100):
         source, destination = strategies.random_pair(seed)

@@ -287,7 +287,7 @@ def test_neighbouring_outputs_are_fine(start: int) -> None:
     assert buffer.tobytes() == expected_buffer(PLAIN)
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(90)[::30])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(90)[::30])])
 def test_plans_of_random_pairs_write_to_out(first: int) -> None:
     """Guards before and behind `out`, at an odd address."""
     for seed in range(first, first + 30):

@@ -90,7 +90,7 @@ def check_plan(seed: int) -> None:
     assert plan.describe()
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(300)[::20])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(300)[::20])])
 def test_random_pairs(first: int) -> None:
     for seed in range(first, first + 20):
         check_plan(seed)

@@ -66,7 +66,7 @@ def _fill(part: fi.Shape, dtype: np.dtype) -> np.ndarray:
     return np.frombuffer(fill_pattern(part), np.uint8)[: dtype.itemsize].view(dtype)[0]
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(240)[::20])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(240)[::20])])
 def test_round_trips(first: int) -> None:
     for seed in range(first, first + 20):
         check_round_trip(seed)

@@ -27,14 +27,14 @@ from tests.oracles.reference import ReferenceShape
 TYPES = tuple(reference.VALUE_BITS)
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(600)[::100])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(600)[::100])])
 def test_random_packing(first: int) -> None:
     for seed in range(first, first + 100):
         shape = strategies.random_shape(seed)
         assert differences_in_packing(shape, seed, threads=1 + seed % 2) == [], f"seed {seed}"
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(600)[::100])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(600)[::100])])
 def test_random_relayouts(first: int) -> None:
     for seed in range(first, first + 100):
         source, destination = strategies.random_pair(seed)
@@ -386,7 +386,7 @@ def random_buffer(shape: fi.Shape, seed: int) -> bytes:
     return bytes(data.tobytes())
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(450)[::50])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(450)[::50])])
 def test_random_relayouts_of_medium_arrays(first: int) -> None:
     """Arrays large enough for every kernel and every remainder, against fancy indexing."""
     for seed in range(first, first + 50):
@@ -397,7 +397,7 @@ def test_random_relayouts_of_medium_arrays(first: int) -> None:
         assert raw(moved) == expected, f"seed {seed}: {source} to {destination}"
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(120)[::40])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(120)[::40])])
 def test_random_relayouts_past_the_cache(first: int) -> None:
     """The same where the destination is large enough to be written past the cache."""
     for seed in range(first, first + 40):

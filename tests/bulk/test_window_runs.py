@@ -187,7 +187,7 @@ def test_bad_units() -> None:
 # What else says where pieces lie says the same
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(90)[::30])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(90)[::30])])
 def test_relayouts_write_the_runs_and_fill_the_rest(first: int) -> None:
     compared = 0
     for seed in range(first, first + 30):
@@ -203,7 +203,7 @@ def test_relayouts_write_the_runs_and_fill_the_rest(first: int) -> None:
     assert compared > 10 or strategies.OTHER_SEEDS
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(90)[::30])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(90)[::30])])
 def test_segments_of_boxes_hold_the_runs_of_the_same_window(first: int) -> None:
     for seed in range(first, first + 30):
         drawn = strategies.random_shape(seed, movable=False)

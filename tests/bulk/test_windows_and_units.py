@@ -36,7 +36,7 @@ def picked(array: np.ndarray, window: Any) -> np.ndarray:
     return whole.reshape([len(one) for one in lists if one.ndim])
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(1000)[::50])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(1000)[::50])])
 def test_random_windows(first: int) -> None:
     for seed in range(first, first + 50):
         shape = strategies.random_shape(seed, movable=False)
@@ -60,7 +60,7 @@ def check_tiles(shape: ReferenceShape, asked: Any, window: Any, level: int) -> N
             assert np.array_equal(values, picked(np.array(whole, np.int64).reshape(shape.dimensions), window))
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(1000)[::50])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(1000)[::50])])
 def test_random_units(first: int) -> None:
     """Addresses of all elements, and the element of every byte or bit, padding marked."""
     for seed in range(first, first + 50):

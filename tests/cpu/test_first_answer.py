@@ -56,7 +56,7 @@ def both_ways(program: Any, inputs: list[Any], size: tuple[int, ...], modes: tup
         assert first <= failed < last
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(600)[::50])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(600)[::50])])
 def test_index_programs(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(first, first + 50):
         source = strategies.RandomSource(seed)
@@ -77,7 +77,7 @@ def test_index_programs(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
             both_ways(multi_program(a), [range(source.integer(-1, 3), 303)[:300]], size, (), mark)
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(450)[::50])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(450)[::50])])
 def test_relayouts(first: int) -> None:
     for seed in range(first, first + 50):
         pair = strategies.medium_pair(seed, 3000) if seed % 2 else strategies.random_pair(seed)
@@ -94,7 +94,7 @@ def test_relayouts(first: int) -> None:
         assert by_numpy.tobytes() == by_kernel.tobytes(), (seed, str(source), str(destination))
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(300)[::50])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(300)[::50])])
 def test_strided_arrays(first: int) -> None:
     """Arrays of any strides, negative ones too, into a layout and out of it."""
     for seed in range(first, first + 50):

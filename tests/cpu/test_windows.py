@@ -32,7 +32,7 @@ TUNINGS = (
 )
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(1000)[::50])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(1000)[::50])])
 def test_random_windows(first: int) -> None:
     for seed in range(first, first + 50):
         case = strategies.random_shape(seed, movable=False)

@@ -41,7 +41,7 @@ def at_once(*lazy: Any) -> Any:
 
 
 @pytest.mark.parametrize("chunk_size", ["128MiB", "16B"], ids=["whole rows", "pieces of rows"])
-@pytest.mark.parametrize("first", strategies.rotating_seeds(240)[::40])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(240)[::40])])
 def test_random_arrays(first: int, chunk_size: str) -> None:
     """All features of layouts, cut along the most major dimension, and along several."""
     with dask.config.set({"array.chunk-size": chunk_size}):
@@ -51,7 +51,7 @@ def test_random_arrays(first: int, chunk_size: str) -> None:
 
 
 @pytest.mark.parametrize("chunk_size", ["128MiB", "16B"], ids=["whole rows", "pieces of rows"])
-@pytest.mark.parametrize("first", strategies.rotating_seeds(240)[::40])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(240)[::40])])
 def test_random_relayouts(first: int, chunk_size: str) -> None:
     with dask.config.set({"array.chunk-size": chunk_size}):
         for seed in range(first, first + 40):

@@ -27,7 +27,7 @@ def at_once(*lazy: Any) -> Any:
     return dask.compute(*lazy, scheduler="sync")
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(120)[::20])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(120)[::20])])
 def test_random_layouts(first: int) -> None:
     for seed in range(first, first + 20):
         shape = strategies.random_shape(seed, movable=False)

@@ -30,7 +30,7 @@ def grid(dtype: str = "i4") -> Any:
     return np.arange(7 * 9 * 5).astype(dtype).reshape(7, 9, 5)
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(160)[::20])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(160)[::20])])
 def test_random_strides(first: int) -> None:
     """All that is in the destination's memory is compared: its gaps keep what they held."""
     for seed in range(first, first + 20):
@@ -48,7 +48,7 @@ def test_random_strides(first: int) -> None:
         assert found.tobytes() == held[0].tobytes(), f"seed {seed}"
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(60)[::20])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(60)[::20])])
 def test_random_contiguous_copies(first: int) -> None:
     for seed in range(first, first + 20):
         _, source = random_pair(Random(seed), most=most_elements(seed))

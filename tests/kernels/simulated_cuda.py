@@ -48,7 +48,7 @@ def test_relayouts(source: str, destination: str) -> None:
     assert differences_in_relayout(first, second, 1, package=gpu_package) == []
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(21)[::7])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(21)[::7])])
 def test_random_shapes(first: int) -> None:
     for seed in range(first, first + 7):
         source, destination = strategies.random_pair(seed)

@@ -22,7 +22,7 @@ def coordinates() -> tuple[Any, Any]:
     return np.divmod(np.random.default_rng(3).permutation(70), 10)
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(60)[::10])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(60)[::10])])
 def test_random_shardings(first: int) -> None:
     for seed in range(first, first + 10):
         shape, sharding, count = random_case(seed, movable=False)

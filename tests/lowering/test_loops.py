@@ -73,7 +73,7 @@ def check(source: ReferenceShape, destination: ReferenceShape) -> bool:
     return True
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(900)[::300])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(900)[::300])])
 def test_random_pairs(first: int) -> None:
     """All features; most pairs have loops, or this proves nothing."""
     found = 0
@@ -171,7 +171,7 @@ def strided_slots(side: Strides) -> dict[reference.MultiIndex, int]:
     }
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(300)[::100])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(300)[::100])])
 def test_strides_on_either_side(first: int) -> None:
     """Any strides in the source, negative and zero ones too; in the destination those that do not overlap."""
     found = 0
@@ -303,7 +303,7 @@ def test_grouping_refuses_what_splits_a_byte() -> None:
 # Padding alone
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(600)[::200])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(600)[::200])])
 def test_padding_is_covered_once(first: int) -> None:
     found = 0
     for seed in range(first, first + 200):
@@ -353,7 +353,7 @@ def test_padding_of_every_kind(text: str) -> None:
 # What the loops tell
 
 
-@pytest.mark.parametrize("first", strategies.rotating_seeds(300)[::100])
+@pytest.mark.parametrize("first", [*strategies.rotating(strategies.seeds(300)[::100])])
 def test_keeping_places(first: int) -> None:
     for seed in range(first, first + 100):
         source, destination = strategies.random_pair(seed)
