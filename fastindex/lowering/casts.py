@@ -1,7 +1,8 @@
 """Casts: which conversion takes one element type to another, and what it gives, by NumPy and ml_dtypes.
 
 Results are those of ``astype``. Where NumPy leaves them open, for a float that an integer type cannot hold, they are
-those of XLA: the nearest number that it can, and 0 for NaN. Pairs that ml_dtypes does not convert go by way of f32.
+those of XLA: the nearest number that it can, and 0 for NaN. NaN of f16 and to f16 is what NumPy makes of it on x86-64,
+on every machine. Pairs that ml_dtypes does not convert go by way of f32.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from fastindex.tables.casts import conversion_code, looked_up
 
 #: The sources of at most 8 bits that are computed with.
 _BYTES = ("s8", "u8")
+_F16 = np.dtype(np.float16)
+_FLOATS = {_F16, np.dtype(np.float32), np.dtype(np.float64)}
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,38 @@ def _cast(values: NDArray[Any], source: ElementType, target: ElementType) -> NDA
         found = values.astype(target.numpy_dtype)
     except TypeError:
         found = values.astype(np.float32).astype(target.numpy_dtype)
+    dtypes = {values.dtype, found.dtype}
+    if dtypes <= _FLOATS and _F16 in dtypes:
+        return with_payloads(values, found)
     return np.asarray(found)
+
+
+def with_payloads(values: NDArray[Any], found: NDArray[Any]) -> NDArray[Any]:
+    """Return floats converted from or to f16 whose NaN have the upper bits of the payloads that they come from.
+
+    NumPy does so where it converts f16 by integers; processors set the highest bit (Arm's FCVT, x86's VCVTPS2PH).
+    ``npy_floatbits_to_halfbits`` of NumPy's ``halffloat.cpp``.
+
+    Examples
+    --------
+    >>> values = np.array([0xFF815466, 0x7F800001], np.uint32).view(np.float32)
+    >>> [hex(bits) for bits in with_payloads(values, values.astype(np.float16)).view(np.uint16)]
+    ['0xfc0a', '0x7c01']
+    """
+    places = np.isnan(values)
+    if not places.any():
+        return found
+    before, after = np.finfo(values.dtype), np.finfo(found.dtype)
+    bits = values.view(f"u{before.bits // 8}")[places].astype(np.uint64)
+    payloads = bits & np.uint64((1 << before.nmant) - 1)
+    if after.nmant < before.nmant:
+        payloads = np.maximum(payloads >> np.uint64(before.nmant - after.nmant), np.uint64(1))
+    else:
+        payloads <<= np.uint64(after.nmant - before.nmant)
+    signs = bits >> np.uint64(before.bits - 1) << np.uint64(after.bits - 1)
+    exponents = np.uint64((1 << after.nexp) - 1) << np.uint64(after.nmant)
+    found.view(f"u{after.bits // 8}")[places] = (signs | exponents | payloads).astype(f"u{after.bits // 8}")
+    return found
 
 
 def _saturated(values: NDArray[Any], target: ElementType) -> NDArray[Any]:

@@ -82,7 +82,6 @@ def as_type(values: NDArray[Any], name: str) -> NDArray[Any]:
     return np.asarray(wide.astype(dtype))
 
 
-@pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.xdist_group("casts")
 @pytest.mark.parametrize(("source", "target", "case", "seed"), cases())
 def test_casts_within_any_move(source: str, target: str, case: Any, seed: int) -> None:

@@ -40,7 +40,6 @@ def test_there_and_back(part: int) -> None:
         assert [c.tolist() for c in found] == [list(c) for c in zip(*wanted, strict=True)][: len(found)], (seed, text)
 
 
-@pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize("part", range(4))
 def test_flat_numbers(part: int) -> None:
     """Tiles in one piece each: number and place are the slot's quotient and remainder."""
@@ -78,7 +77,7 @@ def test_flat_numbers(part: int) -> None:
         assert [c.tolist() for c in fi.from_tile_index(text, number, at_bit, level, flat=True, unit="bit")] == [
             list(c) for c in coordinates
         ]
-    assert pieces > 20 or strategies.OTHER_SEEDS
+    assert pieces > (20 if strategies.PART is None else 5) or strategies.OTHER_SEEDS
 
 
 def test_tile_slots_by_hand() -> None:

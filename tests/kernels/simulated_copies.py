@@ -114,8 +114,12 @@ def test_python_scalars_are_cast_as_numpy_casts_them() -> None:
     assert array.tolist() == [7] * 5
     with pytest.raises(TypeError, match="same_kind"):
         fi.copyto(there(array), 2.5)
-    with pytest.raises(OverflowError):
-        fi.copyto(there(array), 1 << 20)
+    # NumPy 2.0 wraps it.
+    try:
+        np.copyto(array, 1 << 20)
+    except OverflowError:
+        with pytest.raises(OverflowError):
+            fi.copyto(there(array), 1 << 20)
 
 
 def test_errors() -> None:

@@ -18,7 +18,7 @@ from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.cpu.cast_movements import CastMovement, movement_between
 from fastindex.cpu.first_answer import load_kernels
-from fastindex.lowering.casts import cast_by_numpy, cast_of, is_safe, is_same_kind
+from fastindex.lowering.casts import cast_by_numpy, cast_of, is_safe, is_same_kind, with_payloads
 from fastindex.lowering.relayout.moves.cast_passes import cast_passes
 from fastindex.lowering.relayout.problem.loops import relayout_loops
 from tests.cases import strategies
@@ -142,7 +142,6 @@ def is_known_to_xla(source: str, target: str) -> bool:
     return source != "f64" or not TYPES[target].is_floating or target in ("f32", "bf16")
 
 
-@pytest.mark.in_turn(seconds=5)
 @pytest.mark.xdist_group("casts")
 def test_xla_agrees() -> None:
     known = [pair for pair in TODAY if is_known_to_xla(*pair)]
@@ -153,6 +152,23 @@ def test_xla_agrees() -> None:
         made = by_kernels(data, source, target)
         compared = ~open_to_xla(source, target, data, made)
         assert np.array_equal(unsigned(made, target)[compared], answer[compared]), (source, target)
+
+
+@pytest.mark.parametrize("pair", [*itertools.permutations(("f16", "f32", "f64"), 2)], ids=" to ".join)
+def test_payloads_of_nan_are_kept_where_processors_set_a_bit(pair: tuple[str, str]) -> None:
+    """As NumPy computes them by integers on x86-64: the upper bits, and 1 where these are 0."""
+    source, target = (np.finfo(TYPES[name].numpy_dtype) for name in pair)
+    payloads = {1, 2, 1 << source.nmant - 1, (1 << source.nmant) - 1, 1 << max(source.nmant - target.nmant, 0)}
+    for payload, sign in itertools.product(payloads, (0, 1)):
+        bits = sign << source.bits - 1 | ((1 << source.nexp) - 1) << source.nmant | payload
+        kept = payload << target.nmant >> source.nmant or 1
+        expected = sign << target.bits - 1 | ((1 << target.nexp) - 1) << target.nmant | kept
+        quiet = np.array([expected | 1 << target.nmant - 1], f"u{target.bits // 8}").view(target.dtype)
+        values = np.array([bits], f"u{source.bits // 8}").view(source.dtype)
+        assert int(with_payloads(values, quiet).view(f"u{target.bits // 8}")[0]) == expected
+        if "f16" in pair:
+            made = cast_by_numpy(values.view(np.uint8), TYPES[pair[0]], TYPES[pair[1]])
+            assert int.from_bytes(made.tobytes(), "little") == expected
 
 
 @pytest.mark.in_turn(seconds=0.3)
