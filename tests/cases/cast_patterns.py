@@ -32,14 +32,14 @@ def code_of(pair: tuple[str, str]) -> int:
 def pairs_of_today() -> list[tuple[str, str]]:
     """A part of the pairs whose kernels are compiled ahead or serve many, and all pairs of a few others.
 
-    Of the others, a sixth of what rotates: each of their kernels takes a second to compile.
+    Of the others, a twelfth of what rotates: each of their kernels takes a second to compile.
     """
     shared = {code for code, count in Counter(map(code_of, PAIRS)).items() if count > 20}
     single = [pair for pair in PAIRS if code_of(pair) in AHEAD | shared]
     # In an order in which the kernels of a day read and write many types.
     codes = sorted({code_of(pair) for pair in PAIRS} - AHEAD - shared)
     Random(0).shuffle(codes)
-    others = {*[*strategies.rotating(codes)][:: 1 if strategies.PART is None else 6]}
+    others = {*[*strategies.rotating(codes)][:: 1 if strategies.PART is None else 12]}
     return [*strategies.rotating(single), *(pair for pair in PAIRS if code_of(pair) in others)]
 
 
