@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 # What plans out of pickles go by; tests choose other thresholds.
 _TUNING = TUNING
+_BYTE = np.dtype(np.uint8)
 
 
 class PlanCandidate(NamedTuple):
@@ -228,7 +230,7 @@ class RelayoutPlan(ShownInNotebooks):
         self._choice = choice
         self._movement = replace(self._movement, choice=choice.name)
         self._single = None
-        self.__dict__.pop("_one_call", None)
+        self.__dict__.pop("_one_calls", None)
 
     def __call__(
         self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None, shape: bool = False
@@ -267,10 +269,10 @@ class RelayoutPlan(ShownInNotebooks):
         if host and counted:
             if out is None:
                 out = new_buffer(self.destination)
-            one_call = self._one_call
-            if one_call.run_on_threads(id(buffer), id(out), threads):
-                self._single = one_call
-                return out
+            for one_call in self._one_calls:
+                if one_call.run_on_threads(id(buffer), id(out), threads):
+                    self._single = one_call
+                    return out
         return self.apply(buffer, None, out, threads, stream)
 
     def _lazily(self, engine: Any, buffer: Any, **options: Any) -> Any:
@@ -297,15 +299,21 @@ class RelayoutPlan(ShownInNotebooks):
         return PreparedLoops(slots.loops, slots.width, arrays, slots.padding(self._pattern))
 
     @lazy_property
-    def _one_call(self) -> OneCall:
+    def _one_calls(self) -> tuple[OneCall, ...]:
+        """A call for each kind of arrays: of slots, or of bytes."""
         from fastindex.cpu.compiled_passes import OneCall
 
-        shapes = self.source, self.destination
-        source, destination = ((buffer_dtype(shape), _buffer_length(shape)) for shape in shapes)
+        kinds = [
+            dict.fromkeys(((buffer_dtype(shape), _buffer_length(shape)), (_BYTE, shape.nbytes)))
+            for shape in (self.source, self.destination)
+        ]
         movement = self._movement
         in_lines = isinstance(movement, Movement) and movement.alone is not None and movement.depends_on_lines
-        padding = movement.padding(self._pattern)
-        return OneCall(movement.alone, source, destination, padding, LINE_BYTES if in_lines else 1)
+        padding, multiple = movement.padding(self._pattern), LINE_BYTES if in_lines else 1
+        return tuple(
+            OneCall(movement.alone, source, destination, padding, multiple)
+            for destination, source in itertools.product(*reversed(kinds))
+        )
 
     @lazy_property
     def _on_gpu(self) -> Callable[[Any, bytes, Any, Any], Any]:

@@ -26,6 +26,7 @@ SCRATCH_BYTES = 2 << 20
 #: Larger arrays go back to the system when they are no longer used, which the allocator does not promise.
 _LEAST_MAPPED_BYTES = 1 << 16
 
+_BYTE = np.dtype(np.uint8)
 _NONE = np.empty(0, np.uint8)
 _UNITS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
 
@@ -80,7 +81,7 @@ class PreparedLoops:
         In units of `width` bytes.
     width : int
     arrays : pair of (dtype, int)
-        The element type and the length that the source and the destination have to have.
+        The element type and the length that the source and the destination have to have, if they are not bytes.
     padding : bytes
         Of a unit.
     """
@@ -89,7 +90,8 @@ class PreparedLoops:
         self, loops: RelayoutLoops, width: int, arrays: Sequence[tuple[np.dtype[Any], int]], padding: bytes
     ) -> None:
         self._unit, self._element = np.dtype(_UNITS[width]), _element(padding, width)
-        self._arrays = tuple(arrays)
+        in_bytes = [(_BYTE, (dtype.itemsize * length,)) for dtype, length in arrays]
+        self._arrays = [((dtype, (length,)), one) for (dtype, length), one in zip(arrays, in_bytes, strict=True)]
         self._copies = [(self._place(nest, width, 0), self._place(nest, width, 1)) for nest in loops.copies]
         self._fills = [self._place(nest, width, 1) for nest in loops.fills]
 
@@ -102,8 +104,8 @@ class PreparedLoops:
 
     def run(self, source: NDArray[Any], destination: NDArray[Any]) -> bool:
         """Copy and fill; return False, and do nothing, where the arrays have to be checked more closely."""
-        for array, (dtype, length) in zip((source, destination), self._arrays, strict=True):
-            if array.dtype != dtype or array.shape != (length,) or not array.flags.c_contiguous:
+        for array, allowed in zip((source, destination), self._arrays, strict=True):
+            if (array.dtype, array.shape) not in allowed or not array.flags.c_contiguous:
                 return False
         if not destination.flags.writeable or np.may_share_memory(source, destination):
             return False

@@ -303,6 +303,38 @@ def test_plans_of_random_pairs_write_to_out(first: int) -> None:
         assert (memory == 0xA5).all(), f"seed {seed}"
 
 
+@pytest.mark.parametrize(
+    "pair",
+    [("f32[40,50]", "f32[40,50]{0,1}"), ("bf16[9,20]", "bf16[9,20]{0,1:T(8,128)(2,1)}"), ("u8[9,7]", "u8[9,7]{0,1}")],
+)
+def test_plans_know_arrays_of_bytes_too(pair: tuple[str, str]) -> None:
+    """Slots or bytes on either side: each is a single native call, which looks at sizes."""
+    importlib.import_module("fastindex.kernels.compilation")
+    plan = fi.plan_relayout(*pair)
+    in_bytes = np.random.default_rng(1).integers(0, 256, plan.source.nbytes, np.uint8)
+    slots = in_bytes.view(plan(in_bytes).dtype)
+    wanted = reference.relayout(in_bytes.tobytes(), *map(reference.parse, pair))
+    for source, dtype in itertools.product((in_bytes, slots), (np.uint8, slots.dtype)):
+        made = aligned_bytes(len(wanted)).view(dtype)
+        plan._single = None
+        assert plan(source, out=made) is made
+        assert plan._single is not None
+        assert made.tobytes() == wanted
+        made.view(np.uint8)[:] = 0x77
+        assert plan(source, out=made) is made
+        assert made.tobytes() == wanted
+        result = plan(source)
+        assert (result.dtype, result.tobytes()) == (slots.dtype, wanted)
+        for bad in (made[1:], made[:-1], np.zeros(len(made) + 1, dtype), np.zeros(len(made), ">i8")):
+            with pytest.raises(fi.FastIndexError):
+                plan(source, out=bad)
+            with pytest.raises(fi.FastIndexError):
+                plan(source[1:], out=made)
+    if len(wanted) == len(in_bytes):
+        with pytest.raises(fi.FastIndexError, match="overlaps"):
+            plan(in_bytes, out=in_bytes)
+
+
 def test_later_calls_of_a_plan_look_at_their_arrays_too() -> None:
     """A plan that has moved plain arrays in a single native call begins with that; other arrays go the long way."""
     # From here on, kernels answer, not NumPy.

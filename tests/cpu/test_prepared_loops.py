@@ -41,6 +41,9 @@ def test_prepared_views_move_what_the_definition_says(pair: tuple[str, str]) -> 
     out.view(np.uint8)[:] = 0x77
     assert loops.run(source, out)
     assert out.tobytes() == expected
+    out.view(np.uint8)[:] = 0x77
+    assert loops.run(given, out.view(np.uint8))
+    assert out.tobytes() == expected
 
 
 @pytest.mark.parametrize(

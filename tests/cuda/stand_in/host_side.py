@@ -69,7 +69,7 @@ def test_a_call_launches_and_compiles_nothing_for_the_processor() -> None:
         plan(buffer)
     assert len(calls.all("launch")) == 2
     assert [entry for _, entry in recorder.buffer] == []
-    assert "_one_call" not in vars(plan)
+    assert "_one_calls" not in vars(plan)
 
 
 def test_a_second_call_asks_little() -> None:
