@@ -312,7 +312,7 @@ class RelayoutPlan(ShownInNotebooks):
         padding, multiple = movement.padding(self._pattern), LINE_BYTES if in_lines else 1
         return tuple(
             OneCall(movement.alone, source, destination, padding, multiple)
-            for destination, source in itertools.product(*reversed(kinds))
+            for source, destination in itertools.product(*kinds)
         )
 
     @lazy_property

@@ -353,7 +353,7 @@ def test_module_runs_the_command_line() -> None:
         (["relayout", "a", "b", "--from", SHAPE, "--to", SHAPE, "--device", "tpu"], "tpu"),
         (["index", SHAPE, "2,3"], "'2,3' is not an integer; write the coordinates separated by spaces"),
         (["index", SHAPE, "2", "x"], "'x' is not an integer"),
-        (["index", SHAPE, "--liner", "3"], "--liner"),
+        (["index", SHAPE, "--liner", "3"], "No such option '--liner'"),
         (["index", SHAPE, "--linear"], "needs a slot"),
         (["index", SHAPE, "--linear", "x"], "'x' is not an integer"),
         (["index", SHAPE, "--input", "a.npy"], "--input and --output go together"),
@@ -366,7 +366,8 @@ def test_module_runs_the_command_line() -> None:
 )
 def test_wrong_usage(arguments: list[str], message: str) -> None:
     result = run(*arguments, status=2)
-    assert message in result.stderr
+    # Click 8.2 writes it with a colon.
+    assert message in result.stderr.replace("option: --liner", "option '--liner'")
     assert result.stdout == ""
 
 
