@@ -38,6 +38,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tests.cases.hangs import HANG_SECONDS  # noqa: E402
 from tests.fault_parts.table import markdown, with_table  # noqa: E402
 from tests.fault_parts.tally import Row, Saved, read  # noqa: E402
 
@@ -67,7 +68,7 @@ _LONGEST_UNIT_SECONDS = 75.0
 #: Shorter turns would be over before everything is loaded; longer ones are several.
 _SHORTEST_TURN_SECONDS, _LONGEST_TURN_SECONDS = 4.0, 300.0
 #: How much longer than its time a part may take: to load kernels, or to compile them.
-_GRACE_SECONDS = 600
+_GRACE_SECONDS = HANG_SECONDS
 
 
 @dataclass

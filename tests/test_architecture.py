@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases.hangs import HANG_SECONDS
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "fastindex"
 
@@ -242,7 +244,7 @@ def loaded_after(source: str) -> set[str]:
     """The top-level modules that are loaded after some code has run in a fresh process."""
     program = f"{source}\nimport sys\nsys.stderr.write(' '.join(sys.modules))"
     result = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=600
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=HANG_SECONDS
     )
     return set(result.stderr.split()) | {name.split(".")[0] for name in result.stderr.split()}
 

@@ -36,6 +36,7 @@ from benchmarks import (
     relayout_rows,
     report,
 )
+from tests.cases.hangs import HANG_SECONDS
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits, differences_in_packing, differences_in_relayout
 
@@ -58,7 +59,7 @@ for case in cases.RELAYOUT_CASES:
     found = relayout_rows.prepared(case.source("toy"), case.destination("toy"), 1)
     assert "XLA jit" in found or case.element_type == "s4", case.name
 """
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=600)
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=HANG_SECONDS)
 
 
 @RELAYOUTS

@@ -23,6 +23,7 @@ import pytest
 import fastindex as fi
 from tests import faults
 from tests.cases import strategies
+from tests.cases.hangs import HANG_SECONDS
 from tests.fault_parts import checkpoints, file_jobs, hlo_pieces, layouts, stores, table, texts, valgrind
 from tests.fault_parts.layout_places import elements_of_slots
 from tests.fault_parts.tally import Row, Tally, read
@@ -130,7 +131,9 @@ print(read(Path("tally")).skipped, read(Path("tally")).findings)
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", program]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS
+        )
     assert "not installed []" in done.stdout, done.stderr
 
 
@@ -217,7 +220,7 @@ while True:
     if bool(address % 4096) == {at_end}:
         ctypes.c_uint8.from_address(address + 100 if {at_end} else address - 1).value
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=HANG_SECONDS)
     assert done.returncode < 0
 
 
@@ -345,7 +348,7 @@ for number, job in enumerate(stores.store_jobs()):
     print(job.job.arguments[0])
 """
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=HANG_SECONDS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["pack", "unpack", "pack", "unpack", "relayout"]
 
@@ -400,7 +403,7 @@ part.save()
 @pytest.mark.parametrize("kind", ["right", "planted"])
 def test_kills_of_checkpoint_jobs(tmp_path: Path, kind: str) -> None:
     """Twenty kills at random calls: the job ends as if there had been none; a file that is there early is found out."""
-    subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path), kind], cwd=ROOT, check=True, timeout=600)
+    subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path), kind], cwd=ROOT, check=True, timeout=HANG_SECONDS)
     saved = read(tmp_path / "tally")
     if kind == "planted":
         assert any("is half" in finding or "could not" in finding for finding in saved.findings), saved.findings

@@ -27,6 +27,7 @@ from fastindex.files.input_files import open_input
 from fastindex.files.writing import write_file
 from fastindex.hlo.report import Report
 from tests.cases import strategies
+from tests.cases.hangs import HANG_SECONDS
 from tests.counted_work import Work, work_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -347,7 +348,7 @@ def test_terminals_are_told_nothing_by_names(tmp_path: Path) -> None:
     for arguments in (["report", "m.hlo", "--names"], ["report", "m.hlo", "--all"], ["info", "f32[2]\x1b[2J"]):
         command = [sys.executable, "-m", "fastindex", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=600)
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=HANG_SECONDS)
         assert b"\x1b" not in done.stdout + done.stderr
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 #: Stands in Markdown for an output until the page is HTML, so that nothing in it is read as Markdown.
+#: A cell may compile, on a machine that does much else.
+_HANG_SECONDS = 3600
 MARK = "fastindex-output-"
 
 
@@ -19,7 +21,9 @@ def executed(path: Path) -> Any:
     resources = {"metadata": {"path": str(path.parent)}}
     # The kernel warns of its TCP sockets, which others on the machine can read; there is nothing secret on a page.
     quiet = ["--log-level=ERROR"]
-    NotebookClient(notebook, timeout=120, resources=resources, extra_arguments=quiet).execute()
+    NotebookClient(
+        notebook, timeout=_HANG_SECONDS, startup_timeout=_HANG_SECONDS, resources=resources, extra_arguments=quiet
+    ).execute()
     return notebook
 
 

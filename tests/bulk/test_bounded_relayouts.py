@@ -21,6 +21,7 @@ from fastindex.arguments.arrays import described
 from fastindex.cpu import box_arrays, memory_maps
 from tests.bulk.mapped_files import ENOUGH, Mapped
 from tests.cases import strategies
+from tests.cases.hangs import HANG_SECONDS
 from tests.oracles.comparison import differences_in_packing, differences_in_relayout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -223,7 +224,7 @@ except OSError as error:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     named = {"source": "a part of the input could not be read", "out": "a part of out could not be written"}[side]
@@ -277,7 +278,7 @@ def test_memory_stays_below_its_limit(
     os.link(large, tmp_path / "source")
     command = [sys.executable, "-c", MEASURED, job, str(limit), read, written]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) << 10 < limit << 20
     check(np.fromfile(large, np.uint8), np.fromfile(tmp_path / "out", np.uint8), read, written)

@@ -21,6 +21,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.bulk import strided_copies
+from tests.cases.hangs import HANG_SECONDS
 from tests.cases.strategies import one_of, rotating_seeds, seeds
 from tests.cases.strided_arrays import random_pair
 
@@ -73,7 +74,7 @@ def offset_in(array: np.ndarray[Any, Any], memory: np.ndarray[Any, Any]) -> int:
 def test_nothing_outside_is_touched(end: str) -> None:
     drawn = rotating_seeds(60)
     command = [sys.executable, "-W", "error", "-m", "tests.bulk.fenced_copies", end, str(len(drawn)), str(drawn[0])]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

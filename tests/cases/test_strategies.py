@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import strategies
+from tests.cases.hangs import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 SWEEP = """
@@ -41,7 +42,7 @@ def run_tests(part: str, folder: Path, *options: str) -> subprocess.CompletedPro
         env={**os.environ, strategies.PART_VARIABLE: part, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HANG_SECONDS,
         check=False,
         cwd=folder,
     )

@@ -27,6 +27,7 @@ from fastindex.cli import commands as cli
 from fastindex.cli import progress as cli_progress
 from fastindex.cli.options import byte_size
 from fastindex.hlo.uses import SORT_KEYS
+from tests.cases.hangs import HANG_SECONDS
 from tests.commands import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -538,7 +539,7 @@ def test_memory_stays_below_its_limit(large: Path, tmp_path: Path, job: str, lim
     arguments = (job, str(large), str(target), *shapes, "--max-memory", f"{limit}MiB")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", MEASURED, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, check=True)
     assert int(done.stdout) << 10 < limit << 20
     plain, packed = (target, large) if job == "unpack" else (large, target)
     array = np.memmap(plain, np.uint32, mode="r", shape=(8192, 12288))
@@ -608,7 +609,7 @@ from fastindex.cli.commands import main
 main.make_context = lambda *args, **extra: os.kill(os.getpid(), signal.SIGINT)
 main(["info", "f32[2]"])
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=HANG_SECONDS)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"fastindex: interrupted\n")
 
 
@@ -620,7 +621,7 @@ sys.modules["fastindex.files.writing"] = types.ModuleType("fastindex.files.writi
 main.make_context = lambda *args, **extra: os.kill(os.getpid(), signal.SIGTERM)
 main(["info", "f32[2]"])
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=HANG_SECONDS)
     assert (done.returncode, done.stdout, done.stderr) == (143, b"", b"")
 
 
@@ -631,7 +632,7 @@ def test_a_reader_that_has_gone(unbuffered: str) -> None:
     process = start("show", "f32[60,60]", stdout=writer, stderr=subprocess.PIPE, variables=variables)
     os.close(reader)
     os.close(writer)
-    assert process.communicate(timeout=600)[1] == b""
+    assert process.communicate(timeout=HANG_SECONDS)[1] == b""
     assert process.returncode == 141
 
 
@@ -640,7 +641,7 @@ def test_a_full_device_for_stdout(unbuffered: str) -> None:
     with open("/dev/full", "wb") as full:
         variables = {"PYTHONUNBUFFERED": unbuffered}
         process = start("info", SHAPE, stdout=full, stderr=subprocess.PIPE, variables=variables)
-        assert process.communicate(timeout=600)[1] == b"fastindex: stdout: No space left on device\n"
+        assert process.communicate(timeout=HANG_SECONDS)[1] == b"fastindex: stdout: No space left on device\n"
     assert process.returncode == 1
 
 
@@ -652,7 +653,7 @@ def test_a_full_disk(large: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.bin"
     arguments = ("--from", LARGE, "--to", LARGE + "{0,1}")
     process = start("relayout", large, target, *arguments, stderr=subprocess.PIPE, preexec_fn=limit)
-    stderr = process.communicate(timeout=600)[1].decode()
+    stderr = process.communicate(timeout=HANG_SECONDS)[1].decode()
     assert stderr == f"fastindex: {target}: File too large; it takes {8192 * 12288 * 4} bytes\n"
     assert process.returncode == 1
     assert list(tmp_path.iterdir()) == []
@@ -688,7 +689,7 @@ def on_terminal(*arguments: str | Path, **variables: str) -> str:
             break
         parts.append(part)
     os.close(leader)
-    assert process.wait(timeout=600) == 0
+    assert process.wait(timeout=HANG_SECONDS) == 0
     return b"".join(parts).decode()
 
 

@@ -190,7 +190,7 @@ for words, streams, by_modes in cases:
         arrange(streams)
         if by_modes:
             obey_modes()
-        signal.alarm(60)
+        signal.alarm(3600)
         sys.argv = ["fastindex", *words]
         fastindex.__main__.main()
         sys.exit(0)

@@ -27,6 +27,7 @@ from fastindex.lowering.index.programs import conversion_program, linear_program
 from fastindex.lowering.index.tile_programs import tile_program
 from fastindex.shapes.slot_format import SlotFormat
 from tests.cases import strategies
+from tests.cases.hangs import HANG_SECONDS
 
 DTYPES = ("i8", "u8", "i4", "u4", "i2", "u1", ">i4", ">u8", ">i2")
 
@@ -126,7 +127,7 @@ def output_of(program: str, **environment: str) -> str:
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HANG_SECONDS,
         env={**os.environ, **environment},
         check=False,
     )
@@ -211,7 +212,9 @@ def test_without_numba_only_what_is_too_large_fails() -> None:
 def test_the_log_tells_which_way() -> None:
     program = "import logging; logging.basicConfig(level=logging.DEBUG)\n"
     program += "import fastindex as fi; fi.linear_index('f32[9]', [3])"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_SECONDS, check=True
+    )
     assert "NumPy converts 1 indices" in result.stderr
 
 

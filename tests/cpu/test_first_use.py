@@ -15,6 +15,7 @@ import pytest
 from fastindex.first_use import uninterrupted
 from fastindex.lazy import lazy_property
 from tests.cases import strategies
+from tests.cases.hangs import HANG_SECONDS
 from tests.fault_parts.forks import wrong_in_first_use
 from tests.fault_parts.interrupts import wrong_after_interrupts
 
@@ -83,7 +84,9 @@ except KeyboardInterrupt:
 ended.set()
 print(uninterrupted(lambda: done.is_set()))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=HANG_SECONDS
+    )
     assert done.stdout == "interrupted False\nTrue\n"
 
 
@@ -99,7 +102,7 @@ def test_errors_arrive_and_calls_within_are_plain() -> None:
 
 def test_two_threads_may_compute_an_attribute() -> None:
     """With the lock of Python 3.11 the second would wait for the first, which waits for the second."""
-    both = threading.Barrier(2, timeout=600)
+    both = threading.Barrier(2, timeout=HANG_SECONDS)
 
     class Owner:
         @lazy_property

@@ -10,6 +10,7 @@ import pytest
 import fastindex.cpu.threads
 from fastindex.cpu.threads import run_chunks, run_together, thread_count
 from fastindex.errors import FastIndexError
+from tests.cases.hangs import HANG_SECONDS
 from tests.cpu.interrupt_points import interrupted_everywhere
 
 
@@ -49,7 +50,7 @@ def test_one_thread_or_one_chunk_stays_on_the_callers_thread():
 
 
 def test_threads_really_run_at_once():
-    barrier = threading.Barrier(3, timeout=600)
+    barrier = threading.Barrier(3, timeout=HANG_SECONDS)
     run_chunks(lambda begin, end: barrier.wait() and None, 3, 3, 1)
 
 
@@ -104,20 +105,22 @@ except KeyboardInterrupt:
 def test_an_interrupted_caller_stops_the_rest_and_waits_for_what_runs(by_caller, wait, count, left):
     """Ctrl-C while a chunk runs on the caller's thread, or while that waits for a helper."""
     code = INTERRUPTED.format(by_caller=by_caller, wait=wait, count=count)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_SECONDS, check=True
+    )
     started, ended = map(int, done.stdout.split())
     assert started - ended == left
     assert started < 500
 
 
 def test_helpers_really_run_at_once():
-    barrier = threading.Barrier(3, timeout=600)
+    barrier = threading.Barrier(3, timeout=HANG_SECONDS)
     run_together(lambda: barrier.wait() and None, 2, never)
 
 
 @pytest.mark.parametrize("guilty", ["caller", "helper"])
 def test_what_any_of_them_raises_reaches_the_caller_after_all_have_ended(guilty):
-    caller, barrier, ended = threading.get_ident(), threading.Barrier(2, timeout=600), []
+    caller, barrier, ended = threading.get_ident(), threading.Barrier(2, timeout=HANG_SECONDS), []
     stopped = []
 
     def work() -> None:
@@ -176,12 +179,12 @@ def test_many_callers_and_nested_calls():
     for caller in callers:
         caller.start()
     for caller in callers:
-        caller.join(timeout=600)
+        caller.join(timeout=HANG_SECONDS)
     assert totals == [500] * 16
 
 
 def _sum_in_child(queue) -> None:
-    barrier = threading.Barrier(2, timeout=600)
+    barrier = threading.Barrier(2, timeout=HANG_SECONDS)
     run_chunks(lambda begin, end: barrier.wait() and None, 2, 2, 1)
     queue.put("done")
 
@@ -194,7 +197,7 @@ def test_a_forked_child_gets_its_own_pool():
     queue = context.SimpleQueue()
     child = context.Process(target=_sum_in_child, args=(queue,))
     child.start()
-    child.join(timeout=600)
+    child.join(timeout=HANG_SECONDS)
     assert child.exitcode == 0
     assert queue.get() == "done"
 
@@ -209,7 +212,9 @@ def test_works_while_the_interpreter_shuts_down():
         "    print(len(seen))\n"
         "atexit.register(last)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_SECONDS, check=True
+    )
     assert done.stdout == "10\n"
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from tests.cases.hangs import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "bf16[700,701]{1,0:T(8,128)(2,1)}"
@@ -67,7 +68,7 @@ for caller in callers:
     caller.join()
 assert answers == [(17, True)] * 6, answers
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=ROOT, check=True, timeout=600)
+    subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=ROOT, check=True, timeout=HANG_SECONDS)
 
 
 def in_a_fork(task: Any) -> int:

@@ -20,6 +20,7 @@ from fastindex.lowering.relayout.passes.form import with_tables
 from fastindex.lowering.relayout.problem.loops import grouped, relayout_loops
 from fastindex.lowering.tuning import TUNING, Tuning
 from tests.cases import strategies
+from tests.cases.hangs import HANG_SECONDS
 
 
 def kernels_of(source: fi.Shape, destination: fi.Shape, tuning: Tuning = TUNING) -> set[tuple[str, int, int]]:
@@ -99,7 +100,9 @@ def test_what_is_missing_is_compiled_by_other_processes(tmp_path: Path) -> None:
     """Here it is loaded; where there is too little to do, or the others fail, it is compiled here."""
     variables = {"NUMBA_CACHE_DIR": str(tmp_path), "FASTINDEX_NUM_THREADS": "2"}
     command = [sys.executable, "-W", "error", "-c", WARM_UP]
-    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=HANG_SECONDS
+    )
     assert done.returncode == 0, done.stderr
     # Kernels, compiled here, loaded here, steps of the progress that there are, and that were taken.
     assert json.loads(done.stdout) == {

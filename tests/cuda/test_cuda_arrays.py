@@ -22,6 +22,7 @@ from fastindex.arguments.arrays import check_apart, check_target
 from fastindex.cuda import dlpack, libraries
 from fastindex.cuda.arrays import DeviceArray, as_device_array, is_cuda_array, on_gpu
 from fastindex.cuda.libraries import kept_by_library, new_device_array, require_one_device, stream_handle
+from tests.cases.hangs import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -381,6 +382,8 @@ class Absent:
 sys.meta_path.insert(0, Absent)
 sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:hypothesispytest", "tests/test_gpu.py"]))
 """
-    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=600)
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=HANG_SECONDS
+    )
     assert result.returncode == 0, result.stdout[-2000:]
     assert "test_relayouts" in result.stdout

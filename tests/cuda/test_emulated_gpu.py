@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import strategies
+from tests.cases.hangs import HANG_SECONDS
 from tests.cuda.stand_in import driver
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +68,7 @@ def run(folder: Path, *arguments: str, free_bytes: int = FREE_BYTES, capability:
     environment = {**driver.environment(folder), "STAND_IN_FREE_BYTES": str(free_bytes), "PYTHONPATH": str(ROOT)}
     environment["STAND_IN_CAPABILITY"] = capability
     result = subprocess.run(
-        [*command, *arguments], env=environment, capture_output=True, text=True, timeout=1800, cwd=ROOT
+        [*command, *arguments], env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, cwd=ROOT
     )
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
     return result.stdout
@@ -105,7 +106,7 @@ BUGS = {"too_long or 31_bits or does_not_wait or too_many or top_of or cut_short
 def test_planted_bugs_are_found(part: str) -> None:
     names = part or f"not ({' or '.join(filter(None, BUGS))})"
     command = [sys.executable, "-m", "tests.cuda.stand_in.plant", "-k", names]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=1800, cwd=ROOT)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, cwd=ROOT)
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
     rows = [line.strip("| ").split(" | ") for line in result.stdout.splitlines() if line.startswith("| ")][1:]
     assert len(rows) == BUGS[part]
@@ -133,7 +134,7 @@ def test_more_than_31_bits(part: str, folder: Path) -> None:
 
 def test_sectors_and_banks_are_counted() -> None:
     command = [sys.executable, ROOT / "benchmarks" / "gpu_counts.py", "interleave 8 rows of f32"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=ROOT)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, cwd=ROOT)
     assert result.returncode == 0, result.stderr[-3000:]
     rows = [line.split(" | ") for line in result.stdout.splitlines() if line.startswith("| interleave")]
     assert [row[2:5] for row in rows] == [["4.0 / 4.0", "1.00 / 1.00", "1.00"]] * 2

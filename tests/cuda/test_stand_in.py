@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases.hangs import HANG_SECONDS
 from tests.cuda.stand_in import driver
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +31,7 @@ def test_the_host_side_with_a_stand_in_driver(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]
     command.append(ROOT / "tests" / "cuda" / "stand_in" / "host_side.py")
     result = subprocess.run(
-        command, env=driver.environment(folder), capture_output=True, text=True, timeout=600, cwd=ROOT
+        command, env=driver.environment(folder), capture_output=True, text=True, timeout=HANG_SECONDS, cwd=ROOT
     )
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
     passed = re.search(r"(\d+) passed", result.stdout)
@@ -44,7 +45,9 @@ def test_the_benchmark_runs_to_its_end(case: str, tmp_path: Path) -> None:
     folder = driver.build(tmp_path)
     options = ["--mib", "1", "--count", "1000", "--rounds", "2", "--no-compile", "--cases", case]
     command = [sys.executable, ROOT / "benchmarks" / "gpu.py", *options, "--output", tmp_path / "results"]
-    result = subprocess.run(command, env=driver.environment(folder), capture_output=True, text=True, timeout=600)
+    result = subprocess.run(
+        command, env=driver.environment(folder), capture_output=True, text=True, timeout=HANG_SECONDS
+    )
     assert result.returncode == 1, result.stderr[-3000:]
     (found,) = (tmp_path / "results").glob("gpu-stand-in-0-*.json")
     rows = json.loads(found.read_text())["rows"]["relayout"]

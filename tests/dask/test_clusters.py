@@ -17,6 +17,7 @@ import pytest
 
 import fastindex as fi
 from tests.cases import strategies
+from tests.cases.hangs import HANG_SECONDS
 from tests.dask.chunked import Chunked
 from tests.oracles import reference
 from tests.oracles.comparison import differences_in_packing, differences_in_relayout
@@ -117,4 +118,4 @@ def test_a_worker_that_is_killed(client: Any, tmp_path: Path) -> None:
         time.sleep(0.01)
     os.kill(victim, signal.SIGKILL)
     (tmp_path / "go").touch()
-    assert future.result(timeout=600).tobytes() == fi.pack(values, destination).tobytes()
+    assert future.result(timeout=HANG_SECONDS).tobytes() == fi.pack(values, destination).tobytes()

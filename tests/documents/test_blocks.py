@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases.hangs import HANG_SECONDS
 from tests.documents.pages import PAGES, ROOT, Block, blocks, name_of
 
 #: What a block may be: run as a doctest, run here, drawn or filled in by `docs/site/hooks.py`, or text.
@@ -89,11 +90,11 @@ def serve(command: str, folder: Path) -> None:
         assert server.stdout is not None
         try:
             address = next(word for word in server.stdout.readline().split() if word.startswith("http://"))
-            with urllib.request.urlopen(address, timeout=600) as page:
+            with urllib.request.urlopen(address, timeout=HANG_SECONDS) as page:
                 assert b"<html" in page.read()
         finally:
             server.send_signal(signal.SIGINT)
-        assert server.wait(600) in (0, 130)
+        assert server.wait(HANG_SECONDS) in (0, 130)
 
 
 @pytest.mark.in_turn(seconds=1.1)
@@ -107,7 +108,9 @@ def test_commands_print_what_the_page_says(page: Path, folder: Path) -> None:
             if command.startswith("fastindex explore"):
                 serve(command, folder)
                 continue
-            run = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=600)
+            run = subprocess.run(
+                ["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=HANG_SECONDS
+            )
             assert run.returncode == 0, f"{where}\n{run.stderr}"
             assert matches(run.stdout.splitlines(), expected), f"{where}\nprinted\n{run.stdout}"
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import fastindex as fi
+from tests.cases.hangs import HANG_SECONDS
 from tests.pictures.test_page import browser, in_browser  # noqa: F401
 
 REQUIRED = "browser" in os.environ.get("FASTINDEX_REQUIRE", "")
@@ -127,7 +128,7 @@ def address() -> Iterator[str]:
         yield line
     finally:
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=600)
+        _, errors = process.communicate(timeout=HANG_SECONDS)
         assert process.returncode in (0, 130, -signal.SIGINT), errors
         assert "Traceback" not in errors
 
@@ -135,7 +136,7 @@ def address() -> Iterator[str]:
 def test_the_command_serves_and_stops(address: str) -> None:
     assert address.startswith("http://127.0.0.1:")
     directly = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with directly.open(address, timeout=600) as response:
+    with directly.open(address, timeout=HANG_SECONDS) as response:
         assert b"fastindex explore" in response.read()
 
 

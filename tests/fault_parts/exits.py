@@ -7,12 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.cases.hangs import HANG_SECONDS
 from tests.fault_parts.tally import Tally
 
 _ROOT = Path(__file__).resolve().parents[2]
 _ROW = "processes that end while daemon threads are in calls"
-#: A process that takes longer hangs.
-_SECONDS = 600
 
 #: What daemon threads call, over and over.
 CALLS = {
@@ -69,7 +68,7 @@ def wrong_end(
     # Memory of this size is then unmapped as soon as it is freed, so that no access to it goes unnoticed.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
     try:
-        done = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=_SECONDS)
+        done = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS)
     except subprocess.TimeoutExpired:
         return "it did not end"
     if done.returncode != ENDINGS[ending]:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.random
 
 import fastindex as fi
+from tests.cases.hangs import HANG_SECONDS
 from tests.fault_parts.tally import Tally
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -23,8 +24,6 @@ _ROOT = Path(__file__).resolve().parents[2]
 _FRESH, _FORKS = 8, 4
 #: One in so many children is spawned: a fresh process takes a second.
 _SPAWNED = 25
-#: A child that takes longer hangs, also where it compiles on a busy machine.
-_SECONDS = 600
 
 
 def run(tally: Tally) -> None:
@@ -127,7 +126,7 @@ def wrong_in_first_use(seed: int, forks: int, seconds: float) -> str:
             cwd=_ROOT,
             capture_output=True,
             text=True,
-            timeout=(forks + 2) * _SECONDS,
+            timeout=(forks + 2) * HANG_SECONDS,
         )
     except subprocess.TimeoutExpired:
         return "it did not end"
@@ -143,7 +142,7 @@ def in_a_fork(task: Callable[[], bool]) -> int:
     if child == 0:
         status = 1
         try:
-            watchdog = threading.Timer(_SECONDS, os._exit, (3,))
+            watchdog = threading.Timer(HANG_SECONDS, os._exit, (3,))
             watchdog.daemon = True
             watchdog.start()
             status = 0 if task() else 2
@@ -154,4 +153,4 @@ def in_a_fork(task: Callable[[], bool]) -> int:
 
 def _in_a_spawned_child() -> int:
     program = "import sys; from tests.fault_parts.forks import works; sys.exit(0 if works(9, 2) else 2)"
-    return subprocess.run([sys.executable, "-c", program], cwd=_ROOT, timeout=_SECONDS).returncode
+    return subprocess.run([sys.executable, "-c", program], cwd=_ROOT, timeout=HANG_SECONDS).returncode

@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.cases.hangs import HANG_SECONDS
 from tests.fault_parts.tally import Tally
 
 _ROOT = Path(__file__).resolve().parents[2]
-_SECONDS = 600
 #: In one process.
 _LONG_CALLS = 24
 
@@ -49,7 +49,7 @@ def wrong_after_interrupts(delays: list[float]) -> tuple[str, int]:
     """Interrupt the first calls of a process, each after some seconds; return what is wrong, and how many were cut."""
     command = [sys.executable, "-c", _FIRST_USE.format(delays=delays)]
     try:
-        done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_SECONDS)
+        done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=HANG_SECONDS)
     except subprocess.TimeoutExpired:
         return "it did not end", 0
     if done.returncode or done.stderr:
@@ -61,7 +61,7 @@ def wrong_in_long_calls(seed: int, times: int, threads: int) -> tuple[str, int, 
     """Interrupt long calls in a process; return what is wrong, how many were ended, and how many in the middle."""
     command = [sys.executable, "-m", "tests.fault_parts.long_calls", *map(str, (seed, times, threads))]
     try:
-        done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_SECONDS)
+        done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=HANG_SECONDS)
     except subprocess.TimeoutExpired:
         return "it did not end", 0, 0
     if done.returncode or done.stderr:

@@ -18,13 +18,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tests.cases.hangs import HANG_SECONDS
 from tests.fault_parts.stores import StoreJob, bytes_of, store_jobs
 from tests.fault_parts.tally import Tally
 
 #: Two processes take some seconds to start.
 _LEAST_SECONDS = 20
-#: A job that takes longer hangs, however busy the machine is.
-_LONGEST_JOB_SECONDS, _LONGEST_START_SECONDS = 600, 20
+#: Of a worker that was killed, and is started again.
+_LONGEST_START_SECONDS = 20
 _ROW = "Dask workers killed in the middle of a job"
 
 
@@ -126,9 +127,9 @@ def _with_a_kill(victim: int | None, delay: float, call: Callable[[], None]) -> 
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
             killed = True
-    thread.join(_LONGEST_JOB_SECONDS)
+    thread.join(HANG_SECONDS)
     if thread.is_alive():
-        raise AssertionError(f"no end after {_LONGEST_JOB_SECONDS} s")
+        raise AssertionError(f"no end after {HANG_SECONDS} s")
     return (found[0] if found else None), killed
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from tests.cases.hangs import HANG_SECONDS
 from tests.oracles import reference
 
 pytest.importorskip("dask", reason="dask is not installed; pip install 'fastindex[dask]'")
@@ -271,7 +272,7 @@ def small_disk(tmp_path: Path, size: str, *words: str) -> tuple[int, str, str]:
     (tmp_path / "disk").mkdir()
     script = f'mount -t tmpfs -o size={size} none disk || exit 77; "$@"; status=$?; ls -A disk; exit $status'
     command = ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-m", "fastindex", *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_SECONDS)
     if done.returncode == 77 or "unshare" in done.stderr:
         pytest.skip("this system lets nobody mount")
     return done.returncode, done.stdout, done.stderr
@@ -301,7 +302,7 @@ def test_a_limit_of_file_sizes(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HANG_SECONDS,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)),
     )
     assert (done.returncode, done.stderr) == (1, "fastindex: b.zarr: File too large\n")
@@ -360,7 +361,7 @@ def test_a_worker_that_is_lost_while_it_starts(tmp_path: Path, seconds: str) -> 
     stored(tmp_path / "a.zarr", VALUES, (16, 45))
     (tmp_path / "killed.py").write_text(KILLED_AT_START.replace("SECONDS", seconds))
     command = [sys.executable, "killed.py", "pack", "a.zarr", "b.zarr", "--shape", TILED, *WORKERS]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_SECONDS)
     # The later ones may find the job done.
     assert done.stdout == "killed\n" or (seconds != "0" and not done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
@@ -394,7 +395,7 @@ def test_a_lost_scheduler(tmp_path: Path) -> None:
     finally:
         scheduler.kill()
         scheduler.wait()
-    errors = process.communicate(timeout=600)[1]
+    errors = process.communicate(timeout=HANG_SECONDS)[1]
     assert process.returncode == 1
     assert errors.endswith(f"the scheduler at {address} was lost; nothing was written\n")
     assert errors.count("\n") == 1

@@ -26,6 +26,7 @@ from fastindex.files import layout_jobs
 from fastindex.files.input_files import Bytes, InputFile, open_input
 from fastindex.files.reading import StoredArray, stored_array, stored_buffer
 from fastindex.files.writing import OutputFile, header_for, npy_header, write_file
+from tests.cases.hangs import HANG_SECONDS
 
 
 def content_of(stored: StoredArray) -> Bytes:
@@ -217,7 +218,7 @@ def test_released_pages_come_back(tmp_path: Path) -> None:
 def in_a_process(program: str, folder: Path) -> str:
     """What a program prints that works on memory maps whose files go away; without a mend, it would die."""
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=600).stdout
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=HANG_SECONDS).stdout
 
 
 @pytest.mark.in_turn(seconds=0.3)
@@ -265,7 +266,7 @@ with file.unchanged():
     other.sum()
 os.write(1, b"and survived")
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, timeout=HANG_SECONDS)
     assert (done.returncode, done.stdout) == (-signal.SIGBUS, b"reached ")
 
 

@@ -21,6 +21,7 @@ from fastindex.files import zarr_arrays
 from fastindex.files.layout_jobs import pack_file, relayout_file, unpack_file
 from fastindex.files.zarr_arrays import ATTRIBUTE, is_zarr, read_place, stored_zarr_buffer
 from fastindex.lowering.subarrays.segments import box_segments, byte_segments
+from tests.cases.hangs import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = 64 << 30
@@ -214,7 +215,9 @@ def test_memory_stays_below_its_limit(zarr: Any, tmp_path: Path, limit: int) -> 
     for job, names in (("pack", ("a.zarr", "b.zarr")), ("unpack", ("b.zarr", "c.zarr"))):
         paths = [str(tmp_path / name) for name in names]
         command = [sys.executable, "-c", MEASURED, job, *paths, "--shape", shape, "--max-memory", f"{limit}MiB"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
+        )
         assert done.returncode == 0, done.stderr
         assert int(done.stdout) << 10 < limit << 20
     np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "c.zarr"))[...], array[...])

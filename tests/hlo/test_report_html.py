@@ -17,6 +17,7 @@ import pytest
 import rich.console
 
 import fastindex as fi
+from tests.cases.hangs import HANG_SECONDS
 from tests.hlo.test_buffers import BYTES, TILED, entry
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -163,7 +164,9 @@ def test_a_click_sorts(tmp_path: Path) -> None:
         "--disable-background-networking",
         "--dump-dom",
     ]
-    dom = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, check=True, timeout=600).stdout
+    dom = subprocess.run(
+        [*command, page.as_uri()], capture_output=True, text=True, check=True, timeout=HANG_SECONDS
+    ).stdout
     sizes = sorted(use.nbytes for use in report.uses)
     ascending = " ".join(map(str, sizes))
     descending = " ".join(map(str, sizes[::-1]))

@@ -9,6 +9,8 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.cases.hangs import HANG_SECONDS
+
 
 def tool(name: str) -> str | None:
     """A tool of NVIDIA's: of its wheel, or on the path."""
@@ -47,7 +49,7 @@ def code_of(ptx: str, capability: tuple[int, int], folder: Path) -> Code:
     ptxas = tool("ptxas")
     assert ptxas is not None, "ptxas is not installed; pip install -e '.[test-cuda]'"
     command = [ptxas, "-v", f"-arch=sm_{capability[0]}{capability[1]}", str(source), "-o", str(cubin)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert result.returncode == 0, result.stderr
     return Code(
         _number(r"Used (\d+) registers", result.stderr),
@@ -66,7 +68,9 @@ def _instructions(cubin: Path) -> list[str]:
     nvdisasm = tool("nvdisasm")
     if nvdisasm is None:
         return []
-    text = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True, timeout=600, check=True).stdout
+    text = subprocess.run(
+        [nvdisasm, "-c", cubin], capture_output=True, text=True, timeout=HANG_SECONDS, check=True
+    ).stdout
     found = re.findall(r"/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", text)
     # Behind the end there is a jump to itself, and nothing to fill the line.
     while found and found[-1] in ("NOP", "BRA"):

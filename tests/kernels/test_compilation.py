@@ -13,6 +13,7 @@ from numba import njit
 from fastindex import first_use, terminal
 from fastindex.kernels import compilation, linked_code
 from fastindex.kernels.cpu.memory import literal
+from tests.cases.hangs import HANG_SECONDS
 
 HELPER = "def step(x):\n    return x + {step}\n"
 MODULE = textwrap.dedent(
@@ -70,7 +71,7 @@ def run(package: Path, **variables: str) -> list[int]:
         env=environment(package, **variables),
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -120,7 +121,7 @@ def stderr_on_terminal(package: Path, **variables: str) -> str:
         env=environment(package, **variables),
         stdout=subprocess.DEVNULL,
         stderr=end,
-        timeout=600,
+        timeout=HANG_SECONDS,
         check=True,
     )
     assert done.returncode == 0

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases.hangs import HANG_SECONDS
 from tests.cuda.ptx.emulator import encoded
 from tests.kernels.cuda_code import Code, code_of, tool
 
@@ -54,7 +55,7 @@ pytestmark = pytest.mark.skipif(
 def every_ptx(capability: tuple[int, int], kernels: str = "every_kernel") -> dict[str, str]:
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", PROGRAM, *map(str, capability), kernels]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, cwd=ROOT)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, cwd=ROOT)
     assert result.returncode == 0, result.stderr[-3000:]
     found: dict[str, str] = json.loads(result.stdout)
     return found

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import strategies
+from tests.cases.hangs import HANG_SECONDS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -41,7 +42,7 @@ def run(*choice: str, **environment: str) -> int:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=1800,
+        timeout=HANG_SECONDS,
         cwd=ROOT,
         preexec_fn=keep_to_one_processor,
     )
@@ -68,7 +69,7 @@ def test_kernels_with_the_threads_of_a_gpu() -> None:
 def test_layouts_share_kernels() -> None:
     """Numbers come from tables, so that another layout seldom needs another kernel; a GPU compiles each in a second."""
     command = [sys.executable, "-m", "tests.kernels.cuda_kernel_count", "60"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=ROOT)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, cwd=ROOT)
     assert result.returncode == 0, result.stderr[-2000:]
     names = json.loads(result.stdout.splitlines()[-1])
     assert 60 < len(names) <= 100, names

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import strategies
+from tests.cases.hangs import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,6 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("side", strategies.one_of(["first", "last"]))
 def test_nothing_outside_the_buffers(side: str) -> None:
     command = [sys.executable, "-m", "tests.kernels.fenced_rearrangements", side]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert run.returncode == 0, run.stderr[-2000:]
     assert int(run.stdout) > (600 if strategies.PART is None else 140)

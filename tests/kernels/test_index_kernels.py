@@ -28,6 +28,7 @@ from fastindex.lowering.index.forms import Check, IndexProgram, Quotient
 from fastindex.lowering.index.step_table import step_table
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables import index_table
+from tests.cases.hangs import HANG_SECONDS
 from tests.oracles import reference
 
 # Arithmetic
@@ -438,8 +439,8 @@ def test_a_warm_start_compiles_nothing():
         "print(sum(cpu.run_program.stats.cache_misses.values()))\n"
     )
     command = [sys.executable, "-c", program]
-    subprocess.run(command, check=True, capture_output=True, timeout=600)
-    again = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    subprocess.run(command, check=True, capture_output=True, timeout=HANG_SECONDS)
+    again = subprocess.run(command, check=True, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert again.stdout == "0\n"
 
 

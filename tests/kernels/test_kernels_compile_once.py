@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases.hangs import HANG_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -18,7 +20,9 @@ def test_no_kernel_is_compiled_twice() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"]
     command += ["-c", str(ROOT / "pyproject.toml"), str(Path(__file__).with_name("compiled_once.py"))]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None

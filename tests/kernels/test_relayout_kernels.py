@@ -35,6 +35,7 @@ from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.gathers import GATHERED_BYTES
 from fastindex.tables.streams import StreamGeometry
 from tests.cases import strategies
+from tests.cases.hangs import HANG_SECONDS
 from tests.cases.relayout_cases import (
     BITS,
     DEALS,
@@ -292,7 +293,7 @@ def test_random_permutations(seed: int, block_bytes: int, tuning: Tuning) -> Non
 
 def run_fenced(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-m", "tests.kernels.fenced_relayouts", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, cwd=ROOT)
 
 
 @pytest.mark.in_turn(seconds=17)

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 import fastindex as fi
+from tests.cases.hangs import HANG_SECONDS
 
 pytest.importorskip("jax")
 
@@ -223,7 +224,9 @@ except AttributeError as error:
 
 @pytest.mark.in_turn(seconds=2)
 def test_on_the_devices_that_are_there() -> None:
-    run = subprocess.run([sys.executable, "-c", LOCAL], capture_output=True, text=True, check=True, timeout=600)
+    run = subprocess.run(
+        [sys.executable, "-c", LOCAL], capture_output=True, text=True, check=True, timeout=HANG_SECONDS
+    )
     assert "[\"params['b']\", \"params['w']\", 'x']" in run.stdout
     assert "raised" in run.stdout
 
@@ -247,7 +250,7 @@ print([None if item is None else item.tiles for item in tried.base.inputs])
 def test_a_tpu_that_is_not_there(topology: str) -> None:
     """In a fresh process, with JAX begun for the CPU before."""
     command = [sys.executable, "-c", TINY.replace("TOPOLOGY", topology)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert run.returncode == 0, run.stderr
     assert "((8, 128),)" in run.stdout
 
@@ -298,7 +301,7 @@ def test_an_interrupt_ends_the_child() -> None:
             time.sleep(0.05)
         children = children_of(run.pid)
         os.killpg(run.pid, signal.SIGINT)
-        out, error = run.communicate(timeout=600)
+        out, error = run.communicate(timeout=HANG_SECONDS)
     assert run.returncode == -signal.SIGINT, error
     assert out == b""
     assert error.rstrip().endswith(b"KeyboardInterrupt")

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.cases.hangs import HANG_SECONDS
 from tests.cuda.ptx.encoding import OPERATIONS, Encoded, Encoder
 from tests.cuda.ptx.reading import read
 
@@ -71,7 +72,7 @@ def library() -> Any:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "ptx.so"
         sources = [HERE / name for name in SOURCES]
-        subprocess.run(["gcc", *compiler_flags(), "-o", made, *sources], check=True, timeout=600)
+        subprocess.run(["gcc", *compiler_flags(), "-o", made, *sources], check=True, timeout=HANG_SECONDS)
         return declared(ctypes.CDLL(str(made)))
 
 

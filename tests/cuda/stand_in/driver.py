@@ -8,6 +8,7 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
+from tests.cases.hangs import HANG_SECONDS
 from tests.cuda.ptx.emulator import SOURCES, compiler_flags
 
 HERE = Path(__file__).resolve().parent
@@ -34,7 +35,7 @@ def build(folder: Path) -> Path:
     sources = [HERE / "libcuda.c", HERE / "work.c", *(emulator / name for name in SOURCES)]
     # Nobody else's symbols take the place of its own.
     command = ["gcc", "-w", *compiler_flags(), "-Wl,-Bsymbolic", "-o", library, *sources, "-ldl", "-lpthread"]
-    subprocess.run(command, check=True, timeout=600)
+    subprocess.run(command, check=True, timeout=HANG_SECONDS)
     (folder / "libcuda.so").symlink_to(library.name)
     return folder
 

@@ -30,6 +30,7 @@ from fastindex.kernels.cuda import device
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.copies import copy_kernel
 from fastindex.kernels.cuda.device import cuda
+from tests.cases.hangs import HANG_SECONDS
 
 LOG = Path(os.environ["STAND_IN_LOG"])
 DRIVER = ctypes.CDLL("libcuda.so.1")
@@ -267,7 +268,7 @@ from fastindex.kernels.cuda.device import absent_device
 with absent_device((9, 0)):
     assert ".entry" in copy_kernel(4).ptx((9, 0))
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=HANG_SECONDS)
 
 
 # Kernels on disk

@@ -27,6 +27,7 @@ import fastindex as fi
 from fastindex.advice.tpu_layouts import tpu_layout
 from fastindex.files.weights.safetensors_files import ELEMENT_TYPES, packed_shape, read_header, tensors_of
 from tests.cases import strategies
+from tests.cases.hangs import HANG_SECONDS
 from tests.commands import run_command
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
@@ -659,7 +660,7 @@ def test_one_job_at_a_time(tmp_path: Path) -> None:
         def advance(self, count: int) -> None:
             if self.result is None:
                 command = [sys.executable, "-m", "fastindex", "pack", source, str(out)]
-                self.result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+                self.result = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)
 
     second = Second()
     packed = fi.pack_checkpoint(source, out, progress=second)
@@ -689,5 +690,5 @@ def test_memory_counts_from_what_the_process_has(tmp_path: Path) -> None:
         "fi.pack_checkpoint(sys.argv[1], sys.argv[2]).unpack(sys.argv[3])"
     )
     paths = [source, str(tmp_path / "out"), str(tmp_path / "back.safetensors")]
-    subprocess.run([sys.executable, "-c", program, *paths], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", program, *paths], check=True, timeout=HANG_SECONDS)
     check_equal_bytes(tmp_path / "back.safetensors", source)
