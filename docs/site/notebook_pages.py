@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 #: Stands in Markdown for an output until the page is HTML, so that nothing in it is read as Markdown.
+MARK = "fastindex-output-"
 #: A cell may compile, on a machine that does much else.
 _HANG_SECONDS = 3600
-MARK = "fastindex-output-"
 
 
 def executed(path: Path) -> Any:
