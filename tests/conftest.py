@@ -23,7 +23,8 @@ suite takes a twelfth, another twelfth each day; files and tests that are named 
 rotate within: it would run the same part each time. The simulator and the fenced relayouts do, since they take half a
 minute; their other parts run in `.ci/run`.
 
-The whole suite is shared out over the processors by pytest-xdist, where it is installed. Files and tests that are
+The whole suite is shared out over the processors by pytest-xdist, where it is installed, and over twice as many
+processes where the processors are busy with other work. Files and tests that are
 named, ``-k``, ``-m`` and ``-n 0`` run in this process. The cases of one test function stay together, in one process.
 Two marks say more: ``xdist_group(name)`` keeps several functions together, for a fixture that is dear; ``long`` lets a
 test of many seconds begin first. Before they are shared out, all kernels are compiled, as ``fastindex warmup`` does.
@@ -31,7 +32,9 @@ test of many seconds begin first. Before they are shared out, all kernels are co
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -42,7 +45,7 @@ from typing import Any
 import pytest
 
 import fastindex.kernels.compilation  # noqa: F401  (small questions go to kernels too, but for `test_first_answer`)
-from fastindex.cpu.threads import thread_count
+from fastindex.cpu.threads import THREADS_VARIABLE, thread_count
 from tests.cases import strategies
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,6 +53,8 @@ sys.path.insert(0, str(ROOT))
 
 #: A process holds some hundred mebibytes; more of them do not make the suite faster.
 MOST_PROCESSES = 8
+#: How many processes, on average of the last minute, want each processor of a machine that is busy.
+BUSY = 1.5
 
 #: Whether the whole suite runs, and whether this process has others run it.
 WHOLE = pytest.StashKey[bool]()
@@ -138,6 +143,15 @@ def out_of_turn(items: list[pytest.Item]) -> set[pytest.Item]:
 # Processes
 
 
+def process_count() -> int:
+    """How many processes share the tests: one for each processor, two where other work would take most of its time."""
+    processors = thread_count()
+    with contextlib.suppress(OSError):
+        if os.getloadavg()[0] > BUSY * processors:
+            processors *= 2
+    return min(processors, MOST_PROCESSES)
+
+
 def is_shared_out(config: pytest.Config) -> bool:
     """Whether this is one of several processes that run tests."""
     return hasattr(config, "workerinput")
@@ -154,7 +168,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     config.stash[WHOLE] = whole
     if not whole or option.collectonly or option.usepdb:
         return
-    processes = min(thread_count(), MOST_PROCESSES)
+    processes = process_count()
     if getattr(option, "numprocesses", 0) is None and option.dist == "no" and not option.tx and processes > 1:
         option.numprocesses, option.dist, option.loadscopereorder = processes, "loadgroup", False
         config.stash[SHARES_OUT] = True
@@ -188,4 +202,5 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         terminal = session.config.pluginmanager.getplugin("terminalreporter")
         terminal.write_line("compiling kernels, or loading them ...")
         # What fails here fails again in a test.
-        subprocess.run([sys.executable, "-m", "fastindex", "warmup"], cwd=ROOT, check=False)
+        environment = {**os.environ, THREADS_VARIABLE: str(session.config.option.numprocesses)}
+        subprocess.run([sys.executable, "-m", "fastindex", "warmup"], cwd=ROOT, env=environment, check=False)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS
+from tests.conftest import process_count
 
 ROOT = Path(__file__).resolve().parents[2]
 SWEEP = """
@@ -91,6 +92,26 @@ def test_dear_tests_are_dealt_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.in_turn(seconds=3)
+@pytest.mark.parametrize(
+    ("load", "processors", "expected"), [(0.1, 2, 2), (2.9, 2, 2), (4.2, 2, 4), (1.6, 1, 2), (2.9, 6, 6), (30.0, 6, 8)]
+)
+def test_a_busy_machine_gets_twice_as_many_processes(
+    load: float, processors: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTINDEX_NUM_THREADS", str(processors))
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert process_count() == expected
+
+
+def test_a_system_that_does_not_know_how_busy_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> tuple[float, float, float]:
+        raise OSError
+
+    monkeypatch.setenv("FASTINDEX_NUM_THREADS", "3")
+    monkeypatch.setattr(os, "getloadavg", unknown)
+    assert process_count() == 3
+
+
 @pytest.mark.parametrize(
     ("part", "options", "expected"),
     [
