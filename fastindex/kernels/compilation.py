@@ -131,7 +131,7 @@ def _type_in_registers(kind: types.Type) -> types.Type:
 
 def inlined(function: Function) -> Function:
     """Let kernels call `function`; it has no cache of its own, a caller's holds it."""
-    return register_jitable(function)  # type: ignore[no-any-return]
+    return register_jitable(no_cfunc_wrapper=True)(function)  # type: ignore[no-any-return]
 
 
 def registered_kernels() -> list[tuple[Any, tuple[types.Type, ...]]]:
