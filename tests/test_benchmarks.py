@@ -169,6 +169,7 @@ def small(benchmark: Any) -> Any:
     return benchmark
 
 
+@pytest.mark.in_turn(seconds=0.06)
 @pytest.mark.parametrize(
     ("benchmark", "method", "parameters"),
     [parameters for module in MODULES for parameters in benchmarks_of(module)],

@@ -22,7 +22,7 @@ import pytest
 import fastindex as fi
 from fastindex.bulk import strided_copies
 from tests.cases.hangs import HANG_SECONDS
-from tests.cases.strategies import one_of, rotating_seeds, seeds
+from tests.cases.strategies import rotating_seeds, seeds
 from tests.cases.strided_arrays import random_pair
 
 numpys_own = pytest.importorskip("numpy._core.tests.test_api", reason="this NumPy was installed without its tests")
@@ -38,7 +38,7 @@ def whatever_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strided_copies, "SMALLEST_CONTIGUOUS_BYTES", 0)
 
 
-@pytest.mark.parametrize("seed", seeds(120))
+@pytest.mark.parametrize("seed", rotating_seeds(240))
 @pytest.mark.usefixtures("whatever_the_size")
 def test_random_strides(seed: int) -> None:
     """Every byte of the destination's memory is as NumPy leaves it, gaps included."""
@@ -70,9 +70,10 @@ def offset_in(array: np.ndarray[Any, Any], memory: np.ndarray[Any, Any]) -> int:
     return int(first - begin)
 
 
-@pytest.mark.parametrize("end", one_of(["first", "last"]))
+@pytest.mark.in_turn(seconds=2)
+@pytest.mark.parametrize("end", ["first", "last"])
 def test_nothing_outside_is_touched(end: str) -> None:
-    drawn = rotating_seeds(60)
+    drawn = seeds(60)
     command = [sys.executable, "-W", "error", "-m", "tests.bulk.fenced_copies", end, str(len(drawn)), str(drawn[0])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -25,7 +25,6 @@ from safetensors.numpy import save_file
 
 import fastindex as fi
 from fastindex.cli.commands import main
-from tests.cases import strategies
 from tests.cli.test_targets import MODULE, ROOT, SHAPE, WRITING
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs forks, which make hundreds of processes cheap")
@@ -265,15 +264,19 @@ def test_every_command_is_tried() -> None:
     assert tried - {"--help", "--version"} == set(main.commands) - LEFT_OUT
 
 
-def test_streams(folder: Path) -> None:
-    cases = [*strategies.rotating(stream_cases())]
+@pytest.mark.in_turn(seconds=4.5)
+@pytest.mark.parametrize("part", range(4))
+def test_streams(part: int, folder: Path) -> None:
+    cases = [*stream_cases()][part::4]
     for case, found in zip(cases, ended(cases, folder), strict=True):
         check(case, *found)
 
 
-def test_files(folder: Path) -> None:
+@pytest.mark.in_turn(seconds=3)
+@pytest.mark.parametrize("part", range(4))
+def test_files(part: int, folder: Path) -> None:
     """For somebody who is not root, to whom modes mean something."""
-    cases = [*strategies.rotating(file_cases())]
+    cases = [*file_cases()][part::4]
     for case, found in zip(cases, ended(cases, folder), strict=True):
         check(case, *found)
     assert stat.S_IMODE((folder / "secret").stat().st_mode) == 0

@@ -14,7 +14,6 @@ import pytest
 
 from fastindex.first_use import uninterrupted
 from fastindex.lazy import lazy_property
-from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS
 from tests.fault_parts.forks import wrong_in_first_use
 from tests.fault_parts.interrupts import wrong_after_interrupts
@@ -27,7 +26,8 @@ def test_a_call_works_after_interrupted_first_ones(first: float) -> None:
     assert wrong_after_interrupts([first + 0.1 * random.random(), 0.3 * random.random() + 1e-3])[0] == ""
 
 
-@pytest.mark.parametrize("seed", strategies.one_of([1, 2]))
+@pytest.mark.in_turn(seconds=4)
+@pytest.mark.parametrize("seed", [1, 2])
 def test_children_forked_during_first_calls_and_new_plans(seed: int) -> None:
     assert wrong_in_first_use(seed, 2, 0.4) == ""
 
