@@ -54,7 +54,7 @@ sys.path.insert(0, str(ROOT))
 #: A process holds some hundred mebibytes; more of them do not make the suite faster.
 MOST_PROCESSES = 8
 #: How many processes, on average of the last minute, want each processor of a machine that is busy.
-BUSY = 1.5
+BUSY = 1.25
 
 #: Whether the whole suite runs, and whether this process has others run it.
 WHOLE = pytest.StashKey[bool]()
