@@ -24,10 +24,10 @@ rotate within: it would run the same part each time. The simulator and the fence
 minute; their other parts run in `.ci/run`.
 
 The whole suite is shared out over the processors by pytest-xdist, where it is installed, and over twice as many
-processes where the processors are busy with other work. Files and tests that are
-named, ``-k``, ``-m`` and ``-n 0`` run in this process. The cases of one test function stay together, in one process.
-Two marks say more: ``xdist_group(name)`` keeps several functions together, for a fixture that is dear; ``long`` lets a
-test of many seconds begin first. Before they are shared out, all kernels are compiled, as ``fastindex warmup`` does.
+processes where the processors are busy with other work. Files and tests that are named, ``-k``, ``-m`` and ``-n 0`` run
+in this process. The cases of one test function stay together, in one process. Two marks say more: ``xdist_group(name)``
+keeps several functions together, for a fixture that is dear; ``long`` lets a test of many seconds begin first. Before
+they are shared out, all kernels are compiled, as ``fastindex warmup`` does.
 """
 
 from __future__ import annotations

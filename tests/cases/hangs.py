@@ -2,6 +2,5 @@
 
 from __future__ import annotations
 
-#: No machine is so slow or so busy that what tests start takes as long: the longest is a minute on a quiet one. Code
-#: for GPUs that are not there took ten minutes to compile on one that ran eight other processes.
+#: What a plain run starts takes two minutes at most on a quiet machine, and more than ten on one that does much else.
 HANG_SECONDS = 3600

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases import strategies
+from tests.cases import cast_cases, strategies
 from tests.cases.hangs import HANG_SECONDS
 from tests.cuda.stand_in import driver
 
@@ -28,14 +28,15 @@ pytestmark = pytest.mark.skipif(
     driver.missing() is not None and "ptx" not in os.environ.get("FASTINDEX_REQUIRE", ""), reason=driver.missing() or ""
 )
 
-#: What of `test_gpu` runs in one process, and how many tests of it have to pass, whatever part of it runs today.
+#: What of `test_gpu` runs in one process, and how many tests of it have to pass.
 PARTS = {
     "test_relayouts and (f32 or f64 or c128)": 20,
     "test_relayouts and not (f32 or f64 or c128)": 20,
     "random_shapes": 4,
     "random_larger": 4,
     "every_cast": 20,
-    "casts_": 7,
+    # Those that rotate, those of packed elements, and that of arrays.
+    "casts_": len([*strategies.rotating(cast_cases.PAIRS)]) + 5 + 1,
     "not test_relayouts and not random and not cast": 20,
 }
 
