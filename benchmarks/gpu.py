@@ -1,12 +1,14 @@
 """Check and measure every case on this machine's GPU, beside torch, CuPy and JAX and beside a copy on the device.
 
     python benchmarks/gpu.py                     everything: some minutes
-    python benchmarks/gpu.py --cases transpose   only cases with this in their name
+    python benchmarks/gpu.py --seconds 180       begin no case later; the most important come first
+    python benchmarks/gpu.py --cases "odd|cast"  only cases with this in their name
     python benchmarks/gpu.py --mib 16 --count 100000 --no-compile   a quick look
 
 Times are of the GPU (`gpu_clock`); rivals take turns. JAX works on streams of its own, so its times are of many calls
 from the host, and allocate. Every result is checked against the processor's, in memory that held other bytes before.
-Writes JSON, a table and a plot, with the GPU's name, under ``benchmarks/results``.
+"Predicted" is what `gpu_counts.py --keep` counted without a GPU, at this GPU's clock and speed of copying. Writes
+JSON, a table and a plot after each case, with the GPU's name, under ``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import math
 import os
 import platform
 import re
@@ -22,6 +23,7 @@ import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 # JAX would take three quarters of the memory at once; and the kernel that spins is small on purpose.
@@ -36,15 +38,15 @@ sys.path.insert(0, str(ROOT))
 import fastindex as fi  # noqa: E402
 import fastindex.cuda  # noqa: E402
 from benchmarks import gpu_peers, measure, report  # noqa: E402
-from benchmarks.cases import INDEX_CASES, RELAYOUT_CASES, RelayoutCase, text  # noqa: E402
+from benchmarks.cases import IndexCase  # noqa: E402
+from benchmarks.gpu_cases import INDEX_TARGET, Move, in_order  # noqa: E402
 from benchmarks.gpu_clock import Clock, Run  # noqa: E402
 from benchmarks.problems import Problem  # noqa: E402
 
-#: Least fraction of the copy's speed, by kind of case; odd sizes have their own.
-TARGETS = {"copy": 0.9, "transpose": 0.9, "2-byte transpose": 0.85, "1-byte transpose": 0.75, "other": 0.6}
-ODD_TARGET, INDEX_TARGET = 0.6, 0.85
 PACKAGES = ("fastindex", "numpy", "numba", "numba-cuda", "cuda-core", "torch", "cupy-cuda13x", "cupy-cuda12x", "jax")
 JAX = ("jax",)
+RESULTS = ROOT / "benchmarks" / "results"
+COUNTS = RESULTS / "gpu-counts.json"
 
 #: What outputs hold before a call that is checked.
 POISON = 0xA5
@@ -52,32 +54,14 @@ POISON = 0xA5
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default="", help="part of the names of the cases to run")
-    parser.add_argument("--mib", type=int, default=512, help="least size of the source of a relayout")
-    parser.add_argument("--count", type=int, default=1 << 26, help="how many indices to convert")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--cases", default="", help="what names of cases to run contain, a regular expression")
+    parser.add_argument("--mib", type=int, default=256, help="least size of the source of a relayout")
+    parser.add_argument("--count", type=int, default=1 << 25, help="how many indices to convert")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so many")
     parser.add_argument("--no-compile", action="store_true", help="without torch.compile, which takes seconds a case")
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--output", type=Path, default=RESULTS)
     return parser.parse_args()
-
-
-def enlarged(case: RelayoutCase, size: str, nbytes: int) -> tuple[str, str]:
-    """The case with its first dimension a multiple of what it is, so that nothing else changes."""
-    first, *rest = case.dimensions(size)
-    dimensions = (first * max(1, math.ceil(nbytes / fi.Shape.parse(case.source(size)).nbytes)), *rest)
-    return (
-        text(case.element_type, dimensions, case.source_layout),
-        text(case.element_type, dimensions, case.destination_layout),
-    )
-
-
-def kind_of(case: RelayoutCase) -> str:
-    if case.kind == "long runs":
-        return "copy"
-    if "transpose" in case.kind:
-        width = fi.Shape.parse(case.source("toy")).element_type.nbytes
-        return f"{width}-byte transpose" if width < 4 else "transpose"
-    return "other"
 
 
 def poison(out: Any, nbytes: int) -> None:
@@ -87,22 +71,47 @@ def poison(out: Any, nbytes: int) -> None:
     cuda.synchronize()
 
 
+def view(array: Any, shape: fi.Shape) -> Any:
+    """The logical array of a buffer without tiles, as a strided view."""
+    from numba import cuda
+
+    described = {
+        "shape": shape.dimensions,
+        "typestr": f"<u{shape.element_type.nbytes}",
+        "data": array.__cuda_array_interface__["data"],
+        "strides": shape.byte_strides,
+        "version": 3,
+    }
+    return cuda.as_cuda_array(SimpleNamespace(__cuda_array_interface__=described, held=array))
+
+
 class Bench:
     """Everything that the rows share."""
 
     def __init__(self, options: argparse.Namespace) -> None:
+        from numba import cuda
+
         self.clock = Clock(options.rounds)
         self.libraries = gpu_peers.installed()
         self.nbytes = options.mib << 20
         self.count = options.count
         self.compiles = not options.no_compile
+        self.counts: dict[str, list[list[float]]] = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
         self._copies: dict[int, float] = {}
-        self._random = measure.random_bytes(4 * self.nbytes)
+        self._random = measure.random_bytes(2 * self.nbytes)
+        self._there = cuda.to_device(self._random)
+        device = cuda.get_current_device()
+        self._cycles = device.MULTIPROCESSOR_COUNT * 1e3 * device.CLOCK_RATE
+        self.bytes_a_cycle = 2 * self.nbytes / self.copy_seconds(self.nbytes) / self._cycles
 
-    def random(self, nbytes: int) -> Any:
+    def random(self, nbytes: int) -> tuple[Any, Any]:
+        """So many random bytes, here and on the GPU."""
+        from numba import cuda
+
         if nbytes > len(self._random):
             self._random = measure.random_bytes(nbytes)
-        return self._random[:nbytes]
+            self._there = cuda.to_device(self._random)
+        return self._random[:nbytes], self._there[:nbytes]
 
     def copy_seconds(self, nbytes: int) -> float:
         """A copy on the device of as many bytes, in whole MiB."""
@@ -114,36 +123,53 @@ class Bench:
             self._copies[mib] = self.clock.medians({"copy": lambda: target.copy_to_device(source)})["copy"]
         return self._copies[mib] * nbytes / (mib << 20)
 
-    def relayout_row(self, case: RelayoutCase, size: str) -> dict[str, Any]:
+    def predicted(self, name: str) -> float | None:
+        """Fraction of a copy, of what was counted: sectors against bytes, instructions a byte, launch by launch."""
+        if name not in self.counts:
+            return None
+        return 1 / sum(
+            share * max(sectors, instructions * self.bytes_a_cycle / 128)
+            for share, sectors, instructions in self.counts[name]
+        )
+
+    def move_row(self, case: Move) -> dict[str, Any]:
         from numba import cuda
 
-        source, destination = map(fi.Shape.parse, enlarged(case, size, self.nbytes))
-        buffer = self.random(source.nbytes)
-        given, out = cuda.to_device(buffer), cuda.device_array(destination.nbytes, np.uint8)
-        plan = fi.plan_relayout(source, destination)
+        source, destination = map(fi.Shape.parse, case.enlarged(self.nbytes))
+        buffer, given = self.random(source.nbytes)
+        out = cuda.device_array(destination.nbytes, np.uint8)
+        if case.as_view:
+            views = view(out, destination), view(given, source)
+            call: Run = lambda: fi.copyto(*views)  # noqa: E731
+        else:
+            plan = fi.plan_relayout(source, destination, casting="unsafe")
+            call = lambda: plan(given, out=out)  # noqa: E731
         begin = time.perf_counter()
-        plan(given, out=out)
+        call()
         cuda.synchronize()
         first = time.perf_counter() - begin
-        rivals: dict[str, Run] = {"fastindex": lambda: plan(given, out=out)}
+        rivals: dict[str, Run] = {"fastindex": call}
         try:
-            problem = Problem(str(source), str(destination), buffer)
-            rivals |= gpu_peers.relayout_rivals(problem, buffer, self.libraries, self.compiles)
+            if source.element_type == destination.element_type:
+                problem = Problem(str(source), str(destination), buffer)
+                rivals |= gpu_peers.relayout_rivals(problem, given, self.libraries, self.compiles)
+            else:
+                rivals |= gpu_peers.cast_rivals(source, destination, given, self.libraries)
         except ValueError as error:
             print(f"  no rivals: {error}")
         seconds = self.clock.medians(rivals, JAX)
         poison(out, destination.nbytes)
-        plan(given, out=out)
-        expected = fi.relayout(buffer, source, destination).view(np.uint8)
+        call()
+        expected = fi.relayout(buffer, source, destination, casting="unsafe").view(np.uint8)
         right = bool(np.array_equal(out.copy_to_host(), expected))
         moved = source.nbytes + destination.nbytes
-        name, target = (case.name, TARGETS[kind_of(case)]) if size == "round" else (f"{case.name}, odd", ODD_TARGET)
-        return row(name, target, right, moved, seconds, self.copy_seconds(moved // 2)) | {"first_call": first}
+        found = row(case.name, case.target, right, moved, seconds, self.copy_seconds(moved // 2))
+        return found | {"first_call": first, "predicted": self.predicted(case.name)}
 
-    def index_rows(self, name: str, shape_text: str) -> list[dict[str, Any]]:
+    def index_rows(self, case: IndexCase) -> list[dict[str, Any]]:
         from numba import cuda
 
-        shape, count = fi.Shape.parse(shape_text), self.count
+        shape, count = fi.Shape.parse(case.shape), self.count
         generator = np.random.default_rng(0)
         indices = [generator.integers(size, size=count) for size in shape.dimensions]
         slots = fi.linear_index(shape, indices)
@@ -154,7 +180,7 @@ class Bench:
             "linear_index": lambda: fi.linear_index(shape, columns, "wrap", out=out),
             "multi_index": lambda: fi.multi_index(shape, flat, padding="mark", out=outs),
         }
-        rivals = gpu_peers.index_rivals(shape, indices, slots, self.libraries)
+        rivals = gpu_peers.index_rivals(shape, columns, flat, self.libraries)
         moved = 8 * count * (shape.rank + 1)
         copy = self.copy_seconds(moved // 2)
         rows = []
@@ -167,7 +193,8 @@ class Bench:
                 right = bool(np.array_equal(out.copy_to_host(), slots))
             else:
                 right = all(np.array_equal(a.copy_to_host(), b) for a, b in zip(outs, indices, strict=True))
-            rows.append(row(f"{direction}, {name}", INDEX_TARGET, right, moved, seconds, copy))
+            name = f"{direction}, {case.name}"
+            rows.append(row(name, INDEX_TARGET, right, moved, seconds, copy) | {"predicted": self.predicted(name)})
         return rows
 
 
@@ -196,7 +223,7 @@ def launch_microseconds() -> dict[str, float]:
     from numba import cuda
 
     plan = fi.plan_relayout("f32[64,64]{1,0}", "f32[64,64]{0,1}")
-    given, out = cuda.device_array(4096, np.float32), cuda.device_array(4096, np.float32)
+    given, out = (cuda.to_device(np.zeros(4096, np.float32)) for _ in range(2))
     columns, slots = [cuda.to_device(np.zeros(64, np.int64)) for _ in range(2)], cuda.device_array(64, np.int64)
     calls = {
         "plan": lambda: plan(given, out=out),
@@ -215,17 +242,19 @@ def launch_microseconds() -> dict[str, float]:
 
 
 def table(rows: list[dict[str, Any]], heading: str) -> str:
-    header = ["case", "GB/s", "of a copy", "target", "correct", "x best peer", "peers, times slower"]
+    header = ["case", "GB/s", "of a copy", "predicted", "target", "correct", "x best peer", "peers, times slower"]
     lines = []
     for found in rows:
         own = found["seconds"]["fastindex"]
         others = ", ".join(f"{name} {t / own:.2f}" for name, t in found["seconds"].items() if name != "fastindex")
         met = report.verdict(found["fraction_of_copy"] >= found["target"])
+        predicted = found["predicted"]
         lines.append(
             [
                 found["case"],
                 f"{found['gigabytes_per_second']['fastindex']:.0f}",
                 f"{found['fraction_of_copy']:.2f}",
+                "" if predicted is None else f"{predicted:.2f}",
                 f"{found['target']:.2f} {met}",
                 "yes" if found["correct"] else "**NO**",
                 f"{found['ratio_to_best_peer']:.2f}" if others else "",
@@ -245,30 +274,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def main() -> int:
-    options = arguments()
-    reason = fastindex.cuda.why_unavailable()
-    if reason is not None:
-        print(f"nothing to measure: {reason}", file=sys.stderr)
-        return 1
-    name, date, bench = fastindex.cuda.device_name(), datetime.date.today().isoformat(), Bench(options)
-    rows: list[dict[str, Any]] = []
-
-    def done(found: dict[str, Any]) -> None:
-        rows.append(found)
-        print(report.one_line(found), "" if found["correct"] else "WRONG", flush=True)
-
-    for case in RELAYOUT_CASES:
-        for size in ("round", "prime"):
-            if options.cases in (case.name if size == "round" else f"{case.name}, odd"):
-                done(bench.relayout_row(case, size))
-    for index_case in INDEX_CASES:
-        if options.cases in index_case.name:
-            for found in bench.index_rows(index_case.name, index_case.shape):
-                done(found)
-    launch = launch_microseconds()
+def write(options: argparse.Namespace, bench: Bench, launch: dict[str, float], rows: list[dict[str, Any]]) -> str:
+    """Write what has been measured so far, and return the table."""
+    name, date = fastindex.cuda.device_name(), datetime.date.today().isoformat()
     result = {
-        "machine": {"processor": name},
+        "machine": {"processor": name, "bytes_a_cycle": bench.bytes_a_cycle},
         "date": date,
         "versions": versions(),
         "options": {"mib": options.mib, "count": options.count, "rounds": options.rounds},
@@ -280,9 +290,32 @@ def main() -> int:
     host = ", ".join(f"{call} {cost:.0f} µs" for call, cost in launch.items())
     heading = f"{name}, {date}; sources of at least {options.mib} MiB, {options.count} indices; host: {host} a call."
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    stem.with_suffix(".md").write_text(table(rows, heading))
+    stem.with_suffix(".md").write_text(found := table(rows, heading))
     stem.with_suffix(".svg").write_text(report.plot(result, "Fraction of the speed of a copy on the GPU"))
-    print(table(rows, heading))
+    return found
+
+
+def main() -> int:
+    begin, options = time.monotonic(), arguments()
+    reason = fastindex.cuda.why_unavailable()
+    if reason is not None:
+        print(f"nothing to measure: {reason}", file=sys.stderr)
+        return 1
+    bench, launch = Bench(options), launch_microseconds()
+    rows: list[dict[str, Any]] = []
+    shown = ""
+    for case in in_order():
+        if not re.search(options.cases, case.name):
+            continue
+        if time.monotonic() - begin > options.seconds:
+            print(f"no time for {case.name} and what follows")
+            break
+        found = bench.index_rows(case) if isinstance(case, IndexCase) else [bench.move_row(case)]
+        for one in found:
+            rows.append(one)
+            print(report.one_line(one), "" if one["correct"] else "WRONG", flush=True)
+        shown = write(options, bench, launch, rows)
+    print(shown)
     return 0 if all(found["correct"] for found in rows) else 1
 
 

@@ -14,6 +14,9 @@ LEAST_SAMPLE_SECONDS = 1e-3
 
 _NAP_NANOSECONDS = 100_000
 
+#: How long the GPU is kept busy to see whether a call waits for it; calls are timed that take the host far less.
+LEAST_WAIT_SECONDS = 20e-3
+
 
 class Clock:
     """Seconds of a call on the default stream, from CUDA events.
@@ -37,9 +40,14 @@ class Clock:
         self._spin = spin
 
     def medians(self, rivals: dict[str, Run], on_host: tuple[str, ...] = ()) -> dict[str, float]:
-        """Median seconds of every rival; they take turns. Those of `on_host` work on streams of their own."""
+        """Median seconds of every rival; they take turns.
+
+        Those of `on_host` work on streams of their own, and those that wait for the GPU cannot be queued: both are
+        timed from the host.
+        """
         names = list(rivals)
         calls = {name: self._calls(rivals[name]) for name in names}
+        on_host = (*on_host, *(name for name in names if name not in on_host and self._waits(rivals[name])))
         times: dict[str, list[float]] = {name: [] for name in names}
         for number in range(self._rounds):
             first = number % len(names)
@@ -57,13 +65,26 @@ class Clock:
         self._cuda.synchronize()
         return max(1, min(200, round(LEAST_SAMPLE_SECONDS / (time.perf_counter() - begin))))
 
+    def _waits(self, run: Run) -> bool:
+        """Whether a call returns only when what was queued before it is done."""
+        self._cuda.synchronize()
+        self._nap(LEAST_WAIT_SECONDS)
+        begin = time.perf_counter()
+        run()
+        waited = time.perf_counter() - begin > LEAST_WAIT_SECONDS / 2
+        self._cuda.synchronize()
+        return waited
+
+    def _nap(self, seconds: float) -> None:
+        self._spin[1, 1, 0](max(1, round(seconds / (_NAP_NANOSECONDS * 1e-9))))
+
     def sample(self, run: Run, calls: int) -> float:
         """Seconds per call on the GPU."""
         nap = 2e-3
         while True:
             self._cuda.synchronize()
             begin, end = self._cuda.event(), self._cuda.event()
-            self._spin[1, 1, 0](max(1, round(nap / (_NAP_NANOSECONDS * 1e-9))))
+            self._nap(nap)
             begin.record()
             for _ in range(calls):
                 run()
@@ -75,12 +96,14 @@ class Clock:
             nap *= 2
 
     def _on_host(self, run: Run, calls: int) -> float:
-        """Seconds per call of a library that queues on its own streams: many calls, then one wait."""
+        """Seconds per call by the host's clock: many calls, then one wait."""
         calls = max(calls, 10)
         self._cuda.synchronize()
         begin = time.perf_counter()
         found: Any = None
         for _ in range(calls):
             found = run()
-        found.block_until_ready()
+        if hasattr(found, "block_until_ready"):
+            found.block_until_ready()
+        self._cuda.synchronize()
         return (time.perf_counter() - begin) / calls

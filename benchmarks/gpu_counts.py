@@ -2,6 +2,7 @@
 
     python benchmarks/gpu_counts.py             every case: some minutes
     python benchmarks/gpu_counts.py transpose   only cases with this in their name
+    python benchmarks/gpu_counts.py --keep      the cases of `gpu.py`, for its predictions: a quarter of an hour
 
 It needs the extra ``test-cuda`` and gcc. For each launch of a case, for sm_90:
 
@@ -18,6 +19,7 @@ The tables of a launch are a few kilobytes that every block reads; they are left
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -102,6 +104,10 @@ class Row:
     registers: int
     in_flight: int
     moved: float
+    #: Bytes of the sectors that hold what is read and written; those asked for.
+    least_bytes: int
+    asked_bytes: int
+    total_instructions: int
 
     @property
     def is_above(self) -> bool:
@@ -210,6 +216,9 @@ class Counter:
                 self._registers[kernel.name],
                 program.bytes_in_flight,
                 sum(least) / max(least[1], 1),
+                32 * sum(least),
+                32 * (read_sectors + written_sectors),
+                program.instructions,
             )
         )
         print(f"| {' | '.join(self.rows[-1].cells())} |", flush=True)
@@ -257,6 +266,52 @@ def inside(part: str) -> None:
     print(f"\n{len(counter.rows)} launches; {len(above)} above {MOST} of the least, marked with *")
 
 
+def keep() -> None:
+    """Count what `gpu.py` measures, smaller, on the stand-in driver; write what it predicts from."""
+    import numpy as np
+    from numba import cuda
+
+    import fastindex as fi
+    from benchmarks.cases import IndexCase
+    from benchmarks.gpu import COUNTS
+    from benchmarks.gpu_cases import in_order
+    from tests.cuda.stand_in import emulated  # noqa: F401  (its import starts it)
+
+    kept: dict[str, list[list[float]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        counter = Counter(Path(folder))
+        for case in in_order():
+            begin = len(counter.rows)
+            rng = np.random.default_rng(1)
+            if isinstance(case, IndexCase):
+                shape = fi.Shape.parse(case.shape)
+                indices = tuple(cuda.to_device(rng.integers(size, size=1 << 16)) for size in shape.dimensions)
+                moved = 8 * (shape.rank + 1) << 16
+                slots = fi.linear_index(shape, indices, "wrap")
+                kept[f"linear_index, {case.name}"] = _shares(counter.rows[begin:], moved)
+                begin = len(counter.rows)
+                fi.multi_index(shape, slots, padding="mark")
+                kept[f"multi_index, {case.name}"] = _shares(counter.rows[begin:], moved)
+            else:
+                source, destination = map(fi.Shape.parse, case.reduced(1 << 20))
+                buffer = cuda.to_device(rng.integers(256, size=source.nbytes, dtype=np.uint8))
+                fi.relayout(buffer, source, destination, casting="unsafe")
+                kept[case.name] = _shares(counter.rows[begin:], source.nbytes + destination.nbytes)
+    COUNTS.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def _shares(rows: list[Row], moved: int) -> list[list[float]]:
+    """Of each launch: the share of the bytes it moves, sectors asked for of the least, instructions a byte."""
+    return [
+        [
+            round(row.least_bytes / moved, 4),
+            round(row.asked_bytes / row.least_bytes, 4),
+            round(row.total_instructions / row.least_bytes, 3),
+        ]
+        for row in rows
+    ]
+
+
 def count_indices(counter: Counter) -> None:
     import numpy as np
 
@@ -276,7 +331,7 @@ def count_indices(counter: Counter) -> None:
 def main() -> None:
     part = sys.argv[1] if len(sys.argv) > 1 else ""
     if "STAND_IN_LOG" in os.environ:
-        inside(part)
+        keep() if part == "--keep" else inside(part)
         return
     from tests.cuda.stand_in import driver
 

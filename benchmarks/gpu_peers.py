@@ -40,6 +40,8 @@ def sees_gpu(name: str, module: Any) -> bool:
 def relayout_rivals(problem: Problem, buffer: Any, libraries: dict[str, Any], compiles: bool) -> dict[str, Run]:
     """Calls that move the loops of a problem: a copy between strided views, or a compiled transpose.
 
+    `buffer` is of bytes, on the GPU; torch and CuPy read it where it is.
+
     Where a layout pads or packs below a byte there are no common loops, and no rivals.
     """
     if problem.pads or problem.crops or problem.packed_source:
@@ -86,7 +88,7 @@ def jax_relayout(jax: Any, problem: Problem, buffer: Any) -> Run:
     dtype = {1: np.int8, 2: np.int16}.get(problem.itemsize, np.int32)
     shape = [digit.size for digit in by_source] + ([words] if words > 1 else [])
     axes = order + ([len(order)] if words > 1 else [])
-    given = jax.device_put(np.asarray(buffer).view(dtype).reshape(shape))
+    given = jax.device_put(buffer.copy_to_host().view(dtype).reshape(shape))
     compiled = jax.jit(lambda x: jax.numpy.transpose(x, axes))
     return lambda: compiled(given)
 
@@ -105,10 +107,28 @@ def compiled_torch(torch: Any, problem: Problem, given: Any) -> dict[str, Run]:
     return {"torch.compile": lambda: call(shaped)}
 
 
+def cast_rivals(source: fi.Shape, target: fi.Shape, buffer: Any, libraries: dict[str, Any]) -> dict[str, Run]:
+    """A copy of torch into another element type, of strided views; only layouts without tiles have it."""
+    if "torch" not in libraries or source.layout.tiles or target.layout.tiles:
+        return {}
+    torch = libraries["torch"]
+    kinds = {"f32": torch.float32, "bf16": torch.bfloat16, "s8": torch.int8, "f8e4m3fn": torch.float8_e4m3fn}
+    names = [kinds[str(shape.element_type)] for shape in (source, target)]
+    given = torch.as_tensor(buffer, device="cuda").view(names[0])
+    out = torch.empty(target.slot_count, dtype=names[1], device="cuda")
+    views = [
+        torch.as_strided(
+            flat, shape.dimensions, [step // shape.element_type.nbytes for step in shape.byte_strides or ()]
+        )
+        for flat, shape in ((given, source), (out, target))
+    ]
+    return {"torch": lambda: views[1].copy_(views[0])}
+
+
 def index_rivals(
     shape: fi.Shape, indices: list[Any], slots: Any, libraries: dict[str, Any]
 ) -> dict[str, dict[str, Run]]:
-    """Calls for both directions; only layouts without tiles have them."""
+    """Calls for both directions, of arrays on the GPU; only layouts without tiles have them."""
     if shape.layout.tiles:
         return {"linear_index": {}, "multi_index": {}}
     linear: dict[str, Run] = {}

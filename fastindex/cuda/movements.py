@@ -18,7 +18,7 @@ from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.copies import copy_kernel, fill_kernel, weave_kernel
 from fastindex.kernels.cuda.device import THREADS
 from fastindex.kernels.cuda.rows import part_rows_kernel, weave_rows_kernel
-from fastindex.kernels.cuda.shifts import compress_kernel, shift_kernel
+from fastindex.kernels.cuda.shifts import packing_kernel, shift_kernel
 from fastindex.kernels.cuda.stages import staged_kernel
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
 from fastindex.kernels.cuda.word_tiles import word_transpose_kernel
@@ -163,8 +163,8 @@ def _kernel_of(launch: Launch) -> Kernel:
             return fill_kernel(width)
         case "shift":
             return shift_kernel(width)
-        case "compress":
-            return compress_kernel(width)
+        case "expand" | "compress":
+            return packing_kernel(width, launch.kernel == "expand")
         case "weave" | "part":
             return weave_kernel(width, launch.kernel == "part")
         case "weave rows":

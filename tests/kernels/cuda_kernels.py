@@ -9,7 +9,7 @@ from fastindex.kernels.cuda.copies import copy_kernel, fill_kernel, look_up_kern
 from fastindex.kernels.cuda.gather_kernel import QUOTIENTS, gather_kernel
 from fastindex.kernels.cuda.index_kernel import COUNTED, InputForm, KernelForm, index_kernel
 from fastindex.kernels.cuda.rows import part_rows_kernel, weave_rows_kernel
-from fastindex.kernels.cuda.shifts import compress_kernel, shift_kernel
+from fastindex.kernels.cuda.shifts import packing_kernel, shift_kernel
 from fastindex.kernels.cuda.stages import staged_kernel
 from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kernel
 from fastindex.kernels.cuda.word_tiles import word_transpose_kernel
@@ -90,7 +90,8 @@ def every_kernel() -> dict[str, Kernel]:
     found["look up"] = look_up_kernel()
     for bits in (1, 2, 4):
         found[f"pack bits {bits}"] = pack_bits_kernel(bits)
-        found[f"compress {bits}"] = compress_kernel(bits)
+        found[f"compress {bits}"] = packing_kernel(bits, expand=False)
+        found[f"expand {bits}"] = packing_kernel(bits, expand=True)
     for rows in (1, 2, 4):
         found[f"weave rows {rows}"], found[f"part rows {rows}"] = weave_rows_kernel(rows), part_rows_kernel(rows)
     for bits in (1, 2, 4, 8):

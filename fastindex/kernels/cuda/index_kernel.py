@@ -110,47 +110,75 @@ class _Writer:
     The order of the numbers is: the bound of each input; magic, shift and coefficients of each quotient; the
     coefficients of each output; the bound and the coefficients of each check; and for strided arrays the number of
     axes, then for each axis, the last first, its size, magic and shift and the stride of each input and output.
+
+    A thread reads the inputs of all its elements before it writes: the memory of an output might be that of an input,
+    so a compiler would not read the next element ahead of the last one's output.
     """
 
     def __init__(self, form: KernelForm) -> None:
         self._form = form
         self._numbers = 0
-        self._constants: list[str] = []
-        self._body: list[str] = []
 
     def source(self) -> str:
-        form = self._form
-        inputs = [f"a{i}" for i in range(len(form.inputs))]
-        outputs = [f"b{i}" for i in range(len(form.outputs))]
-        operands = ["target", "memory", "low", "high"] if form.gathered else [*inputs, *outputs]
+        element, constants = self._element(), self._numbers
+        given = ", ".join(f"c{i}" for i in range(constants))
+        form, inputs, outputs = self._form, len(self._form.inputs), len(self._form.outputs)
+        addresses = [f"a{i}" for i in range(inputs)] + [f"b{i}" for i in range(outputs)]
+        operands = ["target", "memory", "low", "high"] if form.gathered else addresses
+        lines = [f"def convert({', '.join(['table', 'count', 'failed', *operands])}):"]
+        lines += [f"    c{i} = load_int64(table + {8 * i})" for i in range(constants)]
+        lines.append(f"    first = int64(cuda.blockIdx.x) * {ELEMENTS * THREADS} + cuda.threadIdx.x")
+        for k in range(ELEMENTS):
+            lines.append(f"    n{k} = min(first + {k * THREADS}, count - 1)")
+            if form.strided:
+                offsets = "".join(f"o{i}_{k}, " for i in range(inputs + outputs))
+                lines.append(f"    {offsets}= walked(n{k}, table + {8 * constants})")
+        for k in range(ELEMENTS):
+            lines += [f"    {line}" for line in self._reads(k)]
+        for k in range(ELEMENTS):
+            values = "".join(f"x{i}_{k}, " for i in range(inputs))
+            results = "".join(f"y{i}_{k}, " for i in range(outputs))
+            lines.append(f"    {results}hole_{k} = element(failed, n{k}, {values}{given})")
+        if form.gathered:
+            lines += [f"    v_{k} = taken(memory, y0_{k}, hole_{k}, low, high)" for k in range(ELEMENTS)]
+        for k in range(ELEMENTS):
+            lines.append(f"    if first + {k * THREADS} < count:")
+            lines += [f"        {line}" for line in self._writes(k)]
+        return "\n".join([*element, *(self._walk() if form.strided else ()), *lines]) + "\n"
+
+    def _element(self) -> list[str]:
+        """Write the function from the inputs of an element to its outputs, and whether it is a hole."""
+        form, body = self._form, []
         bounds = [self._constant() for _ in form.inputs]
         quotients = [(self._constant(), self._constant(), self._coefficients(v)) for v, _ in form.quotients]
         sums = [self._coefficients(variables) for variables in form.outputs]
         checks = [(self._constant(), self._coefficients(variables)) for variables in form.checks]
-        self._read_inputs(bounds)
+        for i, (given, bound) in enumerate(zip(form.inputs, bounds, strict=True)):
+            if not form.gathered:
+                body += self._checked(i, given, bound)
         for i, ((variables, wide), (magic, shift, numbers)) in enumerate(zip(form.quotients, quotients, strict=True)):
             divide = "wide_quotient" if wide else "quotient"
-            self._body.append(f"q{i} = {divide}({self._sum(variables, numbers)}, {magic}, {shift})")
+            body.append(f"q{i} = {divide}({self._sum(variables, numbers)}, {magic}, {shift})")
         for i, (variables, numbers) in enumerate(zip(form.outputs, sums, strict=True)):
-            self._body.append(f"y{i} = {self._sum(variables, numbers)}")
-        self._body.append("hole = False")
+            body.append(f"y{i} = {self._sum(variables, numbers)}")
+        body.append("hole = False")
         for variables, (bound, numbers) in zip(form.checks, checks, strict=True):
-            self._body.append(f"hole |= beyond({self._sum(variables, numbers)}, {bound})")
-        self._write_outputs()
-        lines = [f"def convert({', '.join(['table', 'count', 'failed', *operands])}):"]
-        lines += [f"    {line}" for line in self._constants]
-        lines.append(f"    n = int64(cuda.blockIdx.x) * {ELEMENTS * THREADS} + cuda.threadIdx.x")
-        lines.append(f"    for _ in range({ELEMENTS}):")
-        lines.append("        if n < count:")
-        lines += [f"            {line}" for line in self._body]
-        lines.append(f"        n += {THREADS}")
-        return "\n".join(lines) + "\n"
+            body.append(f"hole |= beyond({self._sum(variables, numbers)}, {bound})")
+        if form.checks and not form.gathered:
+            body.append("if hole:")
+            if form.mark:
+                body += [f"    y{i} = int64(-1)" for i in range(len(form.outputs))]
+            else:
+                body.append("    lower_to(failed, n)")
+        values = [f"x{i}" for i in range(len(form.inputs))]
+        parameters = ["failed", "n", *values, *(f"c{i}" for i in range(self._numbers))]
+        results = [f"y{i}" for i in range(len(form.outputs))]
+        head = ["@device_function", f"def element({', '.join(parameters)}):"]
+        return [*head, *(f"    {line}" for line in body), f"    return {', '.join([*results, 'hole'])}"]
 
     def _constant(self) -> str:
-        name = f"c{self._numbers}"
-        self._constants.append(f"{name} = load_int64(table + {8 * self._numbers})")
         self._numbers += 1
-        return name
+        return f"c{self._numbers - 1}"
 
     def _coefficients(self, variables: tuple[int, ...]) -> list[str]:
         return [self._constant() for _ in variables]
@@ -160,55 +188,62 @@ class _Writer:
         names = (f"x{v}" if v < inputs else f"q{v - inputs}" for v in variables)
         return " + ".join(f"{number} * {name}" for number, name in zip(numbers, names, strict=True)) or "int64(0)"
 
-    def _read_inputs(self, bounds: list[str]) -> None:
+    def _checked(self, i: int, given: InputForm, bound: str) -> Iterator[str]:
+        yield f"if beyond(x{i}, {bound}):"
+        if given.treatment == "raise":
+            yield from ("    lower_to(failed, n)", f"    x{i} = int64(0)")
+        else:
+            name = {"wrap": "wrapped", "clip": "clipped"}[given.treatment]
+            yield f"    x{i} = {name}{'' if given.signed else '_unsigned'}(x{i}, {bound})"
+
+    def _reads(self, k: int) -> Iterator[str]:
         form = self._form
-        if form.strided:
-            self._body += self._walk()
-        for i, (given, bound) in enumerate(zip(form.inputs, bounds, strict=True)):
+        for i, given in enumerate(form.inputs):
+            place = f"o{i}_{k}" if form.strided else f"n{k} * {max(given.bits // 8, 1)}"
             if form.gathered:
-                self._body.append(f"x{i} = n")
-                continue
-            place = f"o{i}" if form.strided else f"n * {max(given.bits // 8, 1)}"
-            self._body.append(f"x{i} = load{i}(a{i} + {place})" if given.bits else f"x{i} = a{i} + {place}")
-            self._body.append(f"if beyond(x{i}, {bound}):")
-            if given.treatment == "raise":
-                self._body += ["    lower_to(failed, n)", f"    x{i} = int64(0)"]
+                yield f"x{i}_{k} = n{k}"
+            elif given.bits:
+                yield f"x{i}_{k} = load{i}(a{i} + {place})"
             else:
-                name = {"wrap": "wrapped", "clip": "clipped"}[given.treatment]
-                self._body.append(f"    x{i} = {name}{'' if given.signed else '_unsigned'}(x{i}, {bound})")
+                yield f"x{i}_{k} = a{i} + {place}"
 
-    def _walk(self) -> Iterator[str]:
-        """Turn the number of an element into the offset of each operand."""
-        operands = len(self._form.inputs) + len(self._form.outputs)
-        start = 8 * self._numbers
-        offsets = [f"o{i}" for i in range(operands)]
-        yield from (f"{offset} = int64(0)" for offset in offsets)
-        yield "rest = n"
-        yield f"at = table + {start + 8}"
-        yield f"for _axis in range(load_int64(table + {start})):"
-        yield "    above = wide_quotient(rest, load_int64(at + 8), load_int64(at + 16))"
-        yield "    digit = rest - above * load_int64(at)"
-        for i, offset in enumerate(offsets):
-            yield f"    {offset} += digit * load_int64(at + {24 + 8 * i})"
-        yield "    rest = above"
-        yield f"    at += {24 + 8 * operands}"
-
-    def _write_outputs(self) -> None:
+    def _writes(self, k: int) -> Iterator[str]:
         form = self._form
         if form.gathered:
-            width = form.gathered
-            self._body += ["if hole:", f"    put(target + n * {width}, padding(low, high))", "else:"]
-            self._body.append(f"    put(target + n * {width}, get(memory + y0 * {width}))")
+            yield f"put(target + n{k} * {form.gathered}, v_{k})"
             return
-        if form.checks:
-            self._body.append("if hole:")
-            if form.mark:
-                self._body += [f"    y{i} = int64(-1)" for i in range(len(form.outputs))]
-            else:
-                self._body.append("    lower_to(failed, n)")
         for i in range(len(form.outputs)):
-            place = f"o{len(form.inputs) + i}" if form.strided else "n * 8"
-            self._body.append(f"store_int64(b{i} + {place}, y{i})")
+            place = f"o{len(form.inputs) + i}_{k}" if form.strided else f"n{k} * 8"
+            yield f"store_int64(b{i} + {place}, y{i}_{k})"
+
+    def _walk(self) -> list[str]:
+        """Write the function from the number of an element to the offset of each operand."""
+        operands = len(self._form.inputs) + len(self._form.outputs)
+        offsets = [f"o{i}" for i in range(operands)]
+        body = [
+            f"{', '.join(offsets)} = {', '.join(['int64(0)'] * operands)}",
+            "at = axes + 8",
+            "for _axis in range(load_int64(axes)):",
+            "    above = wide_quotient(n, load_int64(at + 8), load_int64(at + 16))",
+            "    digit = n - above * load_int64(at)",
+            *(f"    {offset} += digit * load_int64(at + {24 + 8 * i})" for i, offset in enumerate(offsets)),
+            "    n = above",
+            f"    at += {24 + 8 * operands}",
+            f"return {', '.join(offsets)}",
+        ]
+        return ["@device_function", "def walked(n, axes):", *(f"    {line}" for line in body)]
+
+
+@lru_cache(maxsize=8)
+def _taking(width: int) -> Any:
+    """Make the function that reads an element of a gather, or makes padding."""
+    get, padding = LOAD[width], unit_of_numbers(width)
+
+    @device_function
+    def taken(memory: Any, slot: Any, hole: Any, low: Any, high: Any) -> Any:
+        return padding(low, high) if hole else get(memory + slot * width)
+
+    return taken
 
 
 @lru_cache(maxsize=1024)
@@ -220,6 +255,7 @@ def index_kernel(form: KernelForm) -> Kernel:
     """
     names: dict[str, Any] = {
         "cuda": cuda,
+        "device_function": device_function,
         "int64": np.int64,
         "quotient": _quotient,
         "wide_quotient": _wide_quotient,
@@ -237,8 +273,7 @@ def index_kernel(form: KernelForm) -> Kernel:
             names[f"load{i}"] = load_integer(given.bits, given.signed)
     arguments = "i" * (3 + len(form.inputs) + len(form.outputs))
     if form.gathered:
-        names["get"], names["put"] = LOAD[form.gathered], STORE[form.gathered]
-        names["padding"] = unit_of_numbers(form.gathered)
+        names["taken"], names["put"] = _taking(form.gathered), STORE[form.gathered]
         arguments = "iiiiiuu"
     source = _Writer(form).source()
     exec(compile(source, "<fastindex index kernel>", "exec"), names)

@@ -17,7 +17,7 @@ from fastindex.kernels.cuda.lanes import begin_of_lane, following
 from fastindex.kernels.cuda.loops import MAGIC, SHIFT, SIZE, four_places, places, quotient
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64
 from fastindex.kernels.cuda.partial_stores import put_granule
-from fastindex.kernels.cuda.registers import packed_word, shifted_words, spread_word, words
+from fastindex.kernels.cuda.registers import packed_word, pair, shifted_words, spread_word, words
 from fastindex.tables.cuda_launches import FOLLOWED
 
 _WORD_BITS = np.uint64(32)
@@ -159,14 +159,15 @@ def shift_kernel(bits: int) -> Kernel:
 
 
 @cache
-def compress_kernel(bits: int) -> Kernel:
-    """Make the kernel that packs runs of bytes: destination, source, table, units, loops.
+def packing_kernel(bits: int, expand: bool) -> Kernel:
+    """Make the kernel that packs runs of bytes, or unpacks them: destination, source, table, units, loops.
 
-    A unit is 16 bytes of the source, and 2 * `bits` bytes of the destination; all places are multiples of a unit.
+    A unit is 16 bytes on the side that has bytes, and 2 * `bits` bytes on the packed side; all places are multiples of
+    a unit.
     """
-    load, store = LOAD[16], STORE[2 * bits]
-    packed = packed_word(bits)
-    half = np.uint64(32)
+    packed_bytes, half = 2 * bits, np.uint64(32)
+    load, store = (LOAD[packed_bytes], STORE[16]) if expand else (LOAD[16], STORE[packed_bytes])
+    packed, spread = packed_word(bits), spread_word(bits)
 
     @device_function
     def joined(value: Any) -> Any:
@@ -179,7 +180,15 @@ def compress_kernel(bits: int) -> Kernel:
         high = np.uint32(packed(w2) | np.uint32(packed(w3) << np.uint32(4 * bits)))
         return np.uint32(low | np.uint32(high << np.uint32(8 * bits)))
 
-    def compress_runs(destination, source, table, count, loops):  # type: ignore[no-untyped-def]
+    @device_function
+    def apart(value: Any) -> Any:
+        low, high = np.uint32(value), np.uint32(np.uint64(value) >> half)
+        w0, w1, w2, w3 = spread(low, high)
+        return pair(w0, w1, w2, w3)
+
+    converted = apart if expand else joined
+
+    def pack_runs(destination, source, table, count, loops):  # type: ignore[no-untyped-def]
         n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
         last = count - 1
         n1, n2, n3 = n + THREADS, n + 2 * THREADS, n + 3 * THREADS
@@ -188,12 +197,12 @@ def compress_kernel(bits: int) -> Kernel:
         )
         v0, v1, v2, v3 = load(source + s0), load(source + s1), load(source + s2), load(source + s3)
         if n < count:
-            store(destination + d0, joined(v0))
+            store(destination + d0, converted(v0))
         if n1 < count:
-            store(destination + d1, joined(v1))
+            store(destination + d1, converted(v1))
         if n2 < count:
-            store(destination + d2, joined(v2))
+            store(destination + d2, converted(v2))
         if n3 < count:
-            store(destination + d3, joined(v3))
+            store(destination + d3, converted(v3))
 
-    return Kernel(compress_runs, "iiiii", f"compress runs {bits}", resident=4)
+    return Kernel(pack_runs, "iiiii", f"{'expand' if expand else 'compress'} runs {bits}", resident=4)

@@ -122,7 +122,7 @@ def converting_launches(loops: RelayoutLoops, bits: int, expand: bool, alignment
     >>> a, b = Shape.parse("s4[64,256]{1,0:E(4)}"), Shape.parse("s4[64,256]{1,0:T(8,128)}")
     >>> for launch in converting_launches(relayout_loops(a, b), 4, True, 16):
     ...     print(launch.describe())
-    shift, 4 bits, 16 bytes at once, 1024 units: runs that both sides keep contiguous
+    expand, 4 bits, 16 bytes at once, 1024 units: runs that both sides keep contiguous
     """
     found: list[Launch] = []
     fills: RelayoutLoops | None = RelayoutLoops((), loops.fills)
@@ -132,15 +132,21 @@ def converting_launches(loops: RelayoutLoops, bits: int, expand: bool, alignment
         if 4 * short > sum(nest.element_count for nest in loops.copies):
             return None
         for nest in loops.copies:
-            found += _shifting(nest, alignment, bits)
+            packing = _packing(nest, bits, True) if _is_whole(nest, alignment) else _shifting(nest, alignment, bits)
+            found += packing
     else:
         fills = grouped(RelayoutLoops((), loops.fills), 8 // bits)
         for nest in loops.copies:
-            run = nest.loop_of(1, 1)
-            if run is None or math.gcd(alignment, run.size, *_numbers(nest, run)) < VECTOR_BYTES:
+            if not _is_whole(nest, alignment):
                 return None
-            found += _compressing(nest, bits)
+            found += _packing(nest, bits, False)
     return None if fills is None else (*found, *launches(fills, 1, alignment))
+
+
+def _is_whole(nest: Nest, alignment: int) -> bool:
+    """Whether runs of bytes or packed elements begin and end at multiples of 16 on both sides."""
+    run = nest.loop_of(1, 1)
+    return run is not None and math.gcd(alignment, run.size, *_numbers(nest, run)) == VECTOR_BYTES
 
 
 def _packed_run(nest: Nest) -> int:
@@ -214,13 +220,18 @@ def _shifting(nest: Nest, alignment: int, bits: int) -> Iterator[Launch]:
         yield Launch("shift", bits, in_bits, *starts, "runs that both sides keep contiguous", step=run.size)
 
 
-def _compressing(nest: Nest, bits: int) -> Iterator[Launch]:
-    """Choose for runs of bytes to pack, of which all numbers are multiples of 16."""
+def _packing(nest: Nest, bits: int, expand: bool) -> Iterator[Launch]:
+    """Choose for runs to pack or to unpack, of which all numbers are multiples of 16."""
+
+    def packed(places: tuple[int, int]) -> tuple[int, int]:
+        source, destination = places
+        return (source * bits // 8, destination) if expand else (source, destination * bits // 8)
+
     run = nest.loop_of(1, 1)
-    loops = (Loop(k.size // VECTOR_BYTES, VECTOR_BYTES, VECTOR_BYTES) if k is run else k for k in nest.loops)
-    packed = [Loop(k.size, k.source_stride, k.destination_stride * bits // 8) for k in loops if k.size > 1]
-    whole = Nest(tuple(packed), nest.source_start, nest.destination_start * bits // 8)
-    yield from _flat("compress", bits, whole, "runs that both sides keep contiguous")
+    units = (Loop(k.size // VECTOR_BYTES, VECTOR_BYTES, VECTOR_BYTES) if k is run else k for k in nest.loops)
+    loops = tuple(Loop(k.size, *packed((k.source_stride, k.destination_stride))) for k in units if k.size > 1)
+    whole = Nest(loops, *packed((nest.source_start, nest.destination_start)))
+    yield from _flat("expand" if expand else "compress", bits, whole, "runs that both sides keep contiguous")
 
 
 def _copying(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:

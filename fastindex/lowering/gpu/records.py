@@ -63,11 +63,12 @@ class Launch:
     Attributes
     ----------
     kernel : str
-        "copy", "fill", "shift", "compress", "weave", "part", "weave rows", "part rows", "transpose", "transpose words",
-        "transpose elements", "stage" or "unstage"; "cast", "cast rows", "cast parts" or "cast transpose".
+        "copy", "fill", "shift", "expand", "compress", "weave", "part", "weave rows", "part rows", "transpose",
+        "transpose words", "transpose elements", "stage" or "unstage"; "cast", "cast rows", "cast parts" or "cast
+        transpose".
     width : int
-        Bytes of a unit: an element, or what moves as one. Of "shift" and "compress", bits of a packed element. Of
-        "weave rows" and "part rows", a word has 4 / `width` rows.
+        Bytes of a unit: an element, or what moves as one. Of "shift", "expand" and "compress", bits of a packed
+        element. Of "weave rows" and "part rows", a word has 4 / `width` rows.
     loops : tuple of Loop
         The fastest first; of tiles, the first two go over tiles along the columns and along the rows; of "shift", the
         first goes over granules of 16 bytes of a run; of "weave rows" and "part rows", over those of a run on the
@@ -114,7 +115,7 @@ class Launch:
         """Return the launch in one line."""
         vectors = ", 16 bytes at once" if self.vectors else ", 4 bytes at once" if self.words else ""
         what = "tiles" if self.tile else "units"
-        if self.kernel in ("shift", "compress"):
+        if self.kernel in ("shift", "expand", "compress"):
             return f"{self.kernel}, {self.width} bits, 16 bytes at once, {self.units} units: {self.why}"
         if self.cast is not None:
             at_once = f"{self.cast.rows} x {self.cast.columns} elements at once"
