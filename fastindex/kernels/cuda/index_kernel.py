@@ -20,8 +20,8 @@ from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64, load_integer, lower_to, store_int64
 from fastindex.kernels.cuda.registers import unit_of_numbers
 
-#: Elements that a thread converts, a block apart.
-ELEMENTS = 4
+#: Most elements that a thread converts, and about how many numbers of them it holds in registers.
+MOST_ELEMENTS, MOST_VARIABLES = 4, 32
 
 #: Where no element has failed.
 NOWHERE = 2**63 - 1
@@ -78,6 +78,16 @@ class KernelForm:
     strided: bool = False
     gathered: int = 0
 
+    @property
+    def elements(self) -> int:
+        """How many elements a thread converts, a block apart: 1, 2 or 4."""
+        variables = len(self.inputs) + len(self.quotients) + len(self.outputs)
+        return next((n for n in (MOST_ELEMENTS, 2) if n * variables <= MOST_VARIABLES), 1)
+
+    def blocks(self, count: int) -> int:
+        """Return how many blocks convert `count` elements."""
+        return -(-count // (self.elements * THREADS))
+
 
 @device_function
 def _beyond(value: Any, bound: Any) -> Any:
@@ -127,21 +137,21 @@ class _Writer:
         operands = ["target", "memory", "low", "high"] if form.gathered else addresses
         lines = [f"def convert({', '.join(['table', 'count', 'failed', *operands])}):"]
         lines += [f"    c{i} = load_int64(table + {8 * i})" for i in range(constants)]
-        lines.append(f"    first = int64(cuda.blockIdx.x) * {ELEMENTS * THREADS} + cuda.threadIdx.x")
-        for k in range(ELEMENTS):
+        lines.append(f"    first = int64(cuda.blockIdx.x) * {form.elements * THREADS} + cuda.threadIdx.x")
+        for k in range(form.elements):
             lines.append(f"    n{k} = min(first + {k * THREADS}, count - 1)")
             if form.strided:
                 offsets = "".join(f"o{i}_{k}, " for i in range(inputs + outputs))
                 lines.append(f"    {offsets}= walked(n{k}, table + {8 * constants})")
-        for k in range(ELEMENTS):
+        for k in range(form.elements):
             lines += [f"    {line}" for line in self._reads(k)]
-        for k in range(ELEMENTS):
+        for k in range(form.elements):
             values = "".join(f"x{i}_{k}, " for i in range(inputs))
             results = "".join(f"y{i}_{k}, " for i in range(outputs))
             lines.append(f"    {results}hole_{k} = element(failed, n{k}, {values}{given})")
         if form.gathered:
-            lines += [f"    v_{k} = taken(memory, y0_{k}, hole_{k}, low, high)" for k in range(ELEMENTS)]
-        for k in range(ELEMENTS):
+            lines += [f"    v_{k} = taken(memory, y0_{k}, hole_{k}, low, high)" for k in range(form.elements)]
+        for k in range(form.elements):
             lines.append(f"    if first + {k * THREADS} < count:")
             lines += [f"        {line}" for line in self._writes(k)]
         return "\n".join([*element, *(self._walk() if form.strided else ()), *lines]) + "\n"
@@ -277,9 +287,4 @@ def index_kernel(form: KernelForm) -> Kernel:
         arguments = "iiiiiuu"
     source = _Writer(form).source()
     exec(compile(source, "<fastindex index kernel>", "exec"), names)
-    return Kernel(names["convert"], arguments, f"index {form}")
-
-
-def blocks(count: int) -> int:
-    """Return how many blocks convert `count` elements."""
-    return -(-count // (ELEMENTS * THREADS))
+    return Kernel(names["convert"], arguments, f"index {form}", resident=3 if form.elements > 1 else 2)
