@@ -5,6 +5,7 @@ Tests of: cpu.this_machine.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -21,11 +22,12 @@ from fastindex.cpu import choices
 from fastindex.cpu.cast_movements import movement_between
 from fastindex.cpu.movements import sure_movement
 from fastindex.cpu.this_machine import check_runs_here, these_caches, this_machine
+from fastindex.cpu.threads import thread_count
 from fastindex.kernels.compilation import features
 from fastindex.lowering.machine import EPYC_1M, Target, caches_in
 from fastindex.lowering.tuning import TUNING
 from tests.cases.hangs import HANG_SECONDS
-from tests.cases.machines import NEON_4M, SMALL_256K, run_here
+from tests.cases.machines import MACHINE_VARIABLE, MACHINES, NEON_4M, SMALL_256K, run_here
 
 ROOT = Path(fi.__file__).parents[1]
 # The numbers of a relayout that asks them of both caches.
@@ -61,6 +63,14 @@ def test_this_machine_is_made_once() -> None:
     assert this_machine().target == Target.of(features())
     assert this_machine().caches is these_caches()
     assert this_machine().processors >= 1
+
+
+@pytest.mark.skipif(MACHINE_VARIABLE not in os.environ, reason="a machine of tests/machines.py")
+def test_the_simulated_machine_is_this_one() -> None:
+    simulated = MACHINES[os.environ[MACHINE_VARIABLE]]
+    assert this_machine().caches == simulated.caches
+    assert simulated.processors > 1 or thread_count() == 1
+    assert this_machine().target.vector_bytes <= simulated.target.vector_bytes
 
 
 def test_a_missing_folder_is_a_small_machine(tmp_path: Path) -> None:
