@@ -127,6 +127,20 @@ def test_rows_are_moved_right_whichever_meet(element: str, machine: Machine) -> 
     assert np.array_equal(made.view(dtype).reshape(4096, 96), given.view(dtype).reshape(96, 4096).T)
 
 
+def test_examples_of_the_documentation_hold_on_every_machine() -> None:
+    """Those of `describe` and `candidates` are planned for whatever machine shows them."""
+    pairs = (
+        ("f32[8,128]", "f32[8,128]{1,0:T(8,128)}"),
+        ("f32[4096,4096]", "f32[4096,4096]{0,1}"),
+        ("f32[512,512]", "f32[512,512]{0,1}"),
+    )
+    for pair in pairs:
+        sides = fi.Shape.parse(pair[0]), fi.Shape.parse(pair[1])
+        of_each = [plan_of(*sides, TUNING, machine) for machine in MACHINES.values()]
+        assert len({one.describe() for one in of_each}) == 1
+        assert {one.candidates[0].name for one in of_each} == {"loops"}
+
+
 def test_a_smaller_cache_keeps_less() -> None:
     """983 lines, 50 KiB apart, meet in few sets of every L2 but the largest."""
     missed = {
