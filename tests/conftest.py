@@ -45,11 +45,16 @@ from typing import Any
 import pytest
 
 import fastindex.kernels.compilation  # noqa: F401  (small questions go to kernels too, but for `test_first_answer`)
+from fastindex.cpu import this_machine
 from fastindex.cpu.threads import THREADS_VARIABLE, thread_count
 from tests.cases import strategies
+from tests.cases.machines import CACHES_VARIABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+if CACHES_VARIABLE in os.environ:
+    this_machine._CACHES = Path(os.environ[CACHES_VARIABLE])
 
 #: A process holds some hundred mebibytes; more of them do not make the suite faster.
 MOST_PROCESSES = 8
