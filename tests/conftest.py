@@ -93,9 +93,10 @@ def which_seeds() -> str:
         return f"random tests: all seeds from {strategies.FIRST_SEED}, and all sweeps"
     part = "plain" if strategies.PLAIN else f"{strategies.PART + 1}/{strategies.PARTS}"
     again = f"FASTINDEX_TEST_PART={part} FASTINDEX_TEST_SEED={strategies.FIRST_SEED}"
+    sweeps = ", no sweeps" if strategies.PLAIN else " and of sweeps"
     return (
-        f"random tests: seeds from {strategies.FIRST_SEED}, a twelfth of what rotates or runs in turn"
-        f"{', no sweeps' if strategies.PLAIN else ' and of sweeps'}; {again} repeats them, FASTINDEX_TEST_PART=all runs all"
+        f"random tests: seeds from {strategies.FIRST_SEED}, a twelfth of what rotates or runs in turn{sweeps}; "
+        f"{again} repeats them, FASTINDEX_TEST_PART=all runs all"
     )
 
 

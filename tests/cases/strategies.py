@@ -20,8 +20,8 @@ T = TypeVar("T")
 #: Random tests use the seeds from here on; pytest prints this number in its header.
 FIRST_SEED = int(os.environ.get("FASTINDEX_TEST_SEED", "0"))
 
-#: Of how many parts of its rotating seeds a test runs one, and the variable that says which: "1/12", or "all". Without it
-#: a run is "plain": the same part each day, and no sweeps. `.ci/run` names another part each day.
+#: Of how many parts of its rotating seeds a test runs one, and the variable that says which: "1/12", or "all". Without
+#: it a run is "plain": the same part each day, and no sweeps. `.ci/run` names another part each day.
 PARTS = 12
 PART_VARIABLE = "FASTINDEX_TEST_PART"
 PLAIN = os.environ.setdefault(PART_VARIABLE, "plain") == "plain"

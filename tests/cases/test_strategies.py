@@ -124,12 +124,10 @@ from tests.cases import strategies
 print(strategies.PART, strategies.PLAIN, *strategies.rotating_seeds(600))
 """
     monkeypatch.delenv(strategies.PART_VARIABLE, raising=False)
-    outputs = [
-        subprocess.run([sys.executable, "-c", program, day], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-        for day in ("1", "2")
-    ]
-    assert outputs[0] == outputs[1]
-    assert outputs[0].startswith("0 True 0 1 ")
+    commands = [[sys.executable, "-c", program, day] for day in ("1", "2")]
+    first, second = (subprocess.check_output(command, text=True, cwd=ROOT) for command in commands)
+    assert first == second
+    assert first.startswith("0 True 0 1 ")
 
 
 def test_a_system_that_does_not_know_how_busy_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
