@@ -58,7 +58,7 @@ def tpu_layout(element_type: ElementType, dimensions: Sequence[int], tpu: str | 
     """
     orders = orders_of_two_minor(len(dimensions))
     layouts = [tpu_layout_in_order(element_type, dimensions, order, tpu) for order in orders]
-    return min(layouts, key=lambda layout: _padded_count(dimensions, layout))
+    return min(layouts, key=lambda layout: _preference(dimensions, layout))
 
 
 def tpu_layout_in_order(
@@ -105,20 +105,21 @@ def is_tpu_default(shape: Shape) -> bool:
     return (default.tiles, default.element_size_in_bits) == (layout.tiles, layout.element_size_in_bits)
 
 
-def _padded_count(dimensions: Sequence[int], layout: Layout) -> int:
-    """Return the slots by which the compiler compares orders: tiles of more than 8 rows count as 8.
+def _preference(dimensions: Sequence[int], layout: Layout) -> tuple[int, bool]:
+    """Return what the compiler compares orders by: the slots in tiles of at most 8 rows, then whether whole tiles pad.
 
     Examples
     --------
-    >>> _padded_count((16, 7), Layout((0, 1), tiles=((16, 128), (16, 1))))
-    1024
+    >>> _preference((16, 7), Layout((0, 1), tiles=((16, 128), (16, 1))))
+    (1024, True)
     """
     if len(dimensions) < 2 or not layout.tiles:
-        return 0
+        return 0, False
     minor, second_minor = layout.minor_to_major[:2]
-    rows = min(layout.tiles[0][0], _SUBLANES)
-    units = {minor: _LANES, second_minor: rows}
-    return math.prod(-(-size // units.get(d, 1)) * units.get(d, 1) for d, size in enumerate(dimensions))
+    rows = layout.tiles[0][0]
+    units = {minor: _LANES, second_minor: min(rows, _SUBLANES)}
+    slots = math.prod(-(-size // units.get(d, 1)) * units.get(d, 1) for d, size in enumerate(dimensions))
+    return slots, dimensions[minor] % _LANES != 0 or dimensions[second_minor] % rows != 0
 
 
 def _check_known(element_type: ElementType, rank: int, tpu: str | None) -> None:

@@ -1,24 +1,16 @@
-"""Names of layouts against the offsets that the names define, and against what the TPU compiler chose.
-
-Tests of: advice.suggestions, advice.tpu_layouts.
-"""
+"""Names of layouts against the offsets that the names define."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from pathlib import Path
 
 import pytest
 
 import fastindex as fi
-from fastindex.advice.changes import cheapest_change
-from fastindex.advice.tpu_layouts import tpu_layout
-from fastindex.explorer.answers import description
 from tests.oracles import reference
 
-TPU_LAYOUTS = (Path(__file__).resolve().parents[1] / "data" / "tpu_layouts.txt").read_text(encoding="utf-8").split()
 ACTIVATIONS = {2: "nc", 3: "ncw", 4: "nchw", 5: "ncdhw"}
 WEIGHTS = {2: "oi", 3: "oiw", 4: "oihw", 5: "oidhw"}
 
@@ -146,70 +138,6 @@ NAMELESS = [
 @pytest.mark.parametrize("text", NAMELESS)
 def test_layouts_without_a_name(text: str) -> None:
     assert fi.layout_name(fi.Shape.parse(text)) is None
-
-
-def test_defaults_of_the_tpu_compiler() -> None:
-    """523 layouts that libtpu gave parameters on v4, v5e and v6e; see data/hlo/generate.py."""
-    assert len(TPU_LAYOUTS) > 500
-    assert len({shape.split("[")[0] for shape in TPU_LAYOUTS}) >= 8
-    for text in TPU_LAYOUTS:
-        shape = fi.Shape.parse(text)
-        assert tpu_layout(shape.element_type, shape.dimensions) == shape.layout, text
-        assert fi.named_layout("TPU", shape) == shape.layout
-        assert fi.layout_name(shape) == "TPU"
-
-
-UNUSUAL = [
-    ("s2[64,64]", "{1,0:T(16,128)(16,1)E(2)}"), ("u2[4,1024]", "{1,0:T(16,128)(16,1)E(2)}"),
-    ("s2[32,15]", "{0,1:T(16,128)(16,1)E(2)}"), ("u2[16,7]", "{0,1:T(16,128)(16,1)E(2)}"),
-    ("u2[384,120]", "{0,1:T(16,128)(16,1)E(2)}"), ("s2[257,96,8]", "{1,2,0:T(16,128)(16,1)E(2)}"),
-    ("s2[31,127,128]", "{2,1,0:T(16,128)(16,1)E(2)}"), ("s2[512,8,300]", "{0,1,2:T(16,128)(16,1)E(2)}"),
-    ("s2[256,512]", "{1,0:T(128,128)(16,1)E(2)}"), ("f6e2m3fn[65,4096,63]", "{1,2,0:T(8,128)(4,1)}"),
-    ("f32[0,938]", "{1,0}"), ("s4[0,96,781]", "{2,1,0:E(4)}"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("array", "layout"), UNUSUAL)
-def test_defaults_of_two_bits_of_six_and_of_nothing(array: str, layout: str) -> None:
-    """As libtpu 0.0.52 compiles for v5e, v5p, v6e and tpu7x: tiles of whole words, but orders compared by 8 rows."""
-    found = fi.suggest_tiles(array)
-    assert str(found.layout) == layout
-    assert fi.named_layout("TPU", array) == found.layout
-    if found.tiles:
-        assert fi.layout_name(found.shape) == "TPU"
-        since = " from v5e on" if "E(2)" in layout else ""
-        assert f"the tiles that XLA's TPU compiler uses for such an array{since}." in fi.explain(found.shape)
-
-
-@pytest.mark.parametrize("text", ["u2[300]{0:T(2048)(128)(16,1)E(2)}", "s1[64,128]{1,0:T(32,128)(32,1)E(1)}"])
-def test_no_default_where_the_compiler_fails(text: str) -> None:
-    with pytest.raises(fi.UnsupportedError, match="TPU"):
-        fi.suggest_tiles(text)
-    with pytest.raises(fi.UnsupportedError, match="TPU"):
-        fi.named_layout("TPU", text)
-    assert fi.layout_name(text) != "TPU"
-    assert "compiler uses" not in fi.explain(text)
-    assert "TPU" in description(text, "")["suggestion"]
-
-
-@pytest.mark.parametrize("bits", [1, 2])
-def test_advice_where_a_default_is_missing(bits: int) -> None:
-    """Folded, the matrix would be a vector, whose tiles are not known."""
-    shape = fi.Shape.parse(f"u{bits}[3,5]{{1,0:T(32,128)({32 // bits},1)E({bits})}}")
-    change = cheapest_change(shape)
-    assert change is None or change.shape.rank == 2
-
-
-@pytest.mark.parametrize(
-    ("element_type", "dimensions", "tiles"),
-    [
-        ("f32", (1024, 1024), "(8,128)"), ("bf16", (1024, 1024), "(8,128)(2,1)"), ("s8", (24, 1000), "(8,128)(4,1)"),
-        ("bf16", (5000,), "(1024)(128)(2,1)"), ("f32", (5000,), "(1024)"), ("f32", (), "(128)"),
-        ("s4", (8, 256), "(8,128)(8,1)"),
-    ],
-)  # fmt: skip
-def test_tpu_tiles_by_element_type(element_type: str, dimensions: tuple[int, ...], tiles: str) -> None:
-    assert f":T{tiles}" in str(fi.named_layout("tpu", fi.Shape(element_type, dimensions)))
 
 
 # Matrices of other processors
