@@ -30,6 +30,7 @@ from fastindex.interop.jax_programs import CompiledProgram
 from fastindex.trials import compilers
 from fastindex.trials import try_layouts as module
 from fastindex.trials.compilers import CompileError
+from fastindex.trials.results import _structure
 from tests.data.hlo.trial_programs import key_of, programs
 from tests.hlo.copies.recorded import recorded
 
@@ -254,6 +255,13 @@ def test_a_tpu_that_is_not_there(topology: str) -> None:
     run = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert run.returncode == 0, run.stderr
     assert "((8, 128),)" in run.stdout
+
+
+def test_the_code_gives_the_width_of_packed_elements() -> None:
+    """Without it, JAX refuses the layout that the compiler gives (libtpu 0.0.52)."""
+    code = _structure(tuple, [JaxLayout((0, 1), ((64, 128), (8, 1)), 4), JaxLayout((0, 1), ((8, 128),), 0)])
+    assert "Layout((1, 0), ((64, 128), (8, 1)), sub_byte_element_size_in_bits=4)" in code
+    assert "Layout((1, 0), ((8, 128),))" in code
 
 
 PACKED = """
