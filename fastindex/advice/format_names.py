@@ -21,7 +21,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from fastindex.advice.tpu_layouts import tpu_layout, tpu_layout_in_order
+from fastindex.advice.tpu_layouts import is_tpu_default, tpu_layout
 from fastindex.errors import FastIndexError, LayoutError
 from fastindex.patterns.named_formats import single_layout
 from fastindex.shapes.integers import counted
@@ -130,7 +130,7 @@ def layout_name(shape: Shape | str, *, logical: str | None = None) -> str | None
         raise FastIndexError(f"logical={logical!r} must have one letter for each of the {shape.rank} dimensions")
     if not _is_plain(layout):
         return None
-    if logical is None and layout.tiles and _is_tpu_default(shape):
+    if logical is None and layout.tiles and is_tpu_default(shape):
         return _TPU
     if logical is None and len(layout.tiles) == 2 and shape.rank >= 2:
         for name in (_TILE, _NZ):
@@ -150,12 +150,6 @@ def _matrix_layout(name: str, array: Shape) -> Layout:
         raise FastIndexError(f"NZ is defined for elements of 1 and 2 bytes, not for {array.element_type}")
     order = (array.rank - 2, array.rank - 1, *range(array.rank - 3, -1, -1))
     return Layout(order, tiles=((columns, _NZ_ROWS), (columns, 1)))
-
-
-def _is_tpu_default(shape: Shape) -> bool:
-    default = tpu_layout_in_order(shape.element_type, shape.dimensions, shape.layout.minor_to_major)
-    same_width = default.element_size_in_bits == shape.layout.element_size_in_bits
-    return default.tiles == shape.layout.tiles and same_width
 
 
 def _parse(name: str) -> tuple[str, list[tuple[int, str]]]:

@@ -67,7 +67,11 @@ def _run(
 @click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--shape", help="The array and its layout; without it, IN is a checkpoint.")
 @click.option("--rules", metavar="FILE", help="What becomes of the tensors of a checkpoint, as JSON.")
-@click.option("--tpu", metavar="NAME", help="Lay tensors out as the TPU compiler does by default: v4, v5e or v6e.")
+@click.option(
+    "--tpu",
+    metavar="NAME",
+    help="Lay tensors out as the compiler of a TPU does by default: v2, v3, v4, v5e, v5p, v6e or tpu7x.",
+)
 @MAX_MEMORY
 @FORCE
 @CASTING

@@ -1,22 +1,16 @@
-"""Names of layouts against the offsets that the names define, and against what the TPU compiler chose.
-
-Tests of: advice.suggestions, advice.tpu_layouts.
-"""
+"""Names of layouts against the offsets that the names define."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from pathlib import Path
 
 import pytest
 
 import fastindex as fi
-from fastindex.advice.tpu_layouts import tpu_layout
 from tests.oracles import reference
 
-TPU_LAYOUTS = (Path(__file__).resolve().parents[1] / "data" / "tpu_layouts.txt").read_text(encoding="utf-8").split()
 ACTIVATIONS = {2: "nc", 3: "ncw", 4: "nchw", 5: "ncdhw"}
 WEIGHTS = {2: "oi", 3: "oiw", 4: "oihw", 5: "oidhw"}
 
@@ -144,29 +138,6 @@ NAMELESS = [
 @pytest.mark.parametrize("text", NAMELESS)
 def test_layouts_without_a_name(text: str) -> None:
     assert fi.layout_name(fi.Shape.parse(text)) is None
-
-
-def test_defaults_of_the_tpu_compiler() -> None:
-    """523 layouts that libtpu gave parameters on v4, v5e and v6e; see data/hlo/generate.py."""
-    assert len(TPU_LAYOUTS) > 500
-    assert len({shape.split("[")[0] for shape in TPU_LAYOUTS}) >= 8
-    for text in TPU_LAYOUTS:
-        shape = fi.Shape.parse(text)
-        assert tpu_layout(shape.element_type, shape.dimensions) == shape.layout, text
-        assert fi.named_layout("TPU", shape) == shape.layout
-        assert fi.layout_name(shape) == "TPU"
-
-
-@pytest.mark.parametrize(
-    ("element_type", "dimensions", "tiles"),
-    [
-        ("f32", (1024, 1024), "(8,128)"), ("bf16", (1024, 1024), "(8,128)(2,1)"), ("s8", (24, 1000), "(8,128)(4,1)"),
-        ("bf16", (5000,), "(1024)(128)(2,1)"), ("f32", (5000,), "(1024)"), ("f32", (), "(128)"),
-        ("s4", (8, 256), "(8,128)(8,1)"),
-    ],
-)  # fmt: skip
-def test_tpu_tiles_by_element_type(element_type: str, dimensions: tuple[int, ...], tiles: str) -> None:
-    assert f":T{tiles}" in str(fi.named_layout("tpu", fi.Shape(element_type, dimensions)))
 
 
 # Matrices of other processors

@@ -60,8 +60,9 @@ def pack_checkpoint(
         tensors become, by the number that the ``*`` stands for. Instead of layout, dtype and transpose, ``format``
         says from which named format to which other: ``{"from": "awq", "to": "marlin"}``, with parameters as of
         `repack`, and ``shape`` where the tensor does not tell. Other tensors stay as they are.
-    tpu : {"v4", "v5e", "v6e"}, optional
-        Give arrays whose rule names no layout the one that the TPU compiler chooses by default.
+    tpu : {"v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"}, optional
+        Give arrays whose rule names no layout the one that the compiler of this TPU chooses by default. A topology, as
+        of `try_layouts`, is taken too: ``"v5p:2x2x1"``.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
         NumPy's rule for casts, as for `fastindex.pack`.
     max_memory : int, optional

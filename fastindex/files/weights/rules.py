@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 from typing import Any
 
-from fastindex.advice.tpu_layouts import tpu_layout
+from fastindex.advice.tpu_layouts import TPUS, tpu_layout
 from fastindex.arguments.castings import check_cast, wanted_type
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.files.repack_jobs import Formats
@@ -19,8 +19,6 @@ from fastindex.patterns.grammar import parse_pattern
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 
-#: The generations whose compiler's default layouts are known.
-TPUS = ("v4", "v5e", "v6e")
 _KEYS = ("names", "layout", "dtype", "transpose", "stack", "format")
 
 
@@ -125,8 +123,11 @@ def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | N
     ArgumentTypeError
         `casting` does not allow an element type.
     """
-    if tpu is not None and tpu not in TPUS:
-        raise FastIndexError(f"the default layouts of {', '.join(TPUS)} are known, not those of {tpu!r}")
+    if tpu is not None:
+        # The name of a topology, such as v5p:2x2x1, begins with that of its generation.
+        tpu = tpu.partition(":")[0]
+        if tpu not in TPUS:
+            raise FastIndexError(f"the default layouts of {', '.join(TPUS)} are known, not those of {tpu!r}")
     followed: dict[Rule, list[Tensor]] = {rule: [] for rule in rules}
     found: dict[str, Array] = {}
 
@@ -201,7 +202,7 @@ def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, 
         dimensions = (len(tensors), *dimensions)
     layout: Layout | None = None
     if rule.layout == "tpu" or (rule.layout is None and tpu is not None and not first.is_opaque):
-        layout = tpu_layout(element_type, dimensions)
+        layout = tpu_layout(element_type, dimensions, tpu)
     elif rule.layout is not None:
         layout = Shape.parse(f"{element_type}[{','.join(map(str, dimensions))}]{rule.layout}").layout
     elif rule.dtype is None:

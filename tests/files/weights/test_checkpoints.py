@@ -299,8 +299,30 @@ def test_stacks_of_different_tensors(tmp_path: Path) -> None:
     path = saved(tmp_path, {"l.0": np.zeros(3, np.float32), "l.2": np.zeros(3, np.float32)})
     with pytest.raises(fi.FastIndexError, match="without gaps"):
         fi.pack_checkpoint(path, tmp_path / "out", [{"names": "l.*", "stack": "l"}])
-    with pytest.raises(fi.FastIndexError, match="are known, not those of 'v3'"):
-        fi.pack_checkpoint(path, tmp_path / "out", tpu="v3")
+    with pytest.raises(fi.FastIndexError, match="are known, not those of 'v99'"):
+        fi.pack_checkpoint(path, tmp_path / "out", tpu="v99:2x2")
+
+
+@pytest.mark.parametrize(
+    ("tpu", "layout"),
+    [
+        *((tpu, "{1,0:T(1,128)}") for tpu in ("v4", "v5e", "v5p", "v6e", "tpu7x", "v5p:2x2x1", "tpu7x:2x2x1")),
+        *((tpu, "{1,0:T(2,128)}") for tpu in ("v2", "v3", "v3:2x2")),
+    ],
+)
+def test_the_default_layout_of_each_tpu(tmp_path: Path, tpu: str, layout: str) -> None:
+    """By the names of generations, and those of topologies, as `try_layouts` takes them."""
+    path = saved(tmp_path, {"a": np.zeros((1, 1000), np.float32)})
+    assert str(fi.pack_checkpoint(path, tmp_path / "out", tpu=tpu).shapes["a"].layout) == layout
+
+
+def test_no_default_layout_where_the_compiler_fails(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"a": np.zeros((8, 128), np.uint8)})
+    rules = [{"names": "a", "dtype": "u2"}]
+    with pytest.raises(fi.UnsupportedError, match="the compiler of v4 fails on u2"):
+        fi.pack_checkpoint(path, tmp_path / "out", rules, tpu="v4", casting="unsafe")
+    packed = fi.pack_checkpoint(path, tmp_path / "out", rules, tpu="v6e", casting="unsafe")
+    assert str(packed.shapes["a"]) == "u2[8,128]{1,0:T(16,128)(16,1)E(2)}"
 
 
 class StoppedError(Exception):
