@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from fastindex.arguments.arrays import buffer_dtype
 from fastindex.errors import FastIndexError
 from fastindex.files.layout_jobs import Progress
-from fastindex.files.weights.buffers import checksum_of
-from fastindex.files.weights.manifests import ZARR, Manifest, read_manifest
+from fastindex.files.weights.buffers import checksum_of, stored_buffer
+from fastindex.files.weights.manifests import Manifest, read_manifest
 from fastindex.files.weights.restoring import restore
-from fastindex.files.zarr_arrays import read_place, stored_zarr_buffer
+from fastindex.files.zarr_arrays import ZarrBuffer, read_place
 from fastindex.shapes.shape import Shape
 
 
@@ -47,15 +47,13 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
         dtype = buffer_dtype(shape)
         if not shape.nbytes:
             return np.empty(0, dtype)
-        path = self._path(name)
-        if self._manifest.store == ZARR:
-            found: NDArray[Any] = read_place(stored_zarr_buffer(path, shape).array, ()).view(dtype)
+        stored = stored_buffer(self._manifest, self._arrays[name])
+        if isinstance(stored, ZarrBuffer):
+            found: NDArray[Any] = read_place(stored.array, ()).view(dtype)
             found.flags.writeable = False
             return found
-        return np.memmap(path, dtype, "r", shape=(shape.nbytes // dtype.itemsize,))
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self.folder, self._arrays[name]["file"])
+        with stored.file.stream() as stream:
+            return np.memmap(stream, dtype, "r", shape=(shape.nbytes // dtype.itemsize,))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
@@ -77,7 +75,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
             A file cannot be read.
         """
         for name, one in self._arrays.items():
-            if checksum_of(self._path(name), self.shapes[name], self._manifest.store) != one["sha256"]:
+            if checksum_of(stored_buffer(self._manifest, one)) != one["sha256"]:
                 raise FastIndexError(f"{self.folder}: {one['file']} is not as it was written; it holds {name!r}")
 
     def unpack(
@@ -106,7 +104,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
         OSError
             A file cannot be read or written.
         """
-        restore(self.folder, self._manifest, os.fspath(target), max_memory, progress)
+        restore(self._manifest, os.fspath(target), max_memory, progress)
 
 
 def open_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from fastindex.cpu.box_jobs import plan_boxes, taken_bytes
@@ -16,14 +15,11 @@ from fastindex.files.writing import OutputFile
 from fastindex.shapes.shape import Shape
 
 
-def restore(
-    folder: str, manifest: Manifest, target: str, max_memory: int | None = None, progress: Progress | None = None
-) -> None:
+def restore(manifest: Manifest, target: str, max_memory: int | None = None, progress: Progress | None = None) -> None:
     """Write the tensors of a checkpoint to a safetensors file.
 
     Parameters
     ----------
-    folder : str
     manifest : Manifest
     target : str
     max_memory : int, optional
@@ -57,7 +53,7 @@ def restore(
     with OutputFile(target, at, header) as output:
         for one in manifest.arrays:
             parts = [PartOfFile(output, shapes[name], starts[name]) for name in one["tensors"]]
-            _restore_array(folder, manifest.store, one, parts, limit, progress)
+            _restore_array(manifest, one, parts, limit, progress)
 
 
 def _tensor_shape(one: dict[str, Any]) -> Shape:
@@ -70,10 +66,10 @@ def _tensor_shape(one: dict[str, Any]) -> Shape:
 
 
 def _restore_array(
-    folder: str, store: str, one: dict[str, Any], parts: list[PartOfFile], limit: int, progress: Progress | None
+    manifest: Manifest, one: dict[str, Any], parts: list[PartOfFile], limit: int, progress: Progress | None
 ) -> None:
     advance = _ignore if progress is None else progress.advance
-    source = stored_buffer(os.path.join(folder, one["file"]), Shape.parse(one["shape"]), store)
+    source = stored_buffer(manifest, one)
     moved = moved_of(one)
     with source.reading():
         if moved is not None:
