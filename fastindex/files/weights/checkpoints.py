@@ -76,7 +76,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
         """
         for name, one in self._arrays.items():
             if checksum_of(stored_buffer(self._manifest, one)) != one["sha256"]:
-                raise FastIndexError(f"{self.folder}: {one['file']} is not as it was written; it holds {name!r}")
+                raise FastIndexError(f"{self.folder}: {one['file']} is not as it was written; it holds {name[:80]!r}")
 
     def unpack(
         self,

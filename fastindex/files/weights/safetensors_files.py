@@ -334,9 +334,11 @@ def header_of(
     for name, shape in shapes.items():
         dtype, sizes = (opaque or {}).get(name) or (DTYPES.get(shape.element_type.name), shape.dimensions)
         if dtype is None:
-            raise UnsupportedError(f"{name}: safetensors files have no {shape.element_type}; unpack it by itself")
+            raise UnsupportedError(f"{name[:80]!r}: safetensors files have no {shape.element_type}; read it by itself")
         if math.prod(sizes) * bits_of(dtype) != 8 * shape.nbytes:
-            raise UnsupportedError(f"{name}: safetensors files have no {dtype} of {list(sizes)}, which fills no bytes")
+            raise UnsupportedError(
+                f"{name[:80]!r}: safetensors files have no {dtype} of {list(sizes)}, which fills no bytes"
+            )
         entries[name] = {"dtype": dtype, "shape": list(sizes), "data_offsets": [at, at + shape.nbytes]}
         at += shape.nbytes
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
