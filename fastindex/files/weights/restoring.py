@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
+from fastindex.arguments.castings import logical_result
 from fastindex.cpu.box_jobs import plan_boxes, taken_bytes
-from fastindex.files.layout_jobs import Progress, memory_limit
+from fastindex.errors import FastIndexError
+from fastindex.files.layout_jobs import Progress, memory_limit, unpack_stored
 from fastindex.files.repack_jobs import cut_of_parts, move_parts, parts_of
 from fastindex.files.weights.buffers import read_bytes, stored_buffer
 from fastindex.files.weights.manifests import Manifest, Moved, moved_of
@@ -54,6 +57,32 @@ def restore(manifest: Manifest, target: str, max_memory: int | None = None, prog
         for one in manifest.arrays:
             parts = [PartOfFile(output, shapes[name], starts[name]) for name in one["tensors"]]
             _restore_array(manifest, one, parts, limit, progress)
+
+
+def restore_array(
+    manifest: Manifest,
+    name: str,
+    target: str,
+    progress: Progress,
+    memory_bytes: int,
+    force: bool = False,
+    casting: str = "same_kind",
+    dtype: str | None = None,
+) -> None:
+    """Write one logical array of a checkpoint to a file: a NumPy file, a Zarr array, or raw bytes, by its name.
+
+    Parameters and errors as for `fastindex.files.layout_jobs.unpack_file`; an unknown name is a FastIndexError.
+    """
+    one = next((one for one in manifest.arrays if one["name"] == name), None)
+    if one is None:
+        names = [one["name"] for one in manifest.arrays]
+        close = get_close_matches(name, names, 3) or names[:3]
+        raise FastIndexError(
+            f"{manifest.folder} holds no array {name[:80]!r}; it has {len(names)}, such as "
+            f"{', '.join(repr(one[:80]) for one in close)}"
+        )
+    logical = logical_result(Shape.parse(one["shape"]), None, dtype, casting)
+    unpack_stored(stored_buffer(manifest, one), target, logical, progress, memory_bytes, force)
 
 
 def _tensor_shape(one: dict[str, Any]) -> Shape:
