@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -38,29 +37,27 @@ def pack_tensors(source: str, target: str, rules: str | None, tpu: str | None, c
         )
 
 
-def unpack_one(source: str, target: str, name: str, max_memory: int, force: bool, **cast: Any) -> None:
-    """Write one logical array of a packed checkpoint to a file."""
-    from fastindex.files.weights.manifests import read_manifest
-    from fastindex.files.weights.restoring import restore_array
-
-    if target.endswith(".safetensors"):
-        raise click.UsageError(
-            f"one array goes to a .npy file, a .zarr store, or raw bytes by another name, not {target}"
-        )
-    with ProgressBar("unpacking") as progress:
-        restore_array(read_manifest(source), name, target, progress, max_memory, force, **cast)
-
-
-def unpack_tensors(source: str, target: str, max_memory: int) -> None:
-    """Write the tensors of a packed checkpoint to a safetensors file."""
-    from fastindex.files.weights.checkpoints import open_checkpoint
-
-    if not target.endswith(".safetensors"):
+def unpack_checkpoint(
+    source: str, target: str, name: str | None, max_memory: int, force: bool, casting: str, dtype: str | None
+) -> None:
+    """Write the tensors of a packed checkpoint to a safetensors file, or one logical array of it to any other."""
+    if name is None and (force or dtype is not None):
+        raise click.UsageError("--force and --dtype are for one array of a checkpoint; add --name")
+    if name is None and not target.endswith(".safetensors"):
         raise click.UsageError(
             f"tensors go to a file named .safetensors, got {target}; --name writes one array to any file"
         )
+    if name is not None and target.endswith(".safetensors"):
+        raise click.UsageError(f"one array goes to a .npy file, a Zarr array or raw bytes, not to {target}")
+    from fastindex.files.weights.checkpoints import open_checkpoint
+    from fastindex.files.weights.manifests import read_manifest
+    from fastindex.files.weights.restoring import restore_array
+
     with ProgressBar("unpacking") as progress:
-        open_checkpoint(source).unpack(target, max_memory=max_memory, progress=progress)
+        if name is None:
+            open_checkpoint(source).unpack(target, max_memory=max_memory, progress=progress)
+        else:
+            restore_array(read_manifest(source), name, target, progress, max_memory, force, casting, dtype)
 
 
 def checkpoint_text(folder: str, as_json: bool) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import click
 
 import fastindex
-from fastindex.cli.checkpoints import is_checkpoint, pack_tensors, unpack_one, unpack_tensors
+from fastindex.cli.checkpoints import is_checkpoint, pack_tensors, unpack_checkpoint
 from fastindex.cli.clusters import cluster_options, done_by_workers
 from fastindex.cli.options import CASTING, DEVICE, FORCE, OUT_PATH, PATH, byte_size
 from fastindex.cli.progress import ProgressBar
@@ -106,7 +106,7 @@ def pack(
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--shape", help="The array and its layout; without it, IN is a checkpoint that pack has written.")
-@click.option("--name", help="Write one array of a checkpoint that pack has written.")
+@click.option("--name", help="One array of a checkpoint, instead of all tensors.")
 @click.option("--dtype", metavar="TYPE", help="The element type of the array; that of SHAPE by default.")
 @MAX_MEMORY
 @FORCE
@@ -119,8 +119,6 @@ def unpack(
     name: str | None,
     max_memory: int,
     force: bool,
-    workers: int | None,
-    scheduler: str | None,
     **cast: Any,
 ) -> None:
     """Read the physical buffer in IN, laid out as SHAPE says, and write the array to OUT.
@@ -128,18 +126,14 @@ def unpack(
     Files may be larger than memory. Where IN is a checkpoint that `pack` has written, OUT is a .safetensors file with
     its tensors; with --name, one array as above.
     """
+    workers, scheduler = cast.pop("workers"), cast.pop("scheduler")
     if shape is None:
         if not is_checkpoint(source):
             raise _without_shape(source, "--shape says what buffer IN holds; only checkpoints say it themselves")
         if workers is not None or scheduler is not None:
             raise click.UsageError("--workers and --scheduler are not for checkpoints")
         check_memory(max_memory)
-        if name is not None:
-            unpack_one(source, target, name, max_memory, force, **cast)
-            return
-        if force or cast["dtype"] is not None:
-            raise click.UsageError("--force and --dtype are for one array of a checkpoint; add --name")
-        unpack_tensors(source, target, max_memory)
+        unpack_checkpoint(source, target, name, max_memory, force, **cast)
         return
     if name is not None:
         raise click.UsageError("--name is for checkpoints, which say the shapes of their arrays; leave --shape out")

@@ -161,6 +161,8 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     except FileNotFoundError:
         os.stat(folder)
         raise FastIndexError(f"{os.fspath(folder)} holds no complete checkpoint: {MANIFEST} is not there") from None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     content = json_object(written, str(path))
     if content.get("format") != _FORMAT or content.get("version") != _VERSION:
         raise FastIndexError(f"{path} is no manifest of a checkpoint that this version of fastindex reads")
