@@ -774,8 +774,9 @@ def test_where_folders_are_made(tmp_path: Path) -> None:
     source = saved(tmp_path, model())
     with pytest.raises(FileNotFoundError):
         fi.pack_checkpoint(source, tmp_path / "no" / "out")
+    (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
-        fi.pack_checkpoint(source, source)
+        fi.pack_checkpoint(source, tmp_path / "file")
     result = run_command(("pack", source, str(tmp_path / "no" / "out")))
     assert result.exit_code == 1
     assert "No such file or directory" in result.output
