@@ -334,13 +334,21 @@ def place_inside(folder: str, name: str) -> str:
 
 def _opened(path: str) -> InputFile:
     # Before opening, as opening a device may do something; afterwards, as it may be another file by then.
-    _check_regular(path, os.stat(path).st_mode)
+    check_regular(path, os.stat(path).st_mode)
     found = InputFile(path, os.open(path, _READ_FLAGS))
-    _check_regular(path, found.mode)
+    check_regular(path, found.mode)
     return found
 
 
-def _check_regular(path: str, mode: int) -> None:
+def check_regular(path: str, mode: int) -> None:
+    """Require a file of this mode to be a regular one.
+
+    Raises
+    ------
+    IsADirectoryError
+    FastIndexError
+        It is a pipe, a device, or the like.
+    """
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(mode):

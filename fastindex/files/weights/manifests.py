@@ -13,7 +13,7 @@ from typing import Any
 from fastindex.arguments.buffers import check_movable
 from fastindex.bulk.repack_arguments import checked_bits, checked_parameters, checked_sizes
 from fastindex.errors import FastIndexError
-from fastindex.files.input_files import FileIdentity, open_raw, place_inside, read_whole
+from fastindex.files.input_files import FileIdentity, check_regular, place_inside, read_whole
 from fastindex.files.repack_jobs import Formats
 from fastindex.files.weights.formats import shape_of
 from fastindex.files.weights.journals import MANIFEST
@@ -235,14 +235,11 @@ def _identity_of(path: Path, inside: str, one: dict[str, Any], store: str) -> Fi
     """
     place = place_inside(inside, one["file"])
     with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-        if store == ZARR:
-            found = os.stat(place)
-            if stat.S_ISDIR(found.st_mode):
-                return FileIdentity.of(found)
-        else:
-            identity = open_raw(place, 0, None).identity
-            if identity.size == one["nbytes"]:
-                return identity
+        found = os.stat(place)
+        if store != ZARR:
+            check_regular(place, found.st_mode)
+        if stat.S_ISDIR(found.st_mode) if store == ZARR else found.st_size == one["nbytes"]:
+            return FileIdentity.of(found)
     raise FastIndexError(
         f"{path}: {one['name'][:80]!r} takes {one['nbytes']} bytes; {one['file']} is not there, or has others"
     )
