@@ -78,6 +78,8 @@ class PlanCandidate(NamedTuple):
 class RelayoutPlan(ShownInNotebooks):
     """How to move buffers from one layout to another; made by `plan_relayout`.
 
+    Two plans are equal if their shapes are, whichever candidates they take: they do the same.
+
     Attributes
     ----------
     source, destination : Shape
@@ -115,6 +117,14 @@ class RelayoutPlan(ShownInNotebooks):
         if self._choice is None:
             return _kept_plan, (self.source, self.destination)
         return _tuned_plan, (self.source, self.destination, self._choice)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RelayoutPlan) or type(other) is not type(self):
+            return NotImplemented
+        return (self.source, self.destination) == (other.source, other.destination)
+
+    def __hash__(self) -> int:
+        return hash((self.source, self.destination))
 
     def __repr__(self) -> str:
         return f"RelayoutPlan({str(self.source)!r}, {str(self.destination)!r})"

@@ -85,6 +85,8 @@ def remembered(source: Shape, destination: Shape, machine: Machine, tuning: Tuni
 def _read(path: Path, key: dict[str, Any]) -> dict[str, Any] | None:
     """Return what a file holds, None unless it is what `remember` has written for this key."""
     try:
+        if not path.is_file():  # a pipe would never end
+            return None
         with path.open("rb") as file:
             found = json.loads(file.read(_MOST_BYTES))
     except (OSError, ValueError, RecursionError):

@@ -30,6 +30,7 @@ from fastindex.lowering.relayout.plan.candidates import CANDIDATES
 from fastindex.lowering.relayout.plan.choice import plans
 from fastindex.lowering.tuning import TUNING
 from tests.cases.machines import run_here
+from tests.cases.pipes import needs_pipes, pipe
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits
 
@@ -173,6 +174,18 @@ def test_damaged_and_foreign_files_are_left_alone_and_rewritten(spoil: object, f
     assert list(folder.iterdir()) == [path]
 
 
+@needs_pipes
+def test_a_pipe_is_not_waited_for(folder: Path) -> None:
+    plan = plan_of(*PAIRS[0])
+    choice = forced(plan, other_name(plan))
+    choices.remember(plan.source, plan.destination, this_machine(), TUNING, choice)
+    (path,) = folder.iterdir()
+    path.unlink()
+    with pipe(path):
+        assert choices.remembered(plan.source, plan.destination, this_machine(), TUNING) is None
+        assert plan_of(*PAIRS[0]).candidates
+
+
 def test_a_candidate_that_is_no_more_is_not_taken(folder: Path) -> None:
     plan = plan_of(*PAIRS[0])
     choices.remember(plan.source, plan.destination, this_machine(), TUNING, Choice("former", 1, {"former": 1.0}))
@@ -201,6 +214,20 @@ def test_pickles_keep_their_choice(copied: object, monkeypatch: pytest.MonkeyPat
     assert again.describe() == plan.describe()
     given, out, expected = buffers(*PAIRS[0])
     assert np.asarray(again(given, out)).tobytes() == expected
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda plan: pickle.loads(pickle.dumps(plan))])
+@pytest.mark.parametrize("is_tuned", [False, True])
+def test_plans_equal_their_copies(copied: object, is_tuned: bool) -> None:
+    other = plan_of(*reversed(PAIRS[0]))
+    for plan in (plan_of(*PAIRS[0]), rearranged("a b -> b a"), fi.plan_relayout("f32[8,4]", "bf16[8,4]{0,1}")):
+        if is_tuned and len(plan.candidates) > 1:
+            plan._take(forced(plan, other_name(plan)))
+        again = copied(plan)  # type: ignore[operator]
+        assert (again == plan, again != plan, hash(again) == hash(plan)) == (True, False, True)
+        assert len({again, plan, other}) == 2
+        assert other not in (plan, again, None)
+    assert plan_of(*PAIRS[1]) != plan_of(*PAIRS[0])
 
 
 def test_plans_of_the_same_shapes_share_what_one_has_found() -> None:

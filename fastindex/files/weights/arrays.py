@@ -15,7 +15,7 @@ from fastindex.files.input_files import Bytes, InputFile
 from fastindex.files.layout_jobs import Progress, WrittenArray
 from fastindex.files.reading import StoredArray
 from fastindex.files.repack_jobs import Formats, cut_of_parts, move_parts, parts_of
-from fastindex.files.weights.buffers import checksum_of
+from fastindex.files.weights.buffers import checksum_of_new
 from fastindex.files.weights.journals import Journal
 from fastindex.files.weights.manifests import ZARR, record_of
 from fastindex.files.weights.rules import Array
@@ -140,7 +140,7 @@ class Finishing:
 
     def _finish(self, array: Array, file: str, packed: Packed) -> None:
         packed.finish()
-        record = record_of(array, file, checksum_of(packed.path, array.shape, packed.store))
+        record = record_of(array, file, checksum_of_new(packed.path, array.shape, packed.store))
         with self._lock:
             self._journal.add(array, record)
 

@@ -53,8 +53,8 @@ class FormatRule:
         left = formats.plan().ends[0]
         if left.side.nbytes != tensor.shape.nbytes:
             raise FastIndexError(
-                f"{tensor.name!r} has {tensor.shape.nbytes} bytes, {left.name} of {left.sizes} with {left.bits} bits "
-                f"takes {left.side.nbytes}"
+                f"{tensor.name[:200]!r} has {tensor.shape.nbytes} bytes, {left.name} of {left.sizes} with {left.bits} "
+                f"bits takes {left.side.nbytes}"
             )
         return formats
 
@@ -65,7 +65,7 @@ class FormatRule:
         d = int(given.get("packed_dim", 1)) if name == "pack_quantized" else _IN_WORDS.get(name)
         if d is None or len(tensor.sizes) != 2 or tensor.is_opaque:
             raise FastIndexError(
-                f"{tensor.name!r} does not tell of what sizes its {name} is; give the format a shape such as "
+                f"{tensor.name[:200]!r} does not tell of what sizes its {name} is; give the format a shape such as "
                 "[4096, 11008]"
             )
         bits = chosen(name, self.bits, {k: v for k, v in given.items() if name == "pack_quantized"}).bits
@@ -90,9 +90,9 @@ def format_rule_of(given: Any) -> FormatRule:
         No name, or one that no format has.
     """
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        raise ArgumentTypeError(f"the format of a rule is a mapping with {', '.join(_KEYS)}, got {given!r}")
+        raise ArgumentTypeError(f"the format of a rule is a mapping with {', '.join(_KEYS)}, got {str(given)[:200]}")
     if not {"from", "to"} <= set(given):
-        raise FastIndexError(f"the format of a rule says from what to what; got {', '.join(given)}")
+        raise FastIndexError(f"the format of a rule says from what to what; got {', '.join(given)[:200]}")
     names = given["from"], given["to"]
     for name in names:
         check_name(name)
