@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,21 @@ def test_indices_that_are_no_integers(bad: Any) -> None:
 def test_coordinates_that_lie_across() -> None:
     with pytest.raises(fi.FastIndexError, match=r"got 7: its shape is \(7, 2\), transpose it"):
         fi.linear_index(SHAPE, np.zeros((7, 2), np.int64))
+
+
+class Unread:
+    """An array of another library, whose entries take long to get."""
+
+    shape = (50_000_000, 2)
+
+    def __iter__(self) -> Any:
+        raise AssertionError("it was iterated")
+
+
+@pytest.mark.parametrize("call", [fi.linear_index, fi.tile_index, partial(fi.shard_index, sharding="{replicated}")])
+def test_coordinates_that_lie_across_are_not_iterated(call: Any) -> None:
+    with pytest.raises(fi.FastIndexError, match=r"got 50000000: its shape is \(50000000, 2\), transpose it"):
+        call("f32[9,9]{1,0:T(8,128)}", multi_index=Unread())
 
 
 @pytest.mark.parametrize(("name", "meant"), [("bfloat16", "bf16"), ("F32", "f32"), ("i8", "s8"), ("bool", "pred")])
