@@ -75,6 +75,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "load_checkpoint": "open_checkpoint(folder)",
         "parse": "Shape.parse(text)",
         "save_checkpoint": "pack_checkpoint(source, folder, rules)",
-        "transpose": "rearrange(array, 'a b -> b a'), ascontiguousarray(array.T), or relayout(buffer, source, destination)",
+        "transpose": "rearrange(array, 'a b -> b a'), ascontiguousarray(array.T), or relayout(buffer, shape, shape)",
     },
 )
