@@ -11,8 +11,11 @@ import itertools
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import fastindex as fi
@@ -369,3 +372,29 @@ def test_an_origin_that_is_no_such_array(lines: str) -> None:
     (row,) = fi.layout_copies(text).rows()
     assert row.kind == "layout"
     assert "{1,0}" in row.origin
+
+
+@pytest.mark.parametrize("function", [fi.layout_copies, fi.report])
+def test_what_is_not_compiled_says_how_to(function: Callable[[Any], object]) -> None:
+    jax = pytest.importorskip("jax")
+
+    def f(x: Any) -> Any:
+        return x.T + 1
+
+    x = np.ones((4, 6), np.float32)
+    for program, what in ((jax.jit(f), "a jitted function"), (f, "a function")):
+        with pytest.raises(fi.ArgumentTypeError, match=what) as caught:
+            function(program)
+        assert "jax.jit(f).lower(*arguments).compile()" in str(caught.value)
+    with pytest.raises(fi.ArgumentTypeError, match=r"this Traced is not compiled; pass its lower\(\)\.compile\(\)"):
+        function(jax.jit(f).trace(x))
+    for other in (None, 3, jax.make_jaxpr(f)(x)):
+        with pytest.raises(fi.ArgumentTypeError, match=f"{type(other).__name__} is no program"):
+            function(other)
+
+
+def test_a_lowered_program_says_that_it_is_before_layouts() -> None:
+    jax = pytest.importorskip("jax")
+    lowered = jax.jit(lambda x: x.T + 1).lower(np.ones((4, 6), np.float32))
+    assert "before layout assignment" in fi.layout_copies(lowered).text()
+    assert "before layout assignment" not in fi.layout_copies(lowered.compile()).text()
