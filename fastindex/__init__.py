@@ -74,6 +74,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         # What other libraries call it.
         "load_checkpoint": "open_checkpoint(folder)",
         "parse": "Shape.parse(text)",
+        "reduce": "einops.reduce: rearrange only splits, merges and reorders axes",
+        "repeat": "einops.repeat: rearrange only splits, merges and reorders axes",
         "save_checkpoint": "pack_checkpoint(source, folder, rules)",
         "transpose": "rearrange(array, 'a b -> b a'), ascontiguousarray(array.T), or relayout(buffer, shape, shape)",
     },

@@ -73,6 +73,7 @@ def test_unknown_names(package: ModuleType) -> None:
         ("show", "draw(shape)"),
         ("copies", "layout_copies(program)"),
         ("load_checkpoint", "open_checkpoint(folder)"),
+        ("repeat", "einops.repeat"),
         ("transpose", "ascontiguousarray(array.T)"),
     ],
 )

@@ -78,7 +78,11 @@ def coordinate_parts(multi_index: Any, shape: Shape) -> tuple[Any, ...]:
         letters = ", ".join(f"i{d}" for d in range(shape.rank)) + "," * (shape.rank == 1)
         raise _wrong_count(f"{multi_index!r}; write the coordinates as one argument, ({letters})", shape) from None
     if len(values) != shape.rank:
-        raise _wrong_count(f"{len(values)}", shape)
+        is_across = all(isinstance(value, list | tuple) and len(value) == shape.rank for value in values[:2])
+        pairs = (
+            ": each is one element, transpose them, as in numpy.transpose(multi_index)" if values and is_across else ""
+        )
+        raise _wrong_count(f"{len(values)}{pairs}", shape)
     return values
 
 

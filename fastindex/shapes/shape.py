@@ -405,7 +405,8 @@ def as_shape(shape: Shape | str) -> Shape:
         return shape
     if isinstance(shape, str):
         return _parsed(shape)
-    raise ArgumentTypeError(f"a shape must be a Shape or its text, got {shape!r}")
+    got = f"{type(shape).__name__}; Shape.from_numpy(array) is its shape" if hasattr(shape, "dtype") else f"{shape!r}"
+    raise ArgumentTypeError(f"a shape must be a Shape or its text, got {got}")
 
 
 _parsed = lru_cache(maxsize=1024)(Shape.parse)
