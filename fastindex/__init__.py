@@ -61,4 +61,22 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fastindex.xla.sizes": ("xla_array_size",),
     },
     submodules=("cuda", "dask", "xla"),
+    meant={
+        # Commands.
+        "copies": "layout_copies(program), or try_layouts(function, *arguments)",
+        "demo": "the command 'fastindex demo'",
+        "explore": "draw(shape) for a picture, or the command 'fastindex explore'",
+        "index": "linear_index(shape, coordinates), or multi_index(shape, slots) for the way back",
+        "info": "explain(shape), or the attributes of Shape.parse(text)",
+        "show": "draw(shape)",
+        "verify": "open_checkpoint(folder).verify()",
+        "warmup": "the command 'fastindex warmup'",
+        # What other libraries call it.
+        "load_checkpoint": "open_checkpoint(folder)",
+        "parse": "Shape.parse(text)",
+        "reduce": "einops.reduce: rearrange only splits, merges and reorders axes",
+        "repeat": "einops.repeat: rearrange only splits, merges and reorders axes",
+        "save_checkpoint": "pack_checkpoint(source, folder, rules)",
+        "transpose": "rearrange(array, 'a b -> b a'), ascontiguousarray(array.T), or relayout(buffer, shape, shape)",
+    },
 )

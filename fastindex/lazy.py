@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar, overload
 
 from fastindex.first_use import uninterrupted
@@ -15,7 +16,10 @@ Value = TypeVar("Value")
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, Iterable[str]], submodules: Iterable[str] = ()
+    package: str,
+    homes: Mapping[str, Iterable[str]],
+    submodules: Iterable[str] = (),
+    meant: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[GetAttribute, Dir, list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package.
 
@@ -27,6 +31,8 @@ def lazy_names(
         The public names by the module that defines them.
     submodules : iterable of str
         Public submodules; ``dir`` lists them, ``__all__`` does not.
+    meant : mapping of str to str
+        What the error says to use, by names that are not there but are asked for.
 
     Examples
     --------
@@ -41,7 +47,9 @@ def lazy_names(
         if name in modules:
             return uninterrupted(lambda: import_module(f"{package}.{name}"))
         if name not in home_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
+            hint = f"; use {meant[name]}" if name in meant else ""
+            message = f"module {package!r} has no attribute {name!r}{hint}"
+            raise AttributeError(message, name=name, obj=sys.modules[package])
         value = getattr(uninterrupted(lambda: import_module(home_of[name])), name)
         setattr(sys.modules[package], name, value)
         return value

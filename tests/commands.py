@@ -12,7 +12,11 @@ from fastindex.files.layout_jobs import memory_limit
 
 
 def run_command(arguments: Sequence[str], **options: Any) -> click.testing.Result:
-    """Run a command; without --max-memory it may take 1 GiB more than the tests before it have left in memory."""
+    """Run a command; without --max-memory it may take 1 GiB more than the tests before it have left in memory.
+
+    Tables are as wide as in a file, whatever COLUMNS is here.
+    """
     limit = {"max_memory": str(memory_limit(None))}
     limits = dict.fromkeys(("pack", "unpack", "relayout", "repack"), limit)
-    return click.testing.CliRunner().invoke(main, arguments, default_map=limits, **options)
+    runner = click.testing.CliRunner(env={"COLUMNS": None})
+    return runner.invoke(main, arguments, default_map=limits, **options)

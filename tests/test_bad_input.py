@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,6 +150,39 @@ def test_indices_that_are_no_integers(bad: Any) -> None:
 def test_coordinates_that_lie_across() -> None:
     with pytest.raises(fi.FastIndexError, match=r"got 7: its shape is \(7, 2\), transpose it"):
         fi.linear_index(SHAPE, np.zeros((7, 2), np.int64))
+
+
+def test_a_list_with_one_entry_per_element() -> None:
+    with pytest.raises(fi.FastIndexError, match=r"got 3: each is one element, transpose them"):
+        fi.linear_index(SHAPE, [[0, 1], [2, 3], [4, 5]])
+    with pytest.raises(fi.FastIndexError, match=r"got 3$"):
+        fi.linear_index(SHAPE, [[0, 1, 2], [2, 3, 4], [4, 5, 6]])
+
+
+def test_files_and_arrays_where_others_are_meant(tmp_path: Path) -> None:
+    path = tmp_path / "dump.bin"
+    BUFFER.tofile(path)
+    with path.open("rb") as stream:
+        for file in (str(path), path, stream):
+            with pytest.raises(fi.ArgumentTypeError, match=r"numpy\.fromfile\(path, numpy\.uint8\) reads a file"):
+                fi.unpack(file, SHAPE)
+    with pytest.raises(fi.ArgumentTypeError, match=r"got ndarray; Shape\.from_numpy\(array\) is its shape$"):
+        fi.explain(ARRAY)  # type: ignore[arg-type]
+
+
+class Unread:
+    """An array of another library, whose entries take long to get."""
+
+    shape = (50_000_000, 2)
+
+    def __iter__(self) -> Any:
+        raise AssertionError("it was iterated")
+
+
+@pytest.mark.parametrize("call", [fi.linear_index, fi.tile_index, partial(fi.shard_index, sharding="{replicated}")])
+def test_coordinates_that_lie_across_are_not_iterated(call: Any) -> None:
+    with pytest.raises(fi.FastIndexError, match=r"got 50000000: its shape is \(50000000, 2\), transpose it"):
+        call("f32[9,9]{1,0:T(8,128)}", multi_index=Unread())
 
 
 @pytest.mark.parametrize(("name", "meant"), [("bfloat16", "bf16"), ("F32", "f32"), ("i8", "s8"), ("bool", "pred")])

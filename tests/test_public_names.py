@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +15,7 @@ import pytest
 
 import fastindex as fi
 from fastindex import xla
+from fastindex.cli.commands import main
 
 #: What the package may hold; it grows by a decision, not by itself.
 MOST_NAMES = 76
@@ -62,6 +64,33 @@ def test_no_name_is_in_two_places() -> None:
 def test_unknown_names(package: ModuleType) -> None:
     with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'no_such_name'"):
         _ = package.no_such_name
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("info", "explain(shape)"),
+        ("show", "draw(shape)"),
+        ("copies", "layout_copies(program)"),
+        ("load_checkpoint", "open_checkpoint(folder)"),
+        ("repeat", "einops.repeat"),
+        ("transpose", "ascontiguousarray(array.T)"),
+    ],
+)
+def test_names_that_are_asked_for(name: str, meant: str) -> None:
+    with pytest.raises(AttributeError, match=rf"has no attribute '{name}'; use .*{re.escape(meant)}"):
+        getattr(fi, name)
+
+
+def test_every_command_is_a_name_or_says_which_is_meant() -> None:
+    for name in main.commands.keys() - {"completion"}:
+        if name in fi.__all__:
+            continue
+        with pytest.raises(AttributeError) as caught:
+            getattr(fi, name)
+        named = re.findall(r"(\w+)\(", str(caught.value).partition("; use ")[2])
+        assert named or f"the command 'fastindex {name}'" in str(caught.value)
+        assert {*named} <= {*fi.__all__, "parse", "verify"}, name
 
 
 @pytest.mark.parametrize("name", [name for name in xla.__all__ if inspect.isfunction(getattr(xla, name))])

@@ -93,11 +93,11 @@ def help_texts(commands: list[str]) -> str:
     for words in commands:
         names = words.split()[1:]
         command: click.Command = main
-        context = click.Context(main, info_name="fastindex", terminal_width=100, max_content_width=100)
+        context = click.Context(main, info_name="fastindex", terminal_width=98, max_content_width=98)
         for name in names:
             assert isinstance(command, click.Group)
             command = command.commands[name]
-            context = click.Context(command, info_name=name, parent=context, max_content_width=100)
+            context = click.Context(command, info_name=name, parent=context, max_content_width=98)
         title = f"### {words}\n\n" if names else ""
         parts.append(f"{title}```text\n{command.get_help(context)}\n```")
     return "\n\n".join(parts)

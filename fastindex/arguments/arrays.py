@@ -156,6 +156,7 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
             f"{name} of {shape.cut_text()} holds {wanted} or raw bytes (uint8), got dtype {array.dtype}{hint}"
         )
     if len(array.shape) != 1:
+        _check_strides(array, shape, name)
         raise FastIndexError(
             f"{name} has one dimension, got {len(array.shape)}; give its bytes in the order of memory, "
             f"or pack the array for {shape.cut_text()}"
@@ -164,6 +165,21 @@ def check_buffer(array: Array, shape: Shape, name: str) -> None:
         raise FastIndexError(
             f"{name} of {shape.cut_text()} takes {shape.nbytes} bytes ({shape.slot_count} slots), got {array.nbytes}"
         )
+
+
+def _check_strides(array: Array, shape: Shape, name: str) -> None:
+    """Raise FastIndexError where an array of the right dimensions, in either order, lies differently in memory."""
+    strides = shape.byte_strides
+    if strides is None or shape.slot_count != shape.element_count:
+        return
+    for order in (range(shape.rank), shape.layout.major_to_minor):
+        expected = tuple(strides[d] for d in order)
+        if array.shape == tuple(shape.dimensions[d] for d in order) and array.strides != expected:
+            raise FastIndexError(
+                f"{name} of {shape.cut_text()} is one piece of memory, and this array of {array.shape} is not "
+                f"contiguous in that order: its byte strides are {array.strides}, not {expected}; pack takes arrays of "
+                "any strides"
+            )
 
 
 def require_contiguous(array: Array, name: str) -> None:

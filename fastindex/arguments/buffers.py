@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,9 @@ def _from_object(buffer: Any) -> NDArray[Any]:
         pass
     if hasattr(buffer, "__dlpack__") or hasattr(buffer, "__array__"):
         return host_array(buffer)
-    raise ArgumentTypeError(f"a buffer must be a one-dimensional array or bytes, got {type(buffer).__name__}")
+    is_file = isinstance(buffer, str | os.PathLike) or hasattr(buffer, "read")
+    hint = "; numpy.fromfile(path, numpy.uint8) reads a file" if is_file else ""
+    raise ArgumentTypeError(f"a buffer must be a one-dimensional array or bytes, got {type(buffer).__name__}{hint}")
 
 
 def as_logical_array(array: Any, shape: Shape, casting: str = "no") -> NDArray[Any]:

@@ -59,6 +59,52 @@ def _checked_range(value: range, name: str) -> Integers:
     return value
 
 
+def coordinate_parts(multi_index: Any, shape: Shape) -> tuple[Any, ...]:
+    """Return the coordinates of each dimension as they were given.
+
+    An array is judged by its shape first: iterating one of many rows takes minutes in some libraries.
+
+    Raises
+    ------
+    FastIndexError
+        Another number of coordinates.
+    """
+    sizes = getattr(multi_index, "shape", None)
+    if isinstance(sizes, tuple) and sizes:
+        check_first_size(tuple(sizes), shape)
+    try:
+        values = tuple(multi_index)
+    except TypeError:
+        letters = ", ".join(f"i{d}" for d in range(shape.rank)) + "," * (shape.rank == 1)
+        raise _wrong_count(f"{multi_index!r}; write the coordinates as one argument, ({letters})", shape) from None
+    if len(values) != shape.rank:
+        is_across = all(isinstance(value, list | tuple) and len(value) == shape.rank for value in values[:2])
+        pairs = (
+            ": each is one element, transpose them, as in numpy.transpose(multi_index)" if values and is_across else ""
+        )
+        raise _wrong_count(f"{len(values)}{pairs}", shape)
+    return values
+
+
+def check_first_size(sizes: tuple[Any, ...], shape: Shape) -> None:
+    """Check the sizes of an array of coordinates, whose first dimension counts those of `shape`.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    if not sizes or sizes[0] != shape.rank:
+        is_across = len(sizes) == 2 and sizes[1] == shape.rank
+        hint = f": its shape is {sizes}, transpose it" if is_across else ""
+        raise _wrong_count(f"{sizes[0] if sizes else 0}{hint}", shape)
+
+
+def _wrong_count(got: str, shape: Shape) -> FastIndexError:
+    return FastIndexError(
+        f"multi_index must hold one coordinate array per dimension, {shape.rank} for {shape}, got {got}"
+    )
+
+
 def as_coordinates(multi_index: Any, shape: Shape) -> list[Integers]:
     """Return one array of integers per dimension of `shape`.
 
@@ -69,22 +115,8 @@ def as_coordinates(multi_index: Any, shape: Shape) -> list[Integers]:
     ArgumentTypeError
         Not integers.
     """
-    try:
-        values = tuple(multi_index)
-    except TypeError:
-        values = None
-    if values is None or len(values) != shape.rank:
-        if values is None:
-            letters = ", ".join(f"i{d}" for d in range(shape.rank)) + "," * (shape.rank == 1)
-            got = f"{multi_index!r}; write the coordinates as one argument, ({letters})"
-        else:
-            got = f"{len(values)}"
-        if isinstance(multi_index, np.ndarray) and multi_index.ndim == 2 and multi_index.shape[1] == shape.rank:
-            got += f": its shape is {multi_index.shape}, transpose it"
-        raise FastIndexError(
-            f"multi_index must hold one coordinate array per dimension, {shape.rank} for {shape}, got {got}"
-        )
-    return [as_integers_in_bulk(value, f"multi_index[{i}]") for i, value in enumerate(values)]
+    parts = coordinate_parts(multi_index, shape)
+    return [as_integers_in_bulk(part, f"multi_index[{i}]") for i, part in enumerate(parts)]
 
 
 def as_modes(mode: str | Sequence[str], rank: int) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def as_window(window: Any, shape: Shape) -> Window:
 def _numbers(entry: Any, dimension: int, shape: Shape) -> range:
     size = shape.dimensions[dimension]
     if isinstance(entry, slice):
-        return _slice_numbers(entry, dimension, size)
+        return slice_numbers(entry, size, f"window[{dimension}]")
     if isinstance(entry, range):
         for number in (entry[0], entry[-1]) if len(entry) else ():
             if not 0 <= number < size:
@@ -85,13 +85,27 @@ def _numbers(entry: Any, dimension: int, shape: Shape) -> range:
     return range(number, number + 1)
 
 
-def _slice_numbers(entry: slice, dimension: int, size: int) -> range:
+def slice_numbers(entry: slice, size: int, name: str) -> range:
+    """Return the numbers that a slice picks out of `size`, by NumPy's rules.
+
+    Raises
+    ------
+    ArgumentTypeError
+        Not of integers.
+    FastIndexError
+        A step of 0.
+
+    Examples
+    --------
+    >>> slice_numbers(np.s_[-4:], 24, "linear_index")
+    range(20, 24)
+    """
     try:
         return range(*entry.indices(size))
     except TypeError:
-        raise ArgumentTypeError(f"window[{dimension}] must be a slice of integers, got {entry}") from None
+        raise ArgumentTypeError(f"{name} must be a slice of integers, got {entry}") from None
     except ValueError:
-        raise FastIndexError(f"window[{dimension}] is {entry}: its step must not be 0") from None
+        raise FastIndexError(f"{name} is {entry}: its step must not be 0") from None
 
 
 def _outside(number: int, dimension: int, shape: Shape) -> OutOfBoundsError:

@@ -20,7 +20,7 @@ from fastindex.arguments.index_arguments import (
     common_shape_of_coordinates,
 )
 from fastindex.arguments.offenders import OffenderFoundError
-from fastindex.arguments.windows import as_window, is_window
+from fastindex.arguments.windows import as_window, is_window, slice_numbers
 from fastindex.bulk.index_errors import bad_place, out_of_bounds
 from fastindex.bulk.window_results import window_results
 from fastindex.cpu.index_programs import check_overlap, new_outputs, run
@@ -28,6 +28,7 @@ from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
 from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
+from fastindex.lowering.index.units import count_of_units
 from fastindex.shapes.shape import Shape, as_shape
 
 
@@ -137,8 +138,9 @@ def multi_index(
     Parameters
     ----------
     shape : Shape or str
-    linear_index : integer array
-        Slots, bytes or bits, of any shape and width; a range takes no memory.
+    linear_index : integer array, or a slice
+        Slots, bytes or bits, of any shape and width; a range takes no memory. A slice (``numpy.s_[64:128]``) is one of
+        the whole buffer, by NumPy's rules.
     padding : {"raise", "mark"}
         Places that hold no element raise, or give -1 in every coordinate.
     unit : {"slot", "byte", "bit"}
@@ -167,16 +169,18 @@ def multi_index(
 
     Examples
     --------
-    >>> import fastindex as fi
+    >>> import fastindex as fi, numpy as np
     >>> fi.multi_index("f32[3,5]{1,0:T(2,2)}", [17, 8])
     (array([2, 0]), array([3, 4]))
-    >>> fi.multi_index("f32[3,5]{1,0:T(2,2)}", range(8, 12), padding="mark")
+    >>> fi.multi_index("f32[3,5]{1,0:T(2,2)}", np.s_[8:12], padding="mark")
     (array([ 0, -1,  1, -1]), array([ 4, -1,  4, -1]))
     """
     shape = as_shape(shape)
     if padding not in ("raise", "mark"):
         raise FastIndexError(f"padding must be 'raise' or 'mark', got {padding!r}")
     program = multi_program(shape, unit=unit)
+    if isinstance(linear_index, slice):
+        linear_index = slice_numbers(linear_index, count_of_units(shape, unit), "linear_index")
     error_of = partial(bad_place, unit=unit)
     if on_gpu(linear_index, stream):
         load("fastindex.cuda.indices")
@@ -219,8 +223,8 @@ def convert_index(
     ----------
     source, destination : Shape or str
         Of the same dimensions.
-    linear_index : integer array
-        Slots, bytes or bits of `source`, of any shape and width; a range takes no memory.
+    linear_index : integer array, or a slice
+        Slots, bytes or bits of `source`, as for `multi_index`.
     unit : {"slot", "byte", "bit"}
         In what to count, in both layouts. A byte of `source` may be any of its element's.
     out : int64 array, optional
@@ -251,6 +255,8 @@ def convert_index(
     """
     source, destination = as_shape(source), as_shape(destination)
     program = conversion_program(source, destination, unit=unit)
+    if isinstance(linear_index, slice):
+        linear_index = slice_numbers(linear_index, count_of_units(source, unit), "linear_index")
     error_of = partial(bad_place, unit=unit)
     if on_gpu(linear_index, stream):
         load("fastindex.cuda.indices")

@@ -18,7 +18,9 @@ _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?")
 @click.command(context_settings={"ignore_unknown_options": True}, short_help="Coordinates to slots, and back.")
 @click.argument("shape")
 @click.argument("numbers", nargs=-1, metavar="[I J ...]")
-@click.option("--linear", "slot", metavar="[N]", is_flag=False, flag_value="", help="Back: the element in slot N.")
+@click.option(
+    "--linear", "slot", metavar="[N]", is_flag=False, flag_value="", help="Back: the element in slot N, or FIRST:END."
+)
 @click.option(
     "--unit",
     type=click.Choice(["slot", "byte", "bit"]),
@@ -34,7 +36,7 @@ _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?")
 @FORCE
 @click.option("--sharding", help="How SHAPE is divided over devices; print the device and the slot in its buffer.")
 def index(numbers: tuple[str, ...], **options: Any) -> None:
-    """Print the slot in which the element I J ... of SHAPE lives, or with --linear the element in slot N.
+    """Print the slot in which the element I J ... of SHAPE lives, or with --linear the element in slot N, or in N:M.
 
     With slices such as 100:108 or ... among I J ..., they are a window: one line for each row of its last dimension.
 
@@ -45,6 +47,7 @@ def index(numbers: tuple[str, ...], **options: Any) -> None:
     fastindex index 'f32[3,5]{1,0:T(2,2)}' --tile 0 2 3
     fastindex index 'f32[64,64]' --sharding '{devices=[2,4]<=[8]}' 40 9
     fastindex index 'f32[3,5]{1,0:T(2,2)}' --linear 17
+    fastindex index 'f32[3,5]{1,0:T(2,2)}' --linear 32:64:4 --unit byte --mark-padding
     fastindex index 'f32[3,5]{1,0:T(2,2)}' --input coordinates.npy --output slots.npy
     fastindex index 'f32[3,5]{1,0:T(2,2)}' --linear --mark-padding --input slots.npy --output coordinates.npy
     """
@@ -109,12 +112,15 @@ def _convert_file(options: dict[str, Any]) -> None:
 def _print_elements(numbers: tuple[str, ...], options: dict[str, Any]) -> None:
     slot = options["slot"]
     places = _entries((slot, *numbers) if slot else numbers)
-    if not places or not all(isinstance(place, int) for place in places):
-        raise click.UsageError("--linear needs a slot, or --input with a file of slots")
+    if not places or Ellipsis in places:
+        raise click.UsageError("--linear needs slots, N or FIRST:END, or --input with a file of slots")
     padding = "mark" if options["mark_padding"] else "raise"
-    coordinates = fastindex.multi_index(options["shape"], places, padding, unit=options["unit"])
-    for place in range(len(places)):
-        click.echo(" ".join(str(part[place]) for part in coordinates))
+    is_plain = all(isinstance(place, int) for place in places)
+    asked = [places] if is_plain else [[place] if isinstance(place, int) else place for place in places]
+    # All of them before the first line is printed: one may be an error.
+    found = [fastindex.multi_index(options["shape"], one, padding, unit=options["unit"]) for one in asked]
+    for coordinates in found:
+        _echo_lines(" ".join(map(str, row)) for row in zip(*(part.tolist() for part in coordinates), strict=True))
 
 
 def _print_places(entries: list[Any], options: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The most lines of HLO that are named as unreadable.
 _MOST_PROBLEMS = 20
 _ROWS_OF_A_PAGE = 500
-#: Characters in a line, where nobody says it.
+#: Characters in a line of a file or a pipe, unless COLUMNS says it.
 _WIDTH = 110
 
 
@@ -109,7 +109,8 @@ def _console() -> Console:
             """Leave it to the end of all commands; rich would end the process by itself."""
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
-    return Printing(file=sys.stdout, width=None if is_terminal(sys.stdout) else _WIDTH)
+    is_known = is_terminal(sys.stdout) or os.environ.get("COLUMNS", "").isdigit()
+    return Printing(file=sys.stdout, width=None if is_known else _WIDTH)
 
 
 def _write_page(html: str, text: str, force: bool) -> None:

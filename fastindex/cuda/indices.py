@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.arguments.arrays import broadcast_shape, check_apart, check_target
-from fastindex.arguments.index_arguments import as_modes
+from fastindex.arguments.index_arguments import as_modes, check_first_size, coordinate_parts
 from fastindex.arguments.offenders import Offender, OffenderFoundError
 from fastindex.cuda.arrays import DeviceArray, as_device_array, is_cuda_array
 from fastindex.cuda.index_programs import Counted, Operand, run
@@ -36,14 +36,9 @@ def coordinates_on_gpu(multi_index: Any, shape: Shape) -> list[Operand]:
     if is_cuda_array(multi_index):
         whole = as_device_array(multi_index, "multi_index")
         _check_integers(whole, "multi_index")
-        found: list[Operand] = [whole[i] for i in range(whole.shape[0])] if whole.shape else []
-    else:
-        found = [operand(value, f"multi_index[{i}]") for i, value in enumerate(multi_index)]
-    if len(found) != shape.rank:
-        raise FastIndexError(
-            f"multi_index must hold one coordinate array per dimension, {shape.rank} for {shape}, got {len(found)}"
-        )
-    return found
+        check_first_size(whole.shape, shape)
+        return [whole[i] for i in range(shape.rank)]
+    return [operand(part, f"multi_index[{i}]") for i, part in enumerate(coordinate_parts(multi_index, shape))]
 
 
 def operand(value: Any, name: str) -> Operand:

@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 from dask.layers import ArraySliceDep
 
-from fastindex.arguments.index_arguments import as_modes
+from fastindex.arguments.index_arguments import as_modes, coordinate_parts
 from fastindex.arguments.windows import as_window, is_window
 from fastindex.cpu.threads import check_threads
 from fastindex.dask.tasks import convert_block, linear_block, multi_block
@@ -61,11 +61,7 @@ def linear_index(
     linear_program(shape, unit=unit)
     if is_window(multi_index):
         as_window(multi_index, shape)
-    values = tuple(multi_index)
-    if len(values) != shape.rank:
-        raise FastIndexError(
-            f"multi_index must hold one coordinate array per dimension, {shape.rank} for {shape}, got {len(values)}"
-        )
+    values = coordinate_parts(multi_index, shape)
     modes = () if mode == "raise" else as_modes(mode, shape.rank)
     arrays = [_integers(value, f"multi_index[{d}]") for d, value in enumerate(values)]
     try:

@@ -94,6 +94,8 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
     ------
     FastIndexError
         No HLO text. Broken lines, and unreadable files among others, do not raise; see `Report.problems`.
+    ArgumentTypeError
+        A function that is not compiled, or no program.
     OSError
         A file that cannot be read.
 

@@ -5,24 +5,28 @@ from __future__ import annotations
 import codecs
 import itertools
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 from fastindex.advice.spelling import bytes_text
-from fastindex.errors import FastIndexError
+from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.hlo.assignments import memory_of_compiled
-from fastindex.hlo.dumps import SUFFIXES, KnownMemory, dumped_modules, module_of, stage_of
+from fastindex.hlo.dumps import KnownMemory, dumped_modules, module_of, stage_of
 from fastindex.hlo.kinds import HEAD_NBYTES, Kind, kind_of
 from fastindex.hlo.problems import Problem
 from fastindex.hlo.scanner import HloScanner
 from fastindex.hlo.sink import HloSink
 
+#: The stage of a program of JAX that is lowered and not compiled, as dumps call it.
+LOWERED = "before_optimizations"
 _CHUNK = 1 << 20
 _LOOKED_AT = 1 << 20
 #: Headers with their tables of source files and frames are shorter than this.
 _LONGEST_HEADER = 32 << 20
+_FILE_ENDING = re.compile(r"\.[A-Za-z]\w{0,7}$")
 
 
 class HasText(Protocol):
@@ -75,6 +79,8 @@ def open_sources(source: HloSource) -> list[TextSource]:
     ------
     FastIndexError
         A folder without HLO, or a path where text was expected.
+    ArgumentTypeError
+        A function that is not compiled, or no program.
     OSError
         A file that cannot be read.
     """
@@ -93,7 +99,15 @@ def open_sources(source: HloSource) -> list[TextSource]:
         given = getattr(stream, "name", "")
         name = given if isinstance(given, str) else ""
         return [TextSource(name, _stream_chunks(stream, name), None)]
-    paths = list(source)
+    if callable(source) or hasattr(source, "lower"):
+        raise ArgumentTypeError(_not_compiled(source))
+    try:
+        paths = list(source)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{type(source).__name__} is no program: expected HLO text, bytes, a path, an open file, or a compiled "
+            "program of JAX, jax.jit(f).lower(*arguments).compile()"
+        ) from None
     for path in paths:
         if not isinstance(path, os.PathLike):
             raise TypeError(f"a list of HLO files must hold paths, got {type(path).__name__}")
@@ -102,18 +116,27 @@ def open_sources(source: HloSource) -> list[TextSource]:
     return _path_sources([Path(path) for path in paths])
 
 
+def _not_compiled(program: Any) -> str:
+    """Say how a function, jitted or not, or a traced program is compiled."""
+    if hasattr(program, "jaxpr"):
+        return f"this {type(program).__name__} is not compiled; pass its lower().compile()"
+    jitted = "a jitted function" if hasattr(program, "lower") else "a function"
+    return f"{jitted} is compiled for given arguments; pass jax.jit(f).lower(*arguments).compile()"
+
+
 def _jax_source(stage: Any) -> TextSource:
     """Get the text of a compiled or lowered JAX program, and the memory that XLA assigned to a compiled one."""
     notes: tuple[str, ...] = ()
+    reached = ""
     if hasattr(stage, "compile"):
-        text, memory = stage.as_text(dialect="hlo"), None
+        text, memory, reached = stage.as_text(dialect="hlo"), None, LOWERED
     else:
         text, memory = stage.as_text(), None
         analysis = stage.memory_analysis() if hasattr(stage, "memory_analysis") else None
         memory, notes = _memory_of(analysis, text or "") if analysis is not None else (None, ())
     if not text:
         raise FastIndexError(f"this {type(stage).__name__} has no HLO text")
-    return TextSource("", _text_chunks(text), len(text), memory=memory, notes=notes)
+    return TextSource("", _text_chunks(text), len(text), reached, memory, notes)
 
 
 def _memory_of(analysis: Any, text: str) -> tuple[KnownMemory | None, tuple[str, ...]]:
@@ -144,14 +167,14 @@ def _path_sources(paths: list[Path]) -> list[TextSource]:
 
 
 def _check_not_a_path(text: str) -> None:
-    if len(text) >= 4096 or "\n" in text or "=" in text:
+    if len(text) >= 4096 or "\n" in text:
         return
     if os.path.exists(text):
-        raise FastIndexError(f"{text!r} is the path of a file, not HLO text; pass pathlib.Path({text!r})")
-    if text.endswith(SUFFIXES) or (os.sep in text and " " not in text):
-        raise FastIndexError(
-            f"there is no file {text!r}; a str is taken for HLO text, so pass pathlib.Path(...) for a file"
-        )
+        raise FastIndexError(f"{text!r} is a path, not HLO text; pass pathlib.Path({text!r})")
+    # A line of HLO has spaces; a name with spaces is known by its ending.
+    if not text.strip() or (any(map(str.isspace, text)) and not _FILE_ENDING.search(text)):
+        return
+    raise FastIndexError(f"no such file: {text!r}; a str is taken for HLO text, so pass pathlib.Path(...) for a file")
 
 
 def _text_chunks(text: str) -> Iterator[bytes]:

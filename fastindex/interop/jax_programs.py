@@ -93,7 +93,9 @@ def flat_program(function: Callable[..., Any], arguments: Sequence[Any], static:
     def flat(*leaves: Any) -> tuple[Any, ...]:
         return tuple(jax.tree.leaves(whole(*leaves)))
 
-    flat.__name__ = getattr(function, "__name__", "function").replace("<", "").replace(">", "") or "function"
+    name = getattr(function, "__name__", "")
+    # A lambda has no name to write, nor has a partial function.
+    flat.__name__ = name if name.isidentifier() else "function"
     return FlatProgram(
         flat, leaves, paths, owners, lambda items: jax.tree.unflatten(tree, items), results, result_paths,
         lambda items: jax.tree.unflatten(result_tree, items),

@@ -405,7 +405,12 @@ def as_shape(shape: Shape | str) -> Shape:
         return shape
     if isinstance(shape, str):
         return _parsed(shape)
-    raise ArgumentTypeError(f"a shape must be a Shape or its text, got {shape!r}")
+    raise ArgumentTypeError(f"a shape must be a Shape or its text, got {_described(shape)}")
+
+
+def _described(value: object) -> str:
+    is_array = hasattr(value, "dtype")
+    return f"{type(value).__name__}; Shape.from_numpy(array) is its shape" if is_array else f"{value!r}"
 
 
 _parsed = lru_cache(maxsize=1024)(Shape.parse)

@@ -226,7 +226,7 @@ class TriedLayouts(ShownInNotebooks):
             if trial.table is None:
                 rows.append(("", "", "", "", "", words))
                 continue
-            spaces = ", ".join(f"S({space}) {bytes_text(nbytes)}" for space, nbytes in trial.space_peaks if nbytes)
+            spaces = ",\n".join(f"S({space}) {bytes_text(nbytes)}" for space, nbytes in trial.space_peaks if nbytes)
             numbers = trial.moved_nbytes, trial.argument_nbytes, trial.peak_nbytes
             rows.append((str(trial.copy_count), *map(bytes_text, numbers), spaces, words))
         return rows

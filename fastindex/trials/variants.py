@@ -12,9 +12,6 @@ from fastindex.interop.jax import JaxLayout
 from fastindex.interop.jax_programs import Wanted
 from fastindex.trials.compilers import Constraints
 
-#: Kinds that another layout can avoid.
-_AVOIDABLE = ("layout", "reshape", "transpose", "element type")
-
 
 @dataclass(frozen=True, slots=True)
 class Variant:
@@ -80,9 +77,8 @@ class Trial:
 
     @property
     def rows(self) -> tuple[CopyRow, ...]:
-        """The instructions outside fusions that another layout could avoid."""
-        rows = self.table.copies if self.table is not None else ()
-        return tuple(row for row in rows if row.kind in _AVOIDABLE and not row.fusion)
+        """The instructions that another layout could avoid."""
+        return self.table.avoidable if self.table is not None else ()
 
     @property
     def copy_count(self) -> int:

@@ -74,6 +74,21 @@ def test_buffers_of_another_form(buffer: Any, message: str) -> None:
         as_buffer_bytes(buffer, TILED)
 
 
+@pytest.mark.parametrize(
+    ("buffer", "text", "strides"),
+    [
+        (np.zeros((5, 3), np.float32).T, "f32[3,5]{1,0}", r"\(4, 12\), not \(20, 4\)"),
+        (np.zeros((3, 10), np.float32)[:, ::2], "f32[3,5]{1,0}", r"\(40, 8\), not \(20, 4\)"),
+        (np.zeros((3, 5), np.float32), "f32[3,5]{0,1}", r"\(20, 4\), not \(4, 12\)"),
+        (np.zeros((5, 6), np.float32)[:, ::2], "f32[3,5]{0,1}", r"\(24, 8\), not \(12, 4\)"),
+    ],
+)
+@pytest.mark.parametrize("call", [lambda buffer, text: fi.relayout(buffer, text, "f32[3,5]{1,0:T(2,2)}"), fi.unpack])
+def test_views_that_are_not_contiguous(call: Any, buffer: Any, text: str, strides: str) -> None:
+    with pytest.raises(fi.FastIndexError, match=rf"is not contiguous.*{strides}; pack takes arrays of any strides"):
+        call(buffer, text)
+
+
 @pytest.mark.parametrize("buffer", [None, 3, "text", object()])
 def test_what_is_no_buffer(buffer: Any) -> None:
     with pytest.raises((ArgumentTypeError, fi.FastIndexError)):

@@ -126,6 +126,36 @@ def test_window_forms() -> None:
     assert fi.linear_index("f32[3,5]", (range(3), range(3))).tolist() == [0, 6, 12]
 
 
+@pytest.mark.parametrize(
+    ("text", "unit", "count"),
+    [
+        ("f32[3,5]{1,0:T(2,2)}", "slot", 24),
+        ("f32[3,5]{1,0:T(2,2)}", "byte", 96),
+        ("s4[5]{0:E(4)}", "slot", 5),
+        ("s4[5]{0:E(4)}", "bit", 20),
+        ("u8[4]{0:E(12)}", "bit", 48),
+    ],
+)
+@pytest.mark.parametrize("entry", [np.s_[:], np.s_[2:5], np.s_[-3:], np.s_[::-4], np.s_[4:999], np.s_[7:2]])
+def test_slices_of_the_buffer(text: str, unit: str, count: int, entry: slice) -> None:
+    places = np.arange(count)[entry]
+    found = fi.multi_index(text, entry, "mark", unit=unit)
+    assert np.array_equal(found, fi.multi_index(text, places, "mark", unit=unit))
+    plain = fi.Shape.parse(text.partition("{")[0])
+    slots = np.arange(plain.slot_count)[entry]
+    assert np.array_equal(fi.convert_index(plain, text, entry), fi.convert_index(plain, text, slots))
+
+
+@pytest.mark.parametrize("function", [fi.multi_index, lambda text, entry: fi.convert_index(text, "f32[3,5]", entry)])
+def test_bad_slices_of_the_buffer(function: Any) -> None:
+    with pytest.raises(fi.FastIndexError, match=r"linear_index is slice\(0, 4, 0\): its step must not be 0"):
+        function("f32[3,5]", np.s_[0:4:0])
+    with pytest.raises(fi.ArgumentTypeError, match="linear_index must be a slice of integers"):
+        function("f32[3,5]", np.s_[0:1.5])
+    with pytest.raises(fi.OutOfBoundsError, match="is padding"):
+        function("f32[3,5]{1,0:T(2,2)}", np.s_[8:12])
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_large_windows_with_output(threads: int) -> None:
     text = "bf16[512,700]{1,0:T(8,128)(2,1)}"

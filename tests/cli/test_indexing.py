@@ -33,6 +33,10 @@ TILED = "f32[3,5]{1,0:T(2,2)}"
         (["--tile", "-1", "1:", "3"], "tile 0 1 within 1 1\ntile 1 1 within 0 1"),
         (["--linear", "68", "--unit", "byte"], "2 3"),
         (["--linear", "13", "14", "--mark-padding"], "2 1\n-1 -1"),
+        (["--linear", "4:8"], "0 2\n0 3\n1 2\n1 3"),
+        (["--linear", "20:", "--mark-padding"], "2 4\n-1 -1\n-1 -1\n-1 -1"),
+        (["--linear", "32:48:4", "--unit", "byte", "--mark-padding"], "0 4\n-1 -1\n1 4\n-1 -1"),
+        (["--linear", "17", "2:4"], "2 3\n1 0\n1 1"),
     ],
 )
 def test_printed(arguments: list[str], printed: str) -> None:
@@ -62,6 +66,8 @@ def test_files(tmp_path: Path) -> None:
         (["...", "..."], "one Ellipsis"),
         (["5", ":"], "5, which is out of bounds"),
         (["--tile", "1", "2", "3"], "level 1 is out of bounds"),
+        (["--linear", "4:12"], "padding"),
+        (["--linear", "1:2:0"], "linear_index is slice(1, 2, 0): its step must not be 0"),
     ],
 )
 def test_bad_windows(arguments: list[str], message: str) -> None:
@@ -71,7 +77,7 @@ def test_bad_windows(arguments: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--linear", "1:2"], "needs a slot"),
+        (["--linear", "..."], "needs slots"),
         (["--runs", "--tile", "0", "1", "2"], "--runs and --tile do not go together"),
         (["--runs", "--linear", "3"], "--runs and --linear do not go together"),
         (["--runs", ":", ":", "--output", "a.npy"], "--runs prints"),

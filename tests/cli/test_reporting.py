@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from fastindex.cli.commands import main
 from tests.cli.test_cli import fails, run
 from tests.hlo.test_out_of_memory import MESSAGES, message
 
@@ -32,6 +36,15 @@ def test_buffers_or_all_results(tmp_path: Path) -> None:
     assert "instruction results" in run("report", file, "--all").stdout
     assert "t.py:9" not in run("report", file).stdout
     assert "t.py:9" in run("report", file, "--names").stdout
+
+
+@pytest.mark.parametrize(("columns", "widest"), [("72", 72), ("wide", 110), (None, 110)])
+def test_tables_are_as_wide_as_the_environment_says(columns: str | None, widest: int, tmp_path: Path) -> None:
+    file = tmp_path / "module.txt"
+    file.write_text(FUSED)
+    printed = CliRunner(env={"COLUMNS": columns}).invoke(main, ["report", str(file)]).stdout
+    (rule,) = [line for line in printed.splitlines() if "───" in line]
+    assert len(rule) == widest
 
 
 def test_a_page(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Tests of: dask.indices.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,14 @@ def test_bad_input_raises_at_once(call: Any, error: type[Exception], text: str) 
     with pytest.raises(error) as found:
         call(da.arange(100, chunks=10))
     assert text in str(found.value)
+
+
+@pytest.mark.parametrize("call", [fi.linear_index, fi.tile_index, partial(fi.shard_index, sharding="{replicated}")])
+def test_coordinates_that_lie_across_are_not_iterated(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(da.Array, "__getitem__", lambda *_: pytest.fail("it was iterated"))
+    monkeypatch.setattr(da.Array, "__iter__", lambda *_: pytest.fail("it was iterated"))
+    with pytest.raises(fi.FastIndexError, match=r"2 for .* got 50000000: its shape is \(50000000, 2\), transpose it"):
+        call(TILED, multi_index=da.zeros((50_000_000, 2), dtype=np.int64, chunks=(1_000_000, 2)))
 
 
 def test_names_are_deterministic_and_readable() -> None:

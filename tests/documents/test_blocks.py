@@ -75,7 +75,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("COLUMNS", "110")
+    # What fits the column of a page.
+    monkeypatch.setenv("COLUMNS", "98")
     work = tmp_path / "work"
     work.mkdir()
     (work / "tests").symlink_to(ROOT / "tests")

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -240,10 +241,19 @@ def test_one_unreadable_file_among_many_is_a_problem(tmp_path: Path) -> None:
         fi.report([bad, tmp_path / "missing.txt"])
 
 
-@pytest.mark.parametrize("text", ["dumps/module_0001.txt", "nothing.hlo", "/tmp/dumps"])
-def test_a_path_that_does_not_exist(text: str) -> None:
-    with pytest.raises(fi.FastIndexError, match=r"there is no file|is the path of"):
-        fi.report(text)
+@pytest.mark.parametrize(
+    "text",
+    ["dumps/module_0001.txt", "nothing.hlo", "/nowhere/dumps", "nope.log", "nope", "train log.txt", "lr=0.1/oom.log"],
+)
+@pytest.mark.parametrize("function", [fi.report, fi.layout_copies])
+def test_a_path_that_does_not_exist(text: str, function: Callable[[str], object]) -> None:
+    with pytest.raises(fi.FastIndexError, match=f"no such file: '{text}'.*pathlib"):
+        function(text)
+
+
+def test_a_path_as_text(tmp_path: Path) -> None:
+    with pytest.raises(fi.FastIndexError, match="is a path, not HLO text; pass pathlib"):
+        fi.report(str(tmp_path))
 
 
 @pytest.mark.parametrize(

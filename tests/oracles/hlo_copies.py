@@ -253,6 +253,30 @@ def _written(nodes: list[_Node], root: list[int], place: int) -> int:
     return updates + sum(nbytes_of(parse(nodes[end].shape)) for end in root if end in holds)
 
 
+_MOVES = {"parameter", "copy", "bitcast", "reshape", "transpose", "convert", "tuple", "get-tuple-element"}
+
+
+def whole_fusions_of(text: str) -> set[str]:
+    """Return the copies, reshapes and transposes that are all their fusion does; of several in a row, the last."""
+    computations = _computations(text)
+    fused = set(re.findall(r" fusion\(.*?calls=%?([\w.\-]+)", text))
+    moving = {item.instruction for item in copies_of(text)}
+    found: set[str] = set()
+    for name in fused:
+        items = computations[name]
+        called = re.compile(rf"calls=%?{re.escape(name)}(?![\w.\-])")
+        within = any(called.search(item.rest) for other in fused for item in computations[other])
+        if within or any(item.opcode not in _MOVES for item in items):
+            continue
+        before: dict[str, set[str]] = {}
+        for item in items:
+            reached = set().union(*(before.get(operand, set()) for operand in item.operands))
+            before[item.name] = {item.name} if item.name in moving else reached
+        (root,) = [item for item in items if item.is_root]
+        found |= before[root.name]
+    return found
+
+
 def fused_bytes_of(text: str) -> dict[str, tuple[int, int]]:
     """Return what each copy, reshape and transpose inside a fusion makes the fusion read and write."""
     computations = _computations(text)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fastindex.advice.copy_sentences import origin_text, wanted_text
 from fastindex.hlo.computations import Computation
-from fastindex.hlo.copies.calls import find_calls
+from fastindex.hlo.copies.calls import CallSite, find_calls
 from fastindex.hlo.copies.chains import Chains, Consumer, Origin
 from fastindex.hlo.copies.fused_bytes import FusedBytes
 from fastindex.hlo.copies.kinds import CopyKind, copy_kind
@@ -20,8 +20,10 @@ from fastindex.hlo.shape_table import ShapeTable, array_of
 from fastindex.shapes.shape import Shape
 
 _OPCODES = frozenset(("copy", "copy-start", "reshape", "transpose"))
-#: A fusion of only these moves data about; the cycles of the fusion are those of its copies.
-_FORMATTING = frozenset(("parameter", "copy", "bitcast", "reshape", "transpose", "tuple", "get-tuple-element"))
+#: A fusion of only these is a copy: it reads its operands and writes its results, and the cycles are its own.
+_FORMATTING = frozenset(
+    ("parameter", "copy", "bitcast", "reshape", "transpose", "convert", "tuple", "get-tuple-element")
+)
 #: The memory on a TPU's core; XLA's estimates of copies within it are placeholders.
 _FAST_MEMORY = 1
 
@@ -126,6 +128,7 @@ class _Finder:
             trips=self._calls.trips(computation),
             estimated_cycles=self._cycles(item, source, result),
             fusion=self._fusion_of(computation),
+            is_alone=not is_fused or self._is_all_of_a_fusion(item),
             origin=self._origin_text(origin, source),
             wanted_by=wanted_text([self._consumer_text(consumer) for consumer in consumers], _array(result)),
             argument=origin.computation.details[origin.place].number if is_argument else None,
@@ -154,12 +157,33 @@ class _Finder:
             fusion, computation = self._chains.name(site.computation, site.place), site.computation
         return fusion
 
+    def _formatting_fusion(self, computation: Computation) -> CallSite | None:
+        """Return the fusion that a fused computation is, if it does nothing but move data and is in no other."""
+        site = self._calls.sites[computation.name][0]
+        is_inner = self._calls.is_fused(site.computation)
+        return None if is_inner or not _FORMATTING.issuperset(computation.opcodes) else site
+
+    def _is_all_of_a_fusion(self, item: _Found) -> bool:
+        """Whether a fusion moves data for this instruction alone: of several in a row, for the last one."""
+        computation, waiting = item.computation, [item.place]
+        if self._formatting_fusion(computation) is None:
+            return False
+        movers = {other.place for other in self._in(computation)}
+        seen: set[int] = set()
+        while waiting:
+            users = set(self._chains.users(computation, waiting.pop())) - seen
+            if users & movers:
+                return False
+            seen |= users
+            waiting += users
+        return True
+
     def _cycles(self, item: _Found, source: Shape, result: Shape) -> int | None:
         spaces = {_array(shape).layout.memory_space for shape in (source, result)}
         computation, place = item.computation, item.place
         if self._calls.is_fused(computation):
-            site = self._calls.sites[computation.name][0]
-            if self._calls.is_fused(site.computation) or not _FORMATTING.issuperset(computation.opcodes):
+            site = self._formatting_fusion(computation)
+            if site is None:
                 return None
             computation, place = site.computation, site.place
         cycles = computation.facts.get(place)
@@ -217,9 +241,13 @@ class _Finder:
         return self._reader.origin(self._metadata[number]) if number >= 0 else Metadata()
 
     def _metadata_of(self, computation: Computation, place: int, consumers: list[Consumer], origin: Origin) -> Metadata:
-        """Return the metadata of a copy, or of an instruction that wants it, or of what it copies."""
+        """Return the metadata of a copy, or of its fusion, of an instruction that wants it, or of what it copies."""
         own = self._read_metadata(computation, place)
-        others = [self._read_metadata(consumer.computation, consumer.place) for consumer in consumers[:4]]
+        others = []
+        if self._calls.is_fused(computation):
+            site = self._calls.sites[computation.name][0]
+            others.append(self._read_metadata(site.computation, site.place))
+        others += [self._read_metadata(consumer.computation, consumer.place) for consumer in consumers[:4]]
         others.append(self._read_metadata(origin.computation, origin.place))
         located = next((item for item in (own, *others) if item.source_file), own)
         named = next((item for item in (own, *others) if item.op_name), own)

@@ -72,7 +72,7 @@ def _timeline(module: str, rows: list[CopyRow]) -> str:
         y = floor - (floor - _TOP) * (_height(row.moved_nbytes) - low) / (high - low)
         words = escape(f"{row.instruction}, {row.kind}: {bytes_text(row.moved_nbytes)}, step {row.step:,}")
         colour = _COLOURS[row.kind]
-        dashes = ' stroke-dasharray="3 3"' if row.fusion else ""
+        dashes = ' stroke-dasharray="3 3"' if not row.is_alone else ""
         parts.append(
             f'<g><title>{words}</title><line x1="{x:.1f}" x2="{x:.1f}" y1="{floor}" y2="{y:.1f}" stroke="{colour}" '
             f'stroke-width="2"{dashes}/><circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/></g>'
@@ -83,8 +83,8 @@ def _timeline(module: str, rows: list[CopyRow]) -> str:
         f'<span class="swatch" style="background: {_COLOURS[kind]}"></span>{escape(kind)}' for kind in kinds
     )
     return (
-        f'<h2>{escape(title)} <span class="dim">(bytes read and written, on a logarithmic scale; dashed: inside a '
-        f"fusion)</span></h2>\n<div>{swatches}</div>\n"
+        f'<h2>{escape(title)} <span class="dim">(bytes read and written, on a logarithmic scale; dashed: part of '
+        f"a fusion)</span></h2>\n<div>{swatches}</div>\n"
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}: {len(rows):,} copies">'
         f'{"".join(parts)}<text x="{_LEFT}" y="{_HEIGHT - 6}">step 0</text>'
         f'<text x="{_WIDTH - 6}" y="{_HEIGHT - 6}" text-anchor="end">{steps - 1:,}</text></svg>'

@@ -17,7 +17,16 @@ from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.problems import Problem
 from fastindex.hlo.reading_progress import read_each
 from fastindex.hlo.shape_table import ShapeTable
-from fastindex.hlo.sources import HloSource, TextSource, identified, open_sources, refuse, scan_source, unread
+from fastindex.hlo.sources import (
+    LOWERED,
+    HloSource,
+    TextSource,
+    identified,
+    open_sources,
+    refuse,
+    scan_source,
+    unread,
+)
 from fastindex.interop.notebooks import ShownInNotebooks
 
 if TYPE_CHECKING:
@@ -87,7 +96,7 @@ def layout_copies(source: HloSource, *, show_progress: bool = False) -> LayoutCo
     ----------
     source : str, bytes, path, binary file, iterable of paths, or jax.stages.Compiled
         HLO text as ``--xla_dump_to`` and JAX print it. A path is a file or a folder of dumps, of which the last stage
-        of each module is read.
+        of each module is read. JAX compiles a function with ``jax.jit(f).lower(*arguments).compile()``.
     show_progress : bool
         Show a progress bar on stderr if that is a terminal.
 
@@ -99,6 +108,8 @@ def layout_copies(source: HloSource, *, show_progress: bool = False) -> LayoutCo
     ------
     FastIndexError
         No HLO module. Broken lines, and unreadable files among others, do not raise; see `LayoutCopies.problems`.
+    ArgumentTypeError
+        A function that is not compiled, or no program.
     OSError
         A file that cannot be read.
 
@@ -140,7 +151,7 @@ class _Reader:
         self._problems: list[Problem] = []
         self._notes: list[str] = []
         self._errors: list[Exception] = []
-        self._source = ""
+        self._source = self._stage = ""
 
     def read(self, source: TextSource, advance: Callable[[int], None]) -> None:
         """Read one text.
@@ -155,7 +166,7 @@ class _Reader:
         kind, whole = identified(source)
         if kind in ("buffer assignment", "memory usage report"):
             refuse(source.name, f"a {kind} has no instructions, so no copies; give the module beside it")
-        self._source = source.name
+        self._source, self._stage = source.name, source.stage
         reader = ModuleReader(self._add, FACT_READERS)
         scanner = scan_source(whole, reader, advance)
         reader.finish()
@@ -170,7 +181,7 @@ class _Reader:
         count = self._counts[module.name] = self._counts.get(module.name, 0) + 1
         label = module.name if count == 1 else f"{module.name} ({count})"
         self._labels.append(label)
-        if not any(b"{" in text for text in module.shapes):
+        if LOWERED in self._stage or not any(b"{" in text for text in module.shapes):
             self._notes.append(_BEFORE_LAYOUTS)
         self._rows += module_copies(module, self._table, label, self._source, self._problems)
 

@@ -33,6 +33,8 @@ class CopyRow:
         XLA's estimate; None where there is none, or where it is a placeholder.
     fusion : str
         The fusion that it is part of, or "".
+    is_alone : bool
+        Whether its bytes move for it alone and are added up: it is in no fusion, or in one that does nothing else.
     origin, wanted_by : str
         In words, where the layout of the operand comes from, and who wants the other.
     argument : int or None
@@ -66,6 +68,7 @@ class CopyRow:
     trips: int | None = 1
     estimated_cycles: int | None = None
     fusion: str = ""
+    is_alone: bool = True
     origin: str = ""
     wanted_by: str = ""
     argument: int | None = None
@@ -85,6 +88,11 @@ class CopyRow:
     def moved_nbytes(self) -> int:
         """Bytes read and written in all trips; in one trip if their number is not known."""
         return (self.nbytes_read + self.nbytes_written) * (1 if self.trips is None else self.trips)
+
+    @property
+    def is_avoidable(self) -> bool:
+        """Whether another layout could avoid it: it moves its bytes alone, and not within one layout."""
+        return self.is_alone and self.kind not in ("same layout", "memory space")
 
     @property
     def source_text(self) -> str:
@@ -112,6 +120,7 @@ class CopyRow:
             "trips": self.trips,
             "estimated_cycles": self.estimated_cycles,
             "in_fusion": self.fusion or None,
+            "is_alone": self.is_alone,
             "op_name": self.op_name or None,
             "source_file": self.source_file or None,
             "source_line": self.source_line or None,
@@ -137,11 +146,11 @@ class CopySum:
     label : str
         What they have in common.
     count : int
-        Instructions that stand alone.
+        Instructions whose bytes are added up, see `CopyRow.is_alone`.
     nbytes_read, nbytes_written : int
         By these, in all trips; in one trip where their number is not known.
     fused_count : int
-        Instructions inside fusions, whose bytes the fusion would mostly move anyway; they are not in the sums.
+        Instructions inside fusions that do more, and would mostly move the bytes anyway; they are not in the sums.
     unknown_trips_count : int
         Instructions of which the number of trips is not known.
     """
@@ -173,7 +182,7 @@ class CopySum:
 def sum_of(label: str, rows: Iterable[CopyRow]) -> CopySum:
     """Add up rows."""
     rows = list(rows)
-    alone = [row for row in rows if not row.fusion]
+    alone = [row for row in rows if row.is_alone]
     return CopySum(
         label,
         len(alone),

@@ -38,6 +38,11 @@ class CopyTable:
         """The sums of `copies`: all of them, by kind, by line of the program, by argument."""
         return totals_of(self.copies)
 
+    @property
+    def avoidable(self) -> tuple[CopyRow, ...]:
+        """Those of `copies` that another layout could avoid, which `fastindex.try_layouts` counts."""
+        return tuple(row for row in self.copies if row.is_avoidable)
+
     def rows(self, all_moves: bool = False, top: int | None = None) -> tuple[CopyRow, ...]:
         """Return the rows, most bytes first, and only the first `top` of them; with `all_moves` also `moves`."""
         if not all_moves:

@@ -40,6 +40,17 @@ def bits_of_unit(shape: Shape, unit: str) -> int:
     return bits
 
 
+def count_of_units(shape: Shape, unit: str) -> int:
+    """Return how many units the slots of a shape take; errors as `bits_of_unit`.
+
+    Examples
+    --------
+    >>> count_of_units(Shape.parse("s4[8]{0:E(4)}"), "byte")
+    4
+    """
+    return shape.slot_count * shape.element_bits // bits_of_unit(shape, unit)
+
+
 def require_one_element(shape: Shape, unit: str) -> None:
     """Raise where a unit of a buffer may belong to several elements.
 

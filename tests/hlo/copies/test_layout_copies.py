@@ -11,15 +11,18 @@ import itertools
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import fastindex as fi
 from fastindex.hlo.copies.rows import CopyRow
 from tests.cases.strategies import seeds
 from tests.hlo.copies.recorded import COPIES, DATA, OTHERS, name_of, recorded, text_of
-from tests.oracles.hlo_copies import copies_of, fused_bytes_of
+from tests.oracles.hlo_copies import copies_of, fused_bytes_of, whole_fusions_of
 
 MODULES = [*COPIES, *OTHERS]
 
@@ -48,6 +51,9 @@ def test_what_a_regular_expression_counts(path: Path) -> None:
     for item in found:
         if item.fusion:
             assert (item.nbytes_read, item.nbytes_written) == of_fusions[item.instruction], item.instruction
+    whole = whole_fusions_of(text_of(path))
+    assert {item.instruction for item in found if item.fusion and item.is_alone} == whole
+    assert all(item.is_alone for item in found if not item.fusion)
 
 
 def test_the_programs_have_all_kinds_on_four_generations() -> None:
@@ -142,6 +148,50 @@ def test_a_copy_inside_a_fusion_reads_its_operand_and_writes_its_result() -> Non
     assert found.fusion == "copy_bitcast_fusion"
     # f32[384,4,128] to f32[384,512], without padding.
     assert (found.nbytes_read, found.nbytes_written) == (786432, 786432)
+
+
+def fusion_of(body: str, result: str) -> str:
+    array = result.partition("{")[0]
+    return f"""HloModule m, is_scheduled=true
+%fused (p: f32[64,600]) -> {array} {{
+  %p = f32[64,600]{{1,0}} parameter(0)
+{body}
+}}
+ENTRY %e (a: f32[64,600]) -> {array} {{
+  %a = f32[64,600]{{1,0}} parameter(0), metadata={{op_name="x"}}
+  ROOT %fusion = {result} fusion(%a), kind=kLoop, calls=%fused, metadata={{source_file="m.py" source_line=4}}
+}}
+"""
+
+
+TURN = "%t = f32[600,64]{1,0} transpose(%p), dimensions={1,0}"
+
+
+@pytest.mark.parametrize(
+    ("body", "result", "alone"),
+    [
+        (f"  ROOT {TURN}", "f32[600,64]{1,0}", {"t": True}),
+        (f"  {TURN}\n  ROOT %c = bf16[600,64]{{1,0}} convert(%t)", "bf16[600,64]{1,0}", {"t": True}),
+        # The last of several in a row reads the operand and writes the result of the fusion.
+        (f"  {TURN}\n  ROOT %c = f32[600,64]{{0,1}} copy(%t)", "f32[600,64]{0,1}", {"t": False, "c": True}),
+        (f"  {TURN}\n  ROOT %n = f32[600,64]{{1,0}} negate(%t)", "f32[600,64]{1,0}", {"t": False}),
+    ],
+)
+def test_a_fusion_of_nothing_but_a_transpose_is_added_up(body: str, result: str, alone: dict[str, bool]) -> None:
+    table = fi.layout_copies(fusion_of(body, result))
+    assert {item.instruction: item.is_alone for item in table.copies} == alone
+    assert {item.source_text for item in table.copies} == {"m.py:4"}
+    last = [item for item in table.copies if item.is_alone]
+    assert table.avoidable == tuple(last)
+    written = fi.Shape.parse(result).nbytes
+    for item in last:
+        assert (item.nbytes_read, item.nbytes_written) == (153600, written)
+    sums_of = [table.totals.by_kind, table.totals.by_line]
+    if len(alone) == 1:
+        sums_of.append(table.totals.by_argument)
+    for sums in sums_of:
+        assert sum(item.moved_nbytes for item in sums) == len(last) * (153600 + written)
+    assert ("inside fusions, not added up" in table.text()) == (not all(alone.values()))
 
 
 SCATTERED = """HloModule m, is_scheduled=true
@@ -256,7 +306,7 @@ def test_copies_that_are_the_same_in_every_trip_say_so() -> None:
 def test_totals_are_sums_of_rows() -> None:
     for path in COPIES:
         table = fi.layout_copies(text_of(path))
-        alone = [item for item in table.copies if not item.fusion]
+        alone = [item for item in table.copies if item.is_alone]
         assert table.totals.all.moved_nbytes == sum(item.moved_nbytes for item in alone)
         assert sum(item.moved_nbytes for item in table.totals.by_kind) == table.totals.all.moved_nbytes
         for label in ("by_line", "by_argument"):
@@ -272,7 +322,7 @@ def test_json_has_the_fields_of_the_documentation() -> None:
     found = json.loads(json.dumps(table.to_json()))
     wanted = (
         "instruction, computation, kind, source, result, nbytes_read, nbytes_written, trips, estimated_cycles, "
-        "in_fusion, op_name, source_file, source_line, origin, wanted_by"
+        "in_fusion, is_alone, op_name, source_file, source_line, origin, wanted_by"
     )
     assert set(wanted.split(", ")) <= set(found["copies"][0])
     assert found["copies"][0]["nbytes_read"] + found["copies"][0]["nbytes_written"] == 20971520 + 41943040
@@ -369,3 +419,29 @@ def test_an_origin_that_is_no_such_array(lines: str) -> None:
     (row,) = fi.layout_copies(text).rows()
     assert row.kind == "layout"
     assert "{1,0}" in row.origin
+
+
+@pytest.mark.parametrize("function", [fi.layout_copies, fi.report])
+def test_what_is_not_compiled_says_how_to(function: Callable[[Any], object]) -> None:
+    jax = pytest.importorskip("jax")
+
+    def f(x: Any) -> Any:
+        return x.T + 1
+
+    x = np.ones((4, 6), np.float32)
+    for program, what in ((jax.jit(f), "a jitted function"), (f, "a function")):
+        with pytest.raises(fi.ArgumentTypeError, match=what) as caught:
+            function(program)
+        assert "jax.jit(f).lower(*arguments).compile()" in str(caught.value)
+    with pytest.raises(fi.ArgumentTypeError, match=r"this Traced is not compiled; pass its lower\(\)\.compile\(\)"):
+        function(jax.jit(f).trace(x))
+    for other in (None, 3, jax.make_jaxpr(f)(x)):
+        with pytest.raises(fi.ArgumentTypeError, match=f"{type(other).__name__} is no program"):
+            function(other)
+
+
+def test_a_lowered_program_says_that_it_is_before_layouts() -> None:
+    jax = pytest.importorskip("jax")
+    lowered = jax.jit(lambda x: x.T + 1).lower(np.ones((4, 6), np.float32))
+    assert "before layout assignment" in fi.layout_copies(lowered).text()
+    assert "before layout assignment" not in fi.layout_copies(lowered.compile()).text()

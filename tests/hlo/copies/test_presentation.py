@@ -33,6 +33,12 @@ class Balanced(HTMLParser):
             assert self.open.pop() == tag
 
 
+@pytest.fixture(autouse=True)
+def no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are as wide as in a file, whatever COLUMNS is here."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def test_the_page_has_a_mark_for_each_copy_and_loads_nothing() -> None:
     table = fi.layout_copies(recorded("branches_v4"))
     page = table.html()
