@@ -14,7 +14,9 @@ _NAME = rb"[A-Za-z_][0-9A-Za-z_.\-]*+"
 _INSTRUCTION = re.compile(
     rb"[ \t]*+(ROOT )?%?(" + _NAME + rb") = "
     rb'([a-z][a-z0-9]*+\[[^\]="\n]*+\](?:\{[^{}="\n]*+\})?+|\([^"\n]*?\)) ([a-z][a-z0-9\-]*+)'
-    rb'\(([^()"\n]*+(?:\([^()"\n]*+(?:\([^()"\n]*+\)[^()"\n]*+)*+\)[^()"\n]*+)*+)\)((?:,[^\n]*+)?+)\n'
+    # A parenthesis after a small letter, a digit or a name and a space begins operands: an instruction as operand.
+    rb'\(([^()"\n]*+(?:(?<![a-z0-9_.\-])(?<![^,] )\([^()"\n]*+(?:\([^()"\n]*+\)[^()"\n]*+)*+\)[^()"\n]*+)*+)\)'
+    rb"((?:,[^\n]*+)?+)\n"
 )
 _HEADING = re.compile(
     rb"[ \t]*+(?!HloModule\b)(?:(ENTRY) )?%?(" + _NAME + rb") "
@@ -75,7 +77,8 @@ def _ends_with_its_line(attributes: bytes) -> bool:
         and 0x5C not in attributes
         and (0x2A not in attributes or b"/*" not in attributes)
         and (0x2F not in attributes or b"//" not in attributes)
-        and b" = " not in attributes
+        and b"= " not in attributes
+        and 0x09 not in attributes
         and not attributes.endswith((b",", b",\r"))
     )
 
