@@ -15,6 +15,7 @@ Alias = tuple[Path, int, Path]
 
 _METADATA = re.compile(rb'metadata=\{([^"}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"}]*+)*+)\}', re.DOTALL)
 _INDEX = re.compile(rb"\bindex=(\d+)")
+_PARAMETER = re.compile(rb"(?:\s|/\*.*?\*/)*(\d+)(?:\s|/\*.*?\*/)*", re.DOTALL)
 _FIRST_INDEX = re.compile(rb", index=(\d+)")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _CALLS = re.compile(rb"\bcalls=%?([\w.\-]+)")
@@ -25,7 +26,7 @@ _BRANCHES = re.compile(rb"\bbranch_computations=\{([^{}]*)\}")
 _TRUE = re.compile(rb"\btrue_computation=%?([\w.\-]+)")
 _FALSE = re.compile(rb"\bfalse_computation=%?([\w.\-]+)")
 _ALIASING = re.compile(rb"output_to_operand_aliasing=\{((?:[^{}]|\{[^{}]*\})*)\}")
-_ALIAS = re.compile(rb"\{([\d,\s]*)\}:\s*\((\d+),\s*\{([\d,\s]*)\}")
+_ALIAS = re.compile(rb"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}")
 _KIND = re.compile(rb"\bkind=k(\w+)")
 #: How XLA begins the attributes of a fusion.
 _KIND_AND_CALLS = re.compile(rb", kind=k(\w+), calls=%?([\w.\-]+)")
@@ -122,9 +123,9 @@ def _read_parameter(operands: bytes, attributes: bytes) -> Details:
         if details is not None:
             return details
     sharding = _SHARDING.search(attributes) or _SDY_SHARDING.search(attributes)
-    number = operands.strip()
+    number = _PARAMETER.fullmatch(operands)
     return Details(
-        number=integer(number) if number.isdigit() else -1,
+        number=integer(number.group(1)) if number else -1,
         sharding=sharding.group(1).decode("utf-8", "replace").replace('\\"', '"') if sharding else "",
     )
 

@@ -17,7 +17,8 @@ from fastindex.hlo.grammar import OPAQUE_ATTRIBUTES, QUOTED, STATEMENT, TABLE
 from fastindex.hlo.inferred_shapes import INFERRED
 from fastindex.hlo.sink import Row
 
-_BLANK = re.compile(rb"(?:[ \t\r\n]++|/\*.*?\*/|//[^\n]*+)*+", re.DOTALL)
+_SPACE = rb"(?:[ \t\r\n]++|/\*.*?\*/|//[^\r\n]*+)*+"
+_BLANK = re.compile(_SPACE, re.DOTALL)
 _SPACES = re.compile(rb"\s+")
 #: Where a space in an attribute means nothing: it could be left out.
 _LOOSE = re.compile(rb"(?<=[{(\[,:=])\s+|\s+(?=[})\],:=])")
@@ -29,15 +30,15 @@ _ATTRIBUTE = re.compile(rb"([A-Za-z_][\w.\-]*)=")
 _WORD = re.compile(rb"%?(?:[\w.?+]|-(?!>))+(?:->[\w?]+)?")
 _NUMBER = re.compile(rb"\d+")
 _STRING = re.compile(QUOTED + rb"|'(?:[^'\\]|\\.)*'|" + rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_STRING_OR_COMMENT = re.compile(_STRING.pattern + rb"|/\*.*?\*/|//[^\n]*+", re.DOTALL)
+_STRING_OR_COMMENT = re.compile(_STRING.pattern + rb"|/\*.*?\*/|//[^\r\n]*+", re.DOTALL)
 #: What XLA does not print.
 _UNTIDY = re.compile(rb"[\n\t\r/]|  |= | [,:=)\]]")
 #: What matters within brackets.
-_INSIDE = re.compile(rb"""[(){}\[\]\n"]|'|/\*|//[^\n]*""")
-_ARRAY = re.compile(rb"[a-z][a-z0-9]*[ \t\r\n]*(?=\[)|b(?=[ \t\r\n]*\()")
+_INSIDE = re.compile(rb"""[(){}\[\]\n"]|'|/\*|//[^\r\n]*""")
+_ARRAY = re.compile(rb"[a-z][a-z0-9]*+(?=" + _SPACE + rb"\[)|b(?=" + _SPACE + rb"\()", re.DOTALL)
 #: A layout, unlike the brace that opens a computation, begins with a number or a colon.
-_LAYOUT = re.compile(rb"\{(?:[ \t\r\n]++|/\*.*?\*/|//[^\n]*+)*+[\d:}]", re.DOTALL)
-_GOES_ON = re.compile(rb"[{(\[]|<=[ \t\r\n]*\[|T[ \t\r\n]*\(")
+_LAYOUT = re.compile(rb"\{" + _SPACE + rb"[\d:}]", re.DOTALL)
+_GOES_ON = re.compile(rb"[{(\[]|<=" + _SPACE + rb"\[|T" + _SPACE + rb"\(", re.DOTALL)
 _ELEMENT = re.compile(rb"#(\d+)")
 _CLOSING = {b"(": b")", b"[": b"]", b"{": b"}"}
 #: Attributes that name a computation, or hold it in braces; the last two hold a list.

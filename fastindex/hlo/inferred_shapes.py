@@ -37,7 +37,6 @@ _SHAPE_OF = {
 }  # fmt: skip
 _SCALARS = {"get-dimension-size": "s32[]", "partition-id": "u32[]", "replica-id": "u32[]", "after-all": "token[]"}
 _PREDICATES = frozenset(("compare", "is-finite"))
-_BINARY = frozenset(("add", "divide", "multiply", "subtract", "maximum", "minimum", "power", "remainder", "atan2"))
 _LABELS = re.compile(r", dim_labels=(\w+)_(\w+)->(\w+)")
 _WINDOW = re.compile(r"\b(size|stride|pad|lhs_dilate|rhs_dilate)=([\d_x\-]+)")
 #: Given the name of a computation, returns the shape of its root; None if it is not known.
@@ -85,9 +84,9 @@ def _inferred(opcode: str, operands: Sequence[Shape], attributes: str, root_shap
     if opcode == "get-tuple-element":
         return operands[0].tuple_shapes[_numbers(attributes, "index")[0]]
     if opcode in _PREDICATES:
-        return operands[0].with_element_type("pred")
+        return _broadcast_together(operands).with_element_type("pred")
     if opcode == "complex":
-        return operands[0].with_element_type("c128" if operands[0].element_type == "f64" else "c64")
+        return _broadcast_together(operands).with_element_type("c128" if operands[0].element_type == "f64" else "c64")
     if opcode in ("real", "imag", "abs"):
         return operands[0].with_element_type(_real(operands[0].element_type))
     if opcode == "select":
@@ -98,9 +97,22 @@ def _inferred(opcode: str, operands: Sequence[Shape], attributes: str, root_shap
         return None if root is None else _plain(root.element_type, operands[0].dimensions)
     if opcode in _OTHERS:
         return _OTHERS[opcode](operands, attributes, root_shape)
-    if opcode in _BINARY:
-        return operands[0].with_element_type(_wider(operands[0].element_type, operands[1].element_type))
-    return operands[0] if opcode in ELEMENTWISE else None
+    return _broadcast_together(operands) if opcode in ELEMENTWISE else None
+
+
+def _broadcast_together(operands: Sequence[Shape]) -> Shape:
+    """Return the shape of a unary or binary result: that of the first, unless the other is of other sizes."""
+    first, *others = operands
+    for other in others:
+        element_type = _wider(first.element_type, other.element_type)
+        if other.dimensions == first.dimensions:
+            first = first.with_element_type(element_type)
+        elif not other.rank or not first.rank:
+            first = _plain(element_type, first.dimensions or other.dimensions)
+        else:
+            sizes = [b if a == 1 else a for a, b in zip(first.dimensions, other.dimensions, strict=True)]
+            first = _plain(element_type, sizes)
+    return first
 
 
 def _tuple(shapes: Sequence[Shape]) -> Shape:
@@ -142,15 +154,17 @@ def _transpose(operands: Sequence[Shape], attributes: str, root_shape: RootShape
 
 
 def _broadcast(operands: Sequence[Shape], attributes: str, root_shape: RootShape) -> Shape:
-    sizes = _numbers(attributes, "dimensions")
-    return _plain(operands[0].element_type, [*sizes, *operands[0].dimensions]) if sizes else operands[0]
+    return _plain(operands[0].element_type, [*_numbers(attributes, "dimensions"), *operands[0].dimensions])
 
 
 def _concatenate(operands: Sequence[Shape], attributes: str, root_shape: RootShape) -> Shape:
     (number,) = _numbers(attributes, "dimensions")
     dimensions = list(operands[0].dimensions)
     dimensions[number] = sum(operand.dimensions[number] for operand in operands)
-    return _plain(operands[0].element_type, dimensions)
+    element_type = operands[0].element_type
+    for operand in operands[1:]:
+        element_type = _wider(element_type, operand.element_type)
+    return _plain(element_type, dimensions)
 
 
 def _pad(operands: Sequence[Shape], attributes: str, root_shape: RootShape) -> Shape:
@@ -160,7 +174,7 @@ def _pad(operands: Sequence[Shape], attributes: str, root_shape: RootShape) -> S
         size + low + high + max(size - 1, 0) * sum(inner)
         for size, (low, high, *inner) in zip(operands[0].dimensions, edges, strict=True)
     ]
-    return _plain(operands[0].element_type, sizes)
+    return _plain(_wider(operands[0].element_type, operands[1].element_type), sizes)
 
 
 def _reduce(operands: Sequence[Shape], attributes: str, root_shape: RootShape) -> Shape | None:

@@ -10,7 +10,7 @@ from fastindex.hlo.divisions import division_notes, division_of
 from fastindex.hlo.liveness import Liveness, liveness
 from fastindex.hlo.metadata import MetadataReader, Origin
 from fastindex.hlo.module_sums import ModuleUse, Peak
-from fastindex.hlo.modules import Module
+from fastindex.hlo.modules import OMITTED, Module
 from fastindex.hlo.problems import Problem
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
@@ -28,6 +28,7 @@ _NO_TILES = (
     "no tiled layout here: compiled for CPU or GPU, where arrays are not padded; compile for a TPU to see its padding "
     "(jax.experimental.topologies.get_topology_desc needs no TPU)"
 )
+_OMITTED = "the shape is omitted, and does not follow from the operands and attributes"
 #: With less in it, a memory space has only flags and scalars.
 _FLAGS_NBYTES = 1 << 16
 _NOT_SCHEDULED = "not scheduled (no is_scheduled=true), so no peak is known"
@@ -112,10 +113,11 @@ def _add_problems(module: Module, table: ShapeTable, source: str, problems: list
     for (text, number), count in zip(module.shapes.items(), module.counts, strict=True):
         entry = table.entry(text)
         if entry.problem:
+            message = _OMITTED if text.startswith(OMITTED) else entry.problem
             times = f" ({count} times)" if count > 1 else ""
             decoded = text.decode("utf-8", "replace")
             cut = decoded if len(decoded) <= 100 else decoded[:100] + "..."
-            problems.append(Problem(module.first_lines[number], f"{entry.problem}{times}", cut, source))
+            problems.append(Problem(module.first_lines[number], f"{message}{times}", cut, source))
 
 
 def _rows(grouped: dict[int, list[Place]], table: ShapeTable, label: str) -> list[ShapeUse]:

@@ -30,6 +30,8 @@ from fastindex.shapes.shape import Shape
 
 #: Opcodes whose text between the parentheses is not operands.
 _NO_OPERANDS = frozenset((b"constant", b"parameter", b"iota", b"partition-id", b"replica-id", b"after-all"))
+#: What stands for the shape of an instruction that omits it, where it does not follow from the operands.
+OMITTED = b"? of "
 #: Reads something from the operands and the attributes of an instruction; None for nothing worth keeping.
 FactReader = Callable[[bytes, bytes], object]
 #: Starts with opcodes of their own; any other ``X-start`` is short for an ``async-start`` of ``X``.
@@ -247,7 +249,7 @@ class ModuleReader:
         except (FastIndexError, UnicodeDecodeError, IndexError):
             shapes = []
         shape = inferred_shape(opcode, shapes, attributes.decode("utf-8", "replace"), self._root_shape)
-        return str(shape).encode() if shape is not None else b"of %s, omitted" % name
+        return str(shape).encode() if shape is not None else OMITTED + name
 
     def _root_shape(self, name: str) -> Shape | None:
         computation = self._module.computations.get(name)

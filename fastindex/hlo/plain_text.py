@@ -20,12 +20,15 @@ _INSTRUCTION = re.compile(
 )
 _HEADING = re.compile(
     rb"[ \t]*+(?!HloModule\b)(?:(ENTRY) )?%?(" + _NAME + rb") "
-    rb'(\([^"={}\n/]*+(?:/\*[^*"()\n]*+\*/[^"={}\n/]*+)*+)?\{\r?\n'
+    # A number below the brace makes it that of a layout.
+    rb'(\([^"={}\n/]*+(?:/\*[^*"()\n]*+\*/[^"={}\n/]*+)*+)?\{\r?\n(?![ \t\r\n]*[\d:/])'
 )
-#: The beginning of a line on which the instruction above goes on.
-_CONTINUATION = re.compile(rb"[ \t\r\n]*[,)]")
-#: The brace that closes a computation, and the blank lines below.
-_CLOSING = re.compile(rb"[ \t]*\}\r?\n(?:[ \t\r]*\n)*")
+#: An opcode after a tuple: another instruction, or one without a space before its opcode.
+_OPCODE_AFTER = re.compile(rb"\)\s*[a-z]")
+#: The beginning of a line on which the instruction above may go on: neither a name nor the end of the computation.
+_CONTINUATION = re.compile(rb"[ \t\r\n]*(?:[^ \t\r\n%A-Za-z_}]|T[ \t]*\()")
+#: The brace that closes a computation, and the blank lines below; attributes may follow.
+_CLOSING = re.compile(rb"[ \t]*\}\r?\n(?:[ \t\r]*\n)*+(?![ \t]*[,/])")
 
 
 def match_heading(text: bytes, begin: int) -> tuple[bytes, bool, int] | None:
@@ -59,6 +62,8 @@ def match_rows(text: bytes, begin: int, limit: int) -> tuple[list[Row], int]:
         row: Row = found.groups()  # type: ignore[assignment]
         if row[5] and not _ends_with_its_line(row[5]):
             break
+        if row[2][0] == 0x28 and _OPCODE_AFTER.search(row[2]) is not None:
+            break
         rows.append(row)
         last, begin = begin, found.end()
     if rows and _CONTINUATION.match(text, begin):
@@ -79,7 +84,7 @@ def _ends_with_its_line(attributes: bytes) -> bool:
         and (0x2F not in attributes or b"//" not in attributes)
         and b"= " not in attributes
         and 0x09 not in attributes
-        and not attributes.endswith((b",", b",\r"))
+        and not attributes.endswith((b",", b"=", b" ", b",\r", b"=\r", b" \r"))
     )
 
 

@@ -10,7 +10,7 @@ from fastindex.hlo.numbers import integer
 
 _CYCLES = b'"estimated_cycles":"'
 _DIMENSIONS = re.compile(rb"\bdimensions=\{([\d,\s]*)\}")
-_INTEGER = re.compile(rb"\s*(?:[a-z]\w*\[\]\S*\s+)?(-?\d+)\s*")
+_INTEGER = re.compile(rb"(?:\s|/\*.*?\*/)*(?:[a-z]\w*\[\]\S*\s+)?(-?\d+)(?:\s|/\*.*?\*/)*", re.DOTALL)
 _DIRECTION = re.compile(rb"\bdirection=(\w+)")
 #: In JSON, or in a string with JSON.
 _TRIPS = re.compile(rb'"known_trip_count\\?"\s*:\s*\{\s*\\?"n\\?"\s*:\s*\\?"(\d+)')
