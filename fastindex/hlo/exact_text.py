@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fastindex.hlo.grammar import OPAQUE_ATTRIBUTES, QUOTED, STATEMENT, TABLE
+from fastindex.hlo.grammar import OPAQUE_ATTRIBUTES, QUOTED, STATEMENT, TABLE, TABLE_LINES
 from fastindex.hlo.inferred_shapes import INFERRED
 from fastindex.hlo.sink import Row
 
@@ -195,6 +195,11 @@ class ExactText:
         if found is None:
             raise NotWellFormed(at)
         lines, at = [found.group()], found.end()
+        # As XLA prints them, one below the other.
+        plain = TABLE_LINES.match(text, at + 1)
+        if plain is not None and text[at : at + 1] == b"\n":
+            lines += plain.group().splitlines()
+            at = plain.end()
         while True:
             begin = blank_end(text, at)
             if begin == len(text) and not self._is_whole:

@@ -36,7 +36,7 @@ OUTER_LINE = re.compile(
 )
 TABLE = re.compile(rb"(?:FileNames|FunctionNames|FileLocations|StackFrames)(?![\w.\-=:])")
 #: Lines of the tables, as XLA prints them one below the other.
-TABLE_LINES = re.compile(rb'(?:\d+[ ]["{][^\n]*\n)+')
+TABLE_LINES = re.compile(rb'(?:\d+[ ](?:"[^"\\\n]*+"|\{[^{}"\n]*+\})\n)+')
 #: XLA ends the header with its line; other printers go on after a comma, or leave out the newline.
 HEADER_END = re.compile(rb"(?<!,)\r?\n|(?<=\s)(?=ENTRY\s[^\n]*\{)")
 _PARENTHESIS = re.compile(QUOTED + rb"|[()]")

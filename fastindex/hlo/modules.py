@@ -6,7 +6,7 @@ import itertools
 import re
 import sys
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -142,6 +142,7 @@ class ModuleReader:
         self._around: list[OpenComputation | None] = []
         self._opcodes: dict[bytes, _Opcode] = {}
         self._elements: dict[int, list[bytes]] = {}
+        self._texts: list[bytes] = []
 
     def header(self, text: bytes) -> None:
         """Begin a module."""
@@ -186,7 +187,7 @@ class ModuleReader:
         """End the module and pass it on."""
         self.close_computation()
         module, self._module = self._module, Module()
-        self._elements = {}
+        self._elements, self._texts = {}, []
         if module.counts:
             self._done(module)
 
@@ -209,21 +210,21 @@ class ModuleReader:
                     origin = metadata.setdefault(text, len(metadata))
             if opcode.read_details is not None:
                 details = opcode.read_details(operand_text, attributes)
-            found: list[int] = []
+            found: Sequence[int] = ()
             if operand_text and opcode.has_operands:
                 if b"#" in operand_text:
                     found = places_with_elements(operand_text, places, partial(self._element, numbers, line))
                 else:
                     found = operand_places(operand_text, places)
             number = shapes.get(shape)
-            if number is None or not shape or opcode.is_part_of_a_call:
+            if number is None and shape:
+                number = module.add_shape(shape, line)
+            if number is None or opcode.is_part_of_a_call:
                 computation.numbers.extend(numbers)
                 numbers.clear()
-                if not shape:
-                    shape = self._inferred(opcode.name, found, attributes, name)
-                    number = shapes.get(shape)
                 if number is None:
-                    number = module.add_shape(shape, line)
+                    shape = self._inferred(opcode.name, found, attributes, name)
+                    number = shapes[shape] if shape in shapes else module.add_shape(shape, line)
                 if opcode.is_part_of_a_call:
                     row = root, name, shape, opcode_text, operand_text, attributes
                     details = self._call_details(row, details, found, line)
@@ -242,7 +243,7 @@ class ModuleReader:
             line += 1
         computation.numbers.extend(array("i", numbers))
 
-    def _inferred(self, opcode: str, operands: list[int], attributes: bytes, name: bytes) -> bytes:
+    def _inferred(self, opcode: str, operands: Sequence[int], attributes: bytes, name: bytes) -> bytes:
         """Return the shape of an instruction whose text omits it; a text that is no shape if it cannot be inferred."""
         try:
             shapes = [Shape.parse(self._shape_text(place).decode()) for place in operands]
@@ -264,9 +265,12 @@ class ModuleReader:
         return self._text_of(self._computation.numbers[4 * place])
 
     def _text_of(self, number: int) -> bytes:
-        return next(itertools.islice(self._module.shapes, number, None))
+        texts = self._texts
+        if number >= len(texts):
+            texts += itertools.islice(self._module.shapes, len(texts), None)
+        return texts[number]
 
-    def _call_details(self, row: Row, details: Details, operands: list[int], line: int) -> Details:
+    def _call_details(self, row: Row, details: Details, operands: Sequence[int], line: int) -> Details:
         """Return the details of a part of an asynchronous call.
 
         ``X-start`` stands for an ``async-start`` of a computation with an X, which is made. Where the operands come
@@ -295,7 +299,7 @@ class ModuleReader:
             details = Details(late.callees, output_aliases(attributes))
         return details if details.callees else self._wrapped(row, late, bound, line, details)
 
-    def _wrapped(self, row: Row, late: LateCall, operands: list[int], line: int, details: Details) -> Details:
+    def _wrapped(self, row: Row, late: LateCall, operands: Sequence[int], line: int, details: Details) -> Details:
         """Make the computation of an asynchronous call that the text leaves out; return details that call it."""
         name, elements = row[1], self._element_shapes_of(row[2])
         if len(elements) < 2:
@@ -309,8 +313,11 @@ class ModuleReader:
         rows.append((b"ROOT ", name, elements[1], late.opcode, given, late.attributes))
         made = f"{MADE}{name.decode('utf-8', 'replace')}.{len(self._module.computations)}"
         self.open_inner(made.encode())
-        for each in rows:
-            self.instructions([each], line)
+        self.instructions(rows, line)
+        if self._computation is not None:
+            # All of them are on the line of the shorthand.
+            for place in range(len(rows)):
+                self._computation.numbers[4 * place + 2] = line
         self.close_inner()
         return replace(details, callees=(sys.intern(made),))
 

@@ -27,6 +27,8 @@ _HEADING = re.compile(
 _OPCODE_AFTER = re.compile(rb"\)\s*[a-z]")
 #: The beginning of a line on which the instruction above may go on: neither a name nor the end of the computation.
 _CONTINUATION = re.compile(rb"[ \t\r\n]*(?:[^ \t\r\n%A-Za-z_}]|T[ \t]*\()")
+#: Where an instruction goes on below.
+_GOES_ON = frozenset(b",= ")
 #: The brace that closes a computation, and the blank lines below; attributes may follow.
 _CLOSING = re.compile(rb"[ \t]*\}\r?\n(?:[ \t\r]*\n)*+(?![ \t]*[,/])")
 
@@ -84,7 +86,8 @@ def _ends_with_its_line(attributes: bytes) -> bool:
         and (0x2F not in attributes or b"//" not in attributes)
         and b"= " not in attributes
         and 0x09 not in attributes
-        and not attributes.endswith((b",", b"=", b" ", b",\r", b"=\r", b" \r"))
+        and attributes[-1] not in _GOES_ON
+        and (attributes[-1] != 0x0D or attributes[-2] not in _GOES_ON)
     )
 
 
