@@ -67,7 +67,7 @@ def contents(module: Module) -> Any:
         (c.name, c.root, c.opcodes, c.names(), c.details, [of_instruction(c, place) for place in range(len(c))])
         for c in module.computations.values()
     ]
-    tables = module.shapes, module.counts, module.first_lines, module.async_counts, module.metadata, module.tables
+    tables = module.shapes, module.counts, module.first_lines, module.metadata, module.tables
     return module.name, module.header, computations, tables
 
 
