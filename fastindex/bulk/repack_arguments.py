@@ -20,7 +20,7 @@ Parameters = tuple[tuple[str, Any], ...]
 
 # Elements of a byte or less, each in a byte of its own, by the names of their dtypes: the codes themselves.
 _UNSIGNED_CODES = ("uint1", "uint2", "uint4", "bool")
-_SIGNED_CODES = ("int1", "int2", "int4")
+_SIGNED_CODES = {"int1": 1, "int2": 2, "int4": 4}
 
 
 def checked_sizes(shape: Any) -> tuple[int, ...]:
@@ -115,9 +115,28 @@ def given_array(buffer: Any) -> NDArray[Any]:
     kind = array.dtype
     if kind.hasobject or kind.kind in "SUMm" or kind.names is not None:
         raise ArgumentTypeError(f"repack moves numbers, the buffer has dtype {kind}")
-    if kind.name in _UNSIGNED_CODES + _SIGNED_CODES:
+    if kind.name in _UNSIGNED_CODES or kind.name in _SIGNED_CODES:
         return array.astype(np.uint8 if kind.name in _UNSIGNED_CODES else np.int8)
     return array if kind.isnative else array.astype(kind.newbyteorder("="))
+
+
+def signed_bits(given: Any, kind: np.dtype[Any]) -> int:
+    """Return the bits of what a caller handed in, if it is of signed integers; else 0.
+
+    Parameters
+    ----------
+    given : object
+    kind : dtype
+        Of the integers that hold it.
+
+    Examples
+    --------
+    >>> signed_bits(np.zeros(1, np.int8), np.dtype("i1")), signed_bits(b"1", np.dtype("u1"))
+    (8, 0)
+    """
+    if kind.kind != "i":
+        return 0
+    return _SIGNED_CODES.get(str(getattr(given, "dtype", "")), 8 * kind.itemsize)
 
 
 def checked_bytes(array: NDArray[Any], end: End, what: str) -> Bytes:

@@ -13,6 +13,7 @@ from fastindex.bulk.repack_arguments import (
     checked_parameters,
     checked_sizes,
     given_array,
+    signed_bits,
 )
 from fastindex.bulk.repack_plans import repack_plan
 from fastindex.cpu.threads import check_threads
@@ -100,7 +101,7 @@ def repack(
         data = plan.ordered(data, order)
     target = plan.new_target() if out is None else out
     written, kind = checked_out(target, plan.ends[1], data)
-    plan.run(data, written, (array.dtype.kind == "i", kind.kind == "i"), threads)
+    plan.run(data, written, (signed_bits(buffer, array.dtype), signed_bits(out, kind)), threads)
     return target
 
 

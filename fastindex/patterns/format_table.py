@@ -35,9 +35,10 @@ class Row:
         Where element i of a unit of so many elements, the most minor ones, lies; in order without.
     order_bits : int
         Of what that orders: bits, or whole codes.
-    stored : {"codes", "offset", "signed"}
-        "offset": unsigned codes, with the top bit of what is two's complement in int8 flipped; "signed": two's
-        complement, so the top bit of unsigned codes is flipped.
+    stored : {"codes", "integers", "offset", "signed", "elements"}
+        What codes mean. "codes": no integers, such as those of fp4. "integers": the value plus ``2**(bits-1)``; a plain
+        array of a signed type as wide as a code holds values. "offset": the same, and int8 holds values of any width.
+        "signed": two's complement, so the top bit of unsigned codes is flipped. "elements": as they are, signed or not.
     fill : int
         The code in padding.
     source : str
@@ -123,26 +124,35 @@ _GGUF, _LT, _TORCH = "gguf-py quants.py, ggml-common.h", "cuBLASLt cublasLtOrder
 _HOPPER_HALF = (6, 7, 8, 15, 3, 4, 5, 12, 0, 1, 2, 9, 13, 10, 11, 14)
 
 ROWS: tuple[Row, ...] = (
-    Row("awq", "u4[K,N/8,4,2]{2,3,1,0:E(4)}", 4, divides={"N": 8}, source=f"{_AWQ} gemm.py, {_VLLM} awq_pack"),
-    Row("awq", "u8[K,N/4,2,2]{2,3,1,0}", 8, divides={"N": 4}, source=f"{_VLLM} awq_pack"),
+    Row(
+        "awq",
+        "u4[K,N/8,4,2]{2,3,1,0:E(4)}",
+        4,
+        divides={"N": 8},
+        stored="integers",
+        source=f"{_AWQ} gemm.py, {_VLLM} awq_pack",
+    ),
+    Row("awq", "u8[K,N/4,2,2]{2,3,1,0}", 8, divides={"N": 4}, stored="integers", source=f"{_VLLM} awq_pack"),
     Row(
         "awq_gemv_fast",
         "u4[N/4,4,K/kstride,kstride/32,4,4,2]{4,6,5,3,1,2,0:E(4)}",
         4,
         when={"interleave": 4},
         divides={"N": 4, "K": "kstride"},
+        stored="integers",
         source=f"{_AWQ} gemv_fast.py",
     ),
-    Row("gptq", "u4[K,N]{1,0:T(8,1)E(4)}", 4, source=_GPTQ),
-    Row("gptq", "u2[K,N]{1,0:T(16,1)E(2)}", 2, source=_GPTQ),
-    Row("gptq", "u8[K,N]{1,0:T(4,1)}", 8, source=_GPTQ),
-    Row("gptq", "u1[K/32,32,N,b]{3,1,2,0:T(N,*,32)E(1)}", 3, divides={"K": 32}, source=_GPTQ),
+    Row("gptq", "u4[K,N]{1,0:T(8,1)E(4)}", 4, stored="integers", source=_GPTQ),
+    Row("gptq", "u2[K,N]{1,0:T(16,1)E(2)}", 2, stored="integers", source=_GPTQ),
+    Row("gptq", "u8[K,N]{1,0:T(4,1)}", 8, stored="integers", source=_GPTQ),
+    Row("gptq", "u1[K/32,32,N,b]{3,1,2,0:T(N,*,32)E(1)}", 3, divides={"K": 32}, stored="integers", source=_GPTQ),
     Row(
         "marlin",
         "u4[K/16,2,4,2,N/64,4,2,8]{1,6,3,5,2,7,4,0:E(4)}",
         4,
         when={"activation_bits": 16},
         divides={"K": 16, "N": 64},
+        stored="integers",
         source=_MARLIN,
     ),
     Row(
@@ -151,6 +161,7 @@ ROWS: tuple[Row, ...] = (
         8,
         when={"activation_bits": 16},
         divides={"K": 16, "N": 64},
+        stored="integers",
         source=_MARLIN,
     ),
     Row(
@@ -159,6 +170,7 @@ ROWS: tuple[Row, ...] = (
         4,
         when={"activation_bits": 8},
         divides={"K": 32, "N": 64},
+        stored="integers",
         source=_MARLIN,
     ),
     Row(
@@ -167,6 +179,7 @@ ROWS: tuple[Row, ...] = (
         8,
         when={"activation_bits": 8},
         divides={"K": 32, "N": 64},
+        stored="integers",
         source=_MARLIN,
     ),
     Row(
@@ -192,6 +205,7 @@ ROWS: tuple[Row, ...] = (
             bits,
             when={"activation_bits": activation_bits},
             divides={"N": 64},
+            stored="integers",
             source=f"{_MARLIN} marlin_zero_points",
         )
         for activation_bits, bits, text in (
@@ -206,6 +220,7 @@ ROWS: tuple[Row, ...] = (
         "u4[K/16,2,4,2,N/64,4,2,2,4]{1,7,3,8,2,6,5,4,0:E(4)}",
         4,
         divides={"K": 16, "N": 64},
+        stored="integers",
         source=f"{_CT} 0.9.4 permutations_24",
     ),
     Row(
@@ -213,6 +228,7 @@ ROWS: tuple[Row, ...] = (
         "u8[K/16,2,4,2,N/64,4,2,2,4]{1,3,7,8,2,6,5,4,0}",
         8,
         divides={"K": 16, "N": 64},
+        stored="integers",
         source=f"{_CT} 0.9.4 permutations_24",
     ),
     *(
@@ -264,6 +280,7 @@ ROWS: tuple[Row, ...] = (
         "u4[N/8,8,K/(16 inner_k_tiles),inner_k_tiles/2,2,2,4,2]{5,4,7,3,6,1,2,0:E(4)}",
         4,
         divides={"K": "16*inner_k_tiles"},
+        stored="integers",
         source=f"{_TORCH} int4mm.cu",
     ),
     Row(
@@ -272,6 +289,7 @@ ROWS: tuple[Row, ...] = (
         4,
         when={"capability": "avx512"},
         divides={"N": 64},
+        stored="integers",
         source=f"{_TORCH} _convert_weight_to_int4pack_for_cpu",
     ),
     Row(
@@ -280,6 +298,7 @@ ROWS: tuple[Row, ...] = (
         4,
         when={"capability": "avx2"},
         divides={"N": 32},
+        stored="integers",
         source=f"{_TORCH} _convert_weight_to_int4pack_for_cpu",
     ),
     Row(
@@ -288,6 +307,7 @@ ROWS: tuple[Row, ...] = (
         4,
         when={"capability": "default"},
         divides={"N": 32},
+        stored="integers",
         source=f"{_TORCH} _convert_weight_to_int4pack_for_cpu",
     ),
     Row(
@@ -314,12 +334,20 @@ ROWS: tuple[Row, ...] = (
             f"u{bits}[M,K]{{1,0{f':E({bits})' if bits < 8 else ''}}}",
             bits,
             divides={"K": "group_size"},
+            stored="integers",
             source="mlx.core.quantize",
         )
         for bits in (2, 4, 8)
     ),
     *(
-        Row("mlx", "u1[M,K,b]{2,1,0:T(*,32)E(1)}", bits, divides={"K": "group_size"}, source="mlx.core.quantize")
+        Row(
+            "mlx",
+            "u1[M,K,b]{2,1,0:T(*,32)E(1)}",
+            bits,
+            divides={"K": "group_size"},
+            stored="integers",
+            source="mlx.core.quantize",
+        )
         for bits in (3, 5, 6)
     ),
     Row(
@@ -446,12 +474,19 @@ ROWS: tuple[Row, ...] = (
             4,
             when={"type": kind},
             divides={"K": 32},
+            stored=stored,
             source=_GGUF,
         )
-        for kind in ("q4_0", "q4_1", "q5_0", "q5_1", "mxfp4")
+        for kind, stored in (
+            ("q4_0", "integers"),
+            ("q4_1", "integers"),
+            ("q5_0", "codes"),
+            ("q5_1", "codes"),
+            ("mxfp4", "codes"),
+        )
     ),
-    Row("gguf_body", "u8[M,K]{1,0}", 8, when={"type": "q8_0"}, divides={"K": 32}, source=_GGUF),
-    Row("gguf_q4_k_body", "u4[M,K/256,4,2,32]{3,4,2,1,0:E(4)}", 4, divides={"K": 256}, source=_GGUF),
+    Row("gguf_body", "u8[M,K]{1,0}", 8, when={"type": "q8_0"}, divides={"K": 32}, stored="signed", source=_GGUF),
+    Row("gguf_q4_k_body", "u4[M,K/256,4,2,32]{3,4,2,1,0:E(4)}", 4, divides={"K": 256}, stored="integers", source=_GGUF),
     Row("gguf_q6_k_low", "u4[M,K/256,2,2,64]{3,4,2,1,0:E(4)}", 4, divides={"K": 256}, source=_GGUF),
     Row("gguf_q6_k_high", "u2[M,K/256,2,4,32]{3,4,2,1,0:E(2)}", 2, divides={"K": 256}, source=_GGUF),
     Row(

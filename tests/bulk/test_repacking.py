@@ -110,6 +110,13 @@ def codes_of(shape: Shape, bits: int) -> Any:
     return rng.integers(0, 1 << bits, shape, dtype=np.uint64).astype(f"u{-(-bits // 8) if bits < 24 else 4}")
 
 
+def stored(codes: Any, name: str, parameters: dict[str, Any]) -> Any:
+    """Codes as they are stored: where that is two's complement, the top bit of unsigned codes is flipped."""
+    if name == "ggml_q4_0_repacked_body":
+        return codes ^ np.uint8(8)
+    return codes ^ np.uint8(128) if parameters.get("type") == "q8_0" else codes
+
+
 @pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.parametrize(("name", "bits", "parameters", "shapes"), CASES, ids=IDS)
 def test_against_the_definition(name: str, bits: int, parameters: dict[str, Any], shapes: list[Shape]) -> None:
@@ -118,9 +125,7 @@ def test_against_the_definition(name: str, bits: int, parameters: dict[str, Any]
         codes = codes_of(shape, bits)
         got = fi.repack(codes, "plain", name, shape=shape, bits=bits, **parameters)
         assert got.dtype == np.uint8
-        # Two's complement is stored: the top bit of unsigned codes is flipped.
-        stored = codes ^ np.uint8(8) if name == "ggml_q4_0_repacked_body" else codes
-        assert got.tobytes() == format_places.packed(name, stored, bits, everything), shape
+        assert got.tobytes() == format_places.packed(name, stored(codes, name, everything), bits, everything), shape
         back = fi.repack(got, name, "plain", shape=shape, bits=bits, **parameters)
         assert back.shape == shape
         assert np.array_equal(back, codes), shape
@@ -223,6 +228,63 @@ def test_twos_complement() -> None:
         0,
         0,
     ]
+
+
+#: Formats that store a value of 8 bits as the value plus 128.
+INTEGERS = ["awq", "gptq", "marlin", "marlin_24_values", "pack_quantized", "cutlass_mixed_gemm", "mlx"]
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_twos_complement_of_eight_bits_by_every_way(name: str) -> None:
+    """GGUF's Q8_0 and int8 hold values, the others codes: values plus 128. Straight, by way of plain, and back."""
+    shape = (128, 64)
+    values = np.arange(-128, 128, dtype=np.int8).repeat(32).reshape(shape)
+    body = values.tobytes()
+    codes = (values.astype(np.int16) + 128).astype(np.uint8)
+    assert fi.repack(values, "plain", "gguf_body", shape=shape, bits=8, type="q8_0").tobytes() == body
+    assert fi.repack(codes, "plain", "gguf_body", shape=shape, bits=8, type="q8_0").tobytes() == body
+    # M by K, as GGUF has it, or K by N.
+    turned = format_letters(name)[0] == "K"
+    own = codes.T.copy() if turned else codes
+    everything = PARAMETERS.get(name, {})
+    expected = format_places.packed(name, own, 8, everything)
+    got = fi.repack(body, "gguf_body", name, shape=shape, bits=8, type="q8_0")
+    assert got.tobytes() == expected
+    for plain in (own, (own ^ np.uint8(128)).view(np.int8)):
+        assert fi.repack(plain, "plain", name, shape=own.shape, bits=8).tobytes() == expected
+        back = fi.repack(got, name, "plain", shape=own.shape, bits=8, out=np.empty_like(plain))
+        assert np.array_equal(back, plain)
+    assert fi.repack(got, name, "gguf_body", shape=own.shape, bits=8, type="q8_0").tobytes() == body
+
+
+def format_letters(name: str) -> tuple[str, ...]:
+    return next(one["dimensions"] for one in fi.formats() if one["name"] == name)
+
+
+def test_q8_0_is_what_mlx_loads() -> None:
+    """The words that `mlx.core.load` (0.32.4) makes of a GGUF file with one Q8_0 tensor of these values."""
+    values = np.tile(np.array([-128, -1, 0, 127], np.int8), 16).reshape(1, 64)
+    got = fi.repack(values.tobytes(), "gguf_body", "mlx", shape=(1, 64), bits=8, type="q8_0")
+    assert got.view(np.uint32).tolist() == [0xFF807F00] * 16
+
+
+def test_int4_holds_values() -> None:
+    import ml_dtypes
+
+    values = np.arange(-8, 8, dtype=np.int8).reshape(2, 8)
+    expected = fi.repack((values + 8).astype(np.uint8), "plain", "awq", shape=(2, 8))
+    assert np.array_equal(fi.repack(values.astype(ml_dtypes.int4), "plain", "awq", shape=(2, 8)), expected)
+
+
+def test_elements_of_either_sign_are_no_codes() -> None:
+    """A format that keeps int8 as it is does not say what codes of another mean there."""
+    body = np.zeros((64, 64), np.int8)
+    for name in ("vnni", "col32", "trtllm_gated_rows"):
+        assert not fi.repack(body, "plain", name, shape=body.shape).any()
+        with pytest.raises(fi.FastIndexError, match="elements of either sign"):
+            fi.repack(body, "gguf_body", name, shape=body.shape, bits=8, type="q8_0")
+        with pytest.raises(fi.FastIndexError, match="elements of either sign"):
+            fi.repack(body, name, "gguf_body", shape=body.shape, bits=8, type="q8_0")
 
 
 def test_several_arrays_one_after_the_other() -> None:

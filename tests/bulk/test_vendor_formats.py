@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -265,15 +266,38 @@ def test_gguf() -> None:
             body = np.ascontiguousarray(packed[:, head:])
             scale = packed[:, :2].copy().view(np.float16).astype(np.float32)
             bits = 8 if kind == "q8_0" else 4
-            codes = fi.repack(body, "gguf_body", "plain", shape=values.shape, bits=bits, type=kind).reshape(-1, 32)
+            out = np.empty(values.shape, np.int8 if bits == 8 else np.uint8)
+            codes = fi.repack(body, "gguf_body", "plain", shape=values.shape, bits=bits, type=kind, out=out).reshape(
+                -1, 32
+            )
             if kind == "q5_0":
                 codes = codes | (np.unpackbits(packed[:, 2:6], axis=1, bitorder="little") << 4)
-            restored = (codes.view(np.int8) if bits == 8 else codes.astype(np.int16) + low) * scale
+            restored = (codes.astype(np.int16) + low) * scale
             expected = quants.dequantize(packed, types[kind.upper()])
             assert np.array_equal(restored.astype(np.float32), expected), kind
-            codes = (codes & (1 << bits) - 1).reshape(values.shape)
+            codes = (codes if bits == 8 else codes & 15).reshape(values.shape)
             again = fi.repack(codes, "plain", "gguf_body", shape=values.shape, bits=bits, type=kind)
             assert again.tobytes() == body.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["q4_0", "q4_1", "q8_0"])
+def test_gguf_to_mlx(kind: str, tmp_path: Path) -> None:
+    """The words that mlx makes of a GGUF file are those that the blocks move to."""
+    core, gguf = module("mlx.core"), module("gguf")
+    quantize = module("gguf.quants").quantize
+    path = str(tmp_path / "model.gguf")
+    values = np.random.default_rng(3).standard_normal((8, 128)).astype(np.float32)
+    blocks = quantize(values, gguf.GGMLQuantizationType[kind.upper()])
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tensor("a.weight", blocks, raw_dtype=gguf.GGMLQuantizationType[kind.upper()])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    head, size, bits = {"q4_0": (2, 18, 4), "q4_1": (4, 20, 4), "q8_0": (2, 34, 8)}[kind]
+    body = np.ascontiguousarray(blocks.reshape(-1, size)[:, head:])
+    got = fi.repack(body, "gguf_body", "mlx", shape=values.shape, bits=bits, type=kind, group_size=32)
+    assert got.tobytes() == np.array(core.load(path)["a.weight"]).tobytes()
 
 
 @pytest.mark.parametrize("tile", [128, 64])

@@ -76,7 +76,7 @@ def parts_alike(names: tuple[str, str], shape: tuple[int, ...], bits: int, rows:
         left[:] = codes.reshape(-1)
     else:
         left[:] = fi.repack(codes, "plain", names[0], shape=shape, bits=bits, **more)
-    plan.run(left, right, (False, False), 1)
+    plan.run(left, right, (0, 0), 1)
     each = repack_jobs.bytes_of_move(plan) * cut.step // cut.size
     made = np.full(right.size, 0xA5, np.uint8)
 
@@ -87,7 +87,7 @@ def parts_alike(names: tuple[str, str], shape: tuple[int, ...], bits: int, rows:
         made[start : start + len(content)] = content
 
     parts = list(repack_jobs.parts_of(plan, cut, rows * each, formats))
-    repack_jobs.move_parts(parts, read, write, (False, False), lambda count: None)
+    repack_jobs.move_parts(parts, read, write, (0, 0), lambda count: None)
     assert np.array_equal(made, right), (names, shape, bits, rows)
     assert len(parts) == -(-cut.size // (rows * cut.step)), (names, shape, bits, rows)
     return True
