@@ -12,8 +12,10 @@ from fastindex.bulk.repack_arguments import (
     checked_out,
     checked_parameters,
     checked_sizes,
+    element_bits,
     given_array,
     signed_bits,
+    sizes_of,
 )
 from fastindex.bulk.repack_plans import repack_plan
 from fastindex.cpu.threads import check_threads
@@ -26,7 +28,7 @@ def repack(
     source: str,
     destination: str,
     *,
-    shape: Sequence[int],
+    shape: Sequence[int] | None = None,
     bits: int | None = None,
     out: Any = None,
     threads: int | None = None,
@@ -43,9 +45,11 @@ def repack(
         on a processor too; the result is NumPy's, as in `relayout`.
     source, destination : str
         Names that `formats` lists, or ``"plain"``.
-    shape : sequence of int
+    shape : sequence of int, optional
         The dimensions that `formats` names, as they are without padding: in the order of `source`, or of `destination`
-        where `source` is ``"plain"``.
+        where `source` is ``"plain"``. Without it, the dimensions of `buffer` tell, if they are those of the plain array
+        or of the matrix of words that the vendor stores; padding within words then counts as codes. Dimensions that
+        contradict `shape` are an error.
     bits : int, optional
         Of a code or an element; where a format has several widths, 4, or what `formats` says.
     out : array, optional
@@ -92,10 +96,11 @@ def repack(
     for name in (source, destination):
         check_name(name)
     array = given_array(buffer)
-    width, sizes = checked_bits(bits), checked_sizes(shape)
+    width, given = checked_bits(bits), checked_parameters(parameters)
+    sizes = sizes_of(array, source, width, given) if shape is None else checked_sizes(shape)
     if width is None:
-        width = _width_of_plain(array, out, source, destination, math.prod(sizes))
-    plan = repack_plan(source, destination, sizes, width, checked_parameters(parameters))
+        width = _width_of_plain(buffer, array, out, source, destination, math.prod(sizes))
+    plan = repack_plan(source, destination, sizes, width, given)
     data = checked_bytes(array, plan.ends[0], "the buffer")
     if order is not None:
         data = plan.ordered(data, order)
@@ -105,8 +110,11 @@ def repack(
     return target
 
 
-def _width_of_plain(array: Any, out: Any, source: str, destination: str, count: int) -> int | None:
+def _width_of_plain(buffer: Any, array: Any, out: Any, source: str, destination: str, count: int) -> int | None:
     """Return the bits of `count` plain elements, where the format on the other side leaves them open."""
+    given = element_bits(buffer, array.dtype)
+    if source == PLAIN and given < 8:
+        return given
     for name, other, plain in ((source, destination, array), (destination, source, out)):
         kind = getattr(plain, "dtype", None)
         if name != PLAIN or not takes_any_width(other) or kind is None:

@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.bulk.repack_arguments import checked_bits, checked_parameters, checked_sizes, signed_bits
+from fastindex.bulk.repack_arguments import (
+    check_words,
+    checked_bits,
+    checked_parameters,
+    checked_sizes,
+    other_version,
+    signed_bits,
+)
 from fastindex.bulk.repack_plans import Cut, End, RepackPlan, repack_plan
 from fastindex.cpu.box_jobs import is_for_numpy, taken_bytes
 from fastindex.cpu.first_answer import without_kernels
@@ -91,7 +98,10 @@ def repack_file(
     if file.nbytes != left.side.nbytes:
         raise FastIndexError(
             f"{source_path} has {file.nbytes} bytes, {left.name} of {left.sizes} takes {left.side.nbytes}"
+            f"{other_version(left, file.nbytes)}"
         )
+    if file.dtype is not None:
+        check_words(left, file.dimensions or (), 8 * file.dtype.itemsize, source_path)
     by_numpy = is_for_numpy(memory_bytes)
     taken = taken_bytes(by_numpy)
     room = max(memory_bytes - taken, _LEAST_ROOM_BYTES)

@@ -61,11 +61,13 @@ class Row:
 
 #: The parameters of names, with their vendors' names and defaults.
 PARAMETERS: dict[str, dict[str, Any]] = {
+    "awq": {"packer": None},
+    "gptq": {"packer": None},
     "awq_gemv_fast": {"interleave": 4, "kstride": 64},
     "marlin": {"activation_bits": 16},
     "marlin_scales": {"grouped": True},
     "marlin_zero_points": {"activation_bits": 16},
-    "pack_quantized": {"packed_dim": 1},
+    "pack_quantized": {"packed_dim": 1, "dense": True},
     "tinygemm": {"inner_k_tiles": 8},
     "blocked_scales": {"block": (128, 4)},
     "hopper_mx_scale": {"num_warps": 8},
@@ -79,17 +81,30 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "mlx": {"group_size": 64},
     "gguf_body": {"type": "q4_0"},
     "ggml_q4_0_repacked_body": {"rows": 4, "interleave": 4},
-    "fractal_nz": {"c0": 16},
+    "fractal_nz": {"c0": None},
     "tenstorrent_tile": {"tile": (32, 32), "face": (16, 16)},
-    "vnni": {"factor": 2},
-    "vllm_paged_key": {"x": 8},
+    "vnni": {"factor": None},
+    "vllm_paged_key": {"x": None},
     "aten_int4pack_cpu": {"capability": "avx2"},
     "cutlass_mixed_gemm": {"sm": 80},
     "onednn": {"tag": None},
 }
 
+#: Parameters that follow from the bits of an element, unless they are given: so many elements are 32, 4 or 16 bytes.
+BY_BITS: dict[tuple[str, str], dict[int, int]] = {
+    ("fractal_nz", "c0"): {4: 64, 8: 32, 16: 16, 32: 8},
+    ("vnni", "factor"): {8: 4, 16: 2, 32: 1},
+    ("vllm_paged_key", "x"): {8: 16, 16: 8, 32: 4},
+}
+
+# Whose function packs, where vendors lay out one name in several ways.
+_PACKERS = ("vllm", "gptqmodel", "auto_round")
+
 #: The values that vendors' functions check for, where a row does not say them.
-VALUES: dict[tuple[str, str], tuple[int, ...]] = {
+VALUES: dict[tuple[str, str], tuple[Any, ...]] = {
+    ("awq", "packer"): _PACKERS,
+    ("gptq", "packer"): _PACKERS,
+    ("pack_quantized", "packed_dim"): (0, 1),
     ("tinygemm", "inner_k_tiles"): (2, 4, 8),
     ("hopper_mx_scale", "num_warps"): (1, 2, 4, 8, 16, 32),
     ("mlx", "group_size"): (16, 32, 64, 128),
@@ -132,7 +147,46 @@ ROWS: tuple[Row, ...] = (
         stored="integers",
         source=f"{_AWQ} gemm.py, {_VLLM} awq_pack",
     ),
-    Row("awq", "u8[K,N/4,2,2]{2,3,1,0}", 8, divides={"N": 4}, stored="integers", source=f"{_VLLM} awq_pack"),
+    Row(
+        "awq",
+        "u8[K,N/4,2,2]{2,3,1,0}",
+        8,
+        when={"packer": "vllm"},
+        divides={"N": 4},
+        stored="integers",
+        source=f"{_VLLM} awq_pack",
+    ),
+    *(
+        Row(
+            "awq",
+            text,
+            bits,
+            when={"packer": "gptqmodel"},
+            stored="integers",
+            source="GPTQModel packing_utils.py pack_awq",
+        )
+        for bits, text in (
+            (2, "u2[K,N]{1,0:T(16)E(2)}"),
+            (8, "u8[K,N]{1,0:T(4)}"),
+            *((bits, "u1[K,N,b]{2,1,0:T(*,32)E(1)}") for bits in _STRADDLING),
+        )
+    ),
+    *(
+        Row(
+            "awq",
+            text,
+            bits,
+            when={"packer": "auto_round"},
+            divides={"N": 32},
+            stored="integers",
+            source="auto-round bit_packing.py pack_awq_bitstream",
+        )
+        for bits, text in (
+            (2, "u2[K,N/8,4,2]{2,3,1,0:E(2)}"),
+            (8, "u8[K,N/8,4,2]{2,3,1,0}"),
+            *((bits, "u1[K,N/8,4,2,b]{4,2,3,1,0:E(1)}") for bits in _STRADDLING),
+        )
+    ),
     Row(
         "awq_gemv_fast",
         "u4[N/4,4,K/kstride,kstride/32,4,4,2]{4,6,5,3,1,2,0:E(4)}",
@@ -145,7 +199,21 @@ ROWS: tuple[Row, ...] = (
     Row("gptq", "u4[K,N]{1,0:T(8,1)E(4)}", 4, stored="integers", source=_GPTQ),
     Row("gptq", "u2[K,N]{1,0:T(16,1)E(2)}", 2, stored="integers", source=_GPTQ),
     Row("gptq", "u8[K,N]{1,0:T(4,1)}", 8, stored="integers", source=_GPTQ),
-    Row("gptq", "u1[K/32,32,N,b]{3,1,2,0:T(N,*,32)E(1)}", 3, divides={"K": 32}, stored="integers", source=_GPTQ),
+    *(
+        Row(
+            "gptq",
+            "u1[K/32,32,N,b]{3,1,2,0:T(N,*,32)E(1)}",
+            bits,
+            when=when,
+            divides={"K": 32},
+            stored="integers",
+            source=source,
+        )
+        for bits, when, source in (
+            (3, {}, _GPTQ),
+            *((bits, {"packer": "auto_round"}, "auto-round bit_packing.py pack_bitstream") for bits in (5, 6, 7)),
+        )
+    ),
     Row(
         "marlin",
         "u4[K/16,2,4,2,N/64,4,2,8]{1,6,3,5,2,7,4,0:E(4)}",
@@ -245,13 +313,17 @@ ROWS: tuple[Row, ...] = (
     *(
         Row(
             "pack_quantized",
-            "u1[M,K,b]{2,1,0:T(*,32)E(1)}",
+            text,
             bits,
-            when={"packed_dim": 1},
+            when={"packed_dim": 1, "dense": is_dense},
             stored="offset",
-            source=f"{_CT} pack_to_int32",
+            source=f"{_CT} pack_to_int32, {version}",
         )
         for bits in _STRADDLING
+        for text, is_dense, version in (
+            ("u1[M,K,b]{2,1,0:T(*,32)E(1)}", True, "0.18.0 and later"),
+            (f"u1[M,K/{32 // bits},{32 // bits},b]{{3,2,1,0:T(*,32)E(1)}}", False, "up to 0.17.1"),
+        )
     ),
     *(
         Row(
@@ -267,13 +339,17 @@ ROWS: tuple[Row, ...] = (
     *(
         Row(
             "pack_quantized",
-            "u1[M,K,b]{2,0,1:T(K,*,32)E(1)}",
+            text,
             bits,
-            when={"packed_dim": 0},
+            when={"packed_dim": 0, "dense": is_dense},
             stored="offset",
-            source=f"{_CT} pack_to_int32",
+            source=f"{_CT} pack_to_int32, {version}",
         )
         for bits in _STRADDLING
+        for text, is_dense, version in (
+            ("u1[M,K,b]{2,0,1:T(K,*,32)E(1)}", True, "0.18.0 and later"),
+            (f"u1[M/{32 // bits},{32 // bits},K,b]{{3,1,2,0:T(*,32)E(1)}}", False, "up to 0.17.1"),
+        )
     ),
     Row(
         "tinygemm",
@@ -408,6 +484,13 @@ ROWS: tuple[Row, ...] = (
         source=f"{_TRITON} cdna4_scale.py",
     ),
     Row(
+        "aiter_mx_scale",
+        "u8[M/32,2,16,K/8,2,4]{1,4,2,5,3,0}",
+        8,
+        pads={"M": 256},
+        source="aiter fp4_utils.py e8m0_shuffle",
+    ),
+    Row(
         "blackwell_mx4_value_shuffled",
         "u4[K/block_k,block_k,N/block_n,block_n]{1,3,2,0:E(4)}",
         4,
@@ -500,7 +583,14 @@ ROWS: tuple[Row, ...] = (
     Row("col32", "e[M,N]{0,1:T(32,1)}", source=_LT),
     Row("col4_4r2_8c", "e[M/8,4,2,N/32,4,2,4]{6,1,5,4,2,0,3}", source=_LT),
     Row("col32_2r_4r4", "e[M/32,4,4,2,N/32,32]{5,3,1,2,0,4}", source=_LT),
-    Row("fractal_nz", "e[M,N]{0,1:T(c0,16)(c0,1)}", source="Ascend TransdataOperation"),
+    Row(
+        "fractal_nz",
+        "u4[M,N]{0,1:T(c0,16)(c0,1)E(4)}",
+        4,
+        stored="elements",
+        source="CANN aclnnNpuFormatCast, TransdataOperation",
+    ),
+    Row("fractal_nz", "e[M,N]{0,1:T(c0,16)(c0,1)}", source="CANN aclnnNpuFormatCast, TransdataOperation"),
     Row(
         "tenstorrent_tile",
         "e[M,N]{1,0:T(tile0,tile1)(face0,face1)}",

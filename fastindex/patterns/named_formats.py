@@ -11,7 +11,7 @@ from typing import Any
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lowering.index.regrouped import RegroupedShape
-from fastindex.patterns.format_table import DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES, Row
+from fastindex.patterns.format_table import BY_BITS, DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES, Row
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 from fastindex.tiling.digits import Digits, Variable, digit
@@ -104,11 +104,12 @@ def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
     for parameter, value in given.items():
         if parameter not in values:
             raise FastIndexError(f"{name} has no parameter {parameter}; it has {', '.join(values) or 'none'}")
-        values[parameter] = _checked_value(name, parameter, value, values[parameter])
+        default = 1 if (name, parameter) in BY_BITS else values[parameter]
+        values[parameter] = _checked_value(name, parameter, value, default)
     rows = [row for row in ROWS if row.name == name and _is_for(row, values)]
     if not rows:
-        known = [", ".join(f"{k}={v!r}" for k, v in row.when.items()) for row in ROWS if row.name == name]
-        raise FastIndexError(f"{name} is known with {'; '.join(dict.fromkeys(known))}, got {_spelled(values)}")
+        known = _conditions([row for row in ROWS if row.name == name])
+        raise FastIndexError(f"{name} is known with {known}, got {_spelled(values)}")
     widths = [row.bits for row in rows]
     if bits is None:
         bits = DEFAULT_BITS.get(name, 4 if 4 in widths else rows[0].bits or 8)
@@ -116,8 +117,18 @@ def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
     if row is None and None in widths and bits in (8, 16, 32, 64):
         row = rows[widths.index(None)]
     if row is None:
+        others = [row for row in ROWS if row.name == name and row.bits == bits]
+        if others:
+            raise FastIndexError(f"{name} of {bits} bits is known with {_conditions(others)}, got {_spelled(values)}")
         listed = ", ".join("8, 16, 32, 64" if width is None else str(width) for width in dict.fromkeys(widths))
         raise FastIndexError(f"{name} has {listed} bits, got bits={bits}")
+    for (of, parameter), by_bits in BY_BITS.items():
+        if of == name and values[parameter] is None:
+            if bits not in by_bits:
+                raise FastIndexError(
+                    f"{name} has no {parameter} of its own for elements of {bits} bits; give {parameter}="
+                )
+            values[parameter] = by_bits[bits]
     pairs = {f"{k}{i}": v for k, pair in values.items() if isinstance(pair, tuple) for i, v in enumerate(pair)}
     return Chosen(row, bits, {**values, **pairs, "chunk": max(128 // bits, 1)}, row_letters(row.text))
 
@@ -141,7 +152,8 @@ def _checked_value(name: str, parameter: str, value: Any, default: Any) -> Any:
     if isinstance(default, str) or default is None:
         if not isinstance(value, str):
             raise ArgumentTypeError(f"{name}: {parameter} is text, got {value!r}")
-        return value.lower() if isinstance(default, str) else value
+        value = value.lower() if isinstance(default, str) else value
+        return _listed_value(name, parameter, value)
     if isinstance(default, bool):
         if value not in (False, True):
             raise ArgumentTypeError(f"{name}: {parameter} is True or False, got {value!r}")
@@ -150,13 +162,20 @@ def _checked_value(name: str, parameter: str, value: Any, default: Any) -> Any:
         number = int(value.__index__())
     except AttributeError:
         raise ArgumentTypeError(f"{name}: {parameter} is an integer, got {value!r}") from None
-    # A number of a dimension; the rows say which.
-    if number < 1 and parameter != "packed_dim":
+    if number < 1 and (name, parameter) not in VALUES:
         raise FastIndexError(f"{name}: {parameter} is above 0, got {value!r}")
+    return _listed_value(name, parameter, number)
+
+
+def _listed_value(name: str, parameter: str, value: Any) -> Any:
     known = VALUES.get((name, parameter))
-    if known is not None and number not in known:
-        raise FastIndexError(f"{name}: {parameter} is {', '.join(map(str, known))}, got {number}")
-    return number
+    if known is not None and value not in known:
+        raise FastIndexError(f"{name}: {parameter} is {', '.join(map(str, known))}, got {value}")
+    return value
+
+
+def _conditions(rows: Sequence[Row]) -> str:
+    return "; ".join(dict.fromkeys(_spelled(row.when) for row in rows))
 
 
 def _spelled(values: Mapping[str, Any]) -> str:
@@ -196,7 +215,7 @@ def single_layout(name: str, bits: int | None = None) -> Layout | None:
     if name not in names() or name == "onednn":
         return None
     known = {row.bits for row in ROWS if row.name == name}
-    one = chosen(name, bits if bits in known else None, {})
+    one = chosen(name, bits if bits in known or None in known else None, {})
     _, dimensions, layout = _parts(one.row.text)
     if dimensions.split(",") != list(one.letters):
         raise FastIndexError(
