@@ -104,6 +104,8 @@ def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
     for parameter, value in given.items():
         if parameter not in values:
             raise FastIndexError(f"{name} has no parameter {parameter}; it has {', '.join(values) or 'none'}")
+        if value is None and values[parameter] is None:
+            continue
         default = 1 if (name, parameter) in BY_BITS else values[parameter]
         values[parameter] = _checked_value(name, parameter, value, default)
     rows = [row for row in ROWS if row.name == name and _is_for(row, values)]
@@ -248,19 +250,10 @@ def format_side(one: Chosen, sizes: Mapping[str, int], variables: Mapping[str, V
     row, values = one.row, one.values
     _check_sizes(one, sizes)
     element, dimensions, layout = _parts(row.text)
-    groups: list[list[str]] = []
-    for entry in dimensions.split(","):
-        starts = entry[0].isupper() or entry == _BIT
-        if starts and groups and not any(_letter(e) for e in groups[-1]):
-            groups[-1].append(entry)
-        elif starts or not groups:
-            groups.append([entry])
-        else:
-            groups[-1].append(entry)
     made: list[int] = []
     coordinates: list[Digits] = []
     whole: dict[str, int] = {}
-    for group in groups:
+    for group in _groups(dimensions):
         letter = next(_letter(entry) for entry in group if _letter(entry))
         parts = _group_sizes(one, group, letter, sizes)
         whole[letter] = math.prod(parts)
@@ -274,6 +267,39 @@ def format_side(one: Chosen, sizes: Mapping[str, int], variables: Mapping[str, V
     kind = f"u{one.bits}" if element == "e" else element
     shape = Shape(kind, made, Layout.parse("{" + spelled + "}"))
     return RegroupedShape(shape, tuple(coordinates), tuple(variables.values()))
+
+
+def text_of(one: Chosen) -> str:
+    """Return the text of a format with numbers in place of parameters: only capital letters, the sizes, are left.
+
+    Examples
+    --------
+    >>> text_of(chosen("tinygemm", 4, {"inner_k_tiles": 2})), text_of(chosen("mlx", 3, {}))
+    ('u4[N/8,8,K/32,1,2,2,4,2]{5,4,7,3,6,1,2,0:E(4)}', 'u1[M,K,3]{2,1,0:T(*,32)E(1)}')
+    """
+    element, dimensions, layout = _parts(one.row.text)
+    spelled: list[str] = []
+    for group in _groups(dimensions):
+        parts = [0 if _letter(entry) else _number(entry, one) for entry in group]
+        unit = math.prod(part for part in parts if part)
+        for entry, part in zip(group, parts, strict=True):
+            spelled.append(str(one.bits) if entry == _BIT else str(part or _letter(entry) + f"/{unit}" * (unit > 1)))
+    kind = f"u{one.bits}" if element == "e" else element
+    return f"{kind}[{','.join(spelled)}]{{{_with_values(layout, one.values)}}}"
+
+
+def _groups(dimensions: str) -> list[list[str]]:
+    """Return what the dimensions of a text are split into, each with the one entry that has a letter."""
+    groups: list[list[str]] = []
+    for entry in dimensions.split(","):
+        starts = entry[0].isupper() or entry == _BIT
+        if starts and groups and not any(_letter(e) for e in groups[-1]):
+            groups[-1].append(entry)
+        elif starts or not groups:
+            groups.append([entry])
+        else:
+            groups[-1].append(entry)
+    return groups
 
 
 def _letter(entry: str) -> str:
