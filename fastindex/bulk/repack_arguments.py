@@ -15,8 +15,8 @@ from fastindex.bulk.repack_plans import Bytes, End, repack_plan
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.interop.host_arrays import host_array
-from fastindex.patterns.format_table import PARAMETERS, Row
-from fastindex.patterns.named_formats import PLAIN, chosen
+from fastindex.patterns.format_table import PARAMETERS
+from fastindex.patterns.named_formats import PLAIN, Chosen, chosen
 from fastindex.patterns.vendor_arrays import has_words, sizes_of_words, word_bits, words_of
 
 Parameters = tuple[tuple[str, Any], ...]
@@ -169,18 +169,18 @@ def sizes_of(array: NDArray[Any], name: str, bits: int | None, parameters: Param
         return array.shape
     if not has_words(name) or array.ndim < 2:
         raise FastIndexError(f"{name} does not tell its sizes by the dimensions {array.shape}; give shape=")
-    row = chosen(name, bits, {k: v for k, v in parameters if k in PARAMETERS.get(name, {})}).row
-    words = _in_words(row, array.shape, 8 * array.dtype.itemsize)
+    one = chosen(name, bits, {k: v for k, v in parameters if k in PARAMETERS.get(name, {})})
+    words = _in_words(one, array.shape, 8 * array.dtype.itemsize)
     if words is None:
         raise FastIndexError(
-            f"rows of the buffer are no whole words of {word_bits(row)} bits, as {name} has; give shape="
+            f"rows of the buffer are no whole words of {word_bits(one)} bits, as {name} has; give shape="
         )
-    return sizes_of_words(row, words)
+    return sizes_of_words(one, words)
 
 
-def _in_words(row: Row, dimensions: Sequence[int], bits: int) -> tuple[int, ...] | None:
+def _in_words(one: Chosen, dimensions: Sequence[int], bits: int) -> tuple[int, ...] | None:
     """Return the dimensions in words of an array whose elements have `bits`; None where rows are no whole words."""
-    words, rest = divmod(dimensions[-1] * bits, word_bits(row))
+    words, rest = divmod(dimensions[-1] * bits, word_bits(one))
     return None if rest else (*dimensions[:-1], words)
 
 
@@ -203,15 +203,15 @@ def check_words(end: End, dimensions: Sequence[int], bits: int, what: str) -> No
     FastIndexError
     """
     size = math.prod(dimensions)
-    if end.row is None or not has_words(end.name) or size in (0, *dimensions) or not dimensions:
+    if end.one is None or not has_words(end.name) or size in (0, *dimensions) or not dimensions:
         return
-    found, expected = _in_words(end.row, dimensions, bits), words_of(end.row, end.sizes)
+    found, expected = _in_words(end.one, dimensions, bits), words_of(end.one, end.sizes)
     # Several matrices may lie one after the other.
     if found is not None and found[-1] == expected[1] and math.prod(found[:-1]) % max(expected[0], 1) == 0:
         return
-    own = "" if found is None else f": its shape is {sizes_of_words(end.row, found)}"
+    own = "" if found is None else f": its shape is {sizes_of_words(end.one, found)}"
     raise FastIndexError(
-        f"{end.name} of {end.sizes} is a matrix of {expected} words of {word_bits(end.row)} bits, {what} has the "
+        f"{end.name} of {end.sizes} is a matrix of {expected} words of {word_bits(end.one)} bits, {what} has the "
         f"dimensions {tuple(dimensions)}{own}"
     )
 

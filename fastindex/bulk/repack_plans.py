@@ -56,15 +56,19 @@ class End:
     bits : int
         Of a code.
     side : RegroupedShape
-    row : Row or None
-        None for the plain array.
+    one : Chosen or None
+        The format with its parameters; None for the plain array.
     """
 
     name: str
     sizes: tuple[int, ...]
     bits: int
     side: RegroupedShape
-    row: Row | None
+    one: Chosen | None
+
+    @property
+    def row(self) -> Row | None:
+        return None if self.one is None else self.one.row
 
     @property
     def stored(self) -> str:
@@ -321,7 +325,7 @@ def repack_plan(
             if by_bits and "b" not in table:
                 side = in_bits(side, width, bit)
         final = tuple(shape) if one is None and spelled == letters[1 - len(ends)] else tuple(v.extent for v in ordered)
-        ends.append(End(name, final, width, _batched(side, batch), None if one is None else one.row))
+        ends.append(End(name, final, width, _batched(side, batch), one))
     everything = tuple(dict.fromkeys(v for end in ends for v in end.side.variables))
     sides = [RegroupedShape(end.side.shape, end.side.coordinates, everything) for end in ends]
     finished = tuple(replace(end, side=side) for end, side in zip(ends, sides, strict=True))

@@ -404,6 +404,12 @@ MATRICES: list[tuple[str, int, dict[str, Any], Shape, Shape, str]] = [
     # Rows of words hold 16 of K.
     ("marlin", 4, {}, (48, 64), (3, 128), "i4"),
     ("marlin", 8, {}, (48, 64), (3, 256), "i4"),
+    ("aten_int4pack_cpu", 4, {}, (64, 32), (64, 16), "u1"),
+    # Elements in the order of the vendor, of the same dimensions.
+    ("marlin_scales", 16, {}, (3, 64), (3, 64), "f2"),
+    ("trtllm_gated_rows", 16, {}, (12, 8), (12, 8), "u2"),
+    ("trtllm_shuffle_matrix_a", 8, {}, (64, 32), (64, 32), "u1"),
+    ("aiter_shuffle_weight", 8, {}, (32, 64), (32, 64), "u1"),
     # Words of 16 bits, four of N in a row.
     ("awq_gemv_fast", 4, {}, (12, 64), (3, 64), "i2"),
 ]
@@ -422,7 +428,7 @@ def test_the_dimensions_of_a_matrix_of_words_tell_the_shape(
     assert np.array_equal(fi.repack(words, name, "plain", shape=shape, **keys), codes)
     # As many bytes, of other dimensions.
     wrong = shape[0] // 2, shape[1] * 2
-    if name in ("awq", "nvfp4") or (name, bits, len(parameters)) == ("pack_quantized", 4, 0):
+    if name in ("awq", "nvfp4", "trtllm_gated_rows") or (name, bits, len(parameters)) == ("pack_quantized", 4, 0):
         words_of_wrong = rf"matrix of \({wrong[0]}, {matrix[1] * 2}\) words.*its shape is \({shape[0]}, {shape[1]}\)"
         with pytest.raises(fi.FastIndexError, match=words_of_wrong):
             fi.repack(words, name, "plain", shape=wrong, **keys)

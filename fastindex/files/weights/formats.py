@@ -76,9 +76,9 @@ class FormatRule:
                 f"{tensor.name!r} does not tell of what sizes its {name} is; give the format a shape such as "
                 "[4096, 11008]"
             )
-        row = chosen(name, self.bits, {k: v for k, v in given.items() if k in PARAMETERS.get(name, {})}).row
+        one = chosen(name, self.bits, {k: v for k, v in given.items() if k in PARAMETERS.get(name, {})})
         *batch, last = tensor.sizes
-        return sizes_of_words(row, (*batch, last * width // word_bits(row)))
+        return sizes_of_words(one, (*batch, last * width // word_bits(one)))
 
 
 def _bits_of(tensor: Tensor) -> int:
