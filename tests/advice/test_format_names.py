@@ -167,7 +167,18 @@ def ascend_offset(sizes: tuple[int, ...], index: tuple[int, ...], n0: int) -> in
 
 
 @pytest.mark.parametrize("sizes", [(40, 70), (33, 31), (3, 16, 65), (2, 2, 17, 64), (1, 1)])
-@pytest.mark.parametrize(("name", "kind"), [("TILE", "bf16"), ("TILE", "f32"), ("NZ", "f16"), ("FRACTAL_NZ", "s8")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("TILE", "bf16"),
+        ("TILE", "f32"),
+        ("NZ", "f16"),
+        ("FRACTAL_NZ", "s8"),
+        ("NZ", "f32"),
+        ("NZ", "u4"),
+        ("NZ", "f8e4m3fn"),
+    ],
+)
 def test_matrices_have_the_offsets_of_their_processor(sizes: tuple[int, ...], name: str, kind: str) -> None:
     layout = fi.named_layout(name, fi.Shape(kind, sizes))
     shape = fi.Shape(kind, sizes, layout)
@@ -176,7 +187,7 @@ def test_matrices_have_the_offsets_of_their_processor(sizes: tuple[int, ...], na
         expected = (
             tenstorrent_offset(sizes, index)
             if name == "TILE"
-            else ascend_offset(sizes, index, 32 if kind == "s8" else 16)
+            else ascend_offset(sizes, index, {"u4": 64, "f16": 16, "f32": 8}.get(kind, 32))
         )
         assert found[index] == expected
     assert fi.layout_name(shape) == {"FRACTAL_NZ": "NZ"}.get(name, name)
@@ -193,7 +204,7 @@ def test_the_sizes_that_ascend_documents() -> None:
         ("TILE", None, "give its shape"),
         ("NZ", None, "give its shape"),
         ("TILE", "f32[5]", "lays out matrices"),
-        ("NZ", "f32[5,5]", "1 and 2 bytes"),
+        ("NZ", "c64[5,5]", "4, 8, 16 and 32 bits"),
         ("f32[5,5]", "NZ", "the name comes first"),
     ],
 )

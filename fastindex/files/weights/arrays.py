@@ -81,7 +81,8 @@ def _move_formats(
     """Move tensors to another named format, one after the other."""
     plan, taken = formats.plan(), taken_bytes()
     cut = cut_of_parts(plan, limit - taken, taken)
-    is_signed = array.tensors[0].shape.element_type.kind == "signed"
+    given = array.tensors[0].shape.element_type
+    signed = given.bits if given.kind == "signed" else 0
     for number, file in enumerate(files):
         begin = number * plan.ends[1].side.nbytes
 
@@ -91,7 +92,7 @@ def _move_formats(
             else:
                 target.file.write(begin + start, content)
 
-        move_parts(parts_of(plan, cut, limit - taken, formats), file.read, write, (is_signed, False), advance)
+        move_parts(parts_of(plan, cut, limit - taken, formats), file.read, write, (signed, 0), advance)
 
 
 class Finishing:

@@ -113,6 +113,7 @@ def _move_back(moved: Moved, source: Any, parts: list[PartOfFile], limit: int, a
     """Move named formats back, one tensor after the other."""
     plan = moved.back.plan()
     nbytes = plan.ends[0].side.nbytes
+    signed = max(plan.ends[1].bits, 8) if moved.is_signed else 0
     taken = taken_bytes()
     cut = cut_of_parts(plan, limit - taken, taken)
     for number, part in enumerate(parts):
@@ -124,7 +125,7 @@ def _move_back(moved: Moved, source: Any, parts: list[PartOfFile], limit: int, a
         def write(start: int, content: Any, part: PartOfFile = part) -> None:
             part.file.write(part.start + start, content)
 
-        move_parts(parts_of(plan, cut, limit - taken, moved.back), read, write, (False, moved.is_signed), advance)
+        move_parts(parts_of(plan, cut, limit - taken, moved.back), read, write, (0, signed), advance)
 
 
 def _ignore(count: int) -> None:
