@@ -167,7 +167,8 @@ class _Writer:
 
     def _element(self) -> list[str]:
         """Write the function from the inputs of an element to its outputs, and whether it is a hole."""
-        form, body = self._form, []
+        form = self._form
+        body: list[str] = []
         bounds = [self._constant() for _ in form.inputs]
         quotients = [(self._constant(), self._constant(), self._coefficients(v)) for v, _ in form.quotients]
         sums = [self._coefficients(variables) for variables in form.outputs]
