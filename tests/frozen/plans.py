@@ -3,10 +3,10 @@
     python -m tests.frozen.plans            what differs from the file; a minute
     python -m tests.frozen.plans --write    freeze the plans of today, after a change of them that was meant
 
-A cell is a relayout: one of the sweep over layouts of dumps, of the cases of benchmarks, or drawn at random. Its plan is
+A cell is a relayout: of the cases of benchmarks, of the sweep over layouts of dumps, or drawn at random. Its plan is
 the candidate that is chosen and every number that its kernels read. Each cell is planned on each machine of
-`tests.cases.machines`, with vectors of 16 and of 64 bytes; a line of the file is the cell, the candidate chosen by most,
-and a digest of all its plans.
+`tests.cases.machines`, with vectors of 16 and 64 bytes. A line of the file is the cell, the candidate chosen most
+often, and a digest of all its plans.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def main() -> int:
     frozen = FILE.read_text().splitlines()
     differing = [pair for pair in zip(frozen, found, strict=True) if pair[0] != pair[1]]
     for before, now in differing:
-        print(f"- {before}\n+ {now}")
-    print(f"{len(differing)} of {len(found)} cells differ")
+        sys.stdout.write(f"- {before}\n+ {now}\n")
+    sys.stdout.write(f"{len(differing)} of {len(found)} cells differ\n")
     return bool(differing)
 
 
