@@ -54,7 +54,7 @@ def caches_in(folder: Path) -> Caches:
         ``/sys/devices/system/cpu/cpu0/cache`` but in tests.
     """
     found = {"1": SMALL_CACHES.l1, "2": SMALL_CACHES.l2}
-    for index in sorted(folder.glob("index*"), reverse=True):
+    for index in sorted(folder.glob("index*")):
         try:
             told = [(index / name).read_text().strip() for name in ("level", "type", "size", "ways_of_associativity")]
             size, ways = int(told[2].removesuffix("K")) << 10, int(told[3])

@@ -88,6 +88,16 @@ def test_compiled_once_and_again_after_an_edit_in_an_inlined_module(package):
 
 
 @pytest.mark.in_turn(seconds=4)
+def test_what_is_kept_is_kept_for_each_target(package):
+    """The processor and its instructions are part of the key; two targets lose nothing to each other."""
+    least = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    assert run(package) == [10, 0, 1, 1]
+    assert run(package, **least) == [10, 0, 1, 1]
+    assert run(package) == [10, 1, 0, 1]
+    assert run(package, **least) == [10, 1, 0, 1]
+
+
+@pytest.mark.in_turn(seconds=4)
 def test_damaged_cache_files_cost_only_time(package):
     cache = package / "cache"
     assert run(package, NUMBA_CACHE_DIR=str(cache)) == [10, 0, 1, 1]
