@@ -12,6 +12,7 @@ import os
 import stat
 import weakref
 from collections.abc import Iterable, Iterator
+from copy import copy
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -95,6 +96,7 @@ class InputFile:
         self.fortran_order = False
         self.data = np.empty(0, np.uint8)
         self._map: mmap.mmap | None = None
+        self._whole: InputFile | None = None
         self._file = file
         weakref.finalize(self, close_quietly, file)
         self._can_read_once = can_read_once(self._file)
@@ -211,6 +213,22 @@ class InputFile:
             self.data = np.frombuffer(self._map, np.uint8)[self.start :]
         return self
 
+    def part(self, start: int, nbytes: int) -> InputFile:
+        """Return raw bytes of the same open file, from `start` on.
+
+        Raises
+        ------
+        FastIndexError
+            It is too short.
+        """
+        if self.nbytes - start < nbytes:
+            raise FastIndexError(f"{self.path} has become shorter: {nbytes} bytes from {start} on are not there")
+        found = copy(self)
+        # The file stays open as long as this one is there.
+        found._whole = self
+        found.start, found.nbytes, found.dimensions = start, nbytes, (nbytes,)
+        return found
+
     def stream(self) -> BinaryIO:
         """Return the same open file as a stream."""
         return open(self.path, "rb", opener=lambda path, flags: os.dup(self._file))
@@ -275,12 +293,7 @@ def open_raw(path: str, start: int, nbytes: int | None, identity: FileIdentity |
     """
     found = _opened(path)
     check_identity(path, found.identity, identity)
-    there = found.nbytes - start
-    if there < (nbytes or 0):
-        raise FastIndexError(f"{path} has become shorter: {nbytes} bytes from {start} on are not there")
-    found.start, found.nbytes = start, there if nbytes is None else nbytes
-    found.dimensions = (found.nbytes,)
-    return found
+    return found.part(start, max(found.nbytes - start, 0) if nbytes is None else nbytes)
 
 
 def read_whole(path: str, most_bytes: int) -> bytes:

@@ -20,6 +20,7 @@ from fastindex.files.weights.journals import Journal
 from fastindex.files.weights.manifests import ZARR, record_of
 from fastindex.files.weights.rules import Array
 from fastindex.files.weights.stacks import Stack, ordered_shape
+from fastindex.files.weights.tensors import opened
 from fastindex.files.writing import OutputFile
 from fastindex.files.zarr_arrays import ZarrBuffer, new_zarr_buffer
 
@@ -55,7 +56,7 @@ def pack_array(path: str, array: Array, limit: int, store: str, progress: Progre
     progress : Progress, optional
     """
     advance = _ignore if progress is None else progress.advance
-    files = [tensor.open() for tensor in array.tensors]
+    tensors, files = opened(array.tensors)
     with contextlib.ExitStack() as stack:
         target: WrittenArray | ZarrBuffer
         if store == ZARR:
@@ -66,10 +67,10 @@ def pack_array(path: str, array: Array, limit: int, store: str, progress: Progre
             for one in files:
                 reading.enter_context(one.unchanged())
             if array.formats is not None:
-                _move_formats(array, array.formats, files, target, limit, advance)
+                _move_formats(array, array.formats, tensors, target, limit, advance)
             else:
                 inner = ordered_shape(array.tensors[0].shape, array.order)
-                parts = [StoredArray(one, inner) for one in files]
+                parts = [StoredArray(one, inner) for one in tensors]
                 source: Any = Stack(parts) if array.is_stacked else parts[0]
                 plan_boxes(source, target, limit).run(fill_pattern(array.shape), advance)
         return Packed(path, store, stack.pop_all())

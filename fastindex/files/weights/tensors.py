@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fastindex.files.input_files import FileIdentity, InputFile, open_raw
@@ -39,17 +39,29 @@ class Tensor:
     identity: FileIdentity
     is_opaque: bool = False
 
-    def open(self) -> InputFile:
-        """Open its bytes for reading.
 
-        Raises
-        ------
-        FastIndexError
-            The file was replaced or written to since its header was read.
-        OSError
-            It cannot be read.
-        """
-        return open_raw(self.path, self.start, self.shape.nbytes, self.identity)
+def opened(tensors: Iterable[Tensor]) -> tuple[list[InputFile], list[InputFile]]:
+    """Open the bytes of tensors for reading.
+
+    Returns
+    -------
+    (parts, files)
+        One part for each tensor; the files that they are in, each opened once: a process may have few open.
+
+    Raises
+    ------
+    FastIndexError
+        A file was replaced or written to since its header was read.
+    OSError
+        It cannot be read.
+    """
+    files: dict[str, InputFile] = {}
+    parts = []
+    for tensor in tensors:
+        if tensor.path not in files:
+            files[tensor.path] = open_raw(tensor.path, 0, None, tensor.identity)
+        parts.append(files[tensor.path].part(tensor.start, tensor.shape.nbytes))
+    return parts, list(files.values())
 
 
 @dataclass(frozen=True, slots=True)

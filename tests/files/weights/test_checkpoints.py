@@ -425,6 +425,19 @@ def test_no_default_layout_where_the_compiler_fails(tmp_path: Path) -> None:
     assert str(packed.shapes["a"]) == "u2[8,128]{1,0:T(16,128)(16,1)E(2)}"
 
 
+def test_stacks_of_many_tensors(tmp_path: Path) -> None:
+    """More than files that a process may have open."""
+    resource = pytest.importorskip("resource")
+    tensors = {f"l.{number}": np.full(3, number, np.int32) for number in range(600)}
+    source, before = saved(tmp_path, tensors), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (300, before[1]))
+    try:
+        packed = fi.pack_checkpoint(source, tmp_path / "out", [{"names": "l.*", "stack": "l"}])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert np.array_equal(packed.read("l"), np.stack(list(tensors.values())))
+
+
 class StoppedError(Exception):
     """Ends a job from its progress."""
 
