@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 _SHOWN_COLUMNS = 100
+#: What is shown of the beginning and of the end of a message: longer ones repeat untrusted input.
+_SHOWN_BEGIN, _SHOWN_END = 1500, 400
 
 Index = int | tuple[int, int] | None
 
@@ -24,6 +26,13 @@ def _pointed_at(rule: str, text: str, position: int, hint: str = "") -> str:
     return f"{rule}, at {where}{advice}\n  {before}{printable}{after}\n  {caret}"
 
 
+def _cut(message: str) -> str:
+    left_out = len(message) - _SHOWN_BEGIN - _SHOWN_END
+    if left_out <= 0:
+        return message
+    return f"{message[:_SHOWN_BEGIN]} ... ({left_out} characters) ... {message[-_SHOWN_END:]}"
+
+
 class FastIndexError(ValueError):
     """The base class of all errors that fastindex raises.
 
@@ -33,6 +42,9 @@ class FastIndexError(ValueError):
     >>> issubclass(fi.LayoutError, fi.FastIndexError) and issubclass(fi.FastIndexError, ValueError)
     True
     """
+
+    def __str__(self) -> str:
+        return _cut(super().__str__())
 
 
 class _FieldError(FastIndexError):

@@ -1,14 +1,15 @@
 """What every test shares: how much of the random tests runs, and in which processes.
 
 Random tests take their seeds from `strategies.seeds(count)`, and where these take a second or more together from
-`strategies.rotating_seeds(count)`: in a plain run a twelfth of them, another twelfth each day; with
-``FASTINDEX_TEST_PART=all``, as in ``.ci/run``, all. The first lines of a run say which, and how to repeat them. A test
-that asserts what its seeds reach together takes `seeds`, and asserts it of a plain run's seeds only, as
-`strategies.OTHER_SEEDS` says.
+`strategies.rotating_seeds(count)`: in a plain run a twelfth of them, the same each day. ``FASTINDEX_TEST_PART=3/12``
+runs another twelfth, as ``.ci/run`` does with another one each day, and ``FASTINDEX_TEST_PART=all`` all. The first
+lines of a run say which, and how to repeat them. A test that asserts what its seeds reach together takes `seeds`, and
+asserts it of a plain run's seeds only, as `strategies.OTHER_SEEDS` says.
 
-A test that is too long for every day, such as a sweep over all sizes, is marked ``@pytest.mark.sweep``. A plain run
-leaves it out; ``FASTINDEX_TEST_PART=all`` and ``-m sweep`` run it. It never is the only test of something: beside it
-stands one that takes a part of the sweep, with `rotating_seeds` or the few cases that matter most::
+A test that is too long for a plain run, such as a sweep over all sizes, is marked ``@pytest.mark.sweep``. A plain
+run leaves it out, and a run of the whole suite with a part that is named takes a twelfth of these;
+``FASTINDEX_TEST_PART=all`` and ``-m sweep`` run all. It never is the only test of something: beside it stands one that
+takes a part of the sweep, with `rotating_seeds` or the few cases that matter most::
 
     @pytest.mark.parametrize("seed", strategies.rotating_seeds(600))
     def test_random_widths(seed): ...               # by default a twelfth: 50 seeds
@@ -18,10 +19,10 @@ stands one that takes a part of the sweep, with `rotating_seeds` or the few case
     def test_every_width(width): ...                # in `.ci/run` only
 
 A test of seconds that has no seeds to leave out, such as one that starts many processes, is marked with how many it
-takes: ``@pytest.mark.in_turn(seconds=8)``, of each of its cases where it has several. Of these a plain run of the whole
-suite takes a twelfth, another twelfth each day; files and tests that are named run whole. What is marked should not
-rotate within: it would run the same part each time. The simulator and the fenced relayouts do, since they take half a
-minute; their other parts run in `.ci/run`.
+takes: ``@pytest.mark.in_turn(seconds=8)``, of each of its cases where it has several. Of these a run of the whole suite
+takes the twelfth of its part; files and tests that are named run whole. What is marked should not rotate within: it
+would run the same part each time. The simulator and the fenced relayouts do, since they take half a minute; `.ci/run`
+names them, for the part of each day.
 
 The whole suite is shared out over the processors by pytest-xdist, where it is installed, and over twice as many
 processes where the processors are busy with other work. Files and tests that are named, ``-k``, ``-m`` and ``-n 0`` run
@@ -45,11 +46,16 @@ from typing import Any
 import pytest
 
 import fastindex.kernels.compilation  # noqa: F401  (small questions go to kernels too, but for `test_first_answer`)
+from fastindex.cpu import this_machine
 from fastindex.cpu.threads import THREADS_VARIABLE, thread_count
 from tests.cases import strategies
+from tests.cases.machines import CACHES_VARIABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+if CACHES_VARIABLE in os.environ:
+    this_machine._CACHES = Path(os.environ[CACHES_VARIABLE])
 
 #: A process holds some hundred mebibytes; more of them do not make the suite faster.
 MOST_PROCESSES = 8
@@ -90,10 +96,11 @@ else:
 def which_seeds() -> str:
     if strategies.PART is None:
         return f"random tests: all seeds from {strategies.FIRST_SEED}, and all sweeps"
-    part = f"{strategies.PART + 1}/{strategies.PARTS}"
+    part = "plain" if strategies.PLAIN else f"{strategies.PART + 1}/{strategies.PARTS}"
     again = f"FASTINDEX_TEST_PART={part} FASTINDEX_TEST_SEED={strategies.FIRST_SEED}"
+    sweeps = ", no sweeps" if strategies.PLAIN else " and of sweeps"
     return (
-        f"random tests: seeds from {strategies.FIRST_SEED}, part {part} of what rotates or runs in turn, no sweeps; "
+        f"random tests: seeds from {strategies.FIRST_SEED}, a twelfth of what rotates or runs in turn{sweeps}; "
         f"{again} repeats them, FASTINDEX_TEST_PART=all runs all"
     )
 
@@ -121,11 +128,14 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    whole = config.stash.get(WHOLE, False)
+    sweeps = {item: 1.0 for item in items if item.get_closest_marker("sweep")}
     left_out = set()
     if strategies.PART is not None and not config.option.markexpr:
-        left_out = {item for item in items if item.get_closest_marker("sweep")}
-    if config.stash.get(WHOLE, False):
-        left_out |= out_of_turn([item for item in items if item not in left_out])
+        left_out = out_of_turn(sweeps) if whole and not strategies.PLAIN else {*sweeps}
+    if whole:
+        marks = {item: mark for item in items if (mark := item.get_closest_marker("in_turn")) and item not in sweeps}
+        left_out |= out_of_turn({item: mark.kwargs["seconds"] for item, mark in marks.items()})
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
@@ -133,11 +143,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
-def out_of_turn(items: list[pytest.Item]) -> set[pytest.Item]:
-    """The tests marked `in_turn` that run on another day."""
-    marks = {item: mark for item in items if (mark := item.get_closest_marker("in_turn"))}
-    today = strategies.dealt({item.nodeid: mark.kwargs["seconds"] for item, mark in marks.items()})
-    return {item for item in marks if item.nodeid not in today}
+def out_of_turn(seconds: dict[pytest.Item, float]) -> set[pytest.Item]:
+    """Those tests, of some that take so many seconds, that belong to other parts."""
+    taken = strategies.dealt({item.nodeid: each for item, each in seconds.items()})
+    return {item for item in seconds if item.nodeid not in taken}
 
 
 # Processes

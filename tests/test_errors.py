@@ -77,3 +77,14 @@ def test_a_layout_error_names_its_field() -> None:
     assert (caught.value.field, caught.value.index) == ("tiles", (1, 1))
     copy = pickle.loads(pickle.dumps(caught.value))
     assert (copy.field, copy.index, str(copy)) == ("tiles", (1, 1), str(caught.value))
+
+
+@pytest.mark.parametrize("kind", [fi.FastIndexError, fi.LayoutError, fi.UnsupportedError, fi.ArgumentTypeError])
+def test_long_messages_are_cut(kind: type[fi.FastIndexError]) -> None:
+    """What they repeat may be of any length; what is wrong stands first, what to do last."""
+    error = kind("it is wrong: " + "x" * 100_000 + "; do this")
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        assert len(str(one)) < 2000
+        assert str(one).startswith("it is wrong: x")
+        assert str(one).endswith("x; do this")
+    assert str(kind("x" * 1900)) == "x" * 1900

@@ -12,6 +12,7 @@ import fastindex as fi
 from fastindex.lowering.index.programs import conversion_program, multi_program
 from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS, Row
+from fastindex.patterns.format_variants import values_for
 from fastindex.patterns.named_formats import Chosen, chosen, format_side, of_bits, row_letters
 from fastindex.tiling.digits import Variable, digit
 
@@ -87,17 +88,6 @@ def _condition(key: str, value: Any) -> str:
     if not modulus:
         return f"`{name}={value!r}`"
     return f"`{name}` {'no' if key.endswith('!') else 'a'} multiple of {modulus}"
-
-
-def values_for(row: Row) -> dict[str, Any]:
-    """Return parameters for which a row is taken."""
-    found = {}
-    for key, value in row.when.items():
-        name, _, modulus = key.rstrip("!").partition("%")
-        if modulus:
-            value = int(modulus) // 2 if key.endswith("!") else int(modulus)
-        found[name] = value
-    return found
 
 
 def first_codes(one: Chosen, sizes: Mapping[str, int]) -> list[str]:

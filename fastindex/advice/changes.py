@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fastindex.advice.spelling import tiles_text
-from fastindex.advice.tpu_layouts import orders_of_two_minor, tpu_tiles
+from fastindex.advice.tpu_layouts import orders_of_two_minor, tpu_layout_in_order
+from fastindex.errors import UnsupportedError
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 from fastindex.tiling.definition import COMBINE
@@ -44,15 +45,16 @@ def cheapest_change(shape: Shape) -> Change | None:
     That holds for an array that the caller lays out. Inside a compiled program the compiler chooses the layouts, and
     what a change does there is known when the program is compiled again: `fastindex.try_layouts`.
 
-    Changes are tried from cheap to expensive: dropping attributes that only pad, swapping the two minor dimensions,
-    using another tile of the TPU compiler, using another order, and folding two dimensions into one. The result is the
-    first one that saves at least 90 % of the bytes that the best one saves.
+    Changes are tried from cheap to expensive: dropping attributes that only pad, using the tiles of the TPU compiler,
+    swapping the two minor dimensions, using another order, and folding two dimensions into one. The result is the
+    first one that saves at least 90 % of the bytes that the best one saves. For a layout with tiles like those of TPUs,
+    each order has the tiles that the compiler gives it, because it refuses others.
 
     Examples
     --------
     >>> change = cheapest_change(Shape.parse("f32[100000,3]{1,0:T(8,128)}"))
     >>> change.description, str(change.shape), change.saved_nbytes
-    ('swap the two minor dimensions', 'f32[100000,3]{0,1:T(8,128)}', 47996928)
+    ('swap the two minor dimensions and use T(4,128)', 'f32[100000,3]{0,1:T(4,128)}', 49598464)
     """
     if shape.nbytes - shape.logical_nbytes < _WORTHWHILE * shape.nbytes or shape.nbytes <= shape.logical_nbytes:
         return None
@@ -83,21 +85,19 @@ def _other_orders_and_tiles(shape: Shape) -> Iterator[tuple[str, Shape]]:
     layout = shape.layout
     order = layout.minor_to_major
     on_tpu = _is_tpu_like(shape)
-    if shape.rank >= 2:
-        swapped = (order[1], order[0], *order[2:])
-        yield "swap the two minor dimensions", _with_layout(shape, replace(layout, minor_to_major=swapped))
+
+    def in_order(description: str, other: tuple[int, ...]) -> tuple[str, Shape]:
+        tiles = tpu_layout_in_order(shape.element_type, shape.dimensions, other).tiles if on_tpu else layout.tiles
+        words = [description] if description else []
+        words += [f"use {tiles_text(tiles)}"] if tiles != layout.tiles else []
+        return " and ".join(words), _with_layout(shape, replace(layout, minor_to_major=other, tiles=tiles))
+
     if on_tpu:
-        tiles = tpu_tiles(shape.element_bits, shape.dimensions, order)
-        yield f"use {tiles_text(tiles)}", _with_layout(shape, replace(layout, tiles=tiles))
-    if shape.rank >= 2 and on_tpu:
-        tiles = tpu_tiles(shape.element_bits, shape.dimensions, swapped)
-        description = f"swap the two minor dimensions and use {tiles_text(tiles)}"
-        yield description, _with_layout(shape, replace(layout, minor_to_major=swapped, tiles=tiles))
+        yield in_order("", order)
+    if shape.rank >= 2:
+        yield in_order("swap the two minor dimensions", (order[1], order[0], *order[2:]))
     for other in orders_of_two_minor(shape.rank) if shape.rank >= 3 else ():
-        tiles = tpu_tiles(shape.element_bits, shape.dimensions, other) if on_tpu else layout.tiles
-        names = ",".join(map(str, other))
-        description = f"use the order {{{names}}}" + (f" and {tiles_text(tiles)}" if tiles != layout.tiles else "")
-        yield description, _with_layout(shape, replace(layout, minor_to_major=other, tiles=tiles))
+        yield in_order(f"use the order {{{','.join(map(str, other))}}}", other)
 
 
 def _folds(shape: Shape) -> Iterator[tuple[str, Shape]]:
@@ -113,7 +113,10 @@ def _folds(shape: Shape) -> Iterator[tuple[str, Shape]]:
         new_order = tuple(d - (d > major) for d in order if d != minor)
         layout = replace(shape.layout, minor_to_major=new_order)
         if _is_tpu_like(shape):
-            layout = replace(layout, tiles=tpu_tiles(shape.element_bits, folded, new_order))
+            default = _tpu_default(shape, folded, new_order)
+            if default is None:
+                continue
+            layout = replace(layout, tiles=default.tiles)
         yield f"fold dimension {minor} into {major}", Shape(shape.element_type, folded, layout)
 
 
@@ -124,6 +127,18 @@ def _with_layout(shape: Shape, layout: Layout) -> Shape:
 
 
 def _is_tpu_like(shape: Shape) -> bool:
-    """Whether the tiles look like those of TPU compilers."""
-    first = shape.layout.tiles[0]
-    return first[-1] % _TPU_LANES == 0 and COMBINE not in first
+    """Whether the tiles and the width of the elements look like those of TPU compilers."""
+    layout = shape.layout
+    first = layout.tiles[0]
+    if first[-1] % _TPU_LANES or COMBINE in first:
+        return False
+    default = _tpu_default(shape, shape.dimensions, layout.minor_to_major)
+    return default is not None and default.element_size_in_bits == layout.element_size_in_bits
+
+
+def _tpu_default(shape: Shape, dimensions: tuple[int, ...], order: tuple[int, ...]) -> Layout | None:
+    """Return the TPU compiler's layout of elements of this type in an order; None where it has none."""
+    try:
+        return tpu_layout_in_order(shape.element_type, dimensions, order)
+    except UnsupportedError:
+        return None

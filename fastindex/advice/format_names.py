@@ -21,8 +21,9 @@ import math
 import re
 from collections.abc import Sequence
 
-from fastindex.advice.tpu_layouts import tpu_layout, tpu_layout_in_order
+from fastindex.advice.tpu_layouts import is_tpu_default, tpu_layout
 from fastindex.errors import FastIndexError, LayoutError
+from fastindex.patterns.format_table import BY_BITS
 from fastindex.patterns.named_formats import single_layout
 from fastindex.shapes.integers import counted
 from fastindex.shapes.layout import Layout
@@ -38,8 +39,8 @@ _TPU, _TILE, _NZ = "TPU", "TILE", "NZ"
 #: Names whose layouts depend on the array.
 _OF_ARRAYS = {"TPU": _TPU, "TILE": _TILE, "NZ": _NZ, "FRACTAL_NZ": _NZ}
 _NZ_ROWS = 16
-#: Elements of a row of a fractal, by the bytes of an element: 32 bytes.
-_NZ_COLUMNS = {1: 32, 2: 16}
+#: Elements of a row of a fractal, by the bits of an element: 32 bytes.
+_NZ_COLUMNS = BY_BITS["fractal_nz", "c0"]
 _PARTS = re.compile(r"([A-Za-z]+)((?:[0-9]+[a-z])*)")
 #: Of a number that fits int64.
 _MOST_DIGITS = 18
@@ -130,11 +131,11 @@ def layout_name(shape: Shape | str, *, logical: str | None = None) -> str | None
         raise FastIndexError(f"logical={logical!r} must have one letter for each of the {shape.rank} dimensions")
     if not _is_plain(layout):
         return None
-    if logical is None and layout.tiles and _is_tpu_default(shape):
+    if logical is None and layout.tiles and is_tpu_default(shape):
         return _TPU
     if logical is None and len(layout.tiles) == 2 and shape.rank >= 2:
         for name in (_TILE, _NZ):
-            if (name == _TILE or shape.element_type.nbytes in _NZ_COLUMNS) and _matrix_layout(name, shape) == layout:
+            if (name == _TILE or shape.element_type.bits in _NZ_COLUMNS) and _matrix_layout(name, shape) == layout:
                 return name
     return _spelled(layout, logical)
 
@@ -145,17 +146,12 @@ def _matrix_layout(name: str, array: Shape) -> Layout:
         raise LayoutError(f"{name} lays out matrices, and {array.cut_text()} has {counted(array.rank, 'dimension')}")
     if name == _TILE:
         return Layout(tuple(range(array.rank - 1, -1, -1)), tiles=((32, 32), (16, 16)))
-    columns = _NZ_COLUMNS.get(array.element_type.nbytes)
+    bits = array.element_type.bits
+    columns = _NZ_COLUMNS.get(bits)
     if columns is None:
-        raise FastIndexError(f"NZ is defined for elements of 1 and 2 bytes, not for {array.element_type}")
+        raise FastIndexError(f"NZ is defined for elements of 4, 8, 16 and 32 bits, not for {array.element_type}")
     order = (array.rank - 2, array.rank - 1, *range(array.rank - 3, -1, -1))
-    return Layout(order, tiles=((columns, _NZ_ROWS), (columns, 1)))
-
-
-def _is_tpu_default(shape: Shape) -> bool:
-    default = tpu_layout_in_order(shape.element_type, shape.dimensions, shape.layout.minor_to_major)
-    same_width = default.element_size_in_bits == shape.layout.element_size_in_bits
-    return default.tiles == shape.layout.tiles and same_width
+    return Layout(order, tiles=((columns, _NZ_ROWS), (columns, 1)), element_size_in_bits=bits if bits < 8 else 0)
 
 
 def _parse(name: str) -> tuple[str, list[tuple[int, str]]]:

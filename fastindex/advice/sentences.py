@@ -205,7 +205,8 @@ def _name_sentences(shape: Shape) -> list[str]:
     if name is None or "a" in name.lower():
         return []
     if name == "TPU":
-        return ["These are the tiles that XLA's TPU compiler uses for such an array."]
+        since = " from v5e on" if shape.element_bits == 2 else ""
+        return [f"These are the tiles that XLA's TPU compiler uses for such an array{since}."]
     return [f"This layout is also called {name}."]
 
 

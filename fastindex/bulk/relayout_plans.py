@@ -34,6 +34,7 @@ from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lazy import lazy_property
+from fastindex.lowering.machine import Machine
 from fastindex.lowering.relayout.passes.calibration import cycles
 from fastindex.lowering.relayout.plan.choice import plans, select_plan
 from fastindex.lowering.relayout.problem.slot_moves import SlotMove
@@ -77,6 +78,8 @@ class PlanCandidate(NamedTuple):
 class RelayoutPlan(ShownInNotebooks):
     """How to move buffers from one layout to another; made by `plan_relayout`.
 
+    Two plans are equal if their shapes are, whichever candidates they take: they do the same.
+
     Attributes
     ----------
     source, destination : Shape
@@ -91,9 +94,11 @@ class RelayoutPlan(ShownInNotebooks):
     array([0, 3, 1, 4, 2, 5], dtype=uint8)
     """
 
-    def __init__(self, source: Shape, destination: Shape, tuning: Tuning = TUNING) -> None:
+    def __init__(
+        self, source: Shape, destination: Shape, tuning: Tuning = TUNING, machine: Machine | None = None
+    ) -> None:
         require_movable_pair(source, destination, "unsafe")
-        movement = movement_between(source, destination, tuning)
+        movement = movement_between(source, destination, tuning, machine)
         is_bitcast = isinstance(movement, Movement) and _keeps_places(source, destination, movement.slots)
         self._begin(source, destination, movement, is_bitcast)
 
@@ -112,6 +117,14 @@ class RelayoutPlan(ShownInNotebooks):
         if self._choice is None:
             return _kept_plan, (self.source, self.destination)
         return _tuned_plan, (self.source, self.destination, self._choice)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RelayoutPlan) or type(other) is not type(self):
+            return NotImplemented
+        return (self.source, self.destination) == (other.source, other.destination)
+
+    def __hash__(self) -> int:
+        return hash((self.source, self.destination))
 
     def __repr__(self) -> str:
         return f"RelayoutPlan({str(self.source)!r}, {str(self.destination)!r})"
@@ -220,7 +233,7 @@ class RelayoutPlan(ShownInNotebooks):
         source, destination = self._movement.source, self._movement.destination
         assert isinstance(source, Shape)
         assert isinstance(destination, Shape)
-        remember(source, destination, self._movement.tuning, choice)
+        remember(source, destination, self._movement.problem.machine, self._movement.tuning, choice)
         self._take(choice)
         return self.candidates
 
@@ -354,9 +367,9 @@ def _buffer_length(shape: Shape) -> int:
 
 
 @lru_cache(maxsize=512)
-def plan_of(source: Shape, destination: Shape, tuning: Tuning) -> RelayoutPlan:
-    """Return the plan between two shapes; plans are kept."""
-    return RelayoutPlan(source, destination, tuning)
+def plan_of(source: Shape, destination: Shape, tuning: Tuning, machine: Machine | None = None) -> RelayoutPlan:
+    """Return the plan between two shapes, for this machine or another; plans are kept."""
+    return RelayoutPlan(source, destination, tuning, machine)
 
 
 def _kept_plan(source: Shape, destination: Shape) -> RelayoutPlan:

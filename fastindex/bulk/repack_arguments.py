@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,19 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.arrays import check_apart, check_target, described
 from fastindex.arguments.engines import engine_of
-from fastindex.bulk.repack_plans import Bytes, End
+from fastindex.bulk.repack_plans import Bytes, End, repack_plan
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.interop.host_arrays import host_array
+from fastindex.patterns.format_table import PARAMETERS
+from fastindex.patterns.named_formats import PLAIN, Chosen, chosen
+from fastindex.patterns.vendor_arrays import has_words, sizes_of_words, word_bits, words_of
 
 Parameters = tuple[tuple[str, Any], ...]
 
 # Elements of a byte or less, each in a byte of its own, by the names of their dtypes: the codes themselves.
-_UNSIGNED_CODES = ("uint1", "uint2", "uint4", "bool")
-_SIGNED_CODES = ("int1", "int2", "int4")
+_UNSIGNED_CODES = {"uint1": 1, "uint2": 2, "uint4": 4, "bool": 8}
+_SIGNED_CODES = {"int1": 1, "int2": 2, "int4": 4}
 
 
 def checked_sizes(shape: Any) -> tuple[int, ...]:
@@ -115,9 +118,116 @@ def given_array(buffer: Any) -> NDArray[Any]:
     kind = array.dtype
     if kind.hasobject or kind.kind in "SUMm" or kind.names is not None:
         raise ArgumentTypeError(f"repack moves numbers, the buffer has dtype {kind}")
-    if kind.name in _UNSIGNED_CODES + _SIGNED_CODES:
+    if kind.name in _UNSIGNED_CODES or kind.name in _SIGNED_CODES:
         return array.astype(np.uint8 if kind.name in _UNSIGNED_CODES else np.int8)
     return array if kind.isnative else array.astype(kind.newbyteorder("="))
+
+
+def element_bits(given: Any, kind: np.dtype[Any]) -> int:
+    """Return the bits of an element of what a caller handed in, which integers of a dtype hold.
+
+    Examples
+    --------
+    >>> element_bits(np.zeros(1, np.int8), np.dtype("i1"))
+    8
+    """
+    name = str(getattr(given, "dtype", ""))
+    return (_UNSIGNED_CODES | _SIGNED_CODES).get(name, 8 * kind.itemsize)
+
+
+def signed_bits(given: Any, kind: np.dtype[Any]) -> int:
+    """Return the bits of what a caller handed in, if it is of signed integers; else 0.
+
+    Parameters
+    ----------
+    given : object
+    kind : dtype
+        Of the integers that hold it.
+
+    Examples
+    --------
+    >>> signed_bits(np.zeros(1, np.int8), np.dtype("i1")), signed_bits(b"1", np.dtype("u1"))
+    (8, 0)
+    """
+    return element_bits(given, kind) if kind.kind == "i" else 0
+
+
+def sizes_of(array: NDArray[Any], name: str, bits: int | None, parameters: Parameters) -> tuple[int, ...]:
+    """Return the sizes of what an array holds, where its own dimensions tell them.
+
+    Raises
+    ------
+    FastIndexError
+        They do not.
+
+    Examples
+    --------
+    >>> sizes_of(np.zeros((4096, 1376), np.int32), "awq", None, ())
+    (4096, 11008)
+    """
+    if name == PLAIN and array.ndim:
+        return array.shape
+    if not has_words(name) or array.ndim < 2:
+        raise FastIndexError(f"{name} does not tell its sizes by the dimensions {array.shape}; give shape=")
+    one = chosen(name, bits, {k: v for k, v in parameters if k in PARAMETERS.get(name, {})})
+    words = _in_words(one, array.shape, 8 * array.dtype.itemsize)
+    if words is None:
+        raise FastIndexError(
+            f"rows of the buffer are no whole words of {word_bits(one)} bits, as {name} has; give shape="
+        )
+    return sizes_of_words(one, words)
+
+
+def _in_words(one: Chosen, dimensions: Sequence[int], bits: int) -> tuple[int, ...] | None:
+    """Return the dimensions in words of an array whose elements have `bits`; None where rows are no whole words."""
+    words, rest = divmod(dimensions[-1] * bits, word_bits(one))
+    return None if rest else (*dimensions[:-1], words)
+
+
+def check_words(end: End, dimensions: Sequence[int], bits: int, what: str) -> None:
+    """Require a matrix of words, if a format is one, to have the dimensions that the sizes of the codes give it.
+
+    Buffers without dimensions have any.
+
+    Parameters
+    ----------
+    end : End
+    dimensions : sequence of int
+        Of what holds the format.
+    bits : int
+        Of an element of that.
+    what : str
+
+    Raises
+    ------
+    FastIndexError
+    """
+    size = math.prod(dimensions)
+    if end.one is None or not has_words(end.name) or size in (0, *dimensions) or not dimensions:
+        return
+    found, expected = _in_words(end.one, dimensions, bits), words_of(end.one, end.sizes)
+    # Several matrices may lie one after the other.
+    if found is not None and found[-1] == expected[1] and math.prod(found[:-1]) % max(expected[0], 1) == 0:
+        return
+    own = "" if found is None else f": its shape is {sizes_of_words(end.one, found)}"
+    raise FastIndexError(
+        f"{end.name} of {end.sizes} is a matrix of {expected} words of {word_bits(end.one)} bits, {what} has the "
+        f"dimensions {tuple(dimensions)}{own}"
+    )
+
+
+def other_version(end: End, nbytes: int) -> str:
+    """Return which version of a format takes so many bytes; nothing where no other one does."""
+    if end.row is None or "dense" not in end.row.when:
+        return ""
+    is_dense = not end.row.when["dense"]
+    own, other = (
+        repack_plan(end.name, PLAIN, end.sizes, end.bits, checked_parameters({**end.row.when, "dense": dense})).ends[0]
+        for dense in (not is_dense, is_dense)
+    )
+    if other.row is None or other.side.nbytes * end.side.nbytes != nbytes * own.side.nbytes:
+        return ""
+    return f" ({nbytes} with dense={is_dense}: {other.row.source})"
 
 
 def checked_bytes(array: NDArray[Any], end: End, what: str) -> Bytes:
@@ -141,8 +251,12 @@ def checked_bytes(array: NDArray[Any], end: End, what: str) -> Bytes:
         flat = array.ndim <= 1 or len(end.sizes) == 1
         if (flat and array.size != math.prod(end.sizes)) or (not flat and array.shape != end.sizes):
             raise FastIndexError(f"{what} has the dimensions {end.sizes}, got {array.shape}")
+    check_words(end, array.shape, 8 * array.dtype.itemsize, what)
     if array.nbytes != end.side.nbytes:
-        raise FastIndexError(f"{end.name} of {end.sizes} takes {end.side.nbytes} bytes, {what} has {array.nbytes}")
+        raise FastIndexError(
+            f"{end.name} of {end.sizes} takes {end.side.nbytes} bytes{other_version(end, array.nbytes)}, "
+            f"{what} has {array.nbytes}"
+        )
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 

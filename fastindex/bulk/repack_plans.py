@@ -56,19 +56,26 @@ class End:
     bits : int
         Of a code.
     side : RegroupedShape
-    row : Row or None
-        None for the plain array.
+    one : Chosen or None
+        The format with its parameters; None for the plain array.
     """
 
     name: str
     sizes: tuple[int, ...]
     bits: int
     side: RegroupedShape
-    row: Row | None
+    one: Chosen | None
+
+    @property
+    def row(self) -> Row | None:
+        return None if self.one is None else self.one.row
 
     @property
     def stored(self) -> str:
-        return "codes" if self.row is None else self.row.stored
+        """What codes mean, as `Row` says; the plain array has no meaning by itself."""
+        if self.row is None or self.row.bits is None:
+            return "elements"
+        return self.row.stored
 
 
 @dataclass(frozen=True)
@@ -126,14 +133,14 @@ class RepackPlan:
             return made
         return made.view(f"u{max(end.bits // 8, 1)}").reshape(end.sizes)
 
-    def run(self, data: Bytes, target: Bytes, signed: tuple[bool, bool], threads: int | None, first: int = 0) -> None:
+    def run(self, data: Bytes, target: Bytes, signed: tuple[int, int], threads: int | None, first: int = 0) -> None:
         """Move the bytes of the source to those of the destination; plain ends may hold two's complement.
 
         Parameters
         ----------
         data, target : uint8 array
-        signed : (bool, bool)
-            Whether the plain array of the source, of the destination, has a signed dtype.
+        signed : (int, int)
+            The bits of the dtype of the plain array of the source, of the destination, where it is signed; else 0.
         threads : int, optional
         first : int
             The row of the whole array that this part of it begins with, to name a code.
@@ -148,10 +155,12 @@ class RepackPlan:
         flipped = _is_twos_complement(source, destination, signed[0])
         flipped ^= _is_twos_complement(destination, source, signed[1])
         if source.row is None and source.bits % 8:
-            is_signed = signed[0] and (destination.stored != "codes" or destination.row is None)
-            _check_codes(data, source, destination.name, signed[0], is_signed, first)
+            is_negative = _may_be_negative(destination, signed[0])
+            _check_codes(data, source, destination.name, signed[0] > 0, is_negative, first)
+            if is_negative:
+                data = data & np.uint8((1 << source.bits) - 1)
         if flipped and source.row is None:
-            data = data + np.uint8(offset)
+            data = data ^ np.uint8(offset)
         if source.row is not None and source.row.order:
             data = _in_units(data, source.row, back=True)
         if flipped and None not in (source.row, destination.row):
@@ -166,7 +175,7 @@ class RepackPlan:
             _in_units(target, row, back=False)
         if flipped and source.row is not None and destination.row is None:
             target ^= np.uint8(offset)
-        if signed[1] and destination.row is None and destination.bits < 8 and source.stored != "codes":
+        if destination.row is None and destination.bits < 8 and _may_be_negative(source, signed[1]):
             # Two's complement fills the byte.
             target[...] = ((target ^ np.uint8(offset)) - np.uint8(offset)).astype(np.uint8)
 
@@ -231,10 +240,19 @@ def _outermost(side: RegroupedShape) -> tuple[Variable, int] | None:
     return digits[0].variable, digits[0].low * step
 
 
-def _is_twos_complement(end: End, other: End, is_signed: bool) -> bool:
+def _is_twos_complement(end: End, other: End, signed_bits: int) -> bool:
+    """Whether an end holds two's complement where the other one, if it is of integers, holds codes."""
     if end.row is not None:
         return end.stored == "signed"
-    return is_signed and other.stored != "codes"
+    return other.stored != "elements" and _may_be_negative(other, signed_bits)
+
+
+def _may_be_negative(end: End, signed_bits: int) -> bool:
+    """Whether a plain array with a dtype of so many signed bits holds values, not codes, for a format."""
+    if end.stored == "integers":
+        # int8 may be a container of codes of 4 bits, but holds no code of 8 bits above 127.
+        return signed_bits == end.bits
+    return signed_bits > 0 and end.stored != "codes"
 
 
 def _check_codes(data: Bytes, end: End, name: str, is_signed: bool, may_be_negative: bool, first: int) -> None:
@@ -307,10 +325,11 @@ def repack_plan(
             if by_bits and "b" not in table:
                 side = in_bits(side, width, bit)
         final = tuple(shape) if one is None and spelled == letters[1 - len(ends)] else tuple(v.extent for v in ordered)
-        ends.append(End(name, final, width, _batched(side, batch), None if one is None else one.row))
+        ends.append(End(name, final, width, _batched(side, batch), one))
     everything = tuple(dict.fromkeys(v for end in ends for v in end.side.variables))
     sides = [RegroupedShape(end.side.shape, end.side.coordinates, everything) for end in ends]
     finished = tuple(replace(end, side=side) for end, side in zip(ends, sides, strict=True))
+    _check_meanings(finished)
     packs = source == PLAIN and width == NIBBLE_BITS and not by_bits and destination != PLAIN
     if packs:
         layout = replace(sides[0].layout, element_size_in_bits=NIBBLE_BITS)
@@ -318,6 +337,23 @@ def repack_plan(
     plan = RearrangePlan(sides[0], sides[1], f"{source} to {destination}")
     cut = _cut(finished, rows, letters, tuple(shape), batch)
     return RepackPlan((finished[0], finished[1]), plan, packs, cut)
+
+
+def _check_meanings(ends: Sequence[End]) -> None:
+    """Refuse a move between codes and elements that are signed or not as the caller knows, not the format.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    if any(end.row is None for end in ends):
+        return
+    for end, other in zip(ends, reversed(ends), strict=True):
+        if end.stored == "elements" and (other.stored == "signed" or (end.bits < 8 and other.stored != "elements")):
+            raise FastIndexError(
+                f"{end.name} keeps elements of either sign as they are, so codes of {other.name} have no one value "
+                "there; move them to 'plain' first, with out= of int8 for values or of uint8 for codes"
+            )
 
 
 def _packing(count: int) -> tuple[str, str]:

@@ -12,11 +12,15 @@ from fastindex.bulk.repack_arguments import (
     checked_out,
     checked_parameters,
     checked_sizes,
+    element_bits,
     given_array,
+    signed_bits,
+    sizes_of,
 )
 from fastindex.bulk.repack_plans import repack_plan
 from fastindex.cpu.threads import check_threads
 from fastindex.patterns.format_table import PARAMETERS, REFUSED, ROWS
+from fastindex.patterns.format_variants import variants
 from fastindex.patterns.named_formats import PLAIN, check_name, names, row_letters, takes_any_width
 
 
@@ -25,7 +29,7 @@ def repack(
     source: str,
     destination: str,
     *,
-    shape: Sequence[int],
+    shape: Sequence[int] | None = None,
     bits: int | None = None,
     out: Any = None,
     threads: int | None = None,
@@ -42,9 +46,11 @@ def repack(
         on a processor too; the result is NumPy's, as in `relayout`.
     source, destination : str
         Names that `formats` lists, or ``"plain"``.
-    shape : sequence of int
+    shape : sequence of int, optional
         The dimensions that `formats` names, as they are without padding: in the order of `source`, or of `destination`
-        where `source` is ``"plain"``.
+        where `source` is ``"plain"``. Without it, the dimensions of `buffer` tell, if they are those of the plain array
+        or of the matrix of words that the vendor stores; padding within words then counts as codes. Dimensions that
+        contradict `shape` are an error.
     bits : int, optional
         Of a code or an element; where a format has several widths, 4, or what `formats` says.
     out : array, optional
@@ -91,21 +97,25 @@ def repack(
     for name in (source, destination):
         check_name(name)
     array = given_array(buffer)
-    width, sizes = checked_bits(bits), checked_sizes(shape)
+    width, given = checked_bits(bits), checked_parameters(parameters)
+    sizes = sizes_of(array, source, width, given) if shape is None else checked_sizes(shape)
     if width is None:
-        width = _width_of_plain(array, out, source, destination, math.prod(sizes))
-    plan = repack_plan(source, destination, sizes, width, checked_parameters(parameters))
+        width = _width_of_plain(buffer, array, out, source, destination, math.prod(sizes))
+    plan = repack_plan(source, destination, sizes, width, given)
     data = checked_bytes(array, plan.ends[0], "the buffer")
     if order is not None:
         data = plan.ordered(data, order)
     target = plan.new_target() if out is None else out
     written, kind = checked_out(target, plan.ends[1], data)
-    plan.run(data, written, (array.dtype.kind == "i", kind.kind == "i"), threads)
+    plan.run(data, written, (signed_bits(buffer, array.dtype), signed_bits(out, kind)), threads)
     return target
 
 
-def _width_of_plain(array: Any, out: Any, source: str, destination: str, count: int) -> int | None:
+def _width_of_plain(buffer: Any, array: Any, out: Any, source: str, destination: str, count: int) -> int | None:
     """Return the bits of `count` plain elements, where the format on the other side leaves them open."""
+    given = element_bits(buffer, array.dtype)
+    if source == PLAIN and given < 8:
+        return given
     for name, other, plain in ((source, destination, array), (destination, source, out)):
         kind = getattr(plain, "dtype", None)
         if name != PLAIN or not takes_any_width(other) or kind is None:
@@ -123,36 +133,44 @@ def formats() -> list[dict[str, Any]]:
     -------
     list of dict
         For each `name`: its `dimensions` in order, the `bits` of a code that it knows (None: any whole bytes), its
-        `parameters` with their defaults, `multiples` that sizes must be of, its `layouts` as XLA's text of the split
-        array, and the `source` of the definition. What is `refused` says why.
+        `parameters` with their defaults (None: what the bits tell, or nothing), its `layouts` as XLA's text of the
+        split array, the `source` of the definition, and its `variants`, the default first. What is `refused` says why.
+
+        A variant has the `bits` and `parameters` that it is for, and then: its `layout`, with numbers in place of
+        parameters; `multiples` that sizes have to be of; `padded`, what a dimension is padded to a multiple of beyond
+        what the layout splits; `unit_order` and `flipped_bits`, as in `Discovery`, where the layout alone does not say
+        where bits lie; `fill`, the code in padding; and its `source`. `multiples`, `unit_order` and `flipped_bits` of
+        the name are those of the default.
 
     Examples
     --------
     >>> import fastindex as fi
     >>> [one["parameters"] for one in fi.formats() if one["name"] == "marlin"]
     [{'activation_bits': 16}]
-    >>> print(fi.formats()[0]["layouts"][0])
-    u4[K,N/8,4,2]{2,3,1,0:E(4)}
+    >>> awq = fi.formats()[0]
+    >>> awq["layouts"][0], awq["multiples"], [one["multiples"] for one in awq["variants"] if one["bits"] == 8]
+    ('u4[K,N/8,4,2]{2,3,1,0:E(4)}', {'N': 8}, [{'N': 4}, {}, {'N': 32}])
     """
     found: list[dict[str, Any]] = []
     for name in names():
         rows = [row for row in ROWS if row.name == name]
         letters = row_letters(rows[0].text) if rows else ""
-        multiples: dict[str, Any] = {}
-        for row in rows:
-            multiples |= row.divides
+        known = variants(name)
+        default: dict[str, Any] = known[0] if known else {"multiples": {}, "unit_order": (), "flipped_bits": 0}
         found.append(
             {
                 "name": name,
                 "dimensions": tuple(letters),
                 "bits": tuple(dict.fromkeys(row.bits for row in rows)),
                 "parameters": dict(PARAMETERS.get(name, {})),
-                "multiples": multiples,
+                "multiples": default["multiples"],
+                "unit_order": default["unit_order"],
+                "flipped_bits": default["flipped_bits"],
+                "variants": known,
                 "layouts": tuple(dict.fromkeys(row.text for row in rows)),
                 "source": rows[0].source if rows else "oneDNN dnnl_format_tag_t",
                 "refused": None,
             }
         )
-    for name, why in REFUSED.items():
-        found.append({"name": name, "refused": why})
-    return found
+    nothing = {key: type(value)() for key, value in found[0].items()}
+    return found + [{**nothing, "name": name, "refused": why} for name, why in REFUSED.items()]

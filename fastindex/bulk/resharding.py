@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import as_buffer_bytes, check_movable, new_buffer
 from fastindex.arguments.fills import fill_pattern
+from fastindex.cpu.this_machine import this_machine
 from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.interop.notebooks import ShownInNotebooks
@@ -318,4 +319,4 @@ def _compiled(
 
     outer = [Loop(n, s // unit, t // unit) for n, s, t in zip(counts, source, target, strict=True) if n > 1]
     nest = coalesced(Nest((Loop(length, 1, 1), *outer)))
-    return CompiledPasses(passes(RelayoutLoops((nest,), ()), unit), TUNING)
+    return CompiledPasses(passes(RelayoutLoops((nest,), ()), unit, this_machine()), TUNING)

@@ -16,6 +16,7 @@ from fastindex.arguments.addresses import address_of
 from fastindex.arguments.arrays import strides_overlap
 from fastindex.arguments.castings import RULES, Casting, element_type_of
 from fastindex.cpu.first_answer import bytes_by_numpy, numpys_time
+from fastindex.cpu.this_machine import this_machine
 from fastindex.cpu.threads import thread_count
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import UnsupportedError
@@ -216,7 +217,7 @@ def _steps(
     if strides_overlap(dimensions, itemsize, strides):
         return None
     nest, width = strided_copy(dimensions, itemsize, source_strides, strides)
-    return CompiledPasses(passes(RelayoutLoops((nest,), ()), width))
+    return CompiledPasses(passes(RelayoutLoops((nest,), ()), width, this_machine()))
 
 
 @lru_cache(maxsize=512)
@@ -249,4 +250,4 @@ def _cast_steps(
     if any(read % widths[0] or written % widths[1] for size, read, written in steps if size > 1):
         return None
     loops = (Loop(size, read // widths[0], written // widths[1]) for size, read, written in steps if size > 1)
-    return CompiledPasses(cast_passes(RelayoutLoops((coalesced(Nest(tuple(loops))),), ()), cast))
+    return CompiledPasses(cast_passes(RelayoutLoops((coalesced(Nest(tuple(loops))),), ()), cast, this_machine()))

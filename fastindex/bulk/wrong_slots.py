@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fastindex.arguments.buffers import aligned_bytes, check_movable, logical_array
 from fastindex.bulk.indices import multi_index
 from fastindex.bulk.relayouts import pack, unpack
+from fastindex.bulk.wrong_codes import first_wrong_code
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.interop.host_arrays import host_array
 from fastindex.lowering.subarrays.segments import Box, box_shape, slab_grid, slab_order
@@ -54,7 +55,15 @@ class WrongSlot:
         )
 
 
-def check(before: Any, after: Any, layout: Shape | str) -> WrongSlot | None:
+def check(
+    before: Any,
+    after: Any,
+    layout: Shape | str,
+    *,
+    shape: Sequence[int] | None = None,
+    bits: int | None = None,
+    **parameters: Any,
+) -> WrongSlot | None:
     """Return the first slot of a buffer that does not hold its element, or None; padding is never compared.
 
     Elements are compared bit by bit, a few MiB at a time, so that hardly any memory is taken.
@@ -66,7 +75,10 @@ def check(before: Any, after: Any, layout: Shape | str) -> WrongSlot | None:
     after : array or bytes
         The physical buffer that is to hold it: as many bytes, of any dtype and dimensions, in C order.
     layout : Shape or str
-        The array and its layout.
+        The array and its layout; or the name of a format that `formats` lists, which takes several times the memory of
+        the array.
+    shape, bits, **parameters
+        Of a named format, as in `repack`; `shape` is that of the array unless it is given.
 
     Returns
     -------
@@ -87,8 +99,31 @@ def check(before: Any, after: Any, layout: Shape | str) -> WrongSlot | None:
     True
     >>> print(fi.check(array, array.tobytes(), "u8[2,3]{0,1}"))
     slot 1 (byte 1, bit 0) is for the element at (1, 0), 3; it holds 1, which is the element at (0, 1)
+    >>> codes = np.arange(16, dtype=np.uint8).reshape(2, 8)
+    >>> print(fi.check(codes, fi.repack(codes, "plain", "nvfp4"), "awq", bits=4))
+    slot 1 (byte 0, bit 4) is for the element at (0, 2), 2; it holds 1, which is the element at (0, 1)
     """
-    shape = as_shape(layout)
+    if isinstance(layout, str) and "[" not in layout:
+        return _checked_format(before, after, layout, shape, bits, parameters)
+    if shape is not None or bits is not None or parameters:
+        raise FastIndexError("shape, bits and parameters are of named formats; a layout says them itself")
+    return _checked_layout(before, after, as_shape(layout))
+
+
+def _checked_format(
+    before: Any, after: Any, name: str, shape: Sequence[int] | None, bits: int | None, parameters: dict[str, Any]
+) -> WrongSlot | None:
+    wrong = first_wrong_code(before, after, name, shape, bits, parameters)
+    if wrong is None:
+        return None
+    byte, bit = divmod(wrong.place, 8)
+    expected, got = wrong.codes[wrong.index], wrong.held[wrong.index]
+    same = np.flatnonzero(~_differ(wrong.codes, np.full_like(wrong.codes, got)))
+    found = tuple(int(i) for i in np.unravel_index(int(same[0]), wrong.codes.shape)) if len(same) == 1 else None
+    return WrongSlot(wrong.index, found, wrong.place // wrong.bits, byte, bit, expected.item(), got.item())
+
+
+def _checked_layout(before: Any, after: Any, shape: Shape) -> WrongSlot | None:
     check_movable(shape)
     values = logical_array(before, shape, "same_kind")
     buffer = _bytes_of(after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import click
 
 from fastindex.cli.options import PATH
 from fastindex.cli.progress import ProgressBar
-from fastindex.errors import FastIndexError
 
 
 def is_checkpoint(path: str) -> bool:
@@ -22,14 +22,9 @@ def is_checkpoint(path: str) -> bool:
 def pack_tensors(source: str, target: str, rules: str | None, tpu: str | None, casting: str, max_memory: int) -> None:
     """Lay the tensors of a checkpoint out, as the rules in a file say."""
     from fastindex.files.weights.packing import pack_checkpoint
-    from fastindex.files.weights.safetensors_files import json_object
+    from fastindex.files.weights.safetensors_files import json_value
 
-    given = []
-    if rules is not None:
-        content = json_object(Path(rules).read_bytes(), rules)
-        if set(content) != {"rules"} or not isinstance(content["rules"], list):
-            raise FastIndexError(f'{rules} has to be {{"rules": [...]}}, each rule an object with names')
-        given = content["rules"]
+    given = [] if rules is None else json_value(Path(rules).read_bytes(), rules)
     with ProgressBar("packing") as progress:
         pack_checkpoint(
             source,
@@ -42,14 +37,52 @@ def pack_tensors(source: str, target: str, rules: str | None, tpu: str | None, c
         )
 
 
-def unpack_tensors(source: str, target: str, max_memory: int) -> None:
-    """Write the tensors of a packed checkpoint to a safetensors file."""
+def unpack_checkpoint(
+    source: str, target: str, name: str | None, max_memory: int, force: bool, casting: str, dtype: str | None
+) -> None:
+    """Write the tensors of a packed checkpoint to a safetensors file, or one logical array of it to any other."""
+    if name is None and (force or dtype is not None):
+        raise click.UsageError("--force and --dtype are for one array of a checkpoint; add --name")
+    if name is None and not target.endswith(".safetensors"):
+        raise click.UsageError(
+            f"tensors go to a file named .safetensors, got {target}; --name writes one array to any file"
+        )
+    if name is not None and target.endswith(".safetensors"):
+        raise click.UsageError(f"one array goes to a .npy file, a Zarr array or raw bytes, not to {target}")
     from fastindex.files.weights.checkpoints import open_checkpoint
+    from fastindex.files.weights.manifests import read_manifest
+    from fastindex.files.weights.restoring import restore_array
 
-    if not target.endswith(".safetensors"):
-        raise click.UsageError(f"tensors go to a file named .safetensors, got {target}; or add --shape")
     with ProgressBar("unpacking") as progress:
-        open_checkpoint(source).unpack(target, max_memory=max_memory, progress=progress)
+        if name is None:
+            open_checkpoint(source).unpack(target, max_memory=max_memory, progress=progress)
+        else:
+            restore_array(read_manifest(source), name, target, progress, max_memory, force, casting, dtype)
+
+
+def checkpoint_text(folder: str, as_json: bool) -> str:
+    """Return what a packed checkpoint holds: a line, or a JSON object, for each array."""
+    from fastindex.advice.shape_numbers import info
+    from fastindex.advice.spelling import bytes_text
+    from fastindex.files.weights.manifests import read_manifest
+    from fastindex.shapes.integers import counted
+
+    manifest = read_manifest(folder)
+    if as_json:
+        arrays = [
+            {"name": one["name"], "file": one["file"], "tensors": one["tensors"], **info(one["shape"])}
+            for one in manifest.arrays
+        ]
+        return json.dumps({"store": manifest.store, "metadata": manifest.metadata, "arrays": arrays})
+    rows = [
+        (one["name"] if one["name"].isprintable() else repr(one["name"]), one["shape"], bytes_text(one["nbytes"]))
+        for one in manifest.arrays
+    ]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    total = bytes_text(sum(one["nbytes"] for one in manifest.arrays))
+    lines = [f"{counted(len(rows), 'array')} made of {counted(len(manifest.tensors), 'tensor')}, {total}"]
+    lines += [f"{name:{widths[0]}}  {shape:{widths[1]}}  {size:>{widths[2]}}" for name, shape, size in rows]
+    return "\n".join(lines)
 
 
 @click.command(short_help="Compare the checksums of a checkpoint.")

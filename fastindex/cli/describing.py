@@ -1,12 +1,15 @@
-"""The commands `info` and `show`: one shape in words and as a picture."""
+"""The commands `info` and `show`: one shape, or a checkpoint, in words and as a picture."""
 
 from __future__ import annotations
 
 import json
+import os
 
 import click
 
 import fastindex
+from fastindex.advice.spelling import visible
+from fastindex.cli.checkpoints import checkpoint_text
 from fastindex.cli.group import notice
 from fastindex.cli.options import FORCE, OUT_PATH
 
@@ -15,7 +18,13 @@ from fastindex.cli.options import FORCE, OUT_PATH
 @click.argument("shape")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(shape: str, as_json: bool) -> None:
-    """Print sizes, strides and padding of SHAPE, and what each dimension costs."""
+    """Print sizes, strides and padding of SHAPE, and what each dimension costs.
+
+    Where SHAPE is a folder that `pack` has made of a checkpoint, print which arrays it holds.
+    """
+    if shape.endswith(os.sep) or os.path.isdir(shape):
+        click.echo(visible(checkpoint_text(shape, as_json)))
+        return
     from fastindex.advice.sentences import explain
     from fastindex.advice.shape_numbers import info as numbers
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import click
 
 import fastindex
-from fastindex.cli.checkpoints import is_checkpoint, pack_tensors, unpack_tensors
+from fastindex.cli.checkpoints import is_checkpoint, pack_tensors, unpack_checkpoint
 from fastindex.cli.clusters import cluster_options, done_by_workers
 from fastindex.cli.options import CASTING, DEVICE, FORCE, OUT_PATH, PATH, byte_size
 from fastindex.cli.progress import ProgressBar
@@ -67,7 +67,11 @@ def _run(
 @click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--shape", help="The array and its layout; without it, IN is a checkpoint.")
 @click.option("--rules", metavar="FILE", help="What becomes of the tensors of a checkpoint, as JSON.")
-@click.option("--tpu", metavar="NAME", help="Lay tensors out as the TPU compiler does by default: v4, v5e or v6e.")
+@click.option(
+    "--tpu",
+    metavar="NAME",
+    help="Lay tensors out as the compiler of a TPU does by default: v2, v3, v4, v5e, v5p, v6e or tpu7x.",
+)
 @MAX_MEMORY
 @FORCE
 @CASTING
@@ -106,6 +110,7 @@ def pack(
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("target", metavar="OUT", type=OUT_PATH)
 @click.option("--shape", help="The array and its layout; without it, IN is a checkpoint that pack has written.")
+@click.option("--name", help="One array of a checkpoint, instead of all tensors.")
 @click.option("--dtype", metavar="TYPE", help="The element type of the array; that of SHAPE by default.")
 @MAX_MEMORY
 @FORCE
@@ -115,25 +120,27 @@ def unpack(
     source: str,
     target: str,
     shape: str | None,
+    name: str | None,
     max_memory: int,
     force: bool,
-    workers: int | None,
-    scheduler: str | None,
     **cast: Any,
 ) -> None:
     """Read the physical buffer in IN, laid out as SHAPE says, and write the array to OUT.
 
     Files may be larger than memory. Where IN is a checkpoint that `pack` has written, OUT is a .safetensors file with
-    its tensors.
+    its tensors; with --name, one array as above.
     """
+    workers, scheduler = cast.pop("workers"), cast.pop("scheduler")
     if shape is None:
         if not is_checkpoint(source):
             raise _without_shape(source, "--shape says what buffer IN holds; only checkpoints say it themselves")
-        if force or workers is not None or scheduler is not None or cast["dtype"] is not None:
-            raise click.UsageError("--force, --dtype, --workers and --scheduler are not for checkpoints")
+        if workers is not None or scheduler is not None:
+            raise click.UsageError("--workers and --scheduler are not for checkpoints")
         check_memory(max_memory)
-        unpack_tensors(source, target, max_memory)
+        unpack_checkpoint(source, target, name, max_memory, force, **cast)
         return
+    if name is not None:
+        raise click.UsageError("--name is for checkpoints, which say the shapes of their arrays; leave --shape out")
     _run("unpack", (source, target), shape, max_memory, force, (workers, scheduler), **cast)
 
 

@@ -16,8 +16,10 @@ from fastindex.arguments.buffers import aligned_bytes
 from fastindex.cpu.first_answer import bytes_by_numpy, load_kernels, numpys_time
 from fastindex.cpu.movements import Movement, movement, sure_movement, unpack_slots
 from fastindex.cpu.numpy_moves import memory_at, move_by_numpy, scratch, unpack_by_numpy
+from fastindex.cpu.this_machine import check_runs_here, this_machine
 from fastindex.lazy import lazy_property
 from fastindex.lowering.casts import Cast, cast_by_numpy, cast_of, of_type
+from fastindex.lowering.machine import Machine
 from fastindex.lowering.relayout.moves.cast_passes import cast_passes, contiguous_cast
 from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.lowering.relayout.problem.loops import RelayoutLoops, relayout_loops
@@ -44,12 +46,15 @@ class CastMovement:
     source, destination : Shape or Strides
     cast : Cast
     tuning : Tuning
+    machine : Machine, optional
+        As of a `Movement`.
     """
 
     source: Shape | Strides
     destination: Shape | Strides
     cast: Cast
     tuning: Tuning
+    machine: Machine | None = None
 
     @lazy_property
     def loops(self) -> RelayoutLoops | None:
@@ -66,20 +71,25 @@ class CastMovement:
     @lazy_property
     def _before(self) -> CastMovement | None:
         """What converts elements to where they lie between; None where they are converted as they lie."""
-        return None if isinstance(self.source, Shape) else sure_cast(self.source, self._between, self.cast, self.tuning)
+        if isinstance(self.source, Shape):
+            return None
+        return sure_cast(self.source, self._between, self.cast, self.tuning, self.machine)
 
     @lazy_property
     def _after(self) -> Movement:
         """What moves them on."""
-        found = movement(self._between, self.destination, self.tuning)
+        found = movement(self._between, self.destination, self.tuning, self.machine)
         assert found is not None
         return found
 
     @lazy_property
     def passes(self) -> tuple[Pass, ...] | None:
         """The passes; None where elements are converted before they move."""
-        load_kernels()
-        return None if self.loops is None else cast_passes(self.loops, self.cast, self.tuning)
+        if self.machine is None:
+            load_kernels()
+        if self.loops is None:
+            return None
+        return cast_passes(self.loops, self.cast, self.machine or this_machine(), self.tuning)
 
     @property
     def known(self) -> None:
@@ -97,6 +107,7 @@ class CastMovement:
 
     @lazy_property
     def _compiled(self) -> CompiledPasses:
+        check_runs_here(self.machine)
         from fastindex.cpu.compiled_passes import CompiledPasses
 
         return CompiledPasses(self.passes or (), self.tuning)
@@ -168,7 +179,11 @@ class CastMovement:
 
 @lru_cache(maxsize=512)
 def cast_movement(
-    source: Shape | Strides, destination: Shape | Strides, cast: Cast, tuning: Tuning = TUNING
+    source: Shape | Strides,
+    destination: Shape | Strides,
+    cast: Cast,
+    tuning: Tuning = TUNING,
+    machine: Machine | None = None,
 ) -> CastMovement | None:
     """Plan how data moves from one side to the other while its elements are cast; plans are cached.
 
@@ -178,6 +193,8 @@ def cast_movement(
         Two layouts of arrays of the same dimensions, at least one a shape.
     cast : Cast
     tuning : Tuning, optional
+    machine : Machine, optional
+        This one by default.
 
     Returns
     -------
@@ -188,23 +205,29 @@ def cast_movement(
         relayout_loops(source, destination) is None
     ):
         return None
-    return CastMovement(source, destination, cast, tuning)
+    return CastMovement(source, destination, cast, tuning, machine)
 
 
 def sure_cast(
-    source: Shape | Strides, destination: Shape | Strides, cast: Cast, tuning: Tuning = TUNING
+    source: Shape | Strides,
+    destination: Shape | Strides,
+    cast: Cast,
+    tuning: Tuning = TUNING,
+    machine: Machine | None = None,
 ) -> CastMovement:
     """Return the movement of two sides that have one."""
-    found = cast_movement(source, destination, cast, tuning)
+    found = cast_movement(source, destination, cast, tuning, machine)
     assert found is not None
     return found
 
 
-def movement_between(source: Shape, destination: Shape, tuning: Tuning = TUNING) -> Movement | CastMovement:
+def movement_between(
+    source: Shape, destination: Shape, tuning: Tuning = TUNING, machine: Machine | None = None
+) -> Movement | CastMovement:
     """Return the movement between two shapes, with a cast where their element types differ."""
     if source.element_type == destination.element_type:
-        return sure_movement(source, destination, tuning)
-    return sure_cast(source, destination, cast_of(source.element_type, destination.element_type), tuning)
+        return sure_movement(source, destination, tuning, machine)
+    return sure_cast(source, destination, cast_of(source.element_type, destination.element_type), tuning, machine)
 
 
 def either_movement(

@@ -22,6 +22,7 @@ from fastindex.cpu.threads import thread_count
 from fastindex.first_use import load
 from fastindex.lowering.index.joined_variables import joined_variables
 from fastindex.lowering.index.regrouped import RegroupedShape
+from fastindex.lowering.machine import Machine
 from fastindex.lowering.tuning import Tuning
 from fastindex.shapes.shape import Shape
 
@@ -48,9 +49,9 @@ class Choice:
     seconds: Mapping[str, float]
 
 
-def remember(source: Shape, destination: Shape, tuning: Tuning, choice: Choice) -> None:
+def remember(source: Shape, destination: Shape, machine: Machine, tuning: Tuning, choice: Choice) -> None:
     """Keep a choice for later processes; where no folder can be written, nothing happens."""
-    folder, key = _folder(), _key(source, destination, tuning, choice.threads)
+    folder, key = _folder(), _key(source, destination, machine, tuning, choice.threads)
     if folder is None:
         return
     text = json.dumps({"key": key, "choice": choice.name, "seconds": dict(choice.seconds)}, indent=1)
@@ -68,13 +69,13 @@ def remember(source: Shape, destination: Shape, tuning: Tuning, choice: Choice) 
                 os.unlink(part)
 
 
-def remembered(source: Shape, destination: Shape, tuning: Tuning) -> Choice | None:
+def remembered(source: Shape, destination: Shape, machine: Machine, tuning: Tuning) -> Choice | None:
     """Return what was timed with as many threads as calls use by default, else with one, if anything was."""
     folder = _folder()
     if folder is None or not folder.is_dir():
         return None
     for threads in dict.fromkeys((thread_count(None), 1)):
-        key = _key(source, destination, tuning, threads)
+        key = _key(source, destination, machine, tuning, threads)
         found = _read(_path(folder, key), key)
         if found is not None:
             return Choice(found["choice"], threads, found["seconds"])
@@ -84,6 +85,8 @@ def remembered(source: Shape, destination: Shape, tuning: Tuning) -> Choice | No
 def _read(path: Path, key: dict[str, Any]) -> dict[str, Any] | None:
     """Return what a file holds, None unless it is what `remember` has written for this key."""
     try:
+        if not path.is_file():  # a pipe would never end
+            return None
         with path.open("rb") as file:
             found = json.loads(file.read(_MOST_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -96,12 +99,13 @@ def _read(path: Path, key: dict[str, Any]) -> dict[str, Any] | None:
     return found if found["choice"] in seconds else None
 
 
-def _key(source: Shape, destination: Shape, tuning: Tuning, threads: int) -> dict[str, Any]:
+def _key(source: Shape, destination: Shape, machine: Machine, tuning: Tuning, threads: int) -> dict[str, Any]:
     """Return what a choice depends on."""
     sides = _spelled(source, destination)
     return {
         "version": fastindex.__version__,
         "processor": _processor(),
+        "machine": _of_machine(machine),
         "source": sides[0],
         "destination": sides[1],
         "threads": threads,
@@ -124,13 +128,16 @@ def _spelled(source: Shape, destination: Shape) -> tuple[str, str]:
 
 @lru_cache(maxsize=1)
 def _processor() -> str:
-    """Return what distinguishes processors: the name that the compiler has for this one, and its vectors."""
-    load("llvmlite.binding", "fastindex.kernels.cpu.relayout.lines.permutes")
+    """Return the name that the compiler has for this processor."""
+    load("llvmlite.binding")
     from llvmlite import binding
 
-    from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
+    return str(binding.get_host_cpu_name())
 
-    return f"{binding.get_host_cpu_name()}, {permuted_bytes()}-byte permutations, {os.cpu_count()} processors"
+
+def _of_machine(machine: Machine) -> str:
+    """Return the text of a machine, the same in every process."""
+    return f"{machine.caches}, {machine.processors} processors, {','.join(sorted(machine.target.instructions))}"
 
 
 def _folder() -> Path | None:

@@ -45,7 +45,6 @@ _WITH_KERNELS = (
     "fastindex.cpu.choices",
     "fastindex.cpu.compiled_passes",
     "fastindex.cpu.compiled_programs",
-    "fastindex.kernels.cpu.relayout.lines.permutes",
     "fastindex.kernels.cpu.windows.kernel",
 )
 

@@ -13,10 +13,12 @@ from fastindex.arguments.buffers import aligned_bytes
 from fastindex.cpu.first_answer import MOST_BYTES, bytes_by_numpy, load_kernels, may_be_numpy, numpys_time
 from fastindex.cpu.index_programs import run
 from fastindex.cpu.numpy_moves import look_up_by_numpy, move_by_numpy, pack_by_numpy, unpack_by_numpy
+from fastindex.cpu.this_machine import check_runs_here, this_machine
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.first_use import load
 from fastindex.lazy import lazy_property
 from fastindex.lowering.index.programs import conversion_program
+from fastindex.lowering.machine import Machine
 from fastindex.lowering.relayout.moves.nest_passes import passes, whole_buffer_passes
 from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.relayout.passes.line_counts import for_scattered_lines, read_lines, spanned_bytes
@@ -49,6 +51,8 @@ class Movement:
     source, destination : Shape or Strides
     slots : SlotMove
     tuning : Tuning
+    machine : Machine, optional
+        That it is planned for; None for this one, which is asked once kernels are to run.
     choice : str, optional
         The name of a candidate to take instead of the one that costs least. One that does not apply is ignored.
     """
@@ -57,16 +61,15 @@ class Movement:
     destination: Shape | Strides
     slots: SlotMove
     tuning: Tuning
+    machine: Machine | None = None
     choice: str | None = None
 
     @lazy_property
     def problem(self) -> Problem:
         """The problem that candidates solve."""
-        # It asks the compiler what the machine can do, so it waits until kernels are to run.
-        load_kernels()
-        from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
-
-        return Problem(self.source, self.destination, self.slots, permuted_bytes(), self.tuning)
+        if self.machine is None:
+            load_kernels()
+        return Problem(self.source, self.destination, self.slots, self.machine or this_machine(), self.tuning)
 
     @lazy_property
     def _chosen(self) -> tuple[tuple[Pass, ...] | None, bool]:
@@ -91,7 +94,8 @@ class Movement:
         from fastindex.cpu.choices import remembered
 
         if isinstance(self.source, Shape) and isinstance(self.destination, Shape) and self.choice is None:
-            return remembered(self.source, self.destination, replace(self.tuning, line_offset=0))
+            tuning = replace(self.tuning, line_offset=0)
+            return remembered(self.source, self.destination, self.problem.machine, tuning)
         return None
 
     @property
@@ -181,6 +185,7 @@ class Movement:
     @lazy_property
     def compiled(self) -> CompiledPasses:
         """The passes, ready to run; none where every slot has to be looked up."""
+        check_runs_here(self.machine)
         from fastindex.cpu.compiled_passes import CompiledPasses
 
         return CompiledPasses(self.passes or (), self.tuning)
@@ -236,7 +241,9 @@ def look_up_slots(
 
 
 @lru_cache(maxsize=512)
-def movement(source: Shape | Strides, destination: Shape | Strides, tuning: Tuning = TUNING) -> Movement | None:
+def movement(
+    source: Shape | Strides, destination: Shape | Strides, tuning: Tuning = TUNING, machine: Machine | None = None
+) -> Movement | None:
     """Plan how data moves from one side to the other; plans are cached.
 
     Parameters
@@ -244,6 +251,8 @@ def movement(source: Shape | Strides, destination: Shape | Strides, tuning: Tuni
     source, destination : Shape or Strides
         Two layouts of one array, at least one a shape.
     tuning : Tuning, optional
+    machine : Machine, optional
+        This one by default.
 
     Returns
     -------
@@ -256,16 +265,18 @@ def movement(source: Shape | Strides, destination: Shape | Strides, tuning: Tuni
         read = LINE_BYTES * read_lines(slots.loops, slots.width)
         spanned = spanned_bytes(slots.loops, slots.width)
         tuning = for_scattered_lines(tuning, read, spanned, count * slots.width)
-    found = Movement(source, destination, slots, tuning)
+    found = Movement(source, destination, slots, tuning, machine)
     if slots.loops is None and not (isinstance(source, Shape) and isinstance(destination, Shape)):
         # Without loops, NumPy looks slots up, and strides have none.
         return None if may_be_numpy(found.nbytes, MOST_BYTES) or found.passes is None else found
     return found
 
 
-def sure_movement(source: Shape, destination: Shape, tuning: Tuning = TUNING) -> Movement:
+def sure_movement(
+    source: Shape, destination: Shape, tuning: Tuning = TUNING, machine: Machine | None = None
+) -> Movement:
     """Return the movement between two shapes, which there always is."""
-    found = movement(source, destination, tuning)
+    found = movement(source, destination, tuning, machine)
     assert found is not None
     return found
 
@@ -293,5 +304,7 @@ def _conversion(slots: SlotFormat, count: int, packing: bool) -> CompiledPasses:
     from fastindex.cpu.compiled_passes import CompiledPasses
 
     if slots.is_packed:
-        return CompiledPasses(whole_buffer_passes(count, 8 // slots.bits, "compress" if packing else "expand"))
-    return CompiledPasses(passes((packing_loops if packing else unpacking_loops)(slots, count), 1))
+        kernel = "compress" if packing else "expand"
+        return CompiledPasses(whole_buffer_passes(count, 8 // slots.bits, kernel, this_machine()))
+    loops = (packing_loops if packing else unpacking_loops)(slots, count)
+    return CompiledPasses(passes(loops, 1, this_machine()))

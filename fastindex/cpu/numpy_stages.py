@@ -14,15 +14,14 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
+from fastindex.cpu.this_machine import these_caches
+from fastindex.lowering.machine import Cache
+from fastindex.tables.cache_lines import LINE_BYTES
 
 #: Smaller arrays stay in the cache whatever their strides.
 _LEAST_BYTES = 1 << 18
 #: A block, which is to stay in the L2 cache together with what it is copied to.
 _BLOCK_BYTES = 1 << 18
-#: Of a set of the L2 cache, half of which others use.
-_WAYS = L2_WAYS // 2
-_MOST_LINES = 2 * L2_SETS * _WAYS
 
 
 def copy(target: NDArray[Any], source: NDArray[Any]) -> None:
@@ -38,7 +37,7 @@ def copy(target: NDArray[Any], source: NDArray[Any]) -> None:
     >>> np.array_equal(target, source.T)
     True
     """
-    if not _collides(target, source):
+    if not collides(target, source, these_caches().l2):
         np.copyto(target, source)
         return
     sizes = _block_sizes(target, source)
@@ -51,20 +50,23 @@ def copy(target: NDArray[Any], source: NDArray[Any]) -> None:
         np.copyto(target[place], block)
 
 
-def _collides(target: NDArray[Any], source: NDArray[Any]) -> bool:
-    """Whether lines of the source, read in the order of the target, are evicted before their next element is read."""
+def collides(target: NDArray[Any], source: NDArray[Any], l2: Cache) -> bool:
+    """Whether lines of the source, read in the order of the target, leave L2 before their next element is read."""
     if source.nbytes < _LEAST_BYTES:
         return False
+    # Others use half of each set.
+    ways = l2.ways // 2
+    most_lines = 2 * l2.sets * ways
     together, lines = source.itemsize, np.zeros(1, np.int64)
     for d in _outwards(target):
         size, stride = source.shape[d], source.strides[d]
         if size == 1:
             continue
         if stride >= LINE_BYTES:
-            size = min(size, max(_MOST_LINES // len(lines), 1))
+            size = min(size, max(most_lines // len(lines), 1))
             lines = (lines[:, None] + np.arange(size) * stride).reshape(-1)
         elif len(lines) > 1:
-            return bool(np.bincount(lines // LINE_BYTES % L2_SETS).max() > _WAYS)
+            return bool(np.bincount(lines // LINE_BYTES % l2.sets).max() > ways)
         else:
             together *= size
             if together >= LINE_BYTES:

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import fastindex.kernels.cpu.index.kernel
 import fastindex.kernels.cpu.windows.kernel  # noqa: F401
 from fastindex.cpu.compiled_passes import dispatcher_of
+from fastindex.cpu.this_machine import this_machine
 from fastindex.cpu.threads import thread_count
 from fastindex.kernels.compilation import is_missing, registered_kernels
-from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
 from fastindex.lowering.relayout.moves.column_gather import ELEMENT_BYTES
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 from fastindex.tables.casts import conversion_code
@@ -163,11 +163,12 @@ def relayout_kernels() -> Iterator[tuple[str, int, int]]:
                 yield kernel, width, ways
     yield "interleave", 1, 0
     yield "deinterleave", 1, 0
-    pieces = PIECES if permuted_bytes() == LINE_BYTES else (LANE_BYTES,)
+    vector_bytes = this_machine().target.vector_bytes
+    pieces = PIECES if vector_bytes == LINE_BYTES else (LANE_BYTES,)
     for piece_bytes, row_digits in itertools.product(pieces, range(MOST_ROW_DIGITS, 0, -1)):
         yield "swap digits", piece_bytes, row_digits
     for nibbles in (1, 2):
-        yield "block permute", permuted_bytes(), nibbles
+        yield "block permute", vector_bytes, nibbles
     for width in ELEMENT_BYTES:
         yield "column gather", width, 1
     yield "column gather", 1, 2

@@ -12,7 +12,7 @@ from fastindex.cuda.index_programs import forms_of, numbers_of
 from fastindex.cuda.queues import Queue, Tables, watched
 from fastindex.kernels.cuda.device import THREADS
 from fastindex.kernels.cuda.gather_kernel import QUOTIENTS, gather_kernel
-from fastindex.kernels.cuda.index_kernel import InputForm, KernelForm, blocks, index_kernel
+from fastindex.kernels.cuda.index_kernel import InputForm, KernelForm, index_kernel
 from fastindex.lowering.index.division import division
 from fastindex.lowering.index.forms import Form, IndexProgram
 from fastindex.tables import cuda_launches as cuda_tables
@@ -49,7 +49,7 @@ def gather(
     table = program.derived(_tables).place(form, np.array(numbers_of(program), np.int64), queue)
     with watched((table.address, table.nbytes), source, target):
         sides = target.address, source.address
-        queue.launch(index_kernel(form), blocks(count), table.address, count, 0, *sides, low, high)
+        queue.launch(index_kernel(form), form.blocks(count), table.address, count, 0, *sides, low, high)
 
 
 def _tables(program: IndexProgram) -> Tables:

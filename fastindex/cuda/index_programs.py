@@ -17,7 +17,7 @@ from fastindex.cuda.queues import Flags, Queue, Tables, watched
 from fastindex.errors import FastIndexError
 from fastindex.kernels.cuda import device as cuda
 from fastindex.kernels.cuda.compilation import Kernel
-from fastindex.kernels.cuda.index_kernel import COUNTED, NOWHERE, InputForm, KernelForm, blocks, index_kernel
+from fastindex.kernels.cuda.index_kernel import COUNTED, NOWHERE, InputForm, KernelForm, index_kernel
 from fastindex.lowering.index.division import Division, division
 from fastindex.lowering.index.forms import Form, IndexProgram, wrapped_int64
 
@@ -73,12 +73,12 @@ def run(
     addresses = [o.address if isinstance(o, DeviceArray) else o.start for o in operands]
     if not launch.can_fail:
         with watched((table.address, table.nbytes), *arrays):
-            queue.launch(launch.kernel, blocks(count), table.address, count, 0, *addresses)
+            queue.launch(launch.kernel, launch.form.blocks(count), table.address, count, 0, *addresses)
         return
     flag = _flags.take(queue)
     place = cuda.address_of(flag)
     with watched((table.address, table.nbytes), (place, 8), *arrays):
-        queue.launch(launch.kernel, blocks(count), table.address, count, place, *addresses)
+        queue.launch(launch.kernel, launch.form.blocks(count), table.address, count, place, *addresses)
     first = _flags.read(flag, queue)
     if first == NOWHERE:
         return
@@ -93,6 +93,7 @@ class _Launch:
     """A program for inputs of certain types: its kernel, and the numbers that the kernel reads."""
 
     kernel: Kernel
+    form: KernelForm
     numbers: NDArray[np.int64]
     can_fail: bool
     tables: Tables
@@ -120,7 +121,7 @@ class _Launches:
             can_fail = "raise" in given or (bool(self._program.checks) and not mark)
             if len(self._made) >= _MOST_LAUNCHES:
                 self._made.pop(next(iter(self._made)), None)
-            found = self._made[key] = _Launch(index_kernel(form), numbers, can_fail, Tables())
+            found = self._made[key] = _Launch(index_kernel(form), form, numbers, can_fail, Tables())
         return found
 
 

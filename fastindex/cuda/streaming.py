@@ -19,6 +19,7 @@ from fastindex.arguments.buffers import (
 )
 from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu.compiled_passes import CompiledPasses
+from fastindex.cpu.this_machine import this_machine
 from fastindex.cuda.arrays import DeviceArray, as_device_array
 from fastindex.cuda.casts import CastLoops
 from fastindex.cuda.movements import Movement
@@ -59,7 +60,7 @@ def relayout_in_chunks(
         _relayout_whole(slots, target, source, destination, pattern)
         return result
     loops, units = found
-    CompiledPasses(passes(RelayoutLoops((), loops.fills), units.written)).run(
+    CompiledPasses(passes(RelayoutLoops((), loops.fills), units.written, this_machine())).run(
         address_of(slots), address_of(target), units.padding, None
     )
     most = max(memory // (_SLOTS * (units.read + units.written)), 1)
@@ -200,7 +201,7 @@ def _part(array: Any, nbytes: int) -> DeviceArray:
 
 @lru_cache(maxsize=64)
 def _on_host(nest: Nest, width: int) -> CompiledPasses:
-    return CompiledPasses(passes(RelayoutLoops((nest,), ()), width))
+    return CompiledPasses(passes(RelayoutLoops((nest,), ()), width, this_machine()))
 
 
 @lru_cache(maxsize=64)

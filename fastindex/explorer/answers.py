@@ -8,7 +8,7 @@ from typing import Any
 from fastindex.advice.changes import cheapest_change
 from fastindex.advice.shape_numbers import info
 from fastindex.advice.suggestions import suggest_tiles
-from fastindex.errors import FastIndexError, ShapeSyntaxError
+from fastindex.errors import FastIndexError, ShapeSyntaxError, UnsupportedError
 from fastindex.pictures.page import page_of
 from fastindex.shapes.shape import Shape
 
@@ -74,7 +74,7 @@ def description(source: str, destination: str) -> dict[str, Any]:
         shape = read_shape(source)
         numbers = info(shape)
         change = cheapest_change(shape)
-        suggestion = str(suggest_tiles(shape))
+        suggestion = _suggestion(shape)
     except FastIndexError as error:
         return _wrong(error, "shape")
     try:
@@ -91,6 +91,14 @@ def description(source: str, destination: str) -> dict[str, Any]:
         else {"description": change.description, "shape": str(change.shape), "saved_nbytes": change.saved_nbytes},
         "suggestion": suggestion,
     }
+
+
+def _suggestion(shape: Shape) -> str:
+    try:
+        return str(suggest_tiles(shape))
+    except UnsupportedError as error:
+        # The other numbers of such an array are known all the same.
+        return str(error)
 
 
 def _wrong(error: FastIndexError, field: str) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import os
 import stat
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,28 @@ _AT_A_TIME = 4
 _LONGEST_HEADER = 1 << 16
 #: The magic number, the version and the length of the header.
 _MOST_BEFORE_HEADER = 12
+#: Opening a pipe does not wait for its other end.
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | OPEN_FLAGS
+
+
+class FileIdentity(NamedTuple):
+    """Which file a path leads to, and when it was last written: replacing it or writing to it changes this.
+
+    Attributes
+    ----------
+    device, inode, size, mtime_ns, ctime_ns : int
+    """
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileIdentity:
+        """Return what the operating system says of a file."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 class InputFile:
@@ -66,7 +89,8 @@ class InputFile:
     def __init__(self, path: str, file: int) -> None:
         self.path = path
         self.dtype: np.dtype[Any] | None = None
-        self.start, self.nbytes = 0, os.fstat(file).st_size
+        self._first_status = os.fstat(file)
+        self.start, self.nbytes = 0, self._first_status.st_size
         self.dimensions: tuple[int, ...] = (self.nbytes,)
         self.fortran_order = False
         self.data = np.empty(0, np.uint8)
@@ -75,7 +99,16 @@ class InputFile:
         weakref.finalize(self, close_quietly, file)
         self._can_read_once = can_read_once(self._file)
         self._is_sequential = True
-        self._first_status = os.fstat(file)
+
+    @property
+    def mode(self) -> int:
+        """The type and the permissions of the file."""
+        return self._first_status.st_mode
+
+    @property
+    def identity(self) -> FileIdentity:
+        """Which file this is, as it was when it was opened."""
+        return FileIdentity.of(self._first_status)
 
     def _has_changed(self) -> bool:
         """Whether the file was written to since it was opened.
@@ -178,6 +211,10 @@ class InputFile:
             self.data = np.frombuffer(self._map, np.uint8)[self.start :]
         return self
 
+    def stream(self) -> BinaryIO:
+        """Return the same open file as a stream."""
+        return open(self.path, "rb", opener=lambda path, flags: os.dup(self._file))
+
     def release(self) -> None:
         """Release the memory of the map; pages are read again when needed."""
         release_map(self._map)
@@ -201,9 +238,7 @@ def open_input(path: str) -> InputFile:
     """
     if path.endswith(".npz"):
         raise FastIndexError(f"{path} holds several arrays; save the one you need as .npy, with numpy.save")
-    # Check before opening: opening a pipe would wait for its other end.
-    _check_regular(path, os.stat(path).st_mode)
-    found = InputFile(path, os.open(path, os.O_RDONLY | OPEN_FLAGS))
+    found = _opened(path)
     if not path.endswith(".npy"):
         return found.mapped()
     beginning = np.empty(min(found.nbytes, _LONGEST_HEADER + _MOST_BEFORE_HEADER), np.uint8)
@@ -220,18 +255,26 @@ def open_input(path: str) -> InputFile:
     return found.mapped()
 
 
-def open_raw(path: str, start: int, nbytes: int | None) -> InputFile:
+def open_raw(path: str, start: int, nbytes: int | None, identity: FileIdentity | None = None) -> InputFile:
     """Open a part of a file, or from `start` on all of it, as raw bytes, whatever its name.
+
+    Parameters
+    ----------
+    path : str
+    start : int
+    nbytes : int, optional
+    identity : FileIdentity, optional
+        Which file it has to be, in the state that it had when its header was read.
 
     Raises
     ------
     OSError
         It cannot be read.
     FastIndexError
-        It is not a regular file, or too short.
+        It is not a regular file, too short, or another file than `identity`.
     """
-    _check_regular(path, os.stat(path).st_mode)
-    found = InputFile(path, os.open(path, os.O_RDONLY | OPEN_FLAGS))
+    found = _opened(path)
+    check_identity(path, found.identity, identity)
     there = found.nbytes - start
     if there < (nbytes or 0):
         raise FastIndexError(f"{path} has become shorter: {nbytes} bytes from {start} on are not there")
@@ -240,7 +283,72 @@ def open_raw(path: str, start: int, nbytes: int | None) -> InputFile:
     return found
 
 
-def _check_regular(path: str, mode: int) -> None:
+def read_whole(path: str, most_bytes: int) -> bytes:
+    """Return the content of a regular file.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    FastIndexError
+        It is not a regular file, or longer than `most_bytes`.
+    """
+    file = open_raw(path, 0, None)
+    if file.nbytes > most_bytes:
+        raise FastIndexError(f"{path} has {file.nbytes} bytes; {most_bytes} at most can be right")
+    content = np.empty(file.nbytes, np.uint8)
+    file.read(0, content)
+    return content.tobytes()
+
+
+def check_identity(path: str, found: FileIdentity, wanted: FileIdentity | None) -> None:
+    """Require a path to lead to the file that it led to before, unchanged.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    if wanted is not None and found != wanted:
+        raise FastIndexError(f"{path} was replaced or written to after its header was read; start again")
+
+
+def place_inside(folder: str, name: str) -> str:
+    """Return where a name in a folder leads to, links followed, which has to be inside that folder.
+
+    Parameters
+    ----------
+    folder : str
+        Without links, as of `os.path.realpath`.
+    name : str
+
+    Raises
+    ------
+    FastIndexError
+        It leads out of the folder.
+    """
+    place = os.path.realpath(os.path.join(folder, name))
+    if not Path(place).is_relative_to(folder):
+        raise FastIndexError(f"{name} in {folder} leads outside the store, to {place}; nothing was read")
+    return place
+
+
+def _opened(path: str) -> InputFile:
+    # Before opening, as opening a device may do something; afterwards, as it may be another file by then.
+    check_regular(path, os.stat(path).st_mode)
+    found = InputFile(path, os.open(path, _READ_FLAGS))
+    check_regular(path, found.mode)
+    return found
+
+
+def check_regular(path: str, mode: int) -> None:
+    """Require a file of this mode to be a regular one.
+
+    Raises
+    ------
+    IsADirectoryError
+    FastIndexError
+        It is a pipe, a device, or the like.
+    """
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(mode):

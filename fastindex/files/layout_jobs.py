@@ -115,7 +115,18 @@ def unpack_file(
     """
     check_movable(shape)
     logical = logical_result(shape, None, dtype, casting)
-    source = _buffer_source(source_path, shape)
+    unpack_stored(_buffer_source(source_path, shape), target_path, logical, progress, memory_bytes, force)
+
+
+def unpack_stored(
+    source: StoredArray | ZarrBuffer,
+    target_path: str,
+    logical: Shape,
+    progress: Progress,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    force: bool = False,
+) -> None:
+    """Write the logical array of an open buffer to a file; parameters and errors as for `unpack_file`."""
     with _array_target(target_path, logical, force) as target, source.reading():
         _move(source, target, progress, memory_bytes)
 

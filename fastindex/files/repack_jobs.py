@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from fastindex.bulk.repack_arguments import checked_bits, checked_parameters, checked_sizes
+from fastindex.bulk.repack_arguments import (
+    check_words,
+    checked_bits,
+    checked_parameters,
+    checked_sizes,
+    other_version,
+    signed_bits,
+)
 from fastindex.bulk.repack_plans import Cut, End, RepackPlan, repack_plan
 from fastindex.cpu.box_jobs import is_for_numpy, taken_bytes
 from fastindex.cpu.first_answer import without_kernels
@@ -91,7 +98,10 @@ def repack_file(
     if file.nbytes != left.side.nbytes:
         raise FastIndexError(
             f"{source_path} has {file.nbytes} bytes, {left.name} of {left.sizes} takes {left.side.nbytes}"
+            f"{other_version(left, file.nbytes)}"
         )
+    if file.dtype is not None:
+        check_words(left, file.dimensions or (), 8 * file.dtype.itemsize, source_path)
     by_numpy = is_for_numpy(memory_bytes)
     taken = taken_bytes(by_numpy)
     room = max(memory_bytes - taken, _LEAST_ROOM_BYTES)
@@ -101,10 +111,10 @@ def repack_file(
     progress.start(right.side.nbytes)
     header = header_for(target_path, dtype, dimensions)
     with OutputFile(target_path, right.side.nbytes, header, force) as output, file.unchanged():
-        is_signed = file.dtype is not None and file.dtype.kind == "i"
+        signed = 0 if file.dtype is None else signed_bits(None, file.dtype)
         parts = parts_of(plan, cut, room, formats)
         with without_kernels() if by_numpy else nullcontext():
-            move_parts(parts, file.read, output.write, (is_signed, False), progress.advance)
+            move_parts(parts, file.read, output.write, (signed, 0), progress.advance)
 
 
 def cut_of_parts(plan: RepackPlan, room: int, taken: int) -> Cut | None:
@@ -145,7 +155,7 @@ def move_parts(
     parts: Iterable[tuple[RepackPlan, int, tuple[int, int]]],
     read: Callable[[int, Bytes], None],
     write: Callable[[int, Bytes], None],
-    signed: tuple[bool, bool],
+    signed: tuple[int, int],
     advance: Callable[[int], None],
 ) -> None:
     """Read, move and write parts, one after the other; `signed` is as for `RepackPlan.run`."""

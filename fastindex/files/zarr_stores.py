@@ -18,6 +18,7 @@ import numpy as np
 
 from fastindex.arguments.castings import element_type_of
 from fastindex.errors import FastIndexError, UnsupportedError
+from fastindex.files.input_files import place_inside
 from fastindex.files.writing import writes_into_folder
 from fastindex.first_use import load
 from fastindex.shapes.element_types import ElementType
@@ -180,9 +181,7 @@ def _check_file(folder: str, key: str, byte_range: Any, most_bytes: int) -> None
     ------
     FastIndexError
     """
-    place = os.path.realpath(os.path.join(folder, key))
-    if os.path.commonpath([place, folder]) != folder:
-        raise FastIndexError(f"{key} in {folder} leads outside the store, to {place}; nothing was read")
+    place = place_inside(folder, key)
     try:
         found = os.stat(place)
     except OSError:

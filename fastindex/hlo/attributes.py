@@ -14,14 +14,19 @@ Path = tuple[int, ...]
 Alias = tuple[Path, int, Path]
 
 _METADATA = re.compile(rb'metadata=\{([^"}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"}]*+)*+)\}', re.DOTALL)
-_INDEX = re.compile(rb"index=(\d+)")
+_INDEX = re.compile(rb"\bindex=(\d+)")
+_PARAMETER = re.compile(rb"(?:\s|/\*.*?\*/)*(\d+)(?:\s|/\*.*?\*/)*", re.DOTALL)
+_FIRST_INDEX = re.compile(rb", index=(\d+)")
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _CALLS = re.compile(rb"\bcalls=%?([\w.\-]+)")
 _TO_APPLY = re.compile(rb"\bto_apply=%?([\w.\-]+)")
-_WHILE = re.compile(rb"\bcondition=%?([\w.\-]+), body=%?([\w.\-]+)|\bbody=%?([\w.\-]+), condition=%?([\w.\-]+)")
+_CONDITION = re.compile(rb"\bcondition=%?([\w.\-]+)")
+_BODY = re.compile(rb"\bbody=%?([\w.\-]+)")
 _BRANCHES = re.compile(rb"\bbranch_computations=\{([^{}]*)\}")
-_TRUE_FALSE = re.compile(rb"\btrue_computation=%?([\w.\-]+), false_computation=%?([\w.\-]+)")
+_TRUE = re.compile(rb"\btrue_computation=%?([\w.\-]+)")
+_FALSE = re.compile(rb"\bfalse_computation=%?([\w.\-]+)")
 _ALIASING = re.compile(rb"output_to_operand_aliasing=\{((?:[^{}]|\{[^{}]*\})*)\}")
-_ALIAS = re.compile(rb"\{([\d,\s]*)\}:\s*\((\d+),\s*\{([\d,\s]*)\}")
+_ALIAS = re.compile(rb"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}")
 _KIND = re.compile(rb"\bkind=k(\w+)")
 #: How XLA begins the attributes of a fusion.
 _KIND_AND_CALLS = re.compile(rb", kind=k(\w+), calls=%?([\w.\-]+)")
@@ -89,14 +94,27 @@ def _path(text: bytes) -> Path:
     return tuple(integer(part) for part in text.split(b",")) if text.strip() else ()
 
 
-def _output_aliases(attributes: bytes) -> tuple[Alias, ...]:
+def output_aliases(attributes: bytes) -> tuple[Alias, ...]:
+    """Read ``output_to_operand_aliasing``; nothing if it is not there."""
     found = _ALIASING.search(attributes) if b"aliasing" in attributes else None
     return aliases_in(found.group(1)) if found else ()
 
 
-def _names(found: re.Match[bytes] | None) -> tuple[str, ...]:
+def _searched(pattern: re.Pattern[bytes], attributes: bytes) -> re.Match[bytes] | None:
+    """Return where an attribute is, outside strings and the braces of others."""
+    bare = _STRING.sub(b'""', attributes) if b'"' in attributes else attributes
+    for found in pattern.finditer(bare):
+        if bare.count(b"{", 0, found.start()) == bare.count(b"}", 0, found.start()):
+            return found
+    return None
+
+
+def _names(attributes: bytes, *patterns: re.Pattern[bytes]) -> tuple[str, ...]:
+    """Return the computations that attributes name; none if one of them is missing."""
+    found = [_searched(pattern, attributes) for pattern in patterns]
     # The computation has the same string as its name.
-    return tuple(sys.intern(name.decode()) for name in found.groups() if name is not None) if found else ()
+    names = tuple(sys.intern(each.group(1).decode()) for each in found if each is not None)
+    return names if len(names) == len(patterns) else ()
 
 
 def _read_parameter(operands: bytes, attributes: bytes) -> Details:
@@ -105,9 +123,9 @@ def _read_parameter(operands: bytes, attributes: bytes) -> Details:
         if details is not None:
             return details
     sharding = _SHARDING.search(attributes) or _SDY_SHARDING.search(attributes)
-    number = operands.strip()
+    number = _PARAMETER.fullmatch(operands)
     return Details(
-        number=integer(number) if number.isdigit() else -1,
+        number=integer(number.group(1)) if number else -1,
         sharding=sharding.group(1).decode("utf-8", "replace").replace('\\"', '"') if sharding else "",
     )
 
@@ -124,48 +142,44 @@ def element_details(index: int) -> Details:
 
 
 def _read_element(operands: bytes, attributes: bytes) -> Details:
-    found = _INDEX.search(attributes)
+    found = _FIRST_INDEX.match(attributes) or _searched(_INDEX, attributes)
     return element_details(integer(found.group(1)) if found else -1)
 
 
 def _read_fusion(operands: bytes, attributes: bytes) -> Details:
-    aliases = _output_aliases(attributes)
+    aliases = output_aliases(attributes)
     usual = _KIND_AND_CALLS.match(attributes)
     if usual is not None:
         return Details((sys.intern(usual.group(2).decode()),), aliases, sys.intern(usual.group(1).decode()))
-    kind = _KIND.search(attributes)
-    return Details(_names(_CALLS.search(attributes)), aliases, sys.intern(kind.group(1).decode()) if kind else "")
+    kind = _searched(_KIND, attributes)
+    return Details(_names(attributes, _CALLS), aliases, sys.intern(kind.group(1).decode()) if kind else "")
 
 
 def _read_call(operands: bytes, attributes: bytes) -> Details:
-    return Details(_names(_TO_APPLY.search(attributes)))
+    return Details(_names(attributes, _TO_APPLY))
 
 
 def _read_async_start(operands: bytes, attributes: bytes) -> Details:
-    return Details(_names(_CALLS.search(attributes)), _output_aliases(attributes))
+    return Details(_names(attributes, _CALLS), output_aliases(attributes))
 
 
 def _read_custom_call(operands: bytes, attributes: bytes) -> Details:
     if b'custom_call_target="ConcatBitcast"' in attributes:
         # The operands lie one after the other in the memory of the result.
         return _WHOLE_OF_OPERANDS
-    aliases = _output_aliases(attributes)
+    aliases = output_aliases(attributes)
     return Details(aliases=aliases) if aliases else NO_DETAILS
 
 
 def _read_while(operands: bytes, attributes: bytes) -> Details:
-    found = _WHILE.search(attributes)
-    if found is None:
-        return NO_DETAILS
-    condition, body, body_first, condition_last = found.groups()
-    names = (condition, body) if body is not None else (condition_last, body_first)
-    return Details(tuple(sys.intern(name.decode()) for name in names))
+    names = _names(attributes, _CONDITION, _BODY)
+    return Details(names) if names else NO_DETAILS
 
 
 def _read_conditional(operands: bytes, attributes: bytes) -> Details:
-    found = _BRANCHES.search(attributes)
+    found = _searched(_BRANCHES, attributes)
     if found is None:
-        return Details(_names(_TRUE_FALSE.search(attributes)))
+        return Details(_names(attributes, _TRUE, _FALSE))
     return Details(tuple(_branch(name) for name in found.group(1).split(b",")))
 
 

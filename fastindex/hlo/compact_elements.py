@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-_OPERAND = re.compile(rb"%([\w.\-]+)((?:\s*#\s*\d+)*)")
-_BARE_OPERAND = re.compile(rb"([A-Za-z_][\w.\-]*)((?:\s*#\s*\d+)*)\s*(?=,|$)")
+_OPERAND = re.compile(rb"(?:(?<=[\s,)}\]%])|^)([A-Za-z_][\w.\-]*)((?:\s*#\s*\d+)*)\s*(?=,|$)")
+_LAYOUT_OR_COMMENT = re.compile(rb"\{[^{}]*\}|/\*.*?\*/", re.DOTALL)
 _COMMENT = re.compile(rb"/\*.*?\*/", re.DOTALL)
 _BRACKET = re.compile(rb"[()\[\]{},]")
 #: More digits than any tuple has elements.
@@ -39,7 +39,7 @@ def places_with_elements(text: bytes, places: dict[bytes, int], element: Callabl
     [8, 7]
     """
     found = []
-    for name, path in (_OPERAND if b"%" in text else _BARE_OPERAND).findall(_COMMENT.sub(b"", text)):
+    for name, path in _OPERAND.findall(_LAYOUT_OR_COMMENT.sub(b"", text)):
         place = places.get(name, -1)
         for index in path.split(b"#")[1:]:
             digits = index.strip()

@@ -6,13 +6,36 @@ import re
 import sys
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fastindex.hlo.attributes import Details
 
-_OPERAND = re.compile(rb"%([\w.\-]+)")
 #: One for all computations.
 _NO_FACTS: dict[int, object] = {}
-_BARE_OPERAND = re.compile(rb"([A-Za-z_][\w.\-]*)\s*(?=,|$)")
+#: A name, after a shape or alone, with or without "%".
+_OPERAND = re.compile(rb"(?:(?<=[\s,)}\]%])|^)([A-Za-z_][\w.\-]*):?\s*(?=,|$)")
+_LAYOUT_OR_COMMENT = re.compile(rb"\{[^{}]*\}|/\*.*?\*/", re.DOTALL)
+
+
+#: The name of a computation that is made for a shorthand begins so, as no name in a text does.
+MADE = ".async."
+
+
+@dataclass(frozen=True, slots=True)
+class LateCall:
+    """An asynchronous call whose operands are bound after it has started.
+
+    Attributes
+    ----------
+    callees : tuple of str
+        The computation; none for a shorthand, whose computation is made when its operands are known.
+    opcode, attributes : bytes
+        What a shorthand wraps.
+    """
+
+    callees: tuple[str, ...]
+    opcode: bytes
+    attributes: bytes
 
 
 class Computation:
@@ -47,6 +70,11 @@ class Computation:
 
     def __len__(self) -> int:
         return len(self.opcodes)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the text has a shorthand for it: its root stands for the instruction that calls it."""
+        return self.name.startswith(MADE)
 
     def names(self) -> list[str]:
         """Return the names of the instructions, without ``%``."""
@@ -94,9 +122,13 @@ class OpenComputation:
         What was asked for about an instruction, by its place.
     elements : dict of (int, int) to int
         The elements of tuples that operands have named, by the place of the tuple and the index.
+    late : dict of int to LateCall
+        The asynchronous calls that wait for their operands, by the place of their last part.
     """
 
-    __slots__ = ("details", "elements", "facts", "is_entry", "name", "numbers", "opcodes", "operands", "places", "root")
+    __slots__ = (
+        "details", "elements", "facts", "is_entry", "late", "name", "numbers", "opcodes", "operands", "places", "root"
+    )  # fmt: skip
 
     def __init__(self, name: str, is_entry: bool) -> None:
         # Instructions that call it refer to it by the same string.
@@ -108,6 +140,7 @@ class OpenComputation:
         self.details: list[Details] = []
         self.facts: dict[int, object] = {}
         self.elements: dict[tuple[int, int], int] = {}
+        self.late: dict[int, LateCall] = {}
         self.numbers = array("i")
         self.operands = array("i")
 
@@ -117,14 +150,16 @@ def operand_places(text: bytes, places: dict[bytes, int]) -> list[int]:
 
     Examples
     --------
-    >>> operand_places(b"%b, %a", {b"a": 0, b"b": 1}), operand_places(b"f32[2]{0} %a, s32[] %c", {b"a": 0})
-    ([1, 0], [0, -1])
+    >>> operand_places(b"%b, %a", {b"a": 0, b"b": 1}), operand_places(b"f32[2]{0} %a, s32[] c, b", {b"a": 0, b"b": 1})
+    ([1, 0], [0, -1, 1])
     """
     place_of = places.get
     # XLA prints names alone, with or without "%".
     names = text[1:].split(b", %") if text[:1] == b"%" else text.split(b", ")
     known = [place_of(name, -1) for name in names]
     if -1 in known:
-        names = _OPERAND.findall(text) if b"%" in text else _BARE_OPERAND.findall(text)
+        if b"{" in text or b"/" in text:
+            text = _LAYOUT_OR_COMMENT.sub(b"", text)
+        names = _OPERAND.findall(text)
         known = [place_of(name, -1) for name in names]
     return known

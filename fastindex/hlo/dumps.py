@@ -122,15 +122,16 @@ def _beside_optimized(file: Path, ending: str) -> Path | None:
     begin, stage = file.name[: name.start(2)], name.group(2)
     late = next(ending for ending in _STAGES[3:] if stage.endswith(ending))
     beside = file.with_name(f"{begin}{stage.removesuffix(late)}{_STAGES[2]}{ending}")
-    return beside if beside.exists() else None
+    return beside if beside.is_file() else None
 
 
 def memory_beside(file: Path) -> KnownMemory | None:
     """Read what XLA dumped about a module's memory beside it; None if there is nothing readable."""
     for ending, basis in _BESIDE:
-        beside = file.with_name(file.stem + ending)
-        if not beside.exists():
-            beside = _beside_optimized(file, ending) or beside
+        own = file.with_name(file.stem + ending)
+        beside = own if own.is_file() else _beside_optimized(file, ending)
+        if beside is None:
+            continue
         try:
             text = beside.read_text(encoding="utf-8", errors="replace")
             if basis == "buffer assignment":

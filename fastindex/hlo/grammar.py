@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 
-_QUOTED = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
-TOKEN = re.compile(_QUOTED + rb'|["={}()\n]|/\*|//[^\n]*', re.DOTALL)
+QUOTED = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
+TOKEN = re.compile(QUOTED + rb'|["={}()\n]|/\*|//[^\n]*', re.DOTALL)
 #: What matters in an attribute that holds free text or JSON.
-OPAQUE_TOKEN = re.compile(_QUOTED + rb'|["{}\n]', re.DOTALL)
+OPAQUE_TOKEN = re.compile(QUOTED + rb'|["{}\n]', re.DOTALL)
 OPAQUE_ATTRIBUTES = (b"metadata", b"backend_config", b"frontend_attributes", b"statistics", b"origin")
 #: Braces without braces in them, other than in strings.
-FLAT_BRACES = re.compile(rb'\{[^{}"\n]*+(?:' + _QUOTED + rb'[^{}"\n]*+)*+\}', re.DOTALL)
+FLAT_BRACES = re.compile(rb'\{[^{}"\n]*+(?:' + QUOTED + rb'[^{}"\n]*+)*+\}', re.DOTALL)
 #: ``SHAPE opcode(`` where the shape is an array or a buffer; a tuple may be too long for a pattern.
 ARRAY_HEAD = re.compile(
     rb"\s*((?:b\s*\(\s*)?[a-z][a-z0-9]*\s*\[(?:[^\]=<]|<=)*+\](?:\s*\{[^{}=]*\})?(?:\s*\))?)\s+([a-z][a-z0-9\-]*)\("
@@ -34,11 +34,12 @@ OUTER_LINE = re.compile(
     rb"[ \t]*(?:(HloModule)\b|(?:(ENTRY)\s+)?%?([A-Za-z_][\w.\-]*)\s*[({]"
     rb'|(\d+[ ]["{]|(?:FileNames|FunctionNames|FileLocations|StackFrames)\s*\n))'
 )
+TABLE = re.compile(rb"(?:FileNames|FunctionNames|FileLocations|StackFrames)(?![\w.\-=:])")
 #: Lines of the tables, as XLA prints them one below the other.
-TABLE_LINES = re.compile(rb'(?:\d+[ ]["{][^\n]*\n)+')
+TABLE_LINES = re.compile(rb'(?:\d+[ ](?:"[^"\\\n]*+"|\{[^{}"\n]*+\})\n)+')
 #: XLA ends the header with its line; other printers go on after a comma, or leave out the newline.
 HEADER_END = re.compile(rb"(?<!,)\r?\n|(?<=\s)(?=ENTRY\s[^\n]*\{)")
-_PARENTHESIS = re.compile(_QUOTED + rb"|[()]")
+_PARENTHESIS = re.compile(QUOTED + rb"|[()]")
 
 
 def split_operands(text: bytes) -> tuple[bytes, bytes]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from fastindex.advice.changes import Change
 from fastindex.advice.spelling import bytes_text
-from fastindex.shapes.layout import Layout
+from fastindex.advice.tpu_layouts import is_tpu_default
 from fastindex.shapes.shape import Shape
 
 #: Roles of buffers whose layouts the caller can choose.
@@ -25,6 +25,9 @@ INSIDE = (
 def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, ...]:
     """Return lines of JAX that apply a change to an argument or a result of `f`; none for values inside a program.
 
+    A ``Layout`` without tiles has those of the compiler, which refuses others in many programs; so there is no line for
+    a layout with other tiles.
+
     Parameters
     ----------
     shape : Shape
@@ -38,7 +41,7 @@ def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, 
     >>> from fastindex.advice.changes import cheapest_change
     >>> shape = Shape.parse("f32[1000,3]{1,0:T(8,128)}")
     >>> jax_lines(shape, cheapest_change(shape), ["argument"])
-    ('jax.jit(f, in_shardings=Format(Layout((1, 0), ((8, 128),)), sharding))',)
+    ('jax.jit(f, in_shardings=Format(Layout((1, 0)), sharding))',)
     >>> jax_lines(shape, cheapest_change(shape), ["temporary"])
     ()
     """
@@ -47,24 +50,14 @@ def jax_lines(shape: Shape, change: Change, roles: Iterable[str]) -> tuple[str, 
     if not roles & CALLERS_ROLES:
         return ()
     if after.dimensions != shape.dimensions:
-        return (f"x = x.reshape({_tuple_text(after.dimensions)})",)
+        return (f"x = x.reshape({after.dimensions})",)
     layout = after.layout
     if (layout.minor_to_major, layout.tiles) == (shape.layout.minor_to_major, shape.layout.tiles):
         return ()
+    if layout.tiles and not is_tpu_default(after):
+        return ()
     where = "in_shardings" if "argument" in roles else "out_shardings"
-    return (f"jax.jit(f, {where}=Format({_layout_text(layout)}, sharding))",)
-
-
-def _layout_text(layout: Layout) -> str:
-    order = _tuple_text(layout.major_to_minor)
-    if layout.tiles and all(size > 0 for tile in layout.tiles for size in tile):
-        return f"Layout({order}, {_tuple_text(map(_tuple_text, layout.tiles))})"
-    return f"Layout({order})"
-
-
-def _tuple_text(items: Iterable[object]) -> str:
-    parts = [str(item) for item in items]
-    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    return (f"jax.jit(f, {where}=Format(Layout({layout.major_to_minor}), sharding))",)
 
 
 def cost_text(shape: Shape, change: Change, nbytes: int, copies: Iterable[tuple[str, Shape]]) -> str:

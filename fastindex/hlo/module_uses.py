@@ -10,7 +10,7 @@ from fastindex.hlo.divisions import division_notes, division_of
 from fastindex.hlo.liveness import Liveness, liveness
 from fastindex.hlo.metadata import MetadataReader, Origin
 from fastindex.hlo.module_sums import ModuleUse, Peak
-from fastindex.hlo.modules import Module
+from fastindex.hlo.modules import OMITTED, Module
 from fastindex.hlo.problems import Problem
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
@@ -28,6 +28,7 @@ _NO_TILES = (
     "no tiled layout here: compiled for CPU or GPU, where arrays are not padded; compile for a TPU to see its padding "
     "(jax.experimental.topologies.get_topology_desc needs no TPU)"
 )
+_OMITTED = "the shape is omitted, and does not follow from the operands and attributes"
 #: With less in it, a memory space has only flags and scalars.
 _FLAGS_NBYTES = 1 << 16
 _NOT_SCHEDULED = "not scheduled (no is_scheduled=true), so no peak is known"
@@ -62,7 +63,7 @@ def module_uses(
     module: Module, table: ShapeTable, counted: Counted, label: str, source: TextSource, problems: list[Problem]
 ) -> tuple[ModuleUse, list[ShapeUse]]:
     """Count the buffers of a module, or the results of all its instructions."""
-    instructions = module.instruction_count + _add_problems(module, table, source.name, problems)
+    _add_problems(module, table, source.name, problems)
     peaks: dict[int, Peak] = {}
     tables = 0
     if counted == "buffers":
@@ -83,7 +84,7 @@ def module_uses(
         label=label,
         source=source.name,
         stage=source.stage,
-        instruction_count=instructions,
+        instruction_count=module.instruction_count,
         buffer_count=sum(use.count for use in uses),
         nbytes=sum(use.count * use.nbytes for use in uses) + tables,
         logical_nbytes=sum(use.count * use.logical_nbytes for use in uses) + tables,
@@ -107,25 +108,16 @@ def _notes(module: Module, uses: list[ShapeUse], counted: Counted) -> list[str]:
     return notes
 
 
-def _add_problems(module: Module, table: ShapeTable, source: str, problems: list[Problem]) -> int:
-    """Report shapes without a size; return how many instructions the asynchronous shorthands stand for."""
-    hidden = 0
+def _add_problems(module: Module, table: ShapeTable, source: str, problems: list[Problem]) -> None:
+    """Report shapes without a size."""
     for (text, number), count in zip(module.shapes.items(), module.counts, strict=True):
         entry = table.entry(text)
         if entry.problem:
+            message = _OMITTED if text.startswith(OMITTED) else entry.problem
             times = f" ({count} times)" if count > 1 else ""
             decoded = text.decode("utf-8", "replace")
             cut = decoded if len(decoded) <= 100 else decoded[:100] + "..."
-            problems.append(Problem(module.first_lines[number], f"{entry.problem}{times}", cut, source))
-        starts = module.async_counts.get(number, 0)
-        if starts:
-            hidden += starts * len(_wrapped_leaves(entry.spans, entry.leaves, table))
-    return hidden
-
-
-def _wrapped_leaves(spans: tuple[tuple[int, int], ...], leaves: tuple[int, ...], table: ShapeTable) -> list[int]:
-    """Return the parameters and the root of the computation behind an asynchronous shorthand."""
-    return list(leaves[: spans[1][1]]) if len(spans) > 1 else []
+            problems.append(Problem(module.first_lines[number], f"{message}{times}", cut, source))
 
 
 def _rows(grouped: dict[int, list[Place]], table: ShapeTable, label: str) -> list[ShapeUse]:
@@ -173,14 +165,10 @@ def _result_rows(module: Module, table: ShapeTable, label: str) -> list[ShapeUse
     grouped: dict[int, list[Place]] = {}
     texts = list(module.shapes)
     for computation in module.computations.values():
-        for place, opcode in enumerate(computation.opcodes):
-            number = computation.shape(place)
-            entry = table.entry(texts[number])
-            leaves = list(entry.leaves)
-            if number in module.async_counts and opcode.endswith("-start"):
-                leaves += _wrapped_leaves(entry.spans, entry.leaves, table)
+        for place in range(len(computation)):
+            entry = table.entry(texts[computation.shape(place)])
             made = places.make(computation, place)
-            for leaf in leaves:
+            for leaf in entry.leaves:
                 grouped.setdefault(leaf, []).append(made)
     return _rows(grouped, table, label)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from array import array
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+from fastindex.errors import FastIndexError
 from fastindex.hlo.attributes import (
     DETAIL_READERS,
     NO_DETAILS,
@@ -17,20 +19,23 @@ from fastindex.hlo.attributes import (
     aliases_in,
     element_details,
     metadata_of,
+    output_aliases,
 )
 from fastindex.hlo.compact_elements import element_shapes, places_with_elements
-from fastindex.hlo.computations import Computation, OpenComputation, operand_places
+from fastindex.hlo.computations import MADE, Computation, LateCall, OpenComputation, operand_places
+from fastindex.hlo.inferred_shapes import inferred_shape
 from fastindex.hlo.numbers import integer
 from fastindex.hlo.sink import Row
+from fastindex.shapes.shape import Shape
 
 #: Opcodes whose text between the parentheses is not operands.
 _NO_OPERANDS = frozenset((b"constant", b"parameter", b"iota", b"partition-id", b"replica-id", b"after-all"))
+#: What stands for the shape of an instruction that omits it, where it does not follow from the operands.
+OMITTED = b"? of "
 #: Reads something from the operands and the attributes of an instruction; None for nothing worth keeping.
 FactReader = Callable[[bytes, bytes], object]
 #: Starts with opcodes of their own; any other ``X-start`` is short for an ``async-start`` of ``X``.
-_NATIVE_STARTS = frozenset(
-    (b"all-gather-start", b"all-reduce-start", b"async-start", b"collective-permute-start", b"copy-start")
-)
+_NATIVE_STARTS = frozenset((b"all-gather-start", b"all-reduce-start", b"collective-permute-start", b"copy-start"))
 
 
 @dataclass(slots=True)
@@ -48,9 +53,6 @@ class Module:
         The texts of the results' shapes, numbered.
     counts, first_lines : list of int
         For each shape: how many instructions have it, and the line of the first.
-    async_counts : dict of int to int
-        How many of `counts` are shorthands for asynchronous starts: ``slice-start`` for an ``async-start`` that
-        calls a computation with a ``slice``, which is not in the text.
     metadata : dict of bytes to int
         The texts of the metadata, numbered.
     tables : list of bytes
@@ -63,7 +65,6 @@ class Module:
     shapes: dict[bytes, int] = field(default_factory=dict)
     counts: list[int] = field(default_factory=list)
     first_lines: list[int] = field(default_factory=list)
-    async_counts: dict[int, int] = field(default_factory=dict)
     metadata: dict[bytes, int] = field(default_factory=dict)
     tables: list[bytes] = field(default_factory=list)
 
@@ -111,12 +112,13 @@ class Module:
 class _Opcode:
     """What an instruction's opcode says about its text."""
 
-    __slots__ = ("has_operands", "is_short_start", "name", "read_details", "read_fact")
+    __slots__ = ("has_operands", "is_part_of_a_call", "name", "read_details", "read_fact")
 
     def __init__(self, text: bytes, read_fact: FactReader | None) -> None:
         self.name = text.decode()
         self.has_operands = text not in _NO_OPERANDS
-        self.is_short_start = text.endswith(b"-start") and text not in _NATIVE_STARTS
+        is_start = text.endswith(b"-start") and text not in _NATIVE_STARTS
+        self.is_part_of_a_call = is_start or text.endswith(b"-update")
         self.read_details: Callable[[bytes, bytes], Details] | None = DETAIL_READERS.get(text)
         self.read_fact = read_fact
 
@@ -137,8 +139,10 @@ class ModuleReader:
         self._facts = facts or {}
         self._module = Module()
         self._computation: OpenComputation | None = None
+        self._around: list[OpenComputation | None] = []
         self._opcodes: dict[bytes, _Opcode] = {}
         self._elements: dict[int, list[bytes]] = {}
+        self._texts: list[bytes] = []
 
     def header(self, text: bytes) -> None:
         """Begin a module."""
@@ -157,6 +161,16 @@ class ModuleReader:
         self.close_computation()
         self._computation = OpenComputation(name.decode("utf-8", "replace"), is_entry)
 
+    def open_inner(self, name: bytes) -> None:
+        """Begin a computation within the one that is open."""
+        self._around.append(self._computation)
+        self._computation = OpenComputation(name.decode("utf-8", "replace"), is_entry=False)
+
+    def close_inner(self) -> None:
+        """End it, and go on with the one around it."""
+        self.close_computation()
+        self._computation = self._around.pop()
+
     def close_computation(self) -> None:
         """End a computation; of several with the same name, the first keeps it."""
         if self._computation is None:
@@ -173,7 +187,7 @@ class ModuleReader:
         """End the module and pass it on."""
         self.close_computation()
         module, self._module = self._module, Module()
-        self._elements = {}
+        self._elements, self._texts = {}, []
         if module.counts:
             self._done(module)
 
@@ -186,10 +200,6 @@ class ModuleReader:
         places, operands = computation.places, computation.operands
         numbers: list[int] = []
         for root, name, shape, opcode_text, operand_text, attributes in rows:
-            number = shapes.get(shape)
-            if number is None:
-                number = module.add_shape(shape, line)
-            counts[number] += 1
             opcode = self._opcodes.get(opcode_text)
             if opcode is None:
                 opcode = self._opcodes[opcode_text] = _Opcode(opcode_text, self._facts.get(opcode_text))
@@ -200,14 +210,26 @@ class ModuleReader:
                     origin = metadata.setdefault(text, len(metadata))
             if opcode.read_details is not None:
                 details = opcode.read_details(operand_text, attributes)
-            elif opcode.is_short_start:
-                module.async_counts[number] = module.async_counts.get(number, 0) + 1
+            found: Sequence[int] = ()
             if operand_text and opcode.has_operands:
                 if b"#" in operand_text:
                     found = places_with_elements(operand_text, places, partial(self._element, numbers, line))
                 else:
                     found = operand_places(operand_text, places)
-                operands.extend(found)
+            number = shapes.get(shape)
+            if number is None and shape:
+                number = module.add_shape(shape, line)
+            if number is None or opcode.is_part_of_a_call:
+                computation.numbers.extend(numbers)
+                numbers.clear()
+                if number is None:
+                    shape = self._inferred(opcode.name, found, attributes, name)
+                    number = shapes[shape] if shape in shapes else module.add_shape(shape, line)
+                if opcode.is_part_of_a_call:
+                    row = root, name, shape, opcode_text, operand_text, attributes
+                    details = self._call_details(row, details, found, line)
+            counts[number] += 1
+            operands.extend(found)
             place = len(places)
             if opcode.read_fact is not None and (fact := opcode.read_fact(operand_text, attributes)) is not None:
                 computation.facts[place] = fact
@@ -220,6 +242,88 @@ class ModuleReader:
             numbers += number, origin, line, len(operands)
             line += 1
         computation.numbers.extend(array("i", numbers))
+
+    def _inferred(self, opcode: str, operands: Sequence[int], attributes: bytes, name: bytes) -> bytes:
+        """Return the shape of an instruction whose text omits it; a text that is no shape if it cannot be inferred."""
+        try:
+            shapes = [Shape.parse(self._shape_text(place).decode()) for place in operands]
+        except (FastIndexError, UnicodeDecodeError, IndexError):
+            shapes = []
+        shape = inferred_shape(opcode, shapes, attributes.decode("utf-8", "replace"), self._root_shape)
+        return str(shape).encode() if shape is not None else OMITTED + name
+
+    def _root_shape(self, name: str) -> Shape | None:
+        computation = self._module.computations.get(name)
+        if computation is None or computation.root < 0:
+            return None
+        return Shape.parse(self._text_of(computation.shape(computation.root)).decode())
+
+    def _shape_text(self, place: int) -> bytes:
+        """Return the shape of an instruction of the open computation."""
+        if self._computation is None or place < 0:
+            raise IndexError
+        return self._text_of(self._computation.numbers[4 * place])
+
+    def _text_of(self, number: int) -> bytes:
+        texts = self._texts
+        if number >= len(texts):
+            texts += itertools.islice(self._module.shapes, len(texts), None)
+        return texts[number]
+
+    def _call_details(self, row: Row, details: Details, operands: Sequence[int], line: int) -> Details:
+        """Return the details of a part of an asynchronous call.
+
+        ``X-start`` stands for an ``async-start`` of a computation with an X, which is made. Where the operands come
+        with an ``X-update``, the computation runs with this one.
+        """
+        opcode, attributes = row[3], row[5]
+        computation = self._computation
+        assert computation is not None
+        place = len(computation.places)
+        if opcode.endswith(b"-start"):
+            if opcode != b"async-start":
+                details = Details(aliases=output_aliases(attributes))
+            late = LateCall(details.callees, opcode.removesuffix(b"-start"), attributes)
+            if not operands:
+                computation.late[place] = late
+                return replace(details, callees=())
+            bound = operands
+        else:
+            waiting = computation.late.get(operands[0]) if operands else None
+            if waiting is None:
+                return details
+            if len(operands) == 1:
+                computation.late[place] = waiting
+                return details
+            late, bound = waiting, operands[1:]
+            details = Details(late.callees, output_aliases(attributes))
+        return details if details.callees else self._wrapped(row, late, bound, line, details)
+
+    def _wrapped(self, row: Row, late: LateCall, operands: Sequence[int], line: int, details: Details) -> Details:
+        """Make the computation of an asynchronous call that the text leaves out; return details that call it."""
+        name, elements = row[1], self._element_shapes_of(row[2])
+        if len(elements) < 2:
+            return details
+        rows: list[Row] = [
+            (None, b"operand.%d" % number, self._shape_text(operand), b"parameter", b"%d" % number, b"")
+            for number, operand in enumerate(operands)
+            if operand >= 0
+        ]
+        given = b", ".join(b"%" + each[1] for each in rows)
+        rows.append((b"ROOT ", name, elements[1], late.opcode, given, late.attributes))
+        made = f"{MADE}{name.decode('utf-8', 'replace')}.{len(self._module.computations)}"
+        self.open_inner(made.encode())
+        self.instructions(rows, line)
+        if self._computation is not None:
+            # All of them are on the line of the shorthand.
+            for place in range(len(rows)):
+                self._computation.numbers[4 * place + 2] = line
+        self.close_inner()
+        return replace(details, callees=(sys.intern(made),))
+
+    def _element_shapes_of(self, text: bytes) -> list[bytes]:
+        number = self._module.shapes.get(text)
+        return element_shapes(text) if number is None else self._element_shapes(number)
 
     def _element(self, numbers: list[int], line: int, place: int, index: int, name: bytes) -> int:
         """Return the place of an element of a tuple that an operand names, made if need be; -1 if there is none."""
@@ -249,6 +353,5 @@ class ModuleReader:
         """Return the texts of the elements of a shape, by its number in the table."""
         known = self._elements.get(number)
         if known is None:
-            text = next(itertools.islice(self._module.shapes, number, None))
-            known = self._elements[number] = element_shapes(text)
+            known = self._elements[number] = element_shapes(self._text_of(number))
         return known

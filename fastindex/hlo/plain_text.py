@@ -14,16 +14,23 @@ _NAME = rb"[A-Za-z_][0-9A-Za-z_.\-]*+"
 _INSTRUCTION = re.compile(
     rb"[ \t]*+(ROOT )?%?(" + _NAME + rb") = "
     rb'([a-z][a-z0-9]*+\[[^\]="\n]*+\](?:\{[^{}="\n]*+\})?+|\([^"\n]*?\)) ([a-z][a-z0-9\-]*+)'
-    rb'\(([^()"\n]*+(?:\([^()"\n]*+(?:\([^()"\n]*+\)[^()"\n]*+)*+\)[^()"\n]*+)*+)\)((?:,[^\n]*+)?+)\n'
+    # A parenthesis after a small letter, a digit or a name and a space begins operands: an instruction as operand.
+    rb'\(([^()"\n]*+(?:(?<![a-z0-9_.\-])(?<![^,] )\([^()"\n]*+(?:\([^()"\n]*+\)[^()"\n]*+)*+\)[^()"\n]*+)*+)\)'
+    rb"((?:,[^\n]*+)?+)\n"
 )
 _HEADING = re.compile(
     rb"[ \t]*+(?!HloModule\b)(?:(ENTRY) )?%?(" + _NAME + rb") "
-    rb'(\([^"={}\n/]*+(?:/\*[^*"()\n]*+\*/[^"={}\n/]*+)*+)?\{\r?\n'
+    # A number below the brace makes it that of a layout.
+    rb'(\([^"={}\n/]*+(?:/\*[^*"()\n]*+\*/[^"={}\n/]*+)*+)?\{\r?\n(?![ \t\r\n]*[\d:/])'
 )
-#: The beginning of a line on which the instruction above goes on.
-_CONTINUATION = re.compile(rb"[ \t\r\n]*[,)]")
-#: The brace that closes a computation, and the blank lines below.
-_CLOSING = re.compile(rb"[ \t]*\}\r?\n(?:[ \t\r]*\n)*")
+#: An opcode after a tuple: another instruction, or one without a space before its opcode.
+_OPCODE_AFTER = re.compile(rb"\)\s*[a-z]")
+#: The beginning of a line on which the instruction above may go on: neither a name nor the end of the computation.
+_CONTINUATION = re.compile(rb"[ \t\r\n]*(?:[^ \t\r\n%A-Za-z_}]|T[ \t]*\()")
+#: Where an instruction goes on below.
+_GOES_ON = frozenset(b",= ")
+#: The brace that closes a computation, and the blank lines below; attributes may follow.
+_CLOSING = re.compile(rb"[ \t]*\}\r?\n(?:[ \t\r]*\n)*+(?![ \t]*[,/])")
 
 
 def match_heading(text: bytes, begin: int) -> tuple[bytes, bool, int] | None:
@@ -57,6 +64,8 @@ def match_rows(text: bytes, begin: int, limit: int) -> tuple[list[Row], int]:
         row: Row = found.groups()  # type: ignore[assignment]
         if row[5] and not _ends_with_its_line(row[5]):
             break
+        if row[2][0] == 0x28 and _OPCODE_AFTER.search(row[2]) is not None:
+            break
         rows.append(row)
         last, begin = begin, found.end()
     if rows and _CONTINUATION.match(text, begin):
@@ -75,8 +84,10 @@ def _ends_with_its_line(attributes: bytes) -> bool:
         and 0x5C not in attributes
         and (0x2A not in attributes or b"/*" not in attributes)
         and (0x2F not in attributes or b"//" not in attributes)
-        and b" = " not in attributes
-        and not attributes.endswith((b",", b",\r"))
+        and b"= " not in attributes
+        and 0x09 not in attributes
+        and attributes[-1] not in _GOES_ON
+        and (attributes[-1] != 0x0D or attributes[-2] not in _GOES_ON)
     )
 
 

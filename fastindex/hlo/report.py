@@ -116,7 +116,7 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
     >>> r.total_nbytes, r.total_logical_nbytes, r.peak_nbytes
     (1036288, 36000, 1036288)
     >>> r.uses[0].change.description
-    'swap the two minor dimensions'
+    'swap the two minor dimensions and use T(4,128)'
     """
     collector = Collector("instruction results" if instruction_results else "buffers")
     sources = open_sources(source)

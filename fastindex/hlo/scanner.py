@@ -3,17 +3,20 @@
 The scanner knows just enough of HLO's grammar to be exact about what is an instruction: quotes, comments,
 braces, parentheses and the attributes with free text. An instruction is ``name = SHAPE opcode(``; XLA's
 lexer takes a name directly followed by ``=`` for an attribute, so the space before ``=`` tells them apart.
-Text laid out as XLA prints it is matched line by line, by `plain_text`; only the rest is read token by token.
+Text laid out as XLA prints it is matched line by line, by `plain_text`; other text that is well formed is read by
+`exact_text`; only damaged text is read token by token.
 
 Source of the rule: ``xla/hlo/parser/hlo_lexer.cc`` and ``hlo_parser.cc``.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 
 from fastindex.hlo import grammar
+from fastindex.hlo.exact_text import Begin, End, Event, ExactText, NotWellFormed, blank_end
 from fastindex.hlo.plain_text import match_closing, match_heading, match_rows
 from fastindex.hlo.problems import Problem
 from fastindex.hlo.sink import HloSink
@@ -27,6 +30,9 @@ _BEHIND = 1 << 8
 _MOST_AT_ONCE = 1 << 16
 _MOST_PROBLEMS = 1000
 _SHOWN = 100
+_NOT_WELL_FORMED = "not well formed; as much of it as can be read is counted"
+_TEXT_ON_THIS_LINE = re.compile(rb"[ \t\r]*[^ \t\r\n/]")
+_LINE_ENDS = re.compile(rb"(?:[ \t\r]*\n)+")
 
 
 class _NeedsMoreText(Exception):  # noqa: N818 - a signal, not an error
@@ -75,6 +81,8 @@ class HloScanner:
         self._wanted = 2 * _AHEAD
         self._heading: tuple[bytes, bool] | None = None
         self._pending: _Pending | None = None
+        self._numbers = itertools.count()
+        self._resumes = False
 
     def feed(self, chunk: bytes) -> None:
         """Scan the next chunk of the text."""
@@ -98,6 +106,9 @@ class HloScanner:
         try:
             if self._position < 0:
                 self._position = self._take_line_start(-1, 0, at_end)
+            elif self._resumes:
+                self._resumes = False
+                self._position = self._take_well_formed(self._position, at_end)
             while (token := grammar.TOKEN.search(text, self._position)) is not None and token.start() < limit:
                 self._position = self._take(token, at_end)
             self._position = max(self._position, min(limit, token.start() if token else limit))
@@ -146,7 +157,8 @@ class HloScanner:
             case 0x3D:  # =
                 return self._take_equals(begin, at_end)
             case 0x7B:  # {
-                self._open_brace(begin)
+                if self._open_brace(begin):
+                    return self._take_well_formed(end, at_end)
             case 0x7D:  # }
                 self._braces -= 1
                 if self._braces == 0:
@@ -164,12 +176,15 @@ class HloScanner:
                 return self._take_comment(begin, at_end)
         return end
 
-    def _open_brace(self, position: int) -> None:
-        if self._braces == 0 and self._heading is not None and self._text[position - 1 : position] != b"=":
+    def _open_brace(self, position: int) -> bool:
+        """Count a brace; return whether it opens a computation."""
+        is_body = self._braces == 0 and self._heading is not None and self._text[position - 1 : position] != b"="
+        if is_body and self._heading is not None:
             self._flush(position)
             self._sink.open_computation(*self._heading)
             self._heading = None
         self._braces += 1
+        return is_body
 
     def _take_equals(self, position: int, at_end: bool) -> int:
         text = self._text
@@ -193,6 +208,8 @@ class HloScanner:
             line = self._line_at(position)
             self._pending = _Pending(name.group(2) if name else b"", shape, opcode, end, is_root, line)
             self.instruction_count += 1
+            if self._braces:
+                self._complain(_NOT_WELL_FORMED, position)
             return end
         self._judge_assignment(position)
         return position + 1
@@ -253,14 +270,15 @@ class HloScanner:
         """Handle the beginning of a line, where modules, computations and instructions begin."""
         is_outside = self._braces == 0 and self._parentheses <= 0
         if not is_outside and (self._braces != 1 or self._parentheses > 0):
-            if self.problems and self._text[end : end + 1] == b"}":
-                # A broken line may leave braces unbalanced; a computation still ends with a brace at a line's start.
-                self._braces, self._parentheses = 1, 0
-            return end
-        after = self._take_plain_text(end, at_end)
+            is_damaged = self.problems and self._braces and not is_outside
+            if not is_damaged or not (self._text[end : end + 1] == b"}" or grammar.STATEMENT.match(self._text, end)):
+                return end
+            # A broken line may leave brackets unbalanced; an instruction or the end of a computation is still one.
+            self._braces, self._parentheses = 1, 0
+        after = self._take_well_formed(end, at_end)
         if after > end:
-            # The newline before the rest is looked at again.
-            return after - 1
+            # A newline before the rest is looked at again.
+            return after - 1 if self._text[after - 1] == 0x0A else after
         if is_outside:
             return self._take_outer_line(end, at_end)
         self._parentheses = 0
@@ -270,6 +288,98 @@ class HloScanner:
             if before not in grammar.CONTINUES or not before:
                 self._complain("not an instruction, 'name = shape opcode(...)'", end)
         return end
+
+    def _take_well_formed(self, begin: int, at_end: bool) -> int:
+        """Pass on text as XLA would read it; return where the first piece begins that it would not."""
+        text = self._text
+        limit = len(text) if at_end else len(text) - _AHEAD
+        position = begin
+        while position < limit:
+            after = position
+            if position == 0 or text[position - 1] == 0x0A:
+                after = self._take_plain_text(position, at_end)
+            if after == position:
+                try:
+                    after = self._take_piece(position, at_end)
+                except _NeedsMoreText:
+                    # What has been passed on must not be read again.
+                    self._position, self._resumes = position, True
+                    raise
+                # Lines below can be plain again.
+                blank = _LINE_ENDS.match(text, after) if after > position else None
+                after = blank.end() if blank else after
+            if after == position:
+                break
+            position = after
+        if position >= limit and not at_end:
+            self._resumes = True
+        elif position > begin and text[position - 1] != 0x0A and _TEXT_ON_THIS_LINE.match(text, position):
+            self._complain("what follows the end of an instruction or a computation is neither", position)
+        return position
+
+    def _take_piece(self, begin: int, at_end: bool) -> int:
+        """Pass on a header, heading, table, instruction or closing brace; return its end, or `begin`."""
+        text, sink = self._text, self._sink
+        at = blank_end(text, begin)
+        if at >= (len(text) if at_end else len(text) - _AHEAD):
+            return begin
+        exact = ExactText(text, at_end, self._numbers)
+        try:
+            if self._braces:
+                if text[at] == 0x7D:
+                    end = exact.closing(at)
+                    self._flush(begin)
+                    sink.close_computation()
+                    self._braces = 0
+                else:
+                    events, end = exact.instruction(at)
+                    self._flush(begin)
+                    self._pass_on(events)
+            elif text.startswith(b"HloModule", at):
+                header, end = exact.header(at)
+                self._flush(begin)
+                self.saw_module = True
+                sink.header(header)
+            elif grammar.TABLE.match(text, at):
+                lines, end = exact.table(at)
+                for line in lines:
+                    sink.table_line(line)
+            else:
+                end = self._take_outer_piece(exact, at)
+        except NotWellFormed as error:
+            if error.at >= len(text):
+                self._ask_for_more(begin, at_end)
+            return begin
+        self._parentheses = 0
+        return end
+
+    def _take_outer_piece(self, exact: ExactText, at: int) -> int:
+        """Pass on the heading of a computation, or an instruction outside computations; return its end."""
+        try:
+            name, is_entry, end = exact.heading(at)
+        except NotWellFormed as error:
+            if error.at >= len(self._text):
+                raise
+            events, end = exact.instruction(at)
+            self._flush(at)
+            self._pass_on(events)
+            return end
+        self._flush(at)
+        self._heading = None
+        self._sink.open_computation(name, is_entry)
+        self._braces = 1
+        return end
+
+    def _pass_on(self, events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case Begin(name):
+                    self._sink.open_inner(name)
+                case End():
+                    self._sink.close_inner()
+                case _:
+                    self.instruction_count += 1
+                    self._sink.instructions([event.row], self._line_at(event.at))
 
     def _take_plain_text(self, begin: int, at_end: bool) -> int:
         """Pass on the lines that are laid out as XLA prints them; return where the first other line begins."""

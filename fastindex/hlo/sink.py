@@ -23,5 +23,11 @@ class HloSink(Protocol):
     def close_computation(self) -> None:
         """Receive the end of a computation."""
 
+    def open_inner(self, name: bytes) -> None:
+        """Receive the start of a computation written within another, where an instruction names one."""
+
+    def close_inner(self) -> None:
+        """Receive its end; the computation around it goes on."""
+
     def instructions(self, rows: list[Row], line: int) -> None:
         """Receive instructions on consecutive lines, and the number of the first."""

@@ -25,6 +25,7 @@ from fastindex.hlo.sink import HloSink
 LOWERED = "before_optimizations"
 _CHUNK = 1 << 20
 _LOOKED_AT = 1 << 20
+_COMMENT = re.compile(rb"//[^\n]*|/\*.*?\*/", re.DOTALL)
 #: Headers with their tables of source files and frames are shorter than this.
 _LONGEST_HEADER = 32 << 20
 _FILE_ENDING = re.compile(r"\.[A-Za-z]\w{0,7}$")
@@ -273,7 +274,7 @@ def _check_is_text(chunk: bytes, name: str, first: bool) -> None:
         codecs.getincrementaldecoder("utf-8")().decode(chunk if first else b"")
     except UnicodeDecodeError:
         refuse(name, "binary data, not UTF-8; a serialized HloModuleProto has to be printed as text first")
-    head = chunk.lstrip()[:2000]
+    head = _COMMENT.sub(b"", chunk[:_LOOKED_AT]).lstrip()[:2000] if first else b""
     if first and b"HloModule" not in head and (head.startswith((b"module ", b"#loc")) or b"func.func" in head):
         refuse(name, "MLIR, not HLO; use compiled.as_text(), or lowered.as_text(dialect='hlo')")
 

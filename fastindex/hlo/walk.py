@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from fastindex.hlo.attributes import Details
 from fastindex.hlo.computations import Computation
-from fastindex.hlo.flow_rules import IN_PLACE, FusionFlow, Rule, fusion_flow, may_reuse, rule_of
+from fastindex.hlo.flow_rules import IN_PLACE, RULES, FusionFlow, Rule, fusion_flow, may_reuse, rule_of
 from fastindex.hlo.modules import Module
 from fastindex.hlo.shape_table import ShapeTable
 
@@ -107,7 +107,7 @@ class Walk:
                 values = self.new_values(leaves[computation.shape(place)], computation, place, time)
                 self._share(computation, place, opcode, operands, results, values)
             else:
-                if rule.flow in ("while", "call", "conditional", "start"):
+                if rule.flow in ("while", "call", "conditional", "start") or computation.details[place].callees:
                     values = self._control_flow(rule, computation, place, operands, results)
                 else:
                     given = arguments if rule.flow == "parameter" else None
@@ -180,6 +180,8 @@ class Walk:
         names = computation.details[place].callees
         if rule.flow == "start":
             return self._start(rule, computation, place, given, names)
+        if rule is RULES["async-update"] and len(given) > 1:
+            return self._bind(computation, place, given, names)
         if rule.flow == "while" and len(names) == 2 and given:
             return self._loop(computation, place, given[0], names)
         called = self._callee(names[0]) if rule.flow == "call" and names else None
@@ -226,10 +228,7 @@ class Walk:
         self, rule: Rule, computation: Computation, place: int, given: list[Values], names: Sequence[str]
     ) -> Values:
         """Walk an asynchronous start: its result is a tuple of its operands and new results."""
-        root: Values = ()
-        callee = self._callee(names[0]) if names else None
-        if callee is not None:
-            root = self.run(callee, given)[callee.root]
+        root = self._run_called(computation, place, given, names)
         for values in given:
             self.see(values, self.clock)
         number = computation.shape(place)
@@ -243,6 +242,42 @@ class Walk:
         )
         if root and len(spans) > 1:
             self.join(root, values[spans[1][0] : spans[1][1]])
+        return values
+
+    def _run_called(self, computation: Computation, place: int, given: list[Values], names: Sequence[str]) -> Values:
+        """Walk what an asynchronous call calls; return the values of its root."""
+        callee = self._callee(names[0]) if names else None
+        if callee is None:
+            return ()
+        root = self.run(callee, given)[callee.root]
+        if callee.is_made:
+            for value in root:
+                if self.owners[value] is callee:
+                    self.owners[value], self.places[value] = computation, place
+        return root
+
+    def _bind(self, computation: Computation, place: int, given: list[Values], names: Sequence[str]) -> Values:
+        """Walk an asynchronous call whose operands come after its start: it has {operands, result, contexts} now."""
+        started, bound = given[0], given[1:]
+        root = self._run_called(computation, place, bound, names)
+        for values in given:
+            self.see(values, self.clock)
+        number = computation.shape(place)
+        leaves, spans = self.leaves[number], self.entries[number].spans
+        begin, end = spans[0] if spans else (0, 0)
+        held = tuple(value for item in bound for value in item)[: end - begin]
+        values = held + self.new_values(leaves[len(held) :], computation, place, self.clock)
+        first = computation.operands(place)[0]
+        before = self.entries[computation.shape(first)].spans if first >= 0 else ()
+        if len(spans) > 1:
+            result = values[spans[1][0] : spans[1][1]]
+            self.join(result, root)
+            if len(before) > 1 and before[1][1] - before[1][0] == len(result):
+                self.join(result, started[before[1][0] : before[1][1]])
+        for output, operand, path in computation.details[place].aliases:
+            if operand == 0 and first >= 0:
+                a, b = self.entries[number].at(output), self.entries[computation.shape(first)].at(path)
+                self.join(started[b[0] : b[1]], values[a[0] : a[1]])
         return values
 
     def _share(

@@ -35,9 +35,10 @@ class Row:
         Where element i of a unit of so many elements, the most minor ones, lies; in order without.
     order_bits : int
         Of what that orders: bits, or whole codes.
-    stored : {"codes", "offset", "signed"}
-        "offset": unsigned codes, with the top bit of what is two's complement in int8 flipped; "signed": two's
-        complement, so the top bit of unsigned codes is flipped.
+    stored : {"codes", "integers", "offset", "signed", "elements"}
+        What codes mean. "codes": no integers, such as those of fp4. "integers": the value plus ``2**(bits-1)``; a plain
+        array of a signed type as wide as a code holds values. "offset": the same, and int8 holds values of any width.
+        "signed": two's complement, so the top bit of unsigned codes is flipped. "elements": as they are, signed or not.
     fill : int
         The code in padding.
     source : str
@@ -60,11 +61,13 @@ class Row:
 
 #: The parameters of names, with their vendors' names and defaults.
 PARAMETERS: dict[str, dict[str, Any]] = {
+    "awq": {"packer": None},
+    "gptq": {"packer": None},
     "awq_gemv_fast": {"interleave": 4, "kstride": 64},
     "marlin": {"activation_bits": 16},
     "marlin_scales": {"grouped": True},
     "marlin_zero_points": {"activation_bits": 16},
-    "pack_quantized": {"packed_dim": 1},
+    "pack_quantized": {"packed_dim": 1, "dense": True},
     "tinygemm": {"inner_k_tiles": 8},
     "blocked_scales": {"block": (128, 4)},
     "hopper_mx_scale": {"num_warps": 8},
@@ -78,17 +81,30 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "mlx": {"group_size": 64},
     "gguf_body": {"type": "q4_0"},
     "ggml_q4_0_repacked_body": {"rows": 4, "interleave": 4},
-    "fractal_nz": {"c0": 16},
+    "fractal_nz": {"c0": None},
     "tenstorrent_tile": {"tile": (32, 32), "face": (16, 16)},
-    "vnni": {"factor": 2},
-    "vllm_paged_key": {"x": 8},
+    "vnni": {"factor": None},
+    "vllm_paged_key": {"x": None},
     "aten_int4pack_cpu": {"capability": "avx2"},
     "cutlass_mixed_gemm": {"sm": 80},
     "onednn": {"tag": None},
 }
 
+#: Parameters that follow from the bits of an element, unless they are given: so many elements are 32, 4 or 16 bytes.
+BY_BITS: dict[tuple[str, str], dict[int, int]] = {
+    ("fractal_nz", "c0"): {4: 64, 8: 32, 16: 16, 32: 8},
+    ("vnni", "factor"): {8: 4, 16: 2, 32: 1},
+    ("vllm_paged_key", "x"): {8: 16, 16: 8, 32: 4},
+}
+
+# Whose function packs, where vendors lay out one name in several ways.
+_PACKERS = ("vllm", "gptqmodel", "auto_round")
+
 #: The values that vendors' functions check for, where a row does not say them.
-VALUES: dict[tuple[str, str], tuple[int, ...]] = {
+VALUES: dict[tuple[str, str], tuple[Any, ...]] = {
+    ("awq", "packer"): _PACKERS,
+    ("gptq", "packer"): _PACKERS,
+    ("pack_quantized", "packed_dim"): (0, 1),
     ("tinygemm", "inner_k_tiles"): (2, 4, 8),
     ("hopper_mx_scale", "num_warps"): (1, 2, 4, 8, 16, 32),
     ("mlx", "group_size"): (16, 32, 64, 128),
@@ -123,26 +139,88 @@ _GGUF, _LT, _TORCH = "gguf-py quants.py, ggml-common.h", "cuBLASLt cublasLtOrder
 _HOPPER_HALF = (6, 7, 8, 15, 3, 4, 5, 12, 0, 1, 2, 9, 13, 10, 11, 14)
 
 ROWS: tuple[Row, ...] = (
-    Row("awq", "u4[K,N/8,4,2]{2,3,1,0:E(4)}", 4, divides={"N": 8}, source=f"{_AWQ} gemm.py, {_VLLM} awq_pack"),
-    Row("awq", "u8[K,N/4,2,2]{2,3,1,0}", 8, divides={"N": 4}, source=f"{_VLLM} awq_pack"),
+    Row(
+        "awq",
+        "u4[K,N/8,4,2]{2,3,1,0:E(4)}",
+        4,
+        divides={"N": 8},
+        stored="integers",
+        source=f"{_AWQ} gemm.py, {_VLLM} awq_pack",
+    ),
+    Row(
+        "awq",
+        "u8[K,N/4,2,2]{2,3,1,0}",
+        8,
+        when={"packer": "vllm"},
+        divides={"N": 4},
+        stored="integers",
+        source=f"{_VLLM} awq_pack",
+    ),
+    *(
+        Row(
+            "awq",
+            text,
+            bits,
+            when={"packer": "gptqmodel"},
+            stored="integers",
+            source="GPTQModel packing_utils.py pack_awq",
+        )
+        for bits, text in (
+            (2, "u2[K,N]{1,0:T(16)E(2)}"),
+            (8, "u8[K,N]{1,0:T(4)}"),
+            *((bits, "u1[K,N,b]{2,1,0:T(*,32)E(1)}") for bits in _STRADDLING),
+        )
+    ),
+    *(
+        Row(
+            "awq",
+            text,
+            bits,
+            when={"packer": "auto_round"},
+            divides={"N": 32},
+            stored="integers",
+            source="auto-round bit_packing.py pack_awq_bitstream",
+        )
+        for bits, text in (
+            (2, "u2[K,N/8,4,2]{2,3,1,0:E(2)}"),
+            (8, "u8[K,N/8,4,2]{2,3,1,0}"),
+            *((bits, "u1[K,N/8,4,2,b]{4,2,3,1,0:E(1)}") for bits in _STRADDLING),
+        )
+    ),
     Row(
         "awq_gemv_fast",
         "u4[N/4,4,K/kstride,kstride/32,4,4,2]{4,6,5,3,1,2,0:E(4)}",
         4,
         when={"interleave": 4},
         divides={"N": 4, "K": "kstride"},
+        stored="integers",
         source=f"{_AWQ} gemv_fast.py",
     ),
-    Row("gptq", "u4[K,N]{1,0:T(8,1)E(4)}", 4, source=_GPTQ),
-    Row("gptq", "u2[K,N]{1,0:T(16,1)E(2)}", 2, source=_GPTQ),
-    Row("gptq", "u8[K,N]{1,0:T(4,1)}", 8, source=_GPTQ),
-    Row("gptq", "u1[K/32,32,N,b]{3,1,2,0:T(N,*,32)E(1)}", 3, divides={"K": 32}, source=_GPTQ),
+    Row("gptq", "u4[K,N]{1,0:T(8,1)E(4)}", 4, stored="integers", source=_GPTQ),
+    Row("gptq", "u2[K,N]{1,0:T(16,1)E(2)}", 2, stored="integers", source=_GPTQ),
+    Row("gptq", "u8[K,N]{1,0:T(4,1)}", 8, stored="integers", source=_GPTQ),
+    *(
+        Row(
+            "gptq",
+            "u1[K/32,32,N,b]{3,1,2,0:T(N,*,32)E(1)}",
+            bits,
+            when=when,
+            divides={"K": 32},
+            stored="integers",
+            source=source,
+        )
+        for bits, when, source in (
+            (3, {}, _GPTQ),
+            *((bits, {"packer": "auto_round"}, "auto-round bit_packing.py pack_bitstream") for bits in (5, 6, 7)),
+        )
+    ),
     Row(
         "marlin",
         "u4[K/16,2,4,2,N/64,4,2,8]{1,6,3,5,2,7,4,0:E(4)}",
         4,
         when={"activation_bits": 16},
         divides={"K": 16, "N": 64},
+        stored="integers",
         source=_MARLIN,
     ),
     Row(
@@ -151,6 +229,7 @@ ROWS: tuple[Row, ...] = (
         8,
         when={"activation_bits": 16},
         divides={"K": 16, "N": 64},
+        stored="integers",
         source=_MARLIN,
     ),
     Row(
@@ -159,6 +238,7 @@ ROWS: tuple[Row, ...] = (
         4,
         when={"activation_bits": 8},
         divides={"K": 32, "N": 64},
+        stored="integers",
         source=_MARLIN,
     ),
     Row(
@@ -167,6 +247,7 @@ ROWS: tuple[Row, ...] = (
         8,
         when={"activation_bits": 8},
         divides={"K": 32, "N": 64},
+        stored="integers",
         source=_MARLIN,
     ),
     Row(
@@ -192,6 +273,7 @@ ROWS: tuple[Row, ...] = (
             bits,
             when={"activation_bits": activation_bits},
             divides={"N": 64},
+            stored="integers",
             source=f"{_MARLIN} marlin_zero_points",
         )
         for activation_bits, bits, text in (
@@ -206,6 +288,7 @@ ROWS: tuple[Row, ...] = (
         "u4[K/16,2,4,2,N/64,4,2,2,4]{1,7,3,8,2,6,5,4,0:E(4)}",
         4,
         divides={"K": 16, "N": 64},
+        stored="integers",
         source=f"{_CT} 0.9.4 permutations_24",
     ),
     Row(
@@ -213,6 +296,7 @@ ROWS: tuple[Row, ...] = (
         "u8[K/16,2,4,2,N/64,4,2,2,4]{1,3,7,8,2,6,5,4,0}",
         8,
         divides={"K": 16, "N": 64},
+        stored="integers",
         source=f"{_CT} 0.9.4 permutations_24",
     ),
     *(
@@ -229,13 +313,17 @@ ROWS: tuple[Row, ...] = (
     *(
         Row(
             "pack_quantized",
-            "u1[M,K,b]{2,1,0:T(*,32)E(1)}",
+            text,
             bits,
-            when={"packed_dim": 1},
+            when={"packed_dim": 1, "dense": is_dense},
             stored="offset",
-            source=f"{_CT} pack_to_int32",
+            source=f"{_CT} pack_to_int32, {version}",
         )
         for bits in _STRADDLING
+        for text, is_dense, version in (
+            ("u1[M,K,b]{2,1,0:T(*,32)E(1)}", True, "0.18.0 and later"),
+            (f"u1[M,K/{32 // bits},{32 // bits},b]{{3,2,1,0:T(*,32)E(1)}}", False, "up to 0.17.1"),
+        )
     ),
     *(
         Row(
@@ -251,19 +339,24 @@ ROWS: tuple[Row, ...] = (
     *(
         Row(
             "pack_quantized",
-            "u1[M,K,b]{2,0,1:T(K,*,32)E(1)}",
+            text,
             bits,
-            when={"packed_dim": 0},
+            when={"packed_dim": 0, "dense": is_dense},
             stored="offset",
-            source=f"{_CT} pack_to_int32",
+            source=f"{_CT} pack_to_int32, {version}",
         )
         for bits in _STRADDLING
+        for text, is_dense, version in (
+            ("u1[M,K,b]{2,0,1:T(K,*,32)E(1)}", True, "0.18.0 and later"),
+            (f"u1[M/{32 // bits},{32 // bits},K,b]{{3,1,2,0:T(*,32)E(1)}}", False, "up to 0.17.1"),
+        )
     ),
     Row(
         "tinygemm",
         "u4[N/8,8,K/(16 inner_k_tiles),inner_k_tiles/2,2,2,4,2]{5,4,7,3,6,1,2,0:E(4)}",
         4,
         divides={"K": "16*inner_k_tiles"},
+        stored="integers",
         source=f"{_TORCH} int4mm.cu",
     ),
     Row(
@@ -272,6 +365,7 @@ ROWS: tuple[Row, ...] = (
         4,
         when={"capability": "avx512"},
         divides={"N": 64},
+        stored="integers",
         source=f"{_TORCH} _convert_weight_to_int4pack_for_cpu",
     ),
     Row(
@@ -280,6 +374,7 @@ ROWS: tuple[Row, ...] = (
         4,
         when={"capability": "avx2"},
         divides={"N": 32},
+        stored="integers",
         source=f"{_TORCH} _convert_weight_to_int4pack_for_cpu",
     ),
     Row(
@@ -288,6 +383,7 @@ ROWS: tuple[Row, ...] = (
         4,
         when={"capability": "default"},
         divides={"N": 32},
+        stored="integers",
         source=f"{_TORCH} _convert_weight_to_int4pack_for_cpu",
     ),
     Row(
@@ -314,12 +410,20 @@ ROWS: tuple[Row, ...] = (
             f"u{bits}[M,K]{{1,0{f':E({bits})' if bits < 8 else ''}}}",
             bits,
             divides={"K": "group_size"},
+            stored="integers",
             source="mlx.core.quantize",
         )
         for bits in (2, 4, 8)
     ),
     *(
-        Row("mlx", "u1[M,K,b]{2,1,0:T(*,32)E(1)}", bits, divides={"K": "group_size"}, source="mlx.core.quantize")
+        Row(
+            "mlx",
+            "u1[M,K,b]{2,1,0:T(*,32)E(1)}",
+            bits,
+            divides={"K": "group_size"},
+            stored="integers",
+            source="mlx.core.quantize",
+        )
         for bits in (3, 5, 6)
     ),
     Row(
@@ -378,6 +482,13 @@ ROWS: tuple[Row, ...] = (
         8,
         divides={"K": 8, "N": 32},
         source=f"{_TRITON} cdna4_scale.py",
+    ),
+    Row(
+        "aiter_mx_scale",
+        "u8[M/32,2,16,K/8,2,4]{1,4,2,5,3,0}",
+        8,
+        pads={"M": 256},
+        source="aiter fp4_utils.py e8m0_shuffle",
     ),
     Row(
         "blackwell_mx4_value_shuffled",
@@ -446,12 +557,19 @@ ROWS: tuple[Row, ...] = (
             4,
             when={"type": kind},
             divides={"K": 32},
+            stored=stored,
             source=_GGUF,
         )
-        for kind in ("q4_0", "q4_1", "q5_0", "q5_1", "mxfp4")
+        for kind, stored in (
+            ("q4_0", "integers"),
+            ("q4_1", "integers"),
+            ("q5_0", "codes"),
+            ("q5_1", "codes"),
+            ("mxfp4", "codes"),
+        )
     ),
-    Row("gguf_body", "u8[M,K]{1,0}", 8, when={"type": "q8_0"}, divides={"K": 32}, source=_GGUF),
-    Row("gguf_q4_k_body", "u4[M,K/256,4,2,32]{3,4,2,1,0:E(4)}", 4, divides={"K": 256}, source=_GGUF),
+    Row("gguf_body", "u8[M,K]{1,0}", 8, when={"type": "q8_0"}, divides={"K": 32}, stored="signed", source=_GGUF),
+    Row("gguf_q4_k_body", "u4[M,K/256,4,2,32]{3,4,2,1,0:E(4)}", 4, divides={"K": 256}, stored="integers", source=_GGUF),
     Row("gguf_q6_k_low", "u4[M,K/256,2,2,64]{3,4,2,1,0:E(4)}", 4, divides={"K": 256}, source=_GGUF),
     Row("gguf_q6_k_high", "u2[M,K/256,2,4,32]{3,4,2,1,0:E(2)}", 2, divides={"K": 256}, source=_GGUF),
     Row(
@@ -465,7 +583,14 @@ ROWS: tuple[Row, ...] = (
     Row("col32", "e[M,N]{0,1:T(32,1)}", source=_LT),
     Row("col4_4r2_8c", "e[M/8,4,2,N/32,4,2,4]{6,1,5,4,2,0,3}", source=_LT),
     Row("col32_2r_4r4", "e[M/32,4,4,2,N/32,32]{5,3,1,2,0,4}", source=_LT),
-    Row("fractal_nz", "e[M,N]{0,1:T(c0,16)(c0,1)}", source="Ascend TransdataOperation"),
+    Row(
+        "fractal_nz",
+        "u4[M,N]{0,1:T(c0,16)(c0,1)E(4)}",
+        4,
+        stored="elements",
+        source="CANN aclnnNpuFormatCast, TransdataOperation",
+    ),
+    Row("fractal_nz", "e[M,N]{0,1:T(c0,16)(c0,1)}", source="CANN aclnnNpuFormatCast, TransdataOperation"),
     Row(
         "tenstorrent_tile",
         "e[M,N]{1,0:T(tile0,tile1)(face0,face1)}",

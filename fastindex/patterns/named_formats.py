@@ -11,7 +11,7 @@ from typing import Any
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lowering.index.regrouped import RegroupedShape
-from fastindex.patterns.format_table import DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES, Row
+from fastindex.patterns.format_table import BY_BITS, DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES, Row
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 from fastindex.tiling.digits import Digits, Variable, digit
@@ -104,11 +104,14 @@ def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
     for parameter, value in given.items():
         if parameter not in values:
             raise FastIndexError(f"{name} has no parameter {parameter}; it has {', '.join(values) or 'none'}")
-        values[parameter] = _checked_value(name, parameter, value, values[parameter])
+        if value is None and values[parameter] is None:
+            continue
+        default = 1 if (name, parameter) in BY_BITS else values[parameter]
+        values[parameter] = _checked_value(name, parameter, value, default)
     rows = [row for row in ROWS if row.name == name and _is_for(row, values)]
     if not rows:
-        known = [", ".join(f"{k}={v!r}" for k, v in row.when.items()) for row in ROWS if row.name == name]
-        raise FastIndexError(f"{name} is known with {'; '.join(dict.fromkeys(known))}, got {_spelled(values)}")
+        known = _conditions([row for row in ROWS if row.name == name])
+        raise FastIndexError(f"{name} is known with {known}, got {_spelled(values)}")
     widths = [row.bits for row in rows]
     if bits is None:
         bits = DEFAULT_BITS.get(name, 4 if 4 in widths else rows[0].bits or 8)
@@ -116,8 +119,18 @@ def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
     if row is None and None in widths and bits in (8, 16, 32, 64):
         row = rows[widths.index(None)]
     if row is None:
+        others = [row for row in ROWS if row.name == name and row.bits == bits]
+        if others:
+            raise FastIndexError(f"{name} of {bits} bits is known with {_conditions(others)}, got {_spelled(values)}")
         listed = ", ".join("8, 16, 32, 64" if width is None else str(width) for width in dict.fromkeys(widths))
         raise FastIndexError(f"{name} has {listed} bits, got bits={bits}")
+    for (of, parameter), by_bits in BY_BITS.items():
+        if of == name and values[parameter] is None:
+            if bits not in by_bits:
+                raise FastIndexError(
+                    f"{name} has no {parameter} of its own for elements of {bits} bits; give {parameter}="
+                )
+            values[parameter] = by_bits[bits]
     pairs = {f"{k}{i}": v for k, pair in values.items() if isinstance(pair, tuple) for i, v in enumerate(pair)}
     return Chosen(row, bits, {**values, **pairs, "chunk": max(128 // bits, 1)}, row_letters(row.text))
 
@@ -141,7 +154,8 @@ def _checked_value(name: str, parameter: str, value: Any, default: Any) -> Any:
     if isinstance(default, str) or default is None:
         if not isinstance(value, str):
             raise ArgumentTypeError(f"{name}: {parameter} is text, got {value!r}")
-        return value.lower() if isinstance(default, str) else value
+        value = value.lower() if isinstance(default, str) else value
+        return _listed_value(name, parameter, value)
     if isinstance(default, bool):
         if value not in (False, True):
             raise ArgumentTypeError(f"{name}: {parameter} is True or False, got {value!r}")
@@ -150,13 +164,20 @@ def _checked_value(name: str, parameter: str, value: Any, default: Any) -> Any:
         number = int(value.__index__())
     except AttributeError:
         raise ArgumentTypeError(f"{name}: {parameter} is an integer, got {value!r}") from None
-    # A number of a dimension; the rows say which.
-    if number < 1 and parameter != "packed_dim":
+    if number < 1 and (name, parameter) not in VALUES:
         raise FastIndexError(f"{name}: {parameter} is above 0, got {value!r}")
+    return _listed_value(name, parameter, number)
+
+
+def _listed_value(name: str, parameter: str, value: Any) -> Any:
     known = VALUES.get((name, parameter))
-    if known is not None and number not in known:
-        raise FastIndexError(f"{name}: {parameter} is {', '.join(map(str, known))}, got {number}")
-    return number
+    if known is not None and value not in known:
+        raise FastIndexError(f"{name}: {parameter} is {', '.join(map(str, known))}, got {value}")
+    return value
+
+
+def _conditions(rows: Sequence[Row]) -> str:
+    return "; ".join(dict.fromkeys(_spelled(row.when) for row in rows))
 
 
 def _spelled(values: Mapping[str, Any]) -> str:
@@ -196,7 +217,7 @@ def single_layout(name: str, bits: int | None = None) -> Layout | None:
     if name not in names() or name == "onednn":
         return None
     known = {row.bits for row in ROWS if row.name == name}
-    one = chosen(name, bits if bits in known else None, {})
+    one = chosen(name, bits if bits in known or None in known else None, {})
     _, dimensions, layout = _parts(one.row.text)
     if dimensions.split(",") != list(one.letters):
         raise FastIndexError(
@@ -229,19 +250,10 @@ def format_side(one: Chosen, sizes: Mapping[str, int], variables: Mapping[str, V
     row, values = one.row, one.values
     _check_sizes(one, sizes)
     element, dimensions, layout = _parts(row.text)
-    groups: list[list[str]] = []
-    for entry in dimensions.split(","):
-        starts = entry[0].isupper() or entry == _BIT
-        if starts and groups and not any(_letter(e) for e in groups[-1]):
-            groups[-1].append(entry)
-        elif starts or not groups:
-            groups.append([entry])
-        else:
-            groups[-1].append(entry)
     made: list[int] = []
     coordinates: list[Digits] = []
     whole: dict[str, int] = {}
-    for group in groups:
+    for group in _groups(dimensions):
         letter = next(_letter(entry) for entry in group if _letter(entry))
         parts = _group_sizes(one, group, letter, sizes)
         whole[letter] = math.prod(parts)
@@ -255,6 +267,39 @@ def format_side(one: Chosen, sizes: Mapping[str, int], variables: Mapping[str, V
     kind = f"u{one.bits}" if element == "e" else element
     shape = Shape(kind, made, Layout.parse("{" + spelled + "}"))
     return RegroupedShape(shape, tuple(coordinates), tuple(variables.values()))
+
+
+def text_of(one: Chosen) -> str:
+    """Return the text of a format with numbers in place of parameters: only capital letters, the sizes, are left.
+
+    Examples
+    --------
+    >>> text_of(chosen("tinygemm", 4, {"inner_k_tiles": 2})), text_of(chosen("mlx", 3, {}))
+    ('u4[N/8,8,K/32,1,2,2,4,2]{5,4,7,3,6,1,2,0:E(4)}', 'u1[M,K,3]{2,1,0:T(*,32)E(1)}')
+    """
+    element, dimensions, layout = _parts(one.row.text)
+    spelled: list[str] = []
+    for group in _groups(dimensions):
+        parts = [0 if _letter(entry) else _number(entry, one) for entry in group]
+        unit = math.prod(part for part in parts if part)
+        for entry, part in zip(group, parts, strict=True):
+            spelled.append(str(one.bits) if entry == _BIT else str(part or _letter(entry) + f"/{unit}" * (unit > 1)))
+    kind = f"u{one.bits}" if element == "e" else element
+    return f"{kind}[{','.join(spelled)}]{{{_with_values(layout, one.values)}}}"
+
+
+def _groups(dimensions: str) -> list[list[str]]:
+    """Return what the dimensions of a text are split into, each with the one entry that has a letter."""
+    groups: list[list[str]] = []
+    for entry in dimensions.split(","):
+        starts = entry[0].isupper() or entry == _BIT
+        if starts and groups and not any(_letter(e) for e in groups[-1]):
+            groups[-1].append(entry)
+        elif starts or not groups:
+            groups.append([entry])
+        else:
+            groups[-1].append(entry)
+    return groups
 
 
 def _letter(entry: str) -> str:

@@ -89,12 +89,13 @@ def counted(number: int, noun: str) -> str:
 
     Examples
     --------
-    >>> counted(1, "dimension"), counted(2000, "byte"), counted(2, "entry")
-    ('1 dimension', '2,000 bytes', '2 entries')
+    >>> counted(1, "dimension"), counted(2000, "byte"), counted(2, "entry"), counted(2, "array")
+    ('1 dimension', '2,000 bytes', '2 entries', '2 arrays')
     """
     if number == 1:
         return f"1 {noun}"
-    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"
+    is_vowel_before = noun[-2:-1] in "aeiou"
+    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") and not is_vowel_before else f"{number:,} {noun}s"
 
 
 def spelled(values: Sequence[object]) -> str:

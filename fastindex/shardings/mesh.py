@@ -52,7 +52,7 @@ class Mesh:
     order : DeviceOrder or None
         The devices, the last axis the most minor. A mesh without axes has none, or a single device that `device` names.
     device : int or None
-        The device of a ``maximal_mesh``.
+        The device of a ``single_device``.
     """
 
     names: tuple[str, ...] = ()

@@ -19,6 +19,8 @@ Built = TypeVar("Built")
 
 _QUOTED = r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""
 _TOKEN = rf"({_QUOTED}|-?[0-9][0-9A-Za-z_.]*|[A-Za-z_][A-Za-z0-9_.\-]*=?|<=|(?s:.)|\Z)"
+#: What XLA writes before a device that holds all; the second before jaxlib 0.12, which reads both.
+_SINGLE_DEVICE = ("single_device", "maximal_mesh")
 _ESCAPES = re.compile(r"\\(x[0-9A-Fa-f]+|[0-7]{1,3}|(?s:.))")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
@@ -111,7 +113,7 @@ class _Parser(TokenReader, Generic[Built]):
     def single(self, begin: int) -> Built:
         """Read what follows the opening brace, up to the closing one."""
         self.begins = {}
-        if self.token in ("mesh", "maximal_mesh"):
+        if self.token in ("mesh", *_SINGLE_DEVICE):
             return self.mesh_form(begin)
         found: dict[str, Any] = {"kinds": set(), "metadata": []}
         while not self.taken("}"):
@@ -213,7 +215,8 @@ class _Parser(TokenReader, Generic[Built]):
     # Mesh forms
 
     def mesh_form(self, begin: int) -> Built:
-        if self.taken("maximal_mesh"):
+        if self.token in _SINGLE_DEVICE:
+            self.at += 1
             self.expect("[")
             self.expect("device_id=")
             self.begins["device", None] = self.at

@@ -30,7 +30,7 @@ def _mesh_text(axes: str, device_ids: str | None) -> str:
     sizes = ",".join(f"'{name}'={size}" for name, size in re.findall(r'"([^"]*)"\s*=\s*(\d+)', axes))
     ids = re.findall(r"\d+", device_ids or "")
     if not sizes and len(ids) == 1:
-        return f"maximal_mesh[device_id={ids[0]}]"
+        return f"single_device[device_id={ids[0]}]"
     return f"mesh[{sizes}]" + (f", device_ids=({','.join(ids)})" if ids else "")
 
 
@@ -57,7 +57,7 @@ def sharding_of_sdy(text: str, meshes: dict[str, str]) -> Sharding:
     mesh = meshes.get(found[1]) if found[1] else _mesh_text(found[2], found[3])
     if mesh is None:
         raise ShardingError(f"the mesh @{found[1]} is not among {', '.join(meshes) or 'the meshes: there are none'}")
-    if mesh.startswith("maximal_mesh"):
+    if mesh.startswith("single_device"):
         return Sharding.parse(f"{{{mesh}}}")
     rest = _PRIORITY.sub("}", plain[found.end() : -1]).strip()
     return Sharding.parse(f"{{{mesh}, {rest}}}")

@@ -46,7 +46,7 @@ def format_mesh_sharding(sharding: MeshSharding) -> str:
     """
     mesh = sharding.mesh
     if mesh.device is not None:
-        return f"{{maximal_mesh[device_id={mesh.device}]}}"
+        return f"{{single_device[device_id={mesh.device}]}}"
     text = (
         "mesh[" + ",".join(f"{_quoted(name)}={size}" for name, size in zip(mesh.names, mesh.sizes, strict=True)) + "]"
     )

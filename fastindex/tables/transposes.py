@@ -15,6 +15,10 @@ UNIT_BYTES = (1, 2, 4, 8, 16, 32, 64)
 FEW_COLUMNS, FEW_BYTES = 8, 4
 
 
+#: No two rows are so far apart.
+NO_PITCH = 1 << 62
+
+
 class TransposeGeometry(NamedTuple):
     """The numbers of a transpose.
 
@@ -34,6 +38,8 @@ class TransposeGeometry(NamedTuple):
         Whether lines go past the cache.
     inner_iterations : int
         How many iterations of the loops around the blocks come before the next block of rows.
+    evicting_pitch : int
+        Long rows that are staged and a multiple of it apart lose what is prefetched of them; see `staged_bands`.
     """
 
     row_block: int
@@ -46,6 +52,7 @@ class TransposeGeometry(NamedTuple):
     columns_joined: int
     streamed: int
     inner_iterations: int
+    evicting_pitch: int
 
 
 TRANSPOSE = places(TransposeGeometry)

@@ -119,8 +119,12 @@ def _structure(rebuild: Callable[[Sequence[Any]], Any], layouts: Sequence[JaxLay
         if layout is None:
             items.append(_Code("None"))
             continue
-        tiles = f", {layout.tiles}" if layout.tiles else ""
-        items.append(_Code(f"Format(Layout({layout.minor_to_major[::-1]}{tiles}), sharding)"))
+        parts = [str(layout.minor_to_major[::-1])]
+        parts += [str(layout.tiles)] if layout.tiles else []
+        # JAX compares layouts, and the compiler's has the width of packed elements.
+        bits = layout.element_size_in_bits
+        parts += [f"sub_byte_element_size_in_bits={bits}"] if bits else []
+        items.append(_Code(f"Format(Layout({', '.join(parts)}), sharding)"))
     return repr(rebuild(items))
 
 

@@ -1,22 +1,16 @@
-"""Names of layouts against the offsets that the names define, and against what the TPU compiler chose.
-
-Tests of: advice.suggestions, advice.tpu_layouts.
-"""
+"""Names of layouts against the offsets that the names define."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from pathlib import Path
 
 import pytest
 
 import fastindex as fi
-from fastindex.advice.tpu_layouts import tpu_layout
 from tests.oracles import reference
 
-TPU_LAYOUTS = (Path(__file__).resolve().parents[1] / "data" / "tpu_layouts.txt").read_text(encoding="utf-8").split()
 ACTIVATIONS = {2: "nc", 3: "ncw", 4: "nchw", 5: "ncdhw"}
 WEIGHTS = {2: "oi", 3: "oiw", 4: "oihw", 5: "oidhw"}
 
@@ -146,29 +140,6 @@ def test_layouts_without_a_name(text: str) -> None:
     assert fi.layout_name(fi.Shape.parse(text)) is None
 
 
-def test_defaults_of_the_tpu_compiler() -> None:
-    """523 layouts that libtpu gave parameters on v4, v5e and v6e; see data/hlo/generate.py."""
-    assert len(TPU_LAYOUTS) > 500
-    assert len({shape.split("[")[0] for shape in TPU_LAYOUTS}) >= 8
-    for text in TPU_LAYOUTS:
-        shape = fi.Shape.parse(text)
-        assert tpu_layout(shape.element_type, shape.dimensions) == shape.layout, text
-        assert fi.named_layout("TPU", shape) == shape.layout
-        assert fi.layout_name(shape) == "TPU"
-
-
-@pytest.mark.parametrize(
-    ("element_type", "dimensions", "tiles"),
-    [
-        ("f32", (1024, 1024), "(8,128)"), ("bf16", (1024, 1024), "(8,128)(2,1)"), ("s8", (24, 1000), "(8,128)(4,1)"),
-        ("bf16", (5000,), "(1024)(128)(2,1)"), ("f32", (5000,), "(1024)"), ("f32", (), "(128)"),
-        ("s4", (8, 256), "(8,128)(8,1)"),
-    ],
-)  # fmt: skip
-def test_tpu_tiles_by_element_type(element_type: str, dimensions: tuple[int, ...], tiles: str) -> None:
-    assert f":T{tiles}" in str(fi.named_layout("tpu", fi.Shape(element_type, dimensions)))
-
-
 # Matrices of other processors
 
 
@@ -196,7 +167,18 @@ def ascend_offset(sizes: tuple[int, ...], index: tuple[int, ...], n0: int) -> in
 
 
 @pytest.mark.parametrize("sizes", [(40, 70), (33, 31), (3, 16, 65), (2, 2, 17, 64), (1, 1)])
-@pytest.mark.parametrize(("name", "kind"), [("TILE", "bf16"), ("TILE", "f32"), ("NZ", "f16"), ("FRACTAL_NZ", "s8")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("TILE", "bf16"),
+        ("TILE", "f32"),
+        ("NZ", "f16"),
+        ("FRACTAL_NZ", "s8"),
+        ("NZ", "f32"),
+        ("NZ", "u4"),
+        ("NZ", "f8e4m3fn"),
+    ],
+)
 def test_matrices_have_the_offsets_of_their_processor(sizes: tuple[int, ...], name: str, kind: str) -> None:
     layout = fi.named_layout(name, fi.Shape(kind, sizes))
     shape = fi.Shape(kind, sizes, layout)
@@ -205,7 +187,7 @@ def test_matrices_have_the_offsets_of_their_processor(sizes: tuple[int, ...], na
         expected = (
             tenstorrent_offset(sizes, index)
             if name == "TILE"
-            else ascend_offset(sizes, index, 32 if kind == "s8" else 16)
+            else ascend_offset(sizes, index, {"u4": 64, "f16": 16, "f32": 8}.get(kind, 32))
         )
         assert found[index] == expected
     assert fi.layout_name(shape) == {"FRACTAL_NZ": "NZ"}.get(name, name)
@@ -222,7 +204,7 @@ def test_the_sizes_that_ascend_documents() -> None:
         ("TILE", None, "give its shape"),
         ("NZ", None, "give its shape"),
         ("TILE", "f32[5]", "lays out matrices"),
-        ("NZ", "f32[5,5]", "1 and 2 bytes"),
+        ("NZ", "c64[5,5]", "4, 8, 16 and 32 bits"),
         ("f32[5,5]", "NZ", "the name comes first"),
     ],
 )

@@ -15,7 +15,7 @@ import fastindex as fi
 
 FOUND = [
     ("awq", (8, 16), 4, {}),
-    ("awq", (8, 16), 8, {}),
+    ("awq", (8, 16), 8, {"packer": "vllm"}),
     ("awq_gemv_fast", (8, 128), 4, {}),
     ("gptq", (32, 8), 4, {}),
     ("marlin", (64, 128), 4, {}),

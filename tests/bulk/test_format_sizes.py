@@ -17,20 +17,20 @@ import fastindex as fi
 from fastindex.bulk.repack_plans import repack_plan
 from fastindex.lowering.index.programs import conversion_program
 from fastindex.patterns.format_table import PARAMETERS
-from tests.bulk.test_repacking import CASES, IDS, codes_of
+from tests.bulk.test_repacking import CASES, IDS, codes_of, stored
 from tests.cases import strategies
 from tests.oracles import format_places
 
 #: The vendors' names of parameters, and their defaults.
 SIGNATURES: dict[str, dict[str, Any]] = {
-    "awq": {},
+    "awq": {"packer": None},
     "awq_gemv_fast": {"interleave": 4, "kstride": 64},
-    "gptq": {},
+    "gptq": {"packer": None},
     "marlin": {"activation_bits": 16},
     "marlin_scales": {"grouped": True},
     "marlin_zero_points": {"activation_bits": 16},
     "marlin_24_values": {},
-    "pack_quantized": {"packed_dim": 1},
+    "pack_quantized": {"packed_dim": 1, "dense": True},
     "tinygemm": {"inner_k_tiles": 8},
     "blocked_scales": {"block": (128, 4)},
     "trtllm_scales_8x4": {},
@@ -39,6 +39,7 @@ SIGNATURES: dict[str, dict[str, Any]] = {
     "hopper_mx_scale": {"num_warps": 8},
     "hopper_mx_value": {"mma_version": 3},
     "cdna4_mx_scale": {},
+    "aiter_mx_scale": {},
     "blackwell_mx4_value_shuffled": {"block_k": 128, "block_n": 256},
     "trtllm_shuffle_matrix_a": {"epilogue_tile_m": 128},
     "trtllm_gated_rows": {},
@@ -56,10 +57,10 @@ SIGNATURES: dict[str, dict[str, Any]] = {
     "col32": {},
     "col4_4r2_8c": {},
     "col32_2r_4r4": {},
-    "fractal_nz": {"c0": 16},
+    "fractal_nz": {"c0": None},
     "tenstorrent_tile": {"tile": (32, 32), "face": (16, 16)},
-    "vnni": {"factor": 2},
-    "vllm_paged_key": {"x": 8},
+    "vnni": {"factor": None},
+    "vllm_paged_key": {"x": None},
     "vllm_paged_value": {},
     "aten_int4pack_cpu": {"capability": "avx2"},
     "cutlass_mixed_gemm": {"sm": 80},
@@ -110,8 +111,7 @@ def test_sizes_at_random_are_right_or_refused_with_the_rule(
         if got is None:
             assert refused(error, name, shape), (shape, error)
             continue
-        stored = codes ^ np.uint8(8) if name == "ggml_q4_0_repacked_body" else codes
-        assert got.tobytes() == format_places.packed(name, stored, bits, everything), shape
+        assert got.tobytes() == format_places.packed(name, stored(codes, name, everything), bits, everything), shape
         assert np.array_equal(fi.repack(got, name, "plain", shape=shape, bits=bits, **parameters), codes), shape
 
 
@@ -133,7 +133,7 @@ PARAMETER_VALUES: dict[str, dict[str, list[Any]]] = {
     "tenstorrent_tile": {"tile": [(32, 32), (16, 32), (4, 12)], "face": [(16, 16), (16, 32), (1, 4), (4, 2)]},
     "vnni": {"factor": [1, 2, 3, 4, 8]},
     "vllm_paged_key": {"x": [1, 2, 4, 5, 8, 16]},
-    "pack_quantized": {"packed_dim": [0, 1]},
+    "pack_quantized": {"packed_dim": [0, 1], "dense": [True, False]},
     "marlin_zero_points": {"activation_bits": [8, 16]},
 }
 #: Bits of elements of any width.
@@ -167,8 +167,11 @@ def test_parameters_at_random_are_right_or_refused_with_the_rule(name: str, seed
         if got is None:
             assert refused(error, name, shape) or refused_parameter(error, name, parameters), (shape, error)
             continue
-        stored = codes ^ np.uint8(8) if name == "ggml_q4_0_repacked_body" else codes
-        assert got.tobytes() == format_places.packed(name, stored, bits, everything), (shape, bits, parameters)
+        assert got.tobytes() == format_places.packed(name, stored(codes, name, everything), bits, everything), (
+            shape,
+            bits,
+            parameters,
+        )
         assert np.array_equal(fi.repack(got, name, "plain", shape=shape, bits=bits, **parameters), codes), shape
 
 

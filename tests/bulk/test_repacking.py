@@ -1,6 +1,7 @@
 """Named formats against independent definitions, both ways, at several sizes, padded ones included.
 
-Tests of: bulk.repacking, bulk.repack_plans, bulk.repack_arguments, patterns.format_table, patterns.named_formats.
+Tests of: bulk.repacking, bulk.repack_plans, bulk.repack_arguments, patterns.format_table, patterns.named_formats,
+patterns.vendor_arrays.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ Shape = tuple[int, ...]
 #: Format, bits, parameters, and at least three shapes each.
 CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     ("awq", 4, {}, [(1, 8), (5, 16), (13, 40)]),
-    ("awq", 8, {}, [(1, 4), (5, 16), (13, 36)]),
+    ("awq", 8, {"packer": "vllm"}, [(1, 4), (5, 16), (13, 36)]),
+    *(("awq", bits, {"packer": "gptqmodel"}, [(1, 1), (5, 41), (13, 36)]) for bits in (2, 3, 5, 6, 7, 8)),
+    *(("awq", bits, {"packer": "auto_round"}, [(1, 32), (5, 96), (13, 64)]) for bits in (2, 3, 5, 6, 7, 8)),
     ("awq_gemv_fast", 4, {}, [(4, 64), (8, 128), (12, 192)]),
     ("awq_gemv_fast", 4, {"kstride": 96}, [(4, 96), (8, 192), (12, 96)]),
     ("gptq", 4, {}, [(8, 3), (24, 7), (40, 5), (13, 3)]),
     ("gptq", 2, {}, [(16, 3), (32, 7), (48, 5), (13, 3)]),
     ("gptq", 8, {}, [(4, 3), (24, 7), (40, 5), (13, 3)]),
     ("gptq", 3, {}, [(32, 1), (32, 7), (96, 5)]),
+    *(("gptq", bits, {"packer": "auto_round"}, [(32, 1), (32, 7), (96, 5)]) for bits in (5, 6, 7)),
     ("marlin", 4, {}, [(16, 64), (32, 192), (48, 128)]),
     ("marlin", 8, {}, [(16, 64), (32, 192), (48, 128)]),
     ("marlin", 4, {"activation_bits": 8}, [(32, 64), (64, 192), (96, 128)]),
@@ -43,6 +47,11 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     *(
         ("pack_quantized", bits, {"packed_dim": d}, [(1, 1), (3, 32), (5, 41), (37, 6)])
         for bits in range(1, 9)
+        for d in (0, 1)
+    ),
+    *(
+        ("pack_quantized", bits, {"packed_dim": d, "dense": False}, [(1, 1), (3, 32), (5, 41), (37, 6)])
+        for bits in (3, 5, 6, 7)
         for d in (0, 1)
     ),
     ("tinygemm", 4, {}, [(8, 128), (16, 256), (13, 128)]),
@@ -65,6 +74,7 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     ("hopper_mx_value", 4, {}, [(16, 64), (32, 64), (48, 192), (5, 10), (20, 130)]),
     ("hopper_mx_value", 4, {"mma_version": 2}, [(16, 64), (32, 64), (48, 192), (5, 10), (20, 130)]),
     ("cdna4_mx_scale", 8, {}, [(8, 32), (24, 64), (16, 96)]),
+    ("aiter_mx_scale", 8, {}, [(256, 8), (64, 4), (352, 8), (1, 17)]),
     ("blackwell_mx4_value_shuffled", 4, {}, [(256, 256), (3, 5), (300, 260)]),
     ("blackwell_mx4_value_shuffled", 4, {"block_k": 96, "block_n": 128}, [(96, 128), (3, 5), (130, 90)]),
     ("trtllm_shuffle_matrix_a", 8, {}, [(32, 1), (64, 7), (96, 16)]),
@@ -87,13 +97,16 @@ CASES: list[tuple[str, int, dict[str, Any], list[Shape]]] = [
     ("col32", 8, {}, [(1, 32), (7, 40), (64, 64)]),
     ("col4_4r2_8c", 8, {}, [(8, 32), (7, 40), (64, 64)]),
     ("col32_2r_4r4", 8, {}, [(32, 32), (7, 40), (64, 64)]),
-    ("fractal_nz", 16, {}, [(16, 16), (7, 40), (33, 17)]),
-    ("fractal_nz", 8, {"c0": 32}, [(16, 32), (7, 40), (33, 17)]),
+    *(("fractal_nz", bits, {}, [(16, 256 // bits), (7, 40), (33, 17)]) for bits in (4, 8, 16, 32)),
+    ("fractal_nz", 8, {"c0": 16}, [(16, 32), (7, 40), (33, 17)]),
     ("tenstorrent_tile", 16, {}, [(32, 32), (7, 40), (33, 65)]),
     ("tenstorrent_tile", 32, {"tile": (16, 32), "face": (8, 16)}, [(32, 32), (7, 40), (33, 65)]),
     ("vnni", 16, {}, [(2, 1), (7, 5), (32, 16)]),
-    ("vnni", 8, {"factor": 4}, [(4, 1), (7, 5), (32, 16)]),
+    ("vnni", 8, {}, [(4, 1), (7, 5), (32, 16)]),
+    ("vnni", 8, {"factor": 2}, [(4, 1), (7, 5), (32, 16)]),
     ("vllm_paged_key", 16, {}, [(1, 1, 1, 8), (2, 3, 4, 16), (3, 16, 2, 24)]),
+    ("vllm_paged_key", 8, {}, [(1, 1, 1, 16), (2, 3, 4, 16), (3, 16, 2, 48)]),
+    ("vllm_paged_key", 32, {}, [(1, 1, 1, 4), (2, 3, 4, 16), (3, 16, 2, 24)]),
     ("vllm_paged_value", 16, {}, [(1, 1, 1, 8), (2, 3, 4, 16), (3, 16, 2, 5)]),
     ("onednn", 32, {"tag": "nChw16c"}, [(1, 16, 1, 1), (2, 5, 3, 4), (3, 33, 2, 2)]),
     ("onednn", 8, {"tag": "aBcd32b"}, [(1, 32, 1, 1), (2, 5, 3, 4), (3, 33, 2, 2)]),
@@ -110,6 +123,13 @@ def codes_of(shape: Shape, bits: int) -> Any:
     return rng.integers(0, 1 << bits, shape, dtype=np.uint64).astype(f"u{-(-bits // 8) if bits < 24 else 4}")
 
 
+def stored(codes: Any, name: str, parameters: dict[str, Any]) -> Any:
+    """Codes as they are stored: where that is two's complement, the top bit of unsigned codes is flipped."""
+    if name == "ggml_q4_0_repacked_body":
+        return codes ^ np.uint8(8)
+    return codes ^ np.uint8(128) if parameters.get("type") == "q8_0" else codes
+
+
 @pytest.mark.in_turn(seconds=0.1)
 @pytest.mark.parametrize(("name", "bits", "parameters", "shapes"), CASES, ids=IDS)
 def test_against_the_definition(name: str, bits: int, parameters: dict[str, Any], shapes: list[Shape]) -> None:
@@ -118,9 +138,7 @@ def test_against_the_definition(name: str, bits: int, parameters: dict[str, Any]
         codes = codes_of(shape, bits)
         got = fi.repack(codes, "plain", name, shape=shape, bits=bits, **parameters)
         assert got.dtype == np.uint8
-        # Two's complement is stored: the top bit of unsigned codes is flipped.
-        stored = codes ^ np.uint8(8) if name == "ggml_q4_0_repacked_body" else codes
-        assert got.tobytes() == format_places.packed(name, stored, bits, everything), shape
+        assert got.tobytes() == format_places.packed(name, stored(codes, name, everything), bits, everything), shape
         back = fi.repack(got, name, "plain", shape=shape, bits=bits, **parameters)
         assert back.shape == shape
         assert np.array_equal(back, codes), shape
@@ -225,6 +243,231 @@ def test_twos_complement() -> None:
     ]
 
 
+#: Formats that store a value of 8 bits as the value plus 128.
+INTEGERS: list[tuple[str, dict[str, Any]]] = [
+    *(("awq", {"packer": one}) for one in ("vllm", "gptqmodel", "auto_round")),
+    *((one, {}) for one in ("gptq", "marlin", "marlin_24_values", "pack_quantized", "cutlass_mixed_gemm", "mlx")),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters"), INTEGERS)
+def test_twos_complement_of_eight_bits_by_every_way(name: str, parameters: dict[str, Any]) -> None:
+    """GGUF's Q8_0 and int8 hold values, the others codes: values plus 128. Straight, by way of plain, and back."""
+    shape = (128, 64)
+    values = np.arange(-128, 128, dtype=np.int8).repeat(32).reshape(shape)
+    body = values.tobytes()
+    codes = (values.astype(np.int16) + 128).astype(np.uint8)
+    assert fi.repack(values, "plain", "gguf_body", shape=shape, bits=8, type="q8_0").tobytes() == body
+    assert fi.repack(codes, "plain", "gguf_body", shape=shape, bits=8, type="q8_0").tobytes() == body
+    # M by K, as GGUF has it, or K by N.
+    turned = format_letters(name)[0] == "K"
+    own = codes.T.copy() if turned else codes
+    expected = format_places.packed(name, own, 8, {**PARAMETERS.get(name, {}), **parameters})
+    got = fi.repack(body, "gguf_body", name, shape=shape, bits=8, type="q8_0", **parameters)
+    assert got.tobytes() == expected
+    for plain in (own, (own ^ np.uint8(128)).view(np.int8)):
+        assert fi.repack(plain, "plain", name, shape=own.shape, bits=8, **parameters).tobytes() == expected
+        back = fi.repack(got, name, "plain", shape=own.shape, bits=8, out=np.empty_like(plain), **parameters)
+        assert np.array_equal(back, plain)
+    back = fi.repack(got, name, "gguf_body", shape=own.shape, bits=8, type="q8_0", **parameters)
+    assert back.tobytes() == body
+
+
+def format_letters(name: str) -> tuple[str, ...]:
+    return next(one["dimensions"] for one in fi.formats() if one["name"] == name)
+
+
+def test_q8_0_is_what_mlx_loads() -> None:
+    """The words that `mlx.core.load` (0.32.4) makes of a GGUF file with one Q8_0 tensor of these values."""
+    values = np.tile(np.array([-128, -1, 0, 127], np.int8), 16).reshape(1, 64)
+    got = fi.repack(values.tobytes(), "gguf_body", "mlx", shape=(1, 64), bits=8, type="q8_0")
+    assert got.view(np.uint32).tolist() == [0xFF807F00] * 16
+
+
+#: The words that `pack_to_int32` makes of codes 0, 1, ... modulo 2**bits: by version 0.20.0, and by 0.17.1.
+WORDS = {
+    3: ([0x88FAC688, 0], [0x08FAC688, 2]),
+    5: ([0x8A418820, 0x292839], [0x0A418820, 0xA4A0E6]),
+    6: ([0x440C2040, 0xA2481C61, 0], [0x040C2040, 0x9207185, 0xA]),
+    7: ([0x40608080, 0x880E1828, 0x284], [0x00608080, 0xE18284, 0x28488]),
+}
+
+
+@pytest.mark.parametrize("bits", WORDS)
+def test_versions_of_compressed_tensors(bits: int) -> None:
+    codes = (np.arange(11) % (1 << bits)).astype(np.uint8).reshape(1, 11)
+    for dense, words in zip((True, False), WORDS[bits], strict=True):
+        got = fi.repack(codes, "plain", "pack_quantized", shape=codes.shape, bits=bits, dense=dense)
+        assert got.view(np.uint32).tolist() == words
+        assert np.array_equal(
+            fi.repack(got, "pack_quantized", "plain", shape=codes.shape, bits=bits, dense=dense), codes
+        )
+    assert np.array_equal(got, fi.repack(codes, "plain", "pack_quantized", shape=(1, 11), bits=bits, dense=False))
+
+
+def test_a_size_of_the_other_version_is_named() -> None:
+    new, old = (
+        fi.repack(np.zeros((2, 64), np.uint8), "plain", "pack_quantized", shape=(2, 64), bits=3, dense=dense)
+        for dense in (True, False)
+    )
+    with pytest.raises(fi.FastIndexError, match=r"takes 48 bytes \(56 with dense=False: .* up to 0.17.1\), .* has 56"):
+        fi.repack(old, "pack_quantized", "plain", shape=(2, 64), bits=3)
+    with pytest.raises(fi.FastIndexError, match=r"takes 56 bytes \(48 with dense=True: .* 0.18.0 and later\)"):
+        fi.repack(new, "pack_quantized", "mlx", shape=(2, 64), bits=3, dense=False)
+    with pytest.raises(fi.FastIndexError, match=r"takes 48 bytes, the buffer has 55$"):
+        fi.repack(old[:-1], "pack_quantized", "plain", shape=(2, 64), bits=3)
+
+
+def test_three_layouts_of_awq_with_8_bits() -> None:
+    """How eight codes lie as `awq_pack` (vLLM 0.33.0), `pack_awq` (GPTQModel 7.7.0) and `pack_awq_bitstream`
+    (auto-round 0.16.1) pack them; none is meant where no packer is named."""
+    codes = np.arange(32, dtype=np.uint8).reshape(1, 32)
+    for packer, first in (
+        ("vllm", "0002010304060507"),
+        ("gptqmodel", "0001020304050607"),
+        ("auto_round", "0002040601030507"),
+    ):
+        got = fi.repack(codes, "plain", "awq", shape=(1, 32), bits=8, packer=packer)
+        assert got[:8].tobytes().hex() == first
+    for source, destination in (("plain", "awq"), ("awq", "plain"), ("awq", "gptq"), ("gptq", "awq")):
+        with pytest.raises(fi.FastIndexError, match="8 bits is known with packer='vllm'; packer='gptqmodel'; packer="):
+            fi.repack(codes, source, destination, shape=(1, 32), bits=8)
+
+
+#: The words that `pack_bitstream` of auto-round 0.16.1 makes along K of the codes 0 to 31, 63 or 127.
+GPTQ_WORDS = {
+    5: [0x8A418820, 0xC5A92839, 0xCA307B9A, 0x38BDAB49, 0xFFBBCDEB],
+    6: [0x440C2040, 0xA2481C61, 0x3CE34C2C, 0x544D2450, 0xA6585D65, 0x7DE75C6D],
+    7: [0x40608080, 0x880E1828, 0x68C16284, 0x88901E38, 0x58A94264, 0x668C982E, 0x3E78E9C3],
+}
+
+
+@pytest.mark.parametrize("bits", GPTQ_WORDS)
+def test_gptq_of_auto_round(bits: int) -> None:
+    codes = np.arange(32, dtype=np.uint8).reshape(32, 1)
+    got = fi.repack(codes, "plain", "gptq", shape=(32, 1), bits=bits, packer="auto_round")
+    assert got.view(np.uint32).tolist() == GPTQ_WORDS[bits]
+    with pytest.raises(fi.FastIndexError, match="packer='auto_round', got packer=None"):
+        fi.repack(codes, "plain", "gptq", shape=(32, 1), bits=bits)
+
+
+@pytest.mark.parametrize(("kind", "c0"), [("u1", 32), ("i1", 32), ("u2", 16), ("f2", 16), ("f4", 8), ("i4", 8)])
+def test_fractals_are_32_bytes_wide(kind: str, c0: int) -> None:
+    """CANN, aclnnNpuFormatCast: C0 is 32 bytes over the size of the type; both functions say the same."""
+    array = np.arange(48 * 96).reshape(48, 96).astype(kind)
+    expected = array.reshape(3, 16, 96 // c0, c0).transpose(2, 0, 1, 3)
+    got = fi.repack(array, "plain", "fractal_nz", shape=array.shape)
+    assert got.tobytes() == expected.tobytes()
+    name = {"u1": "u8", "i1": "s8", "u2": "u16", "f2": "f16", "f4": "f32", "i4": "s32"}[kind]
+    shape = fi.Shape(name, (48, 96), fi.named_layout("NZ", f"{name}[48,96]"))
+    assert fi.pack(array, shape).tobytes() == got.tobytes()
+    assert fi.layout_name(shape) == "NZ"
+
+
+def test_fractals_of_half_bytes() -> None:
+    """C0 is 64; int8 is two's complement, which is kept, and uint8 the bits as they are."""
+    import ml_dtypes
+
+    codes = codes_of((40, 100), 4)
+    padded = np.zeros((48, 128), np.uint8)
+    padded[:40, :100] = codes
+    flat = padded.reshape(3, 16, 2, 64).transpose(2, 0, 1, 3).reshape(-1)
+    expected = (flat[0::2] | flat[1::2] << 4).tobytes()
+    values = ((codes ^ 8).astype(np.int8) - 8).astype(np.int8)
+    for array in (codes, values, values.astype(ml_dtypes.int4), codes.astype(ml_dtypes.uint4)):
+        assert fi.repack(array, "plain", "fractal_nz", shape=codes.shape, bits=4).tobytes() == expected
+    assert fi.repack(values.astype(ml_dtypes.int4), "plain", "fractal_nz", shape=codes.shape).tobytes() == expected
+    buffer = np.frombuffer(expected, np.uint8)
+    for plain in (codes, values):
+        back = fi.repack(buffer, "fractal_nz", "plain", shape=codes.shape, bits=4, out=np.empty_like(plain))
+        assert np.array_equal(back, plain)
+    for name, array in (("s4", values.astype(ml_dtypes.int4)), ("u4", codes.astype(ml_dtypes.uint4))):
+        layout = fi.named_layout("NZ", f"{name}[40,100]{{1,0:E(4)}}")
+        assert str(layout) == "{0,1:T(64,16)(64,1)E(4)}"
+        assert fi.pack(array, fi.Shape(name, (40, 100), layout)).tobytes() == expected
+    with pytest.raises(fi.FastIndexError, match="elements of either sign"):
+        fi.repack(np.zeros(32 * 64 // 2, np.uint8), "awq", "fractal_nz", shape=(32, 64), bits=4)
+
+
+#: Formats whose vendors store a matrix of words: bits, parameters, sizes, dimensions of the matrix, and its dtype.
+MATRICES: list[tuple[str, int, dict[str, Any], Shape, Shape, str]] = [
+    ("awq", 4, {}, (48, 64), (48, 8), "i4"),
+    ("awq", 8, {"packer": "vllm"}, (48, 64), (48, 16), "i4"),
+    ("gptq", 4, {}, (64, 24), (8, 24), "i4"),
+    ("gptq", 3, {}, (64, 24), (6, 24), "i4"),
+    ("pack_quantized", 4, {}, (24, 64), (24, 8), "i4"),
+    ("pack_quantized", 4, {"packed_dim": 0}, (64, 24), (8, 24), "i4"),
+    ("pack_quantized", 3, {}, (24, 64), (24, 6), "i4"),
+    ("pack_quantized", 3, {"dense": False}, (24, 70), (24, 7), "i4"),
+    ("mlx", 4, {}, (24, 128), (24, 16), "u4"),
+    ("nvfp4", 4, {}, (24, 64), (24, 32), "u1"),
+    # Rows of words hold 16 of K.
+    ("marlin", 4, {}, (48, 64), (3, 128), "i4"),
+    ("marlin", 8, {}, (48, 64), (3, 256), "i4"),
+    ("aten_int4pack_cpu", 4, {}, (64, 32), (64, 16), "u1"),
+    # Elements in the order of the vendor, of the same dimensions.
+    ("marlin_scales", 16, {}, (3, 64), (3, 64), "f2"),
+    ("trtllm_gated_rows", 16, {}, (12, 8), (12, 8), "u2"),
+    ("trtllm_shuffle_matrix_a", 8, {}, (64, 32), (64, 32), "u1"),
+    ("aiter_shuffle_weight", 8, {}, (32, 64), (32, 64), "u1"),
+    # Words of 16 bits, four of N in a row.
+    ("awq_gemv_fast", 4, {}, (12, 64), (3, 64), "i2"),
+]
+
+
+@pytest.mark.parametrize(("name", "bits", "parameters", "shape", "matrix", "kind"), MATRICES)
+def test_the_dimensions_of_a_matrix_of_words_tell_the_shape(
+    name: str, bits: int, parameters: dict[str, Any], shape: Shape, matrix: Shape, kind: str
+) -> None:
+    codes = codes_of(shape, bits)
+    flat = fi.repack(codes, "plain", name, bits=bits, **parameters)
+    words = flat.view(kind).reshape(matrix)
+    keys: dict[str, Any] = {"bits": bits, **parameters}
+    assert np.array_equal(fi.repack(words, name, "plain", **keys), codes)
+    assert np.array_equal(fi.repack(np.stack([words] * 2), name, "plain", **keys), np.stack([codes] * 2))
+    assert np.array_equal(fi.repack(words, name, "plain", shape=shape, **keys), codes)
+    # As many bytes, of other dimensions.
+    wrong = shape[0] // 2, shape[1] * 2
+    if name in ("awq", "nvfp4", "trtllm_gated_rows") or (name, bits, len(parameters)) == ("pack_quantized", 4, 0):
+        words_of_wrong = rf"matrix of \({wrong[0]}, {matrix[1] * 2}\) words.*its shape is \({shape[0]}, {shape[1]}\)"
+        with pytest.raises(fi.FastIndexError, match=words_of_wrong):
+            fi.repack(words, name, "plain", shape=wrong, **keys)
+    assert fi.repack(flat, name, "plain", shape=shape, **keys).shape == shape
+    with pytest.raises(fi.FastIndexError, match="give shape="):
+        fi.repack(flat, name, "plain", **keys)
+
+
+def test_a_shape_that_the_matrix_contradicts() -> None:
+    """An AWQ weight of 4096 by 11008, with the shape that PyTorch's layer has."""
+    words = np.zeros((4096, 1376), np.int32)
+    with pytest.raises(
+        fi.FastIndexError, match=r"\(11008, 512\) words .* \(4096, 1376\): its shape is \(4096, 11008\)"
+    ):
+        fi.repack(words, "awq", "marlin", shape=(11008, 4096))
+    assert fi.repack(words, "awq", "plain").shape == (4096, 11008)
+    with pytest.raises(fi.FastIndexError, match="give shape="):
+        fi.repack(np.zeros((128, 4), np.uint8), "blocked_scales", "plain")
+
+
+def test_int4_holds_values() -> None:
+    import ml_dtypes
+
+    values = np.arange(-8, 8, dtype=np.int8).reshape(2, 8)
+    expected = fi.repack((values + 8).astype(np.uint8), "plain", "awq", shape=(2, 8))
+    assert np.array_equal(fi.repack(values.astype(ml_dtypes.int4), "plain", "awq", shape=(2, 8)), expected)
+
+
+def test_elements_of_either_sign_are_no_codes() -> None:
+    """A format that keeps int8 as it is does not say what codes of another mean there."""
+    body = np.zeros((64, 64), np.int8)
+    for name in ("vnni", "col32", "trtllm_gated_rows"):
+        assert not fi.repack(body, "plain", name, shape=body.shape).any()
+        with pytest.raises(fi.FastIndexError, match="elements of either sign"):
+            fi.repack(body, "gguf_body", name, shape=body.shape, bits=8, type="q8_0")
+        with pytest.raises(fi.FastIndexError, match="elements of either sign"):
+            fi.repack(body, name, "gguf_body", shape=body.shape, bits=8, type="q8_0")
+
+
 def test_several_arrays_one_after_the_other() -> None:
     codes = codes_of((3, 32, 64), 4)
     got = fi.repack(codes, "plain", "marlin", shape=codes.shape)
@@ -272,7 +515,7 @@ def test_errors() -> None:
         ({"destination": "awq", "shape": (32, 72)}, "32, 72"),
         ({"destination": "awq", "shape": (-32, 64)}, "below 0"),
         ({"destination": "awq", "shape": (32,)}, "dimensions K, N"),
-        ({"destination": "pack_quantized", "packed_dim": -1}, "packed_dim=0, got packed_dim=-1"),
+        ({"destination": "pack_quantized", "packed_dim": -1}, "packed_dim is 0, 1, got -1"),
         ({"destination": "vnni", "factor": 0}, "factor is above 0"),
         ({"destination": "plain", "bits": 12}, "more than 8 bits have 16, 32, 64, got 12"),
         ({"destination": "blackwell_mx4_value_shuffled", "block_k": 33}, "block_k/2 is a whole number"),
@@ -337,7 +580,7 @@ def test_codes_that_are_too_large(name: str, is_signed: bool) -> None:
             with pytest.raises(fi.FastIndexError, match=words):
                 fi.repack(bad, "plain", name, shape=shape, bits=4)
     # All eight bits are the code.
-    fi.repack(np.full(shape, 255, np.uint8), "plain", "awq", shape=shape, bits=8)
+    fi.repack(np.full(shape, 255, np.uint8), "plain", "gptq", shape=shape, bits=8)
     with pytest.raises(fi.FastIndexError, match=r"from 0 to 7 .* is 8"):
         fi.repack(np.full((32, 8), 8, np.uint8), "plain", "gptq", shape=(32, 8), bits=3)
 
@@ -389,7 +632,7 @@ def test_wrong_arrays(buffer: Any, name: str, words: str) -> None:
         ("awq_gemv_fast", {"interleave": 2}, "interleave=4"),
         ("blocked_scales", {"block": (64, 4)}, r"block=\(128, 4\)"),
         ("blocked_scales", {"block": 128}, "2 sizes"),
-        ("pack_quantized", {"packed_dim": 2}, "packed_dim=1"),
+        ("pack_quantized", {"packed_dim": 2}, "packed_dim is 0, 1, got 2"),
         ("gguf_body", {"type": "q9"}, "type='q4_0'"),
         ("gguf_body", {"type": {}}, "a number, a text or a pair"),
         ("tenstorrent_tile", {"face": (12, 16)}, "tile0/face0 is a whole number"),

@@ -24,9 +24,13 @@ from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.cpu import choices
 from fastindex.cpu.choices import Choice
 from fastindex.cpu.movements import Movement, movement, sure_movement
+from fastindex.cpu.this_machine import this_machine
+from fastindex.lowering.machine import EPYC_1M, Machine
 from fastindex.lowering.relayout.plan.candidates import CANDIDATES
 from fastindex.lowering.relayout.plan.choice import plans
 from fastindex.lowering.tuning import TUNING
+from tests.cases.machines import run_here
+from tests.cases.pipes import needs_pipes, pipe
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits
 
@@ -65,24 +69,24 @@ def plan_of(source: str, destination: str) -> RelayoutPlan:
     return RelayoutPlan(fi.Shape.parse(source), fi.Shape.parse(destination))
 
 
-def movement_of(pair: tuple[str, str], streamed: bool) -> Movement:
+def movement_of(pair: tuple[str, str], streamed: bool, machine: Machine) -> Movement:
     """The movement of a pair; as between buffers that no cache holds, if it is streamed."""
     tuning = replace(TUNING, streamed_bytes=0, shifted_bytes=0) if streamed else TUNING
-    return sure_movement(*map(fi.Shape.parse, pair), tuning)
+    return sure_movement(*map(fi.Shape.parse, pair), tuning, machine)
 
 
 def test_every_candidate_applies_to_a_pair() -> None:
-    found = {one.name for pair in PAIRS for each in (False, True) for one in plans(movement_of(pair, each).problem)}
-    vectors = movement_of(PAIRS[0], False).problem.vector_bytes
-    expected = {one.name for one in CANDIDATES} - (set() if vectors == 64 else {"digits"})
-    assert found >= expected
+    found = {
+        one.name for pair in PAIRS for each in (False, True) for one in plans(movement_of(pair, each, EPYC_1M).problem)
+    }
+    assert found >= {one.name for one in CANDIDATES}
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0]} to {pair[1]}")
 @pytest.mark.parametrize("streamed", [False, True])
 def test_every_candidate_gives_the_same(pair: tuple[str, str], streamed: bool) -> None:
     given, out, expected = buffers(*pair)
-    moved = movement_of(pair, streamed)
+    moved = movement_of(pair, streamed, run_here(EPYC_1M))
     found = list(plans(moved.problem))
     assert found
     for one in found:
@@ -130,7 +134,7 @@ def test_a_choice_is_found_by_later_plans() -> None:
     pair = PAIRS[0]
     plan = plan_of(*pair)
     name = other_name(plan)
-    choices.remember(plan.source, plan.destination, TUNING, forced(plan, name))
+    choices.remember(plan.source, plan.destination, this_machine(), TUNING, forced(plan, name))
     sure_movement.__globals__["movement"].cache_clear()
     later = plan_of(*pair)
     assert later.candidates[0].name == name
@@ -161,18 +165,30 @@ def test_a_choice_is_found_by_later_plans() -> None:
 def test_damaged_and_foreign_files_are_left_alone_and_rewritten(spoil: object, folder: Path) -> None:
     plan = plan_of(*PAIRS[0])
     choice = forced(plan, other_name(plan))
-    choices.remember(plan.source, plan.destination, TUNING, choice)
+    choices.remember(plan.source, plan.destination, this_machine(), TUNING, choice)
     (path,) = folder.iterdir()
     path.write_text(spoil(path.read_text()))  # type: ignore[operator]
-    assert choices.remembered(plan.source, plan.destination, TUNING) is None
-    choices.remember(plan.source, plan.destination, TUNING, choice)
-    assert choices.remembered(plan.source, plan.destination, TUNING) == choice
+    assert choices.remembered(plan.source, plan.destination, this_machine(), TUNING) is None
+    choices.remember(plan.source, plan.destination, this_machine(), TUNING, choice)
+    assert choices.remembered(plan.source, plan.destination, this_machine(), TUNING) == choice
     assert list(folder.iterdir()) == [path]
+
+
+@needs_pipes
+def test_a_pipe_is_not_waited_for(folder: Path) -> None:
+    plan = plan_of(*PAIRS[0])
+    choice = forced(plan, other_name(plan))
+    choices.remember(plan.source, plan.destination, this_machine(), TUNING, choice)
+    (path,) = folder.iterdir()
+    path.unlink()
+    with pipe(path):
+        assert choices.remembered(plan.source, plan.destination, this_machine(), TUNING) is None
+        assert plan_of(*PAIRS[0]).candidates
 
 
 def test_a_candidate_that_is_no_more_is_not_taken(folder: Path) -> None:
     plan = plan_of(*PAIRS[0])
-    choices.remember(plan.source, plan.destination, TUNING, Choice("former", 1, {"former": 1.0}))
+    choices.remember(plan.source, plan.destination, this_machine(), TUNING, Choice("former", 1, {"former": 1.0}))
     later = plan_of(*PAIRS[0])
     assert later.candidates[0].name == plan.candidates[0].name
 
@@ -185,7 +201,7 @@ def test_no_folder_costs_only_the_memory(monkeypatch: pytest.MonkeyPatch, folder
     assert out.tobytes() == expected
     monkeypatch.setattr(choices, "_folder", lambda: None)
     assert plan.tune(given, out, 1)[0].is_taken
-    assert choices.remembered(plan.source, plan.destination, TUNING) is None
+    assert choices.remembered(plan.source, plan.destination, this_machine(), TUNING) is None
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda plan: pickle.loads(pickle.dumps(plan))])
@@ -198,6 +214,20 @@ def test_pickles_keep_their_choice(copied: object, monkeypatch: pytest.MonkeyPat
     assert again.describe() == plan.describe()
     given, out, expected = buffers(*PAIRS[0])
     assert np.asarray(again(given, out)).tobytes() == expected
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda plan: pickle.loads(pickle.dumps(plan))])
+@pytest.mark.parametrize("is_tuned", [False, True])
+def test_plans_equal_their_copies(copied: object, is_tuned: bool) -> None:
+    other = plan_of(*reversed(PAIRS[0]))
+    for plan in (plan_of(*PAIRS[0]), rearranged("a b -> b a"), fi.plan_relayout("f32[8,4]", "bf16[8,4]{0,1}")):
+        if is_tuned and len(plan.candidates) > 1:
+            plan._take(forced(plan, other_name(plan)))
+        again = copied(plan)  # type: ignore[operator]
+        assert (again == plan, again != plan, hash(again) == hash(plan)) == (True, False, True)
+        assert len({again, plan, other}) == 2
+        assert other not in (plan, again, None)
+    assert plan_of(*PAIRS[1]) != plan_of(*PAIRS[0])
 
 
 def test_plans_of_the_same_shapes_share_what_one_has_found() -> None:
@@ -260,7 +290,7 @@ def test_rearrangements_are_tuned_and_found_by_what_they_move() -> None:
     assert found[0].is_taken
     assert all(one.seconds is not None for one in found)
     name = other_name(plan)
-    choices.remember(*plan._sides, TUNING, forced(plan, name))
+    choices.remember(*plan._sides, this_machine(), TUNING, forced(plan, name))
     # The same move, spelled otherwise, and another one.
     for pattern, sizes, is_known in (
         ("a (b c) -> (b c) a", {"c": 8}, True),

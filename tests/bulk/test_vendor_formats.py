@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -27,7 +28,7 @@ Sizes = tuple[int, ...]
 
 
 def agree(
-    packer: Packer, name: str, sizes: Iterable[Sizes], bits: int, kind: str = "int32", signed: bool = False, **more: Any
+    pack: Packer, name: str, sizes: Iterable[Sizes], bits: int, kind: str = "int32", signed: bool = False, **more: Any
 ) -> None:
     """Compare all bytes, and the way back."""
     torch = module("torch")
@@ -37,7 +38,7 @@ def agree(
         if signed:
             codes = (codes.astype(np.int16) - (1 << bits - 1)).astype(np.int8)
         given = codes.astype(kind) if kind != "uint16" else codes.view(np.int16)
-        packed = packer(torch.from_numpy(given))
+        packed = pack(torch.from_numpy(given))
         expected = np.ascontiguousarray(packed.numpy() if hasattr(packed, "numpy") else packed).view(np.uint8).tobytes()
         got = fi.repack(codes, "plain", name, shape=shape, bits=bits, **more)
         assert got.tobytes() == expected, (name, shape, bits, more)
@@ -71,7 +72,20 @@ def of_vllm(*names: str) -> dict[str, Any]:
 @pytest.mark.parametrize("bits", [4, 8])
 def test_vllm_awq(bits: int) -> None:
     pack = of_vllm()["awq_pack"]
-    agree(lambda q: pack(q, bits, *q.shape), "awq", [(1, 8), (7, 40), (128, 256)], bits)
+    agree(lambda q: pack(q, bits, *q.shape), "awq", [(1, 8), (7, 40), (128, 256)], bits, packer="vllm")
+
+
+@pytest.mark.parametrize("bits", range(2, 9))
+def test_auto_round(bits: int) -> None:
+    """Its AWQ interleaves eights at every width; its GPTQ is one row of bits along K."""
+    names = "pack_awq_bitstream", "pack_bitstream", "awq_reorder", "_apply_awq_order", "_shift_tables", "_check_bits"
+    constants = "packed_dim_size", "PACK_BLOCK", "SUPPORTED_PACKING_BITS", "AWQ_INTERLEAVE", "AWQ_PACK_ORDER"
+    masks = "_UINT32_MASK", "_INT32_SIGN", "_UINT32_SPAN"
+    found = functions("auto_round", "utils/bit_packing.py", *names, *constants, *masks)
+    shapes = [(1, 32), (7, 96), (64, 256)]
+    agree(lambda q: found["pack_awq_bitstream"](q, bits, 1), "awq", shapes, bits, packer="auto_round")
+    shapes = [(32, 1), (96, 7), (256, 64)]
+    agree(lambda q: found["pack_bitstream"](q, bits, 0), "gptq", shapes, bits, packer="auto_round")
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
@@ -131,9 +145,11 @@ def test_gptqmodel(bits: int) -> None:
 
 
 def test_gptqmodel_awq() -> None:
-    names = "pack_awq", "pack_awq_columns", "AWQ_ORDER"
+    names = "pack_awq", "_pack_contiguous", "pack_awq_columns", "AWQ_ORDER"
     found = functions("gptqmodel", "quantization/awq/utils/packing_utils.py", *names)
-    agree(lambda q: found["pack_awq"](q, q, 4)[0], "awq", [(1, 8), (7, 40), (128, 256)], 4)
+    for bits in range(2, 9):
+        shapes = [(1, 8), (7, 40), (128, 256), *([(5, 41), (3, 1)] if bits != 4 else [])]
+        agree(lambda q: found["pack_awq"](q, q, bits)[0], "awq", shapes, bits, packer="gptqmodel")  # noqa: B023
     pack = functions("gptqmodel", "nn_modules/qlinear/gemv_fast_awq.py", "pack_intweight")["pack_intweight"]
     agree(lambda q: pack(q, 4, 64), "awq_gemv_fast", [(4, 64), (12, 192), (64, 256)], 4)
 
@@ -182,6 +198,7 @@ def test_awq_zero_points_to_marlin(bits: int) -> None:
         for narrow in (False, True):
             packed = utils["awq_to_marlin_zero_points"](torch.from_numpy(points), groups, n, bits, narrow)
             keys: dict[str, Any] = {"shape": (groups, n), "bits": bits, "activation_bits": 8 if narrow else 16}
+            keys["packer"] = "vllm"
             got = fi.repack(points, "awq", "marlin_zero_points", **keys)
             assert got.tobytes() == packed.numpy().tobytes()
             assert fi.repack(got, "marlin_zero_points", "awq", **keys).tobytes() == points.tobytes()
@@ -202,9 +219,10 @@ def test_marlin_24(bits: int) -> None:
 
 @pytest.mark.parametrize("bits", range(1, 9))
 @pytest.mark.parametrize("packed_dim", [0, 1])
-def test_compressed_tensors(bits: int, packed_dim: int) -> None:
+@pytest.mark.parametrize(("package", "dense"), [("compressed_tensors", True), ("compressed_tensors_0171", False)])
+def test_compressed_tensors(bits: int, packed_dim: int, package: str, dense: bool) -> None:
     found = functions(
-        "compressed_tensors",
+        package,
         "compressors/pack_quantized/helpers.py",
         "pack_to_int32",
         Literal=dict[tuple[int, int], int],
@@ -217,6 +235,7 @@ def test_compressed_tensors(bits: int, packed_dim: int) -> None:
         "int8",
         signed=True,
         packed_dim=packed_dim,
+        dense=dense,
     )
 
 
@@ -265,15 +284,38 @@ def test_gguf() -> None:
             body = np.ascontiguousarray(packed[:, head:])
             scale = packed[:, :2].copy().view(np.float16).astype(np.float32)
             bits = 8 if kind == "q8_0" else 4
-            codes = fi.repack(body, "gguf_body", "plain", shape=values.shape, bits=bits, type=kind).reshape(-1, 32)
+            out = np.empty(values.shape, np.int8 if bits == 8 else np.uint8)
+            codes = fi.repack(body, "gguf_body", "plain", shape=values.shape, bits=bits, type=kind, out=out).reshape(
+                -1, 32
+            )
             if kind == "q5_0":
                 codes = codes | (np.unpackbits(packed[:, 2:6], axis=1, bitorder="little") << 4)
-            restored = (codes.view(np.int8) if bits == 8 else codes.astype(np.int16) + low) * scale
+            restored = (codes.astype(np.int16) + low) * scale
             expected = quants.dequantize(packed, types[kind.upper()])
             assert np.array_equal(restored.astype(np.float32), expected), kind
-            codes = (codes & (1 << bits) - 1).reshape(values.shape)
+            codes = (codes if bits == 8 else codes & 15).reshape(values.shape)
             again = fi.repack(codes, "plain", "gguf_body", shape=values.shape, bits=bits, type=kind)
             assert again.tobytes() == body.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["q4_0", "q4_1", "q8_0"])
+def test_gguf_to_mlx(kind: str, tmp_path: Path) -> None:
+    """The words that mlx makes of a GGUF file are those that the blocks move to."""
+    core, gguf = module("mlx.core"), module("gguf")
+    quantize = module("gguf.quants").quantize
+    path = str(tmp_path / "model.gguf")
+    values = np.random.default_rng(3).standard_normal((8, 128)).astype(np.float32)
+    blocks = quantize(values, gguf.GGMLQuantizationType[kind.upper()])
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tensor("a.weight", blocks, raw_dtype=gguf.GGMLQuantizationType[kind.upper()])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    head, size, bits = {"q4_0": (2, 18, 4), "q4_1": (4, 20, 4), "q8_0": (2, 34, 8)}[kind]
+    body = np.ascontiguousarray(blocks.reshape(-1, size)[:, head:])
+    got = fi.repack(body, "gguf_body", "mlx", shape=values.shape, bits=bits, type=kind, group_size=32)
+    assert got.tobytes() == np.array(core.load(path)["a.weight"]).tobytes()
 
 
 @pytest.mark.parametrize("tile", [128, 64])
@@ -320,6 +362,14 @@ def test_aiter() -> None:
         16,
         "uint16",
     )
+
+
+def test_aiter_scales() -> None:
+    torch = module("torch")
+    # It leaves padding uninitialised; zeros are one of the things that may be there.
+    zeroed = SimpleNamespace(empty=torch.zeros, float32=torch.float32)
+    found = functions("aiter", "utility/fp4_utils.py", "e8m0_shuffle", torch=zeroed)
+    agree(found["e8m0_shuffle"], "aiter_mx_scale", [(256, 8), (352, 8), (64, 4), (1, 1), (513, 17)], 8, "uint8")
 
 
 def test_sglang_scales(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """The first wrong slot of a buffer, of buffers in which wrong bits were planted.
 
-Tests of: bulk.wrong_slots.
+Tests of: bulk.wrong_slots, bulk.wrong_codes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import pytest
 
 import fastindex as fi
 from fastindex.bulk import wrong_slots
+from fastindex.patterns.format_table import PARAMETERS
 from tests.cases import strategies
-from tests.oracles import reference
+from tests.oracles import format_places, reference
 
 
 def planted(shape: reference.ReferenceShape, rng: np.random.Generator) -> tuple[Any, Any]:
@@ -189,3 +190,70 @@ def test_buffers_of_any_kind() -> None:
     for after in (buffer.view(np.int32).reshape(4, 4), spread[::2], memoryview(spread)[::2], buffer.tobytes()):
         assert fi.check(array, after, "u16[4,8]{0,1}") is None
         assert fi.check(array, after, "u16[4,8]") is not None
+
+
+FORMATS: list[tuple[str, int, dict[str, Any], tuple[int, ...]]] = [
+    ("awq", 4, {}, (5, 16)),
+    ("awq", 8, {"packer": "gptqmodel"}, (5, 13)),
+    ("marlin", 4, {}, (32, 64)),
+    # Padding, and codes that lie across words.
+    ("gptq", 3, {}, (32, 5)),
+    ("pack_quantized", 3, {"dense": False}, (3, 41)),
+    ("blocked_scales", 8, {}, (130, 5)),
+    # Another order of half bytes, of bits, two's complement, and a reversed code in padding.
+    ("bnb_nf4", 4, {}, (3, 5)),
+    ("hopper_mx_value", 4, {}, (16, 64)),
+    ("gguf_body", 8, {"type": "q8_0"}, (3, 64)),
+    ("fractal_nz", 16, {}, (7, 40)),
+]
+
+
+@pytest.mark.parametrize(("name", "bits", "parameters", "sizes"), FORMATS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_first_wrong_slot_of_a_format(
+    name: str, bits: int, parameters: dict[str, Any], sizes: tuple[int, ...], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, 1 << bits, sizes).astype("u2" if bits > 8 else "u1")
+    everything = {**PARAMETERS.get(name, {}), **parameters}
+    buffer = fi.repack(codes, "plain", name, shape=sizes, bits=bits, **parameters)
+    assert fi.check(codes, buffer, name, bits=bits, **parameters) is None
+    # Where each bit of each code lies, by the definition.
+    owners: dict[int, tuple[int, ...]] = {}
+    for index in np.ndindex(sizes):
+        place = format_places.DEFINITIONS[name](index, sizes, bits, everything)
+        owners |= dict.fromkeys(range(place, place + bits) if isinstance(place, int) else place, index)
+    padding = [bit for bit in range(8 * buffer.size) if bit not in owners]
+    for bit in padding[:3] + padding[-3:]:
+        buffer[bit // 8] ^= np.uint8(1 << bit % 8)
+    assert fi.check(codes, buffer, name, shape=sizes, bits=bits, **parameters) is None
+    places = sorted(rng.choice(list(owners), 3, replace=False).tolist())
+    for bit in places:
+        buffer[bit // 8] ^= np.uint8(1 << bit % 8)
+    wrong = {owners[bit] for bit in places}
+    first = min(bit for bit, index in owners.items() if index in wrong)
+    found = fi.check(codes, buffer, name, shape=sizes, bits=bits, **parameters)
+    assert found is not None
+    assert (found.index, 8 * found.byte + found.bit, found.slot) == (owners[first], first, first // bits)
+    held = fi.repack(buffer, name, "plain", shape=sizes, bits=bits, **parameters)
+    assert (found.expected, found.got) == (codes[found.index], held[found.index])
+    values = codes.reshape(-1).tolist()
+    alone = [index for index in np.ndindex(sizes) if codes[index] == found.got]
+    assert found.found == (alone[0] if values.count(found.got) == 1 else None)
+
+
+def test_formats_that_are_not_there() -> None:
+    codes = np.zeros((16, 64), np.uint8)
+    for layout, keys, words in (
+        ("marlinn", {}, "did you mean marlin"),
+        ("kleidiai", {}, "packed together"),
+        ("awq", {"bits": 8}, "packer='vllm'"),
+        ("awq", {"shape": (64, 16)}, "dimensions"),
+        ("u8[16,64]", {"bits": 4}, "of named formats"),
+    ):
+        with pytest.raises(fi.FastIndexError, match=words):
+            fi.check(codes, codes, layout, **keys)
+    with pytest.raises(fi.FastIndexError, match="takes 512 bytes, the buffer has 1024"):
+        fi.check(codes, codes.reshape(-1), "awq")
+    with pytest.raises(fi.FastIndexError, match="from 0 to 15 for awq"):
+        fi.check(codes + np.uint8(16), np.zeros(512, np.uint8), "awq")

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 import fastindex as fi
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.compiled_passes import CompiledPasses
+from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves.block_permute import permuted_blocks
 from fastindex.lowering.relayout.moves.block_permute_passes import BlockPermutes
 from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.lowering.relayout.problem.shared_digits import shared_digits
 from fastindex.lowering.tuning import TUNING
+from tests.cases.machines import run_here
 from tests.oracles import reference
 from tests.oracles.comparison import clear_unused_bits
 
@@ -65,13 +67,14 @@ def permuted(found: BlockPermutes) -> tuple[Pass, ...]:
 
 
 def passes_of(source: str, destination: str, vector_bytes: int, streamed: bool) -> tuple[Pass, ...] | None:
-    """The passes of blocks; None where there are none."""
+    """The passes of blocks, of vectors of a length; None where there are none."""
     sides = fi.Shape.parse(source), fi.Shape.parse(destination)
+    context = Context(1, streamed, TUNING, run_here(EPYC_1M, vector_bytes))
     bits = sides[0].element_bits, sides[1].element_bits
     for variables, left, right in shared_digits(*sides):
         found = permuted_blocks(variables, left, right, sides[1], bits[1])
         if found is not None:
-            return permuted(BlockPermutes(found, bits, vector_bytes, Context(1, streamed, TUNING)))
+            return permuted(BlockPermutes(found, bits, context))
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fastindex as fi
+from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves.nibble_pairs import pair_passes
 from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.relayout.problem.loops import relayout_loops
@@ -42,5 +43,5 @@ def passes_of(source: str, destination: str, streamed: bool) -> tuple[Pass, ...]
     loops = relayout_loops(*sides)
     if loops is None:
         return None
-    found = pair_passes(loops, Context(1, streamed, TUNING), sides[1].slot_count, sides[0].nbytes)
+    found = pair_passes(loops, Context(1, streamed, TUNING, EPYC_1M), sides[1].slot_count, sides[0].nbytes)
     return None if found is None else with_tables(found)

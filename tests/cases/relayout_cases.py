@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.compiled_passes import gather_kernel, run_pass
+from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves.gather_passes import gather_passes
 from fastindex.lowering.relayout.moves.nest_passes import drafts, packed_drafts, passes, whole_buffer_passes
 from fastindex.lowering.relayout.passes.form import Pass, with_tables
@@ -319,16 +320,16 @@ def steps_of(case: Case, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
     """The passes of a case; fails where another kernel takes it."""
     found: tuple[Pass, ...] | None
     if case.kernel == "fill":
-        found = passes(RelayoutLoops((), (case.nest,)), case.width, tuning)
+        found = passes(RelayoutLoops((), (case.nest,)), case.width, EPYC_1M, tuning)
     elif case.kernel in ("expand", "compress"):
-        drafted = packed_drafts(RelayoutLoops((case.nest,), ()), 8 // case.width, case.kernel, tuning)
+        drafted = packed_drafts(RelayoutLoops((case.nest,), ()), 8 // case.width, case.kernel, EPYC_1M, tuning)
         found = None if drafted is None else with_tables(drafted)
     elif case.kernel == "gather pieces":
         # Also where another kernel costs less.
-        context = Context(case.width, case.nest.element_count * case.width >= tuning.streamed_bytes, tuning)
+        context = Context(case.width, case.nest.element_count * case.width >= tuning.streamed_bytes, tuning, EPYC_1M)
         found = with_tables(gather_passes(in_bytes(case.nest, case.width), context))
     else:
-        found = with_tables(drafts(RelayoutLoops((case.nest,), ()), case.width, tuning, gathers=False))
+        found = with_tables(drafts(RelayoutLoops((case.nest,), ()), case.width, EPYC_1M, tuning, gathers=False))
     assert found, case
     assert {step.kernel for step in found} == {case.kernel}, (case, [step.describe() for step in found])
     return found
@@ -430,7 +431,7 @@ def bits_of_a_whole_buffer(
         expected = bytes(reference.patterns_of(source.tobytes(), bits, count))
     else:
         expected = reference.bytes_of([int(value) & ((1 << bits) - 1) for value in source], bits)
-    for one in whole_buffer_passes(count, 8 // bits, kernel, tuning):
+    for one in whole_buffer_passes(count, 8 // bits, kernel, EPYC_1M, tuning):
         run_pass(one, address_of(source), address_of(target), b"\0", 1 + count % 2, tuning)
     return "" if target.tobytes() == expected else f"{kernel}: {count} elements of {bits} bits"
 

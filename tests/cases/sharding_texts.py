@@ -138,6 +138,8 @@ BAD = (
     ("{mesh['a'=2,'b'=2], device_ids=(0,1,2,3), [{'a'}]}", 32),
     ("{mesh['a'=2,'b'=2], device_ids=([2,2]), [{'a'}]}", 37),
     ("{maximal_mesh[device_id=-3]}", 24),
+    ("{single_device[device_id=-3]}", 25),
+    ("{single_device[1]}", 15),
 )
 
 

@@ -7,7 +7,6 @@ Both sources feed the same builder, `draw_shape`, so a feature added there reach
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import os
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,19 +20,24 @@ T = TypeVar("T")
 #: Random tests use the seeds from here on; pytest prints this number in its header.
 FIRST_SEED = int(os.environ.get("FASTINDEX_TEST_SEED", "0"))
 
-#: Of how many parts of its rotating seeds a test runs one, and the variable that says which: "1/12", or "all".
+#: Of how many parts of its rotating seeds a test runs one, and the variable that says which: "1/12", or "all". Without
+#: it a run is "plain": the same part each day, and no sweeps. `.ci/run` names another part each day.
 PARTS = 12
 PART_VARIABLE = "FASTINDEX_TEST_PART"
+PLAIN = os.environ.setdefault(PART_VARIABLE, "plain") == "plain"
+#: The part of a plain run, counted from 0: of what runs in turn, the most tests, none of them long.
+_PLAIN_PART = 8
 
 
 def _part() -> int | None:
     """The part that runs, from 0 on, the same in all processes of a run; None for all of them."""
-    today = datetime.date.today().toordinal() % PARTS
-    name = os.environ.setdefault(PART_VARIABLE, f"{today + 1}/{PARTS}")
+    name = os.environ[PART_VARIABLE]
     names = [f"{part + 1}/{PARTS}" for part in range(PARTS)]
-    if name not in ("all", *names):
-        raise ValueError(f"{PART_VARIABLE} is {name!r}; it must be 'all' or one of {', '.join(names)}")
-    return None if name == "all" else names.index(name)
+    if name not in ("plain", "all", *names):
+        raise ValueError(f"{PART_VARIABLE} is {name!r}; it must be 'plain', 'all' or one of {', '.join(names)}")
+    if name == "all":
+        return None
+    return _PLAIN_PART if PLAIN else names.index(name)
 
 
 PART = _part()
@@ -109,7 +113,7 @@ def seeds(count: int, skip: int = 0) -> range:
 
 
 def rotating_seeds(count: int) -> range:
-    """The part of `count` seeds that runs today: for tests of seconds, that do not assert what all seeds reach."""
+    """The part of `count` seeds that runs: for tests of seconds, that do not assert what all seeds reach."""
     whole = seeds(count)
     if PART is None:
         return whole
@@ -118,9 +122,9 @@ def rotating_seeds(count: int) -> range:
 
 
 def rotating(cases: Iterable[T]) -> Iterator[T]:
-    """The part of some cases that runs today, every twelfth: for sweeps over what `rotating_seeds` cannot draw.
+    """The part of some cases that runs, every twelfth: for sweeps over what `rotating_seeds` cannot draw.
 
-    Of fewer cases than parts, one runs each day.
+    Of fewer cases than parts, one runs.
     """
     found = list(cases)
     if PART is None:
@@ -129,7 +133,7 @@ def rotating(cases: Iterable[T]) -> Iterator[T]:
 
 
 def one_of(cases: Sequence[T]) -> list[T]:
-    """The one of at most `PARTS` dear cases that runs today: where one alone shows most of what all show."""
+    """The one of at most `PARTS` dear cases that runs: where one alone shows most of what all show."""
     assert len(cases) <= PARTS
     return [*cases] if PART is None else [cases[PART % len(cases)]]
 
@@ -140,7 +144,7 @@ OTHER_SEEDS = FIRST_SEED != 0
 
 
 def dealt(seconds: Mapping[str, float]) -> set[str]:
-    """The names of tests that run today, of some that take so many seconds: all parts take about as long."""
+    """The names of tests that run, of some that take so many seconds: all parts take about as long."""
     if PART is None:
         return set(seconds)
     parts: list[set[str]] = [set() for _ in range(PARTS)]

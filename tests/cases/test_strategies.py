@@ -29,6 +29,12 @@ def test_some():
 DEAR = """
 import pytest
 
+@pytest.mark.sweep
+@pytest.mark.in_turn(seconds=1)
+@pytest.mark.parametrize("number", range(34, 46))
+def test_dearer(number):
+    pass
+
 @pytest.mark.in_turn(seconds=1)
 @pytest.mark.parametrize("number", range(10, 34))
 def test_dear(number):
@@ -36,11 +42,14 @@ def test_dear(number):
 """
 
 
-def run_tests(part: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest in a folder, in a process of its own."""
+def run_tests(part: str | None, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest in a folder, in a process of its own; without the variable where `part` is None."""
+    environment = {name: value for name, value in os.environ.items() if name != strategies.PART_VARIABLE}
+    if part is not None:
+        environment[strategies.PART_VARIABLE] = part
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *options],
-        env={**os.environ, strategies.PART_VARIABLE: part, "PYTHONPATH": str(ROOT)},
+        env={**environment, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=HANG_SECONDS,
@@ -67,12 +76,12 @@ def test_the_parts_together_are_everything(count: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_one_of_a_few_runs_each_day(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_each_part_runs_one_of_a_few(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     cases, ran = [*range(count)], set()
     for part in range(strategies.PARTS):
         monkeypatch.setattr(strategies, "PART", part)
-        (today,) = strategies.one_of(cases)
-        ran.add(today)
+        (one,) = strategies.one_of(cases)
+        ran.add(one)
     assert ran == {*cases}
     monkeypatch.setattr(strategies, "PART", None)
     assert strategies.one_of(cases) == cases
@@ -102,6 +111,25 @@ def test_a_busy_machine_gets_twice_as_many_processes(
     assert process_count() == expected
 
 
+def test_a_plain_run_is_the_same_each_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which part runs is in the variable alone: what reads the date while tests are collected would rotate."""
+    program = """
+import datetime, sys
+class Date(datetime.date):
+    @classmethod
+    def today(cls):
+        return cls(2026, 1, int(sys.argv[1]))
+datetime.date = Date
+from tests.cases import strategies
+print(strategies.PART, strategies.PLAIN, *strategies.rotating_seeds(600))
+"""
+    monkeypatch.delenv(strategies.PART_VARIABLE, raising=False)
+    commands = [[sys.executable, "-c", program, day] for day in ("1", "2")]
+    first, second = (subprocess.check_output(command, text=True, cwd=ROOT) for command in commands)
+    assert first == second
+    assert first.startswith("8 True 400 401 ")
+
+
 def test_a_system_that_does_not_know_how_busy_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown() -> tuple[float, float, float]:
         raise OSError
@@ -115,14 +143,15 @@ def test_a_system_that_does_not_know_how_busy_it_is(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("part", "options", "expected"),
     [
-        ("2/12", ["-n", "0"], {11, 23}),
-        ("2/12", ["-n", "2"], {11, 23}),
+        (None, ["-n", "0"], {18, 30}),
+        ("2/12", ["-n", "0"], {11, 23, 35}),
+        ("2/12", ["-n", "2"], {11, 23, 35}),
         ("2/12", ["-n", "0", "dear"], {*range(10, 34)}),
-        ("all", ["-n", "0"], {*range(10, 34)}),
+        ("all", ["-n", "0"], {*range(10, 46)}),
     ],
 )
-def test_dear_tests_run_in_turn_in_whole_runs_only(
-    part: str, options: list[str], expected: set[int], tmp_path: Path
+def test_dear_tests_and_sweeps_run_in_turn_in_whole_runs_only(
+    part: str | None, options: list[str], expected: set[int], tmp_path: Path
 ) -> None:
     pytest.importorskip("xdist")
     folder = tmp_path / "dear"
@@ -133,21 +162,22 @@ def test_dear_tests_run_in_turn_in_whole_runs_only(
     done = run_tests(part, tmp_path, *options)
     assert done.returncode == 0, done.stdout
     lines = [line for line in done.stdout.splitlines() if "PASSED" in line]
-    assert {int(number) for line in lines for number in re.findall(r"test_dear\[(\d+)\]", line)} == expected
+    assert {int(number) for line in lines for number in re.findall(r"test_dear(?:er)?\[(\d+)\]", line)} == expected
 
 
 @pytest.mark.in_turn(seconds=2.5)
 @pytest.mark.parametrize(
     ("part", "options", "expected"),
     [
+        (None, [], {"some"}),
         ("1/12", [], {"some"}),
         ("all", [], {"every", "some"}),
-        ("1/12", ["-m", "sweep"], {"every"}),
+        (None, ["-m", "sweep"], {"every"}),
         ("13/12", [], None),
     ],
 )
 def test_sweeps_run_where_they_are_asked_for(
-    part: str, options: list[str], expected: set[str] | None, tmp_path: Path
+    part: str | None, options: list[str], expected: set[str] | None, tmp_path: Path
 ) -> None:
     # Below a conftest.py that is the tests' own.
     (tmp_path / "conftest.py").write_text("from tests.conftest import *")
@@ -159,4 +189,4 @@ def test_sweeps_run_where_they_are_asked_for(
         return
     assert {name for name in ("every", "some") if f"::test_{name} PASSED" in done.stdout} == expected, done.stdout
     assert "random tests: " in done.stdout
-    assert ("FASTINDEX_TEST_PART=1/12" in done.stdout) == (part == "1/12")
+    assert part == "all" or f"FASTINDEX_TEST_PART={part or 'plain'} " in done.stdout

@@ -51,6 +51,7 @@ PRINTING = {
     "copies --json": "copies module --json",
     "completion": "completion bash",
     "verify": "verify packed",
+    "info of a checkpoint": "info packed",
 }
 #: What they read is IN.
 READING = {

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import Result
+from safetensors.numpy import save_file
 
 import fastindex as fi
 from fastindex.cli.commands import main
@@ -36,6 +37,7 @@ ENTRY e {
 WRITING = {
     "pack": f"pack in OUT --shape {SHAPE}",
     "unpack": f"unpack in OUT --shape {SHAPE}",
+    "unpack --name": "unpack packed OUT --name a",
     "relayout": f"relayout in OUT --from {SHAPE} --to {SHAPE}",
     "repack": "repack in OUT --from plain --to awq --shape 4x24 --bits 4",
     "index --input": f"index {SHAPE} --input in.npy --output OUT",
@@ -57,6 +59,9 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (path / "in").write_bytes(bytes(96))
     np.save(path / "in.npy", np.zeros((2, 3), np.int64))
     (path / "module").write_text(MODULE)
+    save_file({"a": np.zeros((2, 3), np.float32)}, path / "in.safetensors")
+    fi.pack_checkpoint(path / "in.safetensors", path / "packed")
+    (path / "in.safetensors").unlink()
     monkeypatch.chdir(path)
     yield path
     shutil.rmtree(path)
@@ -142,7 +147,7 @@ def test_a_target_that_may_only_be_written(folder: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(os.listdir()) == ["in", "in.npy", "module"]
+    assert sorted(os.listdir()) == ["in", "in.npy", "module", "packed"]
 
 
 def test_the_written_file_is_the_answer(folder: Path) -> None:

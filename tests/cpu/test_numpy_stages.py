@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from fastindex.cpu import numpy_stages
+from fastindex.lowering.machine import EPYC_1M, Machine
 from tests.cases import strategies
+from tests.cases.machines import EPYC_512K_AVX2, SMALL_256K, XEON_2M
 
 
 def strided(draw: strategies.RandomSource, sizes: list[int], dtype: str) -> tuple[np.ndarray, np.ndarray]:
@@ -31,7 +33,7 @@ def test_any_strides(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     draw = strategies.RandomSource(seed)
     dtype = draw.pick(["u1", "u2", "u4", "u8", "c16"])
     monkeypatch.setattr(numpy_stages, "_LEAST_BYTES", 0)
-    monkeypatch.setattr(numpy_stages, "_collides", lambda target, source: True)
+    monkeypatch.setattr(numpy_stages, "collides", lambda target, source, l2: True)
     monkeypatch.setattr(numpy_stages, "_BLOCK_BYTES", draw.pick([16, 64, 500, 4096]))
     sizes = [draw.integer(1, 12) for _ in range(draw.integer(1, 5))]
     (source, read), (target, written) = strided(draw, sizes, dtype), strided(draw, sizes, dtype)
@@ -64,7 +66,14 @@ def test_what_goes_through_a_stage(sizes: tuple[int, ...], order: tuple[int, ...
     source = np.zeros(sizes, dtype)
     target = np.empty([sizes[d] for d in order], dtype).transpose(np.argsort(order))
     assert target.shape == source.shape
-    assert numpy_stages._collides(target, source) is expected
+    assert numpy_stages.collides(target, source, EPYC_1M.caches.l2) is expected
+
+
+@pytest.mark.parametrize(("machine", "expected"), [(SMALL_256K, True), (EPYC_512K_AVX2, False), (XEON_2M, False)])
+def test_a_small_cache_keeps_fewer_lines(machine: Machine, expected: bool) -> None:
+    """1000 lines, 32,000 bytes apart, meet in 128 of the 512 sets of 256 KiB."""
+    source = np.zeros((1000, 8000), "u4")
+    assert numpy_stages.collides(np.empty((8000, 1000), "u4").T, source, machine.caches.l2) is expected
 
 
 def test_rows_of_a_stage_are_an_odd_number_of_lines_apart() -> None:

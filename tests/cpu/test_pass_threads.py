@@ -25,6 +25,7 @@ from fastindex.arguments.addresses import address_of
 from fastindex.cpu import long_calls, pass_threads
 from fastindex.cpu.compiled_passes import CompiledPasses, thread_scratch
 from fastindex.cpu.long_calls import long_call
+from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves.nest_passes import passes
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops
 from fastindex.lowering.tuning import TUNING
@@ -86,7 +87,7 @@ def test_each_pass_has_a_counter(crew: Any) -> None:
     loops = tuple(Nest((Loop(2000, 1, 1), Loop(6, 2000, 2000)), 12000 * k, 12000 * (99 - k)) for k in range(100))
     tuning = replace(TUNING, small_call_bytes=0, share_bytes=1 << 10)
     for count in (100, 1, 100, 3):
-        made = CompiledPasses(passes(RelayoutLoops(loops[:count], ()), 4, tuning), tuning)
+        made = CompiledPasses(passes(RelayoutLoops(loops[:count], ()), 4, EPYC_1M, tuning), tuning)
         assert made.count == count
         out = np.zeros_like(values)
         made.run(address_of(values), address_of(out), b"\0", 3)

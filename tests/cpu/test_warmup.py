@@ -14,6 +14,7 @@ import pytest
 import fastindex as fi
 from fastindex.cpu import warmup
 from fastindex.cpu.compiled_passes import gather_kernel, kernel_key, pass_kernel
+from fastindex.cpu.this_machine import this_machine
 from fastindex.kernels.compilation import registered_kernels
 from fastindex.lowering.relayout.moves.nest_passes import packed_drafts, passes
 from fastindex.lowering.relayout.passes.form import with_tables
@@ -28,12 +29,13 @@ def kernels_of(source: fi.Shape, destination: fi.Shape, tuning: Tuning = TUNING)
     loops = relayout_loops(source, destination)
     if loops is None:
         return set()
-    found = list(passes(loops, source.element_type.nbytes, tuning))
+    machine = this_machine()
+    found = list(passes(loops, source.element_type.nbytes, machine, tuning))
     if source.element_bits < 8:
         together = grouped(loops, 8 // source.element_bits)
-        found += passes(together, 1, tuning) if together is not None else ()
+        found += passes(together, 1, machine, tuning) if together is not None else ()
         for name in ("expand", "compress"):
-            found += with_tables(packed_drafts(loops, 8 // source.element_bits, name, tuning) or ())
+            found += with_tables(packed_drafts(loops, 8 // source.element_bits, name, machine, tuning) or ())
     return {kernel_key(one) for one in found}
 
 

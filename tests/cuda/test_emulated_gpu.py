@@ -1,7 +1,7 @@
 """Runs `tests/test_gpu.py` on the stand-in driver, whose kernels are PTX in the emulator, and bugs planted in them.
 
-It is the compiled code that runs, instruction by instruction, and the host's code around it; it is no GPU. A plain run
-takes two of the parts, others each day. What needs torch, CuPy or JAX on a GPU is left out: these bring a CUDA
+It is the compiled code that runs, instruction by instruction, and the host's code around it; it is no GPU. A run takes
+two of the parts, and `.ci/run` others each day. What needs torch, CuPy or JAX on a GPU is left out: these bring a CUDA
 runtime of their own, which no stand-in driver serves.
 
 Tests of: cuda.casts, cuda.gathers, cuda.indices, kernels.cuda.casts, kernels.cuda.cast_values, kernels.cuda.memory,
@@ -42,7 +42,7 @@ PARTS = {
 
 #: For which compute capability; the other one for what takes the most kernels.
 RUNS = [*((part, "90") for part in PARTS), ("random_shapes", "80"), (next(iter(PARTS)), "80")]
-TODAY = [*strategies.rotating(RUNS[::2]), *strategies.rotating(RUNS[1::2])]
+TAKEN = [*strategies.rotating(RUNS[::2]), *strategies.rotating(RUNS[1::2])]
 
 #: Of the stand-in's GPU: too few for what moves more than 2**31 bytes, which takes two arrays of 2 GiB.
 FREE_BYTES = 4 << 30
@@ -80,7 +80,7 @@ def passed(output: str) -> int:
     return int(found[1]) if found else 0
 
 
-@pytest.mark.parametrize(("part", "capability"), TODAY)
+@pytest.mark.parametrize(("part", "capability"), TAKEN)
 def test_the_tests_for_a_gpu(part: str, capability: str, folder: Path) -> None:
     output = run(folder, "tests/test_gpu.py", "-k", part, capability=capability)
     assert passed(output) >= PARTS[part]
@@ -125,7 +125,7 @@ LARGE = {"65536 and not 128": 1, "65536 and 128": 1, "46341": 2}
 
 @pytest.mark.parametrize("part", [*LARGE] if strategies.PART is None else [[*LARGE][strategies.PART % 2]])
 def test_more_than_31_bits(part: str, folder: Path) -> None:
-    """8 GiB of memory; one of the first two a day, and all of them with all seeds."""
+    """8 GiB of memory; one of the first two, and all of them with all seeds."""
     if "ptx" not in os.environ.get("FASTINDEX_REQUIRE", ""):
         pytest.skip("FASTINDEX_REQUIRE does not name ptx")
     if os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 10 << 30:

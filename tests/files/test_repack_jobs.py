@@ -76,7 +76,7 @@ def parts_alike(names: tuple[str, str], shape: tuple[int, ...], bits: int, rows:
         left[:] = codes.reshape(-1)
     else:
         left[:] = fi.repack(codes, "plain", names[0], shape=shape, bits=bits, **more)
-    plan.run(left, right, (False, False), 1)
+    plan.run(left, right, (0, 0), 1)
     each = repack_jobs.bytes_of_move(plan) * cut.step // cut.size
     made = np.full(right.size, 0xA5, np.uint8)
 
@@ -87,7 +87,7 @@ def parts_alike(names: tuple[str, str], shape: tuple[int, ...], bits: int, rows:
         made[start : start + len(content)] = content
 
     parts = list(repack_jobs.parts_of(plan, cut, rows * each, formats))
-    repack_jobs.move_parts(parts, read, write, (False, False), lambda count: None)
+    repack_jobs.move_parts(parts, read, write, (0, 0), lambda count: None)
     assert np.array_equal(made, right), (names, shape, bits, rows)
     assert len(parts) == -(-cut.size // (rows * cut.step)), (names, shape, bits, rows)
     return True
@@ -126,6 +126,10 @@ def test_npy_parameters_and_errors(tmp_path: Path) -> None:
     assert (code, "did you mean marlin" in text) == (1, True)
     code, text = run(path, out, "--from", "plain", "--to", "marlin", "--shape", "64x64")
     assert (code, "dimensions (64, 128), the shape is (64, 64)" in text) == (1, True)
+    np.save(path, np.zeros((64, 16), np.int32))
+    code, text = run(path, out, "--from", "awq", "--to", "marlin", "--shape", "128x64")
+    assert (code, "(128, 8) words" in text, "its shape is (64, 128)" in text) == (1, True, True)
+    np.save(path, codes)
     code, text = run(path, out, "--from", "plain", "--to", "blocked_scales", "--shape", "64x128", "--bits", "4")
     assert (code, "has 8 bits" in text) == (1, True)
     np.save(path, codes.astype(np.int32))

@@ -11,13 +11,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 import fastindex as fi
 from fastindex.hlo.dumps import dumped_modules
+from tests.cases.pipes import needs_pipes, pipe
 from tests.hlo.test_programs import FOLDERS, dumped, facts, main_dump, names, xla_peak
+
+#: What XLA adds to the name of a module for what it writes about its memory.
+ENDINGS = "buffer-assignment", "memory-usage-report"
 
 TILED = "f32[1000,3]{1,0:T(8,128)}"
 MODULE = f"HloModule m, is_scheduled=true\n\nENTRY %e (p: f32[2]) -> f32[2] {{\n  ROOT %p = {TILED} parameter(0)\n}}\n"
@@ -174,6 +179,18 @@ def test_an_assignment_beside_an_earlier_stage_is_found(tmp_path: Path) -> None:
         tmp_path / "module_0002.jit_g.after_optimizations-buffer-assignment.txt"
     )
     assert fi.report(tmp_path / "module_0001.jit_f.cl_812.after_codegen.txt").peak.basis == "estimate"  # type: ignore[union-attr]
+
+
+@needs_pipes
+def test_pipes_beside_a_module_are_not_waited_for(tmp_path: Path) -> None:
+    main = main_dump(next(folder for folder in FOLDERS if folder.name == "updates"))
+    for stage in ("after_optimizations", "after_codegen"):
+        shutil.copy(main, tmp_path / f"module_0001.jit_f.cl_812.{stage}.txt")
+    beside = [f"{stage}-{ending}" for stage in ("after_optimizations", "after_codegen") for ending in ENDINGS]
+    with ExitStack() as stack:
+        for name in beside:
+            stack.enter_context(pipe(tmp_path / f"module_0001.jit_f.cl_812.{name}.txt"))
+        assert fi.report(tmp_path).peak.basis == "estimate"  # type: ignore[union-attr]
 
 
 class CompiledForTpu:

@@ -94,7 +94,7 @@ def test_json() -> None:
     [
         ('#sdy.sharding<@m, [{"a":(1)2}, {?}]>', "{mesh['a'=4,'b'=2], [{'a':(1)2}, {?}]}"),
         ('#sdy.sharding<@m, [{}, {"b"}], replicated={"a"}>', "{mesh['a'=4,'b'=2], [{}, {'b'}], replicated={'a'}}"),
-        ("#sdy.sharding<@one, []>", "{maximal_mesh[device_id=3]}"),
+        ("#sdy.sharding<@one, []>", "{single_device[device_id=3]}"),
         ('#sdy.sharding<mesh<["x"=2]>, [{"x"}]>', "{mesh['x'=2], [{'x'}]}"),
     ],
 )

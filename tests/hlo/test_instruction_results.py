@@ -67,7 +67,7 @@ def contents(module: Module) -> Any:
         (c.name, c.root, c.opcodes, c.names(), c.details, [of_instruction(c, place) for place in range(len(c))])
         for c in module.computations.values()
     ]
-    tables = module.shapes, module.counts, module.first_lines, module.async_counts, module.metadata, module.tables
+    tables = module.shapes, module.counts, module.first_lines, module.metadata, module.tables
     return module.name, module.header, computations, tables
 
 
@@ -397,10 +397,10 @@ def test_the_reason_and_the_cheapest_change() -> None:
     assert use.padding_ratio == pytest.approx(128 / 3)
     assert use.cause_text == "dimension 1 (size 3) is padded to 128 by the tile (8,128), 42.7 times its size"
     assert use.change is not None
-    assert use.change.description == "swap the two minor dimensions"
-    assert str(use.change.shape) == "f32[100000,3]{0,1:T(8,128)}"
-    # 100000 rounded up to 782 tiles of 128, times 8 sublanes, times 4 bytes
-    assert use.change.saved_nbytes == 100000 * 128 * 4 - 782 * 128 * 8 * 4
+    assert use.change.description == "swap the two minor dimensions and use T(4,128)"
+    assert str(use.change.shape) == "f32[100000,3]{0,1:T(4,128)}"
+    # 100000 rounded up to 782 tiles of 128, times 4 sublanes, times 4 bytes
+    assert use.change.saved_nbytes == 100000 * 128 * 4 - 782 * 128 * 4 * 4
     assert report.to_json()["shapes"][0]["change"]["saved_nbytes"] == 4 * use.change.saved_nbytes
 
 
@@ -408,7 +408,10 @@ def test_the_reason_and_the_cheapest_change() -> None:
     ("text", "description"),
     [
         ("f32[64,4,128]{2,1,0:T(8,128)}", "use T(4,128)"),
-        ("f32[64,100,3]{2,1,0:T(8,128)}", "swap the two minor dimensions"),
+        ("f32[64,100,3]{2,1,0:T(8,128)}", "swap the two minor dimensions and use T(4,128)"),
+        ("f32[64,100,5]{2,1,0:T(8,128)}", "swap the two minor dimensions"),
+        ("f32[256,5]{1,0:T(1,4)}", "swap the two minor dimensions"),
+        ("u2[1000,16]{1,0:T(16,128)(16,1)E(2)}", "swap the two minor dimensions"),
         ("f32[1000,5,7]{2,1,0:T(8,128)}", "use the order {0,2,1}"),
         ("f32[7,9]{1,0:T(8,128)}", "fold dimension 1 into 0"),
         ("bf16[]{:T(512)(2,1)}", "use T(256)"),

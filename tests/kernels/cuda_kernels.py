@@ -15,8 +15,10 @@ from fastindex.kernels.cuda.tiles import scalar_transpose_kernel, transpose_kern
 from fastindex.kernels.cuda.word_tiles import word_transpose_kernel
 from fastindex.lowering.casts import cast_of
 from fastindex.lowering.gpu.launches import (
+    NARROW_SCALAR_TILES,
     NARROW_TILES,
     SCALAR_TILES,
+    SHORT_SCALAR_TILES,
     SHORT_TILES,
     STAGE_BYTES,
     VECTOR_BYTES,
@@ -61,7 +63,8 @@ def every_kernel() -> dict[str, Kernel]:
         if width in WORD_TILES:
             found[f"transpose words {width}"] = word_transpose_kernel(width, *WORD_TILES[width])
         else:
-            found[f"transpose elements {width}"] = scalar_transpose_kernel(width, *SCALAR_TILES[width])
+            for tiles in (SCALAR_TILES, SHORT_SCALAR_TILES, NARROW_SCALAR_TILES):
+                found[f"transpose elements {width} {tiles[width]}"] = scalar_transpose_kernel(width, *tiles[width])
     for apart in (False, True):
         for width in (1, 2):
             found[f"{'part' if apart else 'weave'} {width}{VECTORS}"] = weave_kernel(width, apart)

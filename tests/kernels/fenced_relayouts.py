@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
+from fastindex.cpu.this_machine import this_machine
 from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.lowering.tuning import TUNING
 from tests.cases import paired_cases, strategies
@@ -99,7 +99,7 @@ def _move_everything(memory: FencedMemory) -> int:
         for bits in BITS:
             for kernel in ("expand", "compress"):
                 _expect_nothing(bits_of_a_whole_buffer(kernel, bits, memory, rng, elements, 0))
-    for vector_bytes in sorted({16, permuted_bytes()}):
+    for vector_bytes in sorted({16, this_machine().target.vector_bytes}):
         for pair in strategies.rotating(NAMED):
             made = passes_of(*pair, vector_bytes, count % 2 == 0)
             if made is not None:

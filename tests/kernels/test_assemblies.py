@@ -14,16 +14,23 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.cpu import movements
-from fastindex.kernels.cpu.relayout.lines.permutes import permuted_bytes
+from fastindex.cpu.choices import Choice
+from fastindex.cpu.movements import sure_movement
+from fastindex.cpu.this_machine import this_machine
+from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves import column_gather as column_passes
 from fastindex.lowering.relayout.passes.form import Pass
+from fastindex.lowering.tuning import TUNING
 from fastindex.tables import assemblies
 from fastindex.tables.assemblies import ASSEMBLY, VECTOR_HEADER, VECTOR_RUN
 from tests.cases import strategies
 from tests.cases.assembly_cases import NAMED, Guarded, Pair, move, moved_between_guards, passes_of, random_pairs
+from tests.cases.machines import run_here
 
-VECTORS = sorted({16, permuted_bytes()})
+OWN = this_machine().target.vector_bytes
+VECTORS = sorted({16, OWN})
 
 
 def check(pair: Pair, vector_bytes: int, streamed: bool, offsets: tuple[int, int]) -> bool:
@@ -52,8 +59,11 @@ def test_random_layouts(vector_bytes: int) -> None:
 def test_the_last_odd_rows_are_collected_too() -> None:
     """Packed rows of an odd number of elements that begin with either nibble: nothing is behind the last."""
     source, destination = "s4[261,160,35]{0,1,2:E(4)}", "s4[261,160,35]{2,1,0:T(64)E(4)}"
-    plan = fi.plan_relayout(source, destination)
-    assert [line.split(",")[0] for line in plan.describe().splitlines()[1:3]] == ["column gather"] * 2
+    sides = fi.Shape.parse(source), fi.Shape.parse(destination)
+    chosen = sure_movement(*sides, machine=EPYC_1M)
+    assert [one.kernel for one in chosen.passes or ()][:2] == ["column gather"] * 2
+    plan = RelayoutPlan(*sides, TUNING, run_here(EPYC_1M))
+    plan._take(Choice("columns", 1, {"columns": 1.0}))
     packed = np.random.default_rng(1).integers(0, 256, 261 * 160 * 35 // 2, np.uint8)
     values = np.stack([packed & 15, packed >> 4], -1).reshape(35, 160, 261)
     padded = np.zeros((261, 160, 64), np.uint8)
@@ -77,7 +87,7 @@ COLUMNS = (
 
 @pytest.mark.parametrize("pair", COLUMNS, ids=lambda pair: pair[0])
 def test_planted_bugs_of_columns_are_noticed(pair: Pair) -> None:
-    made = passes_of(*pair, permuted_bytes(), True)
+    made = passes_of(*pair, OWN, True)
     assert made is not None
     one = max(made, key=lambda candidate: candidate.tasks * candidate.task_bytes)
     assert "column" in one.kernel
@@ -112,7 +122,7 @@ def test_chunks_of_a_group_begin_with_the_same_half_of_a_byte(step: int) -> None
 
 def test_planted_bugs_are_noticed() -> None:
     pair = NAMED[5]
-    made = passes_of(*pair, permuted_bytes(), True)
+    made = passes_of(*pair, OWN, True)
     assert made is not None
     one = max(made, key=lambda candidate: candidate.tasks * candidate.task_bytes)
     rest = tuple(other for other in made if other is not one)
@@ -123,9 +133,9 @@ def test_planted_bugs_are_noticed() -> None:
     shifted[begin] += 1
     missing[run + VECTOR_RUN.pieces] -= 1
     fewer[run + VECTOR_RUN.vectors] -= 1
-    moved[run + VECTOR_RUN.patterns] += permuted_bytes()
+    moved[run + VECTOR_RUN.patterns] += OWN
     patterns = begin + sum(int(one.geometry[place]) for place in (ASSEMBLY.pieces, ASSEMBLY.lines))
-    turned.view(np.uint8)[8 * patterns + permuted_bytes()] ^= 1
+    turned.view(np.uint8)[8 * patterns + OWN] ^= 1
     for planted in (shifted, missing, fewer, moved, turned):
         spoiled = dataclasses.replace(one, tables=(chunks, planted))
         assert move(pair, (spoiled, *rest), Guarded(), (0, 0))

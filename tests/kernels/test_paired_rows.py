@@ -15,12 +15,15 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.arguments.addresses import address_of
 from fastindex.cpu.movements import sure_movement
+from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves import box_geometry, nibble_pairs
 from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.tables import boxes
 from tests.cases import strategies
 from tests.cases.assembly_cases import Guarded, Pair, move, moved_between_guards
+from tests.cases.machines import run_here
 from tests.cases.paired_cases import NAMED, passes_of
 
 
@@ -105,11 +108,12 @@ def test_plans_pair_rows(size: tuple[int, int], threads: int) -> None:
     values = np.random.default_rng(5).integers(0, 16, size, np.uint8)
     given, turned = (np.append(one.reshape(-1), np.zeros(values.size % 2, np.uint8)) for one in (values, values.T))
     source, destination = (f"u4[{rows},{columns}]{{{order}:E(4)}}" for order in ("1,0", "0,1"))
-    moved = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination))
-    assert moved.passes is not None
-    assert list(_pairing(moved.passes))
+    sides = fi.Shape.parse(source), fi.Shape.parse(destination)
+    assert list(_pairing(sure_movement(*sides, machine=EPYC_1M).passes or ()))
+    moved = dataclasses.replace(sure_movement(*sides, machine=run_here(EPYC_1M)), choice="pairs")
     out = np.full(len(given) // 2, 0xFF, np.uint8)
-    fi.relayout(given[::2] | given[1::2] << 4, source, destination, out=out, threads=threads)
+    packed = given[::2] | given[1::2] << 4
+    moved.run_kernels(address_of(packed), address_of(out), b"\0", threads)
     assert np.array_equal(out, turned[::2] | turned[1::2] << 4)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
+from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves import box_geometry as periods
 from fastindex.lowering.relayout.moves import boxes
 from fastindex.lowering.relayout.moves.boxes import box_drafts
@@ -41,7 +42,7 @@ NAMED = (
 def passes_of(pair: Pair, streamed: bool) -> tuple[Pass, ...] | None:
     tuning = dataclasses.replace(TUNING, streamed_bytes=0 if streamed else TUNING.streamed_bytes)
     sides = [fi.Shape.parse(text) for text in pair]
-    found = box_drafts(sides[0], sides[1], sides[0].element_bits // 8, tuning, None)
+    found = box_drafts(sides[0], sides[1], sides[0].element_bits // 8, EPYC_1M, tuning, None)
     return None if found is None else with_tables(found)
 
 
@@ -91,7 +92,7 @@ def test_random_merged_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_boxes_hold_long_runs_of_both_sides() -> None:
     pair = "f32[98,1000,127]{1,2,0}", "f32[98,1000,127]{2,1,0:T(2,*,128)}"
-    plan = sure_movement(*map(fi.Shape.parse, pair))
+    plan = sure_movement(*map(fi.Shape.parse, pair), machine=EPYC_1M)
     assert plan.passes is not None
     found = [one for one in plan.passes if one.kernel == "boxes"]
     assert found
@@ -137,8 +138,8 @@ def test_what_has_loops_has_no_boxes() -> None:
 def test_other_ways_are_chosen_where_they_wait_less() -> None:
     pair = "f64[1228,50,100]{2,1,0:T(2,*,128)}", "f64[1228,50,100]{0,1,2}"
     sides = [fi.Shape.parse(text) for text in pair]
-    assert box_drafts(sides[0], sides[1], 8, TUNING, None) is not None
-    plan = sure_movement(*sides)
+    assert box_drafts(sides[0], sides[1], 8, EPYC_1M, TUNING, None) is not None
+    plan = sure_movement(*sides, machine=EPYC_1M)
     assert plan.passes is not None
     assert {one.kernel for one in plan.passes} == {"column gather"}
 

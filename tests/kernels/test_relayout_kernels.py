@@ -29,6 +29,7 @@ import fastindex as fi
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.bulk import relayouts
 from fastindex.cpu import compiled_passes
+from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves.nest_passes import passes
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.tuning import TUNING, Tuning
@@ -279,7 +280,7 @@ def test_random_permutations(seed: int, block_bytes: int, tuning: Tuning) -> Non
     tuning = replace(tuning, row_bytes=block_bytes, least_row_bytes=512)
     rng = np.random.default_rng(seed)
     for nest, width in strategies.rotating(random_permutations(seed, 60)):
-        steps = passes(RelayoutLoops((nest,), ()), width, tuning)
+        steps = passes(RelayoutLoops((nest,), ()), width, EPYC_1M, tuning)
         case = Case("any", width, nest)
         memory = GuardedMemory()
         offsets = int(rng.integers(64)), int(rng.integers(64))

@@ -19,6 +19,7 @@ from fastindex.arguments.buffers import aligned_bytes
 from fastindex.cpu.cast_movements import CastMovement, movement_between
 from fastindex.cpu.first_answer import load_kernels
 from fastindex.lowering.casts import cast_by_numpy, cast_of, is_safe, is_same_kind, with_payloads
+from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves.cast_passes import cast_passes
 from fastindex.lowering.relayout.problem.loops import relayout_loops
 from tests.cases import strategies
@@ -219,7 +220,7 @@ def test_what_gets_much_shorter_is_converted_as_it_is_read(source: str, destinat
     sides = fi.Shape.parse(f"{source}[512,512]"), fi.Shape.parse(f"{destination}[512,512]{{0,1}}")
     loops = relayout_loops(*sides)
     assert loops is not None
-    for one in cast_passes(loops, cast_of(sides[0].element_type, sides[1].element_type)):
+    for one in cast_passes(loops, cast_of(sides[0].element_type, sides[1].element_type), EPYC_1M):
         kernels = [step.kernel for step, _, _ in one.inner]
         assert len(kernels) > 1
         assert [k for k, name in enumerate(kernels) if name == "cast"] == [range(len(kernels))[place]]

@@ -8,19 +8,20 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
+from fastindex.lowering.machine import EPYC_1M, Machine
 from fastindex.lowering.relayout.passes.calibration import COEFFICIENTS, cost, cycles
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends, total
 from fastindex.lowering.relayout.plan.choice import plans, select_plan
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
-from fastindex.tables.cache_lines import LINE_BYTES, sets_and_ways
+from fastindex.tables.cache_lines import LINE_BYTES
 from tests.cases import strategies
+from tests.cases.machines import MACHINES
 
 #: The most coefficients that all candidates have together.
 MOST_COEFFICIENTS = 16
@@ -67,24 +68,6 @@ def test_lines_that_meet_in_a_set_overflow_it() -> None:
     assert not overflows(np.zeros(100, np.int64), 4, 3)
 
 
-def test_caches_are_asked_of_the_system(tmp_path: Path) -> None:
-    def tell(index: int, **told: str) -> None:
-        folder = tmp_path / f"index{index}"
-        folder.mkdir(exist_ok=True)
-        for name, value in told.items():
-            (folder / name).write_text(f"{value}\n")
-
-    assert sets_and_ways(2, 256 << 10, 8, tmp_path) == (512, 8)
-    tell(0, level="1", type="Instruction", size="32K", ways_of_associativity="4")
-    tell(1, level="1", type="Data", size="48K", ways_of_associativity="12")
-    tell(2, level="2", type="Unified", size="1024K", ways_of_associativity="16")
-    assert sets_and_ways(1, 1, 1, tmp_path) == (64, 12)
-    assert sets_and_ways(2, 1, 1, tmp_path) == (1024, 16)
-    for size, ways in (("0K", "16"), ("1024K", "0"), ("much", "16"), ("1000K", "7")):
-        tell(2, size=size, ways_of_associativity=ways)
-        assert sets_and_ways(2, 256 << 10, 8, tmp_path) == (512, 8)
-
-
 @pytest.mark.parametrize(
     "pair",
     [
@@ -94,8 +77,9 @@ def test_caches_are_asked_of_the_system(tmp_path: Path) -> None:
         ("s4[31,41]{1,0:E(4)}", "s4[31,41]{0,1}"),
     ],
 )
-def test_the_cheapest_candidate_is_taken_and_any_other_on_demand(pair: tuple[str, str]) -> None:
-    problem = sure_movement(*map(fi.Shape.parse, pair)).problem
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+def test_the_cheapest_candidate_is_taken_and_any_other_on_demand(pair: tuple[str, str], machine: Machine) -> None:
+    problem = sure_movement(*map(fi.Shape.parse, pair), machine=machine).problem
     found = {one.name: one for one in plans(problem)}
     assert len(found) > 1
     cheapest = min(found.values(), key=lambda one: cycles(one.counts))
@@ -110,7 +94,7 @@ def test_the_cheapest_candidate_is_taken_and_any_other_on_demand(pair: tuple[str
 
 
 def counts_by(name: str, source: str, destination: str) -> Counts:
-    movement = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination))
+    movement = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination), machine=EPYC_1M)
     return next(plan.counts for plan in plans(movement.problem) if plan.name == name)
 
 

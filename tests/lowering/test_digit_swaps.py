@@ -16,25 +16,25 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import Movement, sure_movement
-from fastindex.kernels.cpu.relayout.lines import permutes
+from fastindex.cpu.this_machine import this_machine
+from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.passes.form import Draft
 from fastindex.lowering.relayout.plan.choice import plans
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables.digit_swaps import OF_ROWS, WITHIN, SwapGeometry
 from tests.cases import strategies
+from tests.cases.machines import run_here
 from tests.oracles import reference
 
 #: The vectors of the machine, whose kernels are compiled ahead, and others. Where the machine has no instruction for 64
 #: bytes, their kernels take half a minute to compile: there a plain run only plans with them.
-TODAY = sorted({permutes.permuted_bytes(), *([16] if strategies.PART is not None else [16, 64])})
+TODAY = sorted({this_machine().target.vector_bytes, *([16] if strategies.PART is not None else [16, 64])})
 
 
-@pytest.fixture(params=TODAY, autouse=True)
-def vector_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many bytes the machine is said to permute with one instruction."""
-    found: int = request.param
-    monkeypatch.setattr(permutes, "permuted_bytes", lambda: found)
-    return found
+@pytest.fixture(params=TODAY)
+def vector_bytes(request: pytest.FixtureRequest) -> int:
+    """How many bytes the machine permutes with one instruction."""
+    return int(request.param)
 
 
 def nibbles(buffer: np.ndarray) -> np.ndarray:
@@ -47,18 +47,19 @@ def moved(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
     return array.transpose(order[::-1]).reshape(-1)
 
 
-def movement_of(source: str, destination: str, streamed: bool) -> Movement:
-    """A movement that is no cached one: these keep what they know of the machine."""
+def movement_of(source: str, destination: str, streamed: bool, vector_bytes: int) -> Movement:
+    """A movement that runs here, for vectors of a length."""
     tuning = replace(TUNING, streamed_bytes=0) if streamed else TUNING
-    return replace(sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination), tuning))
+    machine = run_here(EPYC_1M, vector_bytes)
+    return sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination), tuning, machine)
 
 
-def run(source: str, destination: str, streamed: bool, given: np.ndarray, offset: int = 0) -> np.ndarray | None:
+def run(movement: Movement, given: np.ndarray, offset: int = 0) -> np.ndarray | None:
     """What the candidate makes of a buffer, None where it does not apply; what is around the target stays."""
-    movement = movement_of(source, destination, streamed)
     if not any(one.name == "digits" for one in plans(movement.problem)):
         return None
-    size = fi.Shape.parse(destination).nbytes
+    assert isinstance(movement.destination, fi.Shape)
+    size = movement.destination.nbytes
     room = np.full(size + 256, 0x5A, np.uint8)
     begin = -room.ctypes.data % 64 + 64 + offset
     replace(movement, choice="digits").run_kernels(given.ctypes.data, room.ctypes.data + begin, bytes(16), 1)
@@ -116,12 +117,19 @@ def sides(sizes: Sequence[int], left: Sequence[int], right: Sequence[int]) -> tu
     return first, last
 
 
-def check(sizes: Sequence[int], left: tuple[int, ...], right: tuple[int, ...], streamed: bool, offset: int) -> bool:
-    """Whether the candidate applies; if it does, what it makes is what NumPy makes."""
+def check(
+    sizes: Sequence[int], left: tuple[int, ...], right: tuple[int, ...], how: tuple[int, bool], offset: int
+) -> bool:
+    """Whether the candidate applies; if it does, what it makes is what NumPy makes.
+
+    `how` is the bytes of a vector, and whether lines go past the cache.
+    """
     source, destination = sides(sizes, left, right)
     array = np.random.default_rng(0).integers(0, 16, sizes).astype(np.uint8)
     flat = moved(array, left)
-    got = run(source, destination, streamed, flat[0::2] | flat[1::2] << 4, offset)
+    vector_bytes, streamed = how
+    movement = movement_of(source, destination, streamed, vector_bytes)
+    got = run(movement, flat[0::2] | flat[1::2] << 4, offset)
     assert got is None or np.array_equal(nibbles(got), moved(array, right)), (source, destination)
     return got is not None
 
@@ -130,8 +138,8 @@ def draft_of(order: tuple[int, ...], streamed: bool, vector_bytes: int) -> tuple
     """The draft for binary digits in an order; what it does is compared with NumPy before, with vectors of today."""
     rank = len(order)
     for offset in (0, 1, 16) if vector_bytes in TODAY else ():
-        assert check([2] * rank, tuple(range(rank)), order, streamed, offset)
-    problem = movement_of(*sides([2] * rank, range(rank), order), streamed).problem
+        assert check([2] * rank, tuple(range(rank)), order, (vector_bytes, streamed), offset)
+    problem = movement_of(*sides([2] * rank, range(rank), order), streamed, vector_bytes).problem
     (draft,) = next(one.drafts for one in plans(problem) if one.name == "digits")
     assert isinstance(draft.geometry, SwapGeometry)
     return draft, draft.geometry
@@ -168,18 +176,18 @@ def test_digits_around_what_is_no_power_of_two(size: int, vector_bytes: int) -> 
         left = [*range(place), rank - 1, *range(place, rank - 1)]
         right = [*order, rank - 1]
         sizes = [2] * (rank - 1) + [size]
-        assert check(sizes, tuple(left), tuple(right), False, 0)
+        assert check(sizes, tuple(left), tuple(right), (vector_bytes, False), 0)
 
 
 @pytest.mark.parametrize("order", REFUSED)
-def test_orders_that_are_no_swaps_with_rows(order: tuple[int, ...]) -> None:
-    assert not check([2] * len(order), tuple(range(len(order))), order, False, 0)
+def test_orders_that_are_no_swaps_with_rows(order: tuple[int, ...], vector_bytes: int) -> None:
+    assert not check([2] * len(order), tuple(range(len(order))), order, (vector_bytes, False), 0)
 
 
 @pytest.mark.in_turn(seconds=0.3)
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_any_order_of_binary_digits(seed: int, streamed: bool) -> None:
+def test_any_order_of_binary_digits(seed: int, streamed: bool, vector_bytes: int) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(60):
         rank = int(rng.integers(9, 13))
@@ -190,7 +198,7 @@ def test_any_order_of_binary_digits(seed: int, streamed: bool) -> None:
         if rng.random() < 0.7:
             # Most of the digits of a vector stay in one.
             right = (*rng.permutation(left[:8]).tolist(), *left[8:])
-        check(sizes, left, right, streamed, int(rng.choice([0, 1, 16])))
+        check(sizes, left, right, (vector_bytes, streamed), int(rng.choice([0, 1, 16])))
 
 
 @pytest.mark.parametrize(
@@ -203,9 +211,9 @@ def test_any_order_of_binary_digits(seed: int, streamed: bool) -> None:
         ("u4[24,384]{1,0:T(8,128)E(4)}", "u4[24,384]{1,0:T(16,128)(8,1)E(4)}"),
     ],
 )
-def test_tiles(source: str, destination: str) -> None:
+def test_tiles(source: str, destination: str, vector_bytes: int) -> None:
     both = reference.parse(source), reference.parse(destination)
     given = np.random.default_rng(0).integers(0, 256, fi.Shape.parse(source).nbytes, np.uint8)
-    got = run(source, destination, False, given)
+    got = run(movement_of(source, destination, False, vector_bytes), given)
     assert got is not None
     assert got.tobytes() == reference.relayout(given.tobytes(), *both)

@@ -148,9 +148,10 @@ def check_shape(launch: Launch, alignment: int) -> None:
         assert len(tile.row_places) == tile.tile_rows
         if launch.kernel.startswith("transpose"):
             assert len(tile.column_places) == tile.tile_columns
-            kinds = (cuda_plan.VECTOR_TILES, cuda_plan.SHORT_TILES, cuda_plan.NARROW_TILES)
-            others = cuda_plan.SCALAR_TILES | cuda_plan.WORD_TILES
-            rooms = [kind[launch.width] for kind in (kinds if launch.vectors else (others,))]
+            vectors = (cuda_plan.VECTOR_TILES, cuda_plan.SHORT_TILES, cuda_plan.NARROW_TILES)
+            scalars = (cuda_plan.SCALAR_TILES, cuda_plan.SHORT_SCALAR_TILES, cuda_plan.NARROW_SCALAR_TILES)
+            kinds = vectors if launch.vectors else (*scalars, cuda_plan.WORD_TILES)
+            rooms = [kind[launch.width] for kind in kinds if launch.width in kind]
             assert tile.room in rooms
             assert (tile.tile_rows <= tile.room[0], tile.tile_columns <= tile.room[1]) == (True, True)
             assert launch.vectors == (launch.kernel == "transpose")
@@ -184,7 +185,8 @@ def differences(source: ReferenceShape, destination: ReferenceShape, width: int,
         # The address that leaves the most of a granule before a run.
         for s, d, nbytes in moves(launch, 16 - alignment):
             for k in range(nbytes):
-                if found[d + k] != -1:
+                # What was filled may be written again.
+                if found[d + k] not in (-1, None):
                     wrong.append(f"byte {d + k} written twice, by {launch.describe()}")
                 found[d + k] = None if launch.kernel == "fill" else s + k
     for place, got in enumerate(found):
@@ -229,7 +231,8 @@ def kernels_of(source: str, destination: str, alignment: int) -> set[tuple[Any, 
     width = first.element_type.nbytes
     found = () if loops is None else launches(loops, width, alignment)
     kernels = {(launch.kernel, launch.width, launch.vectors or launch.words) for launch in found}
-    rooms = {(launch.width, launch.tile.room) for launch in found if launch.tile and launch.kernel == "transpose"}
+    transposes = ("transpose", "transpose elements")
+    rooms = {(launch.width, launch.tile.room) for launch in found if launch.tile and launch.kernel in transposes}
     return kernels | rooms
 
 
@@ -242,6 +245,8 @@ def test_the_cases_run_every_kernel() -> None:
     expected |= {("shift", 8, False)} | {("transpose", width, True) for width in WIDTHS}
     for tiles in (cuda_plan.VECTOR_TILES, cuda_plan.SHORT_TILES, cuda_plan.NARROW_TILES):
         expected |= set(tiles.items())
+    for tiles in (cuda_plan.SCALAR_TILES, cuda_plan.SHORT_SCALAR_TILES, cuda_plan.NARROW_SCALAR_TILES):
+        expected |= {(width, tiles[width]) for width in (4, 8)}
     expected |= {("transpose elements", width, False) for width in (4, 8)}
     expected |= {("transpose words", width, True) for width in (1, 2)}
     expected |= {(name, width, True) for name in ("weave", "part") for width in (1, 2)}
@@ -359,22 +364,27 @@ def differences_in_packing(source: str, destination: str, bits: int, expand: boo
         return None
     first, second = reference.parse(source), reference.parse(destination)
     expected = dict(enumerate(mapping(first, second)))
+    moved: dict[int, int | None] = {}
     for launch in found:
+        pairs: Any
         if launch.kernel == "shift":
             check_shape(launch, alignment)
             pairs = [(s // bits, d) for s, d in granules(launch, 16 - alignment) if s % bits == 0]
-        elif launch.kernel == "compress":
-            numbers = [n for k in launch.loops for n in (k.source_stride, k.destination_stride * 8 // bits)]
-            assert all(number % 16 == 0 for number in (launch.source_start, *numbers))
+        elif launch.kernel in ("expand", "compress"):
+            assert launch.kernel == ("expand" if expand else "compress")
             places = places_of(launch.loops, launch.source_start, launch.destination_start)
-            pairs = [(s + k, d * 8 // bits + k) for s, d in places for k in range(16)]
+            elements = [(s * 8 // bits, d) if expand else (s, d * 8 // bits) for s, d in places]
+            assert all(number % 16 == 0 for pair in elements for number in pair)
+            pairs = [(s + k, d + k) for s, d in elements for k in range(16)]
         else:
             slots = 1 if expand else 8 // bits
             pairs = [(None, d * slots + k) for _, d, n in moves(launch) for k in range(n * slots)]
         for s, d in pairs:
-            if expected.pop(d, "twice") != s:
-                return f"slot {d}: {s}"
-    return f"left: {list(expected)[:5]}" if expected else ""
+            if moved.get(d) is not None:
+                return f"slot {d} is written twice"
+            moved[d] = s
+    wrong = [d for d in {*expected, *moved} if moved.get(d, -1) != expected.get(d, -1)]
+    return f"wrong: {wrong[:5]}" if wrong else ""
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves.nest_passes import packed_drafts, passes
-from fastindex.lowering.relayout.passes import line_counts
 from fastindex.lowering.relayout.passes.form import Draft, Pass, with_tables
 from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops, grouped, relayout_loops
 from fastindex.lowering.tuning import TUNING, Tuning
@@ -87,7 +87,7 @@ def _together(parts: list[tuple[Places, Places]]) -> tuple[Places, Places]:
 
 
 def check(found: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> None:
-    steps = passes(found, width, tuning)
+    steps = passes(found, width, EPYC_1M, tuning)
     check_copies([step for step in steps if step.kernel != "fill"], found.copies, width)
     check_fills(steps, found.fills, width)
     for step in steps:
@@ -231,7 +231,7 @@ def test_random_packed_relayouts(bits: int) -> None:
         if together is not None:
             check(together, 1)
         for kernel in ("expand", "compress"):
-            drafted = packed_drafts(found, per_byte, kernel)
+            drafted = packed_drafts(found, per_byte, kernel, EPYC_1M)
             if drafted is None:
                 continue
             direct, steps = direct + 1, with_tables(drafted)
@@ -285,7 +285,7 @@ CHOICES: list[tuple[str, int, str, int, tuple[tuple[int, int, int], ...]]] = [
     ("width", "kernel", "ways", "numbers"), [choice[1:] for choice in CHOICES], ids=[choice[0] for choice in CHOICES]
 )
 def test_which_kernel(width: int, kernel: str, ways: int, numbers: tuple[tuple[int, int, int], ...]) -> None:
-    steps = passes(RelayoutLoops((Nest(loops(*numbers)),), ()), width)
+    steps = passes(RelayoutLoops((Nest(loops(*numbers)),), ()), width, EPYC_1M)
     assert {step.kernel for step in steps} == {kernel}
     assert {step.ways for step in steps} == {ways}
 
@@ -293,14 +293,9 @@ def test_which_kernel(width: int, kernel: str, ways: int, numbers: tuple[tuple[i
 @pytest.mark.parametrize(
     ("pitch", "row_bytes"), [(1 << 16, 256), (5 << 13, 512), (1 << 9, 4096)], ids=["one set of L2", "far", "near"]
 )
-def test_far_rows_are_read_with_the_lines_between_them(
-    pitch: int, row_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With 1 MiB of L2, whatever this processor has."""
-    monkeypatch.setattr(line_counts, "L2_SETS", 1024)
-    monkeypatch.setattr(line_counts, "L2_WAYS", 16)
+def test_far_rows_are_read_with_the_lines_between_them(pitch: int, row_bytes: int) -> None:
     nest = Nest(loops((768, pitch // 8, 1), (3, 1, 768), (pitch // 64, 8, 3 * 768)))
-    (one,) = passes(RelayoutLoops((nest,), ()), 8)
+    (one,) = passes(RelayoutLoops((nest,), ()), 8, EPYC_1M)
     inner = one.geometry[TRANSPOSE.inner_iterations]
     assert one.kernel == "transpose"
     assert inner == (pitch // 64 if pitch > 4096 else 1)
@@ -326,7 +321,7 @@ def test_kernels_of_usual_relayouts(source: str, destination: str, kernels: set[
     first, second = fi.Shape.parse(source), fi.Shape.parse(destination)
     found = relayout_loops(first, second)
     assert found is not None
-    assert {step.kernel for step in passes(found, first.element_type.nbytes)} <= kernels
+    assert {step.kernel for step in passes(found, first.element_type.nbytes, EPYC_1M)} <= kernels
 
 
 @pytest.mark.parametrize("run_bytes", [2, 4, 8, 16, 32, 64])
@@ -337,14 +332,14 @@ def test_short_runs_move_as_one_unit(run_bytes: int) -> None:
             continue
         run = run_bytes // width
         nest = Nest(loops((run, 1, 1), (300, 90 * run, run), (70, run, 300 * run)))
-        (step,) = passes(RelayoutLoops((nest,), ()), width)
+        (step,) = passes(RelayoutLoops((nest,), ()), width, EPYC_1M)
         assert (step.kernel, step.width) == ("transpose", run_bytes)
         check_copies([step], [nest], width)
 
 
 def test_what_does_not_fit_bytes_has_no_packed_passes() -> None:
     def steps(nest: Nest, kernel: str) -> tuple[Draft, ...] | None:
-        return packed_drafts(RelayoutLoops((nest,), ()), 2, kernel)
+        return packed_drafts(RelayoutLoops((nest,), ()), 2, kernel, EPYC_1M)
 
     whole = Nest(loops((4, 1, 1), (3, 4, 4 + 2)))
     assert steps(whole, "expand") is not None
@@ -362,8 +357,8 @@ def test_what_does_not_fit_bytes_has_no_packed_passes() -> None:
     assert steps(Nest(loops((4, 1, 1)), 1, 0), "compress") is not None
     assert steps(Nest(loops((4, 2, 1))), "expand") is None
     odd_fill = RelayoutLoops((), (Nest(loops((3, 0, 1)), 0, 1),))
-    assert packed_drafts(odd_fill, 2, "compress") is None
-    assert packed_drafts(odd_fill, 2, "expand") is not None
+    assert packed_drafts(odd_fill, 2, "compress", EPYC_1M) is None
+    assert packed_drafts(odd_fill, 2, "expand", EPYC_1M) is not None
 
 
 # What the passes say
@@ -401,9 +396,9 @@ def test_work_is_cut_for_threads() -> None:
         ((512, 2, 1), (2, 1, 512), (4096, 1024, 1024)),
         ((1 << 21, 2, 1),),
     ):
-        steps = passes(RelayoutLoops((Nest(loops(*numbers)),), ()), 4)
+        steps = passes(RelayoutLoops((Nest(loops(*numbers)),), ()), 4, EPYC_1M)
         assert sum(step.tasks for step in steps) >= 16, numbers
-    (fill,) = passes(RelayoutLoops((), (Nest(loops((1 << 22, 0, 1))),)), 4)
+    (fill,) = passes(RelayoutLoops((), (Nest(loops((1 << 22, 0, 1))),)), 4, EPYC_1M)
     assert fill.tasks >= 16
 
 
@@ -419,7 +414,7 @@ def test_descriptions() -> None:
         ),
         (Nest(loops((9, 0, 1)), 0, 900_000),),
     )
-    lines = [step.describe().split(": ", 1) for step in passes(found, 4)]
+    lines = [step.describe().split(": ", 1) for step in passes(found, 4, EPYC_1M)]
     assert [line[0].split(", ")[:2] for line in lines] == [
         ["copy", "4-byte units"],
         ["transpose", "4-byte units"],
@@ -438,7 +433,7 @@ def test_descriptions() -> None:
     ]
     assert lines[0][0] == "copy, 4-byte units, 1 task, about 20000 bytes"
     assert lines[4][0] == "strided, 4-byte units, 1 task, about 36 bytes"
-    (expanded,) = with_tables(packed_drafts(RelayoutLoops((Nest(loops((64, 1, 1))),), ()), 4, "expand") or ())
+    (expanded,) = with_tables(packed_drafts(RelayoutLoops((Nest(loops((64, 1, 1))),), ()), 4, "expand", EPYC_1M) or ())
     assert expanded.describe() == (
         "expand 4 ways, 1-byte units, 1 task, about 64 bytes: 4 elements a byte on one side, one on the other"
     )
@@ -450,5 +445,5 @@ def test_the_same_nest_gives_the_same_passes() -> None:
     for _ in range(2):
         found = relayout_loops(*shapes)
         assert found is not None
-        texts.append([step.describe() for step in passes(found, 2)])
+        texts.append([step.describe() for step in passes(found, 2, EPYC_1M)])
     assert texts[0] == texts[1]

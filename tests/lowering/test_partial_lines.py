@@ -12,6 +12,7 @@ import pytest
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
+from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves.nest_passes import fill_pass, passes
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, relayout_loops
 from fastindex.lowering.relayout.problem.problem import Context
@@ -36,7 +37,7 @@ WHOLE = [
 @pytest.mark.parametrize(("source", "destination"), WHOLE)
 def test_lines_are_written_whole(source: str, destination: str) -> None:
     """But for one at either end of a task."""
-    moved = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination))
+    moved = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination), machine=EPYC_1M)
     assert moved.passes is not None
     assert partial_writes(moved.passes) <= 2 * sum(one.tasks for one in moved.passes)
 
@@ -45,13 +46,13 @@ def test_runs_and_fills_within_lines_are_counted() -> None:
     """By loops, 40 bytes of each row of 512 are copied and the rest is filled: two parts of one line."""
     loops = relayout_loops(fi.Shape.parse("f32[1228,3,10]"), fi.Shape.parse("f32[1228,3,10]{2,1,0:T(8,128)}"))
     assert loops is not None
-    assert partial_writes(passes(loops, 4)) == 2 * 3 * 1228
+    assert partial_writes(passes(loops, 4, EPYC_1M)) == 2 * 3 * 1228
 
 
 def test_elements_moved_one_by_one_are_counted() -> None:
     loops = relayout_loops(fi.Shape.parse("u8[65536,3,1]{2,1,0:T(256)}"), fi.Shape.parse("u8[65536,3,1]"))
     assert loops is not None
-    assert partial_writes(passes(loops, 1)) >= 3 * 65536 * 63 // 64
+    assert partial_writes(passes(loops, 1, EPYC_1M)) >= 3 * 65536 * 63 // 64
 
 
 @pytest.mark.parametrize("seed", strategies.seeds(40))
@@ -70,4 +71,7 @@ def test_every_run_is_counted_where_it_is(seed: int) -> None:
         first, last = start + sum(begin), start + sum(begin) + size
         parts = {at // 64 for at in (first, last) if at % 64}
         expected += len(parts)
-    assert partial_writes([fill_pass(Nest(tuple(loops), 0, start), Context(1, True, TUNING)).written()]) == expected
+    assert (
+        partial_writes([fill_pass(Nest(tuple(loops), 0, start), Context(1, True, TUNING, EPYC_1M)).written()])
+        == expected
+    )

@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 
 import fastindex as fi
 from fastindex.cpu.movements import sure_movement
+from fastindex.lowering.machine import EPYC_1M, Machine
 from fastindex.lowering.relayout.passes.calibration import cycles
 from fastindex.lowering.relayout.plan.choice import Plan, plans, select_plan
 from fastindex.lowering.tuning import TUNING
 from tests.cases import strategies
+from tests.cases.machines import EPYC_512K_AVX2
 from tests.oracles import reference
 
 #: Tiles that XLA chooses for processors of each width of elements, in bytes.
@@ -75,16 +77,16 @@ def cost_of(plan: Plan, found: tuple[int, int], vector_bytes: int) -> float:
 
 
 @pytest.mark.in_turn(seconds=0.3)
-@pytest.mark.parametrize("vector_bytes", [16, 64])
+@pytest.mark.parametrize("machine", [EPYC_512K_AVX2, EPYC_1M], ids=["AVX2", "AVX-512"])
 @pytest.mark.parametrize("first", strategies.seeds(120)[::30])
-def test_the_cheapest_by_pieces_of_the_definition_is_taken(first: int, vector_bytes: int) -> None:
+def test_the_cheapest_by_pieces_of_the_definition_is_taken(first: int, machine: Machine) -> None:
     by_blocks = 0
     for seed in range(first, first + 30):
         width, source, destination = pair_of(seed)
         # As large ones are planned.
         tuning = replace(TUNING, streamed_bytes=0)
-        problem = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination), tuning).problem
-        problem = replace(problem, vector_bytes=vector_bytes)
+        problem = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination), tuning, machine).problem
+        vector_bytes = machine.target.vector_bytes
         found = pieces_of(places_of(source, destination), width, vector_bytes)
         costs = {plan.name: cost_of(plan, found, vector_bytes) for plan in plans(problem)}
         taken = select_plan(problem).name
@@ -96,9 +98,10 @@ def test_the_cheapest_by_pieces_of_the_definition_is_taken(first: int, vector_by
 def test_where_vectors_are_short_more_pieces_are_counted() -> None:
     """A line of rows of 24 bytes is three or four windows of 64 bytes, and six to eight of 16."""
     source, destination = "u8[6000,24]{1,0:T(8,128)(4,1)}", "u8[6000,24]"
-    problem = sure_movement(fi.Shape.parse(source), fi.Shape.parse(destination)).problem
+    sides = fi.Shape.parse(source), fi.Shape.parse(destination)
     counted = []
-    for vector_bytes in (64, 16):
-        found = {one.name: one.counts.pieces for one in plans(replace(problem, vector_bytes=vector_bytes))}
+    for machine in (EPYC_1M, EPYC_512K_AVX2):
+        problem = sure_movement(*sides, machine=machine).problem
+        found = {one.name: one.counts.pieces for one in plans(problem)}
         counted.append(found["blocks"])
     assert counted[0] < counted[1]

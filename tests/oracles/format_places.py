@@ -29,7 +29,10 @@ def up(size: int, multiple: int) -> int:
 
 
 def awq(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
-    order = AWQ if bits == 4 else [0, 2, 1, 3]
+    order = [0, 2, 1, 3] if bits == 8 and p["packer"] == "vllm" else AWQ
+    if bits != 4 and p["packer"] == "gptqmodel":
+        # Rows of bits, each of whole words.
+        return i[0] * up(n[1] * bits, 32) + i[1] * bits
     return (i[0] * n[1] + i[1] // len(order) * len(order) + order.index(i[1] % len(order))) * bits
 
 
@@ -50,9 +53,9 @@ def awq_gemv_fast(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str
 
 def gptq(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     k, column = i
-    if bits == 3:
-        stream = [k % 32 * 3 + b for b in range(3)]
-        return [((k // 32 * 3 + s // 32) * n[1] + column) * 32 + s % 32 for s in stream]
+    if 32 % bits:
+        stream = [k % 32 * bits + b for b in range(bits)]
+        return [((k // 32 * bits + s // 32) * n[1] + column) * 32 + s % 32 for s in stream]
     per_word = 32 // bits
     return (k // per_word * n[1] + column) * 32 + k % per_word * bits
 
@@ -131,8 +134,9 @@ def marlin_zero_points(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dic
 
 def pack_quantized(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     along, across, rows = (i[1], i[0], n[1]) if p["packed_dim"] == 1 else (i[0], i[1], n[0])
-    words = -(-rows * bits // 32)
-    stream = [along * bits + b for b in range(bits)]
+    words = -(-rows * bits // 32) if p["dense"] else -(-rows // (32 // bits))
+    first = along * bits if p["dense"] else along // (32 // bits) * 32 + along % (32 // bits) * bits
+    stream = [first + b for b in range(bits)]
     if p["packed_dim"] == 1:
         return [(across * words + s // 32) * 32 + s % 32 for s in stream]
     return [(s // 32 * n[1] + across) * 32 + s % 32 for s in stream]
@@ -230,6 +234,14 @@ def cdna4(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) 
     return ((at * 2 + k % 8 // 4) * 2 + row % 32 // 16) * 8
 
 
+def aiter_scale(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
+    # Rows in 32 and columns in 8: a word has two rows 16 apart of two columns 4 apart.
+    row, k = i
+    at = row // 32 * (up(n[1], 8) // 8) + k // 8
+    at = (at * 4 + k % 4) * 16 + row % 16
+    return ((at * 2 + k % 8 // 4) * 2 + row % 32 // 16) * 8
+
+
 def blackwell_value(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     k, column = i
     block = k // p["block_k"] * (up(n[1], p["block_n"]) // p["block_n"]) + column // p["block_n"]
@@ -313,7 +325,7 @@ def col32_4r4(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, An
 
 
 def fractal(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
-    c = p["c0"]
+    c = p["c0"] or 256 // bits
     return (i[1] // c * up(n[0], 16) * c + i[0] * c + i[1] % c) * bits
 
 
@@ -326,13 +338,13 @@ def tenstorrent(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, 
 
 
 def vnni(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
-    f = p["factor"]
+    f = p["factor"] or 32 // bits
     return ((i[0] // f * n[1] + i[1]) * f + i[0] % f) * bits
 
 
 def paged_key(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     block, token, head, d = i
-    x = p["x"]
+    x = p["x"] or 128 // bits
     return ((((block * n[2] + head) * (n[3] // x) + d // x) * n[1] + token) * x + d % x) * bits
 
 
@@ -407,6 +419,7 @@ DEFINITIONS: dict[str, Definition] = {
     "hopper_mx_scale": hopper_scale,
     "hopper_mx_value": hopper_value,
     "cdna4_mx_scale": cdna4,
+    "aiter_mx_scale": aiter_scale,
     "blackwell_mx4_value_shuffled": blackwell_value,
     "trtllm_shuffle_matrix_a": shuffle_a,
     "trtllm_gated_rows": gated_rows,
@@ -448,11 +461,16 @@ def padded(*multiples: int | str) -> Sizes:
 
 
 def gptq_bits(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
-    return n[0] * n[1] * bits if bits == 3 else -(-n[0] // (32 // bits)) * n[1] * 32
+    return n[0] * n[1] * bits if 32 % bits else -(-n[0] // (32 // bits)) * n[1] * 32
+
+
+def awq_bits(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
+    return n[0] * (up(n[1] * bits, 32) if p["packer"] == "gptqmodel" else n[1] * bits)
 
 
 def words(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
-    return n[1 - p["packed_dim"]] * -(-n[p["packed_dim"]] * bits // 32) * 32
+    along = n[p["packed_dim"]]
+    return n[1 - p["packed_dim"]] * (-(-along * bits // 32) if p["dense"] else -(-along // (32 // bits))) * 32
 
 
 def hopper_scale_bits(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
@@ -465,7 +483,11 @@ def blackwell_value_bits(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> in
 
 
 def fractal_bits(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
-    return up(n[0], 16) * up(n[1], p["c0"]) * bits
+    return up(n[0], 16) * up(n[1], p["c0"] or 256 // bits) * bits
+
+
+def vnni_bits(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
+    return up(n[0], p["factor"] or 32 // bits) * n[1] * bits
 
 
 def tiled_bits(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
@@ -474,6 +496,7 @@ def tiled_bits(n: tuple[int, ...], bits: int, p: dict[str, Any]) -> int:
 
 #: How many bits a format takes, where padding makes it more than the codes have.
 SIZES: dict[str, Sizes] = {
+    "awq": awq_bits,
     "gptq": gptq_bits,
     "pack_quantized": words,
     "tinygemm": padded(8, 1),
@@ -491,7 +514,8 @@ SIZES: dict[str, Sizes] = {
     "col32_2r_4r4": padded(32, 32),
     "fractal_nz": fractal_bits,
     "tenstorrent_tile": tiled_bits,
-    "vnni": padded("factor", 1),
+    "vnni": vnni_bits,
+    "aiter_mx_scale": padded(256, 8),
     "onednn": lambda n, bits, p: math.prod(map(up, n, tag_parts(p)[2])) * bits,
 }
 

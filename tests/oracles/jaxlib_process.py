@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,11 @@ class JaxlibProcess:
         """Read and validate a serialised ShapeProto, as the result of a computation."""
         return self._ask({"proto": proto.hex()})
 
-    def _ask(self, question: dict[str, str]) -> Answer:
+    def printed(self, module: str, **options: bool) -> Answer:
+        """Read the text of a module and print it, with `HloPrintOptions` that differ from the default."""
+        return self._ask({"module": module, "options": options})
+
+    def _ask(self, question: dict[str, Any]) -> Answer:
         process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -103,10 +107,15 @@ def _module(shape: bytes) -> bytes:
     return _field(1, b"m") + _field(2, b"e") + _field(3, computation) + _field(4, signature) + _field(6, 1)
 
 
-def _answer(question: dict[str, str]) -> dict[str, str]:
+def _answer(question: dict[str, Any]) -> dict[str, str]:
     from jaxlib import _hlo, xla_client
 
     try:
+        if "module" in question:
+            options = _hlo.HloPrintOptions()
+            for name, value in question["options"].items():
+                setattr(options, name, value)
+            return {"text": _hlo.hlo_module_from_text(question["module"]).to_string(options)}
         if "text" in question:
             shape = xla_client.Shape(question["text"])
         else:

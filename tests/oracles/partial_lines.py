@@ -32,8 +32,9 @@ def partial_writes(found: Iterable[Pass]) -> int:
     --------
     >>> from fastindex import plan_relayout
     >>> from fastindex.cpu.movements import sure_movement
+    >>> from fastindex.lowering.machine import EPYC_1M
     >>> plan = plan_relayout("f32[512,3]{1,0}", "f32[512,3]{1,0:T(8,128)}")
-    >>> partial_writes(sure_movement(plan.source, plan.destination).passes)
+    >>> partial_writes(sure_movement(plan.source, plan.destination, machine=EPYC_1M).passes)
     0
     """
     return sum(_partial(*pieces) for one in found for pieces in _pieces_of(one))

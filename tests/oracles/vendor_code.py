@@ -10,11 +10,13 @@ To run all of them, on Linux without a GPU, with Python 3.11, whose wheels of au
     pip install gguf==0.19.0 mlx==0.32.4 mlx-cpu loguru psutil transformers
     pip install --no-deps torchao==0.18.0 bitsandbytes==0.50.2 compressed-tensors==0.20.0 triton
     for one in vllm==0.33.0 flashinfer-python==0.7.2.post1 amd-aiter==0.1.7.post2.dev18 sglang==0.5.23 \
-               auto-gptq==0.7.1 autoawq==0.2.9; do
+               auto-gptq==0.7.1 autoawq==0.2.9 auto-round==0.16.1; do
         pip install --no-deps --no-build-isolation --target "vendors/unpacked/$one" "$one"
     done
-    pip install --no-deps --target vendors/unpacked/old compressed-tensors==0.9.4
-    mv vendors/unpacked/old/compressed_tensors vendors/unpacked/old/compressed_tensors_094
+    for version in 0.9.4 0.17.1; do
+        pip install --no-deps --target vendors/unpacked/old "compressed-tensors==$version"
+        mv vendors/unpacked/old/compressed_tensors "vendors/unpacked/old/compressed_tensors_${version//./}"
+    done
     # Building gptqmodel takes a compiler of CUDA; its source is enough.
     pip download --no-deps --no-build-isolation --no-binary :all: -d vendors gptqmodel==7.7.0
     tar xzf vendors/gptqmodel-7.7.0.tar.gz -C vendors/unpacked

@@ -219,7 +219,7 @@ def test_why_an_array_is_so_large_stands_on_top(show: Any) -> None:
     assert page.inner_text("#facts") == (
         "300,000 elements in 12,800,000 slots, 51,200,000 bytes: 42.7 times the bytes of the elements, because "
         "dimension 1 (size 3) is padded to 128 by the tile (8,128), 42.7 times its size. If you lay it out yourself, "
-        "swap the two minor dimensions: f32[100000,3]{0,1:T(8,128)} is 47,996,928 bytes smaller."
+        "swap the two minor dimensions and use T(4,128): f32[100000,3]{0,1:T(4,128)} is 49,598,464 bytes smaller."
     )
     assert page.locator("#facts").bounding_box()["y"] < page.locator("#array").bounding_box()["y"]
     assert show("f32[8,128]{1,0:T(8,128)}").inner_text("#facts").endswith("4,096 bytes, no padding.")

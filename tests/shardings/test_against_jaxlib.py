@@ -34,8 +34,10 @@ def is_comparable(sharding: Sharding) -> bool:
 
 
 def printed(sharding: Sharding) -> str:
-    """Return the text of a sharding as this jaxlib prints it: before 0.12 without what tells some apart."""
-    return str(sharding) if knows_reductions() else re.sub(r"unreduced\{[^}]*\}", "unreduced", str(sharding))
+    """Return the text of a sharding as this jaxlib prints it, which says less, and otherwise, before 0.12."""
+    if knows_reductions():
+        return str(sharding)
+    return re.sub(r"unreduced\{[^}]*\}", "unreduced", str(sharding)).replace("single_device[", "maximal_mesh[")
 
 
 def check_texts(texts: list[str]) -> None:

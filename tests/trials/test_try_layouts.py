@@ -27,8 +27,10 @@ pytest.importorskip("jax")
 
 from fastindex.interop.jax import JaxLayout
 from fastindex.interop.jax_programs import CompiledProgram
+from fastindex.trials import compilers
 from fastindex.trials import try_layouts as module
 from fastindex.trials.compilers import CompileError
+from fastindex.trials.results import _structure
 from tests.data.hlo.trial_programs import key_of, programs
 from tests.hlo.copies.recorded import recorded
 
@@ -275,6 +277,49 @@ def test_a_tpu_that_is_not_there(topology: str) -> None:
     run = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert run.returncode == 0, run.stderr
     assert "((8, 128),)" in run.stdout
+
+
+def test_the_code_gives_the_width_of_packed_elements() -> None:
+    """Without it, JAX refuses the layout that the compiler gives (libtpu 0.0.52)."""
+    code = _structure(tuple, [JaxLayout((0, 1), ((64, 128), (8, 1)), 4), JaxLayout((0, 1), ((8, 128),), 0)])
+    assert "Layout((1, 0), ((64, 128), (8, 1)), sub_byte_element_size_in_bits=4)" in code
+    assert "Layout((1, 0), ((8, 128),))" in code
+
+
+PACKED = """
+import jax, jax.numpy as jnp, numpy as np, fastindex as fi
+from jax.experimental import topologies
+from jax.experimental.layout import Format, Layout
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+def q(x, w, scale):
+    k, n = w.shape
+    return x @ (w.astype(jnp.bfloat16).reshape(-1, 32, n) * scale[:, None]).reshape(k, n)
+
+def shape(dtype, *dimensions):
+    return jax.ShapeDtypeStruct(dimensions, dtype)
+
+arguments = shape(jnp.bfloat16, 48, 320), shape(jnp.int4, 320, 272), shape(jnp.bfloat16, 10, 272)
+tried = fi.try_layouts(q, *arguments, topology="tpu7x:2x2x1", argument_growth=0.2)
+print(tried.best.code)
+# The code as printed, compiled for the same TPU.
+devices = topologies.get_topology_desc("tpu7x:2x2x1", "tpu").devices[:1]
+sharding = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec())
+layout = eval(tried.best.code.split("\\n")[-1]).lower(*arguments).compile().input_formats[0][1].layout
+print(fi.Shape.from_jax(layout, (320, 272), "s4").layout == fi.Layout.parse("{1,0:T(64,128)(8,1)E(4)}"))
+"""
+
+
+@needs_libtpu
+@pytest.mark.in_turn(seconds=10)
+def test_the_code_for_packed_elements_compiles() -> None:
+    """It gives their width: the compiler's layout has it, and JAX compares the two."""
+    environment = {**os.environ, **compilers._ENVIRONMENT}
+    command = [sys.executable, "-c", PACKED]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "sub_byte_element_size_in_bits=4" in run.stdout
+    assert run.stdout.endswith("True\n")
 
 
 @needs_libtpu

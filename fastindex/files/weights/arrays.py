@@ -15,7 +15,7 @@ from fastindex.files.input_files import Bytes, InputFile
 from fastindex.files.layout_jobs import Progress, WrittenArray
 from fastindex.files.reading import StoredArray
 from fastindex.files.repack_jobs import Formats, cut_of_parts, move_parts, parts_of
-from fastindex.files.weights.buffers import checksum_of
+from fastindex.files.weights.buffers import checksum_of_new
 from fastindex.files.weights.journals import Journal
 from fastindex.files.weights.manifests import ZARR, record_of
 from fastindex.files.weights.rules import Array
@@ -81,7 +81,8 @@ def _move_formats(
     """Move tensors to another named format, one after the other."""
     plan, taken = formats.plan(), taken_bytes()
     cut = cut_of_parts(plan, limit - taken, taken)
-    is_signed = array.tensors[0].shape.element_type.kind == "signed"
+    given = array.tensors[0].shape.element_type
+    signed = given.bits if given.kind == "signed" else 0
     for number, file in enumerate(files):
         begin = number * plan.ends[1].side.nbytes
 
@@ -91,7 +92,7 @@ def _move_formats(
             else:
                 target.file.write(begin + start, content)
 
-        move_parts(parts_of(plan, cut, limit - taken, formats), file.read, write, (is_signed, False), advance)
+        move_parts(parts_of(plan, cut, limit - taken, formats), file.read, write, (signed, 0), advance)
 
 
 class Finishing:
@@ -140,7 +141,7 @@ class Finishing:
 
     def _finish(self, array: Array, file: str, packed: Packed) -> None:
         packed.finish()
-        record = record_of(array, file, checksum_of(packed.path, array.shape, packed.store))
+        record = record_of(array, file, checksum_of_new(packed.path, array.shape, packed.store))
         with self._lock:
             self._journal.add(array, record)
 

@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.arrays import buffer_dtype
+from fastindex.bulk.relayouts import unpack
 from fastindex.errors import FastIndexError
 from fastindex.files.layout_jobs import Progress
-from fastindex.files.weights.buffers import checksum_of
-from fastindex.files.weights.manifests import ZARR, Manifest, read_manifest
+from fastindex.files.weights.buffers import checksum_of, stored_buffer
+from fastindex.files.weights.manifests import Manifest, read_manifest
 from fastindex.files.weights.restoring import restore
-from fastindex.files.zarr_arrays import read_place, stored_zarr_buffer
+from fastindex.files.zarr_arrays import ZarrBuffer, read_place
 from fastindex.shapes.shape import Shape
 
 
@@ -47,15 +48,13 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
         dtype = buffer_dtype(shape)
         if not shape.nbytes:
             return np.empty(0, dtype)
-        path = self._path(name)
-        if self._manifest.store == ZARR:
-            found: NDArray[Any] = read_place(stored_zarr_buffer(path, shape).array, ()).view(dtype)
+        stored = stored_buffer(self._manifest, self._arrays[name])
+        if isinstance(stored, ZarrBuffer):
+            found: NDArray[Any] = read_place(stored.array, ()).view(dtype)
             found.flags.writeable = False
             return found
-        return np.memmap(path, dtype, "r", shape=(shape.nbytes // dtype.itemsize,))
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self.folder, self._arrays[name]["file"])
+        with stored.file.stream() as stream:
+            return np.memmap(stream, dtype, "r", shape=(shape.nbytes // dtype.itemsize,))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
@@ -65,6 +64,28 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
 
     def __repr__(self) -> str:
         return f"<Checkpoint {self.folder}: {len(self)} arrays, {sum(s.nbytes for s in self.shapes.values())} bytes>"
+
+    def read(self, name: str) -> NDArray[Any]:
+        """Return one logical array, unpacked: its elements in the order of its dimensions, without padding.
+
+        Of tensors that were copied as bytes or moved to a named format, these bytes.
+
+        Parameters
+        ----------
+        name : str
+            Of the array, as in `shapes`.
+
+        Raises
+        ------
+        KeyError
+            There is no such array.
+        FastIndexError
+            Its file is not what it was when the checkpoint was opened.
+        OSError
+            It cannot be read.
+        """
+        found: NDArray[Any] = unpack(self[name], self.shapes[name])
+        return found
 
     def verify(self) -> None:
         """Compare the checksums of all files with those of the manifest.
@@ -77,8 +98,8 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
             A file cannot be read.
         """
         for name, one in self._arrays.items():
-            if checksum_of(self._path(name), self.shapes[name], self._manifest.store) != one["sha256"]:
-                raise FastIndexError(f"{self.folder}: {one['file']} is not as it was written; it holds {name!r}")
+            if checksum_of(stored_buffer(self._manifest, one)) != one["sha256"]:
+                raise FastIndexError(f"{self.folder}: {one['file']} is not as it was written; it holds {name[:80]!r}")
 
     def unpack(
         self,
@@ -94,6 +115,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
         Parameters
         ----------
         target : path
+            Ends in ``.safetensors``; `read` gives one array.
         max_memory, progress
             As for `pack_checkpoint`.
 
@@ -102,11 +124,15 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
         UnsupportedError
             An element type that the format lacks.
         FastIndexError
-            Too little memory.
+            Another ending, or too little memory.
         OSError
             A file cannot be read or written.
         """
-        restore(self.folder, self._manifest, os.fspath(target), max_memory, progress)
+        path = os.fspath(target)
+        if not path.endswith(".safetensors"):
+            hint = f"; read({path!r}) gives that array" if path in self.shapes else "; read(name) gives one array"
+            raise FastIndexError(f"tensors go to a file named .safetensors, got {path!r}{hint}")
+        restore(self._manifest, path, max_memory, progress)
 
 
 def open_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
@@ -120,7 +146,7 @@ def open_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
     -------
     Checkpoint
         ``checkpoint["name"]`` maps the physical buffer of one array, read-only; ``checkpoint.shapes["name"]`` is how it
-        is laid out.
+        is laid out, and ``checkpoint.read("name")`` the logical array.
 
     Raises
     ------

@@ -6,17 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastindex.bulk.repack_arguments import Parameters, checked_bits, checked_parameters, checked_sizes
+from fastindex.bulk.repack_arguments import (
+    Parameters,
+    check_words,
+    checked_bits,
+    checked_parameters,
+    checked_sizes,
+    other_version,
+)
 from fastindex.bulk.repack_plans import End
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.files.repack_jobs import Formats
 from fastindex.files.weights.tensors import Tensor
+from fastindex.patterns.format_table import PARAMETERS
 from fastindex.patterns.named_formats import PLAIN, check_name, chosen, takes_any_width
+from fastindex.patterns.vendor_arrays import has_words, sizes_of_words, word_bits
 from fastindex.shapes.shape import Shape
 
 _KEYS = ("from", "to", "shape", "bits")
-#: The dimension whose codes lie in one word, where a checkpoint has one word in each element of a tensor.
-_IN_WORDS = {"awq": 1, "gptq": 0, "mlx": 1, "nvfp4": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +60,25 @@ class FormatRule:
         left = formats.plan().ends[0]
         if left.side.nbytes != tensor.shape.nbytes:
             raise FastIndexError(
-                f"{tensor.name!r} has {tensor.shape.nbytes} bytes, {left.name} of {left.sizes} with {left.bits} bits "
-                f"takes {left.side.nbytes}"
+                f"{tensor.name[:200]!r} has {tensor.shape.nbytes} bytes, {left.name} of {left.sizes} with {left.bits} "
+                f"bits takes {left.side.nbytes}{other_version(left, tensor.shape.nbytes)}"
             )
+        if not tensor.is_opaque:
+            check_words(left, tensor.sizes, width, repr(tensor.name[:200]))
         return formats
 
     def _sizes_of(self, tensor: Tensor, width: int) -> tuple[int, ...]:
         name, given = self.names[0], dict(self.parameters)
         if name == PLAIN:
             return tensor.sizes
-        d = int(given.get("packed_dim", 1)) if name == "pack_quantized" else _IN_WORDS.get(name)
-        if d is None or len(tensor.sizes) != 2 or tensor.is_opaque:
+        if not has_words(name) or len(tensor.sizes) < 2 or tensor.is_opaque:
             raise FastIndexError(
-                f"{tensor.name!r} does not tell of what sizes its {name} is; give the format a shape such as "
+                f"{tensor.name[:200]!r} does not tell of what sizes its {name} is; give the format a shape such as "
                 "[4096, 11008]"
             )
-        bits = chosen(name, self.bits, {k: v for k, v in given.items() if name == "pack_quantized"}).bits
-        sizes = list(tensor.sizes)
-        sizes[d] = sizes[d] * width // bits
-        return tuple(sizes)
+        one = chosen(name, self.bits, {k: v for k, v in given.items() if k in PARAMETERS.get(name, {})})
+        *batch, last = tensor.sizes
+        return sizes_of_words(one, (*batch, last * width // word_bits(one)))
 
 
 def _bits_of(tensor: Tensor) -> int:
@@ -90,9 +97,9 @@ def format_rule_of(given: Any) -> FormatRule:
         No name, or one that no format has.
     """
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        raise ArgumentTypeError(f"the format of a rule is a mapping with {', '.join(_KEYS)}, got {given!r}")
+        raise ArgumentTypeError(f"the format of a rule is a mapping with {', '.join(_KEYS)}, got {str(given)[:200]}")
     if not {"from", "to"} <= set(given):
-        raise FastIndexError(f"the format of a rule says from what to what; got {', '.join(given)}")
+        raise FastIndexError(f"the format of a rule says from what to what; got {', '.join(given)[:200]}")
     names = given["from"], given["to"]
     for name in names:
         check_name(name)

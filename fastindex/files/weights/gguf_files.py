@@ -8,12 +8,11 @@ Source: ggml, docs/gguf.md. The reader of gguf-py follows any length that a file
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.files.input_files import open_raw
+from fastindex.files.input_files import FileIdentity, open_raw
 from fastindex.files.weights.safetensors_files import MOST_HEADER_BYTES, packed_shape
 from fastindex.files.weights.tensors import Tensor, TensorFiles
 from fastindex.first_use import load
@@ -50,11 +49,11 @@ class _Entry:
 class _Header:
     """The header of a file, read from its beginning on."""
 
-    def __init__(self, path: str, file: BinaryIO) -> None:
+    def __init__(self, path: str, file: BinaryIO, nbytes: int) -> None:
         self.path = path
         self.at = 0
         self._file = file
-        self._size = min(os.fstat(file.fileno()).st_size, MOST_HEADER_BYTES)
+        self._size = min(nbytes, MOST_HEADER_BYTES)
 
     def error(self, reason: str) -> FastIndexError:
         return FastIndexError(f"{self.path} is no GGUF file: {reason}")
@@ -62,7 +61,10 @@ class _Header:
     def read(self, nbytes: int) -> bytes:
         self._check(nbytes)
         self.at += nbytes
-        return self._file.read(nbytes)
+        found = self._file.read(nbytes)
+        if len(found) < nbytes:
+            raise self.error("it has become shorter while it was read")
+        return found
 
     def skip(self, nbytes: int) -> None:
         self._check(nbytes)
@@ -122,12 +124,13 @@ def read_gguf(path: str) -> TensorFiles:
     OSError
         The file cannot be read.
     """
-    nbytes = open_raw(path, 0, None).nbytes
-    with open(path, "rb") as file:
-        header = _Header(path, file)
+    file = open_raw(path, 0, None)
+    nbytes = file.nbytes
+    with file.stream() as stream:
+        header = _Header(path, stream, nbytes)
         entries, alignment = _entries(header)
     begin = -(-header.at // alignment) * alignment
-    tensors = [_tensor(path, name, entry, begin) for name, entry in entries.items()]
+    tensors = [_tensor(path, name, entry, begin, file.identity) for name, entry in entries.items()]
     tensors.sort(key=lambda one: (one.start, one.shape.nbytes))
     at = begin
     for tensor in tensors:
@@ -182,7 +185,7 @@ def _entries(header: _Header) -> tuple[dict[str, _Entry], int]:
     return entries, alignment
 
 
-def _tensor(path: str, name: str, entry: _Entry, begin: int) -> Tensor:
+def _tensor(path: str, name: str, entry: _Entry, begin: int, identity: FileIdentity) -> Tensor:
     try:
         load("gguf.constants")
         from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -198,8 +201,9 @@ def _tensor(path: str, name: str, entry: _Entry, begin: int) -> Tensor:
     sizes = entry.sizes
     if kind.name in ELEMENT_TYPES:
         shape = packed_shape(ElementType.of(ELEMENT_TYPES[kind.name]), sizes)
-        return Tensor(name, path, shape, begin + entry.start, kind.name, sizes)
+        return Tensor(name, path, shape, begin + entry.start, kind.name, sizes, identity)
     if not sizes or sizes[-1] % elements:
         raise FastIndexError(f"{path}: {name[:80]!r} has rows of {sizes[-1:]}, {kind.name} has blocks of {elements}")
     stored = (*sizes[:-1], sizes[-1] // elements * nbytes)
-    return Tensor(name, path, packed_shape(ElementType.of("u8"), stored), begin + entry.start, kind.name, sizes, True)
+    shape = packed_shape(ElementType.of("u8"), stored)
+    return Tensor(name, path, shape, begin + entry.start, kind.name, sizes, identity, is_opaque=True)

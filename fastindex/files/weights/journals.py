@@ -7,11 +7,13 @@ import errno
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from fastindex.errors import FastIndexError
+from fastindex.files.positions import OPEN_FLAGS
 from fastindex.files.weights.rules import Array
 from fastindex.files.weights.safetensors_files import json_object
 from fastindex.first_use import load
@@ -65,18 +67,53 @@ def opened_journal(place: Path, files: Mapping[str, str], arrays: Mapping[str, A
     _check_incomplete(place)
     if there and JOURNAL not in there:
         raise FastIndexError(f"{place} holds {min(there)!r}, and no job that was stopped; give an empty folder")
-    with open(place / JOURNAL, "a+b") as file:
+    with _opened(place / JOURNAL) as file:
         _lock(place, file)
         # Until it was locked, another job may have ended.
         _check_incomplete(place)
+        _remove_unfinished(place)
         done = _read(place, file, files, arrays)
-        for left in place.glob(".*.partial"):
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
         yield Journal(file, done)
 
 
+def _opened(path: Path) -> IO[bytes]:
+    """Open a journal for reading and appending, never through a link.
+
+    Raises
+    ------
+    FastIndexError
+        It is a link, or no regular file.
+    OSError
+        It cannot be opened.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISREG(mode):
+            what = "a link" if stat.S_ISLNK(mode) else "not a regular file"
+            raise FastIndexError(f"{path} is {what}, and no job writes such a journal; give an empty folder")
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    return open(path, "a+b", opener=lambda name, _: os.open(name, flags | OPEN_FLAGS, 0o666))
+
+
+def _remove_unfinished(place: Path) -> None:
+    """Remove what a stopped job has left, links as such.
+
+    Raises
+    ------
+    FastIndexError
+        An array is a link: what is written would go elsewhere.
+    OSError
+        Something cannot be removed.
+    """
+    for left in place.glob(".*.partial"):
+        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+    links = [one.name for one in place.iterdir() if one.is_symlink()]
+    if links:
+        raise FastIndexError(f"{place / min(links)} is a link, and no job writes links; give an empty folder")
+
+
 def _check_incomplete(place: Path) -> None:
-    if (place / MANIFEST).exists():
+    if os.path.lexists(place / MANIFEST):
         raise FastIndexError(f"{place} is a complete checkpoint; give another folder")
 
 
@@ -129,7 +166,8 @@ def _identity(array: Array) -> list[Any]:
     """Return what has to be the same for what was written to be what would be written."""
     parts = []
     for tensor in array.tensors:
-        status = os.stat(tensor.path)
-        parts.append([tensor.name, tensor.dtype, str(tensor.shape), tensor.start, status.st_size, status.st_mtime_ns])
+        file = tensor.identity
+        # Not where it lies: a file system may number its files again when it is mounted again.
+        parts.append([tensor.name, tensor.dtype, str(tensor.shape), tensor.start, file.size, file.mtime_ns])
     formats = None if array.formats is None else repr(array.formats)
     return [str(array.shape), list(array.order), formats, parts]

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from dataclasses import dataclass
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fastindex.arguments.buffers import check_movable
 from fastindex.bulk.repack_arguments import checked_bits, checked_parameters, checked_sizes
 from fastindex.errors import FastIndexError
+from fastindex.files.input_files import FileIdentity, check_regular, place_inside, read_whole
 from fastindex.files.repack_jobs import Formats
 from fastindex.files.weights.formats import shape_of
 from fastindex.files.weights.journals import MANIFEST
 from fastindex.files.weights.rules import Array
-from fastindex.files.weights.safetensors_files import is_plain_name, is_stored_as, json_object, stored_as
+from fastindex.files.weights.safetensors_files import (
+    MOST_HEADER_BYTES,
+    is_plain_name,
+    is_stored_as,
+    json_object,
+    stored_as,
+)
 from fastindex.patterns.named_formats import check_name
 from fastindex.shapes.shape import Shape
 
 _FORMAT, _VERSION = "fastindex checkpoint", 1
 #: How arrays are stored: a file each, or in a Zarr store.
 RAW, ZARR = "raw", "zarr"
+#: A record is some times as long as the entry of a header that it is about.
+_MOST_MANIFEST_BYTES = 16 * MOST_HEADER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +64,18 @@ class Manifest:
     store : {"raw", "zarr"}
     tensors : list of str
         The names of all tensors, in the order of the files.
+    folder : str
+        Where it was read, links followed.
+    identities : mapping of str to FileIdentity
+        Which file, or folder of a store, each array was when the manifest was read, by their names.
     """
 
     arrays: list[dict[str, Any]]
     metadata: dict[str, str]
     store: str
     tensors: list[str]
+    folder: str = ""
+    identities: Mapping[str, FileIdentity] = field(default_factory=dict)
 
     def content(self) -> dict[str, Any]:
         """Return what is written."""
@@ -137,12 +155,14 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     OSError
         The folder or the manifest cannot be read.
     """
-    path = Path(folder, MANIFEST)
+    path, inside = Path(folder, MANIFEST), os.path.realpath(folder)
     try:
-        written = path.read_bytes()
+        written = read_whole(place_inside(inside, MANIFEST), _MOST_MANIFEST_BYTES)
     except FileNotFoundError:
         os.stat(folder)
         raise FastIndexError(f"{os.fspath(folder)} holds no complete checkpoint: {MANIFEST} is not there") from None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     content = json_object(written, str(path))
     if content.get("format") != _FORMAT or content.get("version") != _VERSION:
         raise FastIndexError(f"{path} is no manifest of a checkpoint that this version of fastindex reads")
@@ -154,18 +174,18 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         raise FastIndexError(f"{path} has metadata that maps no texts to texts")
     if not isinstance(arrays, list):
         raise FastIndexError(f"{path} lists no arrays")
-    seen: set[str] = set()
+    identities: dict[str, FileIdentity] = {}
     made: list[str] = []
     for one in arrays:
-        _check_record(path, one, store)
-        if one["name"] in seen:
+        _check_record(path, one)
+        if one["name"] in identities:
             raise FastIndexError(f"{path} has {one['name'][:80]!r} twice")
-        seen.add(one["name"])
+        identities[one["name"]] = _identity_of(path, inside, one, store)
         made.extend(one["tensors"])
     tensors = content.get("tensors")
     if not isinstance(tensors, list) or sorted(map(str, tensors)) != sorted(made) or len(set(made)) < len(made):
         raise FastIndexError(f"{path} does not list each tensor that its arrays were made of once")
-    return Manifest(arrays, metadata, store, tensors)
+    return Manifest(arrays, metadata, store, tensors, inside, identities)
 
 
 _FIELDS = {
@@ -181,7 +201,7 @@ _FIELDS = {
 }
 
 
-def _check_record(path: Path, one: Any, store: str) -> None:
+def _check_record(path: Path, one: Any) -> None:
     """Raise FastIndexError unless a manifest tells an array as `pack_checkpoint` does."""
     if not isinstance(one, dict) or any(type(one.get(name)) is not kind for name, kind in _FIELDS.items()):
         raise FastIndexError(f"{path}: an array has {', '.join(_FIELDS)}; got {str(one)[:200]}")
@@ -201,10 +221,28 @@ def _check_record(path: Path, one: Any, store: str) -> None:
             raise FastIndexError(f"{where} does not say which dimensions it was made of")
     if "stored" in one:
         _check_stored(where, one["stored"], None if one.get("format") is not None else shape.nbytes // max(count, 1))
-    file = path.parent / one["file"]
-    is_there = file.is_dir() if store == ZARR else file.is_file() and file.stat().st_size == shape.nbytes
-    if shape.nbytes != one["nbytes"] or not is_there:
-        raise FastIndexError(f"{where} takes {shape.nbytes} bytes; {one['file']} is not there, or has others")
+    if shape.nbytes != one["nbytes"]:
+        raise FastIndexError(f"{where} takes {shape.nbytes} bytes; the manifest says {one['nbytes']}")
+
+
+def _identity_of(path: Path, inside: str, one: dict[str, Any], store: str) -> FileIdentity:
+    """Return which file, or folder of a store, the buffer of an array is.
+
+    Raises
+    ------
+    FastIndexError
+        It is not there, of another kind or size, or outside the folder of the manifest.
+    """
+    place = place_inside(inside, one["file"])
+    with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+        found = os.stat(place)
+        if store != ZARR:
+            check_regular(place, found.st_mode)
+        if stat.S_ISDIR(found.st_mode) if store == ZARR else found.st_size == one["nbytes"]:
+            return FileIdentity.of(found)
+    raise FastIndexError(
+        f"{path}: {one['name'][:80]!r} takes {one['nbytes']} bytes; {one['file']} is not there, or has others"
+    )
 
 
 def _check_moved(where: str, one: dict[str, Any], shape: Shape) -> None:

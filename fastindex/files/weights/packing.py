@@ -15,6 +15,7 @@ from typing import Any
 
 from fastindex.arguments.buffers import check_movable
 from fastindex.arguments.castings import Casting, check_casting
+from fastindex.errors import FastIndexError
 from fastindex.files.layout_jobs import Progress, memory_limit
 from fastindex.files.weights.arrays import Finishing, pack_array
 from fastindex.files.weights.checkpoints import Checkpoint, open_checkpoint
@@ -33,7 +34,7 @@ _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 def pack_checkpoint(
     source: str | os.PathLike[str],
     folder: str | os.PathLike[str],
-    rules: Iterable[Mapping[str, Any]] = (),
+    rules: Iterable[Mapping[str, Any]] | Mapping[str, Any] = (),
     *,
     tpu: str | None = None,
     casting: Casting = "same_kind",
@@ -54,14 +55,16 @@ def pack_checkpoint(
         Where to write; it may not hold anything else. Where the name ends in ``.zarr``, a Zarr store with an array of
         bytes for each buffer; elsewhere a file for each. The folder that it is in has to exist.
     rules : iterable of mappings
-        The first whose ``names``, a pattern as ``"model.layers.*.weight"``, has the name of a tensor says what becomes
-        of it: ``layout``, a text such as ``"{1,0:T(8,128)(2,1)}"`` or ``"tpu"``; ``dtype``, to which elements are cast
-        on the way; ``transpose``, such as ``"out in -> in out"``; ``stack``, the name of the one array that all these
-        tensors become, by the number that the ``*`` stands for. Instead of layout, dtype and transpose, ``format``
-        says from which named format to which other: ``{"from": "awq", "to": "marlin"}``, with parameters as of
-        `repack`, and ``shape`` where the tensor does not tell. Other tensors stay as they are.
-    tpu : {"v4", "v5e", "v6e"}, optional
-        Give arrays whose rule names no layout the one that the TPU compiler chooses by default.
+        Or ``{"rules": [...]}``, as in files. The first whose ``names``, a pattern as ``"model.layers.*.weight"``, has
+        the name of a tensor says what becomes of it: ``layout``, a text such as ``"{1,0:T(8,128)(2,1)}"`` or ``"tpu"``;
+        ``dtype``, to which elements are cast on the way; ``transpose``, such as ``"out in -> in out"``; ``stack``, the
+        name of the one array that all these tensors become, by the number that the ``*`` stands for. Instead of
+        layout, dtype and transpose, ``format`` says from which named format to which other:
+        ``{"from": "awq", "to": "marlin"}``, with parameters as of `repack`, and ``shape`` where the tensor does not
+        tell. Other tensors stay as they are.
+    tpu : {"v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"}, optional
+        Give arrays whose rule names no layout the one that the compiler of this TPU chooses by default. A topology, as
+        of `try_layouts`, is taken too: ``"v5p:2x2x1"``.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
         NumPy's rule for casts, as for `fastindex.pack`.
     max_memory : int, optional
@@ -100,6 +103,11 @@ def pack_checkpoint(
     >>> place.cleanup()
     """
     check_casting(casting)
+    if os.fspath(folder).endswith((".safetensors", ".json", ".gguf")):
+        raise FastIndexError(
+            f"{os.fspath(folder)} is the name of a file, and what is written is a folder of buffers: give it another "
+            "name; unpack writes the tensors back to a .safetensors file"
+        )
     limit = memory_limit(max_memory)
     path = os.fspath(source)
     found = read_gguf(path) if path.endswith(".gguf") else tensors_of(path)

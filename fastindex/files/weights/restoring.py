@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
+from difflib import get_close_matches
 from typing import Any
 
+from fastindex.arguments.castings import logical_result
 from fastindex.cpu.box_jobs import plan_boxes, taken_bytes
-from fastindex.files.layout_jobs import Progress, memory_limit
+from fastindex.errors import FastIndexError
+from fastindex.files.layout_jobs import Progress, memory_limit, unpack_stored
 from fastindex.files.repack_jobs import cut_of_parts, move_parts, parts_of
 from fastindex.files.weights.buffers import read_bytes, stored_buffer
 from fastindex.files.weights.manifests import Manifest, Moved, moved_of
@@ -16,14 +18,11 @@ from fastindex.files.writing import OutputFile
 from fastindex.shapes.shape import Shape
 
 
-def restore(
-    folder: str, manifest: Manifest, target: str, max_memory: int | None = None, progress: Progress | None = None
-) -> None:
+def restore(manifest: Manifest, target: str, max_memory: int | None = None, progress: Progress | None = None) -> None:
     """Write the tensors of a checkpoint to a safetensors file.
 
     Parameters
     ----------
-    folder : str
     manifest : Manifest
     target : str
     max_memory : int, optional
@@ -57,7 +56,33 @@ def restore(
     with OutputFile(target, at, header) as output:
         for one in manifest.arrays:
             parts = [PartOfFile(output, shapes[name], starts[name]) for name in one["tensors"]]
-            _restore_array(folder, manifest.store, one, parts, limit, progress)
+            _restore_array(manifest, one, parts, limit, progress)
+
+
+def restore_array(
+    manifest: Manifest,
+    name: str,
+    target: str,
+    progress: Progress,
+    memory_bytes: int,
+    force: bool = False,
+    casting: str = "same_kind",
+    dtype: str | None = None,
+) -> None:
+    """Write one logical array of a checkpoint to a file: a NumPy file, a Zarr array, or raw bytes, by its name.
+
+    Parameters and errors as for `fastindex.files.layout_jobs.unpack_file`; an unknown name is a FastIndexError.
+    """
+    one = next((one for one in manifest.arrays if one["name"] == name), None)
+    if one is None:
+        names = [one["name"] for one in manifest.arrays]
+        close = get_close_matches(name, names, 3) or names[:3]
+        raise FastIndexError(
+            f"{manifest.folder} holds no array {name[:80]!r}; it has {len(names)}, such as "
+            f"{', '.join(repr(one[:80]) for one in close)}"
+        )
+    logical = logical_result(Shape.parse(one["shape"]), None, dtype, casting)
+    unpack_stored(stored_buffer(manifest, one), target, logical, progress, memory_bytes, force)
 
 
 def _tensor_shape(one: dict[str, Any]) -> Shape:
@@ -70,10 +95,10 @@ def _tensor_shape(one: dict[str, Any]) -> Shape:
 
 
 def _restore_array(
-    folder: str, store: str, one: dict[str, Any], parts: list[PartOfFile], limit: int, progress: Progress | None
+    manifest: Manifest, one: dict[str, Any], parts: list[PartOfFile], limit: int, progress: Progress | None
 ) -> None:
     advance = _ignore if progress is None else progress.advance
-    source = stored_buffer(os.path.join(folder, one["file"]), Shape.parse(one["shape"]), store)
+    source = stored_buffer(manifest, one)
     moved = moved_of(one)
     with source.reading():
         if moved is not None:
@@ -88,6 +113,7 @@ def _move_back(moved: Moved, source: Any, parts: list[PartOfFile], limit: int, a
     """Move named formats back, one tensor after the other."""
     plan = moved.back.plan()
     nbytes = plan.ends[0].side.nbytes
+    signed = max(plan.ends[1].bits, 8) if moved.is_signed else 0
     taken = taken_bytes()
     cut = cut_of_parts(plan, limit - taken, taken)
     for number, part in enumerate(parts):
@@ -99,7 +125,7 @@ def _move_back(moved: Moved, source: Any, parts: list[PartOfFile], limit: int, a
         def write(start: int, content: Any, part: PartOfFile = part) -> None:
             part.file.write(part.start + start, content)
 
-        move_parts(parts_of(plan, cut, limit - taken, moved.back), read, write, (False, moved.is_signed), advance)
+        move_parts(parts_of(plan, cut, limit - taken, moved.back), read, write, (0, signed), advance)
 
 
 def _ignore(count: int) -> None:

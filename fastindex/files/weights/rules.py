@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 from typing import Any
 
-from fastindex.advice.tpu_layouts import tpu_layout
+from fastindex.advice.tpu_layouts import TPUS, tpu_layout
 from fastindex.arguments.castings import check_cast, wanted_type
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.files.repack_jobs import Formats
@@ -19,9 +19,11 @@ from fastindex.patterns.grammar import parse_pattern
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 
-#: The generations whose compiler's default layouts are known.
-TPUS = ("v4", "v5e", "v6e")
 _KEYS = ("names", "layout", "dtype", "transpose", "stack", "format")
+#: The characters of a name, or another value, in a message.
+_MOST_SHOWN = 200
+#: The digits of a number in a name that is stacked; there are no more tensors than these count.
+_MOST_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,8 @@ class Rule:
         return re.fullmatch(translate(self.names), name) is not None
 
 
-def rules_of(given: Iterable[Mapping[str, Any] | Rule]) -> tuple[Rule, ...]:
-    """Return rules that callers give as mappings.
+def rules_of(given: Any) -> tuple[Rule, ...]:
+    """Return rules that callers give as mappings: in a list, or as the one key of a mapping, as files have them.
 
     Raises
     ------
@@ -65,28 +67,58 @@ def rules_of(given: Iterable[Mapping[str, Any] | Rule]) -> tuple[Rule, ...]:
         Something else than texts.
     FastIndexError
         An unknown key, or none that says the names.
+
+    Examples
+    --------
+    >>> rules_of({"rules": [{"names": "*"}]}) == rules_of([{"names": "*"}])
+    True
     """
+    if isinstance(given, Mapping) and set(given) == {"rules"}:
+        given = given["rules"]
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise ArgumentTypeError(f'rules are a list of mappings, or {{"rules": [...]}}, got {_shown(given)}')
     found = []
     for one in given:
         if isinstance(one, Rule):
             found.append(one)
             continue
         if not isinstance(one, Mapping):
-            raise ArgumentTypeError(f"a rule is a mapping with {', '.join(_KEYS)}, got {one!r}")
+            raise ArgumentTypeError(f"a rule is a mapping with {', '.join(_KEYS)}, got {_shown(one)}")
         unknown = set(one) - set(_KEYS)
         if unknown or "names" not in one:
-            raise FastIndexError(
-                f"a rule has names, and perhaps {', '.join(_KEYS[1:])}; got {', '.join(map(str, one))}"
-            )
+            raise FastIndexError(f"a rule has names, and perhaps {', '.join(_KEYS[1:])}; got {_shown(list(one))}")
         texts = {key: text for key, text in one.items() if key != "format"}
         if not all(isinstance(text, str) for text in texts.values()):
-            raise ArgumentTypeError(f"all of a rule are texts, its format aside; got {dict(one)!r}")
+            raise ArgumentTypeError(f"all of a rule are texts, its format aside; got {_shown(dict(one))}")
+        for key, text in texts.items():
+            _check_characters(key, text)
         if "format" in one and set(texts) - {"names", "stack"}:
             raise FastIndexError(
-                f"the rule for {one['names']!r} has a format, so it has no {min(set(texts) - {'names', 'stack'})}"
+                f"the rule for {_shown(one['names'])} has a format, so it has no {min(set(texts) - {'names', 'stack'})}"
             )
         found.append(Rule(**texts, format=format_rule_of(one["format"]) if "format" in one else None))
     return tuple(found)
+
+
+def _shown(value: object) -> str:
+    """Return a value as messages print it."""
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+def _check_characters(key: str, text: str) -> None:
+    """Require a text to be one that files can take.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise FastIndexError(
+            f"{key} of a rule has half a surrogate pair, after {text[max(error.start - 40, 0) : error.start]!r}"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +157,17 @@ def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | N
     ArgumentTypeError
         `casting` does not allow an element type.
     """
-    if tpu is not None and tpu not in TPUS:
-        raise FastIndexError(f"the default layouts of {', '.join(TPUS)} are known, not those of {tpu!r}")
+    if tpu is not None:
+        # The name of a topology, such as v5p:2x2x1, begins with that of its generation.
+        tpu = tpu.partition(":")[0]
+        if tpu not in TPUS:
+            raise FastIndexError(f"the default layouts of {', '.join(TPUS)} are known, not those of {tpu!r}")
     followed: dict[Rule, list[Tensor]] = {rule: [] for rule in rules}
     found: dict[str, Array] = {}
 
     def add(array: Array) -> None:
         if array.name in found:
-            raise FastIndexError(f"two arrays would be called {array.name!r}")
+            raise FastIndexError(f"two arrays would be called {_shown(array.name)}")
         found[array.name] = array
 
     plain = Rule("*")
@@ -145,7 +180,7 @@ def arrays_of(tensors: Mapping[str, Tensor], rules: Sequence[Rule], tpu: str | N
     for rule, those in followed.items():
         if not those:
             raise FastIndexError(
-                f"no tensor follows the rule for {rule.names!r}: none has such a name, or another rule is first"
+                f"no tensor follows the rule for {_shown(rule.names)}: none has such a name, or another rule is first"
             )
         if rule.stack is not None:
             add(_array_by(rule, rule.stack, _in_order(rule, those), tpu, casting))
@@ -156,20 +191,28 @@ def _in_order(rule: Rule, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return the tensors of a stack by their numbers, which have to be 0, 1, 2 ..."""
     front, star, back = rule.names.partition("*")
     if not star or set(front + back) & set("*?["):
-        raise FastIndexError(f"a stack is of names with one *, which stands for a number; got {rule.names!r}")
+        raise FastIndexError(f"a stack is of names with one *, which stands for a number; got {_shown(rule.names)}")
     numbered: dict[int, Tensor] = {}
     for tensor in tensors:
         digits = tensor.name[len(front) : len(tensor.name) - len(back)]
-        if not (digits.isascii() and digits.isdigit() and str(int(digits)) == digits):
-            raise FastIndexError(f"{tensor.name!r} is not to be stacked: {digits!r} is no number")
+        # Python reads no integer of thousands of digits.
+        is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+        if not is_number or str(int(digits)) != digits:
+            raise FastIndexError(f"{_shown(tensor.name)} is not to be stacked: {_shown(digits)} is no number")
         numbered[int(digits)] = tensor
-    if sorted(numbered) != list(range(len(numbered))):
+    missing = next(number for number in range(len(numbered) + 1) if number not in numbered)
+    if missing < len(numbered):
         raise FastIndexError(
-            f"{rule.stack!r} stacks the numbers {sorted(numbered)}; they have to be 0, 1, 2 without gaps"
+            f"{_shown(rule.stack)} stacks {len(numbered)} tensors by their numbers, which have to be 0, 1, 2 without "
+            f"gaps: there is {max(numbered)}, but not {missing}"
         )
-    if len({(tensor.shape, tensor.dtype) for tensor in tensors}) > 1:
-        shapes = ", ".join(sorted({f"{tensor.dtype} {tensor.shape}" for tensor in tensors}))
-        raise FastIndexError(f"{rule.stack!r} stacks tensors of one type and size, got {shapes}")
+    odd = next((one for one in tensors if (one.shape, one.dtype) != (tensors[0].shape, tensors[0].dtype)), None)
+    if odd is not None:
+        raise FastIndexError(
+            f"{_shown(rule.stack)} stacks tensors of one type and size: {_shown(tensors[0].name)} is "
+            f"{tensors[0].dtype} {tensors[0].shape.cut_text()}, {_shown(odd.name)} is {odd.dtype} "
+            f"{odd.shape.cut_text()}"
+        )
     return tuple(numbered[number] for number in range(len(numbered)))
 
 
@@ -179,7 +222,9 @@ def _array_by(rule: Rule, name: str, tensors: tuple[Tensor, ...], tpu: str | Non
         return _array(name, tensors, rule, tpu, casting)
     except FastIndexError as error:
         of_its_kind = (kind for kind in (ArgumentTypeError, UnsupportedError) if isinstance(error, kind))
-        raise next(of_its_kind, FastIndexError)(f"{name!r}, by the rule for {rule.names!r}: {error}") from error
+        raise next(of_its_kind, FastIndexError)(
+            f"{_shown(name)}, by the rule for {_shown(rule.names)}: {error}"
+        ) from error
 
 
 def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, casting: str) -> Array:
@@ -201,7 +246,7 @@ def _array(name: str, tensors: tuple[Tensor, ...], rule: Rule, tpu: str | None, 
         dimensions = (len(tensors), *dimensions)
     layout: Layout | None = None
     if rule.layout == "tpu" or (rule.layout is None and tpu is not None and not first.is_opaque):
-        layout = tpu_layout(element_type, dimensions)
+        layout = tpu_layout(element_type, dimensions, tpu)
     elif rule.layout is not None:
         layout = Shape.parse(f"{element_type}[{','.join(map(str, dimensions))}]{rule.layout}").layout
     elif rule.dtype is None:
@@ -219,8 +264,8 @@ def _check_copied(tensor: Tensor, rule: Rule) -> None:
     for key in ("layout", "dtype", "transpose"):
         if getattr(rule, key) is not None:
             raise UnsupportedError(
-                f"{tensor.name!r} is {tensor.dtype}, whose elements are not moved one by one: its bytes are copied as "
-                f"they are; the rule for {rule.names!r} has a {key}"
+                f"{_shown(tensor.name)} is {tensor.dtype}, whose elements are not moved one by one: its bytes are "
+                f"copied as they are; the rule for {_shown(rule.names)} has a {key}"
             )
 
 
@@ -231,7 +276,7 @@ def _order(pattern: str | None, rank: int) -> tuple[int, ...]:
     parse_pattern(pattern)
     left, right = (side.split() for side in pattern.split("->"))
     if sorted(left) != sorted(right) or len(set(left)) != len(left) or not all(one.isidentifier() for one in left):
-        raise FastIndexError(f"transpose only orders dimensions by their names, as 'a b -> b a'; got {pattern!r}")
+        raise FastIndexError(f"transpose only orders dimensions by their names, as 'a b -> b a'; got {_shown(pattern)}")
     if len(left) != rank:
-        raise FastIndexError(f"transpose {pattern!r} names {len(left)} dimensions, the tensor has {rank}")
+        raise FastIndexError(f"transpose {_shown(pattern)} names {len(left)} dimensions, the tensor has {rank}")
     return tuple(left.index(one) for one in right)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.files.input_files import open_raw
+from fastindex.files.input_files import InputFile, open_raw, read_whole
 from fastindex.files.weights.tensors import Tensor, TensorFiles
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.integers import INT64_MAX
@@ -30,6 +31,7 @@ _LENGTH_BYTES = 8
 #: The longest name of a file that Linux, macOS and Windows take.
 _MOST_NAME_BYTES = 255
 _METADATA = "__metadata__"
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 #: XLA's names for the dtypes of the format.
 ELEMENT_TYPES = {
@@ -77,17 +79,20 @@ def tensors_of(path: str) -> TensorFiles:
     if not path.endswith(".json"):
         return read_header(path)
     shards = _shards_of(path)
+    names_in: dict[str, set[str]] = {}
+    for name, file in shards.items():
+        names_in.setdefault(file, set()).add(name)
     found: dict[str, Tensor] = {}
     told: dict[str, set[str]] = {}
-    for shard in dict.fromkeys(shards.values()):
-        file = read_header(os.path.join(os.path.dirname(path), shard))
-        there = file.tensors
-        for key, text in file.metadata.items():
+    for shard, listed in names_in.items():
+        header = read_header(os.path.join(os.path.dirname(path), shard))
+        there = header.tensors
+        for key, text in header.metadata.items():
             told.setdefault(key, set()).add(text)
-        listed = {name for name, file in shards.items() if file == shard}
         if listed != set(there):
             odd = min(listed ^ set(there))
-            where = f"lists {odd!r} in {shard}, which lacks it" if odd in listed else f"leaves out {odd!r} of {shard}"
+            shown = repr(odd[:80])
+            where = f"lists {shown} in {shard}, which lacks it" if odd in listed else f"leaves out {shown} of {shard}"
             raise FastIndexError(f"{path} {where}")
         found |= there
     return TensorFiles(found, {key: texts.pop() for key, texts in told.items() if len(texts) == 1})
@@ -102,16 +107,15 @@ def _file_of_folder(path: str) -> str:
 
 def _shards_of(path: str) -> dict[str, str]:
     """Return the file of each tensor that an index lists."""
-    size = os.stat(path).st_size
-    if size > MOST_HEADER_BYTES:
-        raise FastIndexError(f"{path} has {size} bytes; an index has {MOST_HEADER_BYTES} at most")
-    index = json_object(Path(path).read_bytes(), path)
+    index = json_object(read_whole(path, MOST_HEADER_BYTES), path)
     shards = index.get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise FastIndexError(f"{path} is no index of safetensors files: it has no weight_map")
     for name, file in shards.items():
         if not isinstance(file, str) or not is_plain_name(file):
-            raise FastIndexError(f"{path}: {name!r} is in {file!r}, which is no name of a file in the same folder")
+            raise FastIndexError(
+                f"{path}: {name[:80]!r} is in {str(file)[:80]!r}, which is no name of a file in the same folder"
+            )
     return shards
 
 
@@ -131,7 +135,22 @@ def is_plain_name(name: str) -> bool:
 
 
 def json_object(data: bytes, path: str) -> dict[str, Any]:
-    """Read a JSON object in which no key occurs twice; -0 is a number with a fraction, as to the format's library.
+    """Read a JSON object as `json_value` does.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    found = json_value(data, path)
+    if not isinstance(found, dict):
+        raise FastIndexError(f"{path} holds no JSON object, but {type(found).__name__}")
+    return found
+
+
+def json_value(data: bytes, path: str) -> Any:
+    """Read JSON in which no key of an object occurs twice, and no text has half a surrogate pair.
+
+    -0 is a number with a fraction, as to the library of the safetensors format.
 
     Raises
     ------
@@ -139,11 +158,11 @@ def json_object(data: bytes, path: str) -> dict[str, Any]:
     """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise FastIndexError(f"{path} has {twice[:80]!r} twice")
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
+                raise FastIndexError(f"{path} has {name[:80]!r} twice")
+            found[name] = value
         return found
 
     def whole(text: str) -> int | float:
@@ -151,13 +170,17 @@ def json_object(data: bytes, path: str) -> dict[str, Any]:
 
     try:
         found = json.loads(data.decode("utf-8"), object_pairs_hook=once, parse_int=whole)
+        if _SURROGATE.search(data) is not None:
+            # No file, terminal or other JSON can take such a text; UTF-8 itself has none, so only an escape makes one.
+            json.dumps(found, ensure_ascii=False).encode("utf-8")
     except FastIndexError:
         raise
+    except UnicodeEncodeError as error:
+        before = error.object[max(error.start - 40, 0) : error.start]
+        raise FastIndexError(f"{path} has half a surrogate pair in a text, after {before!r}") from None
     except (ValueError, RecursionError) as error:
         reason = "it nests too deep" if isinstance(error, RecursionError) else str(error)[:200]
         raise FastIndexError(f"{path} holds no JSON: {reason}") from None
-    if not isinstance(found, dict):
-        raise FastIndexError(f"{path} holds no JSON object, but {type(found).__name__}")
     return found
 
 
@@ -194,7 +217,7 @@ def read_header(path: str) -> TensorFiles:
         at = behind
     if begin + at != file.nbytes:
         raise FastIndexError(f"{path} has {file.nbytes - begin} bytes of tensors; its header says {at}")
-    return TensorFiles({name: _tensor(name, entries[name], path, begin) for name, _ in ordered}, metadata)
+    return TensorFiles({name: _tensor(name, entries[name], file, begin) for name, _ in ordered}, metadata)
 
 
 def _span(name: str, entry: Any, path: str) -> tuple[int, int]:
@@ -232,11 +255,11 @@ def bits_of(dtype: str) -> int:
     return element_type.bits if element_type.is_sub_byte else 8 * element_type.nbytes
 
 
-def _tensor(name: str, entry: dict[str, Any], path: str, begin: int) -> Tensor:
+def _tensor(name: str, entry: dict[str, Any], file: InputFile, begin: int) -> Tensor:
     dtype, sizes, (first, behind) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
     is_opaque = dtype in OPAQUE_BITS
     shape = Shape("u8", (behind - first,)) if is_opaque else packed_shape(ElementType.of(ELEMENT_TYPES[dtype]), sizes)
-    return Tensor(name, path, shape, begin + first, dtype, sizes, is_opaque)
+    return Tensor(name, file.path, shape, begin + first, dtype, sizes, file.identity, is_opaque)
 
 
 def packed_shape(element_type: ElementType, sizes: tuple[int, ...]) -> Shape:
@@ -256,7 +279,9 @@ def stored_as(tensor: Tensor) -> tuple[str, tuple[int, ...]]:
 
     Examples
     --------
-    >>> stored_as(Tensor("w", "x.gguf", Shape("u8", (2, 144)), 0, "Q4_K", (2, 256), True))
+    >>> from fastindex.files.input_files import FileIdentity
+    >>> identity = FileIdentity(0, 0, 288, 0, 0)
+    >>> stored_as(Tensor("w", "x.gguf", Shape("u8", (2, 144)), 0, "Q4_K", (2, 256), identity, is_opaque=True))
     ('U8', (2, 144))
     """
     is_known = tensor.dtype in ELEMENT_TYPES or tensor.dtype in OPAQUE_BITS
@@ -309,9 +334,11 @@ def header_of(
     for name, shape in shapes.items():
         dtype, sizes = (opaque or {}).get(name) or (DTYPES.get(shape.element_type.name), shape.dimensions)
         if dtype is None:
-            raise UnsupportedError(f"{name}: safetensors files have no {shape.element_type}; unpack it by itself")
+            raise UnsupportedError(f"{name[:80]!r}: safetensors files have no {shape.element_type}; read it by itself")
         if math.prod(sizes) * bits_of(dtype) != 8 * shape.nbytes:
-            raise UnsupportedError(f"{name}: safetensors files have no {dtype} of {list(sizes)}, which fills no bytes")
+            raise UnsupportedError(
+                f"{name[:80]!r}: safetensors files have no {dtype} of {list(sizes)}, which fills no bytes"
+            )
         entries[name] = {"dtype": dtype, "shape": list(sizes), "data_offsets": [at, at + shape.nbytes]}
         at += shape.nbytes
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fastindex.files.input_files import InputFile, open_raw
+from fastindex.files.input_files import FileIdentity, InputFile, open_raw
 from fastindex.shapes.shape import Shape
 
 
@@ -24,6 +24,8 @@ class Tensor:
         The file's own name of the element type.
     sizes : tuple of int
         The dimensions that the file tells.
+    identity : FileIdentity
+        Of the file whose header says all this.
     is_opaque : bool
         Whether its elements are not moved one by one: 6 bits without gaps, or blocks with factors among the codes.
     """
@@ -34,11 +36,20 @@ class Tensor:
     start: int
     dtype: str
     sizes: tuple[int, ...]
+    identity: FileIdentity
     is_opaque: bool = False
 
     def open(self) -> InputFile:
-        """Open its bytes for reading."""
-        return open_raw(self.path, self.start, self.shape.nbytes)
+        """Open its bytes for reading.
+
+        Raises
+        ------
+        FastIndexError
+            The file was replaced or written to since its header was read.
+        OSError
+            It cannot be read.
+        """
+        return open_raw(self.path, self.start, self.shape.nbytes, self.identity)
 
 
 @dataclass(frozen=True, slots=True)

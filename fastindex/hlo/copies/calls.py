@@ -11,7 +11,7 @@ from fastindex.hlo.modules import Module
 
 #: The deepest nesting of computations; a cycle of calls would never end.
 _DEEPEST = 200
-_CALLERS = ("while", "conditional", "call", "fusion", "async-start")
+_CALLERS = ("while", "conditional", "call", "fusion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +140,10 @@ def find_calls(module: Module) -> Calls:
 def _calls_of(module: Module, computation: Computation) -> list[tuple[CallSite, Computation]]:
     found = []
     for place, details in enumerate(computation.details):
-        if not details.callees or computation.opcodes[place] not in _CALLERS:
+        opcode = computation.opcodes[place]
+        if not details.callees or not (opcode in _CALLERS or opcode.endswith(("-start", "-update"))):
             continue
         callees = [module.computations.get(name) for name in details.callees]
-        opcode = computation.opcodes[place]
         if opcode == "while":
             trips = loop_trips(module, computation, place)
             roles: Sequence[tuple[str, int | None]] = (

@@ -10,9 +10,10 @@ from fastindex.hlo.numbers import integer
 
 _CYCLES = b'"estimated_cycles":"'
 _DIMENSIONS = re.compile(rb"\bdimensions=\{([\d,\s]*)\}")
-_INTEGER = re.compile(rb"\s*(?:[a-z]\w*\[\]\S*\s+)?(-?\d+)\s*")
+_INTEGER = re.compile(rb"(?:\s|/\*.*?\*/)*(?:[a-z]\w*\[\]\S*\s+)?(-?\d+)(?:\s|/\*.*?\*/)*", re.DOTALL)
 _DIRECTION = re.compile(rb"\bdirection=(\w+)")
-_TRIPS = re.compile(rb'"known_trip_count":\{"n":"(\d+)"')
+#: In JSON, or in a string with JSON.
+_TRIPS = re.compile(rb'"known_trip_count\\?"\s*:\s*\{\s*\\?"n\\?"\s*:\s*\\?"(\d+)')
 #: Constants with longer texts are no counters.
 _LONGEST_CONSTANT = 64
 

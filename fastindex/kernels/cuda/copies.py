@@ -13,7 +13,7 @@ import numpy as np
 
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import THREADS, cuda, device_function
-from fastindex.kernels.cuda.loops import four_places, places
+from fastindex.kernels.cuda.loops import four_places
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64, store_int64
 from fastindex.kernels.cuda.registers import (
     high_halves,
@@ -61,13 +61,21 @@ def fill_kernel(width: int) -> Kernel:
     def fill_units(destination, low, high, table, count, loops):  # type: ignore[no-untyped-def]
         n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
         value = unit(low, high)
-        for _ in range(4):
-            if n < count:
-                _, place = places(n, table, loops)
-                store(destination + place, value)
-            n += THREADS
+        last = count - 1
+        n1, n2, n3 = n + THREADS, n + 2 * THREADS, n + 3 * THREADS
+        _, _, _, _, d0, d1, d2, d3 = four_places(
+            min(n, last), min(n1, last), min(n2, last), min(n3, last), table, loops
+        )
+        if n < count:
+            store(destination + d0, value)
+        if n1 < count:
+            store(destination + d1, value)
+        if n2 < count:
+            store(destination + d2, value)
+        if n3 < count:
+            store(destination + d3, value)
 
-    return Kernel(fill_units, "iuuiii", f"fill {width}")
+    return Kernel(fill_units, "iuuiii", f"fill {width}", resident=4)
 
 
 @cache

@@ -20,8 +20,9 @@ from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64, load_integer, lower_to, store_int64
 from fastindex.kernels.cuda.registers import unit_of_numbers
 
-#: Elements that a thread converts, a block apart.
-ELEMENTS = 4
+#: Most elements that a thread converts, about how many numbers of them it may hold in registers, and how many of them
+#: leave room for three blocks on a processor of the GPU. Measured on an H100.
+MOST_ELEMENTS, MOST_VARIABLES, FEW_VARIABLES = 4, 52, 32
 
 #: Where no element has failed.
 NOWHERE = 2**63 - 1
@@ -78,6 +79,24 @@ class KernelForm:
     strided: bool = False
     gathered: int = 0
 
+    @property
+    def elements(self) -> int:
+        """How many elements a thread converts, a block apart: 1, 2 or 4."""
+        return next((n for n in (MOST_ELEMENTS, 2) if n * self._variables <= MOST_VARIABLES), 1)
+
+    @property
+    def resident(self) -> int:
+        """How many blocks have to fit a processor of the GPU at once."""
+        return 3 if self.elements * self._variables <= FEW_VARIABLES else 2
+
+    @property
+    def _variables(self) -> int:
+        return len(self.inputs) + len(self.quotients) + len(self.outputs)
+
+    def blocks(self, count: int) -> int:
+        """Return how many blocks convert `count` elements."""
+        return -(-count // (self.elements * THREADS))
+
 
 @device_function
 def _beyond(value: Any, bound: Any) -> Any:
@@ -127,28 +146,29 @@ class _Writer:
         operands = ["target", "memory", "low", "high"] if form.gathered else addresses
         lines = [f"def convert({', '.join(['table', 'count', 'failed', *operands])}):"]
         lines += [f"    c{i} = load_int64(table + {8 * i})" for i in range(constants)]
-        lines.append(f"    first = int64(cuda.blockIdx.x) * {ELEMENTS * THREADS} + cuda.threadIdx.x")
-        for k in range(ELEMENTS):
+        lines.append(f"    first = int64(cuda.blockIdx.x) * {form.elements * THREADS} + cuda.threadIdx.x")
+        for k in range(form.elements):
             lines.append(f"    n{k} = min(first + {k * THREADS}, count - 1)")
             if form.strided:
                 offsets = "".join(f"o{i}_{k}, " for i in range(inputs + outputs))
                 lines.append(f"    {offsets}= walked(n{k}, table + {8 * constants})")
-        for k in range(ELEMENTS):
+        for k in range(form.elements):
             lines += [f"    {line}" for line in self._reads(k)]
-        for k in range(ELEMENTS):
+        for k in range(form.elements):
             values = "".join(f"x{i}_{k}, " for i in range(inputs))
             results = "".join(f"y{i}_{k}, " for i in range(outputs))
             lines.append(f"    {results}hole_{k} = element(failed, n{k}, {values}{given})")
         if form.gathered:
-            lines += [f"    v_{k} = taken(memory, y0_{k}, hole_{k}, low, high)" for k in range(ELEMENTS)]
-        for k in range(ELEMENTS):
+            lines += [f"    v_{k} = taken(memory, y0_{k}, hole_{k}, low, high)" for k in range(form.elements)]
+        for k in range(form.elements):
             lines.append(f"    if first + {k * THREADS} < count:")
             lines += [f"        {line}" for line in self._writes(k)]
         return "\n".join([*element, *(self._walk() if form.strided else ()), *lines]) + "\n"
 
     def _element(self) -> list[str]:
         """Write the function from the inputs of an element to its outputs, and whether it is a hole."""
-        form, body = self._form, []
+        form = self._form
+        body: list[str] = []
         bounds = [self._constant() for _ in form.inputs]
         quotients = [(self._constant(), self._constant(), self._coefficients(v)) for v, _ in form.quotients]
         sums = [self._coefficients(variables) for variables in form.outputs]
@@ -277,9 +297,4 @@ def index_kernel(form: KernelForm) -> Kernel:
         arguments = "iiiiiuu"
     source = _Writer(form).source()
     exec(compile(source, "<fastindex index kernel>", "exec"), names)
-    return Kernel(names["convert"], arguments, f"index {form}")
-
-
-def blocks(count: int) -> int:
-    """Return how many blocks convert `count` elements."""
-    return -(-count // (ELEMENTS * THREADS))
+    return Kernel(names["convert"], arguments, f"index {form}", form.resident)

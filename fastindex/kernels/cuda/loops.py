@@ -18,6 +18,15 @@ LOOP_BYTES = 8 * cuda_tables.COLUMNS
 
 quotient = device_function(element.narrow_quotient)
 
+# Steps, sizes and digits are below 2**31: a mask of their low half lets the compiler compute in 32 bits.
+_LOW = 0xFFFFFFFF
+
+
+@device_function
+def digit_below(number: Any, above: Any, size: Any) -> Any:
+    """Return the remainder of a division by `size` of which `above` is the quotient."""
+    return (number - above * size) & _LOW
+
 
 @device_function
 def places(number: Any, table: Any, loops: Any) -> Any:
@@ -25,8 +34,8 @@ def places(number: Any, table: Any, loops: Any) -> Any:
     source = np.int64(0)
     destination = np.int64(0)
     for _ in range(loops - 1):
-        above = quotient(number, load_int64(table + MAGIC), load_int64(table + SHIFT))
-        digit = number - above * load_int64(table + SIZE)
+        above = quotient(number, load_int64(table + MAGIC), load_int64(table + SHIFT)) & _LOW
+        digit = digit_below(number, above, load_int64(table + SIZE))
         source += digit * load_int64(table + SOURCE)
         destination += digit * load_int64(table + DESTINATION)
         number = above
@@ -45,11 +54,12 @@ def four_places(n0: Any, n1: Any, n2: Any, n3: Any, table: Any, loops: Any) -> A
         q0, q1, q2, q3 = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
         if loop < loops - 1:
             magic, shift = load_int64(table + MAGIC), load_int64(table + SHIFT)
-            q0, q1 = quotient(n0, magic, shift), quotient(n1, magic, shift)
-            q2, q3 = quotient(n2, magic, shift), quotient(n3, magic, shift)
+            q0, q1 = quotient(n0, magic, shift) & _LOW, quotient(n1, magic, shift) & _LOW
+            q2, q3 = quotient(n2, magic, shift) & _LOW, quotient(n3, magic, shift) & _LOW
         size = load_int64(table + SIZE)
         source, destination = load_int64(table + SOURCE), load_int64(table + DESTINATION)
-        n0, n1, n2, n3 = n0 - q0 * size, n1 - q1 * size, n2 - q2 * size, n3 - q3 * size
+        n0, n1 = digit_below(n0, q0, size), digit_below(n1, q1, size)
+        n2, n3 = digit_below(n2, q2, size), digit_below(n3, q3, size)
         s0, s1, s2, s3 = s0 + n0 * source, s1 + n1 * source, s2 + n2 * source, s3 + n3 * source
         d0, d1 = d0 + n0 * destination, d1 + n1 * destination
         d2, d3 = d2 + n2 * destination, d3 + n3 * destination

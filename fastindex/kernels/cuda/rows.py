@@ -22,6 +22,7 @@ from fastindex.kernels.cuda.loops import (
     SHIFT,
     SIZE,
     SOURCE,
+    digit_below,
     four_places,
     places,
     quotient,
@@ -41,8 +42,8 @@ _shifted_one, _shifted_two, _shifted_four = (shifted_words(count) for count in (
 def _number(n: Any, table: Any) -> Any:
     """Return which granule of its run a step is."""
     loop = table + LOOP_BYTES
-    size = load_int64(loop + SIZE)
-    return n - quotient(n, load_int64(loop + MAGIC), load_int64(loop + SHIFT)) * size
+    above = quotient(n, load_int64(loop + MAGIC), load_int64(loop + SHIFT))
+    return digit_below(n, above, load_int64(loop + SIZE))
 
 
 def _woven_place(stride: int) -> Any:
@@ -50,7 +51,8 @@ def _woven_place(stride: int) -> Any:
     def place(number: Any, table: Any) -> Any:
         """Return where a granule of a run is on the woven side."""
         piece = quotient(number, load_int64(table + MAGIC), load_int64(table + SHIFT))
-        return piece * load_int64(table + stride) + (number - piece * load_int64(table + SIZE)) * _GRANULE
+        inside = digit_below(number, piece, load_int64(table + SIZE))
+        return piece * load_int64(table + stride) + inside * _GRANULE
 
     return place
 
@@ -319,4 +321,4 @@ def part_rows_kernel(rows: int) -> Kernel:
                 put_each(destination + d - part * number, s, step, number, length, table)
             n += 32
 
-    return Kernel(part_rows, "iiiiiiiii", f"part rows {rows}")
+    return Kernel(part_rows, "iiiiiiiii", f"part rows {rows}", resident=3)

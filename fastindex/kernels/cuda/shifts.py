@@ -14,7 +14,7 @@ import numpy as np
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.lanes import begin_of_lane, following
-from fastindex.kernels.cuda.loops import MAGIC, SHIFT, SIZE, four_places, places, quotient
+from fastindex.kernels.cuda.loops import MAGIC, SHIFT, SIZE, digit_below, four_places, places, quotient
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64
 from fastindex.kernels.cuda.partial_stores import put_granule
 from fastindex.kernels.cuda.registers import packed_word, pair, shifted_words, spread_word, words
@@ -50,7 +50,7 @@ def shift_kernel(bits: int) -> Kernel:
         Last is where to read: where the granule begins, but within the run.
         """
         size, magic, shift = load_int64(table + SIZE), load_int64(table + MAGIC), load_int64(table + SHIFT)
-        number = n - quotient(n, magic, shift) * size
+        number = digit_below(n, quotient(n, magic, shift), size)
         behind = d & 15
         begin, at = 16 * number, d - behind
         p, first = s - behind * bits, s - begin * bits

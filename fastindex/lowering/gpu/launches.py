@@ -64,17 +64,20 @@ NARROW_TILES = {1: (256, 64), 2: (256, 32), 4: (256, 16), 8: (256, 8), 16: (256,
 
 #: Rows and columns of a tile that moves element by element, by width.
 SCALAR_TILES = {4: (64, 64), 8: (32, 32), 16: (16, 16)}
+SHORT_SCALAR_TILES = {4: (16, 256), 8: (8, 128), 16: (16, 16)}
+NARROW_SCALAR_TILES = {4: (256, 16), 8: (128, 8), 16: (16, 16)}
 
 #: The same for smaller elements, of which words move: rows and stretches of columns of 31 words, wherever they start.
 WORD_TILES = {1: (124, 124), 2: (62, 124)}
 
 
 def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) -> tuple[Launch, ...]:
-    """Choose the kernels that copy and fill.
+    """Choose the kernels that fill and copy, in this order: a fill may write what a copy then overwrites.
 
     Parameters
     ----------
     loops : RelayoutLoops
+        Its copies write all elements of the destination, its fills all padding.
     width : int
         Bytes of an element: 1, 2, 4, 8 or 16.
     alignment : int
@@ -91,9 +94,8 @@ def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) ->
     """
     found, nests = in_rows([in_bytes(nest, width) for nest in loops.copies], width, alignment, MOST_UNITS)
     found += [launch for nest in nests for launch in _copying(nest, width, alignment)]
-    for nest in loops.fills:
-        found += _filling(in_bytes(nest, width), width, alignment)
-    return tuple(found)
+    fills = [launch for nest in loops.fills for launch in _filling(in_bytes(nest, width), width, alignment)]
+    return (*fills, *found)
 
 
 def converting_launches(loops: RelayoutLoops, bits: int, expand: bool, alignment: int) -> tuple[Launch, ...] | None:
@@ -140,7 +142,7 @@ def converting_launches(loops: RelayoutLoops, bits: int, expand: bool, alignment
             if not _is_whole(nest, alignment):
                 return None
             found += _packing(nest, bits, False)
-    return None if fills is None else (*found, *launches(fills, 1, alignment))
+    return None if fills is None else (*launches(fills, 1, alignment), *found)
 
 
 def _is_whole(nest: Nest, alignment: int) -> bool:
@@ -374,9 +376,11 @@ def _transposing(nest: Nest, width: int, alignment: int) -> Launch:
     row_bytes, column_bytes = (width * math.prod(k.size for k in chosen) for chosen in (rows, columns))
     why = f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination"
     short, narrow = row_bytes <= FEW_BYTES, column_bytes <= FEW_BYTES
-    vector_tiles = VECTOR_TILES if short == narrow else SHORT_TILES if short else NARROW_TILES
+    which = 0 if short == narrow else 1 if short else 2
+    vector_tiles = (VECTOR_TILES, SHORT_TILES, NARROW_TILES)[which]
+    scalar_tiles = (SCALAR_TILES, SHORT_SCALAR_TILES, NARROW_SCALAR_TILES)[which]
     by_words = width in WORD_TILES
-    for vectors, tiles in ((True, vector_tiles), (False, WORD_TILES if by_words else SCALAR_TILES)):
+    for vectors, tiles in ((True, vector_tiles), (False, WORD_TILES if by_words else scalar_tiles)):
         room = tiles[width]
         row_block, column_block = block(rows, room[0]), block(columns, room[1])
         outer = (column_block.steps, row_block.steps, *ordered((*others, *row_block.outer, *column_block.outer)))
@@ -403,6 +407,20 @@ def _in_vectors(nest: Nest, tile: Tile, outer: Sequence[Loop], width: int, align
     return math.gcd(alignment, *places, *(size * width for size in sizes)) == VECTOR_BYTES
 
 
+def _widened(nest: Nest, width: int) -> Nest:
+    """Return the nest with runs of padding that begin earlier, where they then leave no gaps and half of it is padding.
+
+    Whole rows of a tile are written 16 bytes at once where its padding alone is written element by element.
+    """
+    run = next((k for k in nest.loops if k.destination_stride == width), Loop(1, 0, width))
+    above = min((k.destination_stride for k in nest.loops if k is not run), default=0)
+    before = above - run.size * width
+    if not 0 < before <= run.size * width or above % VECTOR_BYTES or nest.destination_start < before:
+        return nest
+    loops = (Loop(above // width, 0, width), *(k for k in nest.loops if k is not run))
+    return coalesced(Nest(loops, 0, nest.destination_start - before))
+
+
 def _filling(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
     # The source does not move, so only the destination's places count.
     nest = Nest(tuple(Loop(k.size, 0, k.destination_stride) for k in nest.loops), 0, nest.destination_start)
@@ -411,6 +429,7 @@ def _filling(nest: Nest, width: int, alignment: int) -> Iterator[Launch]:
             start = nest.destination_start + step
             yield from _flat("fill", alignment, Nest(nest.loops, 0, start), "padding, piece by piece", step=step)
         return
+    nest = _widened(nest, width)
     run = next((k for k in nest.loops if k.destination_stride == width), None)
     unit = width
     if run is not None:

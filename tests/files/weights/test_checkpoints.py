@@ -130,8 +130,108 @@ def test_commands(tmp_path: Path) -> None:
         ("unpack", out, back, "--dtype", "f32"),
     ):
         assert run_command(usage).exit_code == 2
-    rules.write_text("[]")
+    rules.write_text("3")
     assert run_command(("pack", source, str(tmp_path / "o2"), "--rules", str(rules))).exit_code == 1
+
+
+def test_rules_are_a_list_or_under_one_key(tmp_path: Path) -> None:
+    """Both in a file and in Python."""
+    source, file, found = saved(tmp_path, model()), tmp_path / "rules.json", []
+    for number, rules in enumerate((RULES, {"rules": RULES})):
+        packed = fi.pack_checkpoint(source, tmp_path / f"python{number}", rules)
+        file.write_text(json.dumps(rules))
+        result = run_command(("pack", source, str(tmp_path / f"command{number}"), "--rules", str(file)))
+        assert result.exit_code == 0, result.output
+        found += [packed.shapes, fi.open_checkpoint(tmp_path / f"command{number}").shapes]
+    assert "layers.q" in found[0]
+    assert all(shapes == found[0] for shapes in found)
+    for wrong in ("names", {"names": "*"}, {"rules": RULES, "more": 1}, {"rules": {"names": "*"}}, 3, {}):
+        with pytest.raises(fi.ArgumentTypeError, match="rules are a list of mappings"):
+            fi.pack_checkpoint(source, tmp_path / "out", wrong)  # type: ignore[arg-type]
+        file.write_text(json.dumps(wrong))
+        result = run_command(("pack", source, str(tmp_path / "out"), "--rules", str(file)))
+        assert result.exit_code == 1
+        assert "rules are a list of mappings" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("store", ["out", "out.zarr"])
+def test_one_array(tmp_path: Path, store: str) -> None:
+    """As NumPy has it: in Python, and as a file by a command."""
+    if store == "out.zarr":
+        pytest.importorskip("zarr")
+    tensors, out = model(), str(tmp_path / store)
+    packed = fi.pack_checkpoint(saved(tmp_path, tensors), out, RULES)
+    stacked = np.stack([tensors[f"layers.{n}.q.weight"].T for n in range(LAYERS)]).astype(ml_dtypes.bfloat16)
+    logical = {name: tensors[name] for name in packed if name in tensors} | {"layers.q": stacked}
+    logical["wide"] = tensors["wide"].transpose(2, 0, 1)
+    assert set(logical) == set(packed)
+    for name, expected in logical.items():
+        found = packed.read(name)
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        assert found.tobytes() == np.ascontiguousarray(expected).tobytes()
+    with pytest.raises(KeyError):
+        packed.read("layers.0.q.weight")
+    path = str(tmp_path / "one.npy")
+    for name, options in (("layers.q", []), ("layers.q", ["--dtype", "f32"]), ("wide", ["--force"]), ("empty", [])):
+        result = run_command(("unpack", out, path, "--name", name, *options))
+        assert result.exit_code == 0, result.output
+        written = np.load(path)
+        if written.dtype.kind == "V":
+            written = written.view(ml_dtypes.bfloat16)
+        assert written.dtype == (np.float32 if "--dtype" in options else logical[name].dtype)
+        assert np.array_equal(written, logical[name])
+    unknown = run_command(("unpack", out, path, "--name", "layers.0.q"))
+    assert unknown.exit_code == 1
+    assert "holds no array 'layers.0.q'; it has 8, such as 'layers.q'" in unknown.output
+    for usage in (
+        ("unpack", out, path),
+        ("unpack", out, str(tmp_path / "one.safetensors"), "--name", "norm"),
+        ("unpack", out, path, "--name", "norm", "--workers", "2"),
+        ("unpack", path, str(tmp_path / "x"), "--name", "norm", "--shape", "f32[2]"),
+    ):
+        assert run_command(usage).exit_code == 2, usage
+    assert not (tmp_path / "one.safetensors").exists()
+
+
+def test_what_a_checkpoint_holds(tmp_path: Path) -> None:
+    packed = fi.pack_checkpoint(saved(tmp_path, model() | {"a\nb": np.zeros(3, np.int8)}), tmp_path / "out", RULES)
+    result = run_command(("info", str(tmp_path / "out")))
+    assert result.exit_code == 0, result.output
+    first, *lines = result.output.splitlines()
+    total = sum(shape.nbytes for shape in packed.shapes.values())
+    assert first == f"9 arrays made of 19 tensors, {total / 1024:.1f} KiB"
+    assert {line.split()[0]: line.split()[1] for line in lines} == {
+        name.replace("a\nb", r"'a\nb'"): str(shape) for name, shape in packed.shapes.items()
+    }
+    found = json.loads(run_command(("info", str(tmp_path / "out") + os.sep, "--json")).output)
+    assert {one["name"]: (one["text"], one["nbytes"]) for one in found["arrays"]} == {
+        name: (str(shape), shape.nbytes) for name, shape in packed.shapes.items()
+    }
+    assert [one["tensors"] for one in found["arrays"] if one["name"] == "norm"] == [["norm"]]
+    for folder, reason in (
+        (str(tmp_path / "none") + os.sep, "No such file"),
+        (str(tmp_path), "no complete checkpoint"),
+    ):
+        result = run_command(("info", folder))
+        assert result.exit_code == 1
+        assert reason in result.output
+
+
+def test_names_of_what_is_written(tmp_path: Path) -> None:
+    """An array that was meant, or a file that somebody else has: nothing of that name is written."""
+    source = saved(tmp_path, model())
+    packed = fi.pack_checkpoint(source, tmp_path / "out")
+    before = set(os.listdir(tmp_path))
+    with pytest.raises(fi.FastIndexError, match=r"named \.safetensors, got 'norm'; read\('norm'\) gives that array"):
+        packed.unpack("norm")
+    with pytest.raises(fi.FastIndexError, match=r"read\(name\) gives one array"):
+        packed.unpack(tmp_path / "back.npy")
+    for name in ("new.safetensors", "new.safetensors.index.json", "new.gguf"):
+        with pytest.raises(fi.FastIndexError, match="is the name of a file, and what is written is a folder"):
+            fi.pack_checkpoint(source, tmp_path / name)
+    assert set(os.listdir(tmp_path)) == before
+    assert not os.path.exists("norm")
 
 
 def test_shards_with_an_index(tmp_path: Path) -> None:
@@ -153,7 +253,7 @@ def test_shards_with_an_index(tmp_path: Path) -> None:
         ({**shards, "norm": 3}, "no name of a file in the same folder"),
         ({**shards, "norm": "x" * 256}, "no name of a file in the same folder"),
         ({**shards, "norm": "\u00e9" * 128}, "no name of a file in the same folder"),
-        ({**shards, "norm": "\ud800"}, "no name of a file in the same folder"),
+        ({**shards, "norm": "\ud800"}, "half a surrogate pair"),
         ({}, "has no weight_map"),
     ):
         index.write_text(json.dumps({"weight_map": changed}))
@@ -299,8 +399,30 @@ def test_stacks_of_different_tensors(tmp_path: Path) -> None:
     path = saved(tmp_path, {"l.0": np.zeros(3, np.float32), "l.2": np.zeros(3, np.float32)})
     with pytest.raises(fi.FastIndexError, match="without gaps"):
         fi.pack_checkpoint(path, tmp_path / "out", [{"names": "l.*", "stack": "l"}])
-    with pytest.raises(fi.FastIndexError, match="are known, not those of 'v3'"):
-        fi.pack_checkpoint(path, tmp_path / "out", tpu="v3")
+    with pytest.raises(fi.FastIndexError, match="are known, not those of 'v99'"):
+        fi.pack_checkpoint(path, tmp_path / "out", tpu="v99:2x2")
+
+
+@pytest.mark.parametrize(
+    ("tpu", "layout"),
+    [
+        *((tpu, "{1,0:T(1,128)}") for tpu in ("v4", "v5e", "v5p", "v6e", "tpu7x", "v5p:2x2x1", "tpu7x:2x2x1")),
+        *((tpu, "{1,0:T(2,128)}") for tpu in ("v2", "v3", "v3:2x2")),
+    ],
+)
+def test_the_default_layout_of_each_tpu(tmp_path: Path, tpu: str, layout: str) -> None:
+    """By the names of generations, and those of topologies, as `try_layouts` takes them."""
+    path = saved(tmp_path, {"a": np.zeros((1, 1000), np.float32)})
+    assert str(fi.pack_checkpoint(path, tmp_path / "out", tpu=tpu).shapes["a"].layout) == layout
+
+
+def test_no_default_layout_where_the_compiler_fails(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"a": np.zeros((8, 128), np.uint8)})
+    rules = [{"names": "a", "dtype": "u2"}]
+    with pytest.raises(fi.UnsupportedError, match="the compiler of v4 fails on u2"):
+        fi.pack_checkpoint(path, tmp_path / "out", rules, tpu="v4", casting="unsafe")
+    packed = fi.pack_checkpoint(path, tmp_path / "out", rules, tpu="v6e", casting="unsafe")
+    assert str(packed.shapes["a"]) == "u2[8,128]{1,0:T(16,128)(16,1)E(2)}"
 
 
 class StoppedError(Exception):
@@ -421,8 +543,8 @@ def changed(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (changed("file", "/etc/passwd"), "no file of the folder"),
         (changed("offset", 4), "no file of the folder"),
         (changed("file", "00099.bin"), "is not there, or has others"),
-        (changed("nbytes", 3), "is not there, or has others"),
-        (changed("shape", "f64[2]"), "which dimensions|is not there, or has others"),
+        (changed("nbytes", 3), "the manifest says 3"),
+        (changed("shape", "f64[2]"), "which dimensions|the manifest says"),
         (changed("shape", "f64[2"), "column"),
         (changed("shape", "token[]"), "token"),
         (changed("order", [0, 1, 2, 3]), "which dimensions it was made of"),
@@ -577,7 +699,8 @@ def check_equal_bytes(path: Path, source: str) -> None:
         ({"from": "awq"}, "says from what to what"),
         ({"from": "awq", "to": "marlinn"}, "no format is called"),
         ({"from": "awq", "to": "kleidiai"}, "no permutation"),
-        ({"from": "marlin", "to": "awq"}, "does not tell of what sizes its marlin is"),
+        ({"from": "blocked_scales", "to": "plain"}, "does not tell of what sizes its blocked_scales is"),
+        ({"from": "awq", "to": "marlin", "shape": [192, 128]}, r"\(192, 16\) words .* its shape is \(128, 192\)"),
         ({"from": "awq", "to": "marlin", "shape": [128, 100]}, "multiple|divi"),
         ({"from": "awq", "to": "marlin", "shape": [64, 192]}, "has 12288 bytes, awq of"),
         ({"from": "awq", "to": "marlin", "group_size": 3}, "neither awq nor marlin has a parameter"),
@@ -674,8 +797,9 @@ def test_where_folders_are_made(tmp_path: Path) -> None:
     source = saved(tmp_path, model())
     with pytest.raises(FileNotFoundError):
         fi.pack_checkpoint(source, tmp_path / "no" / "out")
+    (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
-        fi.pack_checkpoint(source, source)
+        fi.pack_checkpoint(source, tmp_path / "file")
     result = run_command(("pack", source, str(tmp_path / "no" / "out")))
     assert result.exit_code == 1
     assert "No such file or directory" in result.output

@@ -10,6 +10,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -80,11 +81,16 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_command(file: str, tmp_path: Path) -> None:
-    run = CliRunner().invoke(main, ["copies", file, "--top", "1"])
+@pytest.mark.parametrize("forced", [None, "1"])
+def test_the_table_in_the_terminal(file: str, forced: str | None) -> None:
+    run = CliRunner().invoke(main, ["copies", file, "--top", "1"], env={"FORCE_COLOR": forced, "NO_COLOR": None})
     assert run.exit_code == 0
-    assert "copy.10 in main.6: reads 64.0 KiB, writes 2.0 MiB" in run.output
+    assert (click.unstyle(run.output) != run.output) == (forced is not None)
+    assert "copy.10 in main.6: reads 64.0 KiB, writes 2.0 MiB" in click.unstyle(run.output)
     assert "more rows" in run.output
+
+
+def test_the_command(file: str, tmp_path: Path) -> None:
     run = CliRunner().invoke(main, ["copies", file, "--json"])
     found = json.loads(run.output)
     assert not [row for row in found["copies"] if row["kind"] == "memory space"]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.lowering.machine import Caches
 from fastindex.lowering.relayout.moves.block_permute import Block, PermutedBlocks, permuted_blocks
 from fastindex.lowering.relayout.moves.column_gather import BlockColumns, has_columns
 from fastindex.lowering.relayout.moves.nest_passes import fill_pass
@@ -25,7 +26,7 @@ from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.relayout.problem.shared_digits import shared_digits
 from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES, NIBBLE_BITS, AssemblyGeometry
-from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
+from fastindex.tables.cache_lines import LINE_BYTES
 
 # Blocks that share lines of the source follow each other until they have used this much of each line.
 _SHARED_BYTES = 128
@@ -52,8 +53,6 @@ class BlockPermutes:
     found : PermutedBlocks
     slot_bits : (int, int)
         Bits of a slot of the source and of the destination: 4, or whole bytes.
-    vector_bytes : int
-        Bytes of the vectors that the machine permutes with one instruction.
     context : Context
     source_slots : int
         How many slots of the source may be read, 0 where that is not known.
@@ -63,10 +62,10 @@ class BlockPermutes:
         self,
         found: PermutedBlocks,
         slot_bits: tuple[int, int],
-        vector_bytes: int,
         context: Context,
         source_slots: int = 0,
     ) -> None:
+        vector_bytes = context.machine.target.vector_bytes
         self._fills = [_fill_between(nest, slot_bits[1], context) for nest in found.fills]
         self._parts: list[_Permuted] = []
         self._columns_of = lru_cache(lambda block: BlockColumns(block, slot_bits[0], context, source_slots))
@@ -117,7 +116,7 @@ def block_permutes(problem: Problem) -> BlockPermutes | None:
         found = permuted_blocks(variables, left, right, problem.destination, slot_bits[1])
         if found is None or any(len(block.sources) * slot_bits[1] > 8 * MOST_BLOCK_BYTES for block in found.blocks):
             continue
-        return BlockPermutes(found, slot_bits, problem.vector_bytes, problem.context, readable)
+        return BlockPermutes(found, slot_bits, problem.context, readable)
     return None
 
 
@@ -145,7 +144,8 @@ def _fill_between(nest: Nest, bits: int, context: Context) -> Draft:
     run = nest.loop_of(destination=1) or Loop(1, 0, 1)
     others = (k for k in nest.loops if k is not run)
     loops = (Loop(run.size * bits // 8, 0, 1), *(Loop(k.size, 0, k.destination_stride * bits // 8) for k in others))
-    return fill_pass(Nest(loops, 0, nest.destination_start * bits // 8), Context(1, context.streamed, context.tuning))
+    in_single_bytes = Context(1, context.streamed, context.tuning, context.machine)
+    return fill_pass(Nest(loops, 0, nest.destination_start * bits // 8), in_single_bytes)
 
 
 def _least_by_columns(block: Block, nest: Nest, table: VectorTable, source_slots: int) -> float:
@@ -244,7 +244,7 @@ def _pass(
         geometry,
         found.places * table.block_bytes,
         f"blocks of {table.block_bytes} bytes, a vector of {table.pieces / table.vectors:.1f} pieces of the source",
-        _counts(table, every, found.count * iterations(found.outer), is_shared)._replace(
+        _counts(table, every, found.count * iterations(found.outer), is_shared, context.machine.caches)._replace(
             ends=piece_ends(nest, table.block_bytes, context.streamed, tuning.line_offset)
             * (1 if starts is None else len(starts))
         ),
@@ -254,16 +254,16 @@ def _pass(
     )
 
 
-def _counts(table: VectorTable, every: int, blocks: int, is_shared: bool) -> Counts:
+def _counts(table: VectorTable, every: int, blocks: int, is_shared: bool, caches: Caches) -> Counts:
     """Count what `blocks` blocks do.
 
     Groups of `every` blocks share lines of the source; `is_shared` says that blocks which come much later do, too.
     """
-    lines = len(table.lines)
-    is_evicted = every > 1 and overflows(table.lines)
+    lines, l1 = len(table.lines), caches.l1
+    is_evicted = every > 1 and overflows(table.lines, *caches.l2)
     # Lines that other blocks read again much later: evicted ones come from memory, the others from L2.
     # Lines that meet in few sets of L1 have left it when the next piece is read from them; L2 has them.
-    near = table.pieces if table.pieces > 2 * lines > 2 * L1_WAYS and overflows(table.lines, L1_SETS, L1_WAYS) else 0
+    near = table.pieces if table.pieces > 2 * lines > 2 * l1.ways and overflows(table.lines, *l1) else 0
     return Counts(
         lines=(table.vectors - table.filled) * table.vector_bytes / LINE_BYTES,
         filled=table.filled * table.vector_bytes / LINE_BYTES,

@@ -31,6 +31,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.lowering.machine import Machine
 from fastindex.lowering.relayout.moves.box_geometry import (
     MOST_KINDS,
     Joint,
@@ -131,7 +132,7 @@ def boxes(problem: Problem) -> tuple[Draft, ...] | None:
     # Boxes count elements, which are parts of bytes where bytes of packed ones move.
     if slots.width not in UNIT_BYTES or slots.unit == "byte":
         return None
-    return box_drafts(problem.source, problem.destination, slots.width, problem.tuning, slots.loops)
+    return box_drafts(problem.source, problem.destination, slots.width, problem.machine, problem.tuning, slots.loops)
 
 
 def packed_boxes(problem: Problem) -> tuple[Draft, ...] | None:
@@ -147,7 +148,12 @@ def packed_boxes(problem: Problem) -> tuple[Draft, ...] | None:
 
 
 def box_drafts(
-    source: Shape | Strides, destination: Shape | Strides, width: int, tuning: Tuning, loops: RelayoutLoops | None
+    source: Shape | Strides,
+    destination: Shape | Strides,
+    width: int,
+    machine: Machine,
+    tuning: Tuning,
+    loops: RelayoutLoops | None,
 ) -> tuple[Draft, ...] | None:
     """Return the passes of a relayout, of elements of `width` bytes, box by box; None where there are none.
 
@@ -156,13 +162,14 @@ def box_drafts(
 
     Examples
     --------
+    >>> from fastindex.lowering.machine import EPYC_1M
     >>> from fastindex.lowering.tuning import TUNING
     >>> a, b = Shape.parse("u8[50,40,100]{1,2,0}"), Shape.parse("u8[50,40,100]{2,1,0:T(2,*,128)}")
-    >>> print(box_drafts(a, b, 1, TUNING, None)[0].why)
+    >>> print(box_drafts(a, b, 1, EPYC_1M, TUNING, None)[0].why)
     boxes of 200000 elements, after which both sides begin anew
     """
     slots = destination.slot_count if isinstance(destination, Shape) else math.prod(destination.dimensions)
-    context = Context(width, slots * width >= tuning.streamed_bytes, tuning)
+    context = Context(width, slots * width >= tuning.streamed_bytes, tuning, machine)
     if loops is None:
         systems, bits = systems_apart(source, destination, 0), (8 * width, 8 * width)
         return _drafts_of(systems, lambda nest, joints: _period_boxes(nest, joints, context, bits), context, bits[1])
@@ -193,7 +200,7 @@ def _drafts_of(
 def within(context: Context, at_hand: bool) -> Context:
     """Return the context of what is written to scratch memory, where any order is as good as that of the source."""
     tuning = replace(context.tuning, by_source_bytes=1, gathered_chunk_bytes=1)
-    return Context(context.width, False, tuning, at_hand)
+    return Context(context.width, False, tuning, context.machine, at_hand)
 
 
 def _period_boxes(nest: Nest, joints: Sequence[Joint], context: Context, bits: tuple[int, int]) -> list[Draft] | None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fastindex.lowering.casts import Cast
+from fastindex.lowering.machine import Machine
 from fastindex.lowering.relayout.moves.box_geometry import (
     box_sizes,
     kinds_of_boxes,
@@ -43,7 +44,7 @@ _MOST_SHORTER = 2
 _PIECE_ELEMENTS = 64 << 10
 
 
-def cast_passes(loops: RelayoutLoops, cast: Cast, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
+def cast_passes(loops: RelayoutLoops, cast: Cast, machine: Machine, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
     """Choose the passes that move elements of one type to places of another, and fill padding.
 
     Parameters
@@ -51,22 +52,24 @@ def cast_passes(loops: RelayoutLoops, cast: Cast, tuning: Tuning = TUNING) -> tu
     loops : RelayoutLoops
         In elements, each of them a whole number of bytes on both sides.
     cast : Cast
+    machine : Machine
     tuning : Tuning, optional
 
     Examples
     --------
     >>> from fastindex import Shape
     >>> from fastindex.lowering.casts import cast_of
+    >>> from fastindex.lowering.machine import EPYC_1M
     >>> from fastindex.lowering.relayout.problem.loops import relayout_loops
     >>> a, b = Shape.parse("f32[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
-    >>> for one in cast_passes(relayout_loops(a, b), cast_of(a.element_type, b.element_type)):
+    >>> for one in cast_passes(relayout_loops(a, b), cast_of(a.element_type, b.element_type), EPYC_1M):
     ...     print(one.describe())
     boxes, 1-byte units, 1 task, about 32768 bytes: boxes of 16384 elements, cast from f32 to bf16 within the cache \
 (interleave, cast)
     """
     width = cast.target.nbytes
     total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
-    context = Context(width, total >= tuning.streamed_bytes, tuning)
+    context = Context(width, total >= tuning.streamed_bytes, tuning, machine)
     found = [draft for nest in loops.copies for draft in _moving(nest, cast, context)]
     found += [fill_pass(in_bytes(nest, width), context) for nest in loops.fills]
     return with_tables(found)

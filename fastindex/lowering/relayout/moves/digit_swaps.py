@@ -94,22 +94,20 @@ def digit_swaps(problem: Problem) -> tuple[Draft, ...] | None:
     fills = grouped(RelayoutLoops((), loops.fills), _PER_BYTE)
     if fills is None:
         return None
-    found = [_digit_pass(nest, problem.vector_bytes, context) for nest in loops.copies]
+    found = [_digit_pass(nest, context) for nest in loops.copies]
     drafts = [one for one in found if one is not None]
     if len(drafts) < len(found):
         return None
     return (*drafts, *(fill_pass(nest, context) for nest in fills.fills))
 
 
-def _digit_pass(nest: Nest, vector_bytes: int, context: Context) -> Draft | None:
+def _digit_pass(nest: Nest, context: Context) -> Draft | None:
     """Return the pass that permutes the digits of a nest of packed elements, None where it cannot be.
 
     Parameters
     ----------
     nest : Nest
         In elements, packed on both sides.
-    vector_bytes : int
-        How many bytes the machine permutes with one instruction.
     context : Context
     """
     if nest.source_start % _PER_BYTE or nest.destination_start % _PER_BYTE:
@@ -118,7 +116,7 @@ def _digit_pass(nest: Nest, vector_bytes: int, context: Context) -> Draft | None
         return None
     digits, others = _binary(nest.loops)
     drafts = []
-    for vectors in _vectors(digits, vector_bytes):
+    for vectors in _vectors(digits, context.machine.target.vector_bytes):
         found = _steps(vectors)
         if found is not None:
             inside = vectors.here + vectors.lanes + found.rows

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.lowering.machine import Cache
 from fastindex.lowering.relayout.passes.blocks import along, blocks, cut, without
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
 from fastindex.lowering.relayout.passes.distinct import distinct
@@ -18,7 +19,7 @@ from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
 from fastindex.lowering.relayout.passes.line_counts import LINES_AHEAD
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.lowering.relayout.problem.problem import Context
-from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
+from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.gathers import GATHERED_BYTES, MOST_PIECE_BYTES, GatherGeometry
 
 
@@ -87,7 +88,7 @@ def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:
         geometry,
         found.places * piece_bytes,
         f"pieces of {piece_bytes} bytes, of elements in {len(lines)} lines of the source",
-        _counts(nest, width, (piece.places, lines))._replace(
+        _counts(nest, width, (piece.places, lines), context.machine.caches.l1)._replace(
             ends=piece_ends(nest, width, context.streamed, context.tuning.line_offset)
         ),
         tables,
@@ -95,7 +96,7 @@ def _draft(nest: Nest, taken: Sequence[Loop], context: Context) -> Draft:
     )
 
 
-def _counts(nest: Nest, width: int, piece: tuple[int, NDArray[np.int64]]) -> Counts:
+def _counts(nest: Nest, width: int, piece: tuple[int, NDArray[np.int64]], l1: Cache) -> Counts:
     """Count what a gather does; `piece` is how many elements a piece has, and the lines that they lie in."""
     elements, lines = piece
     pieces = nest.element_count // elements
@@ -104,5 +105,5 @@ def _counts(nest: Nest, width: int, piece: tuple[int, NDArray[np.int64]]) -> Cou
         gathered=nest.element_count,
         blocks=pieces,
         pieces=pieces * len(lines),
-        missed=pieces * len(lines) if overflows(lines, L1_SETS, L1_WAYS + L1_WAYS // 4) else 0,
+        missed=pieces * len(lines) if overflows(lines, l1.sets, l1.ways + l1.ways // 4) else 0,
     )

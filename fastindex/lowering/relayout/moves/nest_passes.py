@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fastindex.lowering.machine import Machine
 from fastindex.lowering.relayout.moves.gather_passes import gather_passes
 from fastindex.lowering.relayout.moves.stream_passes import (
     NARROW_BYTES,
@@ -49,25 +50,28 @@ _MOST_RUNS = 64
 _MOST_WIDE_COLUMN_BYTES = 256
 
 
-def passes(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
+def passes(loops: RelayoutLoops, width: int, machine: Machine, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
     """Choose the kernels that copy and fill, for elements of `width` bytes, and write their tables.
 
     Examples
     --------
     >>> from fastindex import Shape
+    >>> from fastindex.lowering.machine import EPYC_1M
     >>> from fastindex.lowering.relayout.problem.loops import relayout_loops
     >>> a, b = Shape.parse("bf16[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
-    >>> for one in passes(relayout_loops(a, b), 2):
+    >>> for one in passes(relayout_loops(a, b), 2, EPYC_1M):
     ...     print(one.describe())
     interleave 2 ways, 2-byte units, 1 task, about 32768 bytes: 2 rows next to each other in the destination
     """
-    return with_tables(drafts(loops, width, tuning))
+    return with_tables(drafts(loops, width, machine, tuning))
 
 
 def loop_passes(problem: Problem) -> tuple[Draft, ...] | None:
     """Return the passes over the loops that both sides share, none of which gather."""
     slots = problem.slots
-    return None if slots.loops is None else drafts(slots.loops, slots.width, problem.tuning, gathers=False)
+    if slots.loops is None:
+        return None
+    return drafts(slots.loops, slots.width, problem.machine, problem.tuning, gathers=False)
 
 
 def gathers(problem: Problem) -> tuple[Draft, ...] | None:
@@ -75,13 +79,14 @@ def gathers(problem: Problem) -> tuple[Draft, ...] | None:
     loops, width = problem.slots.loops, problem.slots.width
     if loops is None or not any(_may_gather(in_bytes(nest, width), problem) for nest in loops.copies):
         return None
-    found = drafts(loops, width, problem.tuning, gathers=True)
+    found = drafts(loops, width, problem.machine, problem.tuning, gathers=True)
     return found if any(one.kernel == "gather pieces" for one in found) else None
 
 
 def _may_gather(nest: Nest, problem: Problem) -> bool:
     nest, width = _widened(nest, problem.slots.width)
-    return bool(nest.loops) and next(gather_passes(nest, Context(width, False, problem.tuning)), None) is not None
+    context = Context(width, False, problem.tuning, problem.machine)
+    return bool(nest.loops) and next(gather_passes(nest, context), None) is not None
 
 
 def packed_runs(problem: Problem) -> tuple[Draft, ...] | None:
@@ -90,13 +95,15 @@ def packed_runs(problem: Problem) -> tuple[Draft, ...] | None:
     if slots.loops is None or slots.conversion is None:
         return None
     packed = slots.source if slots.source.is_packed else slots.destination
-    return packed_drafts(slots.loops, 8 // packed.bits, slots.conversion, problem.tuning)
+    return packed_drafts(slots.loops, 8 // packed.bits, slots.conversion, problem.machine, problem.tuning)
 
 
-def drafts(loops: RelayoutLoops, width: int, tuning: Tuning = TUNING, gathers: bool | None = None) -> tuple[Draft, ...]:
+def drafts(
+    loops: RelayoutLoops, width: int, machine: Machine, tuning: Tuning = TUNING, gathers: bool | None = None
+) -> tuple[Draft, ...]:
     """Choose the kernels that copy and fill, for elements of `width` bytes."""
     total = width * sum(nest.element_count for nest in (*loops.copies, *loops.fills))
-    context = Context(width, total >= tuning.streamed_bytes, tuning, gathers=gathers)
+    context = Context(width, total >= tuning.streamed_bytes, tuning, machine, gathers=gathers)
     found: list[Draft] = []
     for nest in loops.copies:
         found += copying_passes(in_bytes(nest, width), context)
@@ -162,7 +169,7 @@ def _turning_passes(nest: Nest, context: Context) -> Iterator[Draft]:
 
 
 def packed_drafts(
-    loops: RelayoutLoops, per_byte: int, kernel: str, tuning: Tuning = TUNING
+    loops: RelayoutLoops, per_byte: int, kernel: str, machine: Machine, tuning: Tuning = TUNING
 ) -> tuple[Draft, ...] | None:
     """Choose the passes that expand packed elements to bytes while they move, or compress them.
 
@@ -172,6 +179,7 @@ def packed_drafts(
     per_byte : int
         Packed elements of a byte.
     kernel : {"expand", "compress"}
+    machine : Machine
     tuning : Tuning, optional
 
     Returns
@@ -183,7 +191,7 @@ def packed_drafts(
     written = sum(nest.element_count for nest in (*loops.copies, *loops.fills))
     if kernel == "compress":
         written //= per_byte
-    context = Context(1, written >= tuning.streamed_bytes, tuning)
+    context = Context(1, written >= tuning.streamed_bytes, tuning, machine)
     found: list[Draft] = []
     for nest in loops.copies:
         made = packed_nest_passes(nest, per_byte, kernel, context)
@@ -210,7 +218,9 @@ def packed_nest_passes(nest: Nest, per_byte: int, kernel: str, context: Context)
     return tuple(packed_run_passes(nest, run, per_byte, kernel, context))
 
 
-def whole_buffer_passes(slots: int, per_byte: int, kernel: str, tuning: Tuning = TUNING) -> tuple[Pass, ...]:
+def whole_buffer_passes(
+    slots: int, per_byte: int, kernel: str, machine: Machine, tuning: Tuning = TUNING
+) -> tuple[Pass, ...]:
     """Choose the passes that expand or compress all slots of a buffer; what the last byte has left over becomes 0.
 
     Parameters
@@ -219,11 +229,12 @@ def whole_buffer_passes(slots: int, per_byte: int, kernel: str, tuning: Tuning =
     per_byte : int
         Packed elements of a byte.
     kernel : {"expand", "compress"}
+    machine : Machine
     tuning : Tuning, optional
     """
     written = slots if kernel == "expand" else slots // per_byte
     run = Loop(slots, 1, 1)
-    context = Context(1, written >= tuning.streamed_bytes, tuning)
+    context = Context(1, written >= tuning.streamed_bytes, tuning, machine)
     return with_tables(packed_run_passes(Nest((run,)), run, per_byte, kernel, context))
 
 

@@ -158,7 +158,7 @@ class _Pairs:
         counts: dict[int, int] = {}
         for odd, moved in self._moves(row, columns, others, image, start):
             counts[odd] = (row.size - odd) // PER_BYTE
-            context = Context(1, self.context.streamed, self.context.tuning)
+            context = Context(1, self.context.streamed, self.context.tuning, self.context.machine)
             moving += [(one, True, False) for one in _moving(moved, context)]
         loops = row, columns, others
         pairing = [(self._pairing(loops, image, begin, odd, counts[odd]), False, True) for odd in sorted(counts)]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.lowering.machine import Cache
 from fastindex.lowering.relayout.passes.blocks import Blocks, along, blocks, cut, without
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends, total
 from fastindex.lowering.relayout.passes.form import Draft, Pass, Tables, iterations, readable_bytes
@@ -20,7 +21,7 @@ from fastindex.lowering.relayout.passes.line_counts import (
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.assemblies import NOTHING
-from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LANE_BYTES, LINE_BYTES
+from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 from fastindex.tables.streams import (
     AT_HAND,
     MOST_COLUMN_BYTES,
@@ -94,8 +95,8 @@ def _stream_pass(kernel: str, nest: Nest, chunk: Chunk, context: Context, why: s
         return (found.offsets(),) if chunk.offsets is None else (found.offsets(), chunk.offsets())
 
     chunks = found.count * iterations(found.outer)
-    counted = [_counts(kernel, chunk, context.width, chunks)]
-    apart = [k for k in ordered[:1] if abs(k.source_stride) >= PAGE_BYTES and k.size > L1_WAYS]
+    counted = [_counts(kernel, chunk, context, chunks)]
+    apart = [k for k in ordered[:1] if abs(k.source_stride) >= PAGE_BYTES and k.size > context.machine.caches.l1.ways]
     if apart and not chunk.by_source:
         # Each chunk is read from a page of its own, and from more of them than L1 keeps a line of each of.
         counted.append(Counts(blocks=chunks))
@@ -127,8 +128,9 @@ def _ends(kernel: str, nest: Nest, chunk: Chunk, context: Context, continues: bo
     return piece_ends(nest, context.width, context.streamed, offset)
 
 
-def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
+def _counts(kernel: str, chunk: Chunk, context: Context, chunks: int) -> Counts:
     """Count what a stream of `chunks` chunks does."""
+    width, caches = context.width, context.machine.caches
     nbytes, run_bytes = chunks * chunk.nbytes, chunk.run * width
     lines = nbytes / LINE_BYTES
     if kernel == "copy":
@@ -139,11 +141,11 @@ def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
         return Counts(lines=written, shuffled=lines, runs=2 * chunks, blocks=chunks if chunk.run % LINE_BYTES else 0)
     rows = nbytes / run_bytes
     if _in_vectors(kernel, width, chunk.ways, chunk.run):
-        missed = lines if kernel == "deinterleave" and _leaves_l1(chunk) else 0
+        missed = lines if kernel == "deinterleave" and _leaves_l1(chunk, caches.l1) else 0
         # Of rows shorter than a line every element is moved by itself, and then the row.
         short, blocks = (rows, chunks) if run_bytes < LINE_BYTES else (0, 0)
         return Counts(lines, shuffled=lines, missed=missed, runs=short, gathered=short * chunk.run, blocks=blocks)
-    missed = rows if kernel == "interleave" and run_bytes < LINE_BYTES and _leaves_l2(chunk) else 0
+    missed = rows if kernel == "interleave" and run_bytes < LINE_BYTES and _leaves_l2(chunk, caches.l2) else 0
     moved = rows * -(-run_bytes // LINE_BYTES)
     is_narrow = width in NARROW_BYTES
     if is_narrow or (kernel == "deinterleave" and run_bytes >= LINE_BYTES):
@@ -151,14 +153,14 @@ def _counts(kernel: str, chunk: Chunk, width: int, chunks: int) -> Counts:
     return Counts(lines, blocks=chunks, runs=2 * rows, missed=missed, turned=moved)
 
 
-def _leaves_l1(chunk: Chunk) -> bool:
+def _leaves_l1(chunk: Chunk, l1: Cache) -> bool:
     """Whether lines of the columns that are deinterleaved leave L1 before they are full."""
-    return chunk.offsets is not None and overflows(chunk.offsets(), L1_SETS, 2 * L1_WAYS)
+    return chunk.offsets is not None and overflows(chunk.offsets(), l1.sets, 2 * l1.ways)
 
 
-def _leaves_l2(chunk: Chunk) -> bool:
+def _leaves_l2(chunk: Chunk, l2: Cache) -> bool:
     """Whether rows of less than a line leave L2 before the next chunk reads the rest of the line."""
-    return chunk.offsets is not None and overflows(chunk.offsets())
+    return chunk.offsets is not None and overflows(chunk.offsets(), *l2)
 
 
 def _in_vectors(kernel: str, width: int, ways: int, run: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastindex.lowering.machine import Cache
 from fastindex.lowering.relayout.moves.stream_passes import NARROW_BYTES
 from fastindex.lowering.relayout.passes.blocks import Blocks, blocks, without
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
@@ -13,8 +14,8 @@ from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
 from fastindex.lowering.relayout.passes.line_counts import PAGE_BYTES, is_scattered, lines_in_cache
 from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.lowering.relayout.problem.problem import Context
-from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LANE_BYTES, LINE_BYTES
-from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, TransposeGeometry
+from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
+from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, NO_PITCH, TransposeGeometry
 
 
 def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], context: Context) -> Draft:
@@ -53,6 +54,7 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
         columns_joined=joined,
         streamed=streamed,
         inner_iterations=iterations(between),
+        evicting_pitch=_evicting_pitch(width, context.machine.caches.l1),
     )
     return Draft(
         "transpose",
@@ -63,19 +65,26 @@ def transpose_pass(nest: Nest, rows: Sequence[Loop], columns: Sequence[Loop], co
         f"{column_bytes} bytes contiguous in the source become {row_bytes} contiguous in the destination",
         counts_of_transpose(nest, sizes, tasks)._replace(
             ends=piece_ends(nest, width, streamed, context.tuning.line_offset),
-            scratch=width * nest.element_count / LINE_BYTES if _leaves_l1(rows, width) else 0,
+            scratch=width * nest.element_count / LINE_BYTES
+            if _leaves_l1(rows, width, context.machine.caches.l1)
+            else 0,
         ),
         tables,
         blocks=row_blocks.number * column_blocks.number,
     )
 
 
-def _leaves_l1(rows: Sequence[Loop], width: int) -> bool:
+def _leaves_l1(rows: Sequence[Loop], width: int, l1: Cache) -> bool:
     """Whether the rows that make a line of the destination fall into so few sets of L1 that they evict each other."""
     # Narrow elements are staged, fewer rows at a time.
     if width in NARROW_BYTES or width >= LINE_BYTES:
         return False
-    return overflows(blocks(rows, LINE_BYTES // width).sources(), L1_SETS, L1_WAYS)
+    return overflows(blocks(rows, LINE_BYTES // width).sources(), *l1)
+
+
+def _evicting_pitch(width: int, l1: Cache) -> int:
+    """Return how far apart rows are that meet in one set of L1, where that has fewer ways than rows are staged."""
+    return l1.sets * LINE_BYTES if LANE_BYTES // width > l1.ways else NO_PITCH
 
 
 def is_few(columns: int, width: int) -> bool:
@@ -127,7 +136,10 @@ def _block_bytes(stride: int, context: Context) -> int:
     f64[768,3,128] reversed out of T(64,128)(8,1), microseconds: 857, 678, 562 and 598 with 64 to 512 bytes, 665 with
     2 KiB, 1047 with 8 KiB.
     """
-    return min(context.tuning.least_row_bytes, max(context.width * lines_in_cache(stride), 4 * LINE_BYTES))
+    return min(
+        context.tuning.least_row_bytes,
+        max(context.width * lines_in_cache(stride, context.machine.caches.l2), 4 * LINE_BYTES),
+    )
 
 
 def column_panels(columns: Sequence[Loop], context: Context) -> tuple[Blocks, bool]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastindex.lowering.relayout.passes.distinct import distinct
 from fastindex.lowering.relayout.problem.loops import Nest
-from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
+from fastindex.tables.cache_lines import LINE_BYTES
 
 
 class Counts(NamedTuple):
@@ -115,7 +115,7 @@ def piece_ends(nest: Nest, nbytes: int, streamed: bool, offset: int = 0, in_orde
     return pieces * ends
 
 
-def overflows(offsets: NDArray[np.int64], sets: int = L2_SETS, ways: int = L2_WAYS) -> bool:
+def overflows(offsets: NDArray[np.int64], sets: int, ways: int) -> bool:
     """Whether more lines fall into one set of a cache than it has ways; `offsets` are those of the lines, in bytes."""
     lines = distinct(offsets // LINE_BYTES) if len(offsets) > ways else offsets
     return len(lines) > ways and int(np.bincount(lines % sets).max()) > ways

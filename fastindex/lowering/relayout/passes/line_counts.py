@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from fastindex.lowering.machine import Cache
 from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops
 from fastindex.lowering.tuning import Tuning
-from fastindex.tables.cache_lines import L2_SETS, L2_WAYS, LINE_BYTES
+from fastindex.tables.cache_lines import LINE_BYTES
 
 #: Pieces of the source that are longer count as streams of their own.
 FEW_BYTES = 1024
@@ -70,16 +71,16 @@ def is_scattered(nest: Nest, width: int, most_bytes: int = FEW_BYTES) -> bool:
     return False
 
 
-def lines_in_cache(stride: int) -> int:
-    """Return how many lines of the source, `stride` bytes apart, stay in half of L2 together.
+def lines_in_cache(stride: int, cache: Cache) -> int:
+    """Return how many lines of the source, `stride` bytes apart, stay in half of a cache together.
 
     Examples
     --------
-    >>> lines_in_cache(2 * LINE_BYTES) == lines_in_cache(LINE_BYTES) // 2
-    True
+    >>> lines_in_cache(64, Cache(1024, 16)), lines_in_cache(128, Cache(1024, 16))
+    (8192, 4096)
     """
-    sets = L2_SETS // math.gcd(stride // LINE_BYTES, L2_SETS) if stride % LINE_BYTES == 0 else L2_SETS
-    return sets * L2_WAYS // 2
+    shared = math.gcd(stride // LINE_BYTES, cache.sets) if stride % LINE_BYTES == 0 else 1
+    return cache.sets // shared * cache.ways // 2
 
 
 def _lines_of(nest: Nest, width: int) -> int:

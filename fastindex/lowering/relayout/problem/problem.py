@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fastindex.lazy import lazy_property
+from fastindex.lowering.machine import Machine
 from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.relayout.problem.slot_moves import SlotMove
 from fastindex.lowering.tuning import Tuning
@@ -24,6 +25,8 @@ class Context:
     streamed : bool
         Whether the destination is large enough to be written past the cache.
     tuning : Tuning
+    machine : Machine
+        Whose caches keep what is read again.
     at_hand : bool
         Whether source and destination are in L1 already, so that nothing is prefetched.
     gathers : bool, optional
@@ -33,6 +36,7 @@ class Context:
     width: int
     streamed: bool
     tuning: Tuning
+    machine: Machine
     at_hand: bool = False
     gathers: bool | None = None
 
@@ -46,8 +50,8 @@ class Problem:
     source, destination : Shape or Strides
     slots : SlotMove
         What moves as one, its bytes (`width`), and the loops that both sides share (`loops`), None if there are none.
-    vector_bytes : int
-        Bytes of the vectors that the machine permutes with one instruction.
+    machine : Machine
+        That the passes are for.
     tuning : Tuning
         Thresholds.
     """
@@ -55,7 +59,7 @@ class Problem:
     source: Shape | Strides
     destination: Shape | Strides
     slots: SlotMove
-    vector_bytes: int
+    machine: Machine
     tuning: Tuning
 
     @lazy_property
@@ -90,7 +94,7 @@ class Problem:
     @lazy_property
     def context(self) -> Context:
         """The context of passes that move single bytes; `replace` its `width` for those that move more at a time."""
-        return Context(1, self.written_bytes >= self.tuning.streamed_bytes, self.tuning)
+        return Context(1, self.written_bytes >= self.tuning.streamed_bytes, self.tuning, self.machine)
 
     @lazy_property
     def may_permute(self) -> bool:

@@ -8,7 +8,6 @@ instruction: a line with AVX-512 VBMI, 16 bytes elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -24,12 +23,6 @@ from fastindex.tables.cache_lines import LINE_BYTES
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 # Takes bytes of two lines, by numbers from 0 to 127.
 _OF_TWO_LINES = "llvm.x86.avx512.vpermi2var.qi.512"
-
-
-@cache
-def permuted_bytes() -> int:
-    """Return how many bytes the machine permutes with one instruction: 64 or 16."""
-    return 64 if "avx512vbmi" in features() else 16
 
 
 def _called(builder: Any, name: str, *vectors: Any) -> Any:

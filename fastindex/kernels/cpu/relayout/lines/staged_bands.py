@@ -16,7 +16,6 @@ from numba.extending import overload
 from fastindex.kernels.compilation import subroutine
 from fastindex.kernels.cpu.memory import entry, literal, set_entry
 from fastindex.kernels.cpu.relayout.lines.lanes import stage_lanes, write_carried_lanes, write_staged_lanes
-from fastindex.tables.cache_lines import L1_SETS, L1_WAYS, LINE_BYTES
 
 #: Bytes of the elements that are staged; kernels for others do not contain any of this.
 STAGED_WIDTHS = (1, 2)
@@ -28,15 +27,16 @@ _STAGED_LINES, _LINES_AHEAD = 128, 64
 # Long rows of a group that meet in one set of L1 lose what is prefetched before they are read. Fractions of a copy
 # with prefetches and without, an Intel Xeon (2026-11-23): u8 8192 by 8192 0.57 and 0.69, 8256 by 8256 0.71 and 0.67;
 # u8[16,2048,2048] turned, two sets, 0.61 and 0.56; u8[49,1000,1000] reversed out of T(1024), short, 0.68 and 0.58.
-_ONE_SET_BYTES, _LONG_ROW_BYTES = L1_SETS * LINE_BYTES, 4096
+_LONG_ROW_BYTES = 4096
 # What eight groups have of a column follows each other; a line more, so that columns meet in all sets of the cache.
 _PITCH_BYTES = _GROUPS * 64 + 64
 _CHUNK_BYTES = (_STAGED_LINES + 16) * _PITCH_BYTES
 
 # What is staged and not yet written: in which half of the memory, how many lines of each row, where it goes, whether a
-# band before it has carried something, the first line's number, and for each line the table of its columns.
+# band before it has carried something, the first line's number, how far apart rows are that lose what is prefetched,
+# and for each line the table of its columns.
 _PENDING = 2 * _CHUNK_BYTES
-_HALF, _COUNT, _TARGET, _CARRIED, _BEGIN, _TABLES = range(6)
+_HALF, _COUNT, _TARGET, _CARRIED, _BEGIN, _EVICTING_PITCH, _TABLES = range(7)
 # The bytes from 0 to 127, and a line carried and two new ones of each of four columns.
 _NUMBERS = _PENDING + 64 * ((_TABLES + _STAGED_LINES) // 8 + 1)
 _CARRY = _NUMBERS + 2 * 64 + 4 * 3 * 64
@@ -51,8 +51,9 @@ ALIGNED, FIRST_SHIFTED, SHIFTED = 0, 1, 2
 
 
 @subroutine()
-def begin_staging(scratch):  # type: ignore[no-untyped-def]
-    """Note that nothing is staged."""
+def begin_staging(scratch, evicting_pitch):  # type: ignore[no-untyped-def]
+    """Note that nothing is staged, and the number of a `TransposeGeometry`."""
+    set_entry(scratch + _PENDING, _EVICTING_PITCH, evicting_pitch)
     set_entry(scratch + _PENDING, _HALF, 0)
     set_entry(scratch + _PENDING, _COUNT, 0)
     for place in range(2 * 64 // 8):
@@ -98,7 +99,7 @@ def _staged_band(width, target, sources, tables, band, carried, scratch):  # typ
     column_first = column_first if column_first else per_line
     lines = (2 + max(last - column_first + per_line - 1, 0) // per_line) if last else 1
     chunks = (lines + most) // (most + 1)
-    is_lost = group > L1_WAYS and (entry(rows, first + 1) - entry(rows, first)) % _ONE_SET_BYTES == 0
+    is_lost = (entry(rows, first + 1) - entry(rows, first)) % entry(pending, _EVICTING_PITCH) == 0
     asks = not is_lost or column_count * w < _LONG_ROW_BYTES
     following = 0
     for chunk in range(chunks):

@@ -393,7 +393,7 @@ def transpose_panels(width, ways, target, source, table, scratch, first, last): 
     """
     geometry, rows, columns = entry(table, GEOMETRY), entry(table, FIRST), entry(table, SECOND)
     write_pitches(scratch + 2 * _STAGE_BYTES, _PITCH_BYTES)
-    begin_staging(scratch + EDGE_BYTES)
+    begin_staging(scratch + EDGE_BYTES, entry(geometry, TRANSPOSE.evicting_pitch))
     row_block, column_block = entry(geometry, TRANSPOSE.row_block), entry(geometry, TRANSPOSE.column_block)
     column_blocks = (entry(geometry, TRANSPOSE.column_count) + column_block - 1) // column_block
     w = literal(width)

@@ -1,0 +1,71 @@
+"""HLO text as people, tests and other printers write it: whatever jaxlib accepts is read as jaxlib means it.
+
+Tests of: hlo.exact_text, hlo.inferred_shapes, hlo.modules, hlo.plain_text, hlo.scanner.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fastindex as fi
+
+FORMS = Path(__file__).resolve().parents[1] / "data" / "hlo" / "forms"
+
+#: Of each text: the bytes of all buffers, the peak, and the number of copies.
+EXPECTED: dict[str, tuple[int, int | None, int]] = {
+    "00-reference": (48000, 36000, 2),
+    "01-header-debug-attributes": (48000, 36000, 2),
+    "03-header-wrapped-layout": (48000, 36000, 2),
+    "04-call-start": (81924, 65536, 2),
+    "04-transpose-start": (49156, 49156, 1),
+    "05-dynamic-update-slice-start": (411660, 411660, 0),
+    "06-body-on-its-own-line": (8001, 8001, 2),
+    "08-space-after-equals": (8001, 8001, 2),
+    "09-layout-in-heading": (8000, 8000, 0),
+    "10-percent-on-some-names": (40000, 32000, 0),
+    "11-instruction-as-operand": (896, 672, 0),
+    "12-computation-in-braces": (5600, None, 0),
+    "13-no-shape": (448, 448, 0),
+    "14-no-space-after-shape": (448, 448, 0),
+    "14-space-before-parenthesis": (232, 232, 0),
+    "15-mlir-in-a-comment": (448, None, 0),
+    "16-single-device-sharding": (8192, None, 0),
+    "17-operands-bound-by-update": (8008, 8008, 0),
+}
+
+
+def answers(text: str) -> tuple[int, int | None, int]:
+    report = fi.report(text)
+    assert report.problems == ()
+    return report.total_nbytes, report.peak_nbytes, len(fi.layout_copies(text).copies)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_forms(name: str) -> None:
+    assert answers((FORMS / f"{name}.hlo").read_text()) == EXPECTED[name]
+    reference = FORMS / f"{name}.reference.hlo"
+    if reference.exists() and "update" not in name:
+        assert answers(reference.read_text()) == EXPECTED[name]
+
+
+def test_a_sharding_on_a_single_device() -> None:
+    text = (FORMS / "16-single-device-sharding.hlo").read_text()
+    old = text.replace("single_device", "maximal_mesh")
+    for each in (text, old):
+        (module,) = fi.report(each).modules
+        assert module.division is not None
+        assert [str(array.sharding) for array in module.division.arrays] == ["{single_device[device_id=1]}"]
+        assert module.division.problems == ()
+
+
+@pytest.mark.in_turn(seconds=3)
+@pytest.mark.parametrize("width", [1, 40])
+def test_a_module_on_one_line_crosses_chunks(width: int) -> None:
+    """Instructions after each other on one line, longer than what is read at once."""
+    names = [f"n{number}" for number in range(40_000)]
+    first = " p = f32[8]{0} parameter(0)"
+    rows = [f" {name} = f32[8]{{0}} negate(p)" for name in names]
+    text = "HloModule m ENTRY e {" + first + ("\n" if width > 1 else " ") + " ".join(rows) + " }"
+    assert answers(text)[0] == 32 * 40_001
