@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.arguments.engines import engine_of
 from fastindex.arguments.index_arguments import MODES, common_shape
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import OutOfBoundsError
@@ -42,6 +43,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str | Sequence[str] = "
     """
     if on_gpu(multi_index):
         return _ravel_on_gpu(multi_index, dims, mode, order)
+    _check_lazy(multi_index, dims)
     coordinates = _bulk(multi_index)
     if coordinates is not None:
         sizes, modes = _sizes(dims), _modes(mode, len(coordinates))
@@ -74,6 +76,17 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
 
 
 _ORDERS = ("C", "F")
+
+
+def _check_lazy(multi_index: Any, dims: Any) -> None:
+    """Raise NumPy's error for a lazy array of coordinates that lie across, which its library would iterate."""
+    if isinstance(multi_index, tuple | list) or engine_of(multi_index) is None:
+        return
+    sizes = _sizes(dims)
+    if sizes is not None and multi_index.shape and multi_index.shape[0] != len(sizes):
+        across = multi_index.shape[1:] == (len(sizes),)
+        hint = f": its shape is {multi_index.shape}, transpose it" if across else ""
+        raise ValueError(f"parameter multi_index must be a sequence of length {len(sizes)}{hint}")
 
 
 def _is_plain(array: NDArray[Any]) -> bool:

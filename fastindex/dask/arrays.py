@@ -344,7 +344,8 @@ def _renamed(
 def _segments_of(buffer: da.Array, shape: Shape) -> Segments:
     """Check a buffer, and cut it near the edges of its chunks."""
     _check_known(buffer)
-    record = Array(0, buffer.shape, (buffer.dtype.itemsize,) * buffer.ndim, buffer.dtype, True, None)
+    strides = tuple(buffer.dtype.itemsize * math.prod(buffer.shape[d + 1 :]) for d in range(buffer.ndim))
+    record = Array(0, buffer.shape, strides, buffer.dtype, True, None)
     check_buffer(record, shape, "a buffer")
     edges = _edges(buffer.chunks[0], buffer.dtype.itemsize)
     return cut(shape, _segment_bytes(buffer), _most_bytes(), byte_edges=edges)

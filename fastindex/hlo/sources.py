@@ -16,6 +16,7 @@ from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.hlo.assignments import memory_of_compiled
 from fastindex.hlo.dumps import KnownMemory, dumped_modules, module_of, stage_of
 from fastindex.hlo.kinds import HEAD_NBYTES, Kind, kind_of
+from fastindex.hlo.out_of_memory import MARKERS
 from fastindex.hlo.problems import Problem
 from fastindex.hlo.scanner import HloScanner
 from fastindex.hlo.sink import HloSink
@@ -172,8 +173,10 @@ def _check_not_a_path(text: str) -> None:
         return
     if os.path.exists(text):
         raise FastIndexError(f"{text!r} is a path, not HLO text; pass pathlib.Path({text!r})")
-    # A line of HLO has spaces; a name with spaces is known by its ending.
-    if not text.strip() or (any(map(str.isspace, text)) and not _FILE_ENDING.search(text)):
+    # A line of HLO has spaces; a name with spaces is known by its ending, which a message may have too.
+    is_one_word = bool(text) and not any(map(str.isspace, text))
+    is_message = any(marker.decode() in text for marker in MARKERS)
+    if is_message or not (is_one_word or _FILE_ENDING.search(text)):
         return
     raise FastIndexError(f"no such file: {text!r}; a str is taken for HLO text, so pass pathlib.Path(...) for a file")
 

@@ -270,6 +270,7 @@ def test_other_byte_orders() -> None:
         (lambda x: fi.pack(x, TILED, "a"), fi.ArgumentTypeError, "fill must be one number"),
         (lambda x: fi.pack(x[x[:, 0] > 1], TILED), fi.FastIndexError, "compute_chunk_sizes"),
         (lambda x: fi.unpack(x, TILED), fi.FastIndexError, "has one dimension"),
+        (lambda x: fi.unpack(x, "f32[256,640]{0,1}"), fi.FastIndexError, "strides are (2560, 4), not (4, 1024)"),
         (lambda x: fi.unpack(x.reshape(-1)[1:], ROWS), fi.FastIndexError, "takes 655360 bytes"),
         (lambda x: fi.unpack(x.reshape(-1).astype("f8"), ROWS), fi.ArgumentTypeError, "got dtype float64"),
         (lambda x: fi.unpack(x.reshape(-1), ROWS, out=VALUES), fi.FastIndexError, "out is for arrays in memory"),

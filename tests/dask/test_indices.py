@@ -123,6 +123,15 @@ def test_coordinates_that_lie_across_are_not_iterated(call: Any, monkeypatch: py
         call(TILED, multi_index=da.zeros((50_000_000, 2), dtype=np.int64, chunks=(1_000_000, 2)))
 
 
+def test_ravel_multi_index_does_not_iterate_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    across = da.zeros((50_000_000, 2), dtype=np.int64, chunks=(1_000_000, 2))
+    both = da.from_array(np.array([[3, 6, 6], [4, 5, 1]]), chunks=2)
+    assert fi.ravel_multi_index(both, (7, 6)).compute().tolist() == [22, 41, 37]
+    monkeypatch.setattr(da.Array, "__iter__", lambda *_: pytest.fail("it was iterated"))
+    with pytest.raises(ValueError, match=r"must be a sequence of length 2: its shape is \(50000000, 2\), transpose it"):
+        fi.ravel_multi_index(across, (300, 500))
+
+
 def test_names_are_deterministic_and_readable() -> None:
     slots = da.arange(100, chunks=10)
     assert fi.convert_index(PLAIN, TILED, slots).name == fi.convert_index(PLAIN, TILED, slots).name

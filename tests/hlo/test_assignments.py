@@ -251,6 +251,11 @@ def test_a_path_that_does_not_exist(text: str, function: Callable[[str], object]
         function(text)
 
 
+def test_a_message_of_one_line_is_no_path() -> None:
+    message = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1073741824 bytes, in model.py"
+    assert "out of memory" in fi.report(message).text()
+
+
 def test_a_path_as_text(tmp_path: Path) -> None:
     with pytest.raises(fi.FastIndexError, match="is a path, not HLO text; pass pathlib"):
         fi.report(str(tmp_path))

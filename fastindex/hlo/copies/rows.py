@@ -211,11 +211,14 @@ class CopyTotals:
     Attributes
     ----------
     all : CopySum
+    avoidable : CopySum
+        Of the rows that another layout could avoid.
     by_kind, by_line, by_argument : tuple of CopySum
         The greatest sum first. By line of the program, and by argument that is copied.
     """
 
     all: CopySum
+    avoidable: CopySum
     by_kind: tuple[CopySum, ...]
     by_line: tuple[CopySum, ...]
     by_argument: tuple[CopySum, ...]
@@ -224,6 +227,7 @@ class CopyTotals:
         """Return the sums for JSON."""
         return {
             "all": self.all.to_json(),
+            "avoidable": self.avoidable.to_json(),
             "by_kind": [item.to_json() for item in self.by_kind],
             "by_line": [item.to_json() for item in self.by_line],
             "by_argument": [item.to_json() for item in self.by_argument],
@@ -235,6 +239,7 @@ def totals_of(rows: Iterable[CopyRow]) -> CopyTotals:
     rows = tuple(rows)
     return CopyTotals(
         sum_of("all", rows),
+        sum_of("avoidable", (row for row in rows if row.is_avoidable)),
         sums_by(rows, lambda row: row.kind),
         sums_by(rows, lambda row: row.source_text),
         sums_by(rows, lambda row: row.argument_text),

@@ -32,6 +32,11 @@ def summary(table: CopyTable, all_moves: bool = False) -> str:
         lines.append("no data moves because of layouts")
     for item in totals.by_kind:
         lines.append(f"{_count_of(item)}{_moved_text(item)}")
+    count, avoidable = len(table.copies), totals.avoidable
+    if avoidable.count != count:
+        which = f"{avoidable.count:,} of these {count:,}" if avoidable.count else "none of these"
+        moved = f": {bytes_text(avoidable.moved_nbytes)} read and written" if avoidable.count else ""
+        lines.append(f"{which} could be avoided by another layout{moved}")
     for title, sums in (("by line", totals.by_line), ("by argument", totals.by_argument)):
         shown = [item for item in sums[:_NAMED_SUMS] if item.moved_nbytes]
         if shown:

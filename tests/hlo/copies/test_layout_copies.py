@@ -308,6 +308,10 @@ def test_totals_are_sums_of_rows() -> None:
         table = fi.layout_copies(text_of(path))
         alone = [item for item in table.copies if item.is_alone]
         assert table.totals.all.moved_nbytes == sum(item.moved_nbytes for item in alone)
+        avoidable = [item for item in alone if item.kind != "same layout"]
+        assert (table.totals.avoidable.count, table.avoidable) == (len(avoidable), tuple(avoidable))
+        words = f"{len(avoidable)} of these {len(table.copies)} could be avoided by another layout"
+        assert (words in table.summary()) == (0 < len(avoidable) < len(table.copies))
         assert sum(item.moved_nbytes for item in table.totals.by_kind) == table.totals.all.moved_nbytes
         for label in ("by_line", "by_argument"):
             sums = getattr(table.totals, label)
