@@ -1,12 +1,13 @@
 """Out-of-memory messages of XLA and TensorFlow: the allocations that they list, found in logs of any length.
 
 Supported are the lists of the TPU compiler ("Ran out of memory in memory space hbm", "Largest program allocations"),
-of buffer assignment on GPU and CPU ("Peak buffers"), single allocations that exceed the memory, and the tensors
-that TensorFlow's BFC allocator could not place.
+of buffer assignment on GPU and CPU ("Peak buffers"), single allocations that exceed the memory, the scoped memory of
+kernels, and the tensors that TensorFlow's BFC allocator could not place; and the messages without a list, of the
+compiler (E1000) and of the runtime (E0100, E0101).
 
-Sources: ``BufferAssignment::ToVerboseString`` of ``xla/service/buffer_assignment.cc``; XLA's pages "Error code
-E1000" and "Debug OOM errors with XProf"; ``bfc_allocator.cc``. The TPU compiler's own code is not public; its
-lists are read as the messages in public issues show them.
+Sources: ``BufferAssignment::ToVerboseString`` of ``xla/service/buffer_assignment.cc``; XLA's pages "Error code"
+E0100, E0101, E1000, E1001 and "Debug OOM errors with XProf"; ``bfc_allocator.cc``; libtpu 0.0.32 to 0.0.52. The TPU
+compiler's own code is not public; its lists are read as the messages in public issues show them.
 """
 
 from __future__ import annotations
@@ -17,16 +18,22 @@ from dataclasses import dataclass, field
 
 from fastindex.advice.spelling import bytes_text
 from fastindex.errors import FastIndexError
+from fastindex.hlo.log_lines import texts_of
 from fastindex.hlo.metadata import MetadataReader, Origin
 from fastindex.hlo.module_sums import ModuleUse, Peak
 from fastindex.hlo.numbers import integer, rounded
 from fastindex.hlo.problems import Problem
 from fastindex.hlo.rows import Place, ShapeUse
+from fastindex.hlo.scoped_memory import Kernel, read_kernel
 from fastindex.shapes.shape import Shape
 
 #: A log without any of these contains no message.
 MARKERS = (
     b"Ran out of memory in memory space",
+    b"Ran out of memory on HBM",
+    b"Attempting to allocate ",
+    b"Attempting to reserve ",
+    b"Aborting compilation early",
     b"Largest program allocations in",
     b"would exceed memory (size=",
     b"Peak buffers:",
@@ -36,10 +43,24 @@ MARKERS = (
     b"Out of memory allocating",
 )
 _SIZE = r"(\d[\d,]*(?:\.\d+)?)\s*([KMGTP]?)(?:i?B|b)?"
-_USED = re.compile(rf"Ran out of memory in memory space (\w+)(?:\.|:).*?Used {_SIZE} of {_SIZE} \w+")
+_SHORT = rf"(?:.*?Exceeded \w+ capacity by {_SIZE})?"
+_USED = re.compile(rf"Ran out of memory in memory space (\w+)(?:\.|:).*?Used {_SIZE} of {_SIZE} \w+{_SHORT}")
 _SPACE_ONLY = re.compile(r"Ran out of memory in memory space (\w+)")
+_HBM_ONLY = re.compile(
+    rf"Ran out of memory on HBM, .*?HLO temporaries \({_SIZE}\) exceeds available HBM \({_SIZE}\)"
+    r"(?:\. HLO module: ([^\s]+?)\.?(?=\s|$))?"
+)
+_SCOPED = re.compile(
+    rf"Ran out of memory in memory space (\w+) while allocating on stack for (.*?)\. "
+    rf"Scoped allocation with size {_SIZE} and limit {_SIZE} exceeded scoped \w+ limit by {_SIZE}"
+)
+_EARLY = re.compile(rf"Aborting compilation early .*?Requires {_SIZE}, has {_SIZE} available")
+_AT_RUN_TIME = re.compile(
+    rf"(?:Error loading program '([^']*)': )?Attempting to (allocate|reserve) {_SIZE}.*?There are {_SIZE} free"
+    rf"(?:, {_SIZE} reserved, and {_SIZE} reservable)?"
+)
 _SECTION = re.compile(r"Largest program allocations in (\w+):")
-_PEAK_BUFFERS = re.compile(r"Peak buffers:\s*$")
+_PEAK_BUFFERS = re.compile(r"Peak buffers:(?:\s|$)")
 _PART = re.compile(
     r"(reserved|program|arguments|HLO temp|scoped|global|overlays|parameter allocation|constant allocation|"
     rf"maybe_live_out allocation|preallocated temp allocation|total allocation):?\s+{_SIZE}(?=\s|$|\()"
@@ -51,18 +72,25 @@ _FIELD = re.compile(
 #: Lines outside an allocation that may matter.
 _WORDS = re.compile(
     "out of memory|Out of memory|Largest program|Peak buffers|would exceed|Hbm usage|OOM when|Size: |Buffer |"
+    "Attempting to |Aborting compilation|"
     "reserved|program|arguments|HLO temp|scoped|global|overlays|allocation:"
 )
 #: What an allocation begins with: its number in the list.
-_NUMBER = re.compile(r"\b(?:\d+\. Size: |Buffer \d+:\s*$)")
+_NUMBER = re.compile(r"\b(?:\d+\. Size: |Buffer \d+:(?:\s|$))")
 _SEPARATOR = "===="
 _SINGLE = re.compile(
     r"Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\).*?\[shape = '([^']*)', space=(\w+).*?tag = '([^']*)'"
+    r"(?:\] :: ([\w.\-]+))?"
 )
+#: Beginning of a list, or of an entry in it, whatever stands before and after.
+_LIST_SIGN = re.compile(r"Largest program allocations in|Peak buffers:|\b\d+\. Size: |Buffer \d+:")
 _HBM = re.compile(rf"TensorCore Hbm usage: {_SIZE}, SparseCore Hbm usage:? {_SIZE}, exceeding available bytes: {_SIZE}")
 _TENSOR = re.compile(r"OOM when allocating tensor with shape\s?\[([\d,]*)\] and type (\w+)")
 _REQUEST = re.compile(rf"Out of memory (?:while trying to allocate|allocating) {_SIZE}")
 _LABEL = re.compile(r"%?([\w.\-]+)(?: = |$)")
+#: The shape at the beginning of a text; in a log, anything may follow.
+_SHAPE = re.compile(r"[a-z]\w*\[[^\]]*\](?:\{[^{}\"']*\})?")
+_KIND = re.compile(r"[\w\- ]*\w")
 _METADATA = re.compile(r"metadata=\{(.*)")
 _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 #: TensorFlow's names of element types.
@@ -74,9 +102,15 @@ _TENSORFLOW_TYPES = {
 #: Sizes are printed with one or two decimals; if the shape's size agrees, it is used as the exact one.
 _ROUNDING = 0.06
 _READER = MetadataReader([])
-_NOTHING_LISTED = (
-    "the message lists no allocations; report the program itself: fastindex.report(compiled) in Python, or dump it "
+_HOW_TO_REPORT = (
+    "report the program itself: fastindex.report(compiled) in Python, or dump it "
     "with XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_text' and report DIR"
+)
+_NOTHING_LISTED = f"the message lists no allocations; {_HOW_TO_REPORT}"
+_LIST_UNREAD = "the message has a list of allocations, which cannot be read as it is written here"
+_KERNEL_LISTED = (
+    "the rows are the result and the operands of the kernel; most of them are in other memory, and the message does "
+    "not list what the kernel holds in this one"
 )
 
 
@@ -112,12 +146,15 @@ class _Message:
     listed: list[_Listed] = field(default_factory=list)
     parts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    short: int = 0
+    kernel: Kernel | None = None
 
     def key(self) -> tuple[object, ...]:
         """Return what identifies a message that is printed twice."""
         return (
             self.space,
             self.used,
+            tuple(self.notes),
             tuple(tuple(item.fields.get(k) for k in ("Size", "Shape")) for item in self.listed),
         )
 
@@ -130,17 +167,26 @@ class MessageReader:
         self._current: _Listed | None = None
         self._open = ""
         self._line = 0
+        self._list_line = 0
 
     def feed(self, line: str) -> None:
-        """Read one line, with or without a logger's prefix."""
+        """Read one line of a log, whatever it wraps the text in."""
         self._line += 1
+        if self._current is None and not _WORDS.search(line):
+            return
+        if self._list_line == 0 and _LIST_SIGN.search(line):
+            self._list_line = self._line
+        for text in texts_of(line):
+            self._take(text)
+
+    def _take(self, line: str) -> None:
+        """Read one line of text, with or without a logger's prefix."""
         if self._current is None and not _WORDS.search(line):
             return
         if "\\n" in line and "Size: " in line:
             # The repr of an exception, with escaped line breaks.
-            self._line -= 1
             for part in line.split("\\n"):
-                self.feed(part)
+                self._take(part)
             return
         if _SEPARATOR in line:
             self._current, self._open = None, ""
@@ -163,9 +209,8 @@ class MessageReader:
         self._open = name
 
     def _take_heading(self, line: str) -> bool:
-        if found := _USED.search(line):
-            space, *sizes = found.groups()
-            self._begin(_Message(space, size_of(sizes[0] + sizes[1]), size_of(sizes[2] + sizes[3])))
+        if (message := self._without_list(line)) is not None:
+            self._begin(message)
         elif found := _SPACE_ONLY.search(line):
             self._begin(_Message(found.group(1)))
         elif found := _SECTION.search(line):
@@ -173,8 +218,13 @@ class MessageReader:
         elif _PEAK_BUFFERS.search(line):
             self._section("device memory")
         elif found := _SINGLE.search(line):
-            size, capacity, shape, space, tag = found.groups()
-            fields = {"Size": size, "Shape": shape, "XLA label": tag.removeprefix("output of ").split("@")[0]}
+            size, capacity, shape, space, tag, kernel = found.groups()
+            # Of a kernel the tag says which window or scratch it is, in words.
+            name = kernel if kernel and " " in tag and not tag.startswith("output of ") else None
+            label = name or tag.removeprefix("output of ").split("@")[0]
+            fields = {"Size": size, "Shape": shape, "XLA label": label}
+            if name:
+                fields["Operator"] = f'op_name="{tag}"'
             self._begin(_Message(space, integer(size), integer(capacity), [_Listed(self._line, fields)]))
         elif found := _HBM.search(line):
             core, sparse, available = (size_of(line[found.start(i) :]) for i in (1, 3, 5))
@@ -196,6 +246,30 @@ class MessageReader:
         else:
             return False
         return True
+
+    def _without_list(self, line: str) -> _Message | None:
+        """Return the message of a line that says how much is missing, and of what; a list may follow."""
+        if found := _SCOPED.search(line):
+            used, limit, short = _sizes(found, 3, 3)
+            return _Message(found[1], used, limit, short=short, kernel=read_kernel(found[2], self._line))
+        if found := _USED.search(line):
+            used, capacity, short = _sizes(found, 2, 3)
+            return _Message(found[1], used, capacity, short=short)
+        if found := _HBM_ONLY.search(line):
+            used, capacity = _sizes(found, 1, 2)
+            notes = [f"HLO temporaries {bytes_text(used)}; XLA counts arguments and results in"]
+            return _Message("hbm", used, capacity, notes=[*([f"module {found[5]}"] if found[5] else []), *notes])
+        if found := _EARLY.search(line):
+            used, capacity = _sizes(found, 1, 2)
+            return _Message("hbm", used, capacity, notes=["the compilation was ended early"])
+        if found := _AT_RUN_TIME.search(line):
+            size, free, _, reservable = _sizes(found, 3, 4)
+            # A program is loaded at one end of the memory.
+            capacity = reservable if found[2] == "reserve" and found[9] else free
+            what = f"program {found[1]}" if found[1] else "program" if found[2] == "reserve" else "buffer"
+            note = f"at run time: the {what} takes {bytes_text(size)}, {bytes_text(free)} are free"
+            return _Message("hbm", size, capacity, notes=[note])
+        return None
 
     def _begin(self, message: _Message) -> None:
         self._messages.append(message)
@@ -219,26 +293,45 @@ class MessageReader:
             seen.add(message.key())
             label = f"out of memory in {message.space}"
             rows = _rows(message, label, source, problems)
-            results.append((_sums(message, label, source, rows), rows))
+            is_unread = not rows and self._list_line > 0 and not any(each.listed for each in self._messages)
+            results.append((_sums(message, label, source, rows, is_unread), rows))
+            if is_unread:
+                problems.append(Problem(self._list_line, _LIST_UNREAD, "", source))
         return results, problems
 
 
+def _sizes(found: re.Match[str], first: int, count: int) -> list[int]:
+    """Return sizes that are two groups each: the number and the unit; 0 for one that is not there."""
+    return [
+        size_of(found[group] + found[group + 1]) if found[group] else 0 for group in range(first, first + 2 * count, 2)
+    ]
+
+
 def _rows(message: _Message, label: str, source: str, problems: list[Problem]) -> list[ShapeUse]:
-    grouped: dict[tuple[Shape, int], list[Place]] = {}
+    grouped: dict[tuple[Shape, int, int], list[Place]] = {}
     for item in message.listed:
         text = item.fields.get("Shape") or item.fields.get("Entry Parameter Subshape", "")
+        size = size_of(item.fields.get("Size", ""))
+        found = _SHAPE.match(text)
         try:
-            shape = Shape.parse(text)
+            # What has no shape, such as a register allocator's spill slots, is bytes.
+            shape = Shape.parse(found.group() if found else text or f"u8[{size}]")
             nbytes = _exact(shape, item.fields.get("Size", ""))
         except FastIndexError as error:
-            reason = str(error).splitlines()[0] if text else "an allocation without a shape"
-            problems.append(Problem(item.line, reason, text or item.fields.get("Size", ""), source))
+            problems.append(Problem(item.line, str(error).splitlines()[0], text, source))
             continue
-        grouped.setdefault((shape, nbytes), []).append(_place(item))
+        unpadded = size_of(item.fields.get("Unpadded size", ""))
+        # Printed without tiles, the shape does not say what is padding; the message does.
+        logical = unpadded if unpadded and shape.nbytes != nbytes else shape.logical_nbytes
+        if abs(logical - shape.logical_nbytes) <= _ROUNDING * max(logical, 1024):
+            logical = shape.logical_nbytes
+        grouped.setdefault((shape, nbytes, min(logical, nbytes)), []).append(_place(item))
     rows = [
-        ShapeUse(shape, len(places), nbytes, min(shape.logical_nbytes, nbytes), label, tuple(places))
-        for (shape, nbytes), places in grouped.items()
+        ShapeUse(shape, len(places), nbytes, logical, label, tuple(places))
+        for (shape, nbytes, logical), places in grouped.items()
     ]
+    if message.kernel is not None:
+        rows += message.kernel.rows(label)
     return sorted(rows, key=ShapeUse.waste_key, reverse=True)
 
 
@@ -259,9 +352,11 @@ def _place(item: _Listed) -> Place:
     texts = item.fields.get("Operator", ""), metadata.group(1) if metadata else ""
     # Prefer the one that names a file, then one that names an operation.
     best = min(map(_origin, texts), key=lambda origin: (not origin.source_file, not origin.op_name))
-    role = "argument" if "Entry Parameter Subshape" in item.fields else item.fields.get("Allocation type", "")
+    kind = _KIND.match(item.fields.get("Allocation type", ""))
+    role = "argument" if "Entry Parameter Subshape" in item.fields else kind.group() if kind else ""
+    has_shape = "Shape" in item.fields or "Entry Parameter Subshape" in item.fields
     return Place(
-        name.group(1) if name else "",
+        name.group(1) if name else "" if has_shape else label,
         role=role,
         op_name=best.op_name,
         source_file=best.source_file,
@@ -271,21 +366,29 @@ def _place(item: _Listed) -> Place:
     )
 
 
-def _sums(message: _Message, label: str, source: str, rows: list[ShapeUse]) -> ModuleUse:
+def _sums(message: _Message, label: str, source: str, rows: list[ShapeUse], is_unread: bool) -> ModuleUse:
     nbytes = sum(row.count * row.nbytes for row in rows)
     logical = sum(row.count * row.logical_nbytes for row in rows)
     used = message.used or message.parts.get("total allocation", 0)
     notes = list(message.notes)
     if message.capacity:
-        missing = max(used - message.capacity, 0)
+        # The difference of rounded sizes may be 0.
+        missing = message.short or max(used - message.capacity, 0)
         notes.append(f"{bytes_text(message.capacity)} available, {bytes_text(missing)} short")
     if message.parts:
         notes.append(", ".join(f"{name} {bytes_text(size)}" for name, size in message.parts.items()))
-    notes.append("the message lists only the largest allocations" if rows else _NOTHING_LISTED)
+    if message.kernel is not None:
+        notes += [message.kernel.note(), _KERNEL_LISTED]
+        # Its arrays are elsewhere.
+        nbytes = logical = 0
+    elif is_unread:
+        notes.append(f"{_LIST_UNREAD}; {_HOW_TO_REPORT}")
+    else:
+        notes.append("the message lists only the largest allocations" if rows else _NOTHING_LISTED)
     peak = Peak(used, max(used - (nbytes - logical), 0), "out-of-memory message") if used else None
     return ModuleUse(
-        label, source, buffer_count=sum(row.count for row in rows), nbytes=nbytes, logical_nbytes=logical,
-        peak=peak, notes=tuple(notes),
+        label, source, buffer_count=sum(row.count for row in rows), nbytes=sum(row.count * row.nbytes for row in rows),
+        logical_nbytes=sum(row.count * row.logical_nbytes for row in rows), peak=peak, notes=tuple(notes),
     )  # fmt: skip
 
 

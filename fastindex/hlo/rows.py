@@ -99,7 +99,10 @@ class ShapeUse:
     @property
     def padding_ratio(self) -> float:
         """Bytes of the buffer per byte of its elements."""
-        return self.shape.padding_ratio
+        if self.nbytes == self.shape.nbytes or not self.logical_nbytes:
+            return self.shape.padding_ratio
+        # A message may print a shape without the tiles that the buffer has.
+        return self.nbytes / self.logical_nbytes
 
     @property
     def wasted_nbytes(self) -> int:

@@ -8,6 +8,7 @@ labels. They are printed here as the message has them: plain, behind the prefixe
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import re
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 import fastindex as fi
+from fastindex.advice.spelling import bytes_text
 from fastindex.hlo.out_of_memory import size_of
 
 MESSAGES = json.loads((Path(__file__).resolve().parents[1] / "data" / "hlo" / "out_of_memory.json").read_text())
@@ -147,6 +149,158 @@ def test_line_numbers_are_those_of_the_log() -> None:
 
 def test_an_exception_with_escaped_line_breaks() -> None:
     check(fi.report(f"XlaRuntimeError({message(MESSAGES[1])!r})\n"), MESSAGES[1])
+
+
+def records(text: str) -> str:
+    return "".join(json.dumps({"log": line + "\n", "stream": "stderr", "n": 1}) + "\n" for line in text.split("\n"))
+
+
+def payloads(text: str) -> str:
+    """One record with the whole message, within others, as a list over several lines."""
+    record = {"resource": {"labels": {"pod": "a"}}, "jsonPayload": {"message": text, "level": "error"}}
+    return json.dumps([{"textPayload": "started"}, record], indent=2) + "\n"
+
+
+def html_lines(text: str) -> str:
+    return (
+        "<pre>" + "<br/>".join(html.escape(line).replace("    ", "&nbsp;   ") for line in text.split("\n")) + "</pre>\n"
+    )
+
+
+def csv_lines(text: str) -> str:
+    lines = ['2025-06-11T13:57:15Z,stderr,"' + line.replace('"', '""') + '",pod-1' for line in text.split("\n")]
+    return "time,stream,message,pod\n" + "\n".join(lines) + "\n"
+
+
+WRAPPED = {
+    "a JSON record a line": records,
+    "a JSON file": payloads,
+    "logfmt": lambda text: "".join(f"t=1 level=error msg={json.dumps(line)} host=a\n" for line in text.split("\n")),
+    "one logfmt record": lambda text: f"t=1 level=error msg={json.dumps(text)} host=a\n",
+    "CSV": csv_lines,
+    "one CSV record": lambda text: 'a,b,"' + text.replace('"', '""') + '",c\n',
+    "YAML": lambda text: "".join("- textPayload: '" + line.replace("'", "''") + "'\n" for line in text.split("\n")),
+    "HTML": html_lines,
+    "text after each line": lambda text: "".join(f"{line} | pod=a-1 container=main\n" for line in text.split("\n")),
+    "a colour after each line": lambda text: "".join(f"\x1b[31m{line}\x1b[0m\n" for line in text.split("\n")),
+    "CRLF": lambda text: text.replace("\n", "\r\n"),
+}
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED)
+@pytest.mark.parametrize("facts", MESSAGES, ids=source_name)
+def test_logs_as_they_are_kept(facts: dict[str, Any], wrapped: str) -> None:
+    check(fi.report(WRAPPED[wrapped](message(facts))), facts)
+
+
+def test_a_list_that_cannot_be_read_is_said() -> None:
+    text = message(MESSAGES[0]).replace(": ", "=").replace("memory in memory space", "memory in memory space")
+    text = "Ran out of memory in memory space hbm. Used 9G of 8G hbm. Exceeded hbm capacity by 1G.\n" + text
+    report = fi.report(text.replace("Size=", "Size is "))
+    assert "lists no allocations" not in report.text()
+    assert "cannot be read" in report.text()
+    assert any("cannot be read" in problem.message for problem in report.problems)
+
+
+#: A message without a list, the memory space, what is used and what there is, and what the report says besides.
+WITHOUT_LIST = [
+    (
+        "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO "
+        "temporaries (109.87G) exceeds available HBM (15.75G). HLO module: jit__lambda.\n"
+        "See https://openxla.org/xla/errors/error_1000 for more details.",
+        "hbm", "109.87G", "15.75G", ["module jit__lambda", "HLO temporaries 109.9 GiB", "--xla_dump_to"],
+    ),
+    (
+        "RuntimeError: Bad StatusOr access: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in "
+        "memory space smem. Used 1.00M of 1.00M smem. Exceeded smem capacity by 1.7K.",
+        "smem", "1.00M", "1.00M", ["1.0 MiB available, 1.7 KiB short"],
+    ),
+    (
+        "Compilation failure: Aborting compilation early because it's unlikely to have enough device memory. Requires "
+        "34.46G, has 15.75G available. If more detailed logging is desired, set "
+        "--xla_tpu_impure_oom_fast_exit_threshold=-1",
+        "hbm", "34.46G", "15.75G", ["18.7 GiB short", "--xla_dump_to"],
+    ),
+    (
+        "ValueError: RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate 8.00M. That was not "
+        "possible. There are 6.43M free.; (0x0x1_HBM0)",
+        "hbm", "8.00M", "6.43M", ["at run time", "1.6 MiB short"],
+    ),
+    (
+        "RESOURCE_EXHAUSTED: E0100: RuntimeBufferAllocationFailure: Error allocating device buffer: Attempting to "
+        "allocate 2.00G. That was not possible. There are 1.52G free.; (0x0x0_HBM0)",
+        "hbm", "2.00G", "1.52G", ["at run time", "the buffer takes 2.0 GiB"],
+    ),
+    (
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: Error loading program 'jit_step_fn': Attempting to reserve 29.49G at the "
+        "bottom of memory. That was not possible. There are 147.64M free, 0B reserved, and 47.64M reservable.",
+        "hbm", "29.49G", "47.64M", ["the program jit_step_fn takes 29.5 GiB"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WITHOUT_LIST, ids=range(len(WITHOUT_LIST)))
+def test_messages_without_a_list(case: tuple[str, str, str, str, list[str]]) -> None:
+    text, space, used, capacity, said = case
+    for written in (
+        text + "\n",
+        "noise\n" * 1000 + LOGGER + text + "\nmore\n",
+        *(wrap(text) for wrap in WRAPPED.values()),
+    ):
+        report = fi.report(written)
+        (module,) = report.modules
+        assert module.label == f"out of memory in {space}"
+        assert report.peak_nbytes == size_of(used)
+        shown = " ".join(report.text().split())
+        assert all(part in shown for part in said), shown
+        available = fi.report(written).modules[0].notes
+        assert any(note.startswith(bytes_text(size_of(capacity)) + " available") for note in available)
+
+
+def test_scoped_memory_of_a_kernel() -> None:
+    text = (
+        "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem while allocating on "
+        "stack for %cache_write.3 = bf16[90112,32,128]{2,1,0:T(8,128)(2,1)} custom-call(%select_n.7, %copy.9), "
+        'custom_call_target="tpu_custom_call", operand_layout_constraints={s32[], bf16[90112,32,128]{2,1,0}}, '
+        'output_to_operand_aliasing={{}: (1, {})}, metadata={op_name="jit(update)/cache_write" source_file="serve.py" '
+        "source_line=88}. Scoped allocation with size 40.06M and limit 32.00M exceeded scoped vmem limit by 8.06M. It "
+        "should not be possible to run out of scoped vmem - please file a bug against XLA.\n"
+    )
+    report = fi.report("Traceback:\n" + text)
+    (module,) = report.modules
+    assert module.label == "out of memory in vmem"
+    assert report.peak_nbytes == size_of("40.06M")
+    assert any("32.0 MiB available, 8.1 MiB short" in note for note in module.notes)
+    assert any("cache_write.3" in note and "serve.py:88" in note for note in module.notes)
+    rows = {(place.instruction, place.role): str(use.shape) for use in report.uses for place in use.places}
+    assert rows == {
+        ("cache_write.3", "result"): "bf16[90112,32,128]{2,1,0:T(8,128)(2,1)}",
+        ("select_n.7", "operand 0"): "s32[]",
+        ("copy.9", "operand 1"): "bf16[90112,32,128]{2,1,0}",
+    }
+    assert {use.nbytes for use in report.uses} == {4, 90112 * 32 * 128 * 2}
+    # Also where the kernel cannot be read.
+    (module,) = fi.report(text.replace("custom-call(", "custom-call[")).modules
+    assert module.peak is not None
+    assert any("cache_write.3" in note for note in module.notes)
+
+
+def test_allocations_without_tiles_or_a_shape() -> None:
+    report = fi.report(
+        "Ran out of memory in memory space vmem. Used 29.95M of 16.00M vmem. Exceeded vmem capacity by 13.95M.\n\n"
+        "  Largest program allocations in vmem:\n\n  1. Size: 29.66M\n"
+        "     XLA label: register allocator spill slots call depth 2\n     Allocation type: scoped\n"
+        f"     {SEPARATOR}\n\n  2. Size: 64.0K\n     Shape: f32[128,3]{{1,0}}\n     Unpadded size: 1.5K\n"
+        "     Extra memory due to padding: 62.5K (42.7x expansion)\n     XLA label: fusion.9\n"
+        f"     Allocation type: scoped\n     {SEPARATOR}\n"
+    )
+    padded, spilled = report.uses
+    assert (padded.nbytes, padded.logical_nbytes, round(padded.padding_ratio, 2)) == (65536, 1536, 42.67)
+    assert padded.to_json()["padding_ratio"] == padded.padding_ratio
+    assert spilled.nbytes == spilled.logical_nbytes == size_of("29.66M")
+    (place,) = spilled.places
+    assert (place.instruction, place.role) == ("register allocator spill slots call depth 2", "scoped")
+    assert report.problems == ()
 
 
 def test_two_memory_spaces() -> None:
