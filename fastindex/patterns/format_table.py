@@ -65,7 +65,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "gptq": {"packer": None},
     "awq_gemv_fast": {"interleave": 4, "kstride": 64},
     "marlin": {"activation_bits": 16},
-    "marlin_scales": {"grouped": True},
+    "marlin_scales": {"grouped": None},
     "marlin_zero_points": {"activation_bits": 16},
     "pack_quantized": {"packed_dim": 1, "dense": True},
     "tinygemm": {"inner_k_tiles": 8},
@@ -96,6 +96,9 @@ BY_BITS: dict[tuple[str, str], dict[int, int]] = {
     ("vnni", "factor"): {8: 4, 16: 2, 32: 1},
     ("vllm_paged_key", "x"): {8: 16, 16: 8, 32: 4},
 }
+
+#: Parameters that follow from the rows of the array, unless they are given: whether there are several.
+BY_ROWS = {"marlin_scales": "grouped"}
 
 # Whose function packs, where vendors lay out one name in several ways.
 _PACKERS = ("vllm", "gptqmodel", "auto_round")

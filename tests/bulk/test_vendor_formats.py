@@ -180,6 +180,7 @@ def test_vllm_marlin_scales_and_zero_points() -> None:
     scales = found["marlin_permute_scales"]
     agree(lambda s: scales(s, 1024, s.shape[1], 128), "marlin_scales", [(2, 64), (7, 320), (8, 128)], 16, "uint16")
     single = [(1, 64), (1, 96), (1, 320)]
+    agree(lambda s: scales(s, 128, s.shape[1], 128), "marlin_scales", single, 16, "uint16")
     agree(lambda s: scales(s, 128, s.shape[1], -1), "marlin_scales", single, 16, "uint16", grouped=False)
     for bits in (4, 8):
         points = found["marlin_zero_points"]

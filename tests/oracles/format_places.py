@@ -117,7 +117,7 @@ def marlin_24(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, An
 
 def marlin_scales(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     order = [a + 8 * b for a in range(8) for b in range(8)]
-    if not p["grouped"]:
+    if not (n[0] > 1 if p["grouped"] is None else p["grouped"]):
         order = [2 * a + b for a in range(4) for b in (0, 1, 8, 9, 16, 17, 24, 25)]
     column = i[1]
     return (i[0] * n[1] + column // len(order) * len(order) + order.index(column % len(order))) * bits
