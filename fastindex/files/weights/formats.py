@@ -25,6 +25,8 @@ from fastindex.patterns.vendor_arrays import has_words, sizes_of_words, word_bit
 from fastindex.shapes.shape import Shape
 
 _KEYS = ("from", "to", "shape", "bits")
+#: Types of GGUF whose blocks of 32 end with so many bytes of codes.
+_BODY_IN_BLOCK = {"Q4_0": 16, "Q4_1": 16, "Q5_0": 16, "Q5_1": 16, "IQ4_NL": 16, "MXFP4": 16, "Q8_0": 32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +88,10 @@ class FormatRule:
 
 def _why_blocks_are_no_codes(tensor: Tensor, name: str) -> str:
     """Say that blocks have scales among their codes, and how blocks of 32 codes are taken apart."""
-    block, rest = divmod(32 * tensor.shape.nbytes, max(math.prod(tensor.sizes), 1))
-    body = 32 if tensor.dtype.startswith("Q8") else 16
-    how = f", as in blocks.reshape(-1, {block})[:, {block - body}:]" if name == "gguf_body" and not rest else ""
+    how = ""
+    if name == "gguf_body" and tensor.dtype in _BODY_IN_BLOCK:
+        block = 32 * tensor.shape.nbytes // max(math.prod(tensor.sizes), 1)
+        how = f", as in blocks.reshape(-1, {block})[:, {block - _BODY_IN_BLOCK[tensor.dtype]}:]"
     return (
         f"{tensor.name!r} is blocks of {tensor.dtype}, each with its scale beside its codes, and {name} is the codes "
         f"alone: take them apart in Python first{how}"
