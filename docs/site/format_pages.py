@@ -22,6 +22,12 @@ _FEW = 3
 _SMALL = 512
 #: Codes that are named in the order of memory.
 _SHOWN = 8
+#: What signed elements of the plain array are.
+_MEANINGS = {
+    "integers": ["a signed type as wide as a code holds values, not codes"],
+    "offset": ["int8 holds values, not codes"],
+    "signed": ["stored as two's complement"],
+}
 #: Larger dimensions need no look: every format has a block of less.
 _MOST = 1024
 
@@ -67,9 +73,7 @@ def _variant(text: str, rows: list[Row]) -> Iterator[str]:
     also = [f"{k} a multiple of {v}" for k, v in first.divides.items()]
     also += [f"{k} padded to a multiple of {v}" for k, v in first.pads.items()]
     also += ["the most minor bits in an order of their own"] if first.order else []
-    also += {"offset": ["int8 is taken as two's complement"], "signed": ["stored as two's complement"]}.get(
-        first.stored, []
-    )
+    also += _MEANINGS.get(first.stored, [])
     yield f"{widths}{''.join(f', {one}' for one in where)}: `{text}`{''.join(f'; {one}' for one in also)}."
     one = chosen(first.name, first.bits or 16, values_for(first))
     sizes = smallest(one)

@@ -17,7 +17,7 @@ from fastindex.bulk.rearrangements import RearrangePlan
 from fastindex.bulk.relayouts import plan_relayout, relayout
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.lowering.index.regrouped import RegroupedShape
-from fastindex.patterns.format_table import ORDERED, PARAMETERS, Row
+from fastindex.patterns.format_table import BY_ROWS, ORDERED, PARAMETERS, Row
 from fastindex.patterns.named_formats import (
     PLAIN,
     Chosen,
@@ -118,12 +118,15 @@ class RepackPlan:
         many times as fast as bytes that become halves of bytes far away.
     cut : Cut or None
         How it is done in parts; None where no dimension is outermost in both formats.
+    parameters : tuple of (str, object)
+        As they are given, and those that follow from the shape: parts of the array take the same.
     """
 
     ends: tuple[End, End]
     plan: RearrangePlan
     packs: bool
     cut: Cut | None
+    parameters: tuple[tuple[str, Any], ...]
 
     def new_target(self) -> NDArray[Any]:
         """Return a new array for the result."""
@@ -295,6 +298,10 @@ def repack_plan(
     'u4[2,1,4,2]{2,3,1,0:E(4)}'
     """
     given = dict(parameters)
+    for name in (source, destination):
+        parameter = BY_ROWS.get(name)
+        if parameter is not None and given.get(parameter) is None:
+            given[parameter] = shape[-2:-1] != (1,)
     rows: list[Chosen | None] = []
     for name in (source, destination):
         own = {k: v for k, v in given.items() if k in PARAMETERS.get(name, {})}
@@ -336,7 +343,7 @@ def repack_plan(
         sides[0] = RegroupedShape(Shape("u4", sides[0].dimensions, layout), sides[0].coordinates, everything)
     plan = RearrangePlan(sides[0], sides[1], f"{source} to {destination}")
     cut = _cut(finished, rows, letters, tuple(shape), batch)
-    return RepackPlan((finished[0], finished[1]), plan, packs, cut)
+    return RepackPlan((finished[0], finished[1]), plan, packs, cut, tuple(sorted(given.items())))
 
 
 def _check_meanings(ends: Sequence[End]) -> None:

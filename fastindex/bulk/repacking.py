@@ -79,10 +79,12 @@ def repack(
 
     Notes
     -----
-    Codes are unsigned: a plain uint8 array is the codes themselves, for every format. ``"pack_quantized"`` and
-    ``"cutlass_mixed_gemm"`` also take plain int8, two's complement of values that are the codes less ``2**(bits-1)``:
-    what their packers take, and add. ``"ggml_q4_0_repacked_body"`` stores two's complement, and takes int8 as it is. A
-    code with more bits than the format stores is an error, never cut.
+    Codes are unsigned: a plain uint8 array is the codes themselves, for every format, and a code is the value plus
+    ``2**(bits-1)``. A plain array of a signed type as wide as a code, such as int8 with 8 bits, holds values; for
+    ``"pack_quantized"`` and ``"cutlass_mixed_gemm"`` int8 does so with any width, as for their packers.
+    ``"ggml_q4_0_repacked_body"`` and GGUF's Q8_0, ``"gguf_body"`` with ``type="q8_0"``, store two's complement: int8 as
+    it is, and codes with the sign bit flipped. Formats of elements of any width keep them as they are. A code with more
+    bits than the format stores is an error, never cut.
 
     Examples
     --------

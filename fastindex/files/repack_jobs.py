@@ -195,6 +195,6 @@ def parts_of(
     count = max(min(room, _COPIES * _PART_BYTES) // max(each, 1), 1) * cut.step
     at = 0, 0
     for begin in range(0, cut.size, count):
-        part = replace(formats, sizes=cut.part(min(count, cut.size - begin))).plan()
+        part = replace(formats, sizes=cut.part(min(count, cut.size - begin)), parameters=plan.parameters).plan()
         yield part, begin, at
         at = at[0] + part.ends[0].side.nbytes, at[1] + part.ends[1].side.nbytes

@@ -140,9 +140,9 @@ def bit_order(places: Places, sizes: Sequence[int], width: int) -> BitOrder | st
     is_type = width & width - 1 == 0
     codes_are_whole = is_type and len(whole) == (width > 1) and all(part.stride == 1 for part in whole)
     if not codes_are_whole:
-        return _spelled(parts, dimensions, 1, len(places), start)
+        return _spelled(parts, dimensions, 1, len(places), start, len(sizes))
     kept = [part for part in parts if part.dimension < len(sizes)]
-    return _spelled(kept, list(sizes), width, len(places), start)
+    return _spelled(kept, list(sizes), width, len(places), start, len(sizes))
 
 
 def _no_sum(at: Places, lines: Sequence[Places], start: int) -> str:
@@ -181,9 +181,21 @@ def _begins_anew(line: Places, period: int) -> bool:
     return np.array_equal(line, line[numbers % period] + line[numbers - numbers % period])
 
 
-def _spelled(parts: Sequence[_Part], dimensions: Sequence[int], width: int, count: int, start: int) -> BitOrder | str:
-    if any(part.stride < 1 for part in parts):
-        return "it is a permutation of bits, but a digit runs backwards, as where the first code is the high half"
+def _backwards(part: _Part, size: int, rank: int) -> str:
+    """Say which digit runs backwards, and what that means where it is the outermost of a dimension."""
+    where = f"dimension {part.dimension}" if part.dimension < rank else "the bits of a code"
+    what = f"a digit of {part.size} runs backwards, whose values are {part.unit} apart"
+    if part.size * part.unit == size:
+        what = "its halves are swapped" if part.size == 2 else f"its {part.size} parts are in reverse order"
+    return f"it is a permutation of bits, but no order of digits: in {where}, {what}"
+
+
+def _spelled(
+    parts: Sequence[_Part], dimensions: Sequence[int], width: int, count: int, start: int, rank: int
+) -> BitOrder | str:
+    for part in parts:
+        if part.stride < 1:
+            return _backwards(part, dimensions[part.dimension], rank)
     split: list[tuple[int, ...]] = []
     numbered: list[tuple[int, int]] = []
     padded: list[int] = []

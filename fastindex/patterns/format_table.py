@@ -65,7 +65,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "gptq": {"packer": None},
     "awq_gemv_fast": {"interleave": 4, "kstride": 64},
     "marlin": {"activation_bits": 16},
-    "marlin_scales": {"grouped": True},
+    "marlin_scales": {"grouped": None},
     "marlin_zero_points": {"activation_bits": 16},
     "pack_quantized": {"packed_dim": 1, "dense": True},
     "tinygemm": {"inner_k_tiles": 8},
@@ -96,6 +96,9 @@ BY_BITS: dict[tuple[str, str], dict[int, int]] = {
     ("vnni", "factor"): {8: 4, 16: 2, 32: 1},
     ("vllm_paged_key", "x"): {8: 16, 16: 8, 32: 4},
 }
+
+#: Parameters that follow from the rows of the array, unless they are given: whether there are several.
+BY_ROWS = {"marlin_scales": "grouped"}
 
 # Whose function packs, where vendors lay out one name in several ways.
 _PACKERS = ("vllm", "gptqmodel", "auto_round")
@@ -134,6 +137,20 @@ _VLLM, _AWQ, _GPTQ = "vLLM quant_utils.py", "AutoAWQ", "AutoGPTQ qlinear"
 _MARLIN, _CT = "vLLM marlin_utils.py, marlin_utils_test.py", "compressed-tensors"
 _TRITON, _TRTLLM = "triton_kernels layout_details", "FlashInfer utils.py, fused_moe/core.py"
 _GGUF, _LT, _TORCH = "gguf-py quants.py, ggml-common.h", "cuBLASLt cublasLtOrder_t", "PyTorch"
+
+# Bits, layout, values in a block, meaning, and the types; two halves of a code are two parts of a block.
+_GGUF_BODIES: tuple[tuple[int, str, int, str, tuple[str, ...]], ...] = (
+    (4, "u4[M,K/32,2,16]{2,3,1,0:E(4)}", 32, "integers", ("q4_0", "q4_1")),
+    (4, "u4[M,K/32,2,16]{2,3,1,0:E(4)}", 32, "codes", ("q5_0", "q5_1", "mxfp4", "iq4_nl")),
+    (4, "u4[M,K/32,2,16]{2,3,1,0:E(4)}", 256, "codes", ("iq4_xs",)),
+    (4, "u4[M,K/16,2,8]{2,3,1,0:E(4)}", 64, "codes", ("nvfp4",)),
+    (4, "u4[M,K/256,4,2,32]{3,4,2,1,0:E(4)}", 256, "codes", ("q4_k", "q5_k")),
+    (4, "u4[M,K/256,2,2,64]{3,4,2,1,0:E(4)}", 256, "codes", ("q6_k",)),
+    (2, "u2[M,K/256,2,4,32]{3,4,2,1,0:E(2)}", 256, "codes", ("q2_k", "q3_k", "q6_k", "tq2_0")),
+    (1, "u1[M,K]{1,0:E(1)}", 32, "codes", ("q5_0", "q5_1")),
+    (1, "u1[M,K/256,8,32]{2,3,1,0:E(1)}", 256, "codes", ("q3_k", "q5_k")),
+    (8, "u8[M,K]{1,0}", 32, "signed", ("q8_0",)),
+)
 
 # A half-word of HOPPER_VALUE, bits 0 to 3 of four codes: three in order of their signs, the fourth in what they leave.
 _HOPPER_HALF = (6, 7, 8, 15, 3, 4, 5, 12, 0, 1, 2, 9, 13, 10, 11, 14)
@@ -551,24 +568,10 @@ ROWS: tuple[Row, ...] = (
         source="aiter ops/shuffle.py",
     ),
     *(
-        Row(
-            "gguf_body",
-            "u4[M,K/32,2,16]{2,3,1,0:E(4)}",
-            4,
-            when={"type": kind},
-            divides={"K": 32},
-            stored=stored,
-            source=_GGUF,
-        )
-        for kind, stored in (
-            ("q4_0", "integers"),
-            ("q4_1", "integers"),
-            ("q5_0", "codes"),
-            ("q5_1", "codes"),
-            ("mxfp4", "codes"),
-        )
+        Row("gguf_body", text, bits, when={"type": kind}, divides={"K": multiple}, stored=stored, source=_GGUF)
+        for bits, text, multiple, stored, kinds in _GGUF_BODIES
+        for kind in kinds
     ),
-    Row("gguf_body", "u8[M,K]{1,0}", 8, when={"type": "q8_0"}, divides={"K": 32}, stored="signed", source=_GGUF),
     Row("gguf_q4_k_body", "u4[M,K/256,4,2,32]{3,4,2,1,0:E(4)}", 4, divides={"K": 256}, stored="integers", source=_GGUF),
     Row("gguf_q6_k_low", "u4[M,K/256,2,2,64]{3,4,2,1,0:E(4)}", 4, divides={"K": 256}, source=_GGUF),
     Row("gguf_q6_k_high", "u2[M,K/256,2,4,32]{3,4,2,1,0:E(2)}", 2, divides={"K": 256}, source=_GGUF),

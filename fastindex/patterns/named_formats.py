@@ -11,7 +11,7 @@ from typing import Any
 
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.lowering.index.regrouped import RegroupedShape
-from fastindex.patterns.format_table import BY_BITS, DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES, Row
+from fastindex.patterns.format_table import BY_BITS, BY_ROWS, DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES, Row
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 from fastindex.tiling.digits import Digits, Variable, digit
@@ -101,6 +101,9 @@ def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
     'u8[K/32,2,4,4,N/32,2,2,8]{3,1,6,5,2,7,4,0}'
     """
     values = dict(PARAMETERS.get(name, {}))
+    by_rows = BY_ROWS.get(name)
+    if by_rows is not None:
+        values[by_rows] = True
     for parameter, value in given.items():
         if parameter not in values:
             raise FastIndexError(f"{name} has no parameter {parameter}; it has {', '.join(values) or 'none'}")

@@ -113,7 +113,13 @@ def test_every_source_bit_is_said() -> None:
         (lambda codes: codes[: 1 + codes[0, 0] % 2], "size of the result"),
         (lambda codes: codes ^ (codes >> 1), "no bit of the input"),
         (lambda codes: codes.reshape(-1)[np.arange(16) ^ (np.arange(16) >> 2)], "swizzle|no sum"),
-        (lambda codes: codes.reshape(-1)[::-1], "backwards"),
+        (lambda codes: codes.reshape(-1)[::-1], "in dimension 0, its 4 parts are in reverse order"),
+        # [gate; up] to [up; gate]; the rows of both in turn to [up; gate].
+        (lambda codes: np.roll(codes, len(codes) // 2, 0), "in dimension 0, its halves are swapped"),
+        (
+            lambda codes: np.concatenate([codes[1::2], codes[0::2]]),
+            "in dimension 0, a digit of 2 runs backwards, whose values are 1 apart",
+        ),
         (lambda codes: codes ^ np.uint8([[1, 0, 0, 0]]), "inverted, of others it is not"),
         # No code word has a code of 3.
         (lambda codes: np.where(codes == 3, 2, codes), "for all code words, and is not for other codes"),

@@ -27,7 +27,7 @@ SIGNATURES: dict[str, dict[str, Any]] = {
     "awq_gemv_fast": {"interleave": 4, "kstride": 64},
     "gptq": {"packer": None},
     "marlin": {"activation_bits": 16},
-    "marlin_scales": {"grouped": True},
+    "marlin_scales": {"grouped": None},
     "marlin_zero_points": {"activation_bits": 16},
     "marlin_24_values": {},
     "pack_quantized": {"packed_dim": 1, "dense": True},

@@ -180,6 +180,7 @@ def test_vllm_marlin_scales_and_zero_points() -> None:
     scales = found["marlin_permute_scales"]
     agree(lambda s: scales(s, 1024, s.shape[1], 128), "marlin_scales", [(2, 64), (7, 320), (8, 128)], 16, "uint16")
     single = [(1, 64), (1, 96), (1, 320)]
+    agree(lambda s: scales(s, 128, s.shape[1], 128), "marlin_scales", single, 16, "uint16")
     agree(lambda s: scales(s, 128, s.shape[1], -1), "marlin_scales", single, 16, "uint16", grouped=False)
     for bits in (4, 8):
         points = found["marlin_zero_points"]
@@ -316,6 +317,45 @@ def test_gguf_to_mlx(kind: str, tmp_path: Path) -> None:
     body = np.ascontiguousarray(blocks.reshape(-1, size)[:, head:])
     got = fi.repack(body, "gguf_body", "mlx", shape=values.shape, bits=bits, type=kind, group_size=32)
     assert got.tobytes() == np.array(core.load(path)["a.weight"]).tobytes()
+
+
+#: Types of GGUF: what a block begins and ends with so that a restored value is the code, or what a table has for it;
+#: where the parts of codes are, as offset, bits and how far they are shifted; and what a code of 0 is.
+GGUF_BLOCKS: dict[str, tuple[int, dict[int, bytes], list[tuple[int, int, int]], Any]] = {
+    "q2_k": (84, {0: b"\x01" * 16, 80: b"\x00\x3c\x00\x00"}, [(16, 2, 0)], 0),
+    "q3_k": (110, {96: b"\x11" * 8 + b"\xaa" * 4 + b"\x00\x3c"}, [(32, 2, 0), (0, 1, 2)], -4),
+    "q4_k": (144, {0: b"\x00\x3c\x00\x00" + b"\x01" * 4 + b"\x00" * 4 + b"\x01" * 4}, [(16, 4, 0)], 0),
+    "q5_k": (176, {0: b"\x00\x3c\x00\x00" + b"\x01" * 4 + b"\x00" * 4 + b"\x01" * 4}, [(48, 4, 0), (16, 1, 4)], 0),
+    "q6_k": (210, {192: b"\x01" * 16 + b"\x00\x3c"}, [(0, 4, 0), (128, 2, 4)], -32),
+    "q5_0": (22, {0: b"\x00\x3c"}, [(6, 4, 0), (2, 1, 4)], -16),
+    "tq2_0": (66, {64: b"\x00\x3c"}, [(0, 2, 0)], -1),
+    "iq4_nl": (18, {0: b"\x00\x3c"}, [(2, 4, 0)], "IQ4_NL"),
+    "iq4_xs": (136, {0: b"\x00\x3c\xaa\xaa\x11\x11\x11\x11"}, [(8, 4, 0)], "IQ4_NL"),
+    # A scale of E4M3 that is 1 once it is halved.
+    "nvfp4": (36, {0: b"\x40" * 4}, [(4, 4, 0)], "NVFP4"),
+}
+
+
+@pytest.mark.parametrize("kind", GGUF_BLOCKS)
+def test_parts_of_gguf_blocks(kind: str) -> None:
+    """Random blocks whose scales are 1: gguf-py restores the codes that are unpacked here."""
+    quants, types = module("gguf.quants"), module("gguf").GGMLQuantizationType
+    nbytes, fixed, parts, zero = GGUF_BLOCKS[kind]
+    values = {"nvfp4": 64, "q5_0": 32, "iq4_nl": 32}.get(kind, 256)
+    for rows, count in ((1, 1), (3, 2), (2, 5)):
+        blocks = np.random.default_rng(rows).integers(0, 256, (rows * count, nbytes), dtype=np.uint8)
+        for start, content in fixed.items():
+            blocks[:, start : start + len(content)] = np.frombuffer(content, np.uint8)
+        codes = np.zeros((rows, count * values), np.uint8)
+        for start, bits, shift in parts:
+            body = np.ascontiguousarray(blocks[:, start : start + values * bits // 8])
+            keys: dict[str, Any] = {"shape": codes.shape, "bits": bits, "type": kind}
+            part = fi.repack(body, "gguf_body", "plain", **keys)
+            assert fi.repack(part, "plain", "gguf_body", **keys).tobytes() == body.tobytes()
+            codes |= part << shift
+        expected = quants.dequantize(blocks, types[kind.upper()]).reshape(codes.shape)
+        table = np.arange(64) + zero if isinstance(zero, int) else np.array(getattr(quants, zero).kvalues)
+        assert np.array_equal(table[codes].astype(np.float32), expected), kind
 
 
 @pytest.mark.parametrize("tile", [128, 64])

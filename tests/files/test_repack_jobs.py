@@ -149,3 +149,20 @@ def test_npy_parameters_and_errors(tmp_path: Path) -> None:
     np.save(path, np.asfortranarray(codes))
     code, text = run(path, out, *names)
     assert (code, "Fortran" in text) == (1, True)
+
+
+def test_a_part_of_one_group_is_a_part_of_several() -> None:
+    """The scales of one group are in another order than those of several: parts take the order of the whole."""
+    formats = repack_jobs.Formats(("plain", "marlin_scales"), (5, 64), 16, ())
+    scales = np.arange(5 * 64, dtype=np.uint16).reshape(5, 64)
+    plan = formats.plan()
+    assert plan.cut is not None
+    made = bytearray()
+    for part, _, places in repack_jobs.parts_of(plan, plan.cut, 2 * repack_jobs.bytes_of_move(plan) // 5, formats):
+        content = np.empty(part.ends[1].side.nbytes, np.uint8)
+        data = scales.reshape(-1).view(np.uint8)[places[0] :][: part.ends[0].side.nbytes]
+        part.run(data, content, (0, 0), None)
+        assert places[1] == len(made)
+        assert len(content) < 5 * 128
+        made += content.tobytes()
+    assert bytes(made) == fi.repack(scales, "plain", "marlin_scales", shape=(5, 64)).tobytes()

@@ -117,7 +117,7 @@ def marlin_24(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, An
 
 def marlin_scales(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     order = [a + 8 * b for a in range(8) for b in range(8)]
-    if not p["grouped"]:
+    if not (n[0] > 1 if p["grouped"] is None else p["grouped"]):
         order = [2 * a + b for a in range(4) for b in (0, 1, 8, 9, 16, 17, 24, 25)]
     column = i[1]
     return (i[0] * n[1] + column // len(order) * len(order) + order.index(column % len(order))) * bits
@@ -279,9 +279,17 @@ def aiter_weight(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str,
 
 def gguf(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
     flat = i[0] * n[1] + i[1]
-    if bits == 8:
-        return flat * 8
-    return (flat // 32 * 16 + flat % 16) * 8 + flat % 32 // 16 * 4
+    if bits == 8 or (p["type"] in ("q5_0", "q5_1") and bits == 1):
+        return flat * bits
+    if bits == 1:
+        # Value 32g + l of a block is bit g of byte l.
+        return (flat // 256 * 32 + flat % 32) * 8 + flat % 256 // 32
+    if bits == 2:
+        return q6_k_high(i, n, bits, p)
+    if p["type"] in ("q4_k", "q5_k", "q6_k"):
+        return q6_k_low(i, n, bits, p) if p["type"] == "q6_k" else q4_k(i, n, bits, p)
+    half = 8 if p["type"] == "nvfp4" else 16
+    return (flat // (2 * half) * half + flat % half) * 8 + flat % (2 * half) // half * 4
 
 
 def q4_k(i: tuple[int, ...], n: tuple[int, ...], bits: int, p: dict[str, Any]) -> Places:
