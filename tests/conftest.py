@@ -2,12 +2,12 @@
 
 Random tests take their seeds from `strategies.seeds(count)`, and where these take a second or more together from
 `strategies.rotating_seeds(count)`: in a plain run a twelfth of them, the same each day. ``FASTINDEX_TEST_PART=3/12``
-runs another twelfth, as ``.ci/run`` does with another one each day, and ``FASTINDEX_TEST_PART=all`` all. The first
-lines of a run say which, and how to repeat them. A test that asserts what its seeds reach together takes `seeds`, and
-asserts it of a plain run's seeds only, as `strategies.OTHER_SEEDS` says.
+runs another twelfth, ``2/6`` a sixth, as ``.ci/run`` does with another one each day, and ``all`` all. The first lines
+of a run say which, and how to repeat them. A test that asserts what its seeds reach together takes `seeds`, and asserts
+it of a plain run's seeds only, as `strategies.OTHER_SEEDS` says.
 
 A test that is too long for a plain run, such as a sweep over all sizes, is marked ``@pytest.mark.sweep``. A plain
-run leaves it out, and a run of the whole suite with a part that is named takes a twelfth of these;
+run leaves it out, and a run of the whole suite with a part that is named takes that part of them;
 ``FASTINDEX_TEST_PART=all`` and ``-m sweep`` run all. It never is the only test of something: beside it stands one that
 takes a part of the sweep, with `rotating_seeds` or the few cases that matter most::
 
@@ -20,7 +20,7 @@ takes a part of the sweep, with `rotating_seeds` or the few cases that matter mo
 
 A test of seconds that has no seeds to leave out, such as one that starts many processes, is marked with how many it
 takes: ``@pytest.mark.in_turn(seconds=8)``, of each of its cases where it has several. Of these a run of the whole suite
-takes the twelfth of its part; files and tests that are named run whole. What is marked should not rotate within: it
+takes its part; files and tests that are named run whole. What is marked should not rotate within: it
 would run the same part each time. The simulator and the fenced relayouts do, since they take half a minute; `.ci/run`
 names them, for the part of each day.
 
@@ -96,11 +96,11 @@ else:
 def which_seeds() -> str:
     if strategies.PART is None:
         return f"random tests: all seeds from {strategies.FIRST_SEED}, and all sweeps"
-    part = "plain" if strategies.PLAIN else f"{strategies.PART + 1}/{strategies.PARTS}"
-    again = f"FASTINDEX_TEST_PART={part} FASTINDEX_TEST_SEED={strategies.FIRST_SEED}"
+    part = f"{strategies.PART + 1}/{strategies.PARTS}"
     sweeps = ", no sweeps" if strategies.PLAIN else " and of sweeps"
+    again = f"FASTINDEX_TEST_PART={'plain' if strategies.PLAIN else part} FASTINDEX_TEST_SEED={strategies.FIRST_SEED}"
     return (
-        f"random tests: seeds from {strategies.FIRST_SEED}, a twelfth of what rotates or runs in turn{sweeps}; "
+        f"random tests: seeds from {strategies.FIRST_SEED}, part {part} of what rotates or runs in turn{sweeps}; "
         f"{again} repeats them, FASTINDEX_TEST_PART=all runs all"
     )
 

@@ -20,27 +20,24 @@ T = TypeVar("T")
 #: Random tests use the seeds from here on; pytest prints this number in its header.
 FIRST_SEED = int(os.environ.get("FASTINDEX_TEST_SEED", "0"))
 
-#: Of how many parts of its rotating seeds a test runs one, and the variable that says which: "1/12", or "all". Without
-#: it a run is "plain": the same part each day, and no sweeps. `.ci/run` names another part each day.
-PARTS = 12
+#: Says which part of what rotates a run takes: "3/12", "2/6", "1/4", or "all". Without it a run is "plain": the same
+#: part each day, and no sweeps. `.ci/run` names another part each day.
 PART_VARIABLE = "FASTINDEX_TEST_PART"
 PLAIN = os.environ.setdefault(PART_VARIABLE, "plain") == "plain"
-#: The part of a plain run, counted from 0: of what runs in turn, the most tests, none of them long.
-_PLAIN_PART = 8
+#: Of what runs in turn it has the most tests, none of them long.
+_PLAIN_PART = "9/12"
 
 
-def _part() -> int | None:
-    """The part that runs, from 0 on, the same in all processes of a run; None for all of them."""
-    name = os.environ[PART_VARIABLE]
-    names = [f"{part + 1}/{PARTS}" for part in range(PARTS)]
-    if name not in ("plain", "all", *names):
-        raise ValueError(f"{PART_VARIABLE} is {name!r}; it must be 'plain', 'all' or one of {', '.join(names)}")
-    if name == "all":
-        return None
-    return _PLAIN_PART if PLAIN else names.index(name)
+def _part() -> tuple[int | None, int]:
+    """The part that runs, from 0 on, the same in all processes of a run, or None for all; and of how many."""
+    name = _PLAIN_PART if PLAIN else os.environ[PART_VARIABLE]
+    parts = {f"{part + 1}/{count}": (part, count) for count in (4, 6, 12) for part in range(count)}
+    if name not in ("all", *parts):
+        raise ValueError(f"{PART_VARIABLE} is {name!r}; it must be 'plain', 'all' or one of {', '.join(parts)}")
+    return parts.get(name, (None, 12))
 
 
-PART = _part()
+PART, PARTS = _part()
 
 #: Larger buffers make the reference slow.
 MOST_SLOTS = 3000
@@ -122,7 +119,7 @@ def rotating_seeds(count: int) -> range:
 
 
 def rotating(cases: Iterable[T]) -> Iterator[T]:
-    """The part of some cases that runs, every twelfth: for sweeps over what `rotating_seeds` cannot draw.
+    """The part of some cases that runs, such as every twelfth: for sweeps over what `rotating_seeds` cannot draw.
 
     Of fewer cases than parts, one runs.
     """

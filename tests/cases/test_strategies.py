@@ -146,6 +146,7 @@ def test_a_system_that_does_not_know_how_busy_it_is(monkeypatch: pytest.MonkeyPa
         (None, ["-n", "0"], {18, 30}),
         ("2/12", ["-n", "0"], {11, 23, 35}),
         ("2/12", ["-n", "2"], {11, 23, 35}),
+        ("6/6", ["-n", "0"], {15, 21, 27, 33, 39, 45}),
         ("2/12", ["-n", "0", "dear"], {*range(10, 34)}),
         ("all", ["-n", "0"], {*range(10, 46)}),
     ],
