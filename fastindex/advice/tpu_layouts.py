@@ -1,12 +1,12 @@
 """The layouts that XLA's TPU compiler gives the parameters of a program by default.
 
-The rules are those of libtpu 0.0.52 with jax 0.12.0.1, compared on 2026-11-27: 2,010 random arrays of rank 0 to 5, 67
-of each element type, for each of v2, v3, v4, v5e, v5p, v6e and tpu7x (``tests/data/tpu_layouts.txt``). From v4 on the
-generations agree. The rules belong to these compilers, not to XLA's format. The operands of some operations, such as
-convolutions, may have another order.
+The rules are those of libtpu 0.0.52 with jax 0.12.0.1, compared on 2026-11-27 for each of v2, v3, v4, v5e, v5p, v6e and
+tpu7x: 6,000 random arrays of rank 0 to 5, 200 of each element type that JAX has; a part of such arrays is recorded in
+``tests/data/tpu_defaults.txt.xz``. v2 and v3 agree, and so do all from v4 on. The rules belong to these compilers, not
+to XLA's format. The operands of some operations, such as convolutions, may have another order.
 
 Nothing is known of what JAX cannot hand to the compiler, ``s1`` and ``u1``, nor of what the compiler itself fails on:
-vectors of ``s2`` and ``u2``, and before v5e all arrays of them but scalars.
+vectors of ``s2`` and ``u2``, and for v4 all arrays of them but scalars.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fastindex.shapes.shape import Shape
 
 #: The generations whose compiler's default layouts are known.
 TPUS = ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
-#: Those that have no elements below a byte in registers and no tiles smaller than two rows of words.
+#: Those that pack no elements below a byte and have no tiles smaller than two rows of words.
 _OLD_TPUS = ("v2", "v3")
 _WORD_BITS = 32
 _LANES = 128
@@ -30,8 +30,6 @@ _SUBLANES = 8
 _LONGEST_1D_TILE = 1024
 #: Widths below a byte that the compiler packs; others take a byte.
 _PACKED_BITS = (2, 4)
-
-Tiles = tuple[tuple[int, ...], ...]
 
 
 def tpu_layout(element_type: ElementType, dimensions: Sequence[int], tpu: str | None = None) -> Layout:
@@ -84,7 +82,7 @@ def tpu_layout_in_order(
     bits = element_type.bits if is_packed else 8 * element_type.nbytes
     return Layout(
         tuple(minor_to_major),
-        tiles=_tiles(bits, dimensions, minor_to_major, is_old),
+        tiles=_tiles((element_type.bits, bits), dimensions, minor_to_major, is_old),
         element_size_in_bits=bits if is_packed else 0,
     )
 
@@ -129,22 +127,29 @@ def _check_known(element_type: ElementType, rank: int, tpu: str | None) -> None:
         raise UnsupportedError(
             f"the TPU compiler fails on vectors of {element_type}, so they have no default layout: use rank 2 or more"
         )
-    if element_type.bits == 2 and rank > 1 and tpu in (*_OLD_TPUS, "v4"):
-        raise UnsupportedError(f"the compiler of {tpu} fails on {element_type}, so it has no default layout there")
+    if element_type.bits == 2 and rank > 1 and tpu == "v4":
+        raise UnsupportedError(f"the compiler of v4 fails on {element_type}, so it has no default layout there")
 
 
-def _tiles(element_bits: int, dimensions: Sequence[int], minor_to_major: Sequence[int], is_old: bool) -> Tiles:
+def _tiles(
+    bits: tuple[int, int], dimensions: Sequence[int], minor_to_major: Sequence[int], is_old: bool
+) -> tuple[tuple[int, ...], ...]:
     """Return the default tiles: one row or eight rows of 32-bit words of 128 lanes, or what is between.
+
+    `bits` are those of a value, and those that an element takes.
 
     Examples
     --------
-    >>> _tiles(16, (1024, 1000), (1, 0), False), _tiles(32, (3, 1000), (1, 0), False), _tiles(2, (8, 8), (1, 0), False)
-    (((8, 128), (2, 1)), ((4, 128),), ((16, 128), (16, 1)))
-    >>> _tiles(16, (5000,), (0,), False)
+    >>> _tiles((16, 16), (1024, 1000), (1, 0), False), _tiles((32, 32), (3, 1000), (1, 0), False)
+    (((8, 128), (2, 1)), ((4, 128),))
+    >>> _tiles((2, 2), (8, 8), (1, 0), False), _tiles((2, 8), (8, 8), (1, 0), True)
+    (((16, 128), (16, 1)), ((16, 128), (4, 1)))
+    >>> _tiles((16, 16), (5000,), (0,), False)
     ((1024,), (128,), (2, 1))
     """
     if 0 in dimensions:
         return ()
+    value_bits, element_bits = bits
     packed = max(_WORD_BITS // element_bits, 1)
     words = ((packed, 1),) if packed > 1 else ()
     fewest_rows = 2 * packed if is_old else packed
@@ -156,7 +161,8 @@ def _tiles(element_bits: int, dimensions: Sequence[int], minor_to_major: Sequenc
     second_minor = dimensions[minor_to_major[1]]
     if packed > 2 and not is_old and second_minor % (_SUBLANES * packed) == 0:
         return ((_SUBLANES * packed, _LANES), *words)
-    rows = max(min(_power_of_two(second_minor), _SUBLANES), fewest_rows)
+    # Rows of two bits fill words that are packed, and take as many rows where they are not.
+    rows = max(min(_power_of_two(second_minor), _SUBLANES), fewest_rows, _WORD_BITS // 2 if value_bits == 2 else 1)
     return ((rows, _LANES), *words)
 
 

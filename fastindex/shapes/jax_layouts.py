@@ -18,10 +18,13 @@ def layout_from_jax(jax_layout: JaxLayout, element_type: ElementType) -> Layout:
     --------
     >>> str(layout_from_jax(JaxLayout((0, 1), ((8, 128),), 0), ElementType.of("s4")))
     '{0,1:T(8,128)E(4)}'
+    >>> str(layout_from_jax(JaxLayout((0, 1), ((8, 128), (4, 1)), 0), ElementType.of("f6e2m3fn")))
+    '{0,1:T(8,128)(4,1)}'
     """
     order, tiles, bits = jax_layout
-    # XLA packs sub-byte elements in every buffer; JAX's layout does not say so.
-    return Layout(order, tiles, element_size_in_bits=bits or (element_type.bits if element_type.is_sub_byte else 0))
+    # XLA packs elements that share a byte evenly, in every buffer; the layouts of some JAX versions do not say so.
+    packed = element_type.bits if element_type.is_sub_byte and 8 % element_type.bits == 0 else 0
+    return Layout(order, tiles, element_size_in_bits=bits or packed)
 
 
 def layout_to_jax(layout: Layout) -> Any:

@@ -43,8 +43,9 @@ def try_layouts(
     *arguments : arrays, jax.ShapeDtypeStruct, or containers of them
         Only their shapes and dtypes matter.
     topology : str, optional
-        A TPU that need not be there, such as ``"v5e:2x2"``, ``"v4:2x2x1"``, ``"v5p:2x2x1"`` or ``"v6e:2x2"``, compiled
-        for by libtpu in a child process (``pip install 'fastindex[tpu]'``). Without one, the devices that JAX has.
+        A TPU that need not be there, such as ``"v5e:2x2"``, ``"v4:2x2x1"``, ``"v5p:2x2x1"``, ``"v6e:2x2"`` or
+        ``"tpu7x:2x2x1"``, compiled for by libtpu in a child process (``pip install 'fastindex[tpu]'``). Without one,
+        the devices that JAX has.
     donate_argnums, static_argnums : int or sequence of int
         As `jax.jit` takes them.
     in_shardings, out_shardings : optional
