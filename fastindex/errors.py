@@ -26,7 +26,14 @@ def _pointed_at(rule: str, text: str, position: int, hint: str = "") -> str:
     return f"{rule}, at {where}{advice}\n  {before}{printable}{after}\n  {caret}"
 
 
-def _cut(message: str) -> str:
+def cut_message(message: str) -> str:
+    """Return a message without the middle of what is too long.
+
+    Examples
+    --------
+    >>> len(cut_message("x" * 100_000)) < 2000, cut_message("short")
+    (True, 'short')
+    """
     left_out = len(message) - _SHOWN_BEGIN - _SHOWN_END
     if left_out <= 0:
         return message
@@ -44,7 +51,7 @@ class FastIndexError(ValueError):
     """
 
     def __str__(self) -> str:
-        return _cut(super().__str__())
+        return cut_message(super().__str__())
 
 
 class _FieldError(FastIndexError):

@@ -14,7 +14,7 @@ import click
 
 from fastindex.advice.spelling import visible
 from fastindex.cli.ending import signals_handled
-from fastindex.errors import FastIndexError
+from fastindex.errors import FastIndexError, cut_message
 from fastindex.terminal import is_terminal
 
 #: The modules that write to stdout.
@@ -98,7 +98,7 @@ def _end(status: int) -> NoReturn:
 def fail(message: str, status: int) -> NoReturn:
     """Print a line to stderr and end the process."""
     with suppress(OSError):
-        click.echo(visible(f"fastindex: {message}"), err=True)
+        click.echo(visible(cut_message(f"fastindex: {message}")), err=True)
     _end(status)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import fastindex
-from fastindex.cli.options import FORCE, OUT_PATH, PATH
+from fastindex.cli.options import FORCE, OUT_PATH, PATH, integer
 from fastindex.cli.progress import ProgressBar
 
 _SLICE = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+)?)?")
@@ -163,9 +163,9 @@ def _entry(text: str) -> Any:
         return Ellipsis
     found = _SLICE.fullmatch(text)
     if found is not None:
-        return slice(*(None if part is None else int(part) for part in found.groups()))
+        return slice(*(None if part is None else integer(part) for part in found.groups()))
     if text.lstrip("-").isdigit() and not text.startswith("--"):
-        return int(text)
+        return integer(text)
     if text.startswith("-"):
         raise click.NoSuchOption(text)
     raise click.UsageError(

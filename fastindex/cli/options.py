@@ -26,6 +26,26 @@ CASTING = click.option(
 )
 
 
+def integer(text: str) -> int:
+    """Read digits as a number: Python refuses thousands of them, and some that are not from 0 to 9.
+
+    Raises
+    ------
+    click.BadParameter
+
+    Examples
+    --------
+    >>> integer("-12")
+    -12
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text[:40]!r} with its {len(text)} characters is not an integer of 64 bits"
+        ) from None
+
+
 def byte_size(text: str) -> int:
     """Read a number of bytes with a unit.
 

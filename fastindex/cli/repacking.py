@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from fastindex.cli.moving import MAX_MEMORY, check_memory
-from fastindex.cli.options import FORCE, OUT_PATH, PATH
+from fastindex.cli.options import FORCE, OUT_PATH, PATH, integer
 from fastindex.cli.progress import ProgressBar
 
 
@@ -46,7 +46,7 @@ def repack(
     for name in (source_format, target_format):
         check_name(name)
     given = tuple(sorted(dict(_parameter(one) for one in parameters).items()))
-    formats = Formats((source_format, target_format), tuple(int(part) for part in sizes), bits, given)
+    formats = Formats((source_format, target_format), tuple(integer(part) for part in sizes), bits, given)
     with ProgressBar("repack") as progress:
         repack_file(source, target, formats, progress, limits["max_memory"], limits["force"])
 
@@ -57,6 +57,6 @@ def _parameter(text: str) -> tuple[str, Any]:
         raise click.BadParameter(f"{text!r} is no parameter; write it as activation_bits=8", param_hint="--with")
     numbers = value.strip("()").split(",")
     if all(number.strip().isdecimal() for number in numbers):
-        found = tuple(int(number) for number in numbers)
+        found = tuple(integer(number) for number in numbers)
         return name, found if len(found) > 1 else found[0]
     return name, {"true": True, "false": False}.get(value.lower(), value)

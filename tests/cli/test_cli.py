@@ -748,6 +748,34 @@ def test_dimensions_of_a_plain_target(tmp_path: Path) -> None:
     assert (tmp_path / "one.again").read_bytes() == b"x"
 
 
+LONG = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (f"index f32[4,6] {LONG} 1", 2),
+        (f"index f32[4,6] 1:{LONG} :", 2),
+        (f"index f32[4,6] --linear {LONG}", 2),
+        ("index f32[4,6] \u00b2 1", 2),
+        (f"repack in out --from plain --to awq --bits 4 --shape {LONG}x4", 2),
+        (f"repack in out --from plain --to awq --bits 4 --shape 4x24 --with group={LONG}", 2),
+        (f"report {LONG}", 1),
+    ],
+)
+def test_numbers_of_thousands_of_digits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, status: int
+) -> None:
+    """Python refuses to read them, with an error of its own; and a digit may be none."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").write_bytes(bytes(96))
+    result = run_command(line.split())
+    assert result.exit_code == status
+    assert "internal error" not in result.output
+    assert len(result.output) < 2100
+    assert os.listdir() == ["in"]
+
+
 @pytest.mark.in_turn(seconds=0.2)
 @pytest.mark.parametrize("delay", [0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.4])
 def test_an_interrupt_while_modules_are_imported(tmp_path: Path, delay: float) -> None:

@@ -102,7 +102,10 @@ def rules_of(given: Any) -> tuple[Rule, ...]:
 
 def _shown(value: object) -> str:
     """Return a value as messages print it."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python prints no integer of thousands of digits
+        return f"a {type(value).__name__} that is too long to print"
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 

@@ -327,6 +327,8 @@ def test_messages_are_short(tmp_path: Path) -> None:
         (named, [{"names": [name]}], "all of a rule are texts"),
         (named, [name], "a rule is a mapping"),
         (named, name, "rules are a list of mappings"),
+        (named, 10**5000, "rules are a list of mappings"),
+        (named, [{"names": 10**5000}], "all of a rule are texts"),
     ]
     for source, rules, reason in found:
         message = message_of(lambda path=source, rules=rules: fi.pack_checkpoint(path, tmp_path / "out", rules))
