@@ -35,8 +35,8 @@ def summary(table: CopyTable, all_moves: bool = False) -> str:
     count, avoidable = len(table.copies), totals.avoidable
     if avoidable.count != count:
         which = f"{avoidable.count:,} of these {count:,}" if avoidable.count else "none of these"
-        moved = f": {bytes_text(avoidable.moved_nbytes)} read and written" if avoidable.count else ""
-        lines.append(f"{which} could be avoided by another layout{moved}")
+        nbytes = f": {bytes_text(avoidable.moved_nbytes)} read and written" if avoidable.count else ""
+        lines.append(f"{which} could be avoided by another layout{nbytes}")
     for title, sums in (("by line", totals.by_line), ("by argument", totals.by_argument)):
         shown = [item for item in sums[:_NAMED_SUMS] if item.moved_nbytes]
         if shown:
