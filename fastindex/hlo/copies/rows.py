@@ -33,6 +33,9 @@ class CopyRow:
         XLA's estimate; None where there is none, or where it is a placeholder.
     fusion : str
         The fusion that it is part of, or "".
+    fills_fusion : bool
+        Whether the fusion does nothing else: then it reads and writes exactly this, which is in the sums. Of copies
+        that follow each other in a fusion, the first.
     origin, wanted_by : str
         In words, where the layout of the operand comes from, and who wants the other.
     argument : int or None
@@ -66,6 +69,7 @@ class CopyRow:
     trips: int | None = 1
     estimated_cycles: int | None = None
     fusion: str = ""
+    fills_fusion: bool = False
     origin: str = ""
     wanted_by: str = ""
     argument: int | None = None
@@ -112,6 +116,7 @@ class CopyRow:
             "trips": self.trips,
             "estimated_cycles": self.estimated_cycles,
             "in_fusion": self.fusion or None,
+            "fills_fusion": self.fills_fusion,
             "op_name": self.op_name or None,
             "source_file": self.source_file or None,
             "source_line": self.source_line or None,
@@ -137,11 +142,11 @@ class CopySum:
     label : str
         What they have in common.
     count : int
-        Instructions that stand alone.
+        Instructions that stand alone, or are all that their fusion does.
     nbytes_read, nbytes_written : int
         By these, in all trips; in one trip where their number is not known.
     fused_count : int
-        Instructions inside fusions, whose bytes the fusion would mostly move anyway; they are not in the sums.
+        Instructions inside other fusions, whose bytes the fusion would mostly move anyway; they are not in the sums.
     unknown_trips_count : int
         Instructions of which the number of trips is not known.
     """
@@ -173,7 +178,7 @@ class CopySum:
 def sum_of(label: str, rows: Iterable[CopyRow]) -> CopySum:
     """Add up rows."""
     rows = list(rows)
-    alone = [row for row in rows if not row.fusion]
+    alone = [row for row in rows if not row.fusion or row.fills_fusion]
     return CopySum(
         label,
         len(alone),
