@@ -31,6 +31,7 @@ def origin_text(
     *,
     is_invariant: bool = False,
     is_sliced: bool = False,
+    is_changed: bool = False,
 ) -> str:
     """Say where the layout of the operand of a copy comes from.
 
@@ -48,6 +49,8 @@ def origin_text(
         Whether that loop passes it on unchanged.
     is_sliced : bool
         Whether the operand is a part of the array.
+    is_changed : bool
+        Whether the loop changes it, so that what is there is only what it begins with.
 
     Examples
     --------
@@ -59,7 +62,7 @@ def origin_text(
     there = layout_text(shape) if is_same else f"{shape.element_type}{list(shape.dimensions)}".replace(" ", "")
     if not is_same:
         there += layout_text(shape)
-    if carry and verb == "writes":
+    if carry and (verb == "writes" or is_changed):
         text = f"the carry of {carry}, begun by {what}, is {there}"
     elif carry:
         text = f"{what}, carried by {carry}, {verb} {there}"

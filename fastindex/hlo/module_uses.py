@@ -101,8 +101,10 @@ def module_uses(
 def _notes(module: Module, uses: list[ShapeUse], counted: Counted) -> list[str]:
     notes = []
     if not any(use.shape.is_array and use.shape.layout.tiles for use in uses):
-        has_layouts = any(b"{" in text for text in module.shapes)
-        notes.append(_NO_TILES if has_layouts and module.is_scheduled else _BEFORE_LAYOUTS)
+        if module.is_before_layouts:
+            notes.append(_BEFORE_LAYOUTS)
+        elif any(use.shape.is_array and use.shape.rank for use in uses):
+            notes.append(_NO_TILES)
     elif not module.is_scheduled and counted == "buffers":
         notes.append(_NOT_SCHEDULED)
     return notes

@@ -30,6 +30,7 @@ from fastindex.shapes.shape import Shape
 
 #: Opcodes whose text between the parentheses is not operands.
 _NO_OPERANDS = frozenset((b"constant", b"parameter", b"iota", b"partition-id", b"replica-id", b"after-all"))
+_HAS_DIMENSIONS = re.compile(rb"\[[\d<?]")
 #: What stands for the shape of an instruction that omits it, where it does not follow from the operands.
 OMITTED = b"? of "
 #: Reads something from the operands and the attributes of an instruction; None for nothing worth keeping.
@@ -92,6 +93,14 @@ class Module:
     def is_scheduled(self) -> bool:
         """Whether the order of the instructions is the order in which they run."""
         return "is_scheduled=true" in self.header
+
+    @property
+    def is_before_layouts(self) -> bool:
+        """Whether layouts have not been assigned yet: arrays without one, or only default ones and no schedule."""
+        arrays = [text for text in self.shapes if _HAS_DIMENSIONS.search(text)]
+        if not arrays or any(b":T(" in text for text in arrays):
+            return False
+        return not self.is_scheduled or not any(b"{" in text for text in arrays)
 
     @property
     def partition_count(self) -> int:

@@ -1,6 +1,6 @@
 """Out-of-memory messages: the allocations of public issues, in the forms in which XLA prints them.
 
-Tests of: hlo.out_of_memory.
+Tests of: hlo.log_lines, hlo.out_of_memory, hlo.scoped_memory.
 
 ``tests/data/hlo/out_of_memory.json`` has the facts of each message, with its source: sizes, shapes, operators and
 labels. They are printed here as the message has them: plain, behind the prefixes of loggers, within longer logs.

@@ -123,6 +123,19 @@ def _kind(opcode: str, before: Array, after: Array, rest: str) -> str:
     return "memory space" if before.space != after.space else ""
 
 
+def _async_move(instruction: str, opcode: str, shape: str) -> list[Counted]:
+    """Count what moves between memory spaces: ((operands), result, contexts)."""
+    one = r"[a-z]\w*\[[\d,]*\](?:\{[^{}]*\})?"
+    arrays = [parse(found) for found in re.findall(one, shape)]
+    count = len(re.findall(one, shape[: shape.index("), ")]))
+    operands, result = arrays[:count], arrays[count]
+    part = operands[1] if opcode == "dynamic-update-slice-start" else result
+    before = operands[1 if opcode == "dynamic-update-slice-start" else 0]._replace(sizes=part.sizes)
+    after = result._replace(sizes=part.sizes)
+    kind = _kind("copy", before, after, "")
+    return [] if kind == "same layout" else [Counted(instruction, kind, nbytes_of(before), nbytes_of(after), False)]
+
+
 def copies_of(text: str) -> list[Counted]:
     """Count the copies of a module in every computation; inside fusions, without moves and copies within a layout."""
     fused = set(re.findall(r" fusion\(.*?calls=%?([\w.\-]+)", text))
@@ -140,6 +153,9 @@ def copies_of(text: str) -> list[Counted]:
             continue
         instruction, shape, opcode, operand, rest = match.groups()
         shapes[instruction] = shape
+        if opcode in ("slice-start", "dynamic-slice-start", "dynamic-update-slice-start"):
+            found += _async_move(instruction, opcode, shape)
+            continue
         if opcode not in ("copy", "copy-start", "reshape", "transpose"):
             continue
         result = shape[1:].split(", ")[0] if opcode == "copy-start" else shape

@@ -62,6 +62,10 @@ class Calls:
         """Whether its instructions are parts of a fusion, or of a fusion within one."""
         return any(site.role == "fused" for site in self.sites.get(computation.name, ()))
 
+    def callees(self, computation: Computation, place: int) -> list[Computation]:
+        """Return the computations that an instruction calls."""
+        return [callee for site, callee in self._callees.get(computation.name, ()) if site.place == place]
+
     def is_looped(self, computation: Computation) -> bool:
         """Whether a computation runs in a loop."""
         for _ in range(_DEEPEST):

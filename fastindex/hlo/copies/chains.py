@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.calls import Calls
 from fastindex.hlo.copies.trips import is_unchanged
+from fastindex.hlo.flow_rules import RULES, rule_of
 from fastindex.hlo.modules import Module
 
 #: How far to follow a chain, and how many instructions to look at for consumers.
 _FURTHEST = 400
 #: Opcodes whose result is their first operand, in the same layout.
-_THROUGH = frozenset(
-    ("bitcast", "copy-start", "copy-done", "opt-barrier", "domain", "add-dependency", "async-done", "async-update")
-)
+_THROUGH = frozenset(("bitcast", "copy-start", "copy-done", "opt-barrier", "domain", "add-dependency"))
 #: Opcodes whose result is a part of their first operand, in the same layout.
 _SLICES = frozenset(("slice", "dynamic-slice"))
 
 Path = tuple[int, ...]
+#: An instruction, and the element of its result.
+_Step = tuple[Computation, int, Path]
+
+
+@dataclass(slots=True)
+class _WayBack:
+    """How far a value has been followed back, and what has been seen on the way."""
+
+    computation: Computation
+    place: int
+    path: Path = ()
+    chain: list[str] = field(default_factory=list)
+    carry: str = ""
+    is_invariant: bool = False
+    is_sliced: bool = False
+    is_changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +53,8 @@ class Origin:
         The instructions on the way back to it, nearest first.
     carry : str
         The loop that carries it, and the element: "while.4, element 1"; or "".
+    is_changed : bool
+        Whether that loop changes it: what is there is only what it begins with.
     is_invariant : bool
         Whether the innermost loop around the copy passes it on unchanged.
     is_sliced : bool
@@ -51,6 +69,7 @@ class Origin:
     carry: str = ""
     is_invariant: bool = False
     is_sliced: bool = False
+    is_changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +93,20 @@ class Consumer:
 
 
 class Chains:
-    """Follows values through a module."""
+    """Follows values through a module.
 
-    def __init__(self, module: Module, calls: Calls) -> None:
+    Parameters
+    ----------
+    module : Module
+    calls : Calls
+    element_count : callable
+        Returns the number of elements of the result of an instruction; -1 if it is not an array.
+    """
+
+    def __init__(self, module: Module, calls: Calls, element_count: Callable[[Computation, int], int]) -> None:
         self._module = module
         self._calls = calls
+        self._element_count = element_count
         self._names: dict[str, list[str]] = {}
         self._users: dict[str, dict[int, list[int]]] = {}
 
@@ -109,52 +137,116 @@ class Chains:
         passes : frozenset of (str, int)
             The copies that keep the layout, by computation and place.
         """
-        path: Path = ()
-        chain: list[str] = []
-        carry, is_invariant, is_sliced = "", False, False
+        walk = _WayBack(computation, place)
         for _ in range(_FURTHEST):
-            opcode, operands = computation.opcodes[place], computation.operands(place)
-            first = operands[0] if len(operands) else -1
-            chain.append(self.name(computation, place))
-            step: tuple[Computation, int, Path] | None = None
-            if opcode == "parameter":
-                step = self._argument(computation, place, path)
-                role = self._role(computation)
-                if step is not None and role in ("body", "condition"):
-                    element = path[0] if path else 0
-                    # Slices are of another part in each trip.
-                    is_still = role == "body" and not carry and not is_sliced
-                    is_invariant = is_invariant or (is_still and is_unchanged(computation, element))
-                    carry = carry or self._carry_text(computation, element)
-            elif first < 0:
-                pass
-            elif opcode == "get-tuple-element":
-                step = computation, first, (computation.details[place].number, *path)
-            elif opcode == "tuple" and path and 0 <= path[0] < len(operands) and operands[path[0]] >= 0:
-                step = computation, operands[path[0]], path[1:]
-            elif opcode == "while" and path:
-                carry = carry or f"{self.name(computation, place)}, element {path[0]}"
-                step = computation, first, path
-            elif opcode in _THROUGH or (opcode == "copy" and (computation.name, place) in passes):
-                step = computation, first, path
-            elif carry:
-                # What a loop begins with is not what it carries.
-                pass
-            elif opcode in _SLICES:
-                step, is_sliced = (computation, first, path), True
-            elif opcode == "fusion" and not path:
-                step = self._sliced_operand(computation, place)
-                is_sliced = is_sliced or step is not None
+            walk.chain.append(self.name(walk.computation, walk.place))
+            step = self._before(walk, passes)
             if step is None:
                 break
-            computation, place, path = step
+            walk.computation, walk.place, walk.path = step
+        computation, place = walk.computation, walk.place
         opcode = computation.opcodes[place]
         kind = "instruction"
         if opcode == "parameter" and not self._calls.sites.get(computation.name):
             kind = "argument"
         elif opcode in ("constant", "iota"):
             kind = "constant"
-        return Origin(kind, computation, place, path, tuple(dict.fromkeys(chain)), carry, is_invariant, is_sliced)
+        return Origin(
+            kind, computation, place, walk.path, tuple(dict.fromkeys(walk.chain)), walk.carry, walk.is_invariant,
+            walk.is_sliced, walk.is_changed,
+        )  # fmt: skip
+
+    def _before(self, walk: _WayBack, passes: frozenset[tuple[str, int]]) -> _Step | None:
+        """Return where a value is before the instruction that passes it on; None where its layout comes from."""
+        computation, place, path = walk.computation, walk.place, walk.path
+        opcode, operands = computation.opcodes[place], computation.operands(place)
+        first = operands[0] if len(operands) else -1
+        if opcode == "parameter":
+            return self._before_parameter(walk)
+        if first < 0:
+            return None
+        if opcode == "get-tuple-element":
+            return computation, first, (computation.details[place].number, *path)
+        if opcode == "tuple":
+            is_there = path and 0 <= path[0] < len(operands) and operands[path[0]] >= 0
+            return (computation, operands[path[0]], path[1:]) if is_there else None
+        if opcode == "while" and path:
+            names = computation.details[place].callees
+            body = self._module.computations.get(names[1]) if len(names) > 1 else None
+            self._carried(walk, f"{self.name(computation, place)}, element {path[0]}", body, path[0])
+            return computation, first, path
+        if opcode in _THROUGH or (opcode == "copy" and (computation.name, place) in passes):
+            # XLA writes the first part of an array as a bitcast, too.
+            if opcode == "bitcast" and 0 <= self._element_count(computation, place) < self._element_count(
+                computation, first
+            ):
+                walk.is_sliced = True
+            return computation, first, path
+        if (called := self._before_async(computation, place, path)) is not None:
+            return called
+        if walk.carry:
+            # What a loop begins with is not what it carries.
+            return None
+        return self._before_part(walk, passes, first)
+
+    def _before_parameter(self, walk: _WayBack) -> _Step | None:
+        computation, path = walk.computation, walk.path
+        step = self._argument(computation, walk.place, path)
+        role = self._role(computation)
+        if step is not None and role in ("body", "condition"):
+            element = path[0] if path else 0
+            # Slices are of another part in each trip.
+            is_still = role == "body" and not walk.carry and not walk.is_sliced
+            walk.is_invariant = walk.is_invariant or (is_still and is_unchanged(computation, element))
+            site = self._calls.sites[computation.name][0]
+            names = site.computation.details[site.place].callees
+            body = self._module.computations.get(names[1]) if len(names) > 1 else None
+            self._carried(walk, self._carry_text(computation, element), body, element)
+        return step
+
+    def _carried(self, walk: _WayBack, text: str, body: Computation | None, element: int) -> None:
+        """Note a loop that carries the value, above all the innermost that changes it."""
+        is_changed = body is None or not is_unchanged(body, element)
+        if is_changed and not walk.is_changed:
+            walk.carry, walk.is_changed = text, True
+        walk.carry = walk.carry or text
+
+    def _before_async(self, computation: Computation, place: int, path: Path) -> _Step | None:
+        """Return where a value is before a part of an asynchronous call, {operands, result, contexts}."""
+        opcode, operands = computation.opcodes[place], computation.operands(place)
+        details = computation.details[place]
+        if opcode.endswith("-done") and rule_of(opcode) is RULES["async-done"]:
+            return computation, operands[0], (1, *path)
+        if not details.callees or not path or not opcode.endswith(("-start", "-update")):
+            is_update = opcode.endswith("-update") and rule_of(opcode) is RULES["async-update"]
+            return (computation, operands[0], path) if is_update else None
+        callee = self._module.computations.get(details.callees[0])
+        if path[0] == 1 and callee is not None and len(callee):
+            return callee, callee.root, path[1:]
+        bound = operands[1:] if opcode.endswith("-update") else operands
+        if path[0] == 0 and len(path) > 1 and 0 <= path[1] < len(bound) and bound[path[1]] >= 0:
+            return computation, bound[path[1]], path[2:]
+        return None
+
+    def _before_part(self, walk: _WayBack, passes: frozenset[tuple[str, int]], first: int) -> _Step | None:
+        """Return the array of which a value is a part, or which has been put together from its parts."""
+        computation, place, path = walk.computation, walk.place, walk.path
+        opcode = computation.opcodes[place]
+        step: _Step | None = None
+        if opcode in _SLICES:
+            step = computation, first, path
+            walk.is_sliced = True
+        elif opcode == "fusion" and not path:
+            step = self._sliced_operand(computation, place)
+            walk.is_sliced = walk.is_sliced or step is not None
+        elif opcode == "custom-call" and computation.details[place].kind == "ConcatBitcast":
+            operands = computation.operands(place)
+            parts = [self.origin(computation, operand, passes) for operand in operands if operand >= 0]
+            wholes = {(part.computation.name, part.place, part.path) for part in parts}
+            if len(wholes) == 1 and len(parts) == len(operands) and not any(part.carry for part in parts):
+                walk.chain += [name for part in parts for name in part.chain]
+                step = parts[0].computation, parts[0].place, parts[0].path
+        return step
 
     def _sliced_operand(self, computation: Computation, place: int) -> tuple[Computation, int, Path] | None:
         """Return the operand of a fusion that does nothing but slice it; None for another fusion."""
@@ -190,7 +282,10 @@ class Chains:
         site = sites[0]
         operands = site.computation.operands(site.place)
         number = computation.details[place].number
-        if site.role in ("body", "condition"):
+        if site.computation.opcodes[site.place].endswith("-update"):
+            # The first operand is the call itself.
+            number += number >= 0
+        elif site.role in ("body", "condition"):
             number = 0
         elif site.role == "branch":
             number = site.number + 1
@@ -236,7 +331,9 @@ class Chains:
         if site.role == "branch":
             _add(found, Consumer("branch", site.computation, site.place, path))
             return []
-        return [(site.computation, site.place, path)]
+        # The result of an asynchronous call is element 1 of its start.
+        is_async = site.computation.opcodes[site.place].endswith(("-start", "-update"))
+        return [(site.computation, site.place, (1, *path) if is_async else path)]
 
     def _use(
         self,
@@ -257,7 +354,11 @@ class Chains:
         if opcode == "get-tuple-element":
             taken = path and path[0] == computation.details[user].number
             return [(computation, user, path[1:])] if taken else []
-        if opcode == "call" and computation.details[user].callees:
+        if opcode.endswith("-done") and rule_of(opcode) is RULES["async-done"]:
+            return [(computation, user, path[1:])] if path[:1] == (1,) else []
+        if opcode.endswith("-update") and value == computation.operands(user)[0]:
+            return [(computation, user, path)]
+        if computation.details[user].callees and (opcode == "call" or opcode.endswith(("-start", "-update"))):
             return self._enter(computation, user, value, path)
         kind = {"while": "loop carry", "conditional": "branch"}.get(opcode, "instruction")
         _add(found, Consumer(kind, computation, user, path if kind == "loop carry" else ()))
@@ -269,7 +370,9 @@ class Chains:
         callee = self._module.computations.get(computation.details[user].callees[0])
         if callee is None:
             return []
-        numbers = {number for number, operand in enumerate(computation.operands(user)) if operand == value}
+        operands = computation.operands(user)
+        bound = operands[1:] if computation.opcodes[user].endswith("-update") else operands
+        numbers = {number for number, operand in enumerate(bound) if operand == value}
         return [
             (callee, place, path)
             for place, opcode in enumerate(callee.opcodes)

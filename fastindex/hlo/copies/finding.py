@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastindex.advice.copy_sentences import origin_text, wanted_text
+from fastindex.errors import FastIndexError
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.copies.calls import CallSite, find_calls
 from fastindex.hlo.copies.chains import Chains, Consumer, Origin
@@ -20,10 +21,12 @@ from fastindex.hlo.shape_table import ShapeTable, array_of
 from fastindex.shapes.shape import Shape
 
 _OPCODES = frozenset(("copy", "copy-start", "reshape", "transpose"))
-#: A fusion of only these is a copy: it reads its operands and writes its results, and the cycles are its own.
-_FORMATTING = frozenset(
-    ("parameter", "copy", "bitcast", "reshape", "transpose", "convert", "tuple", "get-tuple-element")
-)
+#: A fusion of only these moves data about; the cycles of the fusion are those of its copies.
+_FORMATTING = frozenset(("parameter", "copy", "bitcast", "reshape", "transpose", "tuple", "get-tuple-element"))
+#: A fusion of only these reads and writes exactly what its copies do.
+_WHOLE = _FORMATTING | {"convert", "fusion"}
+#: What an asynchronous call moves to or from another memory space, and the operand that is moved.
+_ASYNC_MOVES = {"slice": 0, "dynamic-slice": 0, "dynamic-update-slice": 1}
 #: The memory on a TPU's core; XLA's estimates of copies within it are placeholders.
 _FAST_MEMORY = 1
 
@@ -37,6 +40,7 @@ class _Found:
     kind: CopyKind
     source: int
     result: int
+    operand: int = 0
 
 
 class _Finder:
@@ -48,16 +52,19 @@ class _Finder:
         self._label = label
         self._texts = list(module.shapes)
         self._calls = find_calls(module)
-        self._chains = Chains(module, self._calls)
+        self._chains = Chains(module, self._calls, self._element_count)
         self._fused = FusedBytes(self._calls, self._chains, self._nbytes)
         self._kinds: dict[tuple[str, int, int, object], CopyKind | None] = {}
         self._reader = MetadataReader(module.tables)
         self._metadata = list(module.metadata)
+        self._wholes: dict[str, bool] = {}
+        self._movers: frozenset[tuple[str, int]] = frozenset()
         self.lost: list[tuple[Computation, int]] = []
 
     def rows(self) -> list[CopyRow]:
         """Return the rows of the module, in the order in which they run."""
         found = [item for computation in self._calls.computations for item in self._in(computation)]
+        self._movers = frozenset((item.computation.name, item.place) for item in found)
         passes = frozenset(
             (item.computation.name, item.place) for item in found if item.kind in ("memory space", "same layout")
         )
@@ -66,6 +73,8 @@ class _Finder:
 
     def _in(self, computation: Computation) -> Iterator[_Found]:
         is_fused = self._calls.is_fused(computation)
+        if self._is_async(computation) and computation.opcodes[computation.root] in _ASYNC_MOVES:
+            yield from self._async_move(computation)
         for place, opcode in enumerate(computation.opcodes):
             if opcode not in _OPCODES:
                 continue
@@ -84,6 +93,75 @@ class _Finder:
                 # Within a fusion, values that stay as they are have no buffers to be copied between.
                 if kind is not None and not (is_fused and kind in ("memory space", "same layout")):
                     yield _Found(computation, place, kind, before, after)
+
+    def _is_async(self, computation: Computation) -> bool:
+        """Whether an asynchronous call runs it."""
+        site = next(iter(self._calls.sites.get(computation.name, ())), None)
+        return site is not None and site.computation.opcodes[site.place].endswith(("-start", "-update"))
+
+    def _async_move(self, computation: Computation) -> Iterator[_Found]:
+        """Find what an asynchronous slice or update moves: a part of an array, to or from another memory space."""
+        place = computation.root
+        operands = computation.operands(place)
+        opcode = computation.opcodes[place]
+        number = _ASYNC_MOVES[opcode]
+        if len(operands) <= number or operands[number] < 0:
+            self.lost.append((computation, place))
+            return
+        before = self._leaves(computation, operands[number])
+        after = self._leaves(computation, place)
+        if len(before) != 1 or len(after) != 1:
+            return
+        source, result = self._table.shapes[before[0]], self._table.shapes[after[0]]
+        try:
+            # Of the larger array, a part of the size of the other.
+            if opcode == "dynamic-update-slice":
+                result = source.with_layout(result.layout)
+            else:
+                source = result.with_layout(source.layout)
+        except FastIndexError:
+            return
+        parts = self._table.number(source), self._table.number(result)
+        kind = self._kind("copy", *parts, None)
+        if kind is not None and kind != "same layout":
+            yield _Found(computation, place, kind, *parts, number)
+
+    def _element_count(self, computation: Computation, place: int) -> int:
+        """Return the number of elements of a result; -1 if it is not one array."""
+        leaves = self._leaves(computation, place)
+        array = array_of(self._table.shapes[leaves[0]]) if len(leaves) == 1 else None
+        return -1 if array is None else array.element_count
+
+    def _is_whole(self, computation: Computation) -> bool:
+        """Whether the outermost fusion around a computation does nothing but move data."""
+        for _ in range(len(self._calls.computations)):
+            site = self._calls.sites[computation.name][0]
+            if not self._calls.is_fused(site.computation):
+                break
+            computation = site.computation
+        return self._only_moves(computation, 0)
+
+    def _only_moves(self, computation: Computation, depth: int) -> bool:
+        known = self._wholes.get(computation.name)
+        if known is None:
+            callees = [
+                self._module.computations.get(name)
+                for place, details in enumerate(computation.details)
+                if computation.opcodes[place] == "fusion"
+                for name in details.callees
+            ]
+            known = _WHOLE.issuperset(computation.opcodes) and all(
+                callee is not None and depth < len(self._module.computations) and self._only_moves(callee, depth + 1)
+                for callee in callees
+            )
+            self._wholes[computation.name] = known
+        return known
+
+    def _fills_fusion(self, item: _Found) -> bool:
+        """Whether the fusion of a copy does nothing else; of copies one after the other, the first stands for all."""
+        if not self._is_whole(item.computation):
+            return False
+        return not self._fused.follows(item.computation, item.place, self._movers)
 
     def _leaves(self, computation: Computation, place: int) -> tuple[int, ...]:
         return self._table.entry(self._texts[computation.shape(place)]).leaves
@@ -106,20 +184,27 @@ class _Finder:
 
     def _row(self, item: _Found, passes: frozenset[tuple[str, int]]) -> CopyRow:
         computation, place = item.computation, item.place
-        operand = computation.operands(place)[0]
+        operand = computation.operands(place)[item.operand]
         is_fused = self._calls.is_fused(computation)
         source, result = self._table.shapes[item.source], self._table.shapes[item.result]
         nbytes = self._table.nbytes[item.source], self._table.nbytes[item.result]
         if is_fused:
             nbytes = self._fused.read(computation, operand), self._fused.written(computation, place)
         origin = self._chains.origin(computation, operand, passes)
+        if computation.opcodes[place] in ("slice", "dynamic-slice"):
+            origin = replace(origin, is_sliced=True)
         consumers = self._chains.consumers(computation, place, passes)
         metadata = self._metadata_of(computation, place, consumers, origin)
-        is_argument = origin.kind == "argument"
+        is_argument = origin.kind == "argument" and not origin.is_changed
+        shown, shown_place = computation, place
+        if computation.is_made:
+            # What a shorthand stands for is shown as the text has it.
+            site = self._calls.sites[computation.name][0]
+            shown, shown_place = site.computation, site.place
         return CopyRow(
-            instruction=self._chains.name(computation, place),
-            computation=computation.name,
-            opcode=computation.opcodes[place],
+            instruction=self._chains.name(shown, shown_place),
+            computation=shown.name,
+            opcode=shown.opcodes[shown_place],
             kind=item.kind,
             source=source,
             result=result,
@@ -128,7 +213,7 @@ class _Finder:
             trips=self._calls.trips(computation),
             estimated_cycles=self._cycles(item, source, result),
             fusion=self._fusion_of(computation),
-            is_alone=not is_fused or self._is_all_of_a_fusion(item),
+            is_alone=not is_fused or self._fills_fusion(item),
             origin=self._origin_text(origin, source),
             wanted_by=wanted_text([self._consumer_text(consumer) for consumer in consumers], _array(result)),
             argument=origin.computation.details[origin.place].number if is_argument else None,
@@ -143,40 +228,29 @@ class _Finder:
             source_line=metadata.source_line,
             step=self._calls.step(computation, place),
             steps=self._calls.steps,
-            line=computation.line(place),
+            line=shown.line(shown_place),
             module=self._label,
         )
 
-    def _fusion_of(self, computation: Computation) -> str:
-        """Return the outermost fusion around a computation, or ""."""
-        fusion = ""
+    def _around(self, computation: Computation) -> Iterator[tuple[Computation, int]]:
+        """Yield the fusions around a computation, the innermost first."""
         for _ in range(len(self._calls.computations)):
             if not self._calls.is_fused(computation):
-                break
+                return
             site = self._calls.sites[computation.name][0]
-            fusion, computation = self._chains.name(site.computation, site.place), site.computation
-        return fusion
+            yield site.computation, site.place
+            computation = site.computation
+
+    def _fusion_of(self, computation: Computation) -> str:
+        """Return the outermost fusion around a computation, or ""."""
+        names = [self._chains.name(around, place) for around, place in self._around(computation)]
+        return names[-1] if names else ""
 
     def _formatting_fusion(self, computation: Computation) -> CallSite | None:
         """Return the fusion that a fused computation is, if it does nothing but move data and is in no other."""
         site = self._calls.sites[computation.name][0]
         is_inner = self._calls.is_fused(site.computation)
         return None if is_inner or not _FORMATTING.issuperset(computation.opcodes) else site
-
-    def _is_all_of_a_fusion(self, item: _Found) -> bool:
-        """Whether a fusion moves data for this instruction alone: of several in a row, for the last one."""
-        computation, waiting = item.computation, [item.place]
-        if self._formatting_fusion(computation) is None:
-            return False
-        movers = {other.place for other in self._in(computation)}
-        seen: set[int] = set()
-        while waiting:
-            users = set(self._chains.users(computation, waiting.pop())) - seen
-            if users & movers:
-                return False
-            seen |= users
-            waiting += users
-        return True
 
     def _cycles(self, item: _Found, source: Shape, result: Shape) -> int | None:
         spaces = {_array(shape).layout.memory_space for shape in (source, result)}
@@ -213,6 +287,7 @@ class _Finder:
             shape,
             _array(source),
             origin.carry,
+            is_changed=origin.is_changed,
             is_invariant=origin.is_invariant,
             is_sliced=origin.is_sliced,
         )
@@ -243,10 +318,7 @@ class _Finder:
     def _metadata_of(self, computation: Computation, place: int, consumers: list[Consumer], origin: Origin) -> Metadata:
         """Return the metadata of a copy, or of its fusion, of an instruction that wants it, or of what it copies."""
         own = self._read_metadata(computation, place)
-        others = []
-        if self._calls.is_fused(computation):
-            site = self._calls.sites[computation.name][0]
-            others.append(self._read_metadata(site.computation, site.place))
+        others = [self._read_metadata(*each) for each in self._around(computation)]
         others += [self._read_metadata(consumer.computation, consumer.place) for consumer in consumers[:4]]
         others.append(self._read_metadata(origin.computation, origin.place))
         located = next((item for item in (own, *others) if item.source_file), own)

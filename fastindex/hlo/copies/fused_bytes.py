@@ -56,6 +56,28 @@ class FusedBytes:
                 waiting += [(here, operand) for operand in here.operands(value)]
         return total
 
+    def follows(self, computation: Computation, place: int, movers: frozenset[tuple[str, int]]) -> bool:
+        """Whether an instruction takes what another of `movers` has moved within the same fusion."""
+        seen: set[tuple[str, int]] = set()
+        waiting = [(computation, operand) for operand in computation.operands(place)]
+        while waiting and len(seen) < _FURTHEST:
+            here, value = waiting.pop()
+            if value < 0 or (here.name, value) in seen or not self._calls.is_fused(here):
+                continue
+            if (here.name, value) in movers:
+                return True
+            seen.add((here.name, value))
+            if here.opcodes[value] == "parameter":
+                site = self._calls.sites[here.name][0]
+                operands = site.computation.operands(site.place)
+                number = here.details[value].number
+                waiting += [(site.computation, operands[number])] if 0 <= number < len(operands) else []
+            elif here.opcodes[value] == "fusion":
+                waiting += [(inner, inner.root) for inner in self._calls.callees(here, value)]
+            else:
+                waiting += [(here, operand) for operand in here.operands(value)]
+        return False
+
     def written(self, computation: Computation, place: int) -> int:
         """Return the bytes that the fusion writes with the result of an instruction."""
         total = 0

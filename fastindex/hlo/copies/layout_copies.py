@@ -18,7 +18,6 @@ from fastindex.hlo.problems import Problem
 from fastindex.hlo.reading_progress import read_each
 from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.sources import (
-    LOWERED,
     HloSource,
     TextSource,
     identified,
@@ -149,7 +148,7 @@ class _Reader:
         self._labels: list[str] = []
         self._counts: dict[str, int] = {}
         self._problems: list[Problem] = []
-        self._notes: list[str] = []
+        self._before: list[str] = []
         self._errors: list[Exception] = []
         self._source = self._stage = ""
 
@@ -181,8 +180,8 @@ class _Reader:
         count = self._counts[module.name] = self._counts.get(module.name, 0) + 1
         label = module.name if count == 1 else f"{module.name} ({count})"
         self._labels.append(label)
-        if LOWERED in self._stage or not any(b"{" in text for text in module.shapes):
-            self._notes.append(_BEFORE_LAYOUTS)
+        if module.is_before_layouts:
+            self._before.append(label)
         self._rows += module_copies(module, self._table, label, self._source, self._problems)
 
     def result(self) -> LayoutCopies:
@@ -195,11 +194,14 @@ class _Reader:
         """
         if not self._labels and self._errors:
             raise self._errors[0]
+        notes = [_BEFORE_LAYOUTS] if self._before else []
+        if len(self._before) < len(self._labels):
+            notes = [f"{label}: {_BEFORE_LAYOUTS}" for label in self._before]
         rows: Sequence[CopyRow] = sorted(self._rows, key=most_bytes_first)
         return LayoutCopies(
             tuple(row for row in rows if row.kind != "memory space"),
             tuple(row for row in rows if row.kind == "memory space"),
             tuple(self._labels),
             tuple(sorted(self._problems, key=lambda problem: (problem.source, problem.line))),
-            tuple(dict.fromkeys(self._notes)),
+            tuple(notes),
         )

@@ -34,7 +34,8 @@ class CopyRow:
     fusion : str
         The fusion that it is part of, or "".
     is_alone : bool
-        Whether its bytes move for it alone and are added up: it is in no fusion, or in one that does nothing else.
+        Whether its bytes move for it alone and are added up: it is in no fusion, or in one that does nothing else. Of
+        copies that follow each other in such a fusion, the first.
     origin, wanted_by : str
         In words, where the layout of the operand comes from, and who wants the other.
     argument : int or None
@@ -146,11 +147,11 @@ class CopySum:
     label : str
         What they have in common.
     count : int
-        Instructions whose bytes are added up, see `CopyRow.is_alone`.
+        Instructions that stand alone, or are all that their fusion does.
     nbytes_read, nbytes_written : int
         By these, in all trips; in one trip where their number is not known.
     fused_count : int
-        Instructions inside fusions that do more, and would mostly move the bytes anyway; they are not in the sums.
+        Instructions inside other fusions, whose bytes the fusion would mostly move anyway; they are not in the sums.
     unknown_trips_count : int
         Instructions of which the number of trips is not known.
     """

@@ -28,7 +28,7 @@ def summary(table: CopyTable, all_moves: bool = False) -> str:
         lines[0] += f" and {count_text(len(table.modules) - _NAMED_MODULES, 'more')}"
     lines += table.notes
     totals = table.totals
-    if not table.copies:
+    if not table.copies and not table.notes:
         lines.append("no data moves because of layouts")
     for item in totals.by_kind:
         lines.append(f"{_count_of(item)}{_moved_text(item)}")

@@ -172,8 +172,8 @@ TURN = "%t = f32[600,64]{1,0} transpose(%p), dimensions={1,0}"
     [
         (f"  ROOT {TURN}", "f32[600,64]{1,0}", {"t": True}),
         (f"  {TURN}\n  ROOT %c = bf16[600,64]{{1,0}} convert(%t)", "bf16[600,64]{1,0}", {"t": True}),
-        # The last of several in a row reads the operand and writes the result of the fusion.
-        (f"  {TURN}\n  ROOT %c = f32[600,64]{{0,1}} copy(%t)", "f32[600,64]{0,1}", {"t": False, "c": True}),
+        # The first of several in a row stands for what the fusion reads and writes.
+        (f"  {TURN}\n  ROOT %c = f32[600,64]{{0,1}} copy(%t)", "f32[600,64]{0,1}", {"t": True, "c": False}),
         (f"  {TURN}\n  ROOT %n = f32[600,64]{{1,0}} negate(%t)", "f32[600,64]{1,0}", {"t": False}),
     ],
 )
@@ -181,16 +181,16 @@ def test_a_fusion_of_nothing_but_a_transpose_is_added_up(body: str, result: str,
     table = fi.layout_copies(fusion_of(body, result))
     assert {item.instruction: item.is_alone for item in table.copies} == alone
     assert {item.source_text for item in table.copies} == {"m.py:4"}
-    last = [item for item in table.copies if item.is_alone]
-    assert table.avoidable == tuple(last)
+    first = [item for item in table.copies if item.is_alone]
+    assert table.avoidable == tuple(first)
     written = fi.Shape.parse(result).nbytes
-    for item in last:
+    for item in first:
         assert (item.nbytes_read, item.nbytes_written) == (153600, written)
     sums_of = [table.totals.by_kind, table.totals.by_line]
     if len(alone) == 1:
         sums_of.append(table.totals.by_argument)
     for sums in sums_of:
-        assert sum(item.moved_nbytes for item in sums) == len(last) * (153600 + written)
+        assert sum(item.moved_nbytes for item in sums) == len(first) * (153600 + written)
     assert ("inside fusions, not added up" in table.text()) == (not all(alone.values()))
 
 
@@ -299,7 +299,8 @@ def test_copies_that_are_the_same_in_every_trip_say_so() -> None:
     assert turned.is_invariant
     assert turned.origin == "argument 0, w, carried by while, element 1, is {1,0}, the same in every trip"
     assert not changing.is_invariant
-    assert changing.origin == "argument 1, x, carried by while, element 2, is {1,0}"
+    assert changing.origin == "the carry of while, element 2, begun by argument 1, x, is {1,0}"
+    assert changing.argument is None
     assert turned.wanted_by == "y needs {0,1}"
 
 
