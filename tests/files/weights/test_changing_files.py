@@ -302,13 +302,13 @@ def test_numbers_of_thousands_of_digits(tmp_path: Path) -> None:
 def test_messages_are_short(tmp_path: Path) -> None:
     """However long the names are, and however many."""
     name = "n" * 100_000
-    many = saved(tmp_path / "many.safetensors", {f"l.{2 * number}": 1 for number in range(20_000)})
+    many = saved(tmp_path / "many.safetensors", {f"l.{2 * number}": 1 for number in range(2000)})
     named = saved(tmp_path / "named.safetensors", {name: 1, f"{name}0": 1, f"{name}1": 2})
-    sizes = {f"l.{number}": fi.Shape("f32", (number,)) for number in range(3000)}
+    sizes = {f"l.{number}": fi.Shape("f32", (number,)) for number in range(400)}
     kinds = tmp_path / "kinds.safetensors"
     kinds.write_bytes(header_of(sizes) + bytes(sum(shape.nbytes for shape in sizes.values())))
     found: list[tuple[str, Any, str]] = [
-        (many, [{"names": "l.*", "stack": "l"}], "there is 39998, but not 1"),
+        (many, [{"names": "l.*", "stack": "l"}], "there is 3998, but not 1"),
         (str(kinds), [{"names": "l.*", "stack": "l"}], "'l.0' is F32"),
         (named, [{"names": "n*", "stack": "l"}], "is no number"),
         (named, [{"names": f"{name}?", "stack": "l"}], "a stack is of names with one"),
