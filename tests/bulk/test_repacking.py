@@ -454,6 +454,9 @@ def test_a_shape_that_the_matrix_contradicts() -> None:
     ):
         fi.repack(words, "awq", "marlin", shape=(11008, 4096))
     assert fi.repack(words, "awq", "plain").shape == (4096, 11008)
+    # Where to write is memory of any dimensions.
+    out = np.empty_like(words)
+    assert fi.repack(words, "awq", "marlin", out=out) is out
     with pytest.raises(fi.FastIndexError, match="give shape="):
         fi.repack(np.zeros((128, 4), np.uint8), "blocked_scales", "plain")
 
