@@ -356,7 +356,9 @@ def _check_meanings(ends: Sequence[End]) -> None:
     if any(end.row is None for end in ends):
         return
     for end, other in zip(ends, reversed(ends), strict=True):
-        if end.stored == "elements" and (other.stored == "signed" or (end.bits < 8 and other.stored != "elements")):
+        # Half bytes of integers are two's complement; bytes may be unsigned.
+        unknown = ("signed", "integers", "offset") if end.bits < 8 else ("signed",)
+        if end.stored == "elements" and other.stored in unknown:
             raise FastIndexError(
                 f"{end.name} keeps elements of either sign as they are, so codes of {other.name} have no one value "
                 "there; move them to 'plain' first, with out= of int8 for values or of uint8 for codes"

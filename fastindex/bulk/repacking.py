@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastindex.bulk.repack_arguments import (
+    check_words,
     checked_bits,
     checked_bytes,
     checked_out,
@@ -104,6 +105,7 @@ def repack(
     if width is None:
         width = _width_of_plain(buffer, array, out, source, destination, math.prod(sizes))
     plan = repack_plan(source, destination, sizes, width, given)
+    check_words(plan.ends[0], array.shape, 8 * array.dtype.itemsize, "the buffer")
     data = checked_bytes(array, plan.ends[0], "the buffer")
     if order is not None:
         data = plan.ordered(data, order)

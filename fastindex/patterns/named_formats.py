@@ -157,7 +157,7 @@ def _checked_value(name: str, parameter: str, value: Any, default: Any) -> Any:
     if isinstance(default, str) or default is None:
         if not isinstance(value, str):
             raise ArgumentTypeError(f"{name}: {parameter} is text, got {value!r}")
-        value = value.lower() if isinstance(default, str) else value
+        value = value.lower() if isinstance(default, str) or (name, parameter) in VALUES else value
         return _listed_value(name, parameter, value)
     if isinstance(default, bool):
         if value not in (False, True):

@@ -393,6 +393,9 @@ def test_fractals_of_half_bytes() -> None:
         assert fi.pack(array, fi.Shape(name, (40, 100), layout)).tobytes() == expected
     with pytest.raises(fi.FastIndexError, match="elements of either sign"):
         fi.repack(np.zeros(32 * 64 // 2, np.uint8), "awq", "fractal_nz", shape=(32, 64), bits=4)
+    # Codes of fp4 have no other value there.
+    packed = fi.repack(codes, "plain", "nvfp4", shape=codes.shape)
+    assert fi.repack(packed, "nvfp4", "fractal_nz", shape=codes.shape, bits=4).tobytes() == expected
 
 
 #: Formats whose vendors store a matrix of words: bits, parameters, sizes, dimensions of the matrix, and its dtype.
@@ -451,6 +454,9 @@ def test_a_shape_that_the_matrix_contradicts() -> None:
     ):
         fi.repack(words, "awq", "marlin", shape=(11008, 4096))
     assert fi.repack(words, "awq", "plain").shape == (4096, 11008)
+    # Where to write is memory of any dimensions.
+    out = np.empty_like(words)
+    assert fi.repack(words, "awq", "marlin", out=out) is out
     with pytest.raises(fi.FastIndexError, match="give shape="):
         fi.repack(np.zeros((128, 4), np.uint8), "blocked_scales", "plain")
 
