@@ -110,17 +110,23 @@ def _convert_file(options: dict[str, Any]) -> None:
 
 
 def _print_elements(numbers: tuple[str, ...], options: dict[str, Any]) -> None:
+    from fastindex.arguments.windows import slice_numbers
+    from fastindex.lowering.index.units import count_of_units
+
     slot = options["slot"]
     places = _entries((slot, *numbers) if slot else numbers)
     if not places or Ellipsis in places:
         raise click.UsageError("--linear needs slots, N or FIRST:END, or --input with a file of slots")
     padding = "mark" if options["mark_padding"] else "raise"
-    is_plain = all(isinstance(place, int) for place in places)
-    asked = [places] if is_plain else [[place] if isinstance(place, int) else place for place in places]
+    shape, unit = options["shape"], options["unit"]
+    count = count_of_units(shape, unit)
+    ranges = [slice_numbers(place, count, "--linear") if isinstance(place, slice) else [place] for place in places]
+    asked = ranges if any(isinstance(place, slice) for place in places) else [places]
     # All of them before the first line is printed: one may be an error.
-    found = [fastindex.multi_index(options["shape"], one, padding, unit=options["unit"]) for one in asked]
-    for coordinates in found:
-        _echo_lines(" ".join(map(str, row)) for row in zip(*(part.tolist() for part in coordinates), strict=True))
+    found = [fastindex.multi_index(shape, one, padding, unit=unit) for one in asked]
+    for one, coordinates in zip(asked, found, strict=True):
+        rows = zip(*(part.tolist() for part in coordinates), strict=True) if coordinates else [()] * len(one)
+        _echo_lines(" ".join(map(str, row)) for row in rows)
 
 
 def _print_places(entries: list[Any], options: dict[str, Any]) -> None:

@@ -132,6 +132,7 @@ def test_one_index_there_and_back() -> None:
     assert run("index", SHAPE, "--linear", "17", "8").stdout == "2 3\n0 4\n"
     assert run("index", "f32[]").stdout == "0\n"
     assert run("index", "f32[]", "--linear", "0").stdout == "\n"
+    assert run("index", "f32[]", "--linear", ":").stdout == "\n"
 
 
 def test_every_index() -> None:
@@ -355,7 +356,7 @@ def test_module_runs_the_command_line() -> None:
         (["index", SHAPE, "2,3"], "'2,3' is not an integer; write the coordinates separated by spaces"),
         (["index", SHAPE, "2", "x"], "'x' is not an integer"),
         (["index", SHAPE, "--liner", "3"], "No such option '--liner'"),
-        (["index", SHAPE, "--linear"], "needs a slot"),
+        (["index", SHAPE, "--linear"], "needs slots"),
         (["index", SHAPE, "--linear", "x"], "'x' is not an integer"),
         (["index", SHAPE, "--input", "a.npy"], "--input and --output go together"),
         (["index", SHAPE, "1", "2", "--input", "a.npy", "--output", "b.npy"], "not both"),

@@ -67,7 +67,7 @@ def test_files(tmp_path: Path) -> None:
         (["5", ":"], "5, which is out of bounds"),
         (["--tile", "1", "2", "3"], "level 1 is out of bounds"),
         (["--linear", "4:12"], "padding"),
-        (["--linear", "1:2:0"], "linear_index is slice(1, 2, 0): its step must not be 0"),
+        (["--linear", "1:2:0"], "--linear is slice(1, 2, 0): its step must not be 0"),
     ],
 )
 def test_bad_windows(arguments: list[str], message: str) -> None:
