@@ -26,7 +26,7 @@ from fastindex.interop.host_arrays import host_array
 from fastindex.lowering.casts import cast_of
 from fastindex.lowering.index.regrouped import RegroupedShape, RegroupedStrides, Strides
 from fastindex.patterns.axes import MOVED_AS, Sides, sides_of
-from fastindex.patterns.grammar import checked_sizes, parse_pattern
+from fastindex.patterns.grammar import check_options, checked_sizes, parse_pattern
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.shape import Shape
 
@@ -61,11 +61,11 @@ def rearrange(
     pad : bool
         Whether a dimension that is split is padded up to a multiple, where it does not divide.
     fill : number, optional
-        What padding gets, zero by default.
+        What padding gets, zero by default: a value that the dtype of the result holds.
     threads : int, optional
         The most threads to use.
     **sizes : int
-        The sizes of axes that do not follow from the array.
+        The sizes of axes that do not follow from the array. An axis that has the name of an option gets none.
 
     Returns
     -------
@@ -84,7 +84,8 @@ def rearrange(
 
     Notes
     -----
-    The grammar is that of ``einops/parsing.py``.
+    The grammar is that of ``einops/parsing.py``. einops' ``repeat`` and ``reduce`` are not here: every axis is on both
+    sides.
 
     Examples
     --------
@@ -99,11 +100,15 @@ def rearrange(
     array([[1.5, 3],
            [2, 4]], dtype=bfloat16)
     """
+    parsed = parse_pattern(pattern)
+    options = {"out": out, "dtype": dtype, "fill": fill, "threads": threads}
+    check_options(parsed, [(name, value is not None) for name, value in options.items()])
+    check_options(parsed, [("casting", casting != "same_kind"), ("pad", pad is not False)])
     check_threads(threads)
     check_casting(casting)
     if dtype is not None:
         _require_castable(array)
-    given = tuple(sorted(checked_sizes(parse_pattern(pattern), sizes.items()).items()))
+    given = tuple(sorted(checked_sizes(parsed, sizes.items()).items()))
     if fill is not None and not pad:
         raise FastIndexError("fill= is what pad=True pads with")
     if on_gpu((array, out) if out is not None else array, None):
@@ -203,7 +208,10 @@ def _move_by_numpy(values: NDArray[Any], result: NDArray[Any], sides: Sides, fil
     places = np.full(sides.dimensions[1], -1, np.int64)
     _move(np.arange(values.size).reshape(values.shape), places, sides, -1, None)
     if (places < 0).any():
-        result[...] = fill if fill is not None else np.zeros((), values.dtype)[()]
+        if values.dtype.hasobject or not values.dtype.itemsize:
+            result[...] = fill if fill is not None else np.zeros((), values.dtype)[()]
+        else:
+            result[...] = np.frombuffer(value_bytes(values.dtype, fill), values.dtype)[0]
     result[places >= 0] = values.reshape(-1)[places[places >= 0]]
 
 

@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 import dask.array as da
+import numpy as np
 
+from fastindex.arguments.fills import value_bytes
 from fastindex.errors import FastIndexError
 from fastindex.patterns.axes import solved
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
@@ -47,7 +49,8 @@ def rearrange(array: da.Array, pattern: str, *, pad: bool = False, fill: Any = N
         math.prod(known[name] for name in group) - size for group, size in zip(whole.source, array.shape, strict=True)
     ]
     if any(room):
-        array = da.pad(array, [(0, size) for size in room], constant_values=0 if fill is None else fill)
+        value = 0 if fill is None else np.frombuffer(value_bytes(array.dtype, fill), array.dtype)[0]
+        array = da.pad(array, [(0, size) for size in room], constant_values=value)
     before = [name for group in whole.source for name in group]
     after = [name for group in whole.destination for name in group]
     split = array.reshape([known[name] for name in before])

@@ -46,6 +46,15 @@ _LONGEST_HEADER = 1 << 16
 _MOST_BEFORE_HEADER = 12
 
 
+#: Formats of other programs, which are never meant as raw bytes, and how to get at their arrays.
+_CONTAINERS = {
+    ".npz": "save the array that you need as .npy, with numpy.save",
+    ".onnx": "save what onnx.numpy_helper.to_array gives as .npy, with numpy.save",
+    ".pt": "load it with torch, and save its tensors with safetensors.torch.save_file",
+    ".pth": "load it with torch, and save its tensors with safetensors.torch.save_file",
+}
+
+
 class InputFile:
     """An open file that contains an array.
 
@@ -188,6 +197,21 @@ class InputFile:
         return self.data.view(self.dtype or np.uint8).reshape(self.dimensions, order=order)
 
 
+def check_readable(path: str) -> None:
+    """Refuse a file of another program, by its name.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    kind = os.path.splitext(path)[1]
+    if kind in _CONTAINERS:
+        raise FastIndexError(
+            f"{path} holds several arrays in a {kind} file, which is not read: {_CONTAINERS[kind]}. Read are .npy and "
+            ".zarr, raw bytes, and checkpoints of .safetensors and .gguf"
+        )
+
+
 def open_input(path: str) -> InputFile:
     """Open a file.
 
@@ -196,11 +220,10 @@ def open_input(path: str) -> InputFile:
     OSError
         It cannot be read.
     FastIndexError
-        It is not a regular file, contains several arrays (``.npz``), is named ``.npy`` but is not a NumPy file, or is
-        shorter than its header says.
+        It is not a regular file, is of another program (`check_readable`), is named ``.npy`` but is not a NumPy file,
+        or is shorter than its header says.
     """
-    if path.endswith(".npz"):
-        raise FastIndexError(f"{path} holds several arrays; save the one you need as .npy, with numpy.save")
+    check_readable(path)
     # Check before opening: opening a pipe would wait for its other end.
     _check_regular(path, os.stat(path).st_mode)
     found = InputFile(path, os.open(path, os.O_RDONLY | OPEN_FLAGS))
