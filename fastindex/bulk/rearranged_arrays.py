@@ -16,6 +16,7 @@ from fastindex.arguments.buffers import aligned_bytes
 from fastindex.arguments.castings import Casting, check_cast, check_casting, element_type_of, wanted_type
 from fastindex.arguments.engines import engine_of, require_lazy
 from fastindex.arguments.fills import value_bytes
+from fastindex.bulk.rearranged_by_library import by_jax, by_torch
 from fastindex.cpu.cast_movements import cast_movement, sure_cast
 from fastindex.cpu.movements import movement
 from fastindex.cpu.threads import check_threads
@@ -23,6 +24,7 @@ from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.interop.host_arrays import host_array
+from fastindex.interop.tracers import has_tangent, tracing_library
 from fastindex.lowering.casts import cast_of
 from fastindex.lowering.index.regrouped import RegroupedShape, RegroupedStrides, Strides
 from fastindex.patterns.axes import MOVED_AS, Sides, sides_of
@@ -71,7 +73,8 @@ def rearrange(
     -------
     array
         Of the library of `array`, contiguous, never a view of it; or `out`. For a Dask array, a lazy one. The gradient
-        of a PyTorch tensor goes back through it.
+        of a PyTorch tensor goes back through it. Inside a function that JAX or PyTorch traces (``jax.jit``, ``grad``,
+        ``vmap``, ``torch.vmap``, ``torch.export``), the library's own reshapes and transposes.
 
     Raises
     ------
@@ -80,7 +83,7 @@ def rearrange(
     ArgumentTypeError
         `casting` does not allow the dtype.
     UnsupportedError
-        A cast of a Dask array, of a tensor with a gradient, or of complex numbers.
+        A cast of a Dask array, of a tensor with a gradient, or of complex numbers; `out` or a cast of a traced array.
 
     Notes
     -----
@@ -111,6 +114,12 @@ def rearrange(
     given = tuple(sorted(checked_sizes(parsed, sizes.items()).items()))
     if fill is not None and not pad:
         raise FastIndexError("fill= is what pad=True pads with")
+    library = _library_in_charge(array)
+    if library is not None:
+        if out is not None or dtype is not None:
+            raise UnsupportedError(f"inside a function that {library} traces, rearrange takes neither out nor dtype")
+        array = _stacked(array) if isinstance(array, list) else array
+        return (by_jax if library == "jax" else by_torch)(array, parsed, dict(given), bool(pad), fill)
     if on_gpu((array, out) if out is not None else array, None):
         load("fastindex.cuda.relayouts")
         from fastindex.cuda.relayouts import rearrange as rearrange_on_gpu
@@ -136,6 +145,16 @@ def rearrange(
 @lru_cache(maxsize=512)
 def _sides(pattern: str, dimensions: tuple[int, ...], pad: bool, sizes: tuple[tuple[str, int], ...]) -> Sides:
     return sides_of(parse_pattern(pattern), dimensions, dict(sizes), None, pad)
+
+
+def _library_in_charge(array: Any) -> str | None:
+    """Return the library that has to do it itself: it traces the array, or one of a list, or keeps its tangent."""
+    for one in array if isinstance(array, list) else (array,):
+        if type(one) is not np.ndarray:
+            library = tracing_library(one) or ("torch" if has_tangent(one) else None)
+            if library is not None:
+                return library
+    return None
 
 
 # Moving

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -33,7 +34,7 @@ from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.interop.notebooks import ShownInNotebooks
-from fastindex.lazy import lazy_property
+from fastindex.lazy import lazy_property, untraced
 from fastindex.lowering.relayout.passes.calibration import cycles
 from fastindex.lowering.relayout.plan.choice import plans, select_plan
 from fastindex.lowering.relayout.problem.slot_moves import SlotMove
@@ -166,6 +167,7 @@ class RelayoutPlan(ShownInNotebooks):
         by_time = {one.name: math.inf if one.seconds is None else one.seconds for one in found}
         return tuple(sorted(found, key=lambda one: (not one.is_taken, by_time[one.name], one.cycles)))
 
+    @untraced
     def tune(self, buffer: Any, out: Any = None, threads: int | None = None) -> tuple[PlanCandidate, ...]:
         """Time every candidate on two buffers, and take the fastest from now on.
 
@@ -247,6 +249,8 @@ class RelayoutPlan(ShownInNotebooks):
         FastIndexError, ArgumentTypeError, KeyboardInterrupt
             As `relayout`.
         """
+        if "torch._dynamo" in sys.modules:
+            return self._called_untraced(buffer, out, threads, stream, shape)
         single, counted = self._single, threads is None or (type(threads) is int and threads > 0)
         if single is not None and (out is None or not counted or stream is not None or shape):
             single = None
@@ -257,6 +261,11 @@ class RelayoutPlan(ShownInNotebooks):
                     return out
             elif single.run_on_threads(id(buffer), id(out), threads):
                 return out
+        return self._called(buffer, out, threads, stream, shape)
+
+    def _called(self, buffer: Any, out: Any, threads: int | None, stream: Any, shape: bool) -> Any:
+        """Move a buffer, whatever it is."""
+        counted = threads is None or (type(threads) is int and threads > 0)
         if counted and stream is None and not shape and type(buffer) is np.ndarray and self._is_prompt(buffer, out):
             return out
         engine = engine_of(buffer)
@@ -274,6 +283,8 @@ class RelayoutPlan(ShownInNotebooks):
                     self._single = one_call
                     return out
         return self.apply(buffer, None, out, threads, stream)
+
+    _called_untraced = untraced(_called)
 
     def _lazily(self, engine: Any, buffer: Any, **options: Any) -> Any:
         """Return an array that is computed later."""
@@ -322,6 +333,7 @@ class RelayoutPlan(ShownInNotebooks):
 
         return DevicePlan(self.source, self.destination)
 
+    @untraced
     def apply(
         self, buffer: Any, pattern: bytes | None, out: Any = None, threads: int | None = None, stream: Any = None
     ) -> Any:

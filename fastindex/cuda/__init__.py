@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from fastindex.arguments.castings import Casting
 from fastindex.errors import FastIndexError
+from fastindex.lazy import untraced
 from fastindex.shapes.shape import Shape, as_shape
 
 
@@ -79,6 +80,7 @@ def device_name() -> str:
     return cuda.device_name()
 
 
+@untraced
 def relayout_through_device(
     buffer: Any,
     source: Shape | str,

@@ -19,6 +19,7 @@ from fastindex.files.weights.buffers import checksum_of
 from fastindex.files.weights.manifests import ZARR, Manifest, read_manifest
 from fastindex.files.weights.restoring import restore
 from fastindex.files.zarr_arrays import read_place, stored_zarr_buffer
+from fastindex.lazy import untraced
 from fastindex.shapes.shape import Shape
 
 
@@ -42,6 +43,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
         self._arrays = {one["name"]: one for one in manifest.arrays}
         self.shapes = {name: Shape.parse(one["shape"]) for name, one in self._arrays.items()}
 
+    @untraced
     def __getitem__(self, name: str) -> NDArray[Any]:
         shape = self.shapes[name]
         dtype = buffer_dtype(shape)
@@ -66,6 +68,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
     def __repr__(self) -> str:
         return f"<Checkpoint {self.folder}: {len(self)} arrays, {sum(s.nbytes for s in self.shapes.values())} bytes>"
 
+    @untraced
     def verify(self) -> None:
         """Compare the checksums of all files with those of the manifest.
 
@@ -80,6 +83,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
             if checksum_of(self._path(name), self.shapes[name], self._manifest.store) != one["sha256"]:
                 raise FastIndexError(f"{self.folder}: {one['file']} is not as it was written; it holds {name!r}")
 
+    @untraced
     def unpack(
         self,
         target: str | os.PathLike[str],
