@@ -81,9 +81,7 @@ def _target_buffer(result: NDArray[Any], shape: Shape) -> BufferBoxes:
     return BufferBoxes(shape, flat_buffer(result, shape).view(np.uint8), True)
 
 
-def _move(
-    source: Boxes, target: Boxes, pattern: bytes, casting: str, threads: int | None, max_memory: int
-) -> None:
+def _move(source: Boxes, target: Boxes, pattern: bytes, casting: str, threads: int | None, max_memory: int) -> None:
     _check_limit(max_memory)
     if source.mappings is None or target.mappings is None:
         is_shared = may_share_file(source.array, target.array)

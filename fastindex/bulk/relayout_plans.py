@@ -92,9 +92,7 @@ class RelayoutPlan(ShownInNotebooks):
     array([0, 3, 1, 4, 2, 5], dtype=uint8)
     """
 
-    def __init__(
-        self, source: Shape, destination: Shape, tuning: Tuning = TUNING, is_checked: bool = False
-    ) -> None:
+    def __init__(self, source: Shape, destination: Shape, tuning: Tuning = TUNING, is_checked: bool = False) -> None:
         require_movable_pair(source, destination, "unsafe")
         movement = movement_between(source, destination, tuning, is_checked)
         is_bitcast = isinstance(movement, Movement) and _keeps_places(source, destination, movement.slots)

@@ -67,7 +67,7 @@ def pack(
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
         NumPy's rule for another element type of `array`. With "same_kind", pred may become an unsigned integer, that a
         signed one, and that a float, of any width; the other way needs "unsafe". Integers that become integers of
-        fewer than 8 bits have to be among these, unless it is "unsafe", which keeps their low bits.
+        fewer than 8 bits have to be among these, unless it is "unsafe", which keeps their low bits, as the GPU does.
     threads : int, optional
         The most threads to use; see `fastindex.cpu.threads.thread_count`.
     stream : CUDA stream, optional

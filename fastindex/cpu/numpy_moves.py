@@ -142,9 +142,7 @@ def memory_at(address: int, nbytes: int) -> Bytes:
     return np.frombuffer(memory, np.uint8)
 
 
-def strided_at(
-    address: int, dimensions: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]
-) -> NDArray[Any]:
+def strided_at(address: int, dimensions: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the array at an address, with strides in bytes; the caller keeps it alive."""
     return as_strided(memory_at(address, dtype.itemsize).view(dtype), dimensions, strides, writeable=False)
 

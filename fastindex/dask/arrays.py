@@ -269,9 +269,7 @@ def _packed(array: da.Array, segments: Segments, pattern: bytes, casting: str, t
     return _renamed(packed, name, renamed, (lengths,), dtype)
 
 
-def _unpacked(
-    buffer: da.Array, segments: Segments, element_type: ElementType, casting: str, threads: int
-) -> da.Array:
+def _unpacked(buffer: da.Array, segments: Segments, element_type: ElementType, casting: str, threads: int) -> da.Array:
     shape, cut_dimensions = segments.shape, segments.dimensions
     pieces = rechunked(buffer, (segments.lengths(buffer.dtype.itemsize),))
     along = tuple(segments.chunks[d] for d in cut_dimensions)

@@ -47,9 +47,7 @@ def pack_box(box: Any, of_box: tuple[Shape, Start], fill: bytes, casting: Castin
         return pack(_alone(box), shape, _fill(shape, fill), casting=casting, threads=threads)
 
 
-def unpack_segment(
-    segment: Any, of_box: tuple[Shape, Start], element_type: str, casting: Casting, threads: int
-) -> Any:
+def unpack_segment(segment: Any, of_box: tuple[Shape, Start], element_type: str, casting: Casting, threads: int) -> Any:
     """Return the box of a segment."""
     shape, start = of_box
     with _beginning_at(start):
@@ -60,9 +58,10 @@ def relayout_segment(
     segment: Any, of_box: tuple[Shape, Shape, Start], fill: bytes, casting: Casting, threads: int
 ) -> Any:
     """Return the segment of a box in another layout."""
-    *shapes, start = of_box
+    source, destination, start = of_box
     with _beginning_at(start):
-        return relayout(segment, *shapes, _fill(shapes[1], fill), casting=casting, threads=threads)
+        fill_value = _fill(destination, fill)
+        return relayout(segment, source, destination, fill_value, casting=casting, threads=threads)
 
 
 def cast_block(block: Any, element_type: str, casting: Casting, threads: int, block_info: Any = None) -> Any:

@@ -92,8 +92,9 @@ class StoredArray:
         values = content.view(self.file.dtype or np.uint8).reshape([len(box[d]) for d in order])
         found = first_misfit(values, ElementType.from_numpy_dtype(values.dtype), self.shape.element_type)
         if found is not None and self.is_checked:
-            place = dict(zip(order, found[0], strict=True))
-            raise MisfitError(tuple(place[d] + box[d].start for d in range(len(box))), found[1], self.shape.element_type)
+            at = dict(zip(order, found[0], strict=True))
+            place = tuple(at[d] + box[d].start for d in range(len(box)))
+            raise FastIndexError(f"{self.file.path}: {MisfitError(place, found[1], self.shape.element_type)}")
         content &= (1 << bits) - 1
 
 
