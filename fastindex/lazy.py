@@ -1,18 +1,48 @@
-"""What is made on first use: public names, so that importing a package loads nothing else, and attributes."""
+"""What is made on first use: public names, so that importing a package loads nothing else, and attributes.
+
+Public functions are opaque to ``torch.compile``: its tracer, which PyTorch calls Dynamo, runs them as they are.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from importlib import import_module
-from types import MappingProxyType
-from typing import Any, Generic, TypeVar, overload
+from types import FunctionType, MappingProxyType
+from typing import Any, Generic, TypeVar, cast, overload
 
 from fastindex.first_use import uninterrupted
 
 GetAttribute = Callable[[str], Any]
 Dir = Callable[[], list[str]]
 Value = TypeVar("Value")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def untraced(function: Function) -> Function:
+    """Return a function that ``torch.compile`` does not trace: compiled functions call it with real tensors.
+
+    Dynamo would trace everything that the function calls, the compiler of kernels included, and specialise on it.
+
+    Examples
+    --------
+    >>> untraced(abs)(-3)
+    3
+    """
+    opted_out: Callable[..., Any] | None = None
+
+    @wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        nonlocal opted_out
+        if opted_out is None:
+            # torch loads it when a function is compiled first; nothing is traced before.
+            if "torch._dynamo" not in sys.modules:
+                return function(*arguments, **options)
+            opted_out = sys.modules["torch"].compiler.disable(function)
+        return opted_out(*arguments, **options)
+
+    return cast(Function, call)
 
 
 def lazy_names(
@@ -50,7 +80,12 @@ def lazy_names(
             hint = f"; use {meant[name]}" if name in meant else ""
             message = f"module {package!r} has no attribute {name!r}{hint}"
             raise AttributeError(message, name=name, obj=sys.modules[package])
-        value = getattr(uninterrupted(lambda: import_module(home_of[name])), name)
+        home = uninterrupted(lambda: import_module(home_of[name]))
+        value = getattr(home, name)
+        if isinstance(value, FunctionType) and not hasattr(value, "__wrapped__"):
+            value = untraced(value)
+            # Pickles look it up there.
+            setattr(home, name, value)
         setattr(sys.modules[package], name, value)
         return value
 

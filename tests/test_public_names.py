@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pickle
 import re
 from pathlib import Path
 from types import ModuleType
@@ -98,3 +99,10 @@ def test_shapes_come_first_and_as_text(name: str) -> None:
     parameters = list(inspect.signature(getattr(xla, name)).parameters.values())
     assert parameters[0].annotation == "Shape | str"
     assert "Shape" not in {parameter.annotation for parameter in parameters}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_functions_can_be_pickled(package: ModuleType) -> None:
+    for name in package.__all__:
+        value = getattr(package, name)
+        assert pickle.loads(pickle.dumps(value)) is value, name

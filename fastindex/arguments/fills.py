@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fastindex.arguments.castings import element_type_of
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.shapes.element_types import ElementType
@@ -58,13 +59,19 @@ def value_bytes(dtype: np.dtype[Any], fill: Any) -> bytes:
     """
     if fill is None:
         return bytes(dtype.itemsize)
-    value = np.asarray(fill)
-    if value.ndim:
-        raise ArgumentTypeError(f"fill must be one value, got {fill!r}")
-    with np.errstate(all="ignore"):
+    element_type = element_type_of(dtype)
+    if element_type is not None:
+        return np.frombuffer(_pattern_of(element_type, fill), element_type.numpy_dtype).astype(dtype).tobytes()
+    try:
+        value = np.asarray(fill)
         made = value.astype(dtype)
-    if dtype.kind in "iu" and value.dtype.kind in "iufb" and made.item() != value.item():
-        raise FastIndexError(f"fill must be a value of {dtype}, got {fill!r}")
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentTypeError(f"fill must be a value of {dtype}, got {_shown(fill)}") from None
+    wrong_kind = value.dtype.kind not in "SV" if dtype.kind == "V" else value.dtype.kind == "c" != dtype.kind
+    if value.ndim or wrong_kind:
+        raise ArgumentTypeError(f"fill must be one value of {dtype}, got {_shown(fill)}")
+    if dtype.kind in "SU" and (value.dtype.kind not in "SU" or made.astype(value.dtype) != value):
+        raise FastIndexError(f"fill must be text that {dtype} holds, got {_shown(fill)}")
     return made.tobytes()
 
 
@@ -109,10 +116,15 @@ def _pattern_of(element_type: ElementType, fill: Any) -> bytes:
         # Of any size, also one that no dtype holds.
         return _integer_pattern(element_type, fill)
     value = np.asarray(fill)
+    try:
+        if value.dtype.kind == "O" and isinstance(fill, int):
+            value = np.asarray(float(fill))
+    except OverflowError:
+        raise FastIndexError(f"fill must be a number that {element_type} holds, got {_shown(fill)}") from None
     if value.ndim != 0 or value.dtype.kind not in "biufcV":
-        raise ArgumentTypeError(f"fill must be one number, got {fill!r}")
+        raise ArgumentTypeError(f"fill must be one number, got {_shown(fill)}")
     if value.dtype.kind == "c" and dtype.kind != "c":
-        raise ArgumentTypeError(f"fill must be a real number for {element_type}, got {fill!r}")
+        raise ArgumentTypeError(f"fill must be a real number for {element_type}, got {_shown(fill)}")
     if value.dtype == dtype:
         return value.tobytes()
     if element_type.is_integral or dtype.kind == "b":
@@ -130,6 +142,14 @@ def _integer_pattern(element_type: ElementType, fill: Any) -> bytes:
         # Not a number, or infinite.
         number = high
     if number != fill or not low <= number < high:
-        raise FastIndexError(f"fill must be an integer from {low} to {high - 1} for {element_type}, got {fill!r}")
+        raise FastIndexError(f"fill must be an integer from {low} to {high - 1} for {element_type}, got {_shown(fill)}")
     mask = (1 << max(bits, 8)) - 1 if bits >= 8 else (1 << bits) - 1
     return (number & mask).to_bytes(element_type.nbytes, "little")
+
+
+def _shown(fill: Any) -> str:
+    """Return a caller's value as messages print it; Python refuses to print integers of thousands of digits."""
+    if isinstance(fill, int) and fill.bit_length() > 256:
+        return f"an integer of {fill.bit_length()} bits"
+    text = repr(fill)
+    return text if len(text) <= 80 else f"{text[:80]}..."

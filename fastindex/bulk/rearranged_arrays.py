@@ -16,6 +16,7 @@ from fastindex.arguments.buffers import aligned_bytes
 from fastindex.arguments.castings import Casting, check_cast, check_casting, element_type_of, wanted_type
 from fastindex.arguments.engines import engine_of, require_lazy
 from fastindex.arguments.fills import value_bytes
+from fastindex.bulk.rearranged_by_library import by_jax, by_torch
 from fastindex.cpu.cast_movements import cast_movement, sure_cast
 from fastindex.cpu.movements import movement
 from fastindex.cpu.threads import check_threads
@@ -23,10 +24,11 @@ from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.interop.host_arrays import host_array
+from fastindex.interop.tracers import has_tangent, tracing_library
 from fastindex.lowering.casts import cast_of
 from fastindex.lowering.index.regrouped import RegroupedShape, RegroupedStrides, Strides
 from fastindex.patterns.axes import MOVED_AS, Sides, sides_of
-from fastindex.patterns.grammar import checked_sizes, parse_pattern
+from fastindex.patterns.grammar import check_options, checked_sizes, parse_pattern
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.shape import Shape
 
@@ -61,17 +63,18 @@ def rearrange(
     pad : bool
         Whether a dimension that is split is padded up to a multiple, where it does not divide.
     fill : number, optional
-        What padding gets, zero by default.
+        What padding gets, zero by default: a value that the dtype of the result holds.
     threads : int, optional
         The most threads to use.
     **sizes : int
-        The sizes of axes that do not follow from the array.
+        The sizes of axes that do not follow from the array. An axis that has the name of an option gets none.
 
     Returns
     -------
     array
         Of the library of `array`, contiguous, never a view of it; or `out`. For a Dask array, a lazy one. The gradient
-        of a PyTorch tensor goes back through it.
+        of a PyTorch tensor goes back through it. Inside a function that JAX or PyTorch traces (``jax.jit``, ``grad``,
+        ``vmap``, ``torch.vmap``, ``torch.export``), the library's own reshapes and transposes.
 
     Raises
     ------
@@ -80,11 +83,12 @@ def rearrange(
     ArgumentTypeError
         `casting` does not allow the dtype.
     UnsupportedError
-        A cast of a Dask array, of a tensor with a gradient, or of complex numbers.
+        A cast of a Dask array, of a tensor with a gradient, or of complex numbers; `out` or a cast of a traced array.
 
     Notes
     -----
-    The grammar is that of ``einops/parsing.py``.
+    The grammar is that of ``einops/parsing.py``. einops' ``repeat`` and ``reduce`` are not here: every axis is on both
+    sides.
 
     Examples
     --------
@@ -99,13 +103,23 @@ def rearrange(
     array([[1.5, 3],
            [2, 4]], dtype=bfloat16)
     """
+    parsed = parse_pattern(pattern)
+    options = {"out": out, "dtype": dtype, "fill": fill, "threads": threads}
+    check_options(parsed, [(name, value is not None) for name, value in options.items()])
+    check_options(parsed, [("casting", casting != "same_kind"), ("pad", pad is not False)])
     check_threads(threads)
     check_casting(casting)
     if dtype is not None:
         _require_castable(array)
-    given = tuple(sorted(checked_sizes(parse_pattern(pattern), sizes.items()).items()))
+    given = tuple(sorted(checked_sizes(parsed, sizes.items()).items()))
     if fill is not None and not pad:
         raise FastIndexError("fill= is what pad=True pads with")
+    library = _library_in_charge(array)
+    if library is not None:
+        if out is not None or dtype is not None:
+            raise UnsupportedError(f"inside a function that {library} traces, rearrange takes neither out nor dtype")
+        array = _stacked(array) if isinstance(array, list) else array
+        return (by_jax if library == "jax" else by_torch)(array, parsed, dict(given), bool(pad), fill)
     if on_gpu((array, out) if out is not None else array, None):
         load("fastindex.cuda.relayouts")
         from fastindex.cuda.relayouts import rearrange as rearrange_on_gpu
@@ -124,7 +138,7 @@ def rearrange(
     values = host_array(array)
     found = _sides(pattern, values.shape, bool(pad), given)
     result = _result(values, found, out, _wanted_dtype(values, out, dtype, casting))
-    _move(values, result, found, fill, threads)
+    _move(values, result, found, fill, threads, casting != "unsafe")
     return _like(array, result) if out is None else out
 
 
@@ -133,15 +147,32 @@ def _sides(pattern: str, dimensions: tuple[int, ...], pad: bool, sizes: tuple[tu
     return sides_of(parse_pattern(pattern), dimensions, dict(sizes), None, pad)
 
 
+def _library_in_charge(array: Any) -> str | None:
+    """Return the library that has to do it itself: it traces the array, or one of a list, or keeps its tangent."""
+    for one in array if isinstance(array, list) else (array,):
+        if type(one) is not np.ndarray:
+            library = tracing_library(one) or ("torch" if has_tangent(one) else None)
+            if library is not None:
+                return library
+    return None
+
+
 # Moving
 
 
-def _move(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, threads: int | None) -> None:
+def _move(
+    values: NDArray[Any],
+    result: NDArray[Any],
+    sides: Sides,
+    fill: Any,
+    threads: int | None,
+    is_checked: bool = False,
+) -> None:
     width = values.dtype.itemsize
     if result.size == 0:
         return
     if values.dtype != result.dtype:
-        _cast(values, result, sides, fill, threads)
+        _cast(values, result, sides, fill, threads, is_checked)
         return
     if width not in MOVED_AS or values.dtype.hasobject:
         _move_by_numpy(values, result, sides, fill)
@@ -165,7 +196,9 @@ def _move(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, t
         copyto(result, target, threads=threads)
 
 
-def _cast(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, threads: int | None) -> None:
+def _cast(
+    values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, threads: int | None, is_checked: bool
+) -> None:
     """Move elements to those of another type."""
     kinds = ElementType.from_numpy_dtype(values.dtype), ElementType.from_numpy_dtype(result.dtype)
     if not values.dtype.isnative:
@@ -176,13 +209,13 @@ def _cast(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, t
         else _new_array(result.shape, kinds[1].numpy_dtype)
     )
     destination = _regrouped_shape(kinds[1].name, sides, 1)
-    strides = element_strides(described(values))
+    strides, cast = element_strides(described(values)), cast_of(*kinds, is_checked)
     moved = None
     if strides is not None and 0 not in values.shape:
-        moved = cast_movement(_regrouped_strides(strides, sides), destination, cast_of(*kinds))
+        moved = cast_movement(_regrouped_strides(strides, sides), destination, cast)
     if moved is None:
         values = np.ascontiguousarray(values)
-        moved = sure_cast(_regrouped_shape(kinds[0].name, sides, 0), destination, cast_of(*kinds))
+        moved = sure_cast(_regrouped_shape(kinds[0].name, sides, 0), destination, cast)
     moved.run(address_of(values), address_of(target), value_bytes(target.dtype, fill), threads)
     if target is not result:
         result[...] = target
@@ -203,7 +236,10 @@ def _move_by_numpy(values: NDArray[Any], result: NDArray[Any], sides: Sides, fil
     places = np.full(sides.dimensions[1], -1, np.int64)
     _move(np.arange(values.size).reshape(values.shape), places, sides, -1, None)
     if (places < 0).any():
-        result[...] = fill if fill is not None else np.zeros((), values.dtype)[()]
+        if values.dtype.hasobject or not values.dtype.itemsize:
+            result[...] = fill if fill is not None else np.zeros((), values.dtype)[()]
+        else:
+            result[...] = np.frombuffer(value_bytes(values.dtype, fill), values.dtype)[0]
     result[places >= 0] = values.reshape(-1)[places[places >= 0]]
 
 

@@ -19,7 +19,7 @@ from fastindex.lowering.index.regrouped import RegroupedShape, substituted
 from fastindex.lowering.relayout.problem.slot_moves import SlotMove
 from fastindex.lowering.tuning import TUNING
 from fastindex.patterns.axes import Sides, reshaped_sides, sides_of
-from fastindex.patterns.grammar import checked_sizes, parse_pattern
+from fastindex.patterns.grammar import check_options, checked_sizes, parse_pattern
 from fastindex.patterns.same_moves import same_moves
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.xla.bitcasts import reshape_is_bitcast
@@ -241,6 +241,7 @@ def plan_rearrange(
           dtype=uint8)
     """
     parsed = parse_pattern(pattern)
+    check_options(parsed, [("destination", destination is not None), ("pad", pad is not False)])
     given = tuple(sorted(checked_sizes(parsed, sizes.items()).items()))
     target = None if destination is None else as_shape(destination)
     return _plan(pattern, as_shape(source), target, bool(pad), given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -33,7 +34,7 @@ from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.interop.notebooks import ShownInNotebooks
-from fastindex.lazy import lazy_property
+from fastindex.lazy import lazy_property, untraced
 from fastindex.lowering.machine import Machine
 from fastindex.lowering.relayout.passes.calibration import cycles
 from fastindex.lowering.relayout.plan.choice import plans, select_plan
@@ -95,10 +96,15 @@ class RelayoutPlan(ShownInNotebooks):
     """
 
     def __init__(
-        self, source: Shape, destination: Shape, tuning: Tuning = TUNING, machine: Machine | None = None
+        self,
+        source: Shape,
+        destination: Shape,
+        tuning: Tuning = TUNING,
+        is_checked: bool = False,
+        machine: Machine | None = None,
     ) -> None:
         require_movable_pair(source, destination, "unsafe")
-        movement = movement_between(source, destination, tuning, machine)
+        movement = movement_between(source, destination, tuning, is_checked, machine)
         is_bitcast = isinstance(movement, Movement) and _keeps_places(source, destination, movement.slots)
         self._begin(source, destination, movement, is_bitcast)
 
@@ -115,7 +121,8 @@ class RelayoutPlan(ShownInNotebooks):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._choice is None:
-            return _kept_plan, (self.source, self.destination)
+            is_checked = not isinstance(self._movement, Movement) and self._movement.cast.is_checked
+            return _kept_plan, (self.source, self.destination, is_checked)
         return _tuned_plan, (self.source, self.destination, self._choice)
 
     def __eq__(self, other: object) -> bool:
@@ -179,6 +186,7 @@ class RelayoutPlan(ShownInNotebooks):
         by_time = {one.name: math.inf if one.seconds is None else one.seconds for one in found}
         return tuple(sorted(found, key=lambda one: (not one.is_taken, by_time[one.name], one.cycles)))
 
+    @untraced
     def tune(self, buffer: Any, out: Any = None, threads: int | None = None) -> tuple[PlanCandidate, ...]:
         """Time every candidate on two buffers, and take the fastest from now on.
 
@@ -260,6 +268,8 @@ class RelayoutPlan(ShownInNotebooks):
         FastIndexError, ArgumentTypeError, KeyboardInterrupt
             As `relayout`.
         """
+        if "torch._dynamo" in sys.modules:
+            return self._called_untraced(buffer, out, threads, stream, shape)
         single, counted = self._single, threads is None or (type(threads) is int and threads > 0)
         if single is not None and (out is None or not counted or stream is not None or shape):
             single = None
@@ -270,6 +280,11 @@ class RelayoutPlan(ShownInNotebooks):
                     return out
             elif single.run_on_threads(id(buffer), id(out), threads):
                 return out
+        return self._called(buffer, out, threads, stream, shape)
+
+    def _called(self, buffer: Any, out: Any, threads: int | None, stream: Any, shape: bool) -> Any:
+        """Move a buffer, whatever it is."""
+        counted = threads is None or (type(threads) is int and threads > 0)
         if counted and stream is None and not shape and type(buffer) is np.ndarray and self._is_prompt(buffer, out):
             return out
         engine = engine_of(buffer)
@@ -287,6 +302,8 @@ class RelayoutPlan(ShownInNotebooks):
                     self._single = one_call
                     return out
         return self.apply(buffer, None, out, threads, stream)
+
+    _called_untraced = untraced(_called)
 
     def _lazily(self, engine: Any, buffer: Any, **options: Any) -> Any:
         """Return an array that is computed later."""
@@ -335,6 +352,7 @@ class RelayoutPlan(ShownInNotebooks):
 
         return DevicePlan(self.source, self.destination)
 
+    @untraced
     def apply(
         self, buffer: Any, pattern: bytes | None, out: Any = None, threads: int | None = None, stream: Any = None
     ) -> Any:
@@ -367,14 +385,26 @@ def _buffer_length(shape: Shape) -> int:
 
 
 @lru_cache(maxsize=512)
-def plan_of(source: Shape, destination: Shape, tuning: Tuning, machine: Machine | None = None) -> RelayoutPlan:
-    """Return the plan between two shapes, for this machine or another; plans are kept."""
-    return RelayoutPlan(source, destination, tuning, machine)
+def plan_of(
+    source: Shape, destination: Shape, tuning: Tuning, is_checked: bool = False, machine: Machine | None = None
+) -> RelayoutPlan:
+    """Return the plan between two shapes; plans are kept.
+
+    Parameters
+    ----------
+    source, destination : Shape
+    tuning : Tuning
+    is_checked : bool
+        Whether integers that a destination of fewer than 8 bits does not hold are errors.
+    machine : Machine, optional
+        This one by default.
+    """
+    return RelayoutPlan(source, destination, tuning, is_checked, machine)
 
 
-def _kept_plan(source: Shape, destination: Shape) -> RelayoutPlan:
-    """Return a plan as it was when it was pickled, whatever casting it was made with."""
-    return plan_of(source, destination, _TUNING)
+def _kept_plan(source: Shape, destination: Shape, is_checked: bool) -> RelayoutPlan:
+    """Return a plan as it was when it was pickled, whatever else `casting` has allowed."""
+    return plan_of(source, destination, _TUNING, is_checked)
 
 
 def _tuned_plan(source: Shape, destination: Shape, choice: Choice) -> RelayoutPlan:

@@ -17,7 +17,7 @@ from fastindex.cpu.this_machine import this_machine
 from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.interop.notebooks import ShownInNotebooks
-from fastindex.lazy import lazy_property
+from fastindex.lazy import lazy_property, untraced
 from fastindex.lowering.relayout.moves.nest_passes import passes
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.tuning import TUNING
@@ -240,6 +240,7 @@ class ReshardPlan(ShownInNotebooks):
 
         return reshard_html(self.describe(), self.bytes_between)
 
+    @untraced
     def __call__(self, buffers: Sequence[Any], *, threads: int | None = None) -> list[Any]:
         """Move the buffers of all devices, on the host; padding gets the padding value of the layout.
 

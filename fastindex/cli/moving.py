@@ -37,8 +37,11 @@ def check_memory(max_memory: int) -> None:
 
 
 def _without_shape(source: str, message: str) -> Exception:
-    """Return what is wrong where --shape is left out: that IN is not there, or else that it says no shape."""
+    """Return what is wrong where --shape is left out: that IN is not there or not read, or that it says no shape."""
     if os.path.lexists(source):
+        from fastindex.files.input_files import check_readable
+
+        check_readable(source)
         return click.UsageError(message)
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
 

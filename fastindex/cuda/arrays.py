@@ -18,6 +18,7 @@ import numpy as np
 from fastindex.arguments.arrays import Array, contiguous_strides
 from fastindex.cuda import dlpack
 from fastindex.errors import ArgumentTypeError, FastIndexError
+from fastindex.interop.tracers import require_values
 
 #: Types that are on the host whatever they hold: most calls need to look no further.
 _HOST_TYPES = {np.ndarray, int, range, list, tuple, bytes, bytearray, memoryview, np.int64, np.int32, float, bool}
@@ -40,6 +41,8 @@ def on_gpu(values: Any, stream: Any = None) -> bool:
     ------
     FastIndexError
         A stream is given, and no array is there.
+    UnsupportedError
+        A value is an array without values, inside a function that JAX or PyTorch traces.
     """
     kind = type(values)
     found = False
@@ -57,6 +60,8 @@ def on_gpu(values: Any, stream: Any = None) -> bool:
 
 def _is_cuda_array(value: Any) -> bool:
     library = library_of(type(value))
+    if library in ("jax", "jaxlib", "torch"):
+        require_values(value)
     if library == "torch":
         return bool(getattr(value, "is_cuda", False))
     if library == "numba":

@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 import dask.array as da
+import numpy as np
 
+from fastindex.arguments.fills import value_bytes
+from fastindex.bulk.rearranged_by_library import rearranged
 from fastindex.errors import FastIndexError
-from fastindex.patterns.axes import solved
 from fastindex.patterns.grammar import checked_sizes, parse_pattern
 
 
@@ -42,14 +44,10 @@ def rearrange(array: da.Array, pattern: str, *, pad: bool = False, fill: Any = N
     given = checked_sizes(parsed, sizes.items())
     if any(math.isnan(size) for size in array.shape):
         raise FastIndexError("the Dask array has chunks of unknown size; call its compute_chunk_sizes() first")
-    whole, known = solved(parsed, array.shape, given, None, pad)
-    room = [
-        math.prod(known[name] for name in group) - size for group, size in zip(whole.source, array.shape, strict=True)
-    ]
-    if any(room):
-        array = da.pad(array, [(0, size) for size in room], constant_values=0 if fill is None else fill)
-    before = [name for group in whole.source for name in group]
-    after = [name for group in whole.destination for name in group]
-    split = array.reshape([known[name] for name in before])
-    merged = [math.prod(known[name] for name in group) for group in whole.destination]
-    return split.transpose([before.index(name) for name in after]).reshape(merged)
+    value = np.frombuffer(value_bytes(array.dtype, fill), array.dtype)[0]
+
+    def padded(whole: da.Array, widths: list[tuple[int, int]]) -> da.Array:
+        return da.pad(whole, widths, constant_values=value)
+
+    found: da.Array = rearranged(array, parsed, given, pad, padded, da.transpose)
+    return found

@@ -129,6 +129,8 @@ def serve(port: int, announce: Callable[[str], Any]) -> None:
 
     import uvicorn
 
+    from fastindex.explorer.connections import MOST_CONNECTIONS, BoundedProtocol
+
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -137,6 +139,12 @@ def serve(port: int, announce: Callable[[str], Any]) -> None:
             raise OSError(error.errno, error.strerror, f"port {port}") from None
         listening.listen()
         taken = listening.getsockname()[1]
-        config = uvicorn.Config(application(taken), log_level="warning", lifespan="off", limit_concurrency=32)
+        config = uvicorn.Config(
+            application(taken),
+            http=BoundedProtocol,
+            log_level="warning",
+            lifespan="off",
+            limit_concurrency=MOST_CONNECTIONS,
+        )
         announce(f"http://127.0.0.1:{taken}/")
         uvicorn.Server(config).run(sockets=[listening])

@@ -70,6 +70,15 @@ class FileIdentity(NamedTuple):
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
+#: Formats of other programs, which are never meant as raw bytes, and how to get at their arrays.
+_CONTAINERS = {
+    ".npz": "save the array that you need as .npy, with numpy.save",
+    ".onnx": "save what onnx.numpy_helper.to_array gives as .npy, with numpy.save",
+    ".pt": "load it with torch, and save its tensors with safetensors.torch.save_file",
+    ".pth": "load it with torch, and save its tensors with safetensors.torch.save_file",
+}
+
+
 class InputFile:
     """An open file that contains an array.
 
@@ -243,6 +252,21 @@ class InputFile:
         return self.data.view(self.dtype or np.uint8).reshape(self.dimensions, order=order)
 
 
+def check_readable(path: str) -> None:
+    """Refuse a file of another program, by its name.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    kind = os.path.splitext(path)[1]
+    if kind in _CONTAINERS:
+        raise FastIndexError(
+            f"{path} holds several arrays in a {kind} file, which is not read: {_CONTAINERS[kind]}. Read are .npy and "
+            ".zarr, raw bytes, and checkpoints of .safetensors and .gguf"
+        )
+
+
 def open_input(path: str) -> InputFile:
     """Open a file.
 
@@ -251,11 +275,10 @@ def open_input(path: str) -> InputFile:
     OSError
         It cannot be read.
     FastIndexError
-        It is not a regular file, contains several arrays (``.npz``), is named ``.npy`` but is not a NumPy file, or is
-        shorter than its header says.
+        It is not a regular file, is of another program (`check_readable`), is named ``.npy`` but is not a NumPy file,
+        or is shorter than its header says.
     """
-    if path.endswith(".npz"):
-        raise FastIndexError(f"{path} holds several arrays; save the one you need as .npy, with numpy.save")
+    check_readable(path)
     found = _opened(path)
     if not path.endswith(".npy"):
         return found.mapped()

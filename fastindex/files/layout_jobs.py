@@ -96,7 +96,7 @@ def pack_file(
     check_casting(casting)
     source = _array_source(source_path, shape, casting)
     with _buffer_target(target_path, shape, force) as target, source.reading():
-        _move(source, target, progress, memory_bytes)
+        _move(source, target, progress, memory_bytes, casting)
 
 
 def unpack_file(
@@ -115,7 +115,7 @@ def unpack_file(
     """
     check_movable(shape)
     logical = logical_result(shape, None, dtype, casting)
-    unpack_stored(_buffer_source(source_path, shape), target_path, logical, progress, memory_bytes, force)
+    unpack_stored(_buffer_source(source_path, shape), target_path, logical, progress, memory_bytes, force, casting)
 
 
 def unpack_stored(
@@ -125,10 +125,11 @@ def unpack_stored(
     progress: Progress,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
     force: bool = False,
+    casting: str = "same_kind",
 ) -> None:
     """Write the logical array of an open buffer to a file; parameters and errors as for `unpack_file`."""
     with _array_target(target_path, logical, force) as target, source.reading():
-        _move(source, target, progress, memory_bytes)
+        _move(source, target, progress, memory_bytes, casting)
 
 
 def relayout_file(
@@ -180,7 +181,7 @@ def relayout_file(
         return
     stored = _buffer_source(source_path, source)
     with _buffer_target(target_path, destination, force, keeps_dimensions=True) as target, stored.reading():
-        _move(stored, target, progress, memory_bytes, tune)
+        _move(stored, target, progress, memory_bytes, casting, tune)
 
 
 def _relayout_on_gpu(
@@ -275,10 +276,17 @@ class WrittenArray:
             at += nbytes
 
 
-def _move(source: BoxSource, target: BoxTarget, progress: Progress, memory_bytes: int, tune: bool = False) -> None:
+def _move(
+    source: BoxSource,
+    target: BoxTarget,
+    progress: Progress,
+    memory_bytes: int,
+    casting: str,
+    tune: bool = False,
+) -> None:
     pattern = fill_pattern(target.shape)
     progress.start(target.shape.nbytes)
-    job = plan_boxes(source, target, memory_bytes)
+    job = plan_boxes(source, target, memory_bytes, casting=casting)
     if tune:
         _tune(job)
     job.run(pattern, progress.advance)

@@ -111,6 +111,18 @@ def as_bits(metadata: bytes) -> tuple[bytes, str | None]:
     return json.dumps(fields).encode(), name
 
 
+def _check_grid(folder: str, metadata: bytes) -> None:
+    """Raise UnsupportedError where the metadata of an array names another grid of chunks than the regular one."""
+    fields = json.loads(metadata)
+    grid = fields.get("chunk_grid") if isinstance(fields, dict) else None
+    name = grid.get("name") if isinstance(grid, dict) else None
+    if isinstance(name, str) and name != "regular":
+        raise UnsupportedError(
+            f"{folder} has the chunk grid {name[:80]!r}; only regular grids are read: write the array again with "
+            "chunks of one size"
+        )
+
+
 def _bits_of(value: Any, dtype: np.dtype[Any]) -> int:
     if isinstance(value, str) and value.startswith("0x"):
         return int(value, 16) & (1 << 8 * dtype.itemsize) - 1
@@ -135,6 +147,7 @@ def _store_class() -> Any:
             found = await super().get(key, prototype, byte_range)
             if found is None or key != METADATA:
                 return found
+            _check_grid(self.folder, found.to_bytes())
             content, real_type = as_bits(found.to_bytes())
             self.real_type = real_type or self.real_type
             return prototype.buffer.from_bytes(content)

@@ -90,9 +90,9 @@ def _explanation(use: ShapeUse, several: bool) -> str:
         lines.append(escape(use.cause_text))
     change = use.change
     if change is not None:
-        saved = bytes_text(change.saved_nbytes * use.count)
-        saves = "would take less:" if use.is_inside else "saves"
-        lines.append(f"{escape(change.description)}: <code>{escape(str(change.shape))}</code> {saves} {saved}")
+        nbytes = bytes_text(change.saved_nbytes * use.count)
+        saved = f"would take {nbytes} less" if use.is_inside else f"saves {nbytes}"
+        lines.append(f"{escape(change.description)}: <code>{escape(str(change.shape))}</code> {saved}")
         lines += [f"<code>{escape(line)}</code>" for line in use.jax_lines]
         lines.append(f'<span class="dim">{escape(use.change_cost)}</span>')
     return "<br>".join(lines)

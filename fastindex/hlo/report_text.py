@@ -141,8 +141,8 @@ def _details(use: ShapeUse, several: bool, all_names: bool) -> str:
     change = use.change
     if change is not None:
         what = escape(f"{change.description}: {change.shape}")
-        saves = "would take less:" if use.is_inside else "saves"
-        saved = f"{saves} {bytes_text(change.saved_nbytes * use.count)}"
+        nbytes = bytes_text(change.saved_nbytes * use.count)
+        saved = f"would take {nbytes} less" if use.is_inside else f"saves {nbytes}"
         if use.peak_count and use.peak_count < use.count:
             saved += f", {bytes_text(change.saved_nbytes * use.peak_count)} at the peak"
         lines.append(f"[green]{what} {saved}[/green]")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.errors import UnsupportedError
+from fastindex.interop.tracers import require_values
 
 #: DLPack's device type for host memory.
 _CPU = 1
@@ -22,7 +23,8 @@ def host_array(value: Any) -> NDArray[Any]:
     Raises
     ------
     UnsupportedError
-        The array is on a device, has masked elements, or cannot be converted to a NumPy array.
+        The array is on a device, has masked elements, has no values because a function is traced, or cannot be
+        converted to a NumPy array.
 
     Examples
     --------
@@ -35,6 +37,7 @@ def host_array(value: Any) -> NDArray[Any]:
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(value, masked.MaskedArray) and masked.is_masked(value):
         raise UnsupportedError("the array has masked elements, which have no values; fill them with array.filled(...)")
+    require_values(value)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _torch_array(torch, value)
@@ -60,7 +63,16 @@ def _torch_array(torch: Any, tensor: Any) -> NDArray[Any]:
     plain = tensor.detach().resolve_conj().resolve_neg()
     name = str(tensor.dtype).removeprefix("torch.")
     if not name.startswith(("bfloat16", "float8_")):
-        return np.asarray(plain.numpy())
+        try:
+            return np.asarray(plain.numpy())
+        except (RuntimeError, TypeError) as error:
+            if tensor.layout is not torch.strided:
+                instead = "a tensor that is not strided has no place for each element: call its to_dense()"
+            elif tensor.is_quantized:
+                instead = "pass the codes, tensor.int_repr()"
+            else:
+                instead = "pass its bytes, tensor.view(torch.uint8)"
+            raise UnsupportedError(f"NumPy has no array for this tensor of {tensor.dtype}; {instead}") from error
     # PyTorch cannot pass these types to NumPy, but integers of the same width.
     import ml_dtypes
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fastindex.errors import UnsupportedError
+from fastindex.interop.tracers import require_values
 
 
 class JaxLayout(NamedTuple):
@@ -57,6 +58,7 @@ def read_jax_array(array: Any) -> tuple[Any, tuple[int, ...], JaxLayout]:
     >>> read_jax_array(SimpleNamespace(dtype="float32", shape=(3, 5), format=layout))
     ('float32', (3, 5), JaxLayout(minor_to_major=(0, 1), tiles=(), element_size_in_bits=0))
     """
+    require_values(array)
     sizes = tuple(array.shape)
     sharding = getattr(array, "sharding", None)
     if sharding is not None and tuple(sharding.shard_shape(array.shape)) != sizes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.lowering.index.regrouped import Coordinates
-from fastindex.patterns.grammar import Group, Pattern
+from fastindex.patterns.grammar import OPTIONS, Group, Pattern
 from fastindex.tiling.digits import Digits, Variable, canonical, digit, scaled
 
 Ints = tuple[int, ...]
@@ -125,9 +125,11 @@ def _solve(group: Group, size: int, known: dict[str, int], pattern: Pattern, pad
     if len(unknown) > 1:
         if not final:
             return
+        options = OPTIONS.intersection(unknown)
+        example = next((name for name in reversed(unknown) if name not in options), None)
+        how = f"give all but one of them, as in {example}=..." if example else "give the axes names that are no options"
         raise FastIndexError(
-            f"the sizes of {' and '.join(unknown)} do not follow from a dimension of {size}: give all but one of them, "
-            f"as in {unknown[-1]}=...; in {pattern.text!r}"
+            f"the sizes of {' and '.join(unknown)} do not follow from a dimension of {size}: {how}; in {pattern.text!r}"
         )
     rest = math.prod(known[name] for name in group if name in known)
     if unknown and rest == 0:

@@ -14,6 +14,9 @@ from fastindex.errors import ArgumentTypeError, FastIndexError
 #: What an ellipsis is called among the names of axes.
 ELLIPSIS = "..."
 
+#: The options of `rearrange` and `plan_rearrange`, which axes cannot get a size by.
+OPTIONS = frozenset({"casting", "destination", "dtype", "fill", "out", "pad", "source", "threads"})
+
 Group = tuple[str, ...]
 
 
@@ -79,12 +82,15 @@ def parse_pattern(text: str) -> Pattern:
         raise FastIndexError(f"a pattern has one '->' between its two sides; in {text!r}")
     source, destination = (_side(side, text) for side in sides)
     names = [{name for group in side for name in group if name not in "()"} for side in (source, destination)]
-    for own, other, where in ((names[0], names[1], "right"), (names[1], names[0], "left")):
+    for own, other, where, instead in (
+        (names[0], names[1], "right", "it does not reduce as einops.reduce does: call sum or mean of the array"),
+        (names[1], names[0], "left", "it does not repeat as einops.repeat does: call numpy.broadcast_to"),
+    ):
         missing = sorted(own - other)
         if missing:
             raise FastIndexError(
                 f"every axis is on both sides of a rearrangement: {', '.join(missing)} is not on the {where}; "
-                f"in {text!r}"
+                f"{instead}; in {text!r}"
             )
     if any(ELLIPSIS in group and group != (ELLIPSIS,) for group in source):
         raise FastIndexError(f"an ellipsis in brackets has no sizes of its own on the left side; in {text!r}")
@@ -135,7 +141,8 @@ def _checked_name(token: str, pattern: str) -> str:
         return token
     if token.isdecimal():
         raise FastIndexError(
-            f"a number other than 1 has no name that both sides know: write h with h={token} instead of {token}; "
+            f"a number other than 1 has no name that both sides know: write h with h={token} instead of {token}, on "
+            f"both sides, since rearrange does not repeat as einops.repeat does; "
             f"in {pattern!r}"
         )
     if not token.isidentifier() or token.startswith("_") or token.endswith("_"):
@@ -165,12 +172,35 @@ def checked_sizes(pattern: Pattern, sizes: Iterable[tuple[str, object]]) -> dict
     found: dict[str, int] = {}
     for name, size in sizes:
         if name not in known:
-            raise FastIndexError(f"{name}={size!r} is no axis of {pattern.text!r}")
+            raise FastIndexError(f"{name}={size!r:.80} is no axis of {pattern.text!r}")
         try:
             number = size.__index__()  # type: ignore[attr-defined]
-        except AttributeError:
-            raise ArgumentTypeError(f"the size of an axis is an integer, got {name}={size!r}") from None
+        except (AttributeError, TypeError):
+            # An array of one dimension has the method, and no integer.
+            raise ArgumentTypeError(f"the size of an axis is an integer, got {name}={size!r:.80}") from None
         if isinstance(size, bool) or number < 0:
             raise FastIndexError(f"the size of an axis is 0 or more, got {name}={size!r}")
         found[name] = int(number)
     return found
+
+
+def check_options(pattern: Pattern, given: Iterable[tuple[str, bool]]) -> None:
+    """Refuse an option that is also the name of an axis: its value may be meant as the size of that axis.
+
+    Parameters
+    ----------
+    pattern : Pattern
+    given : iterable of (str, bool)
+        The options, and whether the caller has given them.
+
+    Raises
+    ------
+    FastIndexError
+    """
+    axes = {name for group in pattern.source for name in group}
+    for name, is_given in given:
+        if is_given and name in axes:
+            raise FastIndexError(
+                f"{name} is an option, so {name}= is not the size of an axis: give the axis {name} of {pattern.text!r} "
+                "another name"
+            )

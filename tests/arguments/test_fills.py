@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.arguments.fills import fill_pattern
+from fastindex.arguments.fills import fill_pattern, value_bytes
 from fastindex.errors import ArgumentTypeError
 from tests.oracles import reference
 
@@ -109,3 +109,54 @@ def test_numbers_of_another_kind() -> None:
             fill_pattern(shape_of(element_type), fill)
     with pytest.raises(fi.FastIndexError, match="from 0 to 1 for pred"):
         fill_pattern(shape_of("pred"), 2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill", "words"),
+    [
+        ("u1", "x", "one number, got 'x'"),
+        ("u1", b"a", "one number"),
+        ("u1", 1j, "real number for u8, got 1j"),
+        ("u1", 300, "an integer from 0 to 255 for u8, got 300"),
+        ("u1", 2**70, "an integer from 0 to 255 for u8"),
+        pytest.param("u1", 10**5000, "got an integer of 16610 bits", id="5001 digits"),
+        ("u1", object(), "one number"),
+        (">i4", 2**31, "-2147483648 to 2147483647 for s32"),
+        pytest.param("f4", 10**400, "a number that f32 holds", id="401 digits"),
+        ("f4", "2020-01-01", "one number"),
+        ("?", 3, "an integer from 0 to 1 for pred"),
+        (ml_dtypes.int4, 8, "an integer from -8 to 7 for s4"),
+        ("M8[s]", "x", "a value of datetime64"),
+        ("M8[s]", 1j, "one value of datetime64"),
+        ("S3", "long text", "text that .S3 holds"),
+        ("U2", 3, "text that <U2 holds"),
+        ("V3", 3, "one value of .V3"),
+    ],
+)
+def test_values_that_a_dtype_does_not_hold(dtype: Any, fill: Any, words: str) -> None:
+    with pytest.raises(fi.FastIndexError, match=words):
+        value_bytes(np.dtype(dtype), fill)
+    if np.dtype(dtype).kind not in "MSUV":
+        with pytest.raises(fi.FastIndexError, match=words):
+            fi.rearrange(np.zeros(5, dtype), "(a b) -> a b", b=4, pad=True, fill=fill)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [
+        ("u1", 255),
+        (">i4", -7),
+        ("f4", 2**70),
+        ("f2", 1e9),
+        ("?", True),
+        ("M8[s]", "2020-01-01"),
+        ("S3", b"abc"),
+        ("U2", "é"),
+    ],
+)
+def test_values_that_a_dtype_holds(dtype: str, fill: Any) -> None:
+    with np.errstate(over="ignore"):
+        expected = np.full((), fill).astype(dtype) if fill != 2**70 else np.float32(2.0**70)
+    assert value_bytes(np.dtype(dtype), fill) == expected.tobytes()
+    got = fi.rearrange(np.zeros(5, dtype), "(a b) -> a b", b=4, pad=True, fill=fill)
+    assert (got[1, 1:] == expected).all()

@@ -1,6 +1,6 @@
 """`rearrange` on arrays: einops' own tests, and random patterns against NumPy.
 
-Tests of: bulk.rearranged_arrays, patterns.axes, dask.rearranging.
+Tests of: bulk.rearranged_arrays, bulk.rearranged_by_library, patterns.axes, dask.rearranging.
 """
 
 from __future__ import annotations
@@ -146,8 +146,21 @@ def test_dask_arrays_stay_lazy() -> None:
 BAD = [
     ("a b", {}, "one '->'"),
     ("a b -> b a -> a b", {}, "one '->'"),
-    ("a b -> a", {}, "b is not on the right"),
-    ("a b -> a b c", {}, "c is not on the left"),
+    ("a b -> a", {}, "b is not on the right; it does not reduce as einops.reduce"),
+    ("a b -> a b c", {}, "c is not on the left; it does not repeat as einops.repeat"),
+    ("a b -> a b 2", {}, "does not repeat as einops.repeat"),
+    ("a (b c) -> a b c", {"c": np.array([2])}, r"an integer, got c=array\(\[2\]\)"),
+    ("a (b c) -> a b c", {"c": np.array([2, 3])}, "an integer"),
+    ("a (b c) -> a b c", {"c": [2]}, "an integer"),
+    ("a (b c) -> a b c", {"c": np.True_}, "an integer"),
+    ("a (b out) -> a b out", {"out": 2}, "out is an option, so out= is not the size of an axis"),
+    ("a (b dtype) -> a b dtype", {"dtype": 2}, "dtype is an option"),
+    ("a (b casting) -> a b casting", {"casting": 2}, "casting is an option"),
+    ("a (b pad) -> a b pad", {"pad": 2}, "pad is an option"),
+    ("a (b fill) -> a b fill", {"fill": 2}, "fill is an option"),
+    ("a (b threads) -> a b threads", {"threads": 2}, "threads is an option"),
+    ("a (b pad) -> a b pad", {}, "as in b="),
+    ("a (fill pad) -> a fill pad", {}, "names that are no options"),
     ("a a -> a", {}, "twice"),
     ("(a b -> a b", {}, "not closed"),
     ("a) b -> a b", {}, "not opened"),
@@ -170,13 +183,32 @@ def test_errors(pattern: str, sizes: dict[str, int], words: str) -> None:
         fi.rearrange(np.zeros((4, 6)), pattern, **sizes)
 
 
+def test_axes_may_have_the_names_of_options() -> None:
+    array = np.arange(24).reshape(4, 6)
+    assert np.array_equal(
+        fi.rearrange(array, "out (pad b) -> pad (out b)", b=3), fi.rearrange(array, "c (a b) -> a (c b)", b=3)
+    )
+    assert fi.plan_rearrange("(out pad) -> pad out", "u8[6]", out=2).destination.dimensions == (3, 2)
+    with pytest.raises(fi.FastIndexError, match="pad is an option"):
+        fi.plan_rearrange("(out pad) -> pad out", "u8[6]", pad=2)
+    with pytest.raises(fi.FastIndexError, match="destination is an option"):
+        fi.plan_rearrange("(a destination) -> destination a", "u8[6]", destination=2)
+
+
+@pytest.mark.parametrize("fill", ["x", 2**70, 1j, 300])
+def test_fills_of_lazy_arrays(fill: Any) -> None:
+    da = pytest.importorskip("dask.array", reason="dask is not installed")
+    with pytest.raises(fi.FastIndexError, match="fill must be"):
+        fi.rearrange(da.zeros(5, dtype=np.uint8), "(a b) -> a b", b=4, pad=True, fill=fill)
+
+
 def test_other_errors() -> None:
     array = np.zeros((4, 6), np.uint8)
     with pytest.raises(fi.ArgumentTypeError, match="integer"):
         fi.rearrange(array, "a (b c) -> a b c", c=2.0)
     with pytest.raises(fi.ArgumentTypeError, match="text"):
         fi.rearrange(array, 5)  # type: ignore[arg-type]
-    with pytest.raises(fi.FastIndexError, match="must be a value of uint8"):
+    with pytest.raises(fi.FastIndexError, match="an integer from 0 to 255 for u8"):
         fi.rearrange(array, "a (b c) -> a b c", c=4, pad=True, fill=300)
     with pytest.raises(fi.FastIndexError, match="pad=True"):
         fi.rearrange(array, "a b -> b a", fill=3)

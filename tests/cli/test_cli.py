@@ -228,6 +228,28 @@ def test_files_of_several_arrays_are_refused(tmp_path: Path) -> None:
     assert "several arrays" in fails("pack", tmp_path / "a.npz", tmp_path / "b", "--shape", "f64[3]")
 
 
+@pytest.mark.parametrize(
+    ("kind", "instead"),
+    [
+        (".npz", "numpy.save"),
+        (".onnx", "onnx.numpy_helper.to_array"),
+        (".pt", "safetensors.torch.save_file"),
+        (".pth", "safetensors.torch.save_file"),
+    ],
+)
+def test_files_of_other_programs(tmp_path: Path, kind: str, instead: str) -> None:
+    """Even where their size is that of the array: they are not its bytes."""
+    source, target = tmp_path / f"a{kind}", tmp_path / "b"
+    source.write_bytes(bytes(8))
+    for arguments in (("pack", source, target, "--shape", "f32[2]"), ("pack", source, target)):
+        message = fails(*arguments)
+        assert instead in message
+        assert ".npy and .zarr, raw bytes, and checkpoints of .safetensors and .gguf" in message
+    with pytest.raises(fi.FastIndexError, match="which is not read"):
+        fi.pack_checkpoint(source, tmp_path / "c", [])
+    assert [path.name for path in tmp_path.iterdir()] == [source.name]
+
+
 def test_relayout_of_packed_elements(tmp_path: Path) -> None:
     """An odd row: nibbles move alone, through unpacked values."""
     values = np.random.default_rng(0).integers(0, 16, (9, 15), dtype=np.uint8)

@@ -91,7 +91,7 @@ def test_plans_for_another_target_are_described_and_counted_and_not_run() -> Non
     given, made = np.zeros(sides[0].nbytes, np.uint8), np.zeros(sides[1].nbytes, np.uint8)
     with pytest.raises(fi.UnsupportedError, match=re.escape("a machine with no such instruction, which this one")):
         moved.run_kernels(address_of(given), address_of(made), b"\0", 1)
-    plan = RelayoutPlan(*sides, TUNING, other)
+    plan = RelayoutPlan(*sides, TUNING, machine=other)
     assert plan.candidates
     with pytest.raises(fi.UnsupportedError, match="no such instruction"):
         plan(given)

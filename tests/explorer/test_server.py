@@ -1,6 +1,6 @@
 """The live page: what it answers, whom it refuses, and the whole of it in a browser.
 
-Tests of: explorer.answers, cli.exploring.
+Tests of: explorer.answers, explorer.connections, cli.exploring.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,6 +140,53 @@ def test_the_command_serves_and_stops(address: str) -> None:
     directly = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with directly.open(address, timeout=HANG_SECONDS) as response:
         assert b"fastindex explore" in response.read()
+
+
+def test_idle_connections_keep_nobody_out(address: str) -> None:
+    port = int(address.partition("//127.0.0.1:")[2].partition("/")[0])
+    idle = [socket.create_connection(("127.0.0.1", port), timeout=HANG_SECONDS) for _ in range(40)]
+    directly = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with directly.open(address, timeout=HANG_SECONDS) as response:
+        assert response.status == 200
+    # The oldest were closed, and the latest are open.
+    assert idle[0].recv(1) == b""
+    idle[-1].sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    assert idle[-1].recv(12) == b"HTTP/1.1 200"
+    for one in idle:
+        one.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127"])
+def test_a_connection_without_a_request_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastindex.explorer import connections, server
+
+    monkeypatch.setattr(connections, "_IDLE_SECONDS", 0.05)
+    found: list[str] = []
+    announced = threading.Event()
+
+    def announce(address: str) -> None:
+        found.append(address)
+        announced.set()
+
+    served: list[Any] = []
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: served.append(self) or _run(self, sockets))
+    thread = threading.Thread(target=server.serve, args=(0, announce))
+    thread.start()
+    try:
+        assert announced.wait(HANG_SECONDS)
+        port = int(found[0].rpartition(":")[2].rstrip("/"))
+        with socket.create_connection(("127.0.0.1", port), timeout=HANG_SECONDS) as one:
+            one.sendall(sent)
+            assert one.recv(1) == b""
+    finally:
+        served[0].should_exit = True
+        thread.join(HANG_SECONDS)
+
+
+def _run(server: Any, sockets: Any) -> None:
+    import asyncio
+
+    asyncio.run(server.serve(sockets=sockets))
 
 
 @in_browser

@@ -5,6 +5,7 @@ Tests of: files.zarr_arrays, files.zarr_stores.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -189,6 +190,12 @@ def test_what_cannot_be(zarr: Any, tmp_path: Path) -> None:
         (tmp_path / "bad.zarr").mkdir(exist_ok=True)
         (tmp_path / "bad.zarr" / "zarr.json").write_bytes(content)
         fails(fi.FastIndexError, match, str(tmp_path / "bad.zarr"), "b.zarr")
+    metadata = json.loads((tmp_path / "a.zarr" / "zarr.json").read_bytes())
+    # As zarr-python 3.4 writes it, with array.rectilinear_chunks.
+    configuration = {"kind": "inline", "chunk_shapes": [[8, 12], [30]]}
+    metadata["chunk_grid"] = {"name": "rectilinear", "configuration": configuration}
+    (tmp_path / "bad.zarr" / "zarr.json").write_text(json.dumps(metadata))
+    fails(fi.UnsupportedError, "the chunk grid 'rectilinear'; only regular grids", str(tmp_path / "bad.zarr"), "b.zarr")
     (tmp_path / "a.zarr" / "c" / "1" / "1").write_bytes(b"damaged")
     fails(fi.FastIndexError, "cannot be read", source, "b.zarr")
     buffer = stored(zarr, tmp_path / "p.zarr", np.zeros(20, np.uint8), chunks=(8,), attributes={ATTRIBUTE: "u8[20]{0}"})

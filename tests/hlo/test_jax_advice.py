@@ -124,8 +124,12 @@ def test_values_inside_a_program_are_the_compilers() -> None:
     assert inside.jax_lines == ()
     assert "the compiler chooses its layout" in inside.change_cost
     text = " ".join(report.text(width=1000).split())
+    # f32[500,3] takes 504 * 128 elements in tiles of (8,128), and 4 * 512 with its dimensions swapped, in T(4,128).
+    saved = 4 * (504 * 128 - 4 * 512)
+    assert inside.change is not None
+    assert inside.change.saved_nbytes == saved
     smaller = "swap the two minor dimensions and use T(4,128): f32[500,3]{0,1:T(4,128)}"
-    assert f"{smaller} would take less:" in text
+    assert f"{smaller} would take {saved / 1024:.1f} KiB less" in text
     assert "swapaxes" not in text
 
 

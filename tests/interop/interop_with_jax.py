@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import subprocess
 import sys
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -118,3 +119,71 @@ def test_host_arrays_as_the_gpu_functions_see_them() -> None:
     assert not is_cuda_array(array)
     tensor = tensor_of(array.__dlpack__())
     assert dtype_of(tensor.code, tensor.bits) == ml_dtypes.bfloat16
+
+
+# What JAX traces: each of these ended in a TracerArrayConversionError.
+
+
+def turned(x: jax.Array) -> jax.Array:
+    return fi.rearrange(x, "a b -> b a")
+
+
+def padded(x: jax.Array) -> jax.Array:
+    return fi.rearrange(x, "(a c) b -> a b c", c=4, pad=True, fill=3)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.int8, jnp.int4])
+def test_rearrangements_that_jax_traces(dtype: type) -> None:
+    x = jnp.arange(24).reshape(4, 2, 3).astype(dtype)
+    for batch in (jax.vmap(turned)(x), jax.jit(jax.vmap(turned))(x), jnp.stack([jax.jit(turned)(one) for one in x])):
+        assert (batch.dtype, batch.tolist()) == (x.dtype, x.transpose(0, 2, 1).tolist())
+    expected = np.pad(np.asarray(x, np.float32), ((0, 0), (0, 2), (0, 0)), constant_values=3).transpose(0, 2, 1)
+    assert jax.vmap(padded)(x)[:, 0].astype(jnp.float32).tolist() == expected.tolist()
+    pairs = jax.jit(lambda x: fi.rearrange([x, -x], "l a b -> b (a l)"))(x[0])
+    assert pairs.tolist() == fi.rearrange([x[0], -x[0]], "l a b -> b (a l)").tolist()
+
+
+def test_gradients_through_rearrangements() -> None:
+    weights = jnp.arange(12.0).reshape(1, 3, 4)
+    gradient = jax.grad(lambda x: (padded(x) * weights).sum())(jnp.ones((2, 3)))
+    assert gradient.tolist() == weights[0, :, :2].T.tolist()
+    value, tangent = jax.jvp(turned, (jnp.ones((2, 3)),), (2 * jnp.ones((2, 3)),))
+    assert (value.tolist(), tangent.tolist()) == ([[1.0] * 2] * 3, [[2.0] * 2] * 3)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: fi.pack(x, "f32[2,3]{0,1}"),
+        lambda x: fi.unpack(x.reshape(-1), "f32[2,3]{0,1}"),
+        lambda x: fi.relayout(x.reshape(-1), "f32[2,3]", "f32[2,3]{0,1}"),
+        lambda x: fi.plan_relayout("f32[2,3]", "f32[2,3]{0,1}")(x.reshape(-1)),
+        lambda x: fi.linear_index("f32[2,3]", (x[0].astype(int), x[0].astype(int))),
+        lambda x: fi.multi_index("f32[2,3]", x[0].astype(int)),
+        lambda x: fi.ravel_multi_index((x[0].astype(int),), (5,)),
+        lambda x: fi.ascontiguousarray(x),
+        lambda x: fi.copyto(np.zeros((2, 3), np.float32), x),
+        lambda x: fi.repack(x, "plain", "marlin", shape=(64, 64), bits=4),
+        lambda x: fi.shard(x, "f32[2,3]", "{devices=[2,1]<=[2]}"),
+        lambda x: fi.check(x, x.reshape(-1), "f32[2,3]"),
+        lambda x: fi.Shape.from_jax(x),
+        lambda x: fi.Shape.from_numpy(x),
+    ],
+)
+def test_what_needs_values_says_so(call: Callable[[jax.Array], object]) -> None:
+    x = jnp.ones((2, 3))
+    for traced in (lambda: jax.jit(call)(x), lambda: jax.vmap(call)(x[None])):
+        with pytest.raises(fi.UnsupportedError, match=r"is a tracer and has no values: .* jax\.pure_callback"):
+            traced()
+
+
+def test_the_way_out_of_a_traced_function() -> None:
+    shape = fi.Shape.parse("f32[2,3]{0,1:T(2,2)}")
+
+    @jax.jit
+    def packed(x: jax.Array) -> jax.Array:
+        result = jax.ShapeDtypeStruct((shape.slot_count,), jnp.float32)
+        return jax.pure_callback(lambda x: fi.pack(x, shape), result, x)
+
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert packed(x).tolist() == fi.pack(x, shape).tolist()

@@ -1,6 +1,6 @@
 """Other libraries' arrays: their strides and layouts against where their elements really lie.
 
-Tests of: interop.cute, interop.jax, interop.strided, shapes.jax_layouts.
+Tests of: interop.cute, interop.jax, interop.strided, interop.tracers, shapes.jax_layouts.
 """
 
 from __future__ import annotations

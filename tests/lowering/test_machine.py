@@ -80,7 +80,7 @@ def test_plans_of_two_machines_are_two() -> None:
     casts = [movement_between(*shapes_of_a_cast(), machine=machine) for machine in (EPYC_1M, NEON_4M, None)]
     assert len(set(map(id, casts))) == 3
     assert isinstance(casts[0], CastMovement)
-    kept = [plan_of(*shapes, TUNING, machine) for machine in (EPYC_1M, NEON_4M, None)]
+    kept = [plan_of(*shapes, TUNING, machine=machine) for machine in (EPYC_1M, NEON_4M, None)]
     assert len(set(map(id, kept))) == 3
     assert kept[0]._movement is of_each[0]
 
@@ -136,7 +136,7 @@ def test_examples_of_the_documentation_hold_on_every_machine() -> None:
     )
     for pair in pairs:
         sides = fi.Shape.parse(pair[0]), fi.Shape.parse(pair[1])
-        of_each = [plan_of(*sides, TUNING, machine) for machine in MACHINES.values()]
+        of_each = [plan_of(*sides, TUNING, machine=machine) for machine in MACHINES.values()]
         assert len({one.describe() for one in of_each}) == 1
         assert {one.candidates[0].name for one in of_each} == {"loops"}
 

@@ -20,6 +20,7 @@ from fastindex.files.weights.buffers import checksum_of, stored_buffer
 from fastindex.files.weights.manifests import Manifest, read_manifest
 from fastindex.files.weights.restoring import restore
 from fastindex.files.zarr_arrays import ZarrBuffer, read_place
+from fastindex.lazy import untraced
 from fastindex.shapes.shape import Shape
 
 
@@ -43,6 +44,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
         self._arrays = {one["name"]: one for one in manifest.arrays}
         self.shapes = {name: Shape.parse(one["shape"]) for name, one in self._arrays.items()}
 
+    @untraced
     def __getitem__(self, name: str) -> NDArray[Any]:
         shape = self.shapes[name]
         dtype = buffer_dtype(shape)
@@ -65,6 +67,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
     def __repr__(self) -> str:
         return f"<Checkpoint {self.folder}: {len(self)} arrays, {sum(s.nbytes for s in self.shapes.values())} bytes>"
 
+    @untraced
     def read(self, name: str) -> NDArray[Any]:
         """Return one logical array, unpacked: its elements in the order of its dimensions, without padding.
 
@@ -87,6 +90,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
         found: NDArray[Any] = unpack(self[name], self.shapes[name])
         return found
 
+    @untraced
     def verify(self) -> None:
         """Compare the checksums of all files with those of the manifest.
 
@@ -101,6 +105,7 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
             if checksum_of(stored_buffer(self._manifest, one)) != one["sha256"]:
                 raise FastIndexError(f"{self.folder}: {one['file']} is not as it was written; it holds {name[:80]!r}")
 
+    @untraced
     def unpack(
         self,
         target: str | os.PathLike[str],

@@ -82,7 +82,7 @@ def restore_array(
             f"{', '.join(repr(one[:80]) for one in close)}"
         )
     logical = logical_result(Shape.parse(one["shape"]), None, dtype, casting)
-    unpack_stored(stored_buffer(manifest, one), target, logical, progress, memory_bytes, force)
+    unpack_stored(stored_buffer(manifest, one), target, logical, progress, memory_bytes, force, casting)
 
 
 def _tensor_shape(one: dict[str, Any]) -> Shape:

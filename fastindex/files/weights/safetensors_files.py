@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.files.input_files import InputFile, open_raw, read_whole
+from fastindex.files.input_files import InputFile, check_readable, open_raw, read_whole
 from fastindex.files.weights.tensors import Tensor, TensorFiles
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.integers import INT64_MAX
@@ -76,6 +76,7 @@ def tensors_of(path: str) -> TensorFiles:
     """
     if os.path.isdir(path):
         path = _file_of_folder(path)
+    check_readable(path)
     if not path.endswith(".json"):
         return read_header(path)
     shards = _shards_of(path)

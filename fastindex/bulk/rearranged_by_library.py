@@ -1,0 +1,81 @@
+"""`rearrange` by the functions of the library that an array is from: of arrays that are lazy, or traced."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastindex.arguments.fills import value_bytes
+from fastindex.patterns.axes import solved
+from fastindex.patterns.grammar import Pattern
+from fastindex.shapes.element_types import ElementType
+
+Pad = Callable[[Any, list[tuple[int, int]]], Any]
+Transpose = Callable[[Any, list[int]], Any]
+
+
+def rearranged(
+    array: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, pad: Pad, transpose: Transpose
+) -> Any:
+    """Return an array that is padded, split, transposed and merged.
+
+    Parameters
+    ----------
+    array : array
+        With ``reshape``.
+    pattern : Pattern
+    sizes : mapping of str to int
+    is_padded : bool
+        As `pad` of `rearrange`.
+    pad, transpose : callable
+        The library's functions: of the elements to add before and after each dimension, and of the order.
+
+    Examples
+    --------
+    >>> from fastindex.patterns.grammar import parse_pattern
+    >>> rearranged(np.arange(6), parse_pattern("(a b) -> b a"), {"b": 2}, False, np.pad, np.transpose)
+    array([[0, 2, 4],
+           [1, 3, 5]])
+    """
+    whole, known = solved(pattern, tuple(array.shape), sizes, None, is_padded)
+    behind = [
+        math.prod(known[name] for name in group) - size for group, size in zip(whole.source, array.shape, strict=True)
+    ]
+    if any(behind):
+        array = pad(array, [(0, size) for size in behind])
+    before = [name for group in whole.source for name in group]
+    after = [name for group in whole.destination for name in group]
+    split = array.reshape([known[name] for name in before])
+    merged = [math.prod(known[name] for name in group) for group in whole.destination]
+    return transpose(split, [before.index(name) for name in after]).reshape(merged)
+
+
+def by_jax(array: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, fill: Any) -> Any:
+    """Rearrange an array by ``jax.numpy``, which traces what is done."""
+    jnp = sys.modules["jax"].numpy
+    value = np.frombuffer(value_bytes(np.dtype(array.dtype), fill), array.dtype)[0]
+
+    def pad(whole: Any, widths: Sequence[tuple[int, int]]) -> Any:
+        return jnp.pad(whole, widths, constant_values=value)
+
+    return rearranged(array, pattern, sizes, is_padded, pad, jnp.transpose)
+
+
+def by_torch(tensor: Any, pattern: Pattern, sizes: Mapping[str, int], is_padded: bool, fill: Any) -> Any:
+    """Rearrange a tensor by PyTorch, which traces what is done."""
+    torch = sys.modules["torch"]
+
+    def pad(whole: Any, widths: Sequence[tuple[int, int]]) -> Any:
+        name = str(whole.dtype).removeprefix("torch.")
+        dtype = ElementType.from_dtype_name(name, "PyTorch").numpy_dtype
+        value = np.frombuffer(value_bytes(dtype, fill), dtype)[0].item()
+        return torch.nn.functional.pad(whole, [size for pair in reversed(widths) for size in pair], value=value)
+
+    # A copy, as for all other arrays: where nothing moves, PyTorch's is a view.
+    return rearranged(tensor, pattern, sizes, is_padded, pad, torch.permute).clone(
+        memory_format=torch.contiguous_format
+    )
