@@ -16,7 +16,7 @@ _INSTRUCTION = re.compile(
     rb'([a-z][a-z0-9]*+\[[^\]="\n]*+\](?:\{[^{}="\n]*+\})?+|\([^"\n]*?\)) ([a-z][a-z0-9\-]*+)'
     # A parenthesis after a small letter, a digit or a name and a space begins operands: an instruction as operand.
     rb'\(([^()"\n]*+(?:(?<![a-z0-9_.\-])(?<![^,] )\([^()"\n]*+(?:\([^()"\n]*+\)[^()"\n]*+)*+\)[^()"\n]*+)*+)\)'
-    rb"((?:,[^\n]*+)?+)\n"
+    rb"((?:, ?[A-Za-z_][A-Za-z0-9_.\-]*+=[^\n]*+)?+)\r?\n"
 )
 _HEADING = re.compile(
     rb"[ \t]*+(?!HloModule\b)(?:(ENTRY) )?%?(" + _NAME + rb") "

@@ -286,6 +286,9 @@ _ROWS: tuple[tuple[str, int, int, Kind, str], ...] = (
 BY_NAME: Final = {name: ElementType(name, number, bits, kind) for name, number, bits, kind, _ in _ROWS}
 #: Element types by XLA number.
 BY_NUMBER: Final = {element_type.number: element_type for element_type in BY_NAME.values()}
+#: The names of the integer types, and by XLA's number.
+INTEGER_TYPES: Final = frozenset(name for name, found in BY_NAME.items() if found.kind in ("signed", "unsigned"))
+INTEGER_NAMES: Final = {BY_NAME[name].number: name for name in INTEGER_TYPES}
 _DTYPE_NAME_OF = {row[0]: row[4] for row in _ROWS if row[4]}
 _NAME_OF_DTYPE = {row[4]: row[0] for row in _ROWS if row[4]}
 

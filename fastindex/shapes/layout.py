@@ -43,6 +43,8 @@ class Layout(LayoutFields, ShownInNotebooks):
     dimension_levels : sequence of str
         Sparse levels: "D", "C", "S" or "H", each followed by "+" (not unique) and "~" (not ordered) as needed.
         If all are "D", the field becomes ().
+    index_primitive_type, pointer_primitive_type : str
+        The integer types that index a sparse array; "" for none. They say nothing about a dense one.
 
     Raises
     ------

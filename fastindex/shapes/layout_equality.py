@@ -22,6 +22,8 @@ LAYOUT_PARTS: Final = frozenset(
         "tail_padding_alignment_in_elements",
         "split_configs",
         "dimension_levels",
+        "index_primitive_type",
+        "pointer_primitive_type",
     )
 )
 

@@ -8,7 +8,9 @@ from fastindex.errors import LayoutError
 from fastindex.shapes.integers import as_integer
 from fastindex.shapes.layout_rules import (
     BOUNDS,
+    INDEX_TYPES,
     PADDING_VALUES,
+    checked_index_type,
     checked_levels,
     checked_order,
     checked_padding,
@@ -33,6 +35,8 @@ class LayoutFields:
     split_configs: tuple[SplitConfig, ...] = ()
     dynamic_shape_metadata_prefix_bytes: int = field(default=0, compare=False)
     dimension_levels: tuple[str, ...] = ()
+    index_primitive_type: str = ""
+    pointer_primitive_type: str = ""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -59,6 +63,9 @@ class LayoutFields:
         )
         if self.dimension_levels:
             put(self, "dimension_levels", checked_levels(self.dimension_levels))
+        if self.index_primitive_type or self.pointer_primitive_type:
+            for name in INDEX_TYPES:
+                put(self, name, checked_index_type(getattr(self, name), name))
 
     @property
     def rank(self) -> int:
@@ -98,6 +105,10 @@ class LayoutFields:
                 attributes += f"({','.join(['*' if size == COMBINE else str(size) for size in tile])})"
         if self.tail_padding_alignment_in_elements != 1:
             attributes += f"L({self.tail_padding_alignment_in_elements})"
+        if self.index_primitive_type:
+            attributes += f"#({self.index_primitive_type})"
+        if self.pointer_primitive_type:
+            attributes += f"*({self.pointer_primitive_type})"
         if self.element_size_in_bits:
             attributes += f"E({self.element_size_in_bits})"
         if self.memory_space:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from fastindex.errors import LayoutError, UnsupportedError
+from fastindex.shapes.element_types import BY_NAME, INTEGER_NAMES
 from fastindex.shapes.layout_fields import LayoutFields
 from fastindex.shapes.split_config import SplitConfig
 from fastindex.shapes.wire import Fields, bytes_field, int_field, packed_field
@@ -20,6 +21,7 @@ _PADDED_DIMENSIONS, _PADDING_VALUE, _FORMAT = 2, 3, 4
 _PADDING_NUMBERS = {"zero": 1, "one": 2, "lowest": 3, "highest": 4}
 _PADDING_NAMES = {number: name for name, number in _PADDING_NUMBERS.items()}
 _SPARSE_FORMAT = 2
+_INDEX_TYPE, _POINTER_TYPE = 11, 12
 
 _LEVELS = "DCSH"
 
@@ -42,6 +44,8 @@ def layout_to_bytes(layout: LayoutFields) -> bytes:
             int_field(7, layout.element_size_in_bits),
             int_field(8, layout.memory_space),
             packed_field(9, [_LEVELS.index(level[0]) for level in levels]),
+            int_field(_INDEX_TYPE, _number_of(layout.index_primitive_type)),
+            int_field(_POINTER_TYPE, _number_of(layout.pointer_primitive_type)),
             packed_field(13, ["+" not in level for level in levels]),
             packed_field(14, ["~" not in level for level in levels]),
             int_field(15, layout.dynamic_shape_metadata_prefix_bytes),
@@ -52,6 +56,10 @@ def layout_to_bytes(layout: LayoutFields) -> bytes:
             ],
         ]
     )
+
+
+def _number_of(element_type: str) -> int:
+    return BY_NAME[element_type].number if element_type else 0
 
 
 def layout_from_bytes(data: bytes, layout_class: type[L]) -> L:
@@ -74,13 +82,8 @@ def layout_from_bytes(data: bytes, layout_class: type[L]) -> L:
     fields = Fields(data, "LayoutProto")
     if fields.integer(_FORMAT) == _SPARSE_FORMAT:
         raise UnsupportedError("the LayoutProto has the legacy sparse format, which fastindex does not support")
-    for number, name in (
-        (10, "physical_shape"),
-        (11, "index_primitive_type"),
-        (12, "pointer_primitive_type"),
-    ):
-        if fields.messages(number) if number == 10 else fields.integer(number):
-            raise LayoutError(f"the LayoutProto has a {name}, which only sparse arrays have", field="layout")
+    if fields.messages(10):
+        raise LayoutError("the LayoutProto has a physical_shape, which only sparse arrays have", field="layout")
     tiles = [Fields(tile, "TileProto").integers(1) for tile in fields.messages(6)]
     splits = [Fields(split, "SplitConfigProto") for split in fields.messages(17)]
     padding = fields.integer(_PADDING_VALUE)
@@ -96,7 +99,15 @@ def layout_from_bytes(data: bytes, layout_class: type[L]) -> L:
         split_configs=tuple([SplitConfig(split.integer(1), tuple(split.integers(2))) for split in splits]),
         dynamic_shape_metadata_prefix_bytes=fields.integer(15),
         dimension_levels=_levels_from(fields),
+        index_primitive_type=_index_type(fields.integer(_INDEX_TYPE), "index_primitive_type"),
+        pointer_primitive_type=_index_type(fields.integer(_POINTER_TYPE), "pointer_primitive_type"),
     )
+
+
+def _index_type(number: int, field: str) -> str:
+    if number and number not in INTEGER_NAMES:
+        raise LayoutError(f"{field} must be an integer type, got the element type {number}", field=field)
+    return INTEGER_NAMES.get(number, "")
 
 
 def _levels_from(fields: Fields) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from fastindex.errors import InvalidShapeError, LayoutError, ShapeSyntaxError
 from fastindex.first_use import load
+from fastindex.shapes.element_types import INTEGER_TYPES
 from fastindex.shapes.layout_fields import LayoutFields
 from fastindex.shapes.layout_rules import PADDING_VALUES
 from fastindex.shapes.split_config import SplitConfig
@@ -78,7 +79,7 @@ class LayoutReader(TokenReader, Generic[L]):
         for letter, read in _ATTRIBUTES:
             if tokens[self.at] == letter:
                 read(self, values)
-        self.expect("}", "one of the attributes PAD PV D T L E S SC M, in this order, or '}'")
+        self.expect("}", "one of the attributes PAD PV D T L # * E S SC M, in this order, or '}'")
         return self.checked_layout(begin, order, values)
 
     def checked_layout(self, begin: int, order: list[int], values: dict[str, Any]) -> L:
@@ -92,6 +93,15 @@ class LayoutReader(TokenReader, Generic[L]):
         self.expect("(")
         self.begins[field, None] = self.at
         values[field] = self.integer()
+        self.expect(")")
+
+    def integer_type(self, field: str, values: dict[str, Any]) -> None:
+        self.at += 1
+        self.expect("(")
+        if self.tokens[self.at] not in INTEGER_TYPES:
+            self.fail("an integer type such as u32")
+        values[field] = self.tokens[self.at]
+        self.at += 1
         self.expect(")")
 
     def padded_dimensions(self, values: dict[str, Any]) -> None:
@@ -189,8 +199,8 @@ _ATTRIBUTES: tuple[tuple[str, Callable[[LayoutReader[Any], dict[str, Any]], None
     ("D", LayoutReader.dimension_levels),
     ("T", LayoutReader.tiles),
     ("L", lambda parser, values: parser.one_integer("tail_padding_alignment_in_elements", values)),
-    ("#", LayoutReader.sparse_only),
-    ("*", LayoutReader.sparse_only),
+    ("#", lambda parser, values: parser.integer_type("index_primitive_type", values)),
+    ("*", lambda parser, values: parser.integer_type("pointer_primitive_type", values)),
     ("E", lambda parser, values: parser.one_integer("element_size_in_bits", values)),
     ("S", lambda parser, values: parser.one_integer("memory_space", values)),
     ("SC", LayoutReader.split_configs),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import SupportsIndex
 
 from fastindex.errors import ArgumentTypeError, LayoutError
+from fastindex.shapes.element_types import INTEGER_TYPES
 from fastindex.shapes.integers import INT64_MAX, INT64_MIN, as_integers, counted, spelled
 from fastindex.shapes.split_config import SplitConfig
 from fastindex.tiling.definition import COMBINE
@@ -28,7 +29,17 @@ BOUNDS = (
     ("dynamic_shape_metadata_prefix_bytes", INT64_MIN, INT64_MAX),
 )
 
+#: The fields that name the type of the integers with which sparse arrays are indexed.
+INDEX_TYPES = ("index_primitive_type", "pointer_primitive_type")
+
 _LEVEL_FLAGS = ("", "+", "~", "+~")
+
+
+def checked_index_type(value: str, field: str) -> str:
+    """Return the name of an integer type, or ""."""
+    if value and (not isinstance(value, str) or value not in INTEGER_TYPES):
+        raise LayoutError(f"{field} must be an integer type such as u32, got {value!r}", field=field)
+    return value
 
 
 def check_dimension_count(count: int, field: str) -> None:

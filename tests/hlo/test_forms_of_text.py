@@ -50,6 +50,39 @@ def test_forms(name: str) -> None:
         assert answers(reference.read_text()) == EXPECTED[name]
 
 
+def test_integer_types_of_sparse_arrays() -> None:
+    """XLA reads and prints them; of a dense array they say nothing."""
+    text = "HloModule m, is_scheduled=true\nENTRY e {\n  p = f32[2,3]{1,0:T(2,128)#(u32)*(u16)} parameter(0)\n"
+    assert answers(text + "  ROOT n = f32[2,3]{1,0:#(u32)} negate(p)\n}\n") == (1024 + 24, 1024 + 24, 0)
+
+
+def test_every_opcode_and_attribute() -> None:
+    report = fi.report((FORMS / "20-every-attribute.hlo").read_text())
+    assert report.problems == ()
+    assert report.instruction_count == 98
+    copies = fi.layout_copies(FORMS / "20-every-attribute.hlo").copies
+    assert sorted((row.instruction, row.kind, row.trips) for row in copies) == [
+        ("cs", "same layout", 1), ("k", "layout", 10), ("t", "transpose", 1), ("w", "layout", 10),
+    ]  # fmt: skip
+
+
+def test_nothing_is_dropped_in_silence() -> None:
+    """What XLA would not read is named, on its line, and the rest is kept."""
+    good = "  p = f32[8]{0} parameter(0)\n", "  ROOT r = f32[8]{0} negate(p)\n"
+    for line in (
+        "n = f32[8]{0} negate(p) and more", "n = f32[8]{0} negate(p), metadata", "n = f32[8]{0} negate(p",
+        "n = negate p", "n = f32[8]{0} while(p), condition =c, body=b", "n = foo(p)", "f32[8]{0} n = negate(p)",
+        "n = f32[8]{0} ,negate(p)", "n = f32[8]{0} negate(p) }", "n := f32[8]{0} negate(p)",
+        "n = f32[8]{0} fusion(p), calls={ m = f32[8]{0} parameter(0) ",
+    ):  # fmt: skip
+        report = fi.report(
+            "HloModule m, is_scheduled=true\nENTRY e {\n" + good[0] + "  " + line + "\n" + good[1] + "}\n"
+        )
+        assert report.problems, line
+        assert report.problems[0].line in (4, 5, 6), line
+        assert report.instruction_count >= 2, line
+
+
 def test_a_sharding_on_a_single_device() -> None:
     text = (FORMS / "16-single-device-sharding.hlo").read_text()
     old = text.replace("single_device", "maximal_mesh")

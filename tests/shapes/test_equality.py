@@ -22,6 +22,8 @@ FIELDS = {
     "tail_padding_alignment_in_elements": ("{1,0:L(2)}", "{1,0:L(3)}"),
     "split_configs": ("{1,0:SC(0:1)}", "{1,0:SC(0:2)}"),
     "dimension_levels": ("{1,0:D(D,C)}", "{1,0}"),
+    "index_primitive_type": ("{1,0:#(u32)}", "{1,0}"),
+    "pointer_primitive_type": ("{1,0:*(u16)}", "{1,0:*(u32)}"),
 }
 
 

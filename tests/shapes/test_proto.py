@@ -98,6 +98,8 @@ def layout_proto(**fields: object) -> bytes:
             "f32[3,5]{1,0:D(S+~,H~)}",
         ),
         ({"tail_padding_alignment_in_elements": 0}, "f32[3,5]{1,0}"),
+        ({"index_primitive_type": 8}, "f32[3,5]{1,0:#(u32)}"),
+        ({"index_primitive_type": 8, "pointer_primitive_type": 7}, "f32[3,5]{1,0:#(u32)*(u16)}"),
     ],
 )
 def test_old_and_odd_fields_are_read(fields: dict[str, object], text: str) -> None:
@@ -113,8 +115,8 @@ def test_old_and_odd_fields_are_read(fields: dict[str, object], text: str) -> No
         ({"memory_space": 300}, "memory_space must be -128 to 127"),
         ({"element_size_in_bits": -4}, "element_size_in_bits must be at least 0"),
         ({"tail_padding_alignment_in_elements": -1}, "must be at least 1"),
-        ({"index_primitive_type": 8}, "index_primitive_type, which only sparse arrays have"),
-        ({"pointer_primitive_type": 8}, "pointer_primitive_type, which only sparse arrays have"),
+        ({"index_primitive_type": 11}, "index_primitive_type must be an integer type"),
+        ({"pointer_primitive_type": 99}, "pointer_primitive_type must be an integer type"),
         ({"dim_level_types": [4]}, "unknown dimension level 4"),
     ],
 )
