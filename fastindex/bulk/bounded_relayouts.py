@@ -40,17 +40,19 @@ def pack(
     check_disjoint(result, values)
     own = Shape(ElementType.from_numpy_dtype(values.dtype), shape.dimensions)
     source, target = ArrayBoxes(own, values, False), _target_buffer(result, shape)
-    _move(source, target, fill_pattern(shape, fill), threads, max_memory)
+    _move(source, target, fill_pattern(shape, fill), casting, threads, max_memory)
     return result
 
 
-def unpack(buffer: Any, shape: Shape, logical: Shape, out: Any, threads: int | None, max_memory: int) -> NDArray[Any]:
+def unpack(
+    buffer: Any, shape: Shape, logical: Shape, out: Any, casting: str, threads: int | None, max_memory: int
+) -> NDArray[Any]:
     """Read an array of `logical`'s element type from a physical buffer, as `fastindex.unpack` does."""
     slots = buffer_bytes_in_place(buffer, shape)
     result = new_array(logical) if out is None else check_output_array(out, logical)
     check_disjoint(result, slots)
     source, target = BufferBoxes(shape, slots, False), ArrayBoxes(logical, result, True)
-    _move(source, target, bytes(logical.element_type.nbytes), threads, max_memory)
+    _move(source, target, bytes(logical.element_type.nbytes), casting, threads, max_memory)
     return result
 
 
@@ -71,7 +73,7 @@ def relayout(
     result = new_buffer(destination) if out is None else check_output_buffer(out, destination)
     check_disjoint(result, slots)
     target = _target_buffer(result, destination)
-    _move(BufferBoxes(source, slots, False), target, fill_pattern(destination, fill), threads, max_memory)
+    _move(BufferBoxes(source, slots, False), target, fill_pattern(destination, fill), casting, threads, max_memory)
     return result
 
 
@@ -79,7 +81,7 @@ def _target_buffer(result: NDArray[Any], shape: Shape) -> BufferBoxes:
     return BufferBoxes(shape, flat_buffer(result, shape).view(np.uint8), True)
 
 
-def _move(source: Boxes, target: Boxes, pattern: bytes, threads: int | None, max_memory: int) -> None:
+def _move(source: Boxes, target: Boxes, pattern: bytes, casting: str, threads: int | None, max_memory: int) -> None:
     _check_limit(max_memory)
     if source.mappings is None or target.mappings is None:
         is_shared = may_share_file(source.array, target.array)
@@ -97,7 +99,7 @@ def _move(source: Boxes, target: Boxes, pattern: bytes, threads: int | None, max
             for map_ in watched:
                 map_.check()
 
-        plan_boxes(source, target, max_memory, threads, held).run(pattern, check, threads)
+        plan_boxes(source, target, max_memory, threads, held, casting).run(pattern, check, threads)
 
 
 def require_unbounded(max_memory: int | None) -> None:

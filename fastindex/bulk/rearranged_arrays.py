@@ -138,7 +138,7 @@ def rearrange(
     values = host_array(array)
     found = _sides(pattern, values.shape, bool(pad), given)
     result = _result(values, found, out, _wanted_dtype(values, out, dtype, casting))
-    _move(values, result, found, fill, threads)
+    _move(values, result, found, fill, threads, casting != "unsafe")
     return _like(array, result) if out is None else out
 
 
@@ -160,12 +160,19 @@ def _library_in_charge(array: Any) -> str | None:
 # Moving
 
 
-def _move(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, threads: int | None) -> None:
+def _move(
+    values: NDArray[Any],
+    result: NDArray[Any],
+    sides: Sides,
+    fill: Any,
+    threads: int | None,
+    is_checked: bool = False,
+) -> None:
     width = values.dtype.itemsize
     if result.size == 0:
         return
     if values.dtype != result.dtype:
-        _cast(values, result, sides, fill, threads)
+        _cast(values, result, sides, fill, threads, is_checked)
         return
     if width not in MOVED_AS or values.dtype.hasobject:
         _move_by_numpy(values, result, sides, fill)
@@ -189,7 +196,9 @@ def _move(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, t
         copyto(result, target, threads=threads)
 
 
-def _cast(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, threads: int | None) -> None:
+def _cast(
+    values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, threads: int | None, is_checked: bool
+) -> None:
     """Move elements to those of another type."""
     kinds = ElementType.from_numpy_dtype(values.dtype), ElementType.from_numpy_dtype(result.dtype)
     if not values.dtype.isnative:
@@ -200,13 +209,13 @@ def _cast(values: NDArray[Any], result: NDArray[Any], sides: Sides, fill: Any, t
         else _new_array(result.shape, kinds[1].numpy_dtype)
     )
     destination = _regrouped_shape(kinds[1].name, sides, 1)
-    strides = element_strides(described(values))
+    strides, cast = element_strides(described(values)), cast_of(*kinds, is_checked)
     moved = None
     if strides is not None and 0 not in values.shape:
-        moved = cast_movement(_regrouped_strides(strides, sides), destination, cast_of(*kinds))
+        moved = cast_movement(_regrouped_strides(strides, sides), destination, cast)
     if moved is None:
         values = np.ascontiguousarray(values)
-        moved = sure_cast(_regrouped_shape(kinds[0].name, sides, 0), destination, cast_of(*kinds))
+        moved = sure_cast(_regrouped_shape(kinds[0].name, sides, 0), destination, cast)
     moved.run(address_of(values), address_of(target), value_bytes(target.dtype, fill), threads)
     if target is not result:
         result[...] = target

@@ -92,9 +92,9 @@ class RelayoutPlan(ShownInNotebooks):
     array([0, 3, 1, 4, 2, 5], dtype=uint8)
     """
 
-    def __init__(self, source: Shape, destination: Shape, tuning: Tuning = TUNING) -> None:
+    def __init__(self, source: Shape, destination: Shape, tuning: Tuning = TUNING, is_checked: bool = False) -> None:
         require_movable_pair(source, destination, "unsafe")
-        movement = movement_between(source, destination, tuning)
+        movement = movement_between(source, destination, tuning, is_checked)
         is_bitcast = isinstance(movement, Movement) and _keeps_places(source, destination, movement.slots)
         self._begin(source, destination, movement, is_bitcast)
 
@@ -111,7 +111,8 @@ class RelayoutPlan(ShownInNotebooks):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._choice is None:
-            return _kept_plan, (self.source, self.destination)
+            is_checked = not isinstance(self._movement, Movement) and self._movement.cast.is_checked
+            return _kept_plan, (self.source, self.destination, is_checked)
         return _tuned_plan, (self.source, self.destination, self._choice)
 
     def __repr__(self) -> str:
@@ -366,14 +367,22 @@ def _buffer_length(shape: Shape) -> int:
 
 
 @lru_cache(maxsize=512)
-def plan_of(source: Shape, destination: Shape, tuning: Tuning) -> RelayoutPlan:
-    """Return the plan between two shapes; plans are kept."""
-    return RelayoutPlan(source, destination, tuning)
+def plan_of(source: Shape, destination: Shape, tuning: Tuning, is_checked: bool = False) -> RelayoutPlan:
+    """Return the plan between two shapes; plans are kept.
+
+    Parameters
+    ----------
+    source, destination : Shape
+    tuning : Tuning
+    is_checked : bool
+        Whether integers that a destination of fewer than 8 bits does not hold are errors.
+    """
+    return RelayoutPlan(source, destination, tuning, is_checked)
 
 
-def _kept_plan(source: Shape, destination: Shape) -> RelayoutPlan:
-    """Return a plan as it was when it was pickled, whatever casting it was made with."""
-    return plan_of(source, destination, _TUNING)
+def _kept_plan(source: Shape, destination: Shape, is_checked: bool) -> RelayoutPlan:
+    """Return a plan as it was when it was pickled, whatever else `casting` has allowed."""
+    return plan_of(source, destination, _TUNING, is_checked)
 
 
 def _tuned_plan(source: Shape, destination: Shape, choice: Choice) -> RelayoutPlan:

@@ -30,6 +30,7 @@ from fastindex.cpu.cast_movements import either_movement, movement_between
 from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
 from fastindex.first_use import load
+from fastindex.lowering.casts import can_misfit
 from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.tuning import TUNING
 from fastindex.shapes.element_types import ElementType
@@ -65,7 +66,8 @@ def pack(
         not overlap `array`. Where the layout only orders the dimensions, also an array of them in that order.
     casting : {"same_kind", "safe", "equiv", "no", "unsafe"}
         NumPy's rule for another element type of `array`. With "same_kind", pred may become an unsigned integer, that a
-        signed one, and that a float, of any width; the other way needs "unsafe".
+        signed one, and that a float, of any width; the other way needs "unsafe". Integers that become integers of
+        fewer than 8 bits have to be among these, unless it is "unsafe", which keeps their low bits, as the GPU does.
     threads : int, optional
         The most threads to use; see `fastindex.cpu.threads.thread_count`.
     stream : CUDA stream, optional
@@ -86,7 +88,8 @@ def pack(
     ------
     FastIndexError
         Other dimensions, another size of `out`, a `fill` that the element type cannot hold, or a `max_memory` that
-        does not hold the program and a box of the array; the message names one that does.
+        does not hold the program and a box of the array; the message names one that does. An integer that an element
+        type of fewer than 8 bits does not hold: the message names its place, and `out` may have been written.
     ArgumentTypeError
         A dtype that XLA has no element type for, or that `casting` does not allow to become the element type.
     UnsupportedError
@@ -142,9 +145,11 @@ def _packed(array: Any, shape: Shape, fill: Any, out: Any, casting: str, threads
         check_disjoint(result, values)
     side, values = _strides_of(values)
     own = ElementType.from_numpy_dtype(values.dtype)
-    moved = either_movement((side, own), (shape, shape.element_type), _TUNING)
+    is_checked = casting != "unsafe"
+    moved = either_movement((side, own), (shape, shape.element_type), _TUNING, is_checked)
     if moved is None:
-        values, moved = np.ascontiguousarray(values), movement_between(Shape(own, shape.dimensions), shape, _TUNING)
+        values = np.ascontiguousarray(values)
+        moved = movement_between(Shape(own, shape.dimensions), shape, _TUNING, is_checked)
     moved.run(address_of(values), address_of(result), fill_pattern(shape, fill), threads)
     return result
 
@@ -220,19 +225,21 @@ def unpack(
         require_lazy(out=out, max_memory=max_memory)
         return engine.unpack(buffer, shape, dtype=logical.element_type, casting=casting, threads=threads)
     if max_memory is not None:
-        return bounded_relayouts.unpack(buffer, shape, logical, out, threads, max_memory)
+        return bounded_relayouts.unpack(buffer, shape, logical, out, casting, threads, max_memory)
     slots = as_buffer_bytes(buffer, shape)
     result = new_array(logical) if out is None else check_output_array(out, logical)
     if out is not None:
         check_disjoint(result, slots)
     pattern, side = bytes(logical.element_type.nbytes), element_strides(described(result))
     kinds = shape.element_type, logical.element_type
-    moved = None if side is None else either_movement((shape, kinds[0]), (side, kinds[1]), _TUNING)
+    is_checked = casting != "unsafe"
+    moved = None if side is None else either_movement((shape, kinds[0]), (side, kinds[1]), _TUNING, is_checked)
     if moved is not None:
         moved.run(address_of(slots), address_of(result), pattern, threads)
     else:
         whole = new_array(logical)
-        movement_between(shape, logical, _TUNING).run(address_of(slots), address_of(whole), pattern, threads)
+        whole_move = movement_between(shape, logical, _TUNING, is_checked)
+        whole_move.run(address_of(slots), address_of(whole), pattern, threads)
         result[...] = whole
     return result
 
@@ -352,7 +359,7 @@ contiguous in the destination
         require_movable_pair(*sides, casting)
     else:
         check_casting(casting)
-    return plan_of(*sides, _TUNING)
+    return plan_of(*sides, _TUNING, casting != "unsafe" and can_misfit(*(side.element_type for side in sides)))
 
 
 def _strides_of(values: NDArray[Any]) -> tuple[Strides, NDArray[Any]]:

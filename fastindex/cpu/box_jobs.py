@@ -25,6 +25,7 @@ from fastindex.cpu.numpy_moves import SCRATCH_BYTES, move_by_numpy, scratch
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
+from fastindex.lowering.casts import MisfitError
 from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from fastindex.lowering.subarrays.segments import Box, Grid, box_shape, box_steps, covering, slab_order
 from fastindex.lowering.subarrays.sizes import box_sizes
@@ -95,6 +96,8 @@ class BoxJob:
         How many boxes are under way at a time.
     by_numpy : bool
         Whether NumPy moves the boxes, so that the compiler takes no memory.
+    is_checked : bool
+        Whether integers that a target of fewer than 8 bits does not hold are errors.
     """
 
     source: BoxSource
@@ -102,6 +105,7 @@ class BoxJob:
     grid: Grid
     workers: int
     by_numpy: bool
+    is_checked: bool = False
 
     def run(self, pattern: bytes, after_box: Callable[[int], None], threads: int | None = None) -> None:
         """Move all boxes.
@@ -135,7 +139,12 @@ class BoxJob:
 
 
 def plan_boxes(
-    source: BoxSource, target: BoxTarget, max_memory: int, threads: int | None = None, held: int = 0
+    source: BoxSource,
+    target: BoxTarget,
+    max_memory: int,
+    threads: int | None = None,
+    held: int = 0,
+    casting: str = "same_kind",
 ) -> BoxJob:
     """Cut a job so that the process never has more than `max_memory` bytes in memory.
 
@@ -148,6 +157,8 @@ def plan_boxes(
         The most boxes under way at a time.
     held : int
         What the arrays themselves will add to what the process has now.
+    casting : str
+        The rule by which elements are cast, where they are; it has been checked.
 
     Raises
     ------
@@ -167,7 +178,7 @@ def plan_boxes(
             most = min((max_memory - taken) // workers - SCRATCH_BYTES, max(_MOST_BOX_BYTES, costs(cut)[0]))
             sizes = box_sizes(dimensions, cut, costs, most, _BOXES_OF_A_WORKER * workers)
             if sizes is not None:
-                return BoxJob(source, target, Grid(dimensions, sizes), workers, by_numpy)
+                return BoxJob(source, target, Grid(dimensions, sizes), workers, by_numpy, casting != "unsafe")
     least = taken + SCRATCH_BYTES + min(costs(cut)[0] for cut in choices)
     arrays = f", {_mebibytes(held)} of arrays that are no shared memory maps," if held else ""
     raise FastIndexError(
@@ -261,23 +272,32 @@ class _Worker:
         self._read, self._written = _Memory(), _Memory()
 
     def move(self, box: Box) -> int:
-        """Move a box, and return how many bytes it has in the target."""
+        """Move a box, and return how many bytes it has in the target.
+
+        Raises
+        ------
+        MisfitError
+            An element is none of the type that it is cast to; its place is that in the whole array.
+        """
         source, target = self._job.source, self._job.target
         around = covering(box, self._steps, source.shape.dimensions)
         there, here = box_shape(source.shape, around), box_shape(target.shape, box)
         read, written = self._read.of(there.nbytes), self._written.of(here.nbytes)
         source.read(around, read)
-        if around == box:
-            self._relayout(there, here, read, written)
-        else:
-            self._relayout_part(there, here, read, written, box, around)
+        try:
+            if around == box:
+                self._relayout(there, here, read, written)
+            else:
+                self._relayout_part(there, here, read, written, box, around)
+        except MisfitError as found:
+            raise found.moved([along.start for along in box]) from None
         target.write(box, written)
         return here.nbytes
 
     def _relayout(self, source: Shape, target: Shape, read: Bytes, written: Bytes) -> None:
         addresses = address_of(read), address_of(written)
         if source.element_type != target.element_type:
-            cast = movement_between(source, target)
+            cast = movement_between(source, target, is_checked=self._job.is_checked)
             assert isinstance(cast, CastMovement)
             if self._job.by_numpy:
                 cast.run_by_numpy(*addresses, self._pattern)

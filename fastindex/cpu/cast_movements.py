@@ -7,6 +7,8 @@ it lies to a buffer of the other type, which then moves as any other.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -15,9 +17,10 @@ from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.cpu.first_answer import bytes_by_numpy, load_kernels, numpys_time
 from fastindex.cpu.movements import Movement, movement, sure_movement, unpack_slots
-from fastindex.cpu.numpy_moves import memory_at, move_by_numpy, scratch, unpack_by_numpy
+from fastindex.cpu.numpy_moves import memory_at, move_by_numpy, scratch, strided_at, unpack_by_numpy
 from fastindex.lazy import lazy_property
-from fastindex.lowering.casts import Cast, cast_by_numpy, cast_of, of_type
+from fastindex.lowering.casts import Cast, MisfitError, cast_by_numpy, cast_of, first_misfit, of_type
+from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.lowering.relayout.moves.cast_passes import cast_passes, contiguous_cast
 from fastindex.lowering.relayout.passes.form import Pass
 from fastindex.lowering.relayout.problem.loops import RelayoutLoops, relayout_loops
@@ -88,8 +91,8 @@ class CastMovement:
 
     @property
     def alone(self) -> CompiledPasses | None:
-        """The passes, where they are all there is to do; None otherwise."""
-        return None if self.passes is None else self._compiled
+        """The passes, where they are all there is to do; None otherwise, as where misfits are errors."""
+        return None if self.passes is None or self.cast.is_checked else self._compiled
 
     def padding(self, pattern: bytes) -> bytes:
         """Return what the passes write to padding, for the bytes of one value."""
@@ -113,20 +116,59 @@ class CastMovement:
         return f"first every element from {self.cast.source} to {self.cast.target}\n{self._after.describe()}"
 
     def run(self, source: int, destination: int, pattern: bytes, threads: int | None) -> None:
-        """Move from one address to the other, and write `pattern`, an unpacked value, to all padding."""
+        """Move from one address to the other, and write `pattern`, an unpacked value, to all padding.
+
+        Raises
+        ------
+        MisfitError
+            The cast is checked, and an element is none of the new type.
+        """
         if bytes_by_numpy(self.nbytes):
             with numpys_time():
                 self.run_by_numpy(source, destination, pattern)
             return
         if self.passes is not None:
-            self._compiled.run(source, destination, pattern, threads)
+            with self._checked(source):
+                self._compiled.run(source, destination, pattern, threads)
             return
         converted = aligned_bytes(self._between.nbytes)
         if self._before is None:
-            self._convert(source, address_of(converted), threads)
+            with self._checked(source):
+                self._convert(source, address_of(converted), threads)
         else:
             self._before.run(source, address_of(converted), bytes(self.cast.target.nbytes), threads)
         self._after.run(address_of(converted), destination, pattern, threads)
+
+    @contextmanager
+    def _checked(self, source: int) -> Iterator[None]:
+        """Raise MisfitError after the block if its kernels found, in an element at `source`, what does not fit."""
+        if not self.cast.is_checked:
+            yield
+            return
+        before = self.cast.counted_misfits
+        yield
+        # Other calls of the cast count too, and so does what lies in padding.
+        if self.cast.counted_misfits != before:
+            self._require_fitting(source)
+
+    def _require_fitting(self, source: int, by_numpy: bool = False) -> None:
+        """Raise MisfitError for the first element at `source` that is none of the new type."""
+        side, dtype = self.source, self.cast.source.numpy_dtype
+        if isinstance(side, Shape):
+            plain = Shape(side.element_type, side.dimensions)
+            held = scratch(plain.nbytes)
+            stored = side.shape if isinstance(side, RegroupedShape) else side
+            target, pattern = held.ctypes.data, bytes(self.cast.source.nbytes)
+            if by_numpy:
+                move_by_numpy((stored, plain), slot_move(stored, plain), source, target, pattern)
+            else:
+                sure_movement(stored, plain, self.tuning).run(source, target, pattern, None)
+            values = held.view(dtype).reshape(plain.dimensions)
+        else:
+            values = strided_at(source, side.dimensions, [dtype.itemsize * stride for stride in side.strides], dtype)
+        found = first_misfit(values, self.cast.source, self.cast.target)
+        if found is not None:
+            raise MisfitError(*found, self.cast.target)
 
     def _convert(self, source: int, target: int, threads: int | None) -> None:
         """Convert all slots of the source, padding too, to values one after the other."""
@@ -142,6 +184,8 @@ class CastMovement:
 
     def run_by_numpy(self, source: int, destination: int, pattern: bytes) -> None:
         """Do the same by NumPy alone, however large it is."""
+        if self.cast.is_checked:
+            self._require_fitting(source, by_numpy=True)
         shape, values = self.source, scratch(0)
         if not isinstance(shape, Shape):
             # Strides have no slots to convert as they lie.
@@ -200,19 +244,22 @@ def sure_cast(
     return found
 
 
-def movement_between(source: Shape, destination: Shape, tuning: Tuning = TUNING) -> Movement | CastMovement:
+def movement_between(
+    source: Shape, destination: Shape, tuning: Tuning = TUNING, is_checked: bool = False
+) -> Movement | CastMovement:
     """Return the movement between two shapes, with a cast where their element types differ."""
     if source.element_type == destination.element_type:
         return sure_movement(source, destination, tuning)
-    return sure_cast(source, destination, cast_of(source.element_type, destination.element_type), tuning)
+    return sure_cast(source, destination, cast_of(source.element_type, destination.element_type, is_checked), tuning)
 
 
 def either_movement(
     source: tuple[Shape | Strides, ElementType],
     destination: tuple[Shape | Strides, ElementType],
     tuning: Tuning = TUNING,
+    is_checked: bool = False,
 ) -> Movement | CastMovement | None:
     """Return the movement between two sides of given element types; None where strides share no loops with a shape."""
     if source[1] == destination[1]:
         return movement(source[0], destination[0], tuning)
-    return cast_movement(source[0], destination[0], cast_of(source[1], destination[1]), tuning)
+    return cast_movement(source[0], destination[0], cast_of(source[1], destination[1], is_checked), tuning)

@@ -142,6 +142,11 @@ def memory_at(address: int, nbytes: int) -> Bytes:
     return np.frombuffer(memory, np.uint8)
 
 
+def strided_at(address: int, dimensions: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the array at an address, with strides in bytes; the caller keeps it alive."""
+    return as_strided(memory_at(address, dtype.itemsize).view(dtype), dimensions, strides, writeable=False)
+
+
 def _element(padding: bytes, width: int) -> Any:
     return np.frombuffer(padding, np.uint8)[:width].view(_UNITS[width])[0]
 

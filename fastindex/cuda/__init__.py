@@ -13,6 +13,9 @@ with a new layout uploads a small table; after that, a call of a plan can be cap
 index can be out of bounds, the host has to know: `linear_index` with ``mode="raise"``, `tile_index`, `multi_index` and
 `convert_index` wait for the stream and copy 8 bytes back; ``mode="wrap"`` and ``mode="clip"`` do not.
 
+Casts of integers to a type of fewer than 8 bits keep the low bits of what it does not hold, whatever ``casting`` is: to
+find an error, a call would have to wait.
+
 Kernels are compiled at their first use, in about half a second each, and kept on disk: in ``NUMBA_CACHE_DIR``, or in
 cuda.core's cache folder.
 

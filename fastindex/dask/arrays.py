@@ -135,9 +135,9 @@ def unpack(
     wanted = logical_result(shape, None, dtype, casting).element_type
     logical = _in_memory_order(buffer, shape)
     if logical is None:
-        logical = _unpacked(buffer, _segments_of(buffer, shape), wanted, threads)
+        logical = _unpacked(buffer, _segments_of(buffer, shape), wanted, casting, threads)
     elif wanted != shape.element_type:
-        logical = _cast(logical, wanted, threads)
+        logical = _cast(logical, wanted, casting, threads)
     return logical if chunks is None else rechunked(logical, chunks)
 
 
@@ -209,7 +209,7 @@ def relayout(
     if both is None:
         # What travels between workers is the narrower of the two.
         narrow = min(source.element_type, destination.element_type, key=lambda one: one.bits)
-        values = _unpacked(buffer, segments, narrow, threads)
+        values = _unpacked(buffer, segments, narrow, casting, threads)
         return pack(values, destination, fill, casting=casting, chunks=chunks, threads=threads)
     result = _moved(buffer, both, pattern, casting, threads)
     return result if chunks is None else rechunked(result, chunks)
@@ -219,15 +219,15 @@ def relayout(
 
 
 class _OfBoxes(ArrayBlockwiseDep):  # type: ignore[misc]
-    """Gives each task the shape of its box, or its shapes in several layouts."""
+    """Gives each task the shapes of its box, one for each layout, and where the box begins."""
 
     def __init__(self, segments: Sequence[Segments], chunks: tuple[tuple[int, ...], ...]) -> None:
         super().__init__(chunks)
         self.segments = tuple(segments)
 
     def __getitem__(self, place: tuple[int, ...]) -> Any:
-        found = tuple(one.box_shape(self._place_of(place)) for one in self.segments)
-        return found[0] if len(found) == 1 else found
+        at = self._place_of(place)
+        return (*(one.box_shape(at) for one in self.segments), self.segments[0].box_start(at))
 
     def _place_of(self, place: tuple[int, ...]) -> tuple[int, ...]:
         counts = self.segments[0].counts
@@ -269,7 +269,7 @@ def _packed(array: da.Array, segments: Segments, pattern: bytes, casting: str, t
     return _renamed(packed, name, renamed, (lengths,), dtype)
 
 
-def _unpacked(buffer: da.Array, segments: Segments, element_type: ElementType, threads: int) -> da.Array:
+def _unpacked(buffer: da.Array, segments: Segments, element_type: ElementType, casting: str, threads: int) -> da.Array:
     shape, cut_dimensions = segments.shape, segments.dimensions
     pieces = rechunked(buffer, (segments.lengths(buffer.dtype.itemsize),))
     along = tuple(segments.chunks[d] for d in cut_dimensions)
@@ -286,6 +286,7 @@ def _unpacked(buffer: da.Array, segments: Segments, element_type: ElementType, t
         _OfBoxes([segments], along),
         cut_dimensions,
         element_type=element_type.name,
+        casting=casting,
         threads=threads,
         align_arrays=False,
         new_axes={d: shape.dimensions[d] for d in range(shape.rank) if d not in cut_dimensions},
@@ -318,12 +319,13 @@ def _moved(buffer: da.Array, both: tuple[Segments, Segments], pattern: bytes, ca
     )
 
 
-def _cast(array: da.Array, element_type: ElementType, threads: int) -> da.Array:
+def _cast(array: da.Array, element_type: ElementType, casting: str, threads: int) -> da.Array:
     """Return an array with its elements cast, in the same chunks."""
     dtype = element_type.numpy_dtype
     return array.map_blocks(
         cast_block,
         element_type=element_type.name,
+        casting=casting,
         threads=threads,
         dtype=dtype,
         meta=np.empty((0,) * array.ndim, dtype),

@@ -79,6 +79,18 @@ class Segments:
             found = self._known[key] = box_shape(self.shape, box)
         return found
 
+    def box_start(self, place: Sequence[int]) -> tuple[int, ...]:
+        """Return where a box begins.
+
+        Examples
+        --------
+        >>> segments = cut(Shape.parse("f32[36,5]{1,0:T(8,128)}"), 8192)
+        >>> [segments.box_start(place) for place in segments.places()]
+        [(0, 0), (8, 0), (24, 0)]
+        """
+        at = dict(zip(self.dimensions, place, strict=True))
+        return tuple(edges[at.get(d, 0)] for d, edges in enumerate(self.edges))
+
     def lengths(self, itemsize: int) -> tuple[int, ...]:
         """Return the sizes of the segments in items of `itemsize` bytes, in the order of the buffer."""
         return tuple(self.box_shape(place).nbytes // itemsize for place in self.places())

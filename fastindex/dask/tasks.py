@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from fastindex.bulk.index_errors import bad_place, out_of_bounds
 from fastindex.bulk.relayouts import pack, relayout, unpack
 from fastindex.cpu.index_programs import new_outputs, run
 from fastindex.dask.travelling import let_added_types_travel
+from fastindex.lowering.casts import MisfitError
 from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
 from fastindex.shapes.shape import Shape
 
@@ -26,25 +28,47 @@ if "distributed" in sys.modules:
     let_added_types_travel()
 
 
-def pack_box(box: Any, shape: Shape, fill: bytes, casting: Casting, threads: int) -> Any:
+Start = tuple[int, ...]
+
+
+@contextmanager
+def _beginning_at(start: Start) -> Iterator[None]:
+    """Name what does not fit by its place in the whole array, of which a block begins at `start`."""
+    try:
+        yield
+    except MisfitError as found:
+        raise found.moved(start) from None
+
+
+def pack_box(box: Any, of_box: tuple[Shape, Start], fill: bytes, casting: Casting, threads: int) -> Any:
     """Return the segment of a box."""
-    return pack(_alone(box), shape, _fill(shape, fill), casting=casting, threads=threads)
+    shape, start = of_box
+    with _beginning_at(start):
+        return pack(_alone(box), shape, _fill(shape, fill), casting=casting, threads=threads)
 
 
-def unpack_segment(segment: Any, shape: Shape, element_type: str, threads: int) -> Any:
-    """Return the box of a segment, cast by a rule that has been checked."""
-    return unpack(_alone(segment), shape, dtype=element_type, casting="unsafe", threads=threads)
+def unpack_segment(segment: Any, of_box: tuple[Shape, Start], element_type: str, casting: Casting, threads: int) -> Any:
+    """Return the box of a segment."""
+    shape, start = of_box
+    with _beginning_at(start):
+        return unpack(_alone(segment), shape, dtype=element_type, casting=casting, threads=threads)
 
 
-def relayout_segment(segment: Any, shapes: tuple[Shape, Shape], fill: bytes, casting: Casting, threads: int) -> Any:
+def relayout_segment(
+    segment: Any, of_box: tuple[Shape, Shape, Start], fill: bytes, casting: Casting, threads: int
+) -> Any:
     """Return the segment of a box in another layout."""
-    return relayout(segment, *shapes, _fill(shapes[1], fill), casting=casting, threads=threads)
+    source, destination, start = of_box
+    with _beginning_at(start):
+        fill_value = _fill(destination, fill)
+        return relayout(segment, source, destination, fill_value, casting=casting, threads=threads)
 
 
-def cast_block(block: Any, element_type: str, threads: int) -> Any:
-    """Return a block with its elements cast, by a rule that has been checked."""
+def cast_block(block: Any, element_type: str, casting: Casting, threads: int, block_info: Any = None) -> Any:
+    """Return a block with its elements cast."""
     shape = Shape(element_type, block.shape)
-    return pack(block, shape, casting="unsafe", threads=threads).reshape(block.shape)
+    with _beginning_at(tuple(begin for begin, _ in block_info[0]["array-location"])):
+        return pack(block, shape, casting=casting, threads=threads).reshape(block.shape)
 
 
 def _alone(block: Any) -> Any:

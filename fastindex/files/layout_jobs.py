@@ -96,7 +96,7 @@ def pack_file(
     check_casting(casting)
     source = _array_source(source_path, shape, casting)
     with _buffer_target(target_path, shape, force) as target, source.reading():
-        _move(source, target, progress, memory_bytes)
+        _move(source, target, progress, memory_bytes, casting)
 
 
 def unpack_file(
@@ -117,7 +117,7 @@ def unpack_file(
     logical = logical_result(shape, None, dtype, casting)
     source = _buffer_source(source_path, shape)
     with _array_target(target_path, logical, force) as target, source.reading():
-        _move(source, target, progress, memory_bytes)
+        _move(source, target, progress, memory_bytes, casting)
 
 
 def relayout_file(
@@ -169,7 +169,7 @@ def relayout_file(
         return
     stored = _buffer_source(source_path, source)
     with _buffer_target(target_path, destination, force, keeps_dimensions=True) as target, stored.reading():
-        _move(stored, target, progress, memory_bytes, tune)
+        _move(stored, target, progress, memory_bytes, casting, tune)
 
 
 def _relayout_on_gpu(
@@ -264,10 +264,17 @@ class WrittenArray:
             at += nbytes
 
 
-def _move(source: BoxSource, target: BoxTarget, progress: Progress, memory_bytes: int, tune: bool = False) -> None:
+def _move(
+    source: BoxSource,
+    target: BoxTarget,
+    progress: Progress,
+    memory_bytes: int,
+    casting: str,
+    tune: bool = False,
+) -> None:
     pattern = fill_pattern(target.shape)
     progress.start(target.shape.nbytes)
-    job = plan_boxes(source, target, memory_bytes)
+    job = plan_boxes(source, target, memory_bytes, casting=casting)
     if tune:
         _tune(job)
     job.run(pattern, progress.advance)

@@ -19,6 +19,7 @@ from fastindex.arguments.buffers import memory_dimensions
 from fastindex.arguments.castings import check_cast, element_type_of
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.files.input_files import Bytes, InputFile, spelled
+from fastindex.lowering.casts import MisfitError, first_misfit
 from fastindex.lowering.subarrays.segments import Box, box_segments, byte_segments
 from fastindex.lowering.subarrays.sizes import SOUGHT_SEGMENT_COST_BYTES, segment_costs
 from fastindex.shapes.element_types import ElementType
@@ -26,7 +27,6 @@ from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
 
 _MAGIC = b"\x93NUMPY"
-_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,14 @@ class StoredArray:
         Its layout in the file.
     is_narrowed : bool
         Whether the file stores integers of one byte that become values of fewer bits.
+    is_checked : bool
+        Whether those that these values do not hold are errors; their low bits are kept otherwise.
     """
 
     file: InputFile
     shape: Shape
     is_narrowed: bool = False
+    is_checked: bool = True
 
     def costs(self, sizes: tuple[int, ...]) -> tuple[int, int]:
         """Return the memory that a box of these sizes takes, and its cost."""
@@ -64,7 +67,7 @@ class StoredArray:
         """
         longest = max(-(-run.length * self.shape.element_bits // 8) for run in box_segments(self.shape, box))
         self.file.read_segments(byte_segments(self.shape, box), longest, into)
-        self._convert(into)
+        self._convert(into, box)
 
     def whole(self) -> Bytes:
         """Return all bytes; mapped, unless they have to be converted."""
@@ -73,15 +76,26 @@ class StoredArray:
             return self.file.data
         content = np.empty(self.file.nbytes, np.uint8)
         self.file.read(0, content)
-        self._convert(content)
+        self._convert(content, tuple(range(size) for size in self.shape.dimensions))
         return content
 
-    def _convert(self, content: Bytes) -> None:
+    def _convert(self, content: Bytes, box: Box) -> None:
         dtype = self.file.dtype
         if self.is_narrowed:
-            _narrow(self.file, self.shape.element_type, content)
+            self._narrow(content, box)
         elif dtype is not None and not dtype.isnative:
             content.view(dtype).byteswap(inplace=True)
+
+    def _narrow(self, content: Bytes, box: Box) -> None:
+        """Turn one-byte integers into what ml_dtypes stores for narrower values: their low bits."""
+        bits, order = self.shape.element_type.bits, self.shape.layout.minor_to_major[::-1]
+        values = content.view(self.file.dtype or np.uint8).reshape([len(box[d]) for d in order])
+        found = first_misfit(values, ElementType.from_numpy_dtype(values.dtype), self.shape.element_type)
+        if found is not None and self.is_checked:
+            at = dict(zip(order, found[0], strict=True))
+            place = tuple(at[d] + box[d].start for d in range(len(box)))
+            raise FastIndexError(f"{self.file.path}: {MisfitError(place, found[1], self.shape.element_type)}")
+        content &= (1 << bits) - 1
 
 
 def stored_buffer(file: InputFile, shape: Shape) -> StoredArray:
@@ -157,7 +171,7 @@ def stored_array(file: InputFile, shape: Shape, casting: str = "no") -> StoredAr
     plain = plain_shape(shape, file.fortran_order)
     _check_size(file, plain.nbytes, f"the array of {shape.cut_text()}", f"{plain.element_count} elements")
     is_narrowed = shape.element_type.is_sub_byte and file.dtype is not None and file.dtype.kind in "ui"
-    return StoredArray(file, plain, is_narrowed)
+    return StoredArray(file, plain, is_narrowed, casting != "unsafe")
 
 
 def _as_stored(file: InputFile, shape: Shape, casting: str) -> Shape:
@@ -212,18 +226,3 @@ def _mismatch(file: InputFile, element_type: ElementType, wanted: np.dtype[Any] 
 def has_name(dtype: np.dtype[Any]) -> bool:
     """Whether the NumPy format has a name for a type; it has none for those of ml_dtypes."""
     return dtype.isbuiltin == 1
-
-
-def _narrow(file: InputFile, element_type: ElementType, content: Bytes) -> None:
-    """Turn one-byte integers into what ml_dtypes stores for narrower values: their low bits."""
-    bits = element_type.bits
-    signed = element_type.kind == "signed"
-    low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
-    values = content.view(file.dtype or np.uint8)
-    for begin in range(0, len(values), _AT_ONCE):
-        part = values[begin : begin + _AT_ONCE]
-        outside = (part < low) | (part >= high)
-        if outside.any():
-            value = part[int(outside.argmax())]
-            raise FastIndexError(f"{file.path} holds {value}; {element_type} goes from {low} to {high - 1}")
-        content[begin : begin + _AT_ONCE] &= (1 << bits) - 1

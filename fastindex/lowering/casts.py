@@ -7,6 +7,7 @@ on every machine. Pairs that ml_dtypes does not convert go by way of f32.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,16 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.errors import UnsupportedError
+from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property
 from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.shapes.element_types import ElementType
 from fastindex.shapes.layout import Layout
 from fastindex.shapes.shape import Shape
-from fastindex.tables.casts import conversion_code, looked_up
+from fastindex.tables.casts import BYTE_RESULTS, MISFIT_BIT, conversion_code, looked_up
 
 #: The sources of at most 8 bits that are computed with.
 _BYTES = ("s8", "u8")
+#: Elements that are looked through at a time.
+_AT_ONCE = 1 << 18
 _F16 = np.dtype(np.float16)
 _FLOATS = {_F16, np.dtype(np.float32), np.dtype(np.float64)}
 
@@ -35,17 +38,20 @@ class Cast:
     Attributes
     ----------
     source, target : ElementType
+    is_checked : bool
+        Whether it counts the vectors with integers that the target does not hold; see `can_misfit`.
     """
 
     source: ElementType
     target: ElementType
+    is_checked: bool = False
 
     @property
     def code(self) -> int:
         """The number of the conversion, which kernels are compiled for."""
         if self._is_looked_up:
-            return conversion_code("byte", looked_up(self.target.nbytes))
-        return conversion_code(self.source.name, "narrow" if self._is_narrow else self.target.name)
+            return conversion_code("byte", looked_up(self.target.nbytes), self.is_checked)
+        return conversion_code(self.source.name, "narrow" if self._is_narrow else self.target.name, self.is_checked)
 
     @property
     def _is_narrow(self) -> bool:
@@ -59,13 +65,25 @@ class Cast:
 
     @lazy_property
     def results(self) -> NDArray[np.int64]:
-        """What the kernel looks up, as int64; empty where it computes."""
+        """What the kernel looks up, as int64; empty where it computes. The counter of a checked one comes last."""
+        counter = np.zeros(int(self.is_checked), np.int64)
         if self._is_looked_up:
-            return _bytes_of(cast_by_numpy(np.arange(256, dtype=np.uint8), self.source, self.target))
+            codes = np.arange(BYTE_RESULTS, dtype=np.uint8)
+            found = cast_by_numpy(codes, self.source, self.target)
+            if self.is_checked:
+                found |= np.where(misfits(codes, self.source, self.target), np.uint8(MISFIT_BIT), np.uint8(0))
+            return np.concatenate([_bytes_of(found), counter])
+        if self.is_checked:
+            return counter
         if self._is_narrow:
             upper = np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)
             return _bytes_of(cast_by_numpy(upper.view(np.uint8), _F32, self.target))
         return np.empty(0, np.int64)
+
+    @property
+    def counted_misfits(self) -> int:
+        """How often the kernels of a checked cast have found what the target does not hold, in all calls so far."""
+        return int(self.results[-1])
 
 
 _F32 = ElementType.of("f32")
@@ -76,8 +94,14 @@ def _bytes_of(values: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=256)
-def cast_of(source: ElementType, target: ElementType) -> Cast:
+def cast_of(source: ElementType, target: ElementType, is_checked: bool = False) -> Cast:
     """Return the conversion from one element type to another.
+
+    Parameters
+    ----------
+    source, target : ElementType
+    is_checked : bool
+        Whether codes that the target does not hold are errors.
 
     Raises
     ------
@@ -92,7 +116,99 @@ def cast_of(source: ElementType, target: ElementType) -> Cast:
     for one in (source, target):
         if one.is_complex or not one.is_array:
             raise UnsupportedError(f"{one} is not cast: casts are between integers, floats and pred")
-    return Cast(source, target)
+    return Cast(source, target, is_checked and can_misfit(source, target))
+
+
+def bounds_of(element_type: ElementType) -> tuple[int, int]:
+    """Return the least and the greatest integer of a type.
+
+    Examples
+    --------
+    >>> bounds_of(ElementType.of("s4")), bounds_of(ElementType.of("pred"))
+    ((-8, 7), (0, 1))
+    """
+    if element_type.kind == "signed":
+        return -(1 << element_type.bits - 1), (1 << element_type.bits - 1) - 1
+    return 0, (1 << element_type.bits) - 1
+
+
+@lru_cache(maxsize=1024)
+def can_misfit(source: ElementType, target: ElementType) -> bool:
+    """Whether integers of a type may be none of another type that has fewer than 8 bits.
+
+    Wider types keep NumPy's rule, which wraps; floats are rounded or, by ``casting="unsafe"``, saturated.
+
+    Examples
+    --------
+    >>> u8, u4, s4 = (ElementType.of(name) for name in ("u8", "u4", "s4"))
+    >>> can_misfit(u8, u4), can_misfit(u4, s4), can_misfit(u4, u8)
+    (True, True, False)
+    """
+    if not (target.is_integral and target.bits < 8) or source.kind not in ("predicate", "unsigned", "signed"):
+        return False
+    (low, high), (least, most) = bounds_of(source), bounds_of(target)
+    return low < least or high > most
+
+
+def misfits(data: NDArray[np.uint8], source: ElementType, target: ElementType) -> NDArray[np.bool_]:
+    """Return where integers, as the bytes of elements, are none of another type.
+
+    Examples
+    --------
+    >>> u8, u4 = ElementType.of("u8"), ElementType.of("u4")
+    >>> misfits(np.array([15, 16], np.uint8), u8, u4).tolist()
+    [False, True]
+    """
+    values, (least, most) = _values(data, source), bounds_of(target)
+    if values.dtype == bool:
+        values = values.view(np.uint8)
+    return np.asarray((values < least) | (values > most))
+
+
+def first_misfit(values: NDArray[Any], source: ElementType, target: ElementType) -> tuple[tuple[int, ...], int] | None:
+    """Return the place and the value of the first element, the last dimension the fastest, that is none of a type.
+
+    Examples
+    --------
+    >>> u8, u4 = ElementType.of("u8"), ElementType.of("u4")
+    >>> first_misfit(np.array([[15, 3], [200, 16]], np.uint8), u8, u4)
+    ((1, 0), 200)
+    """
+    for begin in range(0, values.size, _AT_ONCE):
+        part = values.flat[begin : begin + _AT_ONCE].view(np.uint8)
+        outside = misfits(part, source, target)
+        if outside.any():
+            number = int(outside.argmax())
+            place = np.unravel_index(begin + number, values.shape) if values.ndim else ()
+            return tuple(int(i) for i in place), int(_values(part, source)[number])
+    return None
+
+
+class MisfitError(FastIndexError):
+    """An element that the type it is cast to does not hold.
+
+    Attributes
+    ----------
+    place : tuple of int
+    value : int
+    target : ElementType
+    """
+
+    def __init__(self, place: tuple[int, ...], value: int, target: ElementType) -> None:
+        # The arguments must be all that pickling needs.
+        super().__init__(place, value, target)
+        self.place, self.value, self.target = place, value, target
+
+    def __str__(self) -> str:
+        least, most = bounds_of(self.target)
+        return (
+            f"{self.target} holds integers from {least} to {most}, got {self.value} at {self.place}; "
+            "casting='unsafe' keeps the low bits"
+        )
+
+    def moved(self, start: Sequence[int]) -> MisfitError:
+        """Return the error for an array in which the one at hand begins at `start`."""
+        return MisfitError(tuple(a + b for a, b in zip(self.place, start, strict=True)), self.value, self.target)
 
 
 def of_type(shape: Shape, element_type: ElementType) -> Shape:

@@ -19,22 +19,43 @@ TARGETS = (
 _LOOKED_UP = {1: "byte", 2: "two bytes", 4: "four bytes", 8: "eight bytes"}
 
 _KINDS = 32
+_CHECKED = 512
+
+#: In the table of a byte, this bit of a result says that the target does not hold the value.
+MISFIT_BIT = 0x80
+#: Results of the table of a byte.
+BYTE_RESULTS = 256
 
 
-def conversion_code(source: str, target: str) -> int:
+def conversion_code(source: str, target: str, is_checked: bool = False) -> int:
     """Return the number of a conversion, which its kernel is compiled for.
+
+    Parameters
+    ----------
+    source, target : str
+        Of `SOURCES` and `TARGETS`.
+    is_checked : bool
+        Whether the kernel counts vectors with integers that the target, of fewer than 8 bits, does not hold: in the
+        int64 after the table of results.
 
     Examples
     --------
     >>> names_of(conversion_code("f32", "bf16"))
     ('f32', 'bf16')
+    >>> is_checked(conversion_code("u8", "u4")), is_checked(conversion_code("u8", "u4", True))
+    (False, True)
     """
-    return SOURCES.index(source) * _KINDS + TARGETS.index(target)
+    return SOURCES.index(source) * _KINDS + TARGETS.index(target) + (_CHECKED if is_checked else 0)
+
+
+def is_checked(code: int) -> bool:
+    """Whether the kernel of a conversion counts what the target does not hold."""
+    return code >= _CHECKED
 
 
 def names_of(code: int) -> tuple[str, str]:
     """Return how the elements of a conversion are read, and what is written."""
-    return SOURCES[code // _KINDS], TARGETS[code % _KINDS]
+    return SOURCES[code % _CHECKED // _KINDS], TARGETS[code % _KINDS]
 
 
 def bytes_read(source: str) -> int:

@@ -92,7 +92,8 @@ def test_small_integers_in_bytes(tmp_path: Path, name: str, values: range) -> No
     assert array_in(tmp_path / "a.npy", f"{name}[{len(values)}]").tobytes() == numbers.astype(dtype).tobytes()
     for outside in (values.start - 1, values.stop):
         np.save(tmp_path / "a.npy", np.array([0, outside], np.int8))
-        with pytest.raises(fi.FastIndexError, match=rf"{outside}; {name} goes from {values.start} to"):
+        message = rf"a.npy: {name} holds integers from {values.start} to {values.stop - 1}, got {outside} at \(1,\)"
+        with pytest.raises(fi.FastIndexError, match=message):
             array_in(tmp_path / "a.npy", f"{name}[2]")
 
 

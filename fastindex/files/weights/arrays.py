@@ -42,7 +42,7 @@ class Packed:
         self._open_files.close()
 
 
-def pack_array(path: str, array: Array, limit: int, store: str, progress: Progress | None) -> Packed:
+def pack_array(path: str, array: Array, limit: int, store: str, progress: Progress | None, casting: str) -> Packed:
     """Write the buffer of an array; it appears under its name when it is finished.
 
     Parameters
@@ -53,6 +53,8 @@ def pack_array(path: str, array: Array, limit: int, store: str, progress: Progre
         The most bytes that the process may have in memory.
     store : {"raw", "zarr"}
     progress : Progress, optional
+    casting : str
+        The rule by which elements are cast; it has been checked.
     """
     advance = _ignore if progress is None else progress.advance
     files = [tensor.open() for tensor in array.tensors]
@@ -71,7 +73,7 @@ def pack_array(path: str, array: Array, limit: int, store: str, progress: Progre
                 inner = ordered_shape(array.tensors[0].shape, array.order)
                 parts = [StoredArray(one, inner) for one in files]
                 source: Any = Stack(parts) if array.is_stacked else parts[0]
-                plan_boxes(source, target, limit).run(fill_pattern(array.shape), advance)
+                plan_boxes(source, target, limit, casting=casting).run(fill_pattern(array.shape), advance)
         return Packed(path, store, stack.pop_all())
 
 

@@ -114,7 +114,8 @@ def pack_checkpoint(
     with opened_journal(place, files, arrays) as journal, Finishing(journal) as finishing:
         for name, array in arrays.items():
             if name not in journal.done:
-                finishing.take(array, files[name], pack_array(str(place / files[name]), array, limit, store, progress))
+                packed = pack_array(str(place / files[name]), array, limit, store, progress, casting)
+                finishing.take(array, files[name], packed)
             elif progress is not None:
                 progress.advance(array.shape.nbytes)
         finishing.wait()

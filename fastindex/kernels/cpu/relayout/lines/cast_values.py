@@ -12,7 +12,16 @@ from fastindex.kernels.conversions import Conversion
 from fastindex.kernels.cpu.memory import load_at, offset_by, prefetch_at, store_at
 from fastindex.kernels.cpu.relayout.lines.vectors import shuffle
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tables.casts import CAST_LANES, bytes_read, bytes_written, elements_at_once, names_of
+from fastindex.tables.casts import (
+    BYTE_RESULTS,
+    CAST_LANES,
+    MISFIT_BIT,
+    bytes_read,
+    bytes_written,
+    elements_at_once,
+    is_checked,
+    names_of,
+)
 
 _BOOL, _INT16, _INT32, _INT64 = (ir.IntType(bits) for bits in (1, 16, 32, 64))
 _HALF, _FLOAT = ir.HalfType(), ir.FloatType()
@@ -42,7 +51,7 @@ def cast_elements(builder: Any, code: int, lanes: int, target: Any, source: Any,
 
     `table` is the address of a table of results, where the conversion has one.
     """
-    _cast(builder, code, lanes, (target, source, table), False)
+    _count(builder, code, _cast(builder, code, lanes, (target, source, table), False), table)
 
 
 @instructions("code", "streamed")
@@ -56,16 +65,58 @@ def cast_lines(builder: Any, code: int, streamed: int, target: Any, source: Any,
     count = elements_at_once(code)
     for part in range(0, count * read, LINE_BYTES):
         prefetch_at(builder, builder.add(offset_by(builder, source, part), ahead), nearness=2)
+    misfits = None
     for first in range(0, count, CAST_LANES):
         places = offset_by(builder, target, first * written), offset_by(builder, source, first * read), table
-        _cast(builder, code, CAST_LANES, places, bool(streamed))
+        found = _cast(builder, code, CAST_LANES, places, bool(streamed))
+        misfits = found if misfits is None else builder.or_(misfits, found)
+    _count(builder, code, misfits, table)
 
 
-def _cast(builder: Any, code: int, lanes: int, places: tuple[Any, Any, Any], streamed: bool) -> None:
+def _cast(builder: Any, code: int, lanes: int, places: tuple[Any, Any, Any], streamed: bool) -> Any:
+    """Convert a vector; of a checked conversion, return a vector that is not zero where a value does not fit."""
     target, source, table = places
     names = names_of(code)
     values = load_at(builder, source, lanes, bytes_read(names[0]))
-    store_at(builder, _converted(builder, names, lanes, values, table), target, streamed)
+    found, misfits = _converted(builder, names, lanes, values, table), None
+    if is_checked(code):
+        if names[0] == "byte":
+            misfits = builder.and_(found, _all(found, MISFIT_BIT))
+            found = builder.and_(found, _all(found, MISFIT_BIT - 1))
+        else:
+            misfits = _outside(builder, names, values)
+    store_at(builder, found, target, streamed)
+    return misfits
+
+
+def _all(vector: Any, number: int) -> Any:
+    return ir.Constant(vector.type, [number] * vector.type.count)
+
+
+def _outside(builder: Any, names: tuple[str, str], values: Any) -> Any:
+    """Return a vector that is not zero where an integer is none of the target, which has fewer than 8 bits."""
+    (source, target), width = names, values.type.element.width
+    bits = int(target[1:])
+    if target[0] == "s" and source[0] == "s":
+        # From -8 to 7 becomes from 0 to 15.
+        values = builder.add(values, _all(values, 1 << bits - 1))
+    elif target[0] == "s":
+        bits -= 1
+    return builder.and_(values, _all(values, (1 << width) - (1 << bits)))
+
+
+def _count(builder: Any, code: int, misfits: Any, table: Any) -> None:
+    """Add 1 to the counter after the table of results where a checked conversion has found a misfit."""
+    if not is_checked(code):
+        return
+    kind = misfits.type
+    name = f"llvm.vector.reduce.or.v{kind.count}i{kind.element.width}"
+    declared = ir.FunctionType(kind.element, [kind])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, declared, name)
+    reduced = builder.call(function, [misfits])
+    with builder.if_then(builder.icmp_unsigned("!=", reduced, kind.element(0)), likely=False):
+        place = offset_by(builder, table, BYTE_RESULTS if names_of(code)[0] == "byte" else 0)
+        builder.atomic_rmw("add", builder.inttoptr(place, _INT64.as_pointer()), _INT64(1), "monotonic")
 
 
 def _converted(builder: Any, names: tuple[str, str], lanes: int, values: Any, table: Any) -> Any:
