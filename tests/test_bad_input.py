@@ -159,6 +159,13 @@ def test_a_list_with_one_entry_per_element() -> None:
         fi.linear_index(SHAPE, [[0, 1, 2], [2, 3, 4], [4, 5, 6]])
 
 
+def test_a_pattern_that_is_an_array() -> None:
+    with pytest.raises(fi.ArgumentTypeError, match="got ndarray; the array comes first, then the pattern"):
+        fi.rearrange("y x -> x y", ARRAY)  # type: ignore[arg-type]
+    with pytest.raises(fi.ArgumentTypeError, match=r"a pattern is text such as .* got NoneType$"):
+        fi.rearrange(ARRAY, None)  # type: ignore[arg-type]
+
+
 def test_files_and_arrays_where_others_are_meant(tmp_path: Path) -> None:
     path = tmp_path / "dump.bin"
     BUFFER.tofile(path)

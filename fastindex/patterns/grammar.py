@@ -61,14 +61,15 @@ def _spelled(side: tuple[Group, ...], count: int) -> tuple[Group, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=1024)
-def parse_pattern(text: str) -> Pattern:
+def parse_pattern(text: object) -> Pattern:
     """Read a pattern.
 
     Raises
     ------
     FastIndexError
         The text is not a pattern of `rearrange`; the message says why.
+    ArgumentTypeError
+        Not text.
 
     Examples
     --------
@@ -76,7 +77,13 @@ def parse_pattern(text: str) -> Pattern:
     Pattern(text='b (h d) 1 -> h b d', source=(('b',), ('h', 'd'), ()), destination=(('h',), ('b',), ('d',)))
     """
     if not isinstance(text, str):
-        raise ArgumentTypeError(f"a pattern is text such as 'b (h d) -> h b d', got {text!r}")
+        hint = "; the array comes first, then the pattern" if hasattr(text, "dtype") else ""
+        raise ArgumentTypeError(f"a pattern is text such as 'b (h d) -> h b d', got {type(text).__name__}{hint}")
+    return _parsed(text)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Pattern:
     sides = text.split("->")
     if len(sides) != 2:
         raise FastIndexError(f"a pattern has one '->' between its two sides; in {text!r}")

@@ -61,7 +61,7 @@ def test_from_a_log_to_the_line(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("step 1\n" * 1000 + message(MESSAGES[1]))
     text = run("report", log).stdout
-    for part in ("t.py:6", "15.5 GiB", "dimension 4 (size 4) is padded to 128", "would take 15.0 GiB less"):
+    for part in ("t.py:6", "15.5 GiB", "dimension 4 (size 4) is padded to 128", "would take 15.5 GiB less"):
         assert part in text
     # An allocation of the program's own: its layout is the compiler's choice, and nothing is promised.
     assert "saves" not in text
