@@ -268,8 +268,8 @@ def stored_zarr_array(path: str, shape: Shape, casting: str = "no") -> ZarrArray
             f"{path} has the dimensions {tuple(array.shape)}, {shape.cut_text()} has {shape.dimensions}"
         )
     name, dtype = bits_dtype(shape.element_type)
-    # Bytes without the name of a type of fewer bits are integers, which it need not hold.
-    is_narrowed = shape.element_type.is_integral and shape.element_type.is_sub_byte and real_type is None
+    # Bytes without the name of a type may be the bits of a signed one, but of an unsigned one they are the integers.
+    is_narrowed = shape.element_type.kind == "unsigned" and shape.element_type.is_sub_byte and real_type is None
     if array.dtype != dtype or real_type not in (None, name) or (is_narrowed and casting != "no"):
         found = stored_type(array, real_type)
         if casting != "no" and found is not None and not found.is_complex and not shape.element_type.is_complex:
