@@ -37,6 +37,8 @@ class Buffer:
     is_output : bool
     pieces : list of (int, int) or None
         If several values share it: the stretches in which any of them lives.
+    heirs : tuple of int
+        The buffers of the caller whose next value may be written over its last one, by position in the list.
     """
 
     leaf: int
@@ -47,6 +49,7 @@ class Buffer:
     end: int
     is_output: bool = False
     pieces: list[Interval] | None = None
+    heirs: tuple[int, ...] = ()
 
     @property
     def intervals(self) -> list[Interval]:
@@ -111,7 +114,8 @@ def _collect(walk: Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]
             groups.setdefault(root, [root]).append(value)
     ends = _ends_after_reuse(walk, groups, arguments, outputs)
     nbytes = walk.table.nbytes
-    buffers = []
+    buffers: list[Buffer] = []
+    numbers: dict[int, int] = {}
     for root, found in enumerate(roots):
         if found != root:
             continue
@@ -130,7 +134,13 @@ def _collect(walk: Walk, arguments: set[int], outputs: set[int]) -> list[Buffer]
         buffer = Buffer(leaf, walk.owners[root], walk.places[root], role, walk.start[root], ends[root], root in outputs)
         if values:
             buffer.pieces = union([(walk.start[value], ends[value]) for value in values])
+        numbers[root] = len(buffers)
         buffers.append(buffer)
+    for value, operand in walk.reuses:
+        giver, taker = walk.find(operand), walk.find(value)
+        if taker in outputs and giver not in groups and ends[operand] == walk.start[value] and giver in numbers:
+            heir = numbers.get(taker)
+            buffers[numbers[giver]].heirs += (heir,) if heir is not None else ()
     return buffers
 
 

@@ -98,18 +98,22 @@ def _placed_in_outputs(buffers: list[Buffer], here: list[int], table: ShapeTable
     """Return the temporary buffers that live in an output while it is not in use."""
     outputs = [number for number in here if buffers[number].is_output]
     outputs.sort(key=lambda number: table.nbytes[buffers[number].leaf])
-    rooms = [(table.nbytes[buffers[n].leaf], list(buffers[n].intervals)) for n in outputs[-_TRIED_OUTPUTS:]]
+    rooms = [(n, table.nbytes[buffers[n].leaf], list(buffers[n].intervals)) for n in outputs[-_TRIED_OUTPUTS:]]
     if not rooms:
         return set()
-    largest = rooms[-1][0]
+    largest = rooms[-1][1]
     tried = [n for n in here if buffers[n].role == "temporary" and 0 < table.nbytes[buffers[n].leaf] <= largest]
     tried.sort(key=lambda number: -table.nbytes[buffers[number].leaf])
     placed = set()
     for number in tried[:_TRIED_BUFFERS]:
         size, intervals = table.nbytes[buffers[number].leaf], buffers[number].intervals
-        for nbytes, taken in rooms:
-            if size <= nbytes and not _overlap(taken, intervals):
-                taken[:] = union(taken + intervals)
+        for output, nbytes, taken in rooms:
+            used = intervals
+            if output in buffers[number].heirs and intervals[-1][0] < intervals[-1][1]:
+                # The output is written over it in its last step.
+                used = [*intervals[:-1], (intervals[-1][0], intervals[-1][1] - 1)]
+            if size <= nbytes and not _overlap(taken, used):
+                taken[:] = union(taken + used)
                 placed.add(number)
                 break
     return placed

@@ -347,3 +347,9 @@ def test_elements_count_where_buffers_of_one_size_follow_each_other() -> None:
     # Two are there at a time, and the byte of the result.
     alive = {(2 * 512_000 + 1, 512_000 + 12_000 + 1), (2 * 512_000 + 1, 12_000 + 12_000 + 1)}
     assert {item[1:] for item in peak.timeline[1:-1]} == alive
+
+
+def test_donated_arguments_hold_temporaries_up_to_the_step_that_writes_them() -> None:
+    """XLA assigned 4456448 + 4194336 + 2359296 - 4194304: the last of the temporaries is updated where it lies."""
+    path = Path(__file__).resolve().parents[1] / "data" / "hlo" / "peaks" / "donated_mlp.hlo"
+    assert fi.report(path).peak_nbytes == 4456448 + 4194336 + 2359296 - 4194304
