@@ -13,7 +13,7 @@ Path = tuple[int, ...]
 #: (path in the output, operand number, path in that operand)
 Alias = tuple[Path, int, Path]
 
-_METADATA = re.compile(rb'metadata=\{([^"}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"}]*+)*+)\}', re.DOTALL)
+_METADATA = re.compile(rb'[ ,]metadata=\{([^"}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"}]*+)*+)\}', re.DOTALL)
 _INDEX = re.compile(rb"\bindex=(\d+)")
 _PARAMETER = re.compile(rb"(?:\s|/\*.*?\*/)*(\d+)(?:\s|/\*.*?\*/)*", re.DOTALL)
 _FIRST_INDEX = re.compile(rb", index=(\d+)")
@@ -73,11 +73,16 @@ def metadata_of(attributes: bytes) -> bytes:
     --------
     >>> metadata_of(b', index=0, metadata={op_name="add" source_line=3}, sharding={replicated}')
     b'op_name="add" source_line=3'
+    >>> metadata_of(b', frontend_attributes={kernel_metadata={}}, metadata={op_name="add"}')
+    b'op_name="add"'
     """
-    begin = attributes.find(b"metadata={")
+    # Not kernel_metadata={, within frontend_attributes.
+    begin = attributes.find(b" metadata={")
     if begin < 0:
-        return b""
-    text = attributes[begin + 10 : attributes.find(b"}", begin)]
+        begin = attributes.find(b",metadata={")
+        if begin < 0:
+            return b""
+    text = attributes[begin + 11 : attributes.find(b"}", begin)]
     if text.count(b'"') & 1 or b"\\" in text:
         # A brace in a string does not end it.
         whole = _METADATA.search(attributes, begin)

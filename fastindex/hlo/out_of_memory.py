@@ -54,6 +54,9 @@ _SCOPED = re.compile(
     rf"Ran out of memory in memory space (\w+) while allocating on stack for (.*?)\. "
     rf"Scoped allocation with size {_SIZE} and limit {_SIZE} exceeded scoped \w+ limit by {_SIZE}"
 )
+_ON_STACK, _SCOPED_END = "while allocating on stack for", "exceeded scoped"
+#: Of an instruction in a message.
+_MOST_LINES = 200
 _EARLY = re.compile(rf"Aborting compilation early .*?Requires {_SIZE}, has {_SIZE} available")
 _AT_RUN_TIME = re.compile(
     rf"(?:Error loading program '([^']*)': )?Attempting to (allocate|reserve) {_SIZE}.*?There are {_SIZE} free"
@@ -66,7 +69,8 @@ _PART = re.compile(
     rf"maybe_live_out allocation|preallocated temp allocation|total allocation):?\s+{_SIZE}(?=\s|$|\()"
 )
 _FIELD = re.compile(
-    r"(?:^|\s)(?:\d+\.\s+)?(Size|Operator|Shape|Unpadded size|Extra memory due to padding|XLA [Ll]abel|Allocation type|"
+    r"(?:^|\s)(?:\d+\.\s+)?(Size|Operator|Shape|Unpadded size|Extra memory due to padding|Tag|"
+    r"XLA [Ll]abel|Allocation type|"
     r"Entry Parameter Subshape): ?(.*)$"
 )
 #: Lines outside an allocation that may matter.
@@ -149,6 +153,10 @@ class _Message:
     short: int = 0
     kernel: Kernel | None = None
 
+    def amounts(self) -> tuple[object, ...]:
+        """Return how much there is of what."""
+        return self.space, self.used, self.capacity, self.short
+
     def key(self) -> tuple[object, ...]:
         """Return what identifies a message that is printed twice."""
         return (
@@ -168,11 +176,12 @@ class MessageReader:
         self._open = ""
         self._line = 0
         self._list_line = 0
+        self._stack: list[str] = []
 
     def feed(self, line: str) -> None:
         """Read one line of a log, whatever it wraps the text in."""
         self._line += 1
-        if self._current is None and not _WORDS.search(line):
+        if self._current is None and not self._stack and not _WORDS.search(line):
             return
         if self._list_line == 0 and _LIST_SIGN.search(line):
             self._list_line = self._line
@@ -181,8 +190,14 @@ class MessageReader:
 
     def _take(self, line: str) -> None:
         """Read one line of text, with or without a logger's prefix."""
-        if self._current is None and not _WORDS.search(line):
+        if self._current is None and not self._stack and not _WORDS.search(line):
             return
+        if self._stack or (_ON_STACK in line and _SCOPED_END not in line):
+            # The instruction may be written over several lines.
+            self._stack.append(line)
+            if _SCOPED_END not in line and len(self._stack) < _MOST_LINES:
+                return
+            line, self._stack = " ".join(self._stack), []
         if "\\n" in line and "Size: " in line:
             # The repr of an exception, with escaped line breaks.
             for part in line.split("\\n"):
@@ -286,9 +301,13 @@ class MessageReader:
         """Return the sums and rows of the messages, each once, and what could not be read."""
         problems: list[Problem] = []
         seen = set()
+        whole = {message.amounts() for message in self._messages if message.listed}
         results = []
         for message in self._messages:
             if message.key() in seen or not (message.listed or message.used or message.notes):
+                continue
+            if not message.listed and message.amounts() in whole:
+                # Printed again without its list.
                 continue
             seen.add(message.key())
             label = f"out of memory in {message.space}"
@@ -354,11 +373,13 @@ def _place(item: _Listed) -> Place:
     best = min(map(_origin, texts), key=lambda origin: (not origin.source_file, not origin.op_name))
     kind = _KIND.match(item.fields.get("Allocation type", ""))
     role = "argument" if "Entry Parameter Subshape" in item.fields else kind.group() if kind else ""
+    # Of a kernel's memory: which window or scratch it is.
+    tag = item.fields.get("Tag", "").split(". ")[0].rstrip(".")
     has_shape = "Shape" in item.fields or "Entry Parameter Subshape" in item.fields
     return Place(
         name.group(1) if name else "" if has_shape else label,
         role=role,
-        op_name=best.op_name,
+        op_name=", ".join(part for part in (best.op_name, tag) if part),
         source_file=best.source_file,
         source_line=best.source_line,
         line=item.line,

@@ -15,7 +15,7 @@ _INSTRUCTION = re.compile(
     rb"[ \t]*+(ROOT )?%?(" + _NAME + rb") = "
     rb'([a-z][a-z0-9]*+\[[^\]="\n]*+\](?:\{[^{}="\n]*+\})?+|\([^"\n]*?\)) ([a-z][a-z0-9\-]*+)'
     # A parenthesis after a small letter, a digit or a name and a space begins operands: an instruction as operand.
-    rb'\(([^()"\n]*+(?:(?<![a-z0-9_.\-])(?<![^,] )\([^()"\n]*+(?:\([^()"\n]*+\)[^()"\n]*+)*+\)[^()"\n]*+)*+)\)'
+    rb'\(([^()"\n]*+(?:(?<![a-z0-9_.\-])(?<![^,][ \t])\([^()"\n]*+(?:\([^()"\n]*+\)[^()"\n]*+)*+\)[^()"\n]*+)*+)\)'
     rb"((?:, ?[A-Za-z_][A-Za-z0-9_.\-]*+=[^\n]*+)?+)\r?\n"
 )
 _HEADING = re.compile(

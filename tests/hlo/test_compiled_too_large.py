@@ -19,7 +19,9 @@ _SECONDS = 300
 
 #: Compiles what is too large for the topology, and prints the exception.
 PROGRAM = """
-import sys
+import os, sys
+# Of the memory of a core, what a kernel may have.
+os.environ["LIBTPU_INIT_ARGS"] = "--xla_tpu_scoped_vmem_limit_kib=1024" if sys.argv[1] == "scoped" else ""
 import jax, jax.numpy as jnp
 from jax.experimental import pallas as pl, topologies
 from jax.experimental.pallas import tpu as pltpu
@@ -41,7 +43,13 @@ def kernel(*scratch):
         out[...] = x[...]
     return pl.pallas_call(body, out_shape=array(8, 128), scratch_shapes=scratch)
 
+def doubled(x, out):
+    out[...] = x[...] * 2
+
+block = pl.BlockSpec((1024, 2048), lambda i: (i, 0))
+windows = pl.pallas_call(doubled, grid=(4,), in_specs=[block], out_specs=block, out_shape=array(4096, 2048))
 programs = {
+    "scoped": (windows, [array(4096, 2048)]),
     "hbm": (lambda a, b: (a + b, a - b), [array(1 << 18, 1 << 16)] * 2),
     "vmem": (kernel(pltpu.VMEM((1 << 14, 1 << 13), f32)), [array(8, 128)]),
     "smem": (kernel(pltpu.SMEM((1 << 12, 1 << 10), f32)), [array(8, 128)]),
@@ -58,21 +66,27 @@ except Exception as error:
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="the extra tpu is not installed")
 @pytest.mark.in_turn(seconds=20)
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-@pytest.mark.parametrize("space", ["hbm", "vmem", "smem"])
+@pytest.mark.parametrize("space", ["hbm", "vmem", "smem", "scoped"])
 def test_what_the_installed_compiler_says(space: str, topology: str) -> None:
     command = [sys.executable, "-c", PROGRAM, space, topology]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     report = fi.report(done.stdout)
     (module,) = report.modules
-    assert module.label == f"out of memory in {space}", done.stdout
+    assert module.label == f"out of memory in {'vmem' if space == 'scoped' else space}", done.stdout
     assert report.problems == ()
     assert report.peak_nbytes is not None
-    # Two arrays of 64 GiB in and two out; of the kernels, the scratch alone.
-    least = {"hbm": 256 << 30, "vmem": 1 << 29, "smem": 1 << 24}[space]
-    assert least <= report.peak_nbytes <= 1.01 * least, done.stdout
+    # Two arrays of 64 GiB in and two out; of the kernels, the scratch alone, or two windows in and two out.
+    least = {"hbm": 256 << 30, "vmem": 1 << 29, "smem": 1 << 24, "scoped": 1 << 25}[space]
+    # Where the compiler keeps an array in the memory of the core, it needs no windows.
+    assert least / (2 if space == "scoped" else 1) <= report.peak_nbytes <= 1.01 * least, done.stdout
     assert any("available" in note and "short" in note for note in module.notes)
-    if space == "hbm":
+    if space == "scoped":
+        names = [place.instruction for use in report.uses for place in use.places]
+        assert any(name.startswith("tpu_custom_call") for name in names)
+        # The kernel's result and operand, or, of older chips, its windows.
+        assert {use.shape.dimensions for use in report.uses} in ({(4096, 2048)}, {(16777216,)})
+    elif space == "hbm":
         assert report.uses or any("--xla_dump_to" in note for note in module.notes)
     else:
         assert sum(use.count * use.nbytes for use in report.uses) == least

@@ -285,6 +285,46 @@ def test_scoped_memory_of_a_kernel() -> None:
     assert any("cache_write.3" in note for note in module.notes)
 
 
+@pytest.mark.parametrize("line_break", [" ", "\n", "\n    "])
+def test_scoped_memory_as_libtpu_says_it_today(line_break: str) -> None:
+    """libtpu 0.0.50, with the line breaks that a log may add."""
+    text = (
+        "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom:\nRan out of memory in memory "
+        "space vmem while allocating on stack for %tpu_custom_call.1 = f32[4096,2048]{1,0:T(8,128)} custom-call(%x.1), "
+        'custom_call_target="tpu_custom_call", operand_layout_constraints={f32[4096,2048]{1,0}}, frontend_attributes='
+        '{kernel_metadata={}}, metadata={op_name="jit(wrapped)/pallas_call" stack_frame_id=1}. Scoped allocation with '
+        "size 32.00M and limit 16.00M exceeded scoped vmem limit by 16.00M. It should not be possible to run out of "
+        "scoped vmem - \nSee https://openxla.org/xla/errors/error_1001 for more details.\n"
+    ).replace(", ", f",{line_break}")
+    report = fi.report(text)
+    (module,) = report.modules
+    assert (module.label, report.peak_nbytes) == ("out of memory in vmem", 32 << 20)
+    assert "the kernel tpu_custom_call.1 (custom-call): jit(wrapped)/pallas_call" in module.notes
+    assert {(str(use.shape), place.role) for use in report.uses for place in use.places} == {
+        ("f32[4096,2048]{1,0:T(8,128)}", "result"), ("f32[4096,2048]{1,0}", "operand 0"),
+    }  # fmt: skip
+
+
+def test_the_windows_of_a_kernel() -> None:
+    """libtpu 0.0.50 of a v4, which prints the message again, cut off."""
+    windows = [
+        f'  {number}. Size: 16.00M\n     Operator: op_name="jit(wrapped)/pallas_call"\n     Shape: u8[16777216]{{0}}\n'
+        f"     Unpadded size: 16.00M\n     Tag: {what} window allocation for operator {what} 0. The window shape is "
+        "f32[1024,2048], while the full shape is f32[4096,2048]. This allocation has 2 buffering levels.\n"
+        '     XLA label: tpu_custom_call.1 = custom-call(x.1), custom_call_target="tpu_custom_call"\n'
+        f"     Allocation type: scoped\n     {SEPARATOR}\n\n"
+        for number, what in enumerate(("input", "output"), 1)
+    ]
+    head = "Ran out of memory in memory space vmem. Used 32.00M of 16.00M vmem. Exceeded vmem capacity by 16.00M."
+    listed = "  Largest program allocations in vmem:\n\n" + "".join(windows)
+    report = fi.report(f"RESOURCE_EXHAUSTED: {head}\n\n{listed} [type='\\x08{head}\\n']\n")
+    assert len(report.modules) == 1
+    assert (report.peak_nbytes, report.buffer_count) == (32 << 20, 2)
+    assert sorted(place.op_name for use in report.uses for place in use.places) == [
+        f"jit(wrapped)/pallas_call, {what} window allocation for operator {what} 0" for what in ("input", "output")
+    ]
+
+
 def test_allocations_without_tiles_or_a_shape() -> None:
     report = fi.report(
         "Ran out of memory in memory space vmem. Used 29.95M of 16.00M vmem. Exceeded vmem capacity by 13.95M.\n\n"

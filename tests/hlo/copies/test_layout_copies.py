@@ -122,7 +122,8 @@ def test_trips(program: str, instruction: str, trips: int | None) -> None:
             "reduce_window_sum.2.clone.2 needs {2,1,0:T(8,128)}",
         ),
         (
-            "kernel_call_v5e", "copy", "argument 0, x, is {1,0:T(8,128)}", "kernel_call.1 needs {0,1:T(8,128)}",
+            "kernel_call_v5e", "copy", "argument 0, x, is {1,0:T(8,128)}",
+     "kernel_call.1 (pallas_call) needs {0,1:T(8,128)}",
         ),
     ],
 )  # fmt: skip
