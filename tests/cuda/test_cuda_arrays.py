@@ -247,6 +247,7 @@ def _refused(*arguments: object, **options: object) -> None:
 def torch_module() -> SimpleNamespace:
     dtypes = {name: type("dtype", (), {"itemsize": size}) for name, size in (("uint8", 1), ("float32", 4))}
     return SimpleNamespace(
+        Tensor=type("Tensor", (), {}),
         **dtypes,
         int16=None,
         int32=None,
