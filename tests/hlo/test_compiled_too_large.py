@@ -20,6 +20,7 @@ _SECONDS = 300
 #: Compiles what is too large for the topology, and prints the exception.
 PROGRAM = """
 import os, sys
+os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
 # Of the memory of a core, what a kernel may have.
 os.environ["LIBTPU_INIT_ARGS"] = "--xla_tpu_scoped_vmem_limit_kib=1024" if sys.argv[1] == "scoped" else ""
 import jax, jax.numpy as jnp

@@ -15,6 +15,8 @@ from fastindex.hlo.modules import Module
 _FURTHEST = 400
 #: Opcodes whose result is their first operand, in the same layout.
 _THROUGH = frozenset(("bitcast", "copy-start", "copy-done", "opt-barrier", "domain", "add-dependency"))
+#: Opcodes that pass their operand on where they move nothing.
+_MAY_PASS = frozenset(("copy", "reshape", "transpose"))
 #: Opcodes whose result is a part of their first operand, in the same layout.
 _SLICES = frozenset(("slice", "dynamic-slice"))
 
@@ -175,7 +177,7 @@ class Chains:
             body = self._module.computations.get(names[1]) if len(names) > 1 else None
             self._carried(walk, f"{self.name(computation, place)}, element {path[0]}", body, path[0])
             return computation, first, path
-        if opcode in _THROUGH or (opcode == "copy" and (computation.name, place) in passes):
+        if opcode in _THROUGH or (opcode in _MAY_PASS and (computation.name, place) in passes):
             # XLA writes the first part of an array as a bitcast, too.
             if opcode == "bitcast" and 0 <= self._element_count(computation, place) < self._element_count(
                 computation, first
@@ -346,7 +348,7 @@ class Chains:
     ) -> list[tuple[Computation, int, Path]]:
         """Return where a value goes on to from an instruction that takes it; otherwise note that this one wants it."""
         opcode = computation.opcodes[user]
-        if opcode in _THROUGH or (opcode == "copy" and (computation.name, user) in passes):
+        if opcode in _THROUGH or (opcode in _MAY_PASS and (computation.name, user) in passes):
             return [(computation, user, path)]
         if opcode == "tuple":
             places = [number for number, operand in enumerate(computation.operands(user)) if operand == value]

@@ -59,13 +59,14 @@ class _Finder:
         self._metadata = list(module.metadata)
         self._wholes: dict[str, bool] = {}
         self._movers: frozenset[tuple[str, int]] = frozenset()
+        self._still: set[tuple[str, int]] = set()
         self.lost: list[tuple[Computation, int]] = []
 
     def rows(self) -> list[CopyRow]:
         """Return the rows of the module, in the order in which they run."""
         found = [item for computation in self._calls.computations for item in self._in(computation)]
         self._movers = frozenset((item.computation.name, item.place) for item in found)
-        passes = frozenset(
+        passes = frozenset(self._still).union(
             (item.computation.name, item.place) for item in found if item.kind in ("memory space", "same layout")
         )
         rows = [self._row(item, passes) for item in found]
@@ -90,6 +91,9 @@ class _Finder:
             fact = computation.facts.get(place)
             for before, after in zip(source, result, strict=False):
                 kind = self._kind(opcode, before, after, fact if opcode == "transpose" else None)
+                if kind is None and opcode in ("reshape", "transpose"):
+                    # A bitcast, which other compilers than that of TPUs do not print as one.
+                    self._still.add((computation.name, place))
                 # Within a fusion, values that stay as they are have no buffers to be copied between.
                 if kind is not None and not (is_fused and kind in ("memory space", "same layout")):
                     yield _Found(computation, place, kind, before, after)

@@ -87,6 +87,14 @@ def test_a_fusion_of_nothing_but_a_transpose_counts() -> None:
     assert [(item.label, item.moved_nbytes) for item in total.by_argument] == [("argument 0, a", 64 * 153600)]
 
 
+def test_transposes_around_a_segment_sum_on_the_cpu() -> None:
+    """jaxlib 0.10.2 transposes f32[64,600] before the scatter and f32[200,64] after it, each in a fusion."""
+    total = read("segment_sum_cpu").totals
+    assert (total.all.nbytes_read, total.all.nbytes_written) == (204800, 204800)
+    assert [(item.label, item.moved_nbytes) for item in total.by_argument] == [("argument 0, x", 307200)]
+    assert [item.moved_nbytes for item in total.by_line] == [409600]
+
+
 def fusion(*lines: str, result: str = "f32[3,5]{1,0}", more: str = "") -> fi.LayoutCopies:
     body = "\n".join(f"  {line}" for line in lines)
     return fi.layout_copies(
