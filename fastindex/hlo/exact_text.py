@@ -17,7 +17,8 @@ from fastindex.hlo.grammar import OPAQUE_ATTRIBUTES, QUOTED, STATEMENT, TABLE, T
 from fastindex.hlo.inferred_shapes import INFERRED
 from fastindex.hlo.sink import Row
 
-_SPACE = rb"(?:[ \t\r\n]++|/\*.*?\*/|//[^\r\n]*+)*+"
+#: Longer comments are left to the scanner, or one that does not close would be searched to the end of the text.
+_SPACE = rb"(?:[ \t\r\n]++|/\*.{0,1000}?\*/|//[^\r\n]*+)*+"
 _BLANK = re.compile(_SPACE, re.DOTALL)
 _SPACES = re.compile(rb"\s+")
 #: Where a space in an attribute means nothing: it could be left out.

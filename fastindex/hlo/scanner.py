@@ -32,6 +32,8 @@ _MOST_PROBLEMS = 1000
 _SHOWN = 100
 _NOT_WELL_FORMED = "not well formed; as much of it as can be read is counted"
 _TEXT_ON_THIS_LINE = re.compile(rb"[ \t\r]*[^ \t\r\n/]")
+#: Bytes between the beginning of an instruction and what is wrong with it.
+_FAR = 2000
 _LINE_ENDS = re.compile(rb"(?:[ \t\r]*\n)+")
 
 
@@ -83,6 +85,8 @@ class HloScanner:
         self._pending: _Pending | None = None
         self._numbers = itertools.count()
         self._resumes = False
+        self._refused = 0
+        self._has_open_comment = False
 
     def feed(self, chunk: bytes) -> None:
         """Scan the next chunk of the text."""
@@ -128,6 +132,7 @@ class HloScanner:
         self._line = self._line_at(begin)
         self._text = self._text[begin:]
         self._position -= begin
+        self._refused -= begin
         self._line_position = 0
 
     def _count_lines(self, position: int) -> None:
@@ -321,6 +326,8 @@ class HloScanner:
         """Pass on a header, heading, table, instruction or closing brace; return its end, or `begin`."""
         text, sink = self._text, self._sink
         at = blank_end(text, begin)
+        if at < self._refused:
+            return begin
         if at >= (len(text) if at_end else len(text) - _AHEAD):
             return begin
         exact = ExactText(text, at_end, self._numbers)
@@ -349,6 +356,9 @@ class HloScanner:
         except NotWellFormed as error:
             if error.at >= len(text):
                 self._ask_for_more(begin, at_end)
+            if error.at - begin > _FAR:
+                # Or its lines would each be read up to there.
+                self._refused = error.at
             return begin
         self._parentheses = 0
         return end
@@ -467,10 +477,12 @@ class HloScanner:
         return end if end >= 0 else len(text)
 
     def _take_comment(self, position: int, at_end: bool) -> int:
-        end = self._text.find(b"*/", position + 2)
+        # Where one does not close, no later one does.
+        end = -1 if self._has_open_comment else self._text.find(b"*/", position + 2)
         if end >= 0:
             return end + 2
         self._ask_for_more(position, at_end)
+        self._has_open_comment = at_end
         self._complain("a comment that does not close", position)
         return position + 2
 

@@ -25,7 +25,7 @@ from fastindex.hlo.sink import HloSink
 LOWERED = "before_optimizations"
 _CHUNK = 1 << 20
 _LOOKED_AT = 1 << 20
-_COMMENT = re.compile(rb"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(rb"//[^\n]*|/\*.{0,1000}?\*/", re.DOTALL)
 #: Headers with their tables of source files and frames are shorter than this.
 _LONGEST_HEADER = 32 << 20
 _FILE_ENDING = re.compile(r"\.[A-Za-z]\w{0,7}$")

@@ -102,3 +102,10 @@ def test_a_module_on_one_line_crosses_chunks(width: int) -> None:
     rows = [f" {name} = f32[8]{{0}} negate(p)" for name in names]
     text = "HloModule m ENTRY e {" + first + ("\n" if width > 1 else " ") + " ".join(rows) + " }"
     assert answers(text)[0] == 32 * 40_001
+
+
+def test_the_next_instruction_without_a_space_after_its_equals_sign() -> None:
+    text = "HloModule m, is_scheduled=true\nENTRY e {\n  p = f32[8]{0} parameter(0)\n"
+    text += "  n = f32[8]{0} slice(p), slice={[0:8]}  ROOT %r =f32[8]{0} negate(n)\n}\n"
+    # The result is written over n.
+    assert answers(text) == (96, 64, 0)

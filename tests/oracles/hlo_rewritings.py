@@ -23,7 +23,7 @@ _WORDS = re.compile(r"[\w.\-%+]")
 _CALLS = ("calls", "to_apply", "body", "condition", "select", "scatter", "true_computation", "false_computation")
 #: Opcodes whose shape XLA infers from operands of these.
 _INFERRED = (
-    "abs", "add", "and", "call", "compare", "concatenate", "conditional", "copy", "divide", "dot",
+    "abs", "add", "and", "call", "compare", "concatenate", "conditional", "divide", "dot",
     "exponential", "gather", "get-tuple-element", "is-finite", "maximum", "multiply", "negate", "or", "pad", "reduce",
     "reverse", "scatter", "select", "sine", "sort", "subtract", "tanh", "transpose", "tuple", "while", "sqrt", "log",
     "convolution", "reduce-window", "cholesky", "triangular-solve", "fft", "map", "select-and-scatter", "real", "imag",
