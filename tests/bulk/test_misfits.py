@@ -157,21 +157,21 @@ def test_bounded_memory_and_files(kind: str, tmp_path: Path) -> None:
     shape = fi.Shape.parse("s4[700,900]{0,1:T(8,128)E(4)}")
     wide = fi.Shape.parse(f"{fi.ElementType.of(np.dtype(source))}[700,900]{{0,1:T(5,9)}}")
     np.save(tmp_path / "good.npy", values)
-    pack_file(str(tmp_path / "good.npy"), str(tmp_path / "good"), shape, NoProgress())
+    pack_file(str(tmp_path / "good.npy"), str(tmp_path / "good"), shape, NoProgress(), 1 << 33)
     assert (tmp_path / "good").read_bytes() == fi.pack(values, shape).tobytes()
     values[431, 17] = 100
     np.save(tmp_path / "a.npy", values)
     fi.pack(values, wide).tofile(tmp_path / "wide")
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
-    arguments = (431, 17), "s4"
+    arguments, memory = ((431, 17), "s4"), {"memory_bytes": 1 << 33}
     refused(lambda: fi.pack(mapped, shape, max_memory=1 << 33), 100, *arguments)
     target = str(tmp_path / "b")
     names = str(tmp_path / "a.npy"), str(tmp_path / "wide")
-    refused(lambda: pack_file(names[0], target, shape, NoProgress()), 100, *arguments)
-    refused(lambda: relayout_file(names[1], target, wide, shape, NoProgress()), 100, *arguments)
-    refused(lambda: unpack_file(names[1], target, wide, NoProgress(), dtype="s4"), 100, *arguments)
+    refused(lambda: pack_file(names[0], target, shape, NoProgress(), **memory), 100, *arguments)
+    refused(lambda: relayout_file(names[1], target, wide, shape, NoProgress(), **memory), 100, *arguments)
+    refused(lambda: unpack_file(names[1], target, wide, NoProgress(), **memory, dtype="s4"), 100, *arguments)
     assert not (tmp_path / "b").exists()
-    pack_file(names[0], target, shape, NoProgress(), casting="unsafe")
+    pack_file(names[0], target, shape, NoProgress(), **memory, casting="unsafe")
     assert (tmp_path / "b").read_bytes() == fi.pack(values, shape, casting="unsafe").tobytes()
 
 
