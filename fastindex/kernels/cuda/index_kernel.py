@@ -87,11 +87,13 @@ class KernelForm:
     @property
     def resident(self) -> int:
         """How many blocks have to fit a processor of the GPU at once."""
-        return 3 if self.elements * self._variables <= FEW_VARIABLES else 2
+        return 3 if self.elements * self._variables <= FEW_VARIABLES and not self.strided else 2
 
     @property
     def _variables(self) -> int:
-        return len(self.inputs) + len(self.quotients) + len(self.outputs)
+        operands = len(self.inputs) + len(self.outputs)
+        # Strided arrays have an offset for each.
+        return operands * (2 if self.strided else 1) + len(self.quotients)
 
     def blocks(self, count: int) -> int:
         """Return how many blocks convert `count` elements."""
