@@ -74,7 +74,8 @@ class _Finder:
 
     def _in(self, computation: Computation) -> Iterator[_Found]:
         is_fused = self._calls.is_fused(computation)
-        if self._is_async(computation) and computation.opcodes[computation.root] in _ASYNC_MOVES:
+        moved = computation.opcodes[computation.root] if computation.opcodes else ""
+        if moved in _ASYNC_MOVES and self._is_async(computation):
             yield from self._async_move(computation)
         for place, opcode in enumerate(computation.opcodes):
             if opcode not in _OPCODES:

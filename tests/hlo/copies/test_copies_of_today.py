@@ -196,3 +196,19 @@ def test_a_call_that_binds_its_operands_late() -> None:
     assert sum(use.count for use in report.uses if str(use.shape).startswith("s32[8192]")) == 1
     found = rows(read("late_bound_async"))
     assert found["copy.1"].origin == "call-update writes {1,0:T(8,128)(2,1)}"
+
+
+def test_an_asynchronous_call_of_nothing_has_no_row() -> None:
+    """A damaged module: the computation that is called has no instructions."""
+    text = """HloModule m, is_scheduled=true
+
+%wrapped (p: f32[8]) -> f32[8] {
+}
+
+ENTRY %main (a: f32[8]) -> f32[8] {
+  %a = f32[8]{0} parameter(0)
+  %t = ((f32[8]{0}), f32[8]{0}, u32[]) async-start(%a), calls=%wrapped
+  ROOT %r = f32[8]{0} async-done(%t)
+}
+"""
+    assert fi.layout_copies(text).copies == ()
