@@ -1,7 +1,7 @@
 """Check and measure every case on this machine's GPU, beside torch, CuPy and JAX and beside a copy on the device.
 
     python benchmarks/gpu.py                     everything: some minutes
-    python benchmarks/gpu.py --seconds 180       begin no case later; the most important come first
+    python benchmarks/gpu.py --seconds 180       start no case after 180 seconds; the most important come first
     python benchmarks/gpu.py --cases "odd|cast"  only cases with this in their name
     python benchmarks/gpu.py --mib 16 --count 100000 --no-compile   a quick look
 
@@ -58,7 +58,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--mib", type=int, default=256, help="least size of the source of a relayout")
     parser.add_argument("--count", type=int, default=1 << 25, help="how many indices to convert")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so many")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no case later than this")
     parser.add_argument("--no-compile", action="store_true", help="without torch.compile, which takes seconds a case")
     parser.add_argument("--output", type=Path, default=RESULTS)
     return parser.parse_args()
@@ -105,7 +105,7 @@ class Bench:
         self.bytes_a_cycle = 2 * self.nbytes / self.copy_seconds(self.nbytes) / self._cycles
 
     def random(self, nbytes: int) -> tuple[Any, Any]:
-        """So many random bytes, here and on the GPU."""
+        """Return `nbytes` random bytes, on the host and on the GPU."""
         from numba import cuda
 
         if nbytes > len(self._random):

@@ -217,7 +217,7 @@ def check_words(end: End, dimensions: Sequence[int], bits: int, what: str) -> No
 
 
 def other_version(end: End, nbytes: int) -> str:
-    """Return which version of a format takes so many bytes; nothing where no other one does."""
+    """Return a hint for an error: the other version of a format, if that takes `nbytes`; else an empty string."""
     if end.row is None or "dense" not in end.row.when:
         return ""
     is_dense = not end.row.when["dense"]

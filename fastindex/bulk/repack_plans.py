@@ -251,7 +251,7 @@ def _is_twos_complement(end: End, other: End, signed_bits: int) -> bool:
 
 
 def _may_be_negative(end: End, signed_bits: int) -> bool:
-    """Whether a plain array with a dtype of so many signed bits holds values, not codes, for a format."""
+    """Whether a plain array whose dtype has this many signed bits holds values, not codes, for a format."""
     if end.stored == "integers":
         # int8 may be a container of codes of 4 bits, but holds no code of 8 bits above 127.
         return signed_bits == end.bits

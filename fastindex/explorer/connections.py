@@ -6,7 +6,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: With so many connections, uvicorn answers 503.
+#: Limit of open connections, above which uvicorn answers 503.
 MOST_CONNECTIONS = 32
 #: How long a connection may be open without a complete request.
 _IDLE_SECONDS = 10.0

@@ -122,7 +122,7 @@ class ExactText:
     ----------
     text : bytes
     is_whole : bool
-        Whether no more text follows.
+        Whether this is the end of the text.
     numbers : iterator of int
         Numbers for what has no name.
     """

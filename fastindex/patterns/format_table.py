@@ -90,14 +90,14 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "onednn": {"tag": None},
 }
 
-#: Parameters that follow from the bits of an element, unless they are given: so many elements are 32, 4 or 16 bytes.
+#: Default of a parameter by the bits of an element: the number of elements in 32, 4 or 16 bytes.
 BY_BITS: dict[tuple[str, str], dict[int, int]] = {
     ("fractal_nz", "c0"): {4: 64, 8: 32, 16: 16, 32: 8},
     ("vnni", "factor"): {8: 4, 16: 2, 32: 1},
     ("vllm_paged_key", "x"): {8: 16, 16: 8, 32: 4},
 }
 
-#: Parameters that follow from the rows of the array, unless they are given: whether there are several.
+#: Parameter whose default is whether the array has several rows.
 BY_ROWS = {"marlin_scales": "grouped"}
 
 # Whose function packs, where vendors lay out one name in several ways.

@@ -131,7 +131,7 @@ def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
         if of == name and values[parameter] is None:
             if bits not in by_bits:
                 raise FastIndexError(
-                    f"{name} has no {parameter} of its own for elements of {bits} bits; give {parameter}="
+                    f"{name} has no default {parameter} for elements of {bits} bits; give {parameter}="
                 )
             values[parameter] = by_bits[bits]
     pairs = {f"{k}{i}": v for k, pair in values.items() if isinstance(pair, tuple) for i, v in enumerate(pair)}

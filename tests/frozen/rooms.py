@@ -41,8 +41,8 @@ def room_of(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
-def imports_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Yield the modules of the package that a module imports anywhere, and how many lines each import has."""
+def imports_of(tree: ast.Module) -> Iterator[str]:
+    """Yield the modules of the package that a module imports, at its top or in a function."""
     for_types = {
         inner
         for node in ast.walk(tree)
@@ -52,11 +52,10 @@ def imports_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
     for node in ast.walk(tree):
         if node in for_types:
             continue
-        lines = (getattr(node, "end_lineno", 0) or 0) - getattr(node, "lineno", 0) + 1
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fastindex":
-            yield node.module or "", lines
+            yield node.module or ""
         elif isinstance(node, ast.Import):
-            yield from ((one.name, lines) for one in node.names if one.name.split(".")[0] == "fastindex")
+            yield from (one.name for one in node.names if one.name.split(".")[0] == "fastindex")
 
 
 def import_lines(tree: ast.Module) -> int:
@@ -76,7 +75,7 @@ def measured() -> tuple[dict[str, list[int]], Counter[tuple[str, str]]]:
         found = rooms.setdefault(parts[0], [0, 0, 0])
         for k, count in enumerate((1, code_lines(text), import_lines(tree))):
             found[k] += count
-        for module, _ in imports_of(tree):
+        for module in imports_of(tree):
             if room_of(module) != parts[0]:
                 between[parts[0], room_of(module)] += 1
     return rooms, between

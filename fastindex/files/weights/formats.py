@@ -25,7 +25,7 @@ from fastindex.patterns.vendor_arrays import has_words, sizes_of_words, word_bit
 from fastindex.shapes.shape import Shape
 
 _KEYS = ("from", "to", "shape", "bits")
-#: Types of GGUF whose blocks of 32 end with so many bytes of codes.
+#: Bytes of codes at the end of a block of 32, by GGUF type.
 _BODY_IN_BLOCK = {"Q4_0": 16, "Q4_1": 16, "Q5_0": 16, "Q5_1": 16, "IQ4_NL": 16, "MXFP4": 16, "Q8_0": 32}
 
 

@@ -22,7 +22,7 @@ from fastindex.shapes.shape import Shape
 _KEYS = ("names", "layout", "dtype", "transpose", "stack", "format")
 #: The characters of a name, or another value, in a message.
 _MOST_SHOWN = 200
-#: The digits of a number in a name that is stacked; there are no more tensors than these count.
+#: Most digits of the number in the name of a stacked tensor.
 _MOST_DIGITS = 18
 
 

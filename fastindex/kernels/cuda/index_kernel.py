@@ -20,8 +20,8 @@ from fastindex.kernels.cuda.device import THREADS, cuda, device_function
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64, load_integer, lower_to, store_int64
 from fastindex.kernels.cuda.registers import unit_of_numbers
 
-#: Most elements that a thread converts, about how many numbers of them it may hold in registers, and how many of them
-#: leave room for three blocks on a processor of the GPU. Measured on an H100.
+#: Most elements of a thread; most variables of all its elements, above which registers spill; and how many variables
+#: fit the registers of three resident blocks. Chosen by the registers that NVIDIA's assembler reports.
 MOST_ELEMENTS, MOST_VARIABLES, FEW_VARIABLES = 4, 52, 32
 
 #: Where no element has failed.
