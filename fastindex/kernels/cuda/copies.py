@@ -26,12 +26,19 @@ from fastindex.kernels.cuda.registers import (
 )
 
 
-@cache
-def copy_kernel(width: int) -> Kernel:
-    """Make the kernel that copies units of `width` bytes along loops: destination, source, table, units, loops."""
-    load, store = LOAD[width], STORE[width]
+@device_function
+def _unchanged(value: Any) -> Any:
+    return value
 
-    def copy_units(destination, source, table, count, loops):  # type: ignore[no-untyped-def]
+
+def unit_kernel(name: str, source_bytes: int, destination_bytes: int, converted: Any = _unchanged) -> Kernel:
+    """Make a kernel that moves units along loops: destination, source, table, units, loops.
+
+    A unit is read as `source_bytes` and written as the `destination_bytes` that `converted` makes of it.
+    """
+    load, store = LOAD[source_bytes], STORE[destination_bytes]
+
+    def move_units(destination, source, table, count, loops):  # type: ignore[no-untyped-def]
         n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
         last = count - 1
         n1, n2, n3 = n + THREADS, n + 2 * THREADS, n + 3 * THREADS
@@ -40,15 +47,21 @@ def copy_kernel(width: int) -> Kernel:
         )
         v0, v1, v2, v3 = load(source + s0), load(source + s1), load(source + s2), load(source + s3)
         if n < count:
-            store(destination + d0, v0)
+            store(destination + d0, converted(v0))
         if n1 < count:
-            store(destination + d1, v1)
+            store(destination + d1, converted(v1))
         if n2 < count:
-            store(destination + d2, v2)
+            store(destination + d2, converted(v2))
         if n3 < count:
-            store(destination + d3, v3)
+            store(destination + d3, converted(v3))
 
-    return Kernel(copy_units, "iiiii", f"copy {width}", resident=4)
+    return Kernel(move_units, "iiiii", name, resident=4)
+
+
+@cache
+def copy_kernel(width: int) -> Kernel:
+    """Make the kernel that copies units of `width` bytes; parameters as `unit_kernel`."""
+    return unit_kernel(f"copy {width}", width, width)
 
 
 @cache

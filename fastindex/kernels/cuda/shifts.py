@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from fastindex.kernels.cuda.compilation import Kernel
-from fastindex.kernels.cuda.device import THREADS, cuda, device_function
+from fastindex.kernels.cuda.copies import unit_kernel
+from fastindex.kernels.cuda.device import cuda, device_function
 from fastindex.kernels.cuda.lanes import begin_of_lane, following
 from fastindex.kernels.cuda.loops import MAGIC, SHIFT, SIZE, digit_below, four_places, places, quotient
 from fastindex.kernels.cuda.memory import LOAD, STORE, load_int64
@@ -160,13 +161,12 @@ def shift_kernel(bits: int) -> Kernel:
 
 @cache
 def packing_kernel(bits: int, expand: bool) -> Kernel:
-    """Make the kernel that packs runs of bytes, or unpacks them: destination, source, table, units, loops.
+    """Make the kernel that packs runs of bytes, or unpacks them; parameters as `unit_kernel`.
 
     A unit is 16 bytes on the side that has bytes, and 2 * `bits` bytes on the packed side; all places are multiples of
     a unit.
     """
-    packed_bytes, half = 2 * bits, np.uint64(32)
-    load, store = (LOAD[packed_bytes], STORE[16]) if expand else (LOAD[16], STORE[packed_bytes])
+    half = np.uint64(32)
     packed, spread = packed_word(bits), spread_word(bits)
 
     @device_function
@@ -186,23 +186,6 @@ def packing_kernel(bits: int, expand: bool) -> Kernel:
         w0, w1, w2, w3 = spread(low, high)
         return pair(w0, w1, w2, w3)
 
-    converted = apart if expand else joined
-
-    def pack_runs(destination, source, table, count, loops):  # type: ignore[no-untyped-def]
-        n = np.int64(cuda.blockIdx.x) * (4 * THREADS) + cuda.threadIdx.x
-        last = count - 1
-        n1, n2, n3 = n + THREADS, n + 2 * THREADS, n + 3 * THREADS
-        s0, s1, s2, s3, d0, d1, d2, d3 = four_places(
-            min(n, last), min(n1, last), min(n2, last), min(n3, last), table, loops
-        )
-        v0, v1, v2, v3 = load(source + s0), load(source + s1), load(source + s2), load(source + s3)
-        if n < count:
-            store(destination + d0, converted(v0))
-        if n1 < count:
-            store(destination + d1, converted(v1))
-        if n2 < count:
-            store(destination + d2, converted(v2))
-        if n3 < count:
-            store(destination + d3, converted(v3))
-
-    return Kernel(pack_runs, "iiiii", f"{'expand' if expand else 'compress'} runs {bits}", resident=4)
+    if expand:
+        return unit_kernel(f"expand runs {bits}", 2 * bits, 16, apart)
+    return unit_kernel(f"compress runs {bits}", 16, 2 * bits, joined)
