@@ -31,6 +31,7 @@ SAMPLE = 200
 
 RELAYOUTS = {
     "copy 16": ("f32[65536,32896]{1,0}", "f32[65536,32896]{1,0:T(8,128)}"),
+    "copy 16 in one loop": ("f32[2200000001]{0}", "f32[2200000001]{0:T(1024)}"),
     "transpose 1": ("u8[65536,32896]{1,0}", "u8[65536,32896]{0,1}"),
     "transpose 2": ("bf16[65536,32896]{1,0}", "bf16[65536,32896]{0,1}"),
     "transpose 4": ("f32[65536,32896]{1,0}", "f32[65536,32896]{0,1}"),
@@ -147,6 +148,7 @@ def moved_right(source: str, destination: str) -> None:
     assert np.array_equal(found[is_copied], expected[is_copied])
     assert not found[~is_copied].any()
     assert np.count_nonzero(is_copied) > SAMPLE // 4
+    assert slots[is_copied][-1] > 2**31
 
 
 @pytest.mark.parametrize("name", list(RELAYOUTS))
