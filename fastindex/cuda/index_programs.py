@@ -116,8 +116,9 @@ class _Launches:
         if found is None:
             given = modes or ("raise",) * len(kinds)
             inputs = tuple(_input_form(kind, mode) for kind, mode in zip(kinds, given, strict=True))
-            form = KernelForm(inputs, *self._forms, mark=mark, strided=bool(axes))
-            numbers = np.array([*self._numbers, *axes], np.int64)
+            form = KernelForm(inputs, *self._forms, strided=bool(axes))
+            marks = (int(mark),) if self._program.checks else ()
+            numbers = np.array([*self._numbers, *marks, *axes], np.int64)
             can_fail = "raise" in given or (bool(self._program.checks) and not mark)
             if len(self._made) >= _MOST_LAUNCHES:
                 self._made.pop(next(iter(self._made)), None)

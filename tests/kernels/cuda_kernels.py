@@ -110,7 +110,7 @@ def every_kernel() -> dict[str, Kernel]:
     }
     for name, program in programs.items():
         found[name] = kernel_for(program)
-        found[f"{name}, marked and strided"] = kernel_for(program, mark=True, strided=True)
+        found[f"{name}, strided"] = kernel_for(program, strided=True)
     found["linear, wrapped"] = kernel_for(programs["linear"], InputForm(32, True, "wrap"))
     found["linear, wrapped unsigned"] = kernel_for(programs["linear"], InputForm(64, False, "wrap"))
     found["linear, clipped"] = kernel_for(programs["linear"], InputForm(8, False, "clip"))

@@ -62,8 +62,6 @@ class KernelForm:
     quotients : tuple of (variables, wide)
         Variables are numbered: inputs, then quotients.
     outputs, checks : tuple of tuples of variables
-    mark : bool
-        Whether a failed check gives -1 in all outputs, instead of telling the host.
     strided : bool
         Whether arrays are walked by strides; otherwise all are contiguous.
     gathered : int
@@ -75,7 +73,6 @@ class KernelForm:
     quotients: tuple[tuple[tuple[int, ...], bool], ...]
     outputs: tuple[tuple[int, ...], ...]
     checks: tuple[tuple[int, ...], ...] = ()
-    mark: bool = False
     strided: bool = False
     gathered: int = 0
 
@@ -129,8 +126,9 @@ class _Writer:
     """Writes the source of a kernel, and knows where in the table each number stands.
 
     The order of the numbers is: the bound of each input; magic, shift and coefficients of each quotient; the
-    coefficients of each output; the bound and the coefficients of each check; and for strided arrays the number of
-    axes, then for each axis, the last first, its size, magic and shift and the stride of each input and output.
+    coefficients of each output; the bound and the coefficients of each check; where there are checks and no gather,
+    1 if a failed one gives -1 in all outputs, 0 if it tells the host; and for strided arrays the number of axes, then
+    for each axis, the last first, its size, magic and shift and the stride of each input and output.
 
     A thread reads the inputs of all its elements before it writes: the memory of an output might be that of an input,
     so a compiler would not read the next element ahead of the last one's output.
@@ -187,11 +185,8 @@ class _Writer:
         for variables, (bound, numbers) in zip(form.checks, checks, strict=True):
             body.append(f"hole |= beyond({self._sum(variables, numbers)}, {bound})")
         if form.checks and not form.gathered:
-            body.append("if hole:")
-            if form.mark:
-                body += [f"    y{i} = int64(-1)" for i in range(len(form.outputs))]
-            else:
-                body.append("    lower_to(failed, n)")
+            body += ["if hole:", *(f"    y{i} = int64(-1)" for i in range(len(form.outputs)))]
+            body += [f"    if not {self._constant()}:", "        lower_to(failed, n)"]
         values = [f"x{i}" for i in range(len(form.inputs))]
         parameters = ["failed", "n", *values, *(f"c{i}" for i in range(self._numbers))]
         results = [f"y{i}" for i in range(len(form.outputs))]
