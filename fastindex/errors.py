@@ -160,7 +160,7 @@ class ShardingError(_FieldError):
     --------
     >>> import fastindex as fi
     >>> try:
-    ...     fi.Sharding("tiled", (2, 2), (0, 1, 2, 2))
+    ...     fi.sharding.Sharding("tiled", (2, 2), (0, 1, 2, 2))
     ... except fi.ShardingError as error:
     ...     print(error)
     each device may be named once: 2 appears twice in (0, 1, 2, 2)
@@ -182,7 +182,7 @@ class ShardingSyntaxError(ShardingError):
     --------
     >>> import fastindex as fi
     >>> try:
-    ...     fi.Sharding.parse("{devices=[2,2]<=[5]}")
+    ...     fi.sharding.Sharding.parse("{devices=[2,2]<=[5]}")
     ... except fi.ShardingSyntaxError as error:
     ...     print(error)
     the dimensions (2, 2) have 4 places, but there are 5 devices, at column 18

@@ -263,10 +263,11 @@ LIGHT = {
     ),
     "explain": (f"import fastindex as fi; str(fi.explain({TEXT!r}))", {"rich"}),
     "draw": ("import fastindex as fi; p = fi.draw('f32[3,5]{1,0:T(2,2)}'); p.text(), p.svg()", {"rich"}),
-    "report": (f"import fastindex as fi; fi.report({MODULE!r})", {"rich"}),
+    "report": (f"import fastindex as fi; fi.hlo.report({MODULE!r})", {"rich"}),
     "plan a reshard": (
-        "import fastindex as fi; a, b = '{devices=[8,1]<=[8]}', '{devices=[2,4]<=[8]}'; fi.shards('f32[64,64]', a); "
-        "p = fi.plan_reshard('f32[64,64]', a, b); p.transfers; p.describe(); fi.explain('f32[64,64]', a)",
+        "import fastindex as fi; a, b = '{devices=[8,1]<=[8]}', '{devices=[2,4]<=[8]}'; "
+        "fi.sharding.shards('f32[64,64]', a); "
+        "p = fi.sharding.plan_reshard('f32[64,64]', a, b); p.transfers; p.describe(); fi.explain('f32[64,64]', a)",
         {"rich"},
     ),
     "info": (

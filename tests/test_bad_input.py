@@ -186,7 +186,9 @@ class Unread:
         raise AssertionError("it was iterated")
 
 
-@pytest.mark.parametrize("call", [fi.linear_index, fi.tile_index, partial(fi.shard_index, sharding="{replicated}")])
+@pytest.mark.parametrize(
+    "call", [fi.linear_index, fi.tile_index, partial(fi.sharding.shard_index, sharding="{replicated}")]
+)
 def test_coordinates_that_lie_across_are_not_iterated(call: Any) -> None:
     with pytest.raises(fi.FastIndexError, match=r"got 50000000: its shape is \(50000000, 2\), transpose it"):
         call("f32[9,9]{1,0:T(8,128)}", multi_index=Unread())

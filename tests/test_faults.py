@@ -365,7 +365,7 @@ def test_damaged_metadata_that_is_another_error_is_found(
 def test_what_is_wrong_with_a_checkpoint(tmp_path: Path) -> None:
     case = checkpoints.made_case(tmp_path)
     out = tmp_path / "out"
-    fi.pack_checkpoint(case.source, out, checkpoints._RULES)
+    fi.weights.pack_checkpoint(case.source, out, checkpoints._RULES)
     assert checkpoints.what_is_wrong(case, out) == ""
     numbers = {"00000.bin": (out / "00000.bin").stat().st_ino + 1}
     assert "was written again" in checkpoints.what_is_wrong(case, out, numbers)

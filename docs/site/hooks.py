@@ -51,9 +51,9 @@ def picture(kind: str, body: str) -> tuple[str, str | None]:
     if kind == "sharding":
         from fastindex.pictures.shard_picture import ShardPicture
 
-        return ShardPicture(fi.Shape.parse(lines[0]), fi.Sharding.parse(lines[1])).svg(), None
+        return ShardPicture(fi.Shape.parse(lines[0]), fi.sharding.Sharding.parse(lines[1])).svg(), None
     shapes = [fi.Shape.parse(line) for line in lines]
-    drawn = fi.Picture(*shapes)
+    drawn = fi.layouts.Picture(*shapes)
     return drawn.svg(), drawn.html()
 
 

@@ -43,7 +43,7 @@ def cheapest_change(shape: Shape) -> Change | None:
     """Return the cheapest change that avoids most of the padding; None if none helps, or less than 5% is padding.
 
     That holds for an array that the caller lays out. Inside a compiled program the compiler chooses the layouts, and
-    what a change does there is known when the program is compiled again: `fastindex.try_layouts`.
+    what a change does there is known when the program is compiled again: `fastindex.hlo.try_layouts`.
 
     Changes are tried from cheap to expensive: dropping attributes that only pad, using the tiles of the TPU compiler,
     swapping the two minor dimensions, using another order, and folding two dimensions into one. The result is the

@@ -56,8 +56,8 @@ def named_layout(name: str, shape: Shape | str | None = None, *, logical: str | 
     ----------
     name : str
         ``NHWC``, ``nhwc``, ``nChw16c``, ``NCHW16c``, ``OIhw4i16o4i``, ``aBcd16b``; or ``TPU``, ``TILE``, ``NZ`` for
-        the layouts of XLA's TPU compiler, Tenstorrent and Ascend; or a name that `fastindex.formats` lists, if it
-        splits no dimension, with the default parameters: ``gptq``, ``col32``, ``vllm_paged_key``.
+        the layouts of XLA's TPU compiler, Tenstorrent and Ascend; or a name that `fastindex.weights.formats` lists, if
+        it splits no dimension, with the default parameters: ``gptq``, ``col32``, ``vllm_paged_key``.
     shape : Shape or str, optional
         The array that the layout is for; its own layout is ignored. Required for ``TPU``, ``TILE`` and ``NZ``;
         otherwise it is only checked to have as many dimensions as the name.

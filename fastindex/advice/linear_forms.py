@@ -34,7 +34,7 @@ class LinearForm:
     Examples
     --------
     >>> import fastindex as fi
-    >>> form = fi.LinearForm.from_shape("f32[4,8]{1,0:T(2,4)}")
+    >>> form = fi.layouts.LinearForm.from_shape("f32[4,8]{1,0:T(2,4)}")
     >>> form.bases
     ((0, 1), (0, 2), (1, 0), (0, 4), (2, 0))
     >>> str(form.to_shape("f32"))
@@ -86,7 +86,7 @@ class LinearForm:
         Examples
         --------
         >>> import fastindex as fi
-        >>> fi.LinearForm.from_shape("f32[4,6]")
+        >>> fi.layouts.LinearForm.from_shape("f32[4,6]")
         Traceback (most recent call last):
         fastindex.errors.UnsupportedError: dimension 1 of f32[4,6]{1,0} has 6 elements, which is no power of two
         """

@@ -12,7 +12,7 @@ from fastindex.advice.spelling import listed, tile_text
 from fastindex.shapes.integers import UNBOUNDED, counted
 from fastindex.shapes.shape import Shape, as_shape
 from fastindex.shapes.shape_sizes import axes_of
-from fastindex.shardings.sharding import Sharding, as_sharding
+from fastindex.sharding.sharding import Sharding, as_sharding
 from fastindex.tiling.definition import (
     COMBINE,
     Axis,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from fastindex.advice.spelling import bytes_text, listed
 from fastindex.shapes.shape import Shape
-from fastindex.shardings.sharding import Sharding
+from fastindex.sharding.sharding import Sharding
 
 _WHOLE = {
     "replicated": "every device holds the whole array",

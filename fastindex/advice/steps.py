@@ -89,12 +89,12 @@ def steps(shape: Shape | str) -> Steps:
     Examples
     --------
     >>> import fastindex as fi
-    >>> print(fi.steps("f32[3,5]{1,0:T(2,2)}"))
+    >>> print(fi.layouts.steps("f32[3,5]{1,0:T(2,2)}"))
     x = np.pad(x, ((0, 1), (0, 1)))
     x = x.reshape(2, 2, 3, 2)
     x = x.transpose(0, 2, 1, 3)
     x = x.reshape(-1)
-    >>> [step.kind for step in fi.steps("f32[3,5]{0,1}")]
+    >>> [step.kind for step in fi.layouts.steps("f32[3,5]{0,1}")]
     ['transpose']
     """
     described = as_shape(shape)

@@ -79,7 +79,7 @@ def suggest_tiles(shape: Shape | str) -> TileSuggestion:
     Examples
     --------
     >>> import fastindex as fi
-    >>> print(fi.suggest_tiles("f32[100000,3]"))
+    >>> print(fi.layouts.suggest_tiles("f32[100000,3]"))
     f32[100000,3]{0,1:T(4,128)}: 1,601,536 bytes, 1.33 times the elements
     in the order of the dimensions f32[100000,3]{1,0:T(8,128)}: 51,200,000 bytes, 42.7 times the elements
     (a heuristic: what XLA's TPU compiler picks for a parameter, the order that pads least)

@@ -338,8 +338,10 @@ def same_bytes(a: Shape | str, b: Shape | str) -> bool:
     Examples
     --------
     >>> import fastindex as fi
-    >>> fi.same_bytes("u8[128,4]{1,0:T(32,4)}", "u8[4,32,4]"), fi.same_bytes("f32[6,4]", "f32[4,6]{0,1}")
-    (True, False)
+    >>> fi.layouts.same_bytes("u8[128,4]{1,0:T(32,4)}", "u8[4,32,4]")
+    True
+    >>> fi.layouts.same_bytes("f32[6,4]", "f32[4,6]{0,1}")
+    False
     """
     left, right = as_shape(a), as_shape(b)
     check_movable(left)

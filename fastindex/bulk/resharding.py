@@ -22,11 +22,11 @@ from fastindex.lowering.relayout.moves.nest_passes import passes
 from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.tuning import TUNING
 from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shardings.collectives import collective_of
-from fastindex.shardings.placement import placement
-from fastindex.shardings.reshard_boxes import Boxes, Side, boxes_between, side_of
-from fastindex.shardings.sharding import Sharding, as_sharding
-from fastindex.shardings.transfers import transfer_table
+from fastindex.sharding.collectives import collective_of
+from fastindex.sharding.placement import placement
+from fastindex.sharding.reshard_boxes import Boxes, Side, boxes_between, side_of
+from fastindex.sharding.sharding import Sharding, as_sharding
+from fastindex.sharding.transfers import transfer_table
 
 if TYPE_CHECKING:
     from fastindex.cpu.compiled_passes import CompiledPasses
@@ -78,7 +78,7 @@ def plan_reshard(
     Examples
     --------
     >>> import fastindex as fi
-    >>> plan = fi.plan_reshard("f32[64,64]", "{devices=[8,1]<=[8]}", "{devices=[1,8]<=[8]}")
+    >>> plan = fi.sharding.plan_reshard("f32[64,64]", "{devices=[8,1]<=[8]}", "{devices=[1,8]<=[8]}")
     >>> print(plan.describe())
     f32[64,64]{1,0} over 8 devices: {devices=[8,1]<=[8]} -> {devices=[1,8]<=[8]}
     56 messages move 14336 bytes, in pieces of 32 bytes; 8 local copies keep 2048 bytes where they are
@@ -131,7 +131,7 @@ class ReshardPlan(ShownInNotebooks):
     Examples
     --------
     >>> import fastindex as fi
-    >>> plan = fi.plan_reshard("f32[8]", "{devices=[4]<=[4]}", "{devices=[2]<=[2]}")
+    >>> plan = fi.sharding.plan_reshard("f32[8]", "{devices=[4]<=[4]}", "{devices=[2]<=[2]}")
     >>> plan.transfers[["source_device", "target_device", "source_byte", "target_byte", "length"]].tolist()
     [(1, 0, 0, 8, 8), (2, 1, 0, 0, 8), (3, 1, 0, 8, 8)]
     >>> plan.moved_nbytes, plan.least_nbytes

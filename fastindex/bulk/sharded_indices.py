@@ -23,9 +23,9 @@ from fastindex.errors import FastIndexError, OutOfBoundsError, UnsupportedError
 from fastindex.first_use import load
 from fastindex.shapes.integers import as_integer
 from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shardings.placement import Shard, shards_of
-from fastindex.shardings.shard_program import shard_program, unshard_program
-from fastindex.shardings.sharding import Sharding, as_sharding
+from fastindex.sharding.placement import Shard, shards_of
+from fastindex.sharding.shard_program import shard_program, unshard_program
+from fastindex.sharding.sharding import Sharding, as_sharding
 
 _LOOKED_UP_AT_ONCE = 1 << 16
 
@@ -57,7 +57,7 @@ def shards(shape: Shape | str, sharding: Sharding | str, device_count: int | Non
     Examples
     --------
     >>> import fastindex as fi
-    >>> for part in fi.shards("f32[5]", "{devices=[4]<=[4]}"):
+    >>> for part in fi.sharding.shards("f32[5]", "{devices=[4]<=[4]}"):
     ...     print(part.device, part.start, part.stop, part.logical_nbytes, "of", part.nbytes)
     0 (0,) (2,) 8 of 8
     1 (2,) (4,) 8 of 8
@@ -117,7 +117,7 @@ def shard_index(
     Examples
     --------
     >>> import fastindex as fi
-    >>> device, slot = fi.shard_index("f32[8,256]{1,0:T(8,128)}", "{devices=[1,2]<=[2]}", ([3, 3], [5, 200]))
+    >>> device, slot = fi.sharding.shard_index("f32[8,256]{1,0:T(8,128)}", "{devices=[1,2]<=[2]}", ([3, 3], [5, 200]))
     >>> device, slot
     (array([0, 1]), array([389, 456]))
     """
@@ -205,7 +205,7 @@ def unshard_index(
     Examples
     --------
     >>> import fastindex as fi
-    >>> fi.unshard_index("f32[8,256]{1,0:T(8,128)}", "{devices=[1,2]<=[2]}", [0, 1], [389, 456])
+    >>> fi.sharding.unshard_index("f32[8,256]{1,0:T(8,128)}", "{devices=[1,2]<=[2]}", [0, 1], [389, 456])
     (array([3, 3]), array([  5, 200]))
     """
     shape, sharding = as_shape(shape), as_sharding(sharding)

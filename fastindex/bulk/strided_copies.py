@@ -76,7 +76,7 @@ def copyto(
     >>> import fastindex as fi
     >>> images = np.arange(24).reshape(1, 2, 3, 4)
     >>> channels_last = np.empty((1, 3, 4, 2), images.dtype)
-    >>> fi.copyto(channels_last, images.transpose(0, 2, 3, 1))
+    >>> fi.numpy.copyto(channels_last, images.transpose(0, 2, 3, 1))
     >>> channels_last[0, 0].tolist()
     [[0, 12], [1, 13], [2, 14], [3, 15]]
     """
@@ -121,7 +121,7 @@ def ascontiguousarray(a: Any, *, threads: int | None = None, stream: Any = None)
     --------
     >>> import numpy as np
     >>> import fastindex as fi
-    >>> fi.ascontiguousarray(np.arange(6).reshape(2, 3).T).strides
+    >>> fi.numpy.ascontiguousarray(np.arange(6).reshape(2, 3).T).strides
     (16, 8)
     """
     return _contiguous(a, "C", threads, stream)
@@ -137,7 +137,7 @@ def asfortranarray(a: Any, *, threads: int | None = None, stream: Any = None) ->
     --------
     >>> import numpy as np
     >>> import fastindex as fi
-    >>> fi.asfortranarray(np.arange(6).reshape(2, 3)).strides
+    >>> fi.numpy.asfortranarray(np.arange(6).reshape(2, 3)).strides
     (8, 16)
     """
     return _contiguous(a, "F", threads, stream)

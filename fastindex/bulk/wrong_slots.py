@@ -95,12 +95,12 @@ def check(
     --------
     >>> import fastindex as fi, numpy as np
     >>> array = np.arange(6, dtype=np.uint8).reshape(2, 3)
-    >>> fi.check(array, fi.pack(array, "u8[2,3]{0,1}"), "u8[2,3]{0,1}") is None
+    >>> fi.weights.check(array, fi.pack(array, "u8[2,3]{0,1}"), "u8[2,3]{0,1}") is None
     True
-    >>> print(fi.check(array, array.tobytes(), "u8[2,3]{0,1}"))
+    >>> print(fi.weights.check(array, array.tobytes(), "u8[2,3]{0,1}"))
     slot 1 (byte 1, bit 0) is for the element at (1, 0), 3; it holds 1, which is the element at (0, 1)
     >>> codes = np.arange(16, dtype=np.uint8).reshape(2, 8)
-    >>> print(fi.check(codes, fi.repack(codes, "plain", "nvfp4"), "awq", bits=4))
+    >>> print(fi.weights.check(codes, fi.weights.repack(codes, "plain", "nvfp4"), "awq", bits=4))
     slot 1 (byte 0, bit 4) is for the element at (0, 2), 2; it holds 1, which is the element at (0, 1)
     """
     if isinstance(layout, str) and "[" not in layout:

@@ -73,8 +73,8 @@ def _print_device(entries: list[Any], options: dict[str, Any]) -> None:
     if not all(isinstance(entry, int) for entry in entries):
         raise click.UsageError("--sharding takes the coordinates of one element, not a window")
     shape, sharding = options["shape"], options["sharding"]
-    device, place = fastindex.shard_index(shape, sharding, entries)
-    click.echo(f"device {device}, slot {place} of {fastindex.Sharding.parse(sharding).shard_shape(shape)}")
+    device, place = fastindex.sharding.shard_index(shape, sharding, entries)
+    click.echo(f"device {device}, slot {place} of {fastindex.sharding.Sharding.parse(sharding).shard_shape(shape)}")
 
 
 def _check_options(numbers: tuple[str, ...], options: dict[str, Any]) -> None:

@@ -33,8 +33,8 @@ def repack(
 ) -> None:
     """Read the array in IN, in one named format, and write it to OUT in another.
 
-    Formats and their parameters are those of fastindex.formats(). Files may be larger than memory where the same
-    dimension is outermost in both formats.
+    Formats and their parameters are those of fastindex.weights.formats(). Files may be larger than memory where the
+    same dimension is outermost in both formats.
     """
     check_memory(limits["max_memory"])
     sizes = [part.strip() for part in shape.lower().replace(",", "x").split("x")]

@@ -56,7 +56,7 @@ def report(
 
     FILE is HLO text, a folder of dumps, a buffer assignment, a log with an out-of-memory message, or - for stdin.
     """
-    found = fastindex.report(_source_of(files, html), instruction_results=all_results, show_progress=True)
+    found = fastindex.hlo.report(_source_of(files, html), instruction_results=all_results, show_progress=True)
     if html is not None:
         _write_page(html, found.html(sort, top or _ROWS_OF_A_PAGE), force)
     if as_json:
@@ -80,7 +80,7 @@ def copies(
 
     FILE is HLO text, a folder of dumps, or - for stdin.
     """
-    found = fastindex.layout_copies(_source_of(files, html), show_progress=True)
+    found = fastindex.hlo.layout_copies(_source_of(files, html), show_progress=True)
     if html is not None:
         _write_page(html, found.html(top or _ROWS_OF_A_PAGE, all_moves), force)
     if as_json:

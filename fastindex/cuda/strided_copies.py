@@ -26,7 +26,7 @@ _SCALARS = (bool, int, float, complex, np.generic)
 
 
 def copyto(dst: Any, src: Any, casting: str, stream: Any) -> None:
-    """Do what `fastindex.copyto` does."""
+    """Do what `fastindex.numpy.copyto` does."""
     target = as_device_array(dst, "dst")
     if target.size:
         check_target(target, "dst")
@@ -52,7 +52,7 @@ def copyto(dst: Any, src: Any, casting: str, stream: Any) -> None:
 
 
 def contiguous(a: Any, order: Order, stream: Any) -> Any:
-    """Do what `fastindex.ascontiguousarray` and `fastindex.asfortranarray` do."""
+    """Do what `fastindex.numpy.ascontiguousarray` and `fastindex.numpy.asfortranarray` do."""
     source = as_device_array(a, "a")
     if source.shape and _is_contiguous(source, order):
         return a

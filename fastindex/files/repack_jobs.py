@@ -83,7 +83,7 @@ def repack_file(
     Raises
     ------
     FastIndexError
-        As `fastindex.repack`; the file has another size; or no dimension is outermost in both
+        As `fastindex.weights.repack`; the file has another size; or no dimension is outermost in both
         formats, and the memory does not hold them whole.
     OSError
         A file cannot be read or written.

@@ -16,7 +16,7 @@ from fastindex.hlo.modules import Module
 from fastindex.shapes.shape import Shape
 
 if TYPE_CHECKING:
-    from fastindex.shardings.sharding import Sharding
+    from fastindex.sharding.sharding import Sharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def division_of(module: Module, stage: str) -> Division | None:
     if entry is None or not any(details.sharding for details in entry.details):
         return None
     # Importing shardings imports NumPy, which most reports do not need.
-    from fastindex.shardings.sdy import meshes_of
+    from fastindex.sharding.sdy import meshes_of
 
     shapes, names, meshes = list(module.shapes), entry.names(), tuple(meshes_of(module.header).items())
     signs = partitioned_signs(module, stage)
@@ -147,8 +147,8 @@ def _divided(
     name: str, shape: bytes, sharding: str, meshes: tuple[tuple[str, str], ...], is_partitioned: bool
 ) -> tuple[DividedArray, ...]:
     """Return the arrays of an argument; the modules of a report have many arguments in common."""
-    from fastindex.shardings.sdy import sharding_of_sdy
-    from fastindex.shardings.sharding import Sharding
+    from fastindex.sharding.sdy import sharding_of_sdy
+    from fastindex.sharding.sharding import Sharding
 
     read = sharding_of_sdy(sharding, dict(meshes)) if sharding.startswith("#sdy") else Sharding.parse(sharding)
     leaves = _leaves(Shape.parse(shape.decode("utf-8", "replace")), read)

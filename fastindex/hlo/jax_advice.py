@@ -18,7 +18,7 @@ CALLERS_ROLES = frozenset(("argument", "output"))
 #: What is said of a value inside a program.
 INSIDE = (
     "a value inside the compiled program: the compiler chooses its layout, and compiling again shows what another one "
-    "does (fastindex.try_layouts)"
+    "does (fastindex.hlo.try_layouts)"
 )
 
 

@@ -107,7 +107,7 @@ _TENSORFLOW_TYPES = {
 _ROUNDING = 0.06
 _READER = MetadataReader([])
 _HOW_TO_REPORT = (
-    "report the program itself: fastindex.report(compiled) in Python, or dump it "
+    "report the program itself: fastindex.hlo.report(compiled) in Python, or dump it "
     "with XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_text' and report DIR"
 )
 _NOTHING_LISTED = f"the message lists no allocations; {_HOW_TO_REPORT}"

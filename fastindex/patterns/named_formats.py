@@ -82,9 +82,8 @@ def check_name(name: str) -> None:
         raise UnsupportedError(f"{name} is no permutation of bits: {REFUSED[name]}")
     if name != PLAIN and name not in names():
         close = sorted(known for known in names() if known[:4] == name[:4])
-        raise FastIndexError(
-            f"no format is called {name!r}; {'did you mean ' + ' or '.join(close) if close else 'formats() lists them'}"
-        )
+        hint = f"did you mean {' or '.join(close)}" if close else "fastindex.weights.formats() lists them"
+        raise FastIndexError(f"no format is called {name!r}; {hint}")
 
 
 def chosen(name: str, bits: int | None, given: Mapping[str, Any]) -> Chosen:
@@ -224,7 +223,8 @@ def single_layout(name: str, bits: int | None = None) -> Layout | None:
     _, dimensions, layout = _parts(one.row.text)
     if dimensions.split(",") != list(one.letters):
         raise FastIndexError(
-            f"{name} is no layout of the array itself, but {one.row.text}, whose dimensions are split; repack moves it"
+            f"{name} is no layout of the array itself, but {one.row.text}, whose dimensions are split; "
+            "fastindex.weights.repack moves it"
         )
     return Layout.parse("{" + _with_values(layout, one.values) + "}")
 

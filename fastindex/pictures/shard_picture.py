@@ -13,7 +13,7 @@ from fastindex.errors import OutOfBoundsError
 from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.pictures.colours import DARK, DARK_TILES, LIGHT, LIGHT_TILES
 from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shardings.sharding import Sharding, as_sharding
+from fastindex.sharding.sharding import Sharding, as_sharding
 from fastindex.terminal import shows_colours
 
 #: Parts along a dimension that a picture shows, and panels.
@@ -71,7 +71,7 @@ class ShardPicture(ShownInNotebooks):
     OutOfBoundsError
         There is no such dimension.
     ShardingError, UnsupportedError, LayoutError
-        As `fastindex.shards`.
+        As `fastindex.sharding.shards`.
 
     Examples
     --------

@@ -10,7 +10,7 @@ from fastindex.errors import FastIndexError
 from fastindex.hlo.copies.layout_copies import layout_copies
 from fastindex.hlo.copies.rows import CopyRow
 from fastindex.hlo.modules import Module
-from fastindex.hlo.report import report
+from fastindex.hlo.reports import report
 from fastindex.interop.jax import JaxLayout
 from fastindex.interop.jax_programs import AUTO, FlatProgram, Loop, Wanted
 from fastindex.shapes.element_types import ElementType

@@ -78,7 +78,7 @@ def try_layouts(
 
         def step(cache, x): ...
 
-        tried = fi.try_layouts(step, cache, x, topology="v5e:2x2", donate_argnums=0)
+        tried = fi.hlo.try_layouts(step, cache, x, topology="v5e:2x2", donate_argnums=0)
         print(tried)
         jax.jit(step, in_shardings=tried.best.formats, donate_argnums=0)
     """

@@ -52,7 +52,7 @@ NAMES = [
 
 @pytest.mark.parametrize(("name", "logical"), NAMES)
 def test_a_named_layout_has_the_offsets_of_its_name(name: str, logical: str) -> None:
-    layout = fi.named_layout(name)
+    layout = fi.layouts.named_layout(name)
     for sizes in (tuple(3 + 2 * d for d in range(len(logical))), (2, 17, 3, 2, 1)[: len(logical)]):
         text = str(fi.Shape("f32", sizes, layout))
         slow = reference.parse(text)
@@ -65,16 +65,16 @@ def test_a_named_layout_has_the_offsets_of_its_name(name: str, logical: str) -> 
 
 @pytest.mark.parametrize(("name", "logical"), NAMES)
 def test_names_are_printed_back(name: str, logical: str) -> None:
-    layout = fi.named_layout(name)
+    layout = fi.layouts.named_layout(name)
     shape = fi.Shape("f32", (32,) * layout.rank, layout)
-    printed = fi.layout_name(shape, logical=logical)
+    printed = fi.layouts.layout_name(shape, logical=logical)
     assert printed is not None
     if re.search(r"\d", name):
         # TVM's spelling is read, oneDNN's is printed.
         assert printed.lower() == name.lower()
     else:
         assert printed == name.upper()
-    assert fi.named_layout(printed) == layout
+    assert fi.layouts.named_layout(printed) == layout
 
 
 GUESSES = [
@@ -86,15 +86,15 @@ GUESSES = [
 
 @pytest.mark.parametrize(("name", "guess"), GUESSES)
 def test_names_without_letters_for_the_dimensions(name: str, guess: str | None) -> None:
-    layout = fi.named_layout(name)
-    assert fi.layout_name(fi.Shape("f32", (32,) * layout.rank, layout)) == guess
+    layout = fi.layouts.named_layout(name)
+    assert fi.layouts.layout_name(fi.Shape("f32", (32,) * layout.rank, layout)) == guess
 
 
 def test_the_order_of_the_dimensions_can_be_given() -> None:
-    assert fi.named_layout("NHWC", logical="NHWC") == fi.Layout((3, 2, 1, 0))
-    assert fi.named_layout("NHWC", logical="nhwc") == fi.Layout((3, 2, 1, 0))
-    assert str(fi.named_layout("nChw16c", logical="nhwc")) == "{2,1,3,0:T(16,1,1)}"
-    assert fi.layout_name(fi.Shape("f32", (2, 3, 4, 5)), logical="NHWC") == "NHWC"
+    assert fi.layouts.named_layout("NHWC", logical="NHWC") == fi.Layout((3, 2, 1, 0))
+    assert fi.layouts.named_layout("NHWC", logical="nhwc") == fi.Layout((3, 2, 1, 0))
+    assert str(fi.layouts.named_layout("nChw16c", logical="nhwc")) == "{2,1,3,0:T(16,1,1)}"
+    assert fi.layouts.layout_name(fi.Shape("f32", (2, 3, 4, 5)), logical="NHWC") == "NHWC"
 
 
 NO_NAMES = [
@@ -109,24 +109,24 @@ NO_NAMES = [
 @pytest.mark.parametrize(("name", "message"), NO_NAMES)
 def test_what_is_no_name(name: str, message: str) -> None:
     with pytest.raises(fi.FastIndexError, match=message):
-        fi.named_layout(name)
+        fi.layouts.named_layout(name)
 
 
 def test_wrong_logical_orders() -> None:
     with pytest.raises(fi.FastIndexError, match="must have the letters"):
-        fi.named_layout("NHWC", logical="NHW")
+        fi.layouts.named_layout("NHWC", logical="NHW")
     with pytest.raises(fi.FastIndexError, match="one letter for each"):
-        fi.layout_name(fi.Shape("f32", (2, 3)), logical="NHWC")
+        fi.layouts.layout_name(fi.Shape("f32", (2, 3)), logical="NHWC")
     with pytest.raises(fi.FastIndexError, match="depends on the array"):
-        fi.named_layout("TPU")
+        fi.layouts.named_layout("TPU")
 
 
 def test_a_name_for_another_array() -> None:
-    assert fi.named_layout("NHWC", "f32[8,64,5,5]") == fi.named_layout("NHWC")
+    assert fi.layouts.named_layout("NHWC", "f32[8,64,5,5]") == fi.layouts.named_layout("NHWC")
     with pytest.raises(fi.LayoutError, match=r"NHWC has 4 dimensions, f32\[8,64,5\]\{2,1,0\} has 3"):
-        fi.named_layout("NHWC", "f32[8,64,5]")
+        fi.layouts.named_layout("NHWC", "f32[8,64,5]")
     with pytest.raises(fi.ArgumentTypeError, match=r"a shape must be a Shape or its text, got \(8, 64, 5, 5\)"):
-        fi.named_layout("NHWC", (8, 64, 5, 5))  # type: ignore[arg-type]
+        fi.layouts.named_layout("NHWC", (8, 64, 5, 5))  # type: ignore[arg-type]
 
 
 NAMELESS = [
@@ -137,7 +137,7 @@ NAMELESS = [
 
 @pytest.mark.parametrize("text", NAMELESS)
 def test_layouts_without_a_name(text: str) -> None:
-    assert fi.layout_name(fi.Shape.parse(text)) is None
+    assert fi.layouts.layout_name(fi.Shape.parse(text)) is None
 
 
 # Matrices of other processors
@@ -180,7 +180,7 @@ def ascend_offset(sizes: tuple[int, ...], index: tuple[int, ...], n0: int) -> in
     ],
 )
 def test_matrices_have_the_offsets_of_their_processor(sizes: tuple[int, ...], name: str, kind: str) -> None:
-    layout = fi.named_layout(name, fi.Shape(kind, sizes))
+    layout = fi.layouts.named_layout(name, fi.Shape(kind, sizes))
     shape = fi.Shape(kind, sizes, layout)
     found = reference.linear_indices(reference.parse(str(shape)))
     for index in itertools.product(*(range(0, size, 5) for size in sizes)):
@@ -190,11 +190,11 @@ def test_matrices_have_the_offsets_of_their_processor(sizes: tuple[int, ...], na
             else ascend_offset(sizes, index, {"u4": 64, "f16": 16, "f32": 8}.get(kind, 32))
         )
         assert found[index] == expected
-    assert fi.layout_name(shape) == {"FRACTAL_NZ": "NZ"}.get(name, name)
+    assert fi.layouts.layout_name(shape) == {"FRACTAL_NZ": "NZ"}.get(name, name)
 
 
 def test_the_sizes_that_ascend_documents() -> None:
-    shape = fi.Shape("f16", (8, 100, 30), fi.named_layout("NZ", "f16[8,100,30]"))
+    shape = fi.Shape("f16", (8, 100, 30), fi.layouts.named_layout("NZ", "f16[8,100,30]"))
     assert shape.slot_count == math.prod((8, 2, 112, 16))
 
 
@@ -210,4 +210,4 @@ def test_the_sizes_that_ascend_documents() -> None:
 )
 def test_matrices_that_do_not_fit(name: str, shape: str | None, message: str) -> None:
     with pytest.raises(fi.FastIndexError, match=message):
-        fi.named_layout(name, shape)
+        fi.layouts.named_layout(name, shape)

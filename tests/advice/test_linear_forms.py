@@ -26,7 +26,7 @@ TEXTS = [
 @pytest.mark.parametrize("text", TEXTS)
 def test_bases_are_the_slots_of_one_bit(text: str) -> None:
     shape = reference.parse(text) if "{" in text else reference.parse(str(fi.Shape.parse(text)))
-    form = fi.LinearForm.from_shape(text)
+    form = fi.layouts.LinearForm.from_shape(text)
     for index in itertools.product(*map(range, shape.dimensions)):
         slot = reference.linear_index(shape, index)
         found = (0,) * len(index)
@@ -53,7 +53,7 @@ def test_bases_are_the_slots_of_one_bit(text: str) -> None:
 )
 def test_what_has_no_linear_form(text: str, words: str) -> None:
     with pytest.raises(fi.UnsupportedError, match=words):
-        fi.LinearForm.from_shape(text)
+        fi.layouts.LinearForm.from_shape(text)
 
 
 def test_errors_of_bases() -> None:
@@ -64,15 +64,15 @@ def test_errors_of_bases() -> None:
         ((4,), ((1,), (1,)), "depend on each other"),
     ]:
         with pytest.raises(fi.FastIndexError, match=words):
-            fi.LinearForm(dimensions, bases)
+            fi.layouts.LinearForm(dimensions, bases)
     with pytest.raises(fi.UnsupportedError, match="swizzle"):
-        fi.LinearForm((2, 2), ((0, 1), (1, 1))).to_shape("f32")
+        fi.layouts.LinearForm((2, 2), ((0, 1), (1, 1))).to_shape("f32")
     with pytest.raises(fi.ArgumentTypeError, match=r"dimensions\[0\] must be an integer, got 4.0"):
-        fi.LinearForm((4.0,), ((1,), (2,)))  # type: ignore[arg-type]
+        fi.layouts.LinearForm((4.0,), ((1,), (2,)))  # type: ignore[arg-type]
 
 
 def test_integers_of_any_kind() -> None:
-    expected = fi.LinearForm((4, 2), ((1, 0), (0, 1), (2, 0)))
-    given = fi.LinearForm(np.array([4, 2]), np.array([[1, 0], [0, 1], [2, 0]]))  # type: ignore[arg-type]
+    expected = fi.layouts.LinearForm((4, 2), ((1, 0), (0, 1), (2, 0)))
+    given = fi.layouts.LinearForm(np.array([4, 2]), np.array([[1, 0], [0, 1], [2, 0]]))  # type: ignore[arg-type]
     assert given == expected
-    assert hash(given) == hash(fi.LinearForm([4, 2], [[1, 0], [0, 1], [2, 0]])) == hash(expected)  # type: ignore[arg-type]
+    assert hash(given) == hash(fi.layouts.LinearForm([4, 2], [[1, 0], [0, 1], [2, 0]])) == hash(expected)  # type: ignore[arg-type]

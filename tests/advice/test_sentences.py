@@ -13,7 +13,7 @@ from hypothesis import given
 
 import fastindex as fi
 from fastindex.advice.shape_numbers import info
-from fastindex.hlo.report import report
+from fastindex.hlo.reports import report
 from tests.cases import strategies
 from tests.oracles import reference
 
@@ -155,17 +155,17 @@ def test_info_of_what_is_no_array() -> None:
 
 
 def test_suggestions_are_marked_and_pad_least() -> None:
-    suggestion = fi.suggest_tiles("f32[100000,3]")
+    suggestion = fi.layouts.suggest_tiles("f32[100000,3]")
     assert str(suggestion.shape) == "f32[100000,3]{0,1:T(4,128)}"
     assert "heuristic" in str(suggestion)
     assert suggestion.shape.nbytes < suggestion.in_order.nbytes
     assert suggestion.tiles == ((4, 128),)
     assert suggestion.layout.minor_to_major == (0, 1)
-    assert str(fi.suggest_tiles("bf16[1024,1024]").shape) == "bf16[1024,1024]{1,0:T(8,128)(2,1)}"
+    assert str(fi.layouts.suggest_tiles("bf16[1024,1024]").shape) == "bf16[1024,1024]{1,0:T(8,128)(2,1)}"
     with pytest.raises(fi.UnsupportedError, match="unbounded"):
-        fi.suggest_tiles("f32[?,3]")
+        fi.layouts.suggest_tiles("f32[?,3]")
     with pytest.raises(fi.FastIndexError):
-        fi.suggest_tiles("f33[3]")
+        fi.layouts.suggest_tiles("f33[3]")
 
 
 def test_explanations_and_reports_agree() -> None:

@@ -1,4 +1,4 @@
-"""What is said of a divided array: the numbers against `fastindex.shards`."""
+"""What is said of a divided array: the numbers against `fastindex.sharding.shards`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_kind(sharding: str, words: str) -> None:
     ],
 )
 def test_a_scalar_with_subgroups_has_no_other_division(sharding: str) -> None:
-    assert cheapest_division(fi.Shape.parse("f32[]"), fi.Sharding.parse(sharding)) is None
+    assert cheapest_division(fi.Shape.parse("f32[]"), fi.sharding.Sharding.parse(sharding)) is None
     assert "no dimension is divided" in fi.explain("f32[]", sharding)
 
 
@@ -66,11 +66,11 @@ def test_numbers_of_random_divisions() -> None:
     for _ in range(150):
         text = tiled_text(random, random.choice((2, 4, 6, 8, 12)), 2)
         shape = fi.Shape("f32", (random.randint(1, 30), random.randint(1, 30)))
-        sharding = fi.Sharding.parse(text)
+        sharding = fi.sharding.Sharding.parse(text)
         said = fi.explain(shape, sharding)
         if sharding.kind != "tiled":
             continue
-        parts = fi.shards(shape, sharding)
+        parts = fi.sharding.shards(shape, sharding)
         idle = [str(part.device) for part in parts if not part.logical_nbytes]
         assert bool(idle) == ("padding alone" in said), (text, said)
         if 0 < len(idle) <= 4:

@@ -30,7 +30,7 @@ def expected(text: str) -> np.ndarray:
 def check(text: str) -> None:
     shape = fi.Shape.parse(text)
     array = np.arange(1, shape.element_count + 1).reshape(shape.dimensions)
-    assert np.array_equal(applied(fi.steps(shape), array), expected(text)), text
+    assert np.array_equal(applied(fi.layouts.steps(shape), array), expected(text)), text
 
 
 @pytest.mark.parametrize("seed", seeds(150))
@@ -62,22 +62,22 @@ def test_layouts_of_every_kind(text: str) -> None:
 def test_printed_steps_run() -> None:
     text = "f32[3,5]{0,1:T(2,2)(2,1)L(32)}"
     names = {"np": np, "x": np.arange(1, 16).reshape(3, 5)}
-    exec(str(fi.steps(text)), names)
+    exec(str(fi.layouts.steps(text)), names)
     assert np.array_equal(names["x"], expected(text))
 
 
 def test_what_changes_nothing_is_left_out() -> None:
-    assert fi.steps("f32[4,8]") == ()
-    assert str(fi.steps("f32[4,8]")) == "x = x.reshape(-1)"
-    assert [step.kind for step in fi.steps("f32[4,8]{1,0:T(2,4)}")] == ["reshape", "transpose"]
+    assert fi.layouts.steps("f32[4,8]") == ()
+    assert str(fi.layouts.steps("f32[4,8]")) == "x = x.reshape(-1)"
+    assert [step.kind for step in fi.layouts.steps("f32[4,8]{1,0:T(2,4)}")] == ["reshape", "transpose"]
 
 
 def test_each_step_names_its_cause() -> None:
-    found = [step.cause for step in fi.steps("f32[6,4,5]{0,2,1:PAD(6,4,8)T(*,3)L(100)}")]
+    found = [step.cause for step in fi.layouts.steps("f32[6,4,5]{0,2,1:PAD(6,4,8)T(*,3)L(100)}")]
     assert found == ["{0,2,1}", "PAD(6,4,8)", "T(*,3)", "T(*,3)", "L(100)", "L(100)"]
 
 
 @pytest.mark.parametrize("text", ["f32[?]", "token[]", "(f32[2])", "f32[4]{0:D(C)}"])
 def test_what_has_no_slots_has_no_steps(text: str) -> None:
     with pytest.raises(fi.UnsupportedError):
-        fi.steps(text)
+        fi.layouts.steps(text)

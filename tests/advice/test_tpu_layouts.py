@@ -26,9 +26,9 @@ LATER = [line.split(" ") for line in lzma.decompress(RECORDED.read_bytes()).deco
 def check_default(shape: fi.Shape) -> None:
     """All that names the default layout says this one."""
     assert tpu_layout(shape.element_type, shape.dimensions) == shape.layout, shape
-    assert fi.named_layout("TPU", shape) == fi.suggest_tiles(shape).layout == shape.layout
+    assert fi.layouts.named_layout("TPU", shape) == fi.layouts.suggest_tiles(shape).layout == shape.layout
     if shape.layout.tiles:
-        assert fi.layout_name(shape) == "TPU"
+        assert fi.layouts.layout_name(shape) == "TPU"
         assert "the tiles that XLA's TPU compiler uses for such an array" in fi.explain(shape)
 
 
@@ -92,11 +92,11 @@ UNUSUAL = [
 @pytest.mark.parametrize(("array", "layout"), UNUSUAL)
 def test_defaults_of_two_bits_of_six_and_of_nothing(array: str, layout: str) -> None:
     """As libtpu 0.0.52 compiles for v5e, v5p, v6e and tpu7x: tiles of whole words, but orders compared by 8 rows."""
-    found = fi.suggest_tiles(array)
+    found = fi.layouts.suggest_tiles(array)
     assert str(found.layout) == layout
-    assert fi.named_layout("TPU", array) == found.layout
+    assert fi.layouts.named_layout("TPU", array) == found.layout
     if found.tiles:
-        assert fi.layout_name(found.shape) == "TPU"
+        assert fi.layouts.layout_name(found.shape) == "TPU"
         since = " from v5e on" if "E(2)" in layout else ""
         assert f"the tiles that XLA's TPU compiler uses for such an array{since}." in fi.explain(found.shape)
 
@@ -104,10 +104,10 @@ def test_defaults_of_two_bits_of_six_and_of_nothing(array: str, layout: str) -> 
 @pytest.mark.parametrize("text", ["u2[300]{0:T(2048)(128)(16,1)E(2)}", "s1[64,128]{1,0:T(32,128)(32,1)E(1)}"])
 def test_no_default_where_the_compiler_fails(text: str) -> None:
     with pytest.raises(fi.UnsupportedError, match="TPU"):
-        fi.suggest_tiles(text)
+        fi.layouts.suggest_tiles(text)
     with pytest.raises(fi.UnsupportedError, match="TPU"):
-        fi.named_layout("TPU", text)
-    assert fi.layout_name(text) != "TPU"
+        fi.layouts.named_layout("TPU", text)
+    assert fi.layouts.layout_name(text) != "TPU"
     assert "compiler uses" not in fi.explain(text)
     assert "TPU" in description(text, "")["suggestion"]
 
@@ -129,4 +129,4 @@ def test_advice_where_a_default_is_missing(bits: int) -> None:
     ],
 )  # fmt: skip
 def test_tpu_tiles_by_element_type(element_type: str, dimensions: tuple[int, ...], tiles: str) -> None:
-    assert f":T{tiles}" in str(fi.named_layout("tpu", fi.Shape(element_type, dimensions)))
+    assert f":T{tiles}" in str(fi.layouts.named_layout("tpu", fi.Shape(element_type, dimensions)))

@@ -194,7 +194,7 @@ def test_copies_are_those_of_numpy(dtype: str) -> None:
             wanted, found = (np.empty(source.shape, target, order) for _ in range(2))
             with np.errstate(all="ignore"):
                 np.copyto(wanted, source)
-            fi.copyto(found, source)
+            fi.numpy.copyto(found, source)
             assert np.array_equal(bits(found), bits(wanted))
 
 
@@ -207,7 +207,7 @@ def test_copies_refuse_what_numpy_refuses(source: Any, target: Any, rule: Any) -
     with np.errstate(all="ignore"):
         values = (np.random.default_rng(3).standard_normal((200, 100)) * 5).astype(source).T
         results = []
-        for copy in (np.copyto, fi.copyto):
+        for copy in (np.copyto, fi.numpy.copyto):
             made = np.zeros(values.shape, target)
             try:
                 copy(made, values, casting=rule)

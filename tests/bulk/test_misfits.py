@@ -180,11 +180,13 @@ def test_checkpoints(tmp_path: Path) -> None:
     values = np.random.default_rng(4).integers(0, 16, (64, 48), dtype=np.uint8)
     rules = [{"names": "w", "dtype": "u4"}]
     save_file({"w": values}, tmp_path / "good.safetensors")
-    fi.pack_checkpoint(tmp_path / "good.safetensors", tmp_path / "good", rules)
+    fi.weights.pack_checkpoint(tmp_path / "good.safetensors", tmp_path / "good", rules)
     values[33, 7] = 200
     save_file({"w": values}, tmp_path / "bad.safetensors")
-    refused(lambda: fi.pack_checkpoint(tmp_path / "bad.safetensors", tmp_path / "bad", rules), 200, (33, 7), "u4")
-    fi.pack_checkpoint(tmp_path / "bad.safetensors", tmp_path / "unsafe", rules, casting="unsafe")
+    refused(
+        lambda: fi.weights.pack_checkpoint(tmp_path / "bad.safetensors", tmp_path / "bad", rules), 200, (33, 7), "u4"
+    )
+    fi.weights.pack_checkpoint(tmp_path / "bad.safetensors", tmp_path / "unsafe", rules, casting="unsafe")
 
 
 def test_stores(tmp_path: Path) -> None:

@@ -144,8 +144,8 @@ assert fi.linear_index(tiled, (9, 70)) == 1024 + 2 * 70 + 1
 slots = fi.linear_index(tiled, np.s_[...])
 rows, columns = fi.multi_index(tiled, slots)
 assert (rows == np.arange(64)[:, None]).all() and (columns == np.arange(100)).all()
-assert fi.unravel_index(np.arange(1000), (40, 50))[0][-1] == 19
-assert fi.ravel_multi_index(([3], [4]), (40, 50)) == [154]
+assert fi.numpy.unravel_index(np.arange(1000), (40, 50))[0][-1] == 19
+assert fi.numpy.ravel_multi_index(([3], [4]), (40, 50)) == [154]
 for text in ("f32[64,64]{1,0:T(8,128)}", "u8[64,64]{0,1:T(8,128)(4,1)}", "s4[64,64]{1,0:T(8,128)E(4)}"):
     shape = fi.Shape.parse(text)
     values = (np.arange(4096) % 7).astype(shape.element_type.numpy_dtype).reshape(64, 64)

@@ -47,7 +47,7 @@ def test_what_is_told_of_a_shape(client: Any) -> None:
     assert answer["numbers"]["nbytes"] == 51_200_000
     assert answer["change"]["shape"] == "f32[100000,3]{0,1:T(8,128)}"
     assert answer["change"]["saved_nbytes"] == 47_996_928
-    assert answer["suggestion"] == str(fi.suggest_tiles("f32[100000,3]"))
+    assert answer["suggestion"] == str(fi.layouts.suggest_tiles("f32[100000,3]"))
 
 
 @pytest.mark.parametrize(

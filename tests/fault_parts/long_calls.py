@@ -58,7 +58,7 @@ def cases() -> dict[str, Case]:
         "relayout of halves": (lambda out, threads: fi.relayout(nibbles, *_HALVES, out=out, threads=threads), turned),
         "pack": (lambda out, threads: fi.pack(columns.T, _TILED, 3, out=out, threads=threads), tiles),
         "unpack": (lambda out, threads: fi.unpack(tiles, _TILED, out=out, threads=threads), values),
-        "copyto": (lambda out, threads: fi.copyto(out, values.T, threads=threads), columns),
+        "copyto": (lambda out, threads: fi.numpy.copyto(out, values.T, threads=threads), columns),
     }
 
 

@@ -38,8 +38,10 @@ def test_files(
 ) -> None:
     shape = (96, 192)
     codes = np.random.default_rng(0).integers(0, 1 << bits, shape).astype(np.uint8)
-    given = codes if source == "plain" else fi.repack(codes, "plain", source, shape=shape, bits=bits)
-    expected = codes if destination == "plain" else fi.repack(codes, "plain", destination, shape=shape, bits=bits)
+    given = codes if source == "plain" else fi.weights.repack(codes, "plain", source, shape=shape, bits=bits)
+    expected = (
+        codes if destination == "plain" else fi.weights.repack(codes, "plain", destination, shape=shape, bits=bits)
+    )
     given.tofile(tmp_path / "in")
     # Small parts, as where the memory does not hold all.
     monkeypatch.setattr(repack_jobs, "_PART_BYTES", part_bytes)
@@ -75,7 +77,7 @@ def parts_alike(names: tuple[str, str], shape: tuple[int, ...], bits: int, rows:
     if names[0] == "plain":
         left[:] = codes.reshape(-1)
     else:
-        left[:] = fi.repack(codes, "plain", names[0], shape=shape, bits=bits, **more)
+        left[:] = fi.weights.repack(codes, "plain", names[0], shape=shape, bits=bits, **more)
     plan.run(left, right, (0, 0), 1)
     each = repack_jobs.bytes_of_move(plan) * cut.step // cut.size
     made = np.full(right.size, 0xA5, np.uint8)
@@ -96,7 +98,7 @@ def parts_alike(names: tuple[str, str], shape: tuple[int, ...], bits: int, rows:
 @pytest.mark.in_turn(seconds=1.4)
 @pytest.mark.parametrize("bits", PARTS)
 def test_parts_are_the_whole(bits: int) -> None:
-    known = [one["name"] for one in fi.formats() if one["refused"] is None and one["bits"] != ()]
+    known = [one["name"] for one in fi.weights.formats() if one["refused"] is None and one["bits"] != ()]
     names = ["plain", "onednn", *(n for n in known if bits in bits_of(n) or None in bits_of(n))]
     rng = random.Random(bits)
     pairs = [("plain", name) for name in names] + [(name, "plain") for name in names]
@@ -111,7 +113,7 @@ def test_parts_are_the_whole(bits: int) -> None:
 
 
 def bits_of(name: str) -> tuple[int | None, ...]:
-    return next(tuple(one["bits"]) for one in fi.formats() if one["name"] == name)
+    return next(tuple(one["bits"]) for one in fi.weights.formats() if one["name"] == name)
 
 
 def test_npy_parameters_and_errors(tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_npy_parameters_and_errors(tmp_path: Path) -> None:
     np.save(path, codes)
     names = "--from", "plain", "--to", "pack_quantized", "--shape", "64x128"
     assert run(path, out, *names, "--bits", "4", "--with", "packed_dim=0") == (0, "")
-    expected = fi.repack(codes, "plain", "pack_quantized", shape=codes.shape, bits=4, packed_dim=0)
+    expected = fi.weights.repack(codes, "plain", "pack_quantized", shape=codes.shape, bits=4, packed_dim=0)
     assert np.array_equal(np.load(out), expected)
     code, text = run(path, out, "--from", "plain", "--to", "marlinn", "--shape", "64x128")
     assert (code, "did you mean marlin" in text) == (1, True)
@@ -165,4 +167,4 @@ def test_a_part_of_one_group_is_a_part_of_several() -> None:
         assert places[1] == len(made)
         assert len(content) < 5 * 128
         made += content.tobytes()
-    assert bytes(made) == fi.repack(scales, "plain", "marlin_scales", shape=(5, 64)).tobytes()
+    assert bytes(made) == fi.weights.repack(scales, "plain", "marlin_scales", shape=(5, 64)).tobytes()

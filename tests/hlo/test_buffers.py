@@ -32,7 +32,7 @@ def test_the_buffers_of_tpu_modules(path: Path) -> None:
     pytest.importorskip("jaxlib")
     command = [sys.executable, str(TESTS / "oracles" / "hlo_buffers.py"), str(path)]
     expected = Counter(dict(json.loads(subprocess.run(command, capture_output=True, check=True).stdout)))
-    report = fi.report(path)
+    report = fi.hlo.report(path)
     assert Counter({str(use.shape): use.count for use in report.uses}) == expected
     assert report.problems == ()
 
@@ -46,7 +46,7 @@ def test_the_peak_is_what_the_tpu_compiler_says(path: Path) -> None:
     """memory.json is `memory_analysis()` of the same compilations, for the memory of the device, S(0)."""
     said = json.loads((path.parent / "memory.json").read_text())[path.stem]
     nbytes = said["argument_size"] + said["output_size"] + said["temp_size"] - said["alias_size"]
-    assert fi.report(path).peak_nbytes == pytest.approx(nbytes - UNNAMED_BYTES.get(path.stem, 0), rel=0.1)
+    assert fi.hlo.report(path).peak_nbytes == pytest.approx(nbytes - UNNAMED_BYTES.get(path.stem, 0), rel=0.1)
 
 
 @pytest.mark.parametrize("name", ["convolutions_v4", "nearest_neighbours_v5e"])
@@ -55,7 +55,7 @@ def test_the_table_of_a_tuple_is_counted(name: str) -> None:
     path = TESTS / "data" / "hlo" / f"{name}.txt"
     said = json.loads((path.parent / "memory.json").read_text())[name]
     nbytes = said["argument_size"] + said["output_size"] + said["temp_size"] - said["alias_size"]
-    assert fi.report(path).peak_nbytes == nbytes
+    assert fi.hlo.report(path).peak_nbytes == nbytes
 
 
 @pytest.mark.parametrize(("count", "nbytes"), [(2, 512), (128, 512), (129, 1024), (300, 1536)])
@@ -65,7 +65,7 @@ def test_tables_of_many_results(count: int, nbytes: int) -> None:
         shapes, operands = ", ".join([shape] * count), ", ".join(["%p"] * count)
         body = f"  %p = {shape} parameter(0)\n  ROOT %t = ({shapes}) tuple({operands})\n"
         text = f"HloModule m, is_scheduled=true\n\nENTRY %e (p: f32[8,128]) -> f32[] {{\n{body}}}\n"
-        assert fi.report(text).peak_nbytes == 4096 + table
+        assert fi.hlo.report(text).peak_nbytes == 4096 + table
 
 
 def test_a_tpu_module_by_hand() -> None:
@@ -74,7 +74,7 @@ def test_a_tpu_module_by_hand() -> None:
     In space 1: the argument copied there, the sum and the mean, of 512 bytes each; a flag in space 2. All of what is
     in space 0 is there throughout.
     """
-    report = fi.report(TESTS / "data" / "hlo" / "centred_v5e.txt")
+    report = fi.hlo.report(TESTS / "data" / "hlo" / "centred_v5e.txt")
     assert report.buffer_count == 7
     assert [(space.memory_space, space.nbytes) for space in report.memory_spaces] == [
         (0, 2 * 16384 + 512),
@@ -103,7 +103,7 @@ def test_by_hand_a_chain_with_a_fusion() -> None:
   ROOT %y = f32[1000,3]{1,0:T(8,128)} reverse(%x), dimensions={0}
 }
 """
-    report = fi.report(
+    report = fi.hlo.report(
         entry(
             f"%p = {TILED} parameter(0)",
             f"%a = {TILED} fusion(%p), kind=kLoop, calls=%fused",
@@ -153,7 +153,7 @@ def test_by_hand_a_loop_over_a_donated_array() -> None:
   ROOT %less = {flag} compare(%k, %limit), direction=LT
 }}
 """
-    report = fi.report(
+    report = fi.hlo.report(
         entry(
             f"%p = {TILED} parameter(0)",
             f"%zero = {scalar} constant(0)",
@@ -221,7 +221,7 @@ CALLEE = f"""%callee (x: f32[8]) -> f32[8] {{
     ids=lambda value: value[0].split(" = ")[1].split("(%")[0].split(" ")[-1] if isinstance(value, list) else "",
 )  # fmt: skip
 def test_each_rule_of_the_table(lines: list[str], buffers: int) -> None:
-    report = fi.report(entry(f"%p = {A} parameter(0)", *lines, before=IN_PLACE + CALLEE))
+    report = fi.hlo.report(entry(f"%p = {A} parameter(0)", *lines, before=IN_PLACE + CALLEE))
     assert report.buffer_count == buffers
     assert report.problems == ()
 
@@ -245,25 +245,25 @@ def test_branches_write_the_result_of_the_conditional() -> None:
 """
     for branch in ("branch_computations={%left, %right}", "true_computation=%left, false_computation=%right"):
         lines = [f"%p = {A} parameter(0)", "%i = s32[] parameter(1)"]
-        report = fi.report(entry(*lines, f"ROOT %r = {A} conditional(%i, %p, %p), {branch}", before=branches))
+        report = fi.hlo.report(entry(*lines, f"ROOT %r = {A} conditional(%i, %p, %p), {branch}", before=branches))
         assert report.buffer_count == 4
 
 
 def test_calls_in_a_circle_and_to_nowhere() -> None:
     circle = f"%f (x: f32[8]) -> f32[8] {{\n  %x = {A} parameter(0)\n  ROOT %y = {A} call(%x), to_apply=%f\n}}\n"
-    report = fi.report(entry(f"%p = {A} parameter(0)", f"ROOT %r = {A} call(%p), to_apply=%f", before=circle))
+    report = fi.hlo.report(entry(f"%p = {A} parameter(0)", f"ROOT %r = {A} call(%p), to_apply=%f", before=circle))
     assert report.buffer_count == 2
     deep = "".join(
         f"%f{i} (x: f32[8]) -> f32[8] {{\n  %x = {A} parameter(0)\n  ROOT %y = {A} call(%x), to_apply=%f{i + 1}\n}}\n"
         for i in range(500)
     )
-    report = fi.report(entry(f"%p = {A} parameter(0)", f"ROOT %r = {A} call(%p), to_apply=%f0", before=deep))
+    report = fi.hlo.report(entry(f"%p = {A} parameter(0)", f"ROOT %r = {A} call(%p), to_apply=%f0", before=deep))
     assert "more than 200 deep" in report.problems[0].message
     assert report.buffer_count == 0
 
 
 def test_a_module_that_is_not_scheduled_has_no_peak() -> None:
-    report = fi.report(entry(f"ROOT %p = {TILED} parameter(0)", header=""))
+    report = fi.hlo.report(entry(f"ROOT %p = {TILED} parameter(0)", header=""))
     assert report.peak_nbytes is None
     assert report.to_json()["peak_nbytes"] is None
     assert "not scheduled" in report.summary()
@@ -271,7 +271,7 @@ def test_a_module_that_is_not_scheduled_has_no_peak() -> None:
 
 def test_where_from() -> None:
     metadata = 'metadata={op_name="jit(f)/dot" source_file="/home/me/model.py" source_line=41}'
-    report = fi.report(entry(f"%p = {TILED} parameter(0)", f"ROOT %r = {TILED} negate(%p), {metadata}"))
+    report = fi.hlo.report(entry(f"%p = {TILED} parameter(0)", f"ROOT %r = {TILED} negate(%p), {metadata}"))
     _, place = report.uses[0].places
     assert (place.instruction, place.computation, place.op_name) == ("r", "main", "jit(f)/dot")
     assert (place.source_file, place.source_line, place.line) == ("/home/me/model.py", 41, 6)
@@ -300,12 +300,12 @@ StackFrames
 
 """
     line = f'ROOT %r = {TILED} parameter(0), metadata={{op_name="a}}b" stack_frame_id=2}}'
-    (place,) = fi.report(entry(line, before=tables)).uses[0].places
+    (place,) = fi.hlo.report(entry(line, before=tables)).uses[0].places
     assert (place.op_name, place.source_text) == ("a}b", "train.py:12")
 
 
 def test_all_names_are_shown_on_demand() -> None:
-    report = fi.report(entry(*[f"%p.{i} = {TILED} parameter({i})" for i in range(6)]))
+    report = fi.hlo.report(entry(*[f"%p.{i} = {TILED} parameter({i})" for i in range(6)]))
     assert "4 more instructions" in report.text()
     assert "p.5" not in report.text()
     assert "p.5" in report.text(all_names=True)
@@ -313,7 +313,7 @@ def test_all_names_are_shown_on_demand() -> None:
 
 def test_shardings_are_said() -> None:
     line = f"ROOT %p = {TILED} parameter(0), sharding={{devices=[2,1,2]<=[4] last_tile_dim_replicate}}"
-    report = fi.report(entry(line, header="is_scheduled=true, num_partitions=4"))
+    report = fi.hlo.report(entry(line, header="is_scheduled=true, num_partitions=4"))
     assert "sharding={devices=[2,1,2]<=[4] last_tile_dim_replicate}" in report.text()
     assert report.to_json()["shapes"][0]["instructions"][0]["sharding"].startswith("{devices=")
 
@@ -321,7 +321,7 @@ def test_shardings_are_said() -> None:
 def test_modules_are_told_apart() -> None:
     one = entry(f"ROOT %p = {TILED} parameter(0)", header="is_scheduled=true, num_partitions=4")
     two = entry(f"ROOT %p = {TILED} parameter(0)", f"%q = {TILED} negate(%p)").replace("HloModule m", "HloModule n")
-    report = fi.report(one + two + one)
+    report = fi.hlo.report(one + two + one)
     assert [module.label for module in report.modules] == ["m", "n", "m (2)"]
     assert [module.nbytes // BYTES for module in report.modules] == [1, 2, 1]
     assert [(use.module, use.count) for use in report.uses] == [("n", 2), ("m", 1), ("m (2)", 1)]
@@ -330,7 +330,7 @@ def test_modules_are_told_apart() -> None:
 
 
 def test_every_number_says_what_it_is_for() -> None:
-    found = fi.report(entry(f"ROOT %p = {TILED} parameter(0)")).to_json()
+    found = fi.hlo.report(entry(f"ROOT %p = {TILED} parameter(0)")).to_json()
     numbers = {key for key, value in found["shapes"][0].items() if isinstance(value, int | float)}
     assert numbers - {"memory_space"} <= set(found["units"])
     assert {"total_nbytes", "total_logical_nbytes", "peak_nbytes"} <= set(found["units"])
@@ -341,7 +341,7 @@ def test_elements_count_where_buffers_of_one_size_follow_each_other() -> None:
     shapes = ("f32[1000,3]{1,0:T(8,128)}", "f32[1000,3]{1,0:T(8,128)}", "f32[1000,128]{1,0:T(8,128)}")
     lines = [f"n{i} = {shapes[i % 3]} custom-call({f'n{i - 1}' if i else ''})" for i in range(1200)]
     lines.append("ROOT r = s8[] custom-call(n1199)")
-    report = fi.report("HloModule m, is_scheduled=true\nENTRY e {\n  " + "\n  ".join(lines) + "\n}\n")
+    report = fi.hlo.report("HloModule m, is_scheduled=true\nENTRY e {\n  " + "\n  ".join(lines) + "\n}\n")
     peak = report.peak
     assert peak is not None
     # Two are there at a time, and the byte of the result.
@@ -352,4 +352,4 @@ def test_elements_count_where_buffers_of_one_size_follow_each_other() -> None:
 def test_donated_arguments_hold_temporaries_up_to_the_step_that_writes_them() -> None:
     """XLA assigned 4456448 + 4194336 + 2359296 - 4194304: the last of the temporaries is updated where it lies."""
     path = Path(__file__).resolve().parents[1] / "data" / "hlo" / "peaks" / "donated_mlp.hlo"
-    assert fi.report(path).peak_nbytes == 4456448 + 4194336 + 2359296 - 4194304
+    assert fi.hlo.report(path).peak_nbytes == 4456448 + 4194336 + 2359296 - 4194304

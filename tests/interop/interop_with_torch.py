@@ -18,7 +18,7 @@ def test_torch_memory_formats() -> None:
     last = x.to(memory_format=torch.channels_last)
     assert str(fi.Shape.from_torch(last)) == "f32[2,3,4,5]{1,3,2,0}"
     check_places(last.numpy(), fi.Shape.from_torch(last))
-    assert fi.layout_name(fi.Shape.from_torch(last)) == "NHWC"
+    assert fi.layouts.layout_name(fi.Shape.from_torch(last)) == "NHWC"
     volume = torch.zeros(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d)
     assert order_of(fi.Shape.from_torch(volume)) == (1, 4, 3, 2, 0)
     assert order_of(fi.Shape.from_torch(x.permute(3, 1, 0, 2))) == (0, 3, 1, 2)
@@ -75,7 +75,7 @@ CALLS = {
     "linear_index": lambda x: torch.from_numpy(fi.linear_index("f32[2,3]", (x[0].int() % 2, x[0].int() % 3))),
     "shape": lambda x: x * fi.Shape.parse("f32[2,3]{1,0:T(8,128)}").nbytes,
     "reshard": lambda x: torch.from_numpy(
-        fi.plan_reshard("f32[2,3]", "{devices=[2,1]<=[2]}", "{devices=[1,2]<=[2]}")([x[0], x[1]])[0]
+        fi.sharding.plan_reshard("f32[2,3]", "{devices=[2,1]<=[2]}", "{devices=[1,2]<=[2]}")([x[0], x[1]])[0]
     ),
 }
 

@@ -1,6 +1,6 @@
 """What notebooks show: every value, picture, report and plan, whole and well-formed.
 
-Tests of: interop.notebooks, shapes.layout_html, shardings.sharding_html, pictures.reshard_html.
+Tests of: interop.notebooks, shapes.layout_html, sharding.sharding_html, pictures.reshard_html.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SHOWN = {
     "tuple": lambda: fi.Shape.parse("(f32[2], token[])"),
     "layout": lambda: fi.Layout.parse("{1,0:T(8,128)(2,1)L(16)E(16)S(1)}"),
     "plain layout": lambda: fi.Layout(()),
-    "sharding": lambda: fi.Sharding.parse("{devices=[2,1,4]<=[8] last_tile_dim_replicate}"),
-    "replicated": lambda: fi.Sharding.parse("{replicated}"),
-    "tuple of shardings": lambda: fi.Sharding.parse("{{replicated}, {devices=[2]<=[2]}}"),
+    "sharding": lambda: fi.sharding.Sharding.parse("{devices=[2,1,4]<=[8] last_tile_dim_replicate}"),
+    "replicated": lambda: fi.sharding.Sharding.parse("{replicated}"),
+    "tuple of shardings": lambda: fi.sharding.Sharding.parse("{{replicated}, {devices=[2]<=[2]}}"),
     "picture": lambda: fi.draw("f32[3,5]{1,0:T(2,2)}"),
     "picture of shards": lambda: ShardPicture("f32[17,64]", "{devices=[4,2]<=[8]}"),
-    "report": lambda: fi.report(MODULE),
+    "report": lambda: fi.hlo.report(MODULE),
     "plan": lambda: fi.plan_relayout("f32[4,6]", "f32[4,6]{1,0:T(2,2)}"),
-    "reshard plan": lambda: fi.plan_reshard("f32[64,64]", "{devices=[8,1]<=[8]}", "{devices=[2,4]<=[8]}"),
+    "reshard plan": lambda: fi.sharding.plan_reshard("f32[64,64]", "{devices=[8,1]<=[8]}", "{devices=[2,4]<=[8]}"),
 }
 
 
@@ -69,19 +69,19 @@ def test_layout_says_its_order_its_tiles_and_what_is_not_usual() -> None:
 
 
 def test_sharding_shows_the_devices_of_each_part() -> None:
-    sharding = fi.Sharding.parse("{devices=[2,1,4]<=[8] last_tile_dim_replicate}")
+    sharding = fi.sharding.Sharding.parse("{devices=[2,1,4]<=[8] last_tile_dim_replicate}")
     assert cells(sharding._repr_html_()) == [
         ["part 0 of dimension 0", "0, 1, 2, 3"],
         ["part 1 of dimension 0", "4, 5, 6, 7"],
     ]
-    turned = fi.Sharding.parse("{devices=[2,3]<=[3,2]T(1,0)}")
+    turned = fi.sharding.Sharding.parse("{devices=[2,3]<=[3,2]T(1,0)}")
     assert [row[1:] for row in cells(turned._repr_html_())] == [["0", "2", "4"], ["1", "3", "5"]]
     assert "8 devices" in sharding._repr_html_()
 
 
 @pytest.mark.parametrize("text", ["{devices=[64,1]<=[64]}", "{devices=[1,64]<=[64]}", "{devices=[40,40,2]<=[3200]}"])
 def test_tables_of_many_devices_are_cut(text: str) -> None:
-    html = fi.Sharding.parse(text)._repr_html_()
+    html = fi.sharding.Sharding.parse(text)._repr_html_()
     table = cells(html)
     assert len(table) <= 32
     assert max(len(row) for row in table) <= 34
@@ -89,7 +89,7 @@ def test_tables_of_many_devices_are_cut(text: str) -> None:
 
 
 def test_reshard_plan_shows_who_sends_what() -> None:
-    plan = fi.plan_reshard("f32[10,6]", "{devices=[4,1]<=[4]}", "{devices=[1,3]<=[3]}")
+    plan = fi.sharding.plan_reshard("f32[10,6]", "{devices=[4,1]<=[4]}", "{devices=[1,3]<=[3]}")
     html = plan._repr_html_()
     table = cells(html)
     assert table[0] == ["bytes", *(f"to {device}" for device in range(3))]

@@ -272,7 +272,7 @@ def test_tiles_are_numbered_as_they_lie_in_memory(show: Any, text: str) -> None:
 def test_labels_fit_and_nothing_scrolls_but_the_page(show: Any, text: str) -> None:
     """At each step the text of every cell fits its box; no focus ring is cut off; the page is as wide as its window."""
     page = show(text, reduced_motion="reduce")
-    for _ in range(len(fi.steps(text)) + 1):
+    for _ in range(len(fi.layouts.steps(text)) + 1):
         too_small = page.eval_on_selector_all(
             ".cell", "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).map(cell => cell.textContent)"
         )
@@ -308,7 +308,7 @@ def test_arrow_keys_move(show: Any) -> None:
 def test_steps_end_in_the_buffer(show: Any) -> None:
     text = "f32[3,5]{1,0:T(2,2)}"
     page = show(text, reduced_motion="reduce")
-    for step in fi.steps(text):
+    for step in fi.layouts.steps(text):
         page.click("#on")
         assert page.inner_text("#line").startswith(str(step))
     page.click("#on")
@@ -328,7 +328,7 @@ def test_steps_go_back_and_play(show: Any) -> None:
     text = "f32[3,5]{1,0:T(2,2)}"
     page = show(text, reduced_motion="reduce")
     page.clock.install()
-    steps = [str(step) for step in fi.steps(text)]
+    steps = [str(step) for step in fi.layouts.steps(text)]
     shown = [page.inner_text("#line")]
     assert shown[0].startswith("x: the array")
     page.click("#play")

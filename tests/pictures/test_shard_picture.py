@@ -16,7 +16,7 @@ def test_parts_are_those_of_shards() -> None:
     for seed in range(120):
         shape, text, count = random_case(seed, movable=False)
         picture = ShardPicture(str(shape), text, count)
-        parts = fi.shards(str(shape), text, count)
+        parts = fi.sharding.shards(str(shape), text, count)
         for label, grid in picture.panels():
             for part in (part for line in grid for part in line):
                 assert part.devices
@@ -43,6 +43,6 @@ def test_large_ones_are_cut_and_say_so() -> None:
     random = Random(0)
     ids = list(range(4096))
     random.shuffle(ids)
-    text = ShardPicture("f32[4096,4096]", fi.Sharding("tiled", (64, 64), ids)).text(colour=False, width=120)
+    text = ShardPicture("f32[4096,4096]", fi.sharding.Sharding("tiled", (64, 64), ids)).text(colour=False, width=120)
     assert "the first 32 of 64 parts along the rows" in text
     assert len(ShardPicture("f32[4096,4096]", "{devices=[1024,1024]<=[1048576]}").svg()) < 600_000

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex import Layout, SplitConfig
+from fastindex import Layout
+from fastindex.xla import SplitConfig
 
 
 def test_defaults() -> None:

@@ -13,8 +13,9 @@ import pytest
 from google.protobuf.message import DecodeError
 
 import fastindex as fi
-from fastindex import Layout, ProgramShape, Shape
+from fastindex import Layout, Shape
 from fastindex.shapes.proto_messages import message_class
+from fastindex.xla import ProgramShape
 from tests.cases.shape_texts import REAL_TEXTS, TextMaker
 from tests.cases.strategies import random_shape, seeds
 

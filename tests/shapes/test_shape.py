@@ -122,7 +122,7 @@ def test_padding_ratio_without_elements() -> None:
         (("f32", (2**63,)), "must fit int64"),
         (("f32", (2**40, 2**40, 0)), "int64 overflow"),
         (("f32", (4,), Layout((0,), padded_dimensions=(3,))), "at least its dimension: 3 for 4"),
-        (("f32", (4,), Layout((0,), split_configs=(fi.SplitConfig(0, (4,)),))), "below the dimension's size 4"),
+        (("f32", (4,), Layout((0,), split_configs=(fi.xla.SplitConfig(0, (4,)),))), "below the dimension's size 4"),
         (("f32", (4,), None, (True, False)), "one flag per dimension"),
         (("f32", (Shape.UNBOUNDED,), None, (False,)), "is dynamic"),
         (("tuple", ()), r"Shape.tuple\(\)"),

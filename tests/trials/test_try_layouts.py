@@ -74,7 +74,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(name: str, **options: Any) -> Any:
         program = programs()[name]
         monkeypatch.setattr(module, "TopologyCompiler", lambda *arguments: Recorded(name))
-        return fi.try_layouts(
+        return fi.hlo.try_layouts(
             program.function, *program.arguments, topology=program.topology, donate_argnums=program.donated, **options
         )
 
@@ -96,8 +96,8 @@ def test_the_copies_of_a_program_are_those_of_the_table(program: Any, sizes: tup
     import jax
 
     x = jax.ShapeDtypeStruct(sizes, "float32")
-    table = fi.layout_copies(jax.jit(program).lower(x).compile())
-    tried = fi.try_layouts(program, x)
+    table = fi.hlo.layout_copies(jax.jit(program).lower(x).compile())
+    tried = fi.hlo.try_layouts(program, x)
     assert tried.base.copy_count == len(table.avoidable) == table.totals.avoidable.count
     assert tried.base.moved_nbytes == table.totals.avoidable.moved_nbytes
     assert ("no copies that another layout could avoid" in str(tried)) == (not table.avoidable)
@@ -130,7 +130,7 @@ def test_a_scan_gets_its_weights_in_the_order_in_which_its_steps_read_them(tried
     assert base.moved_nbytes == 12 * 3 * 2 * 384 * 384 * 2
     page = " ".join((ROOT / "docs" / "how-to" / "copies.md").read_text().split())
     assert f"{base.moved_nbytes / 2**20:.1f} MiB in all" in page
-    assert fi.layout_copies(recorded("scanned_weights_v5e")).copies[1].origin in page
+    assert fi.hlo.layout_copies(recorded("scanned_weights_v5e")).copies[1].origin in page
     names = ["weights['k']", "weights['q']", "weights['v']"]
     assert sorted(row.argument_path for row in base.rows) == names
     assert best.rows == ()
@@ -225,7 +225,7 @@ def test_json_and_notebooks(tried: Any) -> None:
 @pytest.mark.parametrize("argument", ["donate_argnums", "static_argnums"])
 def test_arguments_that_are_not_there(argument: str) -> None:
     with pytest.raises(fi.FastIndexError, match=f"{argument} has 2, and there are 1 arguments"):
-        fi.try_layouts(lambda x: x, 1.0, **{argument: 2})
+        fi.hlo.try_layouts(lambda x: x, 1.0, **{argument: 2})
 
 
 LOCAL = """
@@ -234,13 +234,13 @@ import jax, jax.numpy as jnp, fastindex as fi
 def f(params, x, power):
     return jax.lax.fori_loop(0, 3, lambda i, c: jnp.tanh(c @ params["w"]), x) ** power, params["b"].T
 
-tried = fi.try_layouts(f, {"w": jnp.ones((64, 64)), "b": jnp.ones((30, 70))}, jnp.ones((8, 64)), 2, static_argnums=2,
-                       donate_argnums=1)
+parameters = {"w": jnp.ones((64, 64)), "b": jnp.ones((30, 70))}
+tried = fi.hlo.try_layouts(f, parameters, jnp.ones((8, 64)), 2, static_argnums=2, donate_argnums=1)
 print(tried)
 best = jax.jit(f, static_argnums=2, in_shardings=tried.best.formats, out_shardings=tried.best.result_formats)
 print(tried.base.copy_count, len(tried.trials), tried._program.paths)
 try:
-    fi.try_layouts(lambda x: x.no_such_attribute, jnp.ones(3))
+    fi.hlo.try_layouts(lambda x: x.no_such_attribute, jnp.ones(3))
 except AttributeError as error:
     print("raised", error)
 """
@@ -263,7 +263,7 @@ def f(params, x):
     return jnp.cumsum(params["w"].T, 0), x + 1
 
 x = jax.ShapeDtypeStruct((1000, 3), jnp.bfloat16)
-tried = fi.try_layouts(f, {"w": jnp.ones((300, 40))}, x, topology="TOPOLOGY")
+tried = fi.hlo.try_layouts(f, {"w": jnp.ones((300, 40))}, x, topology="TOPOLOGY")
 print(len(tried.trials), tried.base.table.modules, tried.base.argument_nbytes)
 print([None if item is None else item.tiles for item in tried.base.inputs])
 """
@@ -300,7 +300,7 @@ def shape(dtype, *dimensions):
     return jax.ShapeDtypeStruct(dimensions, dtype)
 
 arguments = shape(jnp.bfloat16, 48, 320), shape(jnp.int4, 320, 272), shape(jnp.bfloat16, 10, 272)
-tried = fi.try_layouts(q, *arguments, topology="tpu7x:2x2x1", argument_growth=0.2)
+tried = fi.hlo.try_layouts(q, *arguments, topology="tpu7x:2x2x1", argument_growth=0.2)
 print(tried.best.code)
 # The code as printed, compiled for the same TPU.
 devices = topologies.get_topology_desc("tpu7x:2x2x1", "tpu").devices[:1]
@@ -325,13 +325,13 @@ def test_the_code_for_packed_elements_compiles() -> None:
 @needs_libtpu
 def test_a_topology_that_there_is_not() -> None:
     with pytest.raises(fi.FastIndexError, match=r"(?i)topolog|v99"):
-        fi.try_layouts(lambda x: x + 1, 1.0, topology="v99:2x2")
+        fi.hlo.try_layouts(lambda x: x + 1, 1.0, topology="v99:2x2")
 
 
 def test_without_libtpu_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(fi.FastIndexError, match=r"pip install 'fastindex\[tpu\]'"):
-        fi.try_layouts(lambda x: x + 1, 1.0, topology="v5e:2x2")
+        fi.hlo.try_layouts(lambda x: x + 1, 1.0, topology="v5e:2x2")
 
 
 INTERRUPTED = """
@@ -341,7 +341,7 @@ def f(x, w):
     step = lambda i, c: jnp.cumsum(jnp.sort(c.T, 0) @ w, 0).T
     return jax.lax.fori_loop(0, 9, step, x), [jnp.fft.fft(x * i).real for i in range(40)]
 
-fi.try_layouts(f, jnp.ones((300, 200)), jnp.ones((300, 300)), topology="v5e:2x2")
+fi.hlo.try_layouts(f, jnp.ones((300, 200)), jnp.ones((300, 300)), topology="v5e:2x2")
 print("came to its end")
 """
 

@@ -114,8 +114,9 @@ def layout_copies(source: HloSource, *, show_progress: bool = False) -> LayoutCo
 
     Notes
     -----
-    That a reshape or a transpose moves nothing is proved by the digits of the slots: `fastindex.reshape_is_bitcast`,
-    `fastindex.transpose_is_bitcast`. How often a loop runs is XLA's ``known_trip_count``, or is read off its condition.
+    That a reshape or a transpose moves nothing is proved by the digits of the slots:
+    `fastindex.xla.reshape_is_bitcast`, `fastindex.xla.transpose_is_bitcast`. How often a loop runs is XLA's
+    ``known_trip_count``, or is read off its condition.
 
     Examples
     --------
@@ -126,7 +127,7 @@ def layout_copies(source: HloSource, *, show_progress: bool = False) -> LayoutCo
     ...   c = f32[1000,3]{1,0:T(8,128)} copy(p)
     ...   ROOT n = f32[1000,3]{1,0:T(8,128)} negate(c)
     ... }'''
-    >>> (row,) = fi.layout_copies(hlo).copies
+    >>> (row,) = fi.hlo.layout_copies(hlo).copies
     >>> row.kind, row.nbytes_read, row.nbytes_written
     ('layout', 16384, 512000)
     >>> row.origin, row.wanted_by

@@ -86,9 +86,9 @@ def test_strided_copies_take_the_kernels_of_relayouts() -> None:
     """A transpose goes by tiles, rows by runs; the compiler of the processor is not asked."""
     grid, calls = cuda.to_device(np.zeros((256, 128), np.float32)), Calls()
     with event.install_recorder("numba:compile") as recorder:
-        found = fi.asfortranarray(grid)
-        fi.copyto(grid, found)
-        fi.copyto(grid[::2], grid[1::2])
+        found = fi.numpy.asfortranarray(grid)
+        fi.numpy.copyto(grid, found)
+        fi.numpy.copyto(grid[::2], grid[1::2])
     assert found.strides == (4, 1024)
     launched = [int(line.split()[1]) for line in calls.all("launch")]
     # Tiles of 64 by 64; there and back by the scratch memory that overlapping arrays need, 16 bytes to a unit.
