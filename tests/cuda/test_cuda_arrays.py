@@ -1,6 +1,6 @@
 """What is on the GPU and what is not, and what an array in GPU memory looks like: all that needs no GPU to be asked.
 
-Tests of: cuda.arrays, cuda.dlpack, cuda.libraries.
+Tests of: cuda.arrays, cuda.devices, cuda.dlpack, cuda.libraries.
 """
 
 from __future__ import annotations
