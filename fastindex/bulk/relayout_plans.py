@@ -254,13 +254,13 @@ class RelayoutPlan(ShownInNotebooks):
         self.__dict__.pop("_one_calls", None)
 
     def __call__(
-        self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None, shape: bool = False
+        self, buffer: Any, out: Any = None, threads: int | None = None, stream: Any = None, as_array: bool = False
     ) -> Any:
         """Move a buffer; padding gets the padding value of the destination.
 
         Parameters
         ----------
-        buffer, out, threads, stream, shape
+        buffer, out, threads, stream, as_array
             As for `relayout`.
 
         Raises
@@ -269,9 +269,9 @@ class RelayoutPlan(ShownInNotebooks):
             As `relayout`.
         """
         if "torch._dynamo" in sys.modules:
-            return self._called_untraced(buffer, out, threads, stream, shape)
+            return self._called_untraced(buffer, out, threads, stream, as_array)
         single, counted = self._single, threads is None or (type(threads) is int and threads > 0)
-        if single is not None and (out is None or not counted or stream is not None or shape):
+        if single is not None and (out is None or not counted or stream is not None or as_array):
             single = None
         # It looks itself whether both are plain arrays of the right kind.
         if single is not None:
@@ -280,18 +280,18 @@ class RelayoutPlan(ShownInNotebooks):
                     return out
             elif single.run_on_threads(id(buffer), id(out), threads):
                 return out
-        return self._called(buffer, out, threads, stream, shape)
+        return self._called(buffer, out, threads, stream, as_array)
 
-    def _called(self, buffer: Any, out: Any, threads: int | None, stream: Any, shape: bool) -> Any:
+    def _called(self, buffer: Any, out: Any, threads: int | None, stream: Any, as_array: bool) -> Any:
         """Move a buffer, whatever it is."""
         counted = threads is None or (type(threads) is int and threads > 0)
-        if counted and stream is None and not shape and type(buffer) is np.ndarray and self._is_prompt(buffer, out):
+        if counted and stream is None and not as_array and type(buffer) is np.ndarray and self._is_prompt(buffer, out):
             return out
         engine = engine_of(buffer)
         if engine is not None:
             require_lazy(out=out, stream=stream)
-            return self._lazily(engine, buffer, threads=threads, shape=shape)
-        if shape:
+            return self._lazily(engine, buffer, threads=threads, as_array=as_array)
+        if as_array:
             return shaped(self(buffer, out, threads, stream), self.destination)
         host = type(buffer) is np.ndarray and stream is None and not may_be_numpy(self._movement.nbytes, MOST_BYTES)
         if host and counted:
@@ -374,7 +374,7 @@ def shaped(result: Any, destination: Shape) -> Any:
     dimensions = memory_dimensions(destination)
     if dimensions is None:
         raise FastIndexError(
-            f"shape=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} has one "
+            f"as_array=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} has one "
             "dimension; unpack gives the array itself"
         )
     return result if tuple(result.shape) == dimensions else result.reshape(dimensions)

@@ -150,7 +150,7 @@ def relayout(
     casting: Casting = "same_kind",
     chunks: Any = None,
     threads: int | None = None,
-    shape: bool = False,
+    as_array: bool = False,
 ) -> da.Array:
     """Move a physical buffer in a Dask array from one layout to another.
 
@@ -168,7 +168,7 @@ def relayout(
         Of the result, as for `pack`.
     threads : int, optional
         The most threads that a task may use; 1 by default.
-    shape : bool
+    as_array : bool
         Return an array with the dimensions of `destination` in memory order, not one dimension; `chunks` then are for
         those.
 
@@ -192,11 +192,11 @@ def relayout(
     require_movable_pair(source, destination, casting)
     pattern, threads = fill_pattern(destination, fill), _checked(threads)
     logical = _in_memory_order(buffer, source)
-    if shape:
+    if as_array:
         if memory_dimensions(destination) is None:
             raise FastIndexError(
-                f"shape=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} has "
-                "one dimension; unpack returns the array itself"
+                f"as_array=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} "
+                "has one dimension; unpack returns the array itself"
             )
         wanted = destination.element_type
         values = unpack(buffer, source, dtype=wanted, casting=casting, threads=threads)

@@ -67,7 +67,7 @@ def test_what_comes_back(tmp_path: Path) -> None:
     found = fi.unpack(mapped(tmp_path / "b", PACKED), TILED, max_memory=ENOUGH)
     assert (found.shape, found.dtype, found.tobytes()) == (VALUES.shape, VALUES.dtype, VALUES.tobytes())
     out = np.memmap(tmp_path / "c", np.float32, "w+", shape=(300, 70))
-    turned = fi.relayout(values, PLAIN, "f32[70,300]{0,1}", shape=True, out=out, max_memory=ENOUGH)
+    turned = fi.relayout(values, PLAIN, "f32[70,300]{0,1}", as_array=True, out=out, max_memory=ENOUGH)
     assert turned is out
     np.testing.assert_array_equal(np.fromfile(tmp_path / "c", np.float32).reshape(300, 70), VALUES.T)
     turned = np.memmap(tmp_path / "d", np.float32, "w+", shape=(70, 300), order="F")

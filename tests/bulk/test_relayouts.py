@@ -366,7 +366,7 @@ def test_later_calls_of_a_plan_look_at_their_arrays_too() -> None:
     assert np.array_equal(plan(source.tobytes(), out=out), wanted)
     assert np.array_equal(plan(source[::-1][::-1], out=out), wanted)
     assert np.array_equal(plan(source, out=np.zeros((50, 40), np.float32)).reshape(-1), wanted)
-    assert plan(source, out=out, shape=True).shape == (50, 40)
+    assert plan(source, out=out, as_array=True).shape == (50, 40)
     assert np.array_equal(plan(source, out=out, threads=2), wanted)
     with pytest.raises(fi.FastIndexError, match="threads"):
         plan(source, out=out, threads=0)
