@@ -374,8 +374,8 @@ def shaped(result: Any, destination: Shape) -> Any:
     dimensions = memory_dimensions(destination)
     if dimensions is None:
         raise FastIndexError(
-            f"as_array=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} has one "
-            "dimension; unpack gives the array itself"
+            f"as_array=True needs a destination without tiles and padding: a buffer of {destination.cut_text()} has "
+            "one dimension; unpack gives the array itself"
         )
     return result if tuple(result.shape) == dimensions else result.reshape(dimensions)
 
