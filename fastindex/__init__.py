@@ -12,14 +12,10 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "fastindex.errors": (
             "ArgumentTypeError",
-            "DeviceMemoryError",
             "FastIndexError",
-            "InvalidShapeError",
             "LayoutError",
             "OutOfBoundsError",
-            "ShapeSyntaxError",
-            "ShardingError",
-            "ShardingSyntaxError",
+            "ParseError",
             "UnsupportedError",
         ),
         "fastindex.shapes.element_types": ("ElementType",),

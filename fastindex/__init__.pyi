@@ -25,14 +25,10 @@ from fastindex.bulk.tile_indices import tile_slots as tile_slots
 from fastindex.bulk.window_runs import runs as runs
 from fastindex.bulk.window_runs import strided_runs as strided_runs
 from fastindex.errors import ArgumentTypeError as ArgumentTypeError
-from fastindex.errors import DeviceMemoryError as DeviceMemoryError
 from fastindex.errors import FastIndexError as FastIndexError
-from fastindex.errors import InvalidShapeError as InvalidShapeError
 from fastindex.errors import LayoutError as LayoutError
 from fastindex.errors import OutOfBoundsError as OutOfBoundsError
-from fastindex.errors import ShapeSyntaxError as ShapeSyntaxError
-from fastindex.errors import ShardingError as ShardingError
-from fastindex.errors import ShardingSyntaxError as ShardingSyntaxError
+from fastindex.errors import ParseError as ParseError
 from fastindex.errors import UnsupportedError as UnsupportedError
 from fastindex.lowering.index.tile_programs import TileSlots as TileSlots
 from fastindex.lowering.windows.strided_runs import StridedRun as StridedRun

@@ -30,10 +30,9 @@ FACE = {
         linear_index multi_index convert_index tile_index from_tile_index tile_slots TileSlots
         runs strided_runs StridedRun
         pack unpack relayout plan_relayout RelayoutPlan reshape rearrange plan_rearrange RearrangePlan explain draw
-        ArgumentTypeError DeviceMemoryError FastIndexError InvalidShapeError LayoutError OutOfBoundsError
-        ShapeSyntaxError ShardingError ShardingSyntaxError UnsupportedError
+        ArgumentTypeError FastIndexError LayoutError OutOfBoundsError ParseError UnsupportedError
     """,
-    cuda: "device_name is_available relayout_through_device why_unavailable",
+    cuda: "DeviceMemoryError device_name is_available relayout_through_device why_unavailable",
     dask: "WarmUp convert_index linear_index multi_index pack rearrange relayout unpack",
     hlo: "report Report layout_copies LayoutCopies try_layouts",
     layouts: "named_layout layout_name steps suggest_tiles TileSuggestion LinearForm same_bytes Picture",

@@ -38,9 +38,9 @@ def explain(shape: Shape | str, sharding: Sharding | str | None = None) -> str:
 
     Raises
     ------
-    ShapeSyntaxError, ShardingSyntaxError
+    ParseError
         The text is not a shape, or not a sharding.
-    ShardingError
+    LayoutError
         The sharding does not fit the shape.
 
     Examples

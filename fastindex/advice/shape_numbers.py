@@ -16,7 +16,7 @@ def info(shape: Shape | str) -> dict[str, Any]:
 
     Raises
     ------
-    ShapeSyntaxError
+    ParseError
         The text is not a shape.
     UnsupportedError
         A dimension is unbounded, or an array is sparse.

@@ -32,7 +32,7 @@ def sharding_sentences(shape: Shape, sharding: Sharding) -> list[str]:
 
     Raises
     ------
-    ShardingError, UnsupportedError, LayoutError
+    LayoutError, UnsupportedError
         As `Sharding.shard_shape`.
 
     Examples

@@ -67,10 +67,8 @@ def plan_reshard(
 
     Raises
     ------
-    ShardingError
-        As `shards`.
     LayoutError
-        `target_shape` is of another array.
+        As `shards`; or `target_shape` is of another array.
     UnsupportedError
         An unreduced sharding, whose buffers are parts of a sum; packed elements that do not stay together in whole
         bytes; or as `pack`.

@@ -49,7 +49,7 @@ def shard(
 
     Raises
     ------
-    ShardingError
+    LayoutError
         As `shards`.
     UnsupportedError
         An unreduced sharding, whose buffers are parts of a sum; or as `pack`.
@@ -111,7 +111,7 @@ def unshard(
 
     Raises
     ------
-    ShardingError
+    LayoutError
         Another number of buffers than the sharding has devices, or as `shards`.
     UnsupportedError
         An unreduced sharding, whose buffers are parts of a sum; or as `unpack`.

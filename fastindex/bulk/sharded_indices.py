@@ -49,7 +49,7 @@ def shards(shape: Shape | str, sharding: Sharding | str, device_count: int | Non
 
     Raises
     ------
-    ShardingError
+    LayoutError
         Another rank or number of devices than the sharding has, a sharding of a tuple, or no `device_count`.
     UnsupportedError, LayoutError
         As `Sharding.shard_shape`.
@@ -109,7 +109,7 @@ def shard_index(
     ------
     OutOfBoundsError
         A coordinate is out of bounds, or there is no such replica.
-    ShardingError, UnsupportedError, LayoutError
+    LayoutError, UnsupportedError
         As `shards`.
     ArgumentTypeError, FastIndexError
         As `linear_index`.
@@ -199,7 +199,7 @@ def unshard_index(
     ------
     OutOfBoundsError
         No such device, a slot outside its buffer, or padding.
-    ShardingError, UnsupportedError, LayoutError, ArgumentTypeError, FastIndexError
+    LayoutError, UnsupportedError, ArgumentTypeError, FastIndexError
         As `shard_index`; on the GPU, a maximal sharding.
 
     Examples

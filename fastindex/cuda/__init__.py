@@ -30,6 +30,7 @@ from fastindex.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "fastindex.errors": ("DeviceMemoryError",),
         "fastindex.cuda.devices": ("device_name", "is_available", "relayout_through_device", "why_unavailable"),
     },
 )

@@ -8,7 +8,7 @@ from typing import Any
 from fastindex.advice.changes import cheapest_change
 from fastindex.advice.shape_numbers import info
 from fastindex.advice.suggestions import suggest_tiles
-from fastindex.errors import FastIndexError, ShapeSyntaxError, UnsupportedError
+from fastindex.errors import FastIndexError, ParseError, UnsupportedError
 from fastindex.pictures.page import page_of
 from fastindex.shapes.shape import Shape
 
@@ -102,6 +102,6 @@ def _suggestion(shape: Shape) -> str:
 
 
 def _wrong(error: FastIndexError, field: str) -> dict[str, Any]:
-    if isinstance(error, ShapeSyntaxError):
+    if isinstance(error, ParseError):
         return {"error": error.rule, "hint": error.hint, "position": error.position, "field": field}
     return {"error": str(error), "field": field}

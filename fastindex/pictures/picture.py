@@ -171,7 +171,7 @@ def draw(subject: Shape | str | RelayoutLike) -> Picture:
 
     Raises
     ------
-    ShapeSyntaxError
+    ParseError
         Text that is not a shape.
     UnsupportedError
         Not an array, or an array without a size.

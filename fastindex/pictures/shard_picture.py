@@ -70,7 +70,7 @@ class ShardPicture(ShownInNotebooks):
     ------
     OutOfBoundsError
         There is no such dimension.
-    ShardingError, UnsupportedError, LayoutError
+    LayoutError, UnsupportedError
         As `fastindex.sharding.shards`.
 
     Examples

@@ -106,7 +106,7 @@ class Layout(LayoutFields, ShownInNotebooks):
 
         Raises
         ------
-        ShapeSyntaxError
+        ParseError
             The text is not a layout; `position` says where it goes wrong.
 
         Examples

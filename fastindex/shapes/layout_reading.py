@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
-from fastindex.errors import InvalidShapeError, LayoutError, ShapeSyntaxError
+from fastindex.errors import LayoutError, ParseError
 from fastindex.first_use import load
 from fastindex.shapes.element_types import INTEGER_TYPES
 from fastindex.shapes.layout_fields import LayoutFields
@@ -34,7 +34,7 @@ def parse_layout(text: str, layout_class: type[L]) -> L:
 
     Raises
     ------
-    ShapeSyntaxError
+    ParseError
         The text is not a layout.
 
     Examples
@@ -62,7 +62,7 @@ class LayoutReader(TokenReader, Generic[L]):
         load("fastindex.shapes.hints")
         from fastindex.shapes.hints import hint_for
 
-        raise ShapeSyntaxError(rule, self.text, offset, hint_for(self.text, offset))
+        raise ParseError(rule, self.text, offset, hint_for(self.text, offset))
 
     def layout(self) -> L:
         """Parse what follows the opening brace."""
@@ -185,7 +185,7 @@ class LayoutReader(TokenReader, Generic[L]):
         values["split_configs"] = tuple(splits)
 
     def sparse_only(self, values: dict[str, Any]) -> NoReturn:
-        raise InvalidShapeError(
+        raise ParseError(
             f"the attribute {self.tokens[self.at]}(...) is for sparse arrays, which XLA's text no longer has",
             self.text,
             self.offset(self.at),

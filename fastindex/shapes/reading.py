@@ -32,8 +32,8 @@ def parse_shape(text: str, shape_class: type[S]) -> S:
 
     Raises
     ------
-    ShapeSyntaxError
-        The text is not a shape; an `InvalidShapeError` if it is well formed but the shape cannot exist.
+    ParseError
+        The text is not a shape, or the shape cannot exist.
 
     Examples
     --------

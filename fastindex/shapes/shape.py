@@ -71,7 +71,7 @@ class Shape(SizedShape, ShownInNotebooks):
 
         Raises
         ------
-        ShapeSyntaxError
+        ParseError
             The text is not a shape; `position` says where it goes wrong.
 
         Examples
@@ -263,7 +263,7 @@ class Shape(SizedShape, ShownInNotebooks):
         ------
         LayoutError
             The layout does not fit the dimensions.
-        ShapeSyntaxError
+        ParseError
             The text is not a layout.
         UnsupportedError
             This is not an array.
@@ -391,7 +391,7 @@ def as_shape(shape: Shape | str) -> Shape:
 
     Raises
     ------
-    ShapeSyntaxError
+    ParseError
         The text is not a shape.
     ArgumentTypeError
         `shape` is neither a shape nor text.

@@ -11,10 +11,8 @@ from typing import ClassVar, NoReturn
 from fastindex.errors import (
     ArgumentTypeError,
     Index,
-    InvalidShapeError,
     LayoutError,
-    ShapeSyntaxError,
-    ShardingSyntaxError,
+    ParseError,
 )
 from fastindex.shapes.integers import INT64_MAX, INT64_MIN
 
@@ -28,10 +26,9 @@ class TokenReader:
 
     __slots__ = ("at", "begins", "text", "tokens")
 
-    #: What is read, the tokens of its notation, and the error for text that breaks its rules.
+    #: What is read, and the tokens of its notation.
     notation: ClassVar[str] = "shape"
     pattern: ClassVar[re.Pattern[str]] = TOKENS
-    syntax_error: ClassVar[type[ShapeSyntaxError | ShardingSyntaxError]] = ShapeSyntaxError
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
@@ -53,24 +50,20 @@ class TokenReader:
         offset = self.offset(token)
         found = self.tokens[token]
         if found == "/" and self.text.startswith("/*", offset):
-            raise self.syntax_error("the comment /* is not closed with */", self.text, offset)
+            raise ParseError("the comment /* is not closed with */", self.text, offset)
         spelled = "the end of the text" if not found else repr(found if len(found) < 40 else found[:40] + "...")
         self.fail_at(f"expected {expected}, found {spelled}", offset)
 
     def fail_at(self, rule: str, offset: int) -> NoReturn:
-        raise self.syntax_error(rule, self.text, offset)
+        raise ParseError(rule, self.text, offset)
 
     def fail_integer(self, token: int) -> NoReturn:
-        raise self.syntax_error(
-            f"integers must fit int64, {self.tokens[token][:40]} does not", self.text, self.offset(token)
-        )
+        raise ParseError(f"integers must fit int64, {self.tokens[token][:40]} does not", self.text, self.offset(token))
 
     def invalid(self, error: LayoutError, default: int) -> NoReturn:
         begins = self.begins
         token = begins.get((error.field, error.index), begins.get((error.field, None), default))
-        raise InvalidShapeError(
-            str(error), self.text, self.offset(token), field=error.field, index=error.index
-        ) from None
+        raise ParseError(str(error), self.text, self.offset(token), field=error.field, index=error.index) from None
 
     def end(self, what: str) -> None:
         if self.tokens[self.at] == "{" and what == "shape":

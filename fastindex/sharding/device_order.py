@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.errors import ShardingError, UnsupportedError
+from fastindex.errors import LayoutError, UnsupportedError
 from fastindex.shapes.integers import INT64_MAX, spelled
 
 Ints = tuple[int, ...]
@@ -65,15 +65,15 @@ class DeviceOrder:
 
         Raises
         ------
-        ShardingError
+        LayoutError
             A size below 1, too many devices for int64, or `permutation` is not one.
         """
         for i, size in enumerate(sizes):
             if size < 1:
-                raise ShardingError(f"sizes must be at least 1: {size} in {spelled(sizes)}", field="reshape", index=i)
+                raise LayoutError(f"sizes must be at least 1: {size} in {spelled(sizes)}", field="reshape", index=i)
         count = device_count_of(sizes, "reshape")
         if sorted(permutation) != list(range(len(sizes))):
-            raise ShardingError(
+            raise LayoutError(
                 f"a transpose must name each of the {len(sizes)} dimensions once, from 0: {spelled(permutation)}",
                 field="permutation",
             )
@@ -86,20 +86,20 @@ class DeviceOrder:
 
         Raises
         ------
-        ShardingError
+        LayoutError
             A device is missing, negative, or named twice.
         """
         ids = tuple(ids)
         seen: set[int] = set()
         for i, device in enumerate(ids):
             if device < 0:
-                raise ShardingError(f"devices count from 0: {device} in {spelled(ids)}", field="devices", index=i)
+                raise LayoutError(f"devices count from 0: {device} in {spelled(ids)}", field="devices", index=i)
             if device in seen:
-                raise ShardingError(
+                raise LayoutError(
                     f"each device may be named once: {device} appears twice in {spelled(ids)}", field="devices", index=i
                 )
             if device >= len(ids):
-                raise ShardingError(
+                raise LayoutError(
                     f"{len(ids)} devices must be 0 to {len(ids) - 1}, each once: {device} in {spelled(ids)}",
                     field="devices",
                     index=i,
@@ -177,7 +177,7 @@ def device_count_of(sizes: Sequence[int], field: str) -> int:
 
     Raises
     ------
-    ShardingError
+    LayoutError
         It does not fit int64.
 
     Examples
@@ -190,7 +190,7 @@ def device_count_of(sizes: Sequence[int], field: str) -> int:
         count *= size
         # A product of all sizes would have as many digits as the text, and take time by its square.
         if count > INT64_MAX:
-            raise ShardingError(f"the devices must fit int64, and {spelled(sizes)} are more", field=field)
+            raise LayoutError(f"the devices must fit int64, and {spelled(sizes)} are more", field=field)
     return count
 
 

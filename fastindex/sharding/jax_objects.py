@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastindex.errors import ArgumentTypeError, FastIndexError, ShardingError
+from fastindex.errors import ArgumentTypeError, FastIndexError, LayoutError
 
 
 def proto_of_jax(sharding: Any, rank: int | None) -> bytes:
@@ -26,7 +26,7 @@ def proto_of_jax(sharding: Any, rank: int | None) -> bytes:
         try:
             sharding = to_hlo(rank)
         except ValueError as error:
-            raise ShardingError(f"the sharding does not fit an array of {rank} dimensions: {error}") from None
+            raise LayoutError(f"the sharding does not fit an array of {rank} dimensions: {error}") from None
     to_proto = getattr(sharding, "to_proto", None)
     proto = to_proto() if to_proto is not None else sharding
     serialise = getattr(proto, "SerializeToString", None)
@@ -41,11 +41,11 @@ def sharding_to_jax(sharding: Any, devices: list[Any]) -> Any:
 
     Raises
     ------
-    ShardingError
+    LayoutError
         The number of devices differs, or this is the sharding of a tuple.
     """
     if sharding.kind == "tuple":
-        raise ShardingError("JAX has no sharding of a tuple; take one of its elements")
+        raise LayoutError("JAX has no sharding of a tuple; take one of its elements")
     sharding.checked_device_count(len(devices))
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec

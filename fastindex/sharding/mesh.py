@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fastindex.errors import ShardingError
+from fastindex.errors import LayoutError
 from fastindex.sharding.device_order import DeviceOrder, device_count_of
 
 #: More than any mesh has, and few enough to compare all pairs.
@@ -62,20 +62,20 @@ class Mesh:
 
     def __post_init__(self) -> None:
         if len(self.names) > MOST_AXES:
-            raise ShardingError(f"a mesh has at most {MOST_AXES} axes here, not {len(self.names)}", field="names")
+            raise LayoutError(f"a mesh has at most {MOST_AXES} axes here, not {len(self.names)}", field="names")
         for i, name in enumerate(self.names):
             if name in self.names[:i]:
-                raise ShardingError(f"a mesh must name each axis once: {name!r} appears twice", field="names", index=i)
+                raise LayoutError(f"a mesh must name each axis once: {name!r} appears twice", field="names", index=i)
         for i, size in enumerate(self.sizes):
             if size < 1:
-                raise ShardingError(f"mesh axes must have at least 1 device: {size}", field="sizes", index=i)
+                raise LayoutError(f"mesh axes must have at least 1 device: {size}", field="sizes", index=i)
         if self.device is not None and self.device < 0:
-            raise ShardingError(f"devices count from 0, got {self.device}", field="device")
+            raise LayoutError(f"devices count from 0, got {self.device}", field="device")
         count = device_count_of(self.sizes, "sizes")
         if self.names and self.order is None:
             object.__setattr__(self, "order", DeviceOrder.transposed_iota((count,), (0,)))
         if self.order is not None and self.order.count != count:
-            raise ShardingError(
+            raise LayoutError(
                 f"the mesh has {count} places, but there are {self.order.count} devices", field="device_ids"
             )
 
@@ -117,20 +117,20 @@ class MeshSharding:
             for first, second in itertools.pairwise(axes):
                 if first.number == second.number and _end(first) == _begin(second):
                     name = self.mesh.names[first.number]
-                    raise ShardingError(
+                    raise LayoutError(
                         f"adjacent parts of axis {name!r} must be written as one",
                         field=field,
                         index=index,
                     )
             if index is None and list(axes) != sorted(axes, key=lambda axis: (axis.number, _begin(axis))):
-                raise ShardingError(f"{field} axes must be in the order of the mesh", field=field)
+                raise LayoutError(f"{field} axes must be in the order of the mesh", field=field)
 
     def _check(self, axis: Axis, used: Sequence[Axis], field: str, index: int | None) -> None:
         name, size = self.mesh.names[axis.number], self.mesh.sizes[axis.number]
         if axis.part is not None:
             before, own = axis.part
             if before < 1 or own < 2 or own >= size or size % (before * own):
-                raise ShardingError(
+                raise LayoutError(
                     f"{name!r}:({before}){own} is not a part of an axis of {size}: the part must have at least 2 and"
                     f" less than {size}, and {before} times {own} must divide {size}",
                     field=field,
@@ -138,7 +138,7 @@ class MeshSharding:
                 )
         for other in used:
             if other.number == axis.number and not _apart(axis, other):
-                raise ShardingError(
+                raise LayoutError(
                     f"axis {name!r} is used twice, or in incompatible parts",
                     field=field,
                     index=index,

@@ -39,7 +39,7 @@ def placement(shape: Shape, sharding: Sharding, device_count: int) -> Placement:
 
     Raises
     ------
-    ShardingError, UnsupportedError, LayoutError
+    LayoutError, UnsupportedError
         As `Sharding.shard_shape`.
     """
     shard = sharding.shard_shape(shape)

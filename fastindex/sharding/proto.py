@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fastindex.errors import ShardingError
+from fastindex.errors import LayoutError
 from fastindex.shapes.wire import Fields, bytes_field, int_field, packed_field
 from fastindex.sharding.device_order import DeviceOrder
 from fastindex.sharding.mesh import Axis, DimensionAxes, Mesh, MeshSharding
@@ -104,7 +104,7 @@ def sharding_from_bytes(data: bytes, build: Callable[..., Built]) -> Built:
     ------
     FastIndexError
         Not a proto.
-    ShardingError
+    LayoutError
         Not a valid sharding.
     """
     fields = Fields(data, "OpSharding")
@@ -113,7 +113,7 @@ def sharding_from_bytes(data: bytes, build: Callable[..., Built]) -> Built:
         return _mesh_sharding_from_bytes(named, build)
     kind = _KINDS.get(fields.integer(1))
     if kind is None:
-        raise ShardingError(f"not an OpSharding: type {fields.integer(1)} is unknown", field="kind")
+        raise LayoutError(f"not an OpSharding: type {fields.integer(1)} is unknown", field="kind")
     metadata = [metadata_from_proto(item) for item in fields.messages(7)]
     if kind == "tuple":
         elements = [sharding_from_bytes(item, build) for item in fields.messages(5)]
@@ -122,7 +122,7 @@ def sharding_from_bytes(data: bytes, build: Callable[..., Built]) -> Built:
     if fields.integer(11):
         number = fields.integer(13)
         if not 0 <= number < len(_GROUPS):
-            raise ShardingError(f"not an OpSharding: shard group type {number} is unknown", field="shard_group")
+            raise LayoutError(f"not an OpSharding: shard group type {number} is unknown", field="shard_group")
         group = _GROUPS[number], fields.integer(12)
     if kind == "maximal":
         return build(kind, (), fields.integers(4), shard_group=group, metadata=metadata)
@@ -140,11 +140,11 @@ def _subgroup_types(fields: Fields) -> list[str]:
     numbers = fields.integers(8)
     for number in numbers:
         if number not in _SUBGROUPS:
-            raise ShardingError(f"not an OpSharding: subgroup type {number} is unknown", field="subgroup_types")
+            raise LayoutError(f"not an OpSharding: subgroup type {number} is unknown", field="subgroup_types")
     types = [_SUBGROUPS[number] for number in numbers]
     if fields.integer(6):
         if types:
-            raise ShardingError("an OpSharding must not have both last_tile_dims and replicate_on_last_tile_dim")
+            raise LayoutError("an OpSharding must not have both last_tile_dims and replicate_on_last_tile_dim")
         return ["replicated"]
     return types
 
@@ -176,7 +176,7 @@ def _mesh_from_bytes(data: bytes) -> Mesh:
         sizes.append(axis.integer(2))
     if not names:
         if len(ids) > 1:
-            raise ShardingError(f"a mesh without axes can have one device, got {len(ids)}", field="device_ids")
+            raise LayoutError(f"a mesh without axes can have one device, got {len(ids)}", field="device_ids")
         return Mesh(device=ids[0] if ids else None)
     counter = fields.message(3)
     order = DeviceOrder.listed(ids) if ids else None
@@ -190,7 +190,7 @@ def _axis_from_bytes(data: bytes, mesh: Mesh) -> Axis:
     fields = Fields(data, "AxisRefProto")
     number = fields.integer(1)
     if not 0 <= number < len(mesh.names):
-        raise ShardingError(f"axis {number} is not one of the {len(mesh.names)} axes of the mesh", field="dimensions")
+        raise LayoutError(f"axis {number} is not one of the {len(mesh.names)} axes of the mesh", field="dimensions")
     part = fields.message(2)
     if part is None:
         return Axis(number)

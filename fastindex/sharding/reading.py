@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from fastindex.errors import ShardingError, ShardingSyntaxError
+from fastindex.errors import LayoutError, ParseError
 from fastindex.shapes.tokens import SKIPPED, TokenReader
 from fastindex.sharding.device_order import DeviceOrder
 from fastindex.sharding.mesh import Axis, DimensionAxes, Mesh, MeshSharding
@@ -35,7 +35,7 @@ def parse_sharding(text: str, build: Callable[..., Built]) -> Built:
 
     Raises
     ------
-    ShardingSyntaxError
+    ParseError
         Not a sharding, or one that cannot exist, with the position.
     """
     parser = _Parser(text, build)
@@ -49,7 +49,6 @@ class _Parser(TokenReader, Generic[Built]):
 
     notation = "sharding"
     pattern = re.compile(SKIPPED + _TOKEN)
-    syntax_error = ShardingSyntaxError
 
     def __init__(self, text: str, build: Callable[..., Built]) -> None:
         super().__init__(text)
@@ -63,11 +62,8 @@ class _Parser(TokenReader, Generic[Built]):
         """Call `make`; if it raises, say where in the text."""
         try:
             return make(*arguments, **named)
-        except ShardingError as error:
-            token = self.begins.get((error.field, error.index), self.begins.get((error.field, None), default))
-            raise ShardingSyntaxError(
-                str(error), self.text, self.offset(token), field=error.field, index=error.index
-            ) from None
+        except LayoutError as error:
+            self.invalid(error, default)
 
     def taken(self, token: str) -> bool:
         """Read the next token if it is this one; return whether it was."""
@@ -129,7 +125,7 @@ class _Parser(TokenReader, Generic[Built]):
         if "dimensions" not in found:
             self.fail("devices=[...], or one of replicated, maximal, manual, unknown and unreduced", self.at - 1)
         if isinstance(devices, list) and len(devices) == 1:
-            raise ShardingSyntaxError(
+            raise ParseError(
                 f"a list must have more than one device: write {{maximal device={devices[0]}}}, or <=[1]",
                 self.text,
                 self.offset(self.begins["devices", None]),
@@ -167,7 +163,7 @@ class _Parser(TokenReader, Generic[Built]):
     def once(self, name: str, found: dict[str, Any], rule: str | None = None) -> None:
         if name in found:
             rule = rule or f"{self.token} must not follow another device= or devices="
-            raise ShardingSyntaxError(rule, self.text, self.offset(self.at))
+            raise ParseError(rule, self.text, self.offset(self.at))
 
     def group(self, name: str, before: tuple[str, int] | None) -> tuple[str, int]:
         """Read the number of a shard group; of several the last number wins, and shard_as beats shard_like."""

@@ -49,7 +49,7 @@ def side_of(shape: Shape, sharding: Sharding, device_count: int) -> Side:
 
     Raises
     ------
-    ShardingError, UnsupportedError, LayoutError
+    LayoutError, UnsupportedError
         As `Sharding.shard_shape`.
     """
     part = sharding.shard_shape(shape)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from fastindex.errors import ShardingError
+from fastindex.errors import LayoutError
 from fastindex.sharding.sharding import Sharding
 
 _MESH = re.compile(r'([\w.$-]+|"[^"]*")\s*=\s*#sdy\.mesh<\[(.*?)\](?:\s*,\s*device_ids\s*=\s*\[([\d,\s]*)\])?\s*>')
@@ -41,7 +41,7 @@ def sharding_of_sdy(text: str, meshes: dict[str, str]) -> Sharding:
 
     Raises
     ------
-    ShardingError
+    LayoutError
         Not a Shardy sharding, or of an unknown mesh.
 
     Examples
@@ -53,10 +53,10 @@ def sharding_of_sdy(text: str, meshes: dict[str, str]) -> Sharding:
     plain = text.replace('\\"', '"').strip()
     found = _SHARDING.match(plain)
     if found is None or not plain.endswith(">"):
-        raise ShardingError(f"not a Shardy sharding: {plain[:80]!r}")
+        raise LayoutError(f"not a Shardy sharding: {plain[:80]!r}")
     mesh = meshes.get(found[1]) if found[1] else _mesh_text(found[2], found[3])
     if mesh is None:
-        raise ShardingError(f"the mesh @{found[1]} is not among {', '.join(meshes) or 'the meshes: there are none'}")
+        raise LayoutError(f"the mesh @{found[1]} is not among {', '.join(meshes) or 'the meshes: there are none'}")
     if mesh.startswith("single_device"):
         return Sharding.parse(f"{{{mesh}}}")
     rest = _PRIORITY.sub("}", plain[found.end() : -1]).strip()

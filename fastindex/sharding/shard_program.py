@@ -48,7 +48,7 @@ def shard_program(shape: Shape, sharding: Sharding, with_replica: bool) -> Shard
 
     Raises
     ------
-    ShardingError, UnsupportedError, LayoutError
+    LayoutError, UnsupportedError
         As `Sharding.shard_shape`.
 
     Examples
@@ -90,7 +90,7 @@ def unshard_program(shape: Shape, sharding: Sharding) -> ShardProgram:
 
     Raises
     ------
-    ShardingError, UnsupportedError, LayoutError
+    LayoutError, UnsupportedError
         As `Sharding.shard_shape`.
 
     Examples

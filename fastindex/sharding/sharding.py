@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.errors import ArgumentTypeError, LayoutError, ShardingError, UnsupportedError
+from fastindex.errors import ArgumentTypeError, LayoutError, UnsupportedError
 from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lazy import lazy_property
 from fastindex.shapes.integers import as_integer, as_integers
@@ -72,7 +72,7 @@ class Sharding(ShownInNotebooks):
 
     Raises
     ------
-    ShardingError
+    LayoutError
         Such a sharding cannot exist.
     ArgumentTypeError
         A dimension is not an integer.
@@ -116,15 +116,15 @@ class Sharding(ShownInNotebooks):
         metadata: Iterable[OpMetadata] = (),
     ) -> None:
         if kind not in KINDS:
-            raise ShardingError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}", field="kind")
+            raise LayoutError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}", field="kind")
         members = tuple(elements)
         if members and kind != "tuple":
-            raise ShardingError(f"only a tuple has elements, not {kind}", field="elements")
+            raise LayoutError(f"only a tuple has elements, not {kind}", field="elements")
         for member in members:
             if not isinstance(member, Sharding) or member.kind == "tuple":
-                raise ShardingError(f"a tuple must hold shardings of arrays, got {member!r}", field="elements")
+                raise LayoutError(f"a tuple must hold shardings of arrays, got {member!r}", field="elements")
         if shard_group is not None and (shard_group[0] not in _GROUPS or kind == "tuple" or mesh is not None):
-            raise ShardingError(f"a shard group must be shard_as or shard_like of one array: {shard_group}")
+            raise LayoutError(f"a shard group must be shard_as or shard_like of one array: {shard_group}")
         if mesh is not None:
             found = assignment_of_mesh(mesh)
         elif kind == "tiled":
@@ -148,7 +148,7 @@ class Sharding(ShownInNotebooks):
 
         Raises
         ------
-        ShardingSyntaxError
+        ParseError
             Not a sharding, or one that cannot exist; its `position` says where.
 
         Examples
@@ -217,7 +217,7 @@ class Sharding(ShownInNotebooks):
 
         Raises
         ------
-        ShardingError
+        LayoutError
             The number of devices differs, or this is the sharding of a tuple.
         """
         from fastindex.sharding.jax_objects import sharding_to_jax
@@ -314,17 +314,17 @@ class Sharding(ShownInNotebooks):
 
         Raises
         ------
-        ShardingError
+        LayoutError
             The rank differs, or this is the sharding of a tuple.
         UnsupportedError
             `shape` is not an array, or has an unbounded dimension.
         """
         if self.kind == "tuple":
-            raise ShardingError(f"{_cut(str(self))} is for a tuple; use one of its elements for the array {shape}")
+            raise LayoutError(f"{_cut(str(self))} is for a tuple; use one of its elements for the array {shape}")
         if not shape.is_array:
             raise UnsupportedError(f"a sharding of one array divides arrays only, not {shape.cut_text()}")
         if self.rank is not None and self.rank != shape.rank:
-            raise ShardingError(f"{_cut(str(self))} is for {self.rank} dimensions; {shape} has {shape.rank}")
+            raise LayoutError(f"{_cut(str(self))} is for {self.rank} dimensions; {shape} has {shape.rank}")
         if any(size < 0 for size in shape.dimensions):
             raise UnsupportedError(f"{shape} has an unbounded dimension; give it a size or a bound")
         if self.rank is None:
@@ -336,7 +336,7 @@ class Sharding(ShownInNotebooks):
 
         Raises
         ------
-        ShardingError
+        LayoutError
             The rank differs, or this is the sharding of a tuple.
         UnsupportedError
             `shape` is not an array or has an unbounded dimension; or a divided dimension has legacy padding.
@@ -369,19 +369,19 @@ class Sharding(ShownInNotebooks):
 
         Raises
         ------
-        ShardingError
+        LayoutError
             `device_count` contradicts the sharding, is missing where the sharding does not say, or is too small.
         """
         known = self.device_count
         if device_count is None:
             if known is None:
-                raise ShardingError(f"{_cut(str(self))} does not say how many devices there are; give device_count")
+                raise LayoutError(f"{_cut(str(self))} does not say how many devices there are; give device_count")
             return known
         count = as_integer(device_count, "device_count")
         if known is not None and count != known:
-            raise ShardingError(f"{_cut(str(self))} is for {known} devices, not {count}")
+            raise LayoutError(f"{_cut(str(self))} is for {known} devices, not {count}")
         if count < 1 or (self.device is not None and self.device >= count):
-            raise ShardingError(f"device_count {count} is too small for {_cut(str(self))}")
+            raise LayoutError(f"device_count {count} is too small for {_cut(str(self))}")
         return count
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -427,7 +427,7 @@ def as_sharding(sharding: Sharding | str) -> Sharding:
 
     Raises
     ------
-    ShardingSyntaxError
+    ParseError
         The text is not a sharding.
     ArgumentTypeError
         Neither.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
-from fastindex.errors import ShardingError
+from fastindex.errors import LayoutError
 from fastindex.shapes.integers import as_integers, spelled
 from fastindex.sharding.device_order import DeviceOrder, device_count_of
 from fastindex.sharding.mesh import MeshSharding
@@ -40,24 +40,24 @@ def checked_assignment(
 
     Raises
     ------
-    ShardingError
+    LayoutError
         Such an assignment cannot exist.
     """
     if not dimensions:
-        raise ShardingError("a tiled sharding must have at least one dimension", field="dimensions")
+        raise LayoutError("a tiled sharding must have at least one dimension", field="dimensions")
     for i, size in enumerate(dimensions):
         if size < 1:
-            raise ShardingError(
+            raise LayoutError(
                 f"every dimension must be at least 1: {size} in {spelled(dimensions)}", field="dimensions", index=i
             )
     count = device_count_of(dimensions, "dimensions")
     for i, name in enumerate(types):
         if name not in SUBGROUP_TYPES:
-            raise ShardingError(
+            raise LayoutError(
                 f"a subgroup must be manual, replicated or unreduced, got {name!r}", field="subgroup_types", index=i
             )
     if len(types) > len(dimensions):
-        raise ShardingError(
+        raise LayoutError(
             f"{len(types)} subgroups need as many dimensions, there are {len(dimensions)}", field="subgroup_types"
         )
     if isinstance(devices, DeviceOrder):
@@ -67,7 +67,7 @@ def checked_assignment(
     else:
         order = DeviceOrder.listed(as_integers(devices, "devices"))
     if order.count != count:
-        raise ShardingError(
+        raise LayoutError(
             f"the dimensions {spelled(dimensions)} have {count} places, but there are {order.count} devices",
             field="devices",
         )
@@ -79,18 +79,18 @@ def maximal_device(kind: str, devices: Any, mesh: MeshSharding | None) -> int | 
 
     Raises
     ------
-    ShardingError
+    LayoutError
         Not exactly one device, or devices for a kind that has none.
     """
     if mesh is not None:
         return mesh.mesh.device
     if kind != "maximal":
         if devices is not None and kind != "tiled":
-            raise ShardingError(f"a {kind} sharding names no devices", field="devices")
+            raise LayoutError(f"a {kind} sharding names no devices", field="devices")
         return None
     ids = as_integers(devices if devices is not None else (), "devices")
     if len(ids) != 1:
-        raise ShardingError(f"a maximal sharding must have exactly one device, got {spelled(ids)}", field="devices")
+        raise LayoutError(f"a maximal sharding must have exactly one device, got {spelled(ids)}", field="devices")
     if ids[0] < 0:
-        raise ShardingError(f"devices count from 0, got {ids[0]}", field="devices")
+        raise LayoutError(f"devices count from 0, got {ids[0]}", field="devices")
     return ids[0]

@@ -124,7 +124,7 @@ def test_other_sentences(text: str, sentence: str) -> None:
 
 
 def test_bad_text() -> None:
-    with pytest.raises(fi.ShapeSyntaxError):
+    with pytest.raises(fi.ParseError):
         fi.explain("f32[3")
 
 

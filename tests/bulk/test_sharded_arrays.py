@@ -130,13 +130,13 @@ def test_xla_partitions_many_alike() -> None:
 
 def test_bad_input() -> None:
     values = np.zeros(8, np.float32)
-    with pytest.raises(fi.ShardingError, match="give device_count"):
+    with pytest.raises(fi.LayoutError, match="give device_count"):
         fi.sharding.shard(values, "f32[8]", "{replicated}")
     with pytest.raises(fi.FastIndexError):
         fi.sharding.shard(values[:7], "f32[8]", "{devices=[4]<=[4]}")
     with pytest.raises(fi.UnsupportedError, match="parts of a sum"):
         fi.sharding.shard(values, "f32[8]", "{unreduced}", 2)
-    with pytest.raises(fi.ShardingError, match="4 devices, not 3"):
+    with pytest.raises(fi.LayoutError, match="4 devices, not 3"):
         fi.sharding.unshard([values[:2]] * 3, "f32[8]", "{devices=[4]<=[4]}")
     with pytest.raises(fi.FastIndexError):
         fi.sharding.unshard([values[:3]] * 4, "f32[8]", "{devices=[4]<=[4]}")

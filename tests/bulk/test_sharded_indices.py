@@ -124,15 +124,15 @@ def test_maximal() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda: fi.sharding.shards("f32[8]", "{replicated}"), fi.ShardingError, "give device_count"),
-        (lambda: fi.sharding.shards("f32[8]", "{devices=[4]<=[4]}", 5), fi.ShardingError, "for 4 devices, not 5"),
-        (lambda: fi.sharding.shards("f32[8]", "{maximal device=3}", 3), fi.ShardingError, "too small"),
-        (lambda: fi.sharding.shards("f32[8]", "{{replicated}}", 3), fi.ShardingError, "tuple"),
-        (lambda: fi.sharding.shards("f32[8,8]", "{devices=[4]<=[4]}"), fi.ShardingError, "1 dimensions"),
+        (lambda: fi.sharding.shards("f32[8]", "{replicated}"), fi.LayoutError, "give device_count"),
+        (lambda: fi.sharding.shards("f32[8]", "{devices=[4]<=[4]}", 5), fi.LayoutError, "for 4 devices, not 5"),
+        (lambda: fi.sharding.shards("f32[8]", "{maximal device=3}", 3), fi.LayoutError, "too small"),
+        (lambda: fi.sharding.shards("f32[8]", "{{replicated}}", 3), fi.LayoutError, "tuple"),
+        (lambda: fi.sharding.shards("f32[8,8]", "{devices=[4]<=[4]}"), fi.LayoutError, "1 dimensions"),
         (lambda: fi.sharding.shard_index("f32[8]", "{devices=[4]<=[4]}", ([8],)), fi.OutOfBoundsError, "coordinate 8"),
         (lambda: fi.sharding.shard_index("f32[0]", "{devices=[4]<=[4]}", ([0],)), fi.OutOfBoundsError, "size 0"),
         (lambda: fi.sharding.shard_index("f32[8]", "{devices=[4]<=[4]}", ([0],), 1), fi.OutOfBoundsError, "replica 1"),
-        (lambda: fi.sharding.shard_index("f32[8]", "{replicated}", ([0],), None), fi.ShardingError, "device_count"),
+        (lambda: fi.sharding.shard_index("f32[8]", "{replicated}", ([0],), None), fi.LayoutError, "device_count"),
         (lambda: fi.sharding.shard_index("f32[8]", "{devices=[4]<=[4]}", ([0.5],)), fi.ArgumentTypeError, "integers"),
         (lambda: fi.sharding.unshard_index("f32[8]", "{devices=[4]<=[4]}", [4], 0), fi.OutOfBoundsError, "device 4"),
         (

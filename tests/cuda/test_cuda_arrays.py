@@ -361,13 +361,13 @@ def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr(libraries, "_new_numba", full)
-    with pytest.raises(fi.DeviceMemoryError, match="the GPU has no room for 80 bytes more"):
+    with pytest.raises(fi.cuda.DeviceMemoryError, match="the GPU has no room for 80 bytes more"):
         new_device_array(described(), (10,), np.int64, 0)
 
 
 def test_memory_errors_are_both() -> None:
-    assert issubclass(fi.DeviceMemoryError, MemoryError)
-    assert issubclass(fi.DeviceMemoryError, fi.FastIndexError)
+    assert issubclass(fi.cuda.DeviceMemoryError, MemoryError)
+    assert issubclass(fi.cuda.DeviceMemoryError, fi.FastIndexError)
 
 
 @pytest.mark.in_turn(seconds=3)

@@ -105,5 +105,5 @@ def test_texts_of_shardy(text: str, expected: str) -> None:
 
 def test_bad_shardy() -> None:
     for text in ("sdy", "#sdy.sharding<@n, []>", "#sdy.sharding<@m, [{'z'}]>"):
-        with pytest.raises(fi.ShardingError):
+        with pytest.raises(fi.LayoutError):
             sharding_of_sdy(text, {"m": "mesh['a'=2]"})

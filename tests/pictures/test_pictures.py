@@ -445,7 +445,7 @@ def test_what_cannot_be_drawn(text: str) -> None:
 def test_wrong_arguments() -> None:
     with pytest.raises(TypeError, match="draw takes"):
         fi.draw(3)  # type: ignore[arg-type]
-    with pytest.raises(fi.ShapeSyntaxError):
+    with pytest.raises(fi.ParseError):
         fi.draw("f32[3")
     with pytest.raises(fi.FastIndexError, match="one array"):
         fi.draw(Plan(fi.Shape.parse("f32[3]"), fi.Shape.parse("f32[4]")))

@@ -92,7 +92,7 @@ def test_precision_is_of_floating_point_only() -> None:
 def test_text_is_taken() -> None:
     assert Shape("f32", (2,)).equals("f32[2]{0:T(2)}", ["tiles"])
     assert Layout((0,)).equals("{0:T(2)}", ["tiles"])
-    with pytest.raises(fi.ShapeSyntaxError):
+    with pytest.raises(fi.ParseError):
         Shape("f32", (2,)).equals("f32[2")
     with pytest.raises(fi.ArgumentTypeError, match="a shape must be a Shape or its text"):
         Shape("f32", (2,)).equals(3)
