@@ -11,6 +11,8 @@ import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -34,8 +36,8 @@ FACE = {
     """,
     cuda: "DeviceMemoryError device_name is_available relayout_through_device why_unavailable",
     dask: "WarmUp convert_index linear_index multi_index pack rearrange relayout unpack",
-    hlo: "report Report layout_copies LayoutCopies try_layouts",
-    layouts: "named_layout layout_name steps suggest_tiles TileSuggestion LinearForm same_bytes Picture",
+    hlo: "report Report layout_copies LayoutCopies try_layouts TriedLayouts",
+    layouts: "named_layout layout_name steps Steps suggest_tiles TileSuggestion LinearForm same_bytes Picture",
     numpy: "ravel_multi_index unravel_index copyto ascontiguousarray asfortranarray",
     sharding: "Sharding Shard shard unshard shards shard_index unshard_index plan_reshard ReshardPlan",
     weights: """
@@ -119,6 +121,43 @@ def test_names_are_where_the_stub_says(package: ModuleType) -> None:
             assert f"from {value.__module__} import {name} as {name}" in (
                 Path(str(package.__file__)).with_suffix(".pyi").read_text()
             )
+
+
+def returned_classes(function: Callable[..., Any]) -> Iterator[type]:
+    """Classes of the package that the return annotation of a function names."""
+    module = sys.modules[function.__module__]
+    homes = {
+        alias.name: str(node.module)
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    for name in re.findall(r"\w+", function.__annotations__["return"]):
+        # What is imported for types alone is no attribute of the module.
+        home = import_module(homes[name]) if homes.get(name, "").startswith("fastindex.") else module
+        found = getattr(home, name, None)
+        if isinstance(found, type) and found.__module__.startswith("fastindex."):
+            yield found
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_classes_that_public_functions_return_are_public(package: ModuleType) -> None:
+    public = [getattr(one, name) for one in PACKAGES for name in one.__all__]
+    functions = [value for name in package.__all__ if inspect.isfunction(value := getattr(package, name))]
+    assert functions != []
+    hidden = [
+        f"{function.__name__} returns {one.__name__}"
+        for function in functions
+        for one in returned_classes(inspect.unwrap(function))
+        if one not in public
+    ]
+    assert hidden == []
+
+
+def test_a_hidden_class_shows() -> None:
+    from fastindex.bulk.repack_plans import RepackPlan, repack_plan
+
+    assert list(returned_classes(inspect.unwrap(repack_plan))) == [RepackPlan]
 
 
 def test_no_name_is_in_two_places() -> None:

@@ -120,6 +120,12 @@ class RepackPlan:
         How it is done in parts; None where no dimension is outermost in both formats.
     parameters : tuple of (str, object)
         As they are given, and those that follow from the shape: parts of the array take the same.
+
+    Examples
+    --------
+    >>> plan = repack_plan("plain", "awq", (2, 8), 4, ())
+    >>> plan.plan.source.dimensions, plan.packs
+    ((2, 8), True)
     """
 
     ends: tuple[End, End]

@@ -37,6 +37,13 @@ class WrongSlot:
     slot, byte, bit : int
         Where: the slot, its first byte, and the first bit within that byte.
     expected, got : number
+
+    Examples
+    --------
+    >>> import fastindex as fi, numpy as np
+    >>> wrong = fi.weights.check(np.array([[1, 2], [3, 4]], np.uint8), bytes([1, 2, 3, 4]), "u8[2,2]{0,1}")
+    >>> wrong.slot, wrong.index, wrong.found
+    (1, (1, 0), (0, 1))
     """
 
     index: tuple[int, ...]

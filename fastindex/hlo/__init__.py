@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "fastindex.hlo.copies.layout_copies": ("LayoutCopies", "layout_copies"),
         "fastindex.hlo.reports": ("Report", "report"),
+        "fastindex.trials.results": ("TriedLayouts",),
         "fastindex.trials.try_layouts": ("try_layouts",),
     },
 )

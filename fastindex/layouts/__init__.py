@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "fastindex.advice.format_names": ("layout_name", "named_layout"),
         "fastindex.advice.linear_forms": ("LinearForm",),
-        "fastindex.advice.steps": ("steps",),
+        "fastindex.advice.steps": ("Steps", "steps"),
         "fastindex.advice.suggestions": ("TileSuggestion", "suggest_tiles"),
         "fastindex.bulk.rearrangements": ("same_bytes",),
         "fastindex.pictures.picture": ("Picture",),

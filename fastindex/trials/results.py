@@ -130,7 +130,7 @@ def _structure(rebuild: Callable[[Sequence[Any]], Any], layouts: Sequence[JaxLay
 
 @dataclass(frozen=True, repr=False)
 class TriedLayouts(ShownInNotebooks):
-    """The variants of a program that were compiled.
+    """The variants of a program that were compiled; made by `fastindex.hlo.try_layouts`.
 
     Attributes
     ----------

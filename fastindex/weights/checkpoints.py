@@ -35,6 +35,18 @@ class Checkpoint(Mapping[str, NDArray[Any]]):
     shapes : dict of str to Shape
     metadata : dict of str to str
         That of the files it was made of.
+
+    Examples
+    --------
+    >>> import fastindex as fi, tempfile
+    >>> from pathlib import Path
+    >>> header = b'{"w":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]}}'
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(range(6)))
+    ...     rules = [{"names": "w", "layout": "{0,1}"}]
+    ...     packed = fi.weights.pack_checkpoint(Path(folder, "a.safetensors"), Path(folder, "packed"), rules)
+    ...     list(packed), packed["w"].tolist(), packed.read("w").tolist()
+    (['w'], [0, 3, 1, 4, 2, 5], [[0, 1, 2], [3, 4, 5]])
     """
 
     def __init__(self, folder: str, manifest: Manifest) -> None:

@@ -41,7 +41,19 @@ _BEFORE_LAYOUTS = (
 class LayoutCopies(CopyTable, ShownInNotebooks):
     """The instructions of one or several HLO modules that move data because of layouts.
 
-    See `copies`, most bytes first, `totals` and `problems`.
+    It is made by `layout_copies`. See `copies`, most bytes first, `totals` and `problems`.
+
+    Examples
+    --------
+    >>> import fastindex as fi
+    >>> hlo = '''HloModule m, is_scheduled=true
+    ... ENTRY e {
+    ...   p = f32[1000,3]{0,1} parameter(0)
+    ...   ROOT c = f32[1000,3]{1,0} copy(p)
+    ... }'''
+    >>> table = fi.hlo.layout_copies(hlo)
+    >>> table.modules, [row.instruction for row in table.avoidable]
+    (('m',), ['c'])
     """
 
     def summary(self) -> str:
