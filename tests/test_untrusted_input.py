@@ -25,7 +25,7 @@ import pytest
 import fastindex as fi
 from fastindex.files.input_files import open_input
 from fastindex.files.writing import write_file
-from fastindex.hlo.reports import Report
+from fastindex.hlo import Report
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS
 from tests.counted_work import Work, work_of

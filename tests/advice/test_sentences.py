@@ -13,7 +13,7 @@ from hypothesis import given
 
 import fastindex as fi
 from fastindex.advice.shape_numbers import info
-from fastindex.hlo.reports import report
+from fastindex.hlo import report
 from tests.cases import strategies
 from tests.oracles import reference
 

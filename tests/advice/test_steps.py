@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.advice.steps import Steps
+from fastindex.layouts import Steps
 from tests.cases.strategies import random_shape, seeds
 from tests.oracles import reference
 

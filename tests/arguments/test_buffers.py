@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex import ArgumentTypeError
 from fastindex.arguments.buffers import (
     aligned_bytes,
     as_buffer_bytes,
@@ -22,7 +23,6 @@ from fastindex.arguments.buffers import (
     new_buffer,
     require_movable_pair,
 )
-from fastindex.errors import ArgumentTypeError
 
 TILED = fi.Shape.parse("f32[3,5]{1,0:T(2,2)}")
 PACKED = fi.Shape.parse("u4[3,5]{1,0:E(4)}")

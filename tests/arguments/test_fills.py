@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex import ArgumentTypeError
 from fastindex.arguments.fills import fill_pattern, value_bytes
-from fastindex.errors import ArgumentTypeError
 from tests.oracles import reference
 
 NAMES = ("zero", "one", "lowest", "highest")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk.rearrangements import RearrangePlan
+from fastindex import RearrangePlan
 from fastindex.cpu.movements import Movement
 from fastindex.lowering.machine import EPYC_1M
 from tests.cases import rearrangement_cases, strategies

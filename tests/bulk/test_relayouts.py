@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex import RelayoutPlan
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.bulk import relayout_plans, relayouts
-from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.cpu.movements import movement
 from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.tuning import TUNING

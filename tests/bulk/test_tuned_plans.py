@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex import RearrangePlan, RelayoutPlan
 from fastindex.bulk import relayout_plans
-from fastindex.bulk.rearrangements import RearrangePlan
-from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.cpu import choices
 from fastindex.cpu.choices import Choice
 from fastindex.cpu.movements import Movement, movement, sure_movement

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex import RelayoutPlan
 from fastindex.arguments.addresses import address_of
-from fastindex.bulk.relayout_plans import RelayoutPlan
 from fastindex.cpu import choices
 from fastindex.cpu.cast_movements import movement_between
 from fastindex.cpu.movements import sure_movement

@@ -8,8 +8,8 @@ import time
 import pytest
 
 import fastindex.cpu.threads
+from fastindex import FastIndexError
 from fastindex.cpu.threads import run_chunks, run_together, thread_count
-from fastindex.errors import FastIndexError
 from tests.cases.hangs import HANG_SECONDS
 from tests.cpu.interrupt_points import interrupted_everywhere
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import fastindex as fi
 import fastindex.kernels.compilation
-from fastindex.bulk.relayout_plans import RelayoutPlan
+from fastindex import RelayoutPlan
 from fastindex.lowering.tuning import TUNING
 from tests.cases import strategies
 from tests.fault_parts.layout_places import elements_of_slots

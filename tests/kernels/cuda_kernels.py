@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastindex import ElementType, Shape
 from fastindex.cuda.index_programs import forms_of
 from fastindex.kernels.cuda.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
 from fastindex.kernels.cuda.compilation import Kernel
@@ -29,8 +30,6 @@ from fastindex.lowering.gpu.launches import (
 from fastindex.lowering.index.forms import IndexProgram
 from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
 from fastindex.lowering.index.tile_programs import tile_program
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape
 
 WIDTHS = (1, 2, 4, 8, 16)
 VECTORS = ", 16 bytes at once"

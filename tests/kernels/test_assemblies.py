@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.bulk.relayout_plans import RelayoutPlan
+from fastindex import RelayoutPlan
 from fastindex.cpu import movements
 from fastindex.cpu.choices import Choice
 from fastindex.cpu.movements import sure_movement

@@ -16,9 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fastindex as fi
+from fastindex import FastIndexError, OutOfBoundsError
 from fastindex.cpu import compiled_programs
 from fastindex.cpu import index_programs as execution
-from fastindex.errors import FastIndexError, OutOfBoundsError
 from fastindex.kernels import element
 from fastindex.kernels.compilation import inlined, kernel, kernel_signatures, registered_kernels
 from fastindex.kernels.cpu.index.kernel import block_length

@@ -8,7 +8,7 @@ import pickle
 import pytest
 from hypothesis import example, given
 
-from fastindex.errors import LayoutError, UnsupportedError
+from fastindex import Layout, LayoutError, Shape, UnsupportedError
 from fastindex.lowering.index.forms import IndexProgram, Quotient, without_unused_quotients, wrapped_int64
 from fastindex.lowering.index.programs import (
     conversion_program,
@@ -16,9 +16,7 @@ from fastindex.lowering.index.programs import (
     multi_program,
 )
 from fastindex.lowering.index.tile_programs import tile_program, within_tile_count
-from fastindex.shapes.layout import Layout
 from fastindex.shapes.layout_rules import MOST_TILES
-from fastindex.shapes.shape import Shape
 from tests.cases.strategies import RandomSource, array_shapes, draw_layout, random_pair, random_shape
 from tests.oracles import reference
 

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 
 import fastindex as fi
+from fastindex.layouts import Picture
 from fastindex.pictures.colours import DARK_TILES, LIGHT, LIGHT_TILES
-from fastindex.pictures.picture import Picture
 from tests.cases import strategies
 from tests.oracles import reference
 

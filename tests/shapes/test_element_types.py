@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
-from fastindex.shapes.element_types import BY_NAME, BY_NUMBER, ElementType
+from fastindex import ElementType
+from fastindex.shapes.element_types import BY_NAME, BY_NUMBER
 
 #: name: (number, bits, unpacked bytes), from ``xla_data.proto`` and ``primitive_util``.
 EXPECTED = {
