@@ -172,7 +172,7 @@ def test_a_wrong_text_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_error_of_another_kind_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hlo_pieces.fi, "report", lambda *arguments, **options: [][1])
+    monkeypatch.setattr(hlo_pieces.fi.hlo, "report", lambda *arguments, **options: [][1])
     assert any("IndexError" in finding for finding in tally_of(tmp_path, hlo_pieces))
 
 

@@ -44,7 +44,7 @@ def same(ours, numpys):
 def both(name, *arguments, **options):
     """Call ours and NumPy's; the same result, or an error of the same class and text."""
     results = []
-    for module in (fi, np):
+    for module in (fi.numpy, np):
         try:
             results.append(getattr(module, name)(*arguments, **options))
         except (ValueError, TypeError) as error:
