@@ -20,6 +20,7 @@ import tempfile
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -140,14 +141,15 @@ def measured(root: Path) -> Rooms:
     return Rooms(found, between, levels(root))
 
 
-def measured_at(revision: str) -> Rooms:
-    """Return the rooms of a commit."""
+@contextmanager
+def tree_at(revision: str) -> Iterator[Path]:
+    """Unpack the package of a commit into a temporary folder."""
     command = ["git", "archive", revision, PACKAGE, "pyproject.toml"]
     packed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(folder, filter="data")
-        return measured(Path(folder))
+        yield Path(folder)
 
 
 def table(columns: dict[str, Rooms]) -> Iterator[str]:
@@ -178,7 +180,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Code lines and imports, room by room.")
     parser.add_argument("--base", metavar="REV", help="a commit to print beside this tree")
     base = parser.parse_args().base
-    columns = {"now": measured(ROOT)} | ({base: measured_at(base)} if base else {})
+    columns = {"now": measured(ROOT)}
+    if base:
+        with tree_at(base) as root:
+            columns[base] = measured(root)
     lines = [*table(columns)]
     for name, rooms in columns.items():
         lines += ["", *([f"{name}:"] if base else []), *doors(rooms)]
