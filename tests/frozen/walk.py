@@ -83,10 +83,10 @@ class Package:
             elif isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_names":
                 for home, names in ast.literal_eval(node.args[1]).items():
                     self._imported |= {Definition(module, name): Definition(home, name) for name in names}
-        for node in tree.body:
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                self._constants[Definition(module, node.targets[0].id)] = node.value
-            self._define(module, node, "")
+        for stated in tree.body:
+            if isinstance(stated, ast.Assign) and isinstance(stated.targets[0], ast.Name):
+                self._constants[Definition(module, stated.targets[0].id)] = stated.value
+            self._define(module, stated, "")
 
     def _define(self, module: str, node: ast.AST, prefix: str) -> None:
         if isinstance(node, ast.ClassDef | _Function):
