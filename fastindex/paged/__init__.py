@@ -16,5 +16,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "fastindex.paged.caches": ("Cache", "Part"),
         "fastindex.paged.places": ("Element", "byte_offset", "element_at"),
+        "fastindex.paged.slots": ("slot_mapping",),
+        "fastindex.paged.tables": ("BlockTable", "Csr", "Owners"),
     },
 )

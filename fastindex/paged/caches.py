@@ -142,8 +142,8 @@ class Cache:
             sizes = len(plane.layer_offsets), len(plane.head_offsets), len(plane.token_offsets)
             if sizes != (self.num_layers, self.kv_heads, self.block_size):
                 raise FastIndexError(
-                    f"the planes of a cache have the same layers, heads and tokens of a block: {plane.name} has {sizes}, "
-                    f"{first.name} {(self.num_layers, self.kv_heads, self.block_size)}"
+                    f"the planes of a cache have the same layers, heads and tokens of a block: {plane.name} has "
+                    f"{sizes}, {first.name} {(self.num_layers, self.kv_heads, self.block_size)}"
                 )
         self._place(**placement)
 
@@ -164,7 +164,7 @@ class Cache:
         check_interleave(self.interleave, self.block_size)
 
     def placed(self, **placement: Unpack[Placement]) -> Cache:
-        """Return the same pool of another rank, or with another null block; what is not given is that of one rank alone.
+        """Return the same pool of another rank, or with another null block; by default, that of one rank alone.
 
         Examples
         --------

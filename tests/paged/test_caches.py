@@ -117,12 +117,11 @@ def test_what_is_no_part_or_has_no_page() -> None:
         fp.Cache(["u8[block_size=4,head_dim=16]"], num_blocks=1, block_stride=64)  # type: ignore[list-item]
     with pytest.raises(FastIndexError, match="describes one page"):
         fp.Cache([fp.Part("", "u8[num_blocks=2,block_size=4,head_dim=16]")], num_blocks=1, block_stride=64)
+    one = fp.Part("a", "u8[block_size=1,head_dim=1]")
     with pytest.raises(FastIndexError, match="names of their own"):
-        parts = [fp.Part("a", "u8[block_size=1,head_dim=1]"), fp.Part("a", "u8[block_size=1,head_dim=1]", 1)]
-        fp.Cache(parts, num_blocks=1, block_stride=64)
+        fp.Cache([one, fp.Part("a", "u8[block_size=1,head_dim=1]", 1)], num_blocks=1, block_stride=64)
     with pytest.raises(FastIndexError, match="the same layers, heads and tokens"):
-        parts = [fp.Part("a", "u8[block_size=1,head_dim=1]"), fp.Part("b", "u8[block_size=2,head_dim=1]", 1)]
-        fp.Cache(parts, num_blocks=1, block_stride=64)
+        fp.Cache([one, fp.Part("b", "u8[block_size=2,head_dim=1]", 1)], num_blocks=1, block_stride=64)
     with pytest.raises(FastIndexError, match="in the text of a pool"):
         fp.Cache(POOL.format(heads=2), num_blocks=8)
 

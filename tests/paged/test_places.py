@@ -77,7 +77,7 @@ def test_bytes_outside_and_in_padding() -> None:
     padded = fp.Cache([fp.Part("", "u8[block_size=4,head_dim=5]")], num_blocks=2, block_stride=24)
     with pytest.raises(OutOfBoundsError, match="byte 48 at position 1"):
         fp.element_at(padded, [0, 48])
-    with pytest.raises(OutOfBoundsError, match="byte 20 .*holds no element"):
+    with pytest.raises(OutOfBoundsError, match=r"byte 20 .*holds no element"):
         fp.element_at(padded, 20)
     assert fp.element_at(padded, [19, 20, 24], padding="mark").slot.tolist() == [3, -1, 4]
 
