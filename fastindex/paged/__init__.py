@@ -15,6 +15,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "fastindex.paged.caches": ("Cache", "Part"),
+        "fastindex.paged.descriptors": ("Runs", "StridedRuns", "runs"),
         "fastindex.paged.places": ("Element", "byte_offset", "element_at"),
         "fastindex.paged.slots": ("slot_mapping",),
         "fastindex.paged.tables": ("BlockTable", "Csr", "Owners"),
