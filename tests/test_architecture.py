@@ -152,6 +152,7 @@ LARGER = {
     "bulk.repacking.repack": "public: a buffer, two formats, and what each of them takes",
     "bulk.tile_indices.from_tile_index": "public: it takes both results of `tile_index`",
     "trials.try_layouts.try_layouts": "public: what `jax.jit` takes, and the limits",
+    "paged.slots.slot_mapping": "public: what the engines' functions take, and what all index functions take",
     "kernels.cpu.relayout.passes.jobs.lead": "a kernel: what `run_passes` takes, and whose call it is",
     "kernels.cpu.relayout.passes.jobs._lead": "the same",
     "kernels.cpu.relayout.lines.vectors.transpose_rows": "instructions: its first parameter is the builder",

@@ -25,7 +25,7 @@ from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAx
 Numbers = NDArray[np.int64]
 
 #: Pieces of one kind: the loops inside each, and where each begins on both sides.
-_Pieces = dict[tuple[Loop, ...], tuple[Numbers, Numbers]]
+Pieces = dict[tuple[Loop, ...], tuple[Numbers, Numbers]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +106,15 @@ def box_nests(
             for d, size in enumerate(sizes)
         ]
     nests = []
-    for chosen in itertools.product(*map(_nests_of, pieces)):
+    for chosen in itertools.product(*map(nests_of, pieces)):
         loops = tuple(loop for nest in chosen for loop in nest.loops)
         starts = sum(nest.source_start for nest in chosen), sum(nest.destination_start for nest in chosen)
         nests.append(coalesced(Nest(loops, *starts)))
     return tuple(nests)
 
 
-def _nests_of(pieces: _Pieces) -> list[Nest]:
+def nests_of(pieces: Pieces) -> list[Nest]:
+    """Return the nest of loops of each piece."""
     return [
         Nest(loops, int(begin), int(end))
         for loops, (begins, ends) in pieces.items()
@@ -121,7 +122,7 @@ def _nests_of(pieces: _Pieces) -> list[Nest]:
     ]
 
 
-def _pieces_along(source: tuple[Shape, Cuts, int, int], target: tuple[Shape, Cuts, int, int], size: int) -> _Pieces:
+def _pieces_along(source: tuple[Shape, Cuts, int, int], target: tuple[Shape, Cuts, int, int], size: int) -> Pieces:
     edges = {0}
     for _, cuts, _, start in (source, target):
         if cuts.step:
@@ -144,17 +145,17 @@ def _pieces_along(source: tuple[Shape, Cuts, int, int], target: tuple[Shape, Cut
         begins = begins[heads]
         lengths = np.diff(begins, append=size)
         slots = [side[heads] for side in slots]
-    pieces: _Pieces = {}
+    pieces: Pieces = {}
     for length in np.unique(lengths).tolist():
         chosen = lengths == length
         loops = (Loop(length, steps[0], steps[1]),) if length > 1 else ()
         pieces[loops] = slots[0][chosen] - first[0], slots[1][chosen] - first[1]
-    return _gathered(pieces)
+    return gathered(pieces)
 
 
 def _merged_pieces(
     source: Shape, target: Shape, source_start: Sequence[int], target_start: Sequence[int], sizes: Sequence[int]
-) -> _Pieces:
+) -> Pieces:
     slots = []
     for shape, start in ((source, source_start), (target, target_start)):
         axes = np.ix_(*(np.arange(begin, begin + size) for begin, size in zip(start, sizes, strict=True)))
@@ -162,11 +163,17 @@ def _merged_pieces(
         flat = np.broadcast_to(np.asarray(found, np.int64), tuple(sizes)).reshape(-1)
         slots.append(flat - flat[0])
     order = np.argsort(slots[1], kind="stable")
-    return _gathered({(): (slots[0][order], slots[1][order])})
+    return gathered({(): (slots[0][order], slots[1][order])})
 
 
-def _gathered(pieces: _Pieces) -> _Pieces:
-    """Put pieces of one kind that are equally far apart in a loop, again and again."""
+def gathered(pieces: Pieces) -> Pieces:
+    """Put pieces of one kind that are equally far apart in a loop, again and again.
+
+    Examples
+    --------
+    >>> list(gathered({(): (np.array([0, 1, 8, 9]), np.array([0, 2, 4, 6]))}))
+    [(Loop(size=2, source_stride=1, destination_stride=2), Loop(size=2, source_stride=8, destination_stride=4))]
+    """
     while True:
         found: dict[tuple[Loop, ...], list[tuple[int, int]]] = {}
         shorter = False

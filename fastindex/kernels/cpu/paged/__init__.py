@@ -1,0 +1,1 @@
+"""Kernels of paged caches: slot mappings, runs of a transfer, and passes over pages."""
