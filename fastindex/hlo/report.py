@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from fastindex.hlo.collecting import Collector
-from fastindex.hlo.reading_progress import read_each
+from fastindex.hlo.read.reading_progress import read_each
+from fastindex.hlo.read.sources import HloSource, open_sources
 from fastindex.hlo.report_html import fragment, page
 from fastindex.hlo.report_text import print_report, summary
-from fastindex.hlo.sources import HloSource, open_sources
 from fastindex.hlo.uses import SortKey, Uses
 from fastindex.interop.notebooks import ShownInNotebooks
 

@@ -1,6 +1,6 @@
 """XLA's own numbers: what it dumps beside a module, alone or with it, and what compiled objects know.
 
-Tests of: hlo.assignments, hlo.collecting, hlo.dumps, hlo.kinds.
+Tests of: hlo.assignments, hlo.collecting, hlo.read.dumps, hlo.kinds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import fastindex as fi
-from fastindex.hlo.dumps import dumped_modules
+from fastindex.hlo.read.dumps import dumped_modules
 from tests.cases.pipes import needs_pipes, pipe
 from tests.hlo.test_programs import FOLDERS, dumped, facts, main_dump, names, xla_peak
 

@@ -2,7 +2,7 @@
 
 Tests of: hlo.attributes, hlo.computations, hlo.grammar, hlo.modules, hlo.module_sums, hlo.module_uses,
 hlo.plain_text, hlo.problems, hlo.report, hlo.report_text, hlo.rows, hlo.scanner, hlo.shape_table, hlo.sink,
-hlo.sources, hlo.uses.
+hlo.read.sources, hlo.uses.
 """
 
 from __future__ import annotations

@@ -15,9 +15,8 @@ from fastindex.hlo.copies.table import CopyTable, most_bytes_first
 from fastindex.hlo.copies.text import print_copies, summary
 from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.problems import Problem
-from fastindex.hlo.reading_progress import read_each
-from fastindex.hlo.shape_table import ShapeTable
-from fastindex.hlo.sources import (
+from fastindex.hlo.read.reading_progress import read_each
+from fastindex.hlo.read.sources import (
     HloSource,
     TextSource,
     identified,
@@ -26,6 +25,7 @@ from fastindex.hlo.sources import (
     scan_source,
     unread,
 )
+from fastindex.hlo.shape_table import ShapeTable
 from fastindex.interop.notebooks import ShownInNotebooks
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from fastindex.errors import FastIndexError
-from fastindex.hlo.sources import TextSource
+from fastindex.hlo.read.sources import TextSource
 from fastindex.terminal import is_terminal
 
 

@@ -14,10 +14,10 @@ from typing import Any, BinaryIO, Protocol, cast
 from fastindex.advice.spelling import bytes_text
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.hlo.assignments import memory_of_compiled
-from fastindex.hlo.dumps import KnownMemory, dumped_modules, module_of, stage_of
 from fastindex.hlo.kinds import HEAD_NBYTES, Kind, kind_of
 from fastindex.hlo.out_of_memory import MARKERS
 from fastindex.hlo.problems import Problem
+from fastindex.hlo.read.dumps import KnownMemory, dumped_modules, module_of, stage_of
 from fastindex.hlo.scanner import HloScanner
 from fastindex.hlo.sink import HloSink
 
