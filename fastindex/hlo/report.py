@@ -79,8 +79,10 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
     ----------
     source : str, bytes, path, binary file, iterable of paths, or jax.stages.Compiled or Lowered
         HLO text as ``--xla_dump_to`` and JAX print it, a ``*-buffer-assignment.txt``, a
-        ``*-memory-usage-report.txt``, or a log with an out-of-memory message. A path is a file or a folder of
-        dumps, of which the last stage of each module is read. XLA's own numbers are used where there are any.
+        ``*-memory-usage-report.txt``, or a log with an out-of-memory message; ``*.hlo.pb`` and profiles,
+        ``*.xplane.pb``, which the installed jaxlib reads (``pip install 'fastindex[jax]'``). Each may be compressed
+        with gzip, xz or zstd. A path is a file or a folder of dumps, of which the last stage of each module is read.
+        XLA's own numbers are used where there are any.
     instruction_results : bool
         Count the result of every instruction, with tuples split into their leaves. This is not the memory in use.
     show_progress : bool

@@ -237,7 +237,7 @@ def test_one_unreadable_file_among_many_is_a_problem(tmp_path: Path) -> None:
     assert report.total_nbytes == 512000
     assert [problem.source for problem in report.problems] == [str(bad), str(tmp_path / "missing.txt")]
     assert "No such file" in str(report.problems[1])
-    with pytest.raises(fi.FastIndexError, match="binary"):
+    with pytest.raises(fi.FastIndexError, match="machine code"):
         fi.report([bad, tmp_path / "missing.txt"])
 
 
