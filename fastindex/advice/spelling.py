@@ -23,6 +23,23 @@ def bytes_text(nbytes: int) -> str:
     return f"{nbytes} B" if unit == "B" else f"{size:,.1f} {unit}"
 
 
+def duration_text(nanoseconds: int) -> str:
+    """Return a time with a unit, three digits of it.
+
+    Examples
+    --------
+    >>> duration_text(812), duration_text(1_234_567), duration_text(59_999_999_999)
+    ('812 ns', '1.23 ms', '60.0 s')
+    """
+    number, unit = float(nanoseconds), "ns"
+    for unit in ("ns", "us", "ms", "s"):
+        if number < 999.5 or unit == "s":
+            break
+        number /= 1000
+    digits = 0 if unit == "ns" or number >= 99.95 else 1 if number >= 9.995 else 2
+    return f"{number:,.{digits}f} {unit}"
+
+
 def times_text(ratio: float) -> str:
     """Return a ratio in words.
 

@@ -54,7 +54,8 @@ def report(
 ) -> None:
     """Report the buffers of HLO modules: how much is padding, why, where from, and the cheapest way to avoid it.
 
-    FILE is HLO text, a folder of dumps, a buffer assignment, a log with an out-of-memory message, or - for stdin.
+    FILE is HLO text, a .hlo.pb, a folder of dumps, a buffer assignment, a profile (.xplane.pb), a log with an
+    out-of-memory message, or - for stdin. Each may be compressed: gzip, xz, zstd.
     """
     found = fastindex.hlo.report(_source_of(files, html), instruction_results=all_results, show_progress=True)
     if html is not None:
@@ -78,7 +79,8 @@ def copies(
 ) -> None:
     """List what HLO modules move because of layouts: copies, reshapes, transposes; what each costs, and who wants it.
 
-    FILE is HLO text, a folder of dumps, or - for stdin.
+    FILE is HLO text, a .hlo.pb, a folder of dumps, a profile (.xplane.pb), which adds the times that were measured, or
+    - for stdin. Each may be compressed: gzip, xz, zstd.
     """
     found = fastindex.hlo.layout_copies(_source_of(files, html), show_progress=True)
     if html is not None:

@@ -222,13 +222,24 @@ def memory_of_compiled(analysis: Any) -> AssignedMemory | None:
     """
     serialized = getattr(analysis, "serialized_buffer_assignment_proto", b"")
     if isinstance(serialized, bytes) and serialized:
-        return assigned_memory([_allocation(item) for item in Fields(serialized, "BufferAssignmentProto").messages(3)])
+        return memory_of_serialized(serialized)
     names = ("argument", "output", "temp", "alias")
     sizes = [getattr(analysis, f"{name}_size_in_bytes", None) for name in names]
     if not all(isinstance(size, int) for size in sizes):
         return None
     arguments, outputs, temporaries, aliased = (int(size or 0) for size in sizes)
     return AssignedMemory(arguments, outputs, temporaries, 0, aliased, arguments + outputs + temporaries - aliased)
+
+
+def memory_of_serialized(serialized: bytes) -> AssignedMemory:
+    """Add up the allocations of a serialized BufferAssignmentProto.
+
+    Raises
+    ------
+    FastIndexError
+        It is damaged.
+    """
+    return assigned_memory([_allocation(item) for item in Fields(serialized, "BufferAssignmentProto").messages(3)])
 
 
 def _allocation(serialized: bytes) -> Allocation:

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from fastindex.hlo.assignments import Slot, assigned_memory, read_buffer_assignment, read_memory_usage_report, slot_rows
-from fastindex.hlo.dumps import KnownMemory, memory_beside
 from fastindex.hlo.module_sums import ModuleUse, Peak
 from fastindex.hlo.module_uses import module_uses
 from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.out_of_memory import MessageReader, message_lines
 from fastindex.hlo.problems import Problem
+from fastindex.hlo.read.dumps import KnownMemory, memory_beside
+from fastindex.hlo.read.sources import TextSource, identified, refuse, scan_source, unread
 from fastindex.hlo.rows import ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
-from fastindex.hlo.sources import TextSource, identified, refuse, scan_source, unread
 from fastindex.hlo.uses import Counted, Uses
 
 Advance = Callable[[int], None]

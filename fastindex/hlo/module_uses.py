@@ -12,9 +12,9 @@ from fastindex.hlo.metadata import MetadataReader, Origin
 from fastindex.hlo.module_sums import ModuleUse, Peak
 from fastindex.hlo.modules import OMITTED, Module
 from fastindex.hlo.problems import Problem
+from fastindex.hlo.read.sources import TextSource
 from fastindex.hlo.rows import Place, ShapeUse
 from fastindex.hlo.shape_table import ShapeTable
-from fastindex.hlo.sources import TextSource
 from fastindex.hlo.tuple_tables import table_nbytes
 from fastindex.hlo.uses import Counted
 from fastindex.hlo.walk import DEEPEST

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from fastindex.hlo.collecting import Collector
-from fastindex.hlo.reading_progress import read_each
+from fastindex.hlo.read.reading_progress import read_each
+from fastindex.hlo.read.sources import HloSource, open_sources
 from fastindex.hlo.report_html import fragment, page
 from fastindex.hlo.report_text import print_report, summary
-from fastindex.hlo.sources import HloSource, open_sources
 from fastindex.hlo.uses import SortKey, Uses
 from fastindex.interop.notebooks import ShownInNotebooks
 
@@ -79,8 +79,10 @@ def report(source: HloSource, *, instruction_results: bool = False, show_progres
     ----------
     source : str, bytes, path, binary file, iterable of paths, or jax.stages.Compiled or Lowered
         HLO text as ``--xla_dump_to`` and JAX print it, a ``*-buffer-assignment.txt``, a
-        ``*-memory-usage-report.txt``, or a log with an out-of-memory message. A path is a file or a folder of
-        dumps, of which the last stage of each module is read. XLA's own numbers are used where there are any.
+        ``*-memory-usage-report.txt``, or a log with an out-of-memory message; ``*.hlo.pb`` and profiles,
+        ``*.xplane.pb``, which the installed jaxlib reads (``pip install 'fastindex[jax]'``). Each may be compressed
+        with gzip, xz or zstd. A path is a file or a folder of dumps, of which the last stage of each module is read.
+        XLA's own numbers are used where there are any.
     instruction_results : bool
         Count the result of every instruction, with tuples split into their leaves. This is not the memory in use.
     show_progress : bool

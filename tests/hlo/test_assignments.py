@@ -1,6 +1,6 @@
 """XLA's own numbers: what it dumps beside a module, alone or with it, and what compiled objects know.
 
-Tests of: hlo.assignments, hlo.collecting, hlo.dumps, hlo.kinds.
+Tests of: hlo.assignments, hlo.collecting, hlo.read.dumps, hlo.kinds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import fastindex as fi
-from fastindex.hlo.dumps import dumped_modules
+from fastindex.hlo.read.dumps import dumped_modules
 from tests.cases.pipes import needs_pipes, pipe
 from tests.hlo.test_programs import FOLDERS, dumped, facts, main_dump, names, xla_peak
 
@@ -237,7 +237,7 @@ def test_one_unreadable_file_among_many_is_a_problem(tmp_path: Path) -> None:
     assert report.total_nbytes == 512000
     assert [problem.source for problem in report.problems] == [str(bad), str(tmp_path / "missing.txt")]
     assert "No such file" in str(report.problems[1])
-    with pytest.raises(fi.FastIndexError, match="binary"):
+    with pytest.raises(fi.FastIndexError, match="machine code"):
         fi.hlo.report([bad, tmp_path / "missing.txt"])
 
 

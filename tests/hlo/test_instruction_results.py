@@ -2,7 +2,7 @@
 
 Tests of: hlo.attributes, hlo.computations, hlo.grammar, hlo.modules, hlo.module_sums, hlo.module_uses,
 hlo.plain_text, hlo.problems, hlo.reports, hlo.report_text, hlo.rows, hlo.scanner, hlo.shape_table, hlo.sink,
-hlo.sources, hlo.uses.
+hlo.read.sources, hlo.uses.
 """
 
 from __future__ import annotations
@@ -293,10 +293,10 @@ def test_truncated_text_is_noticed(path: Path) -> None:
         ("x = 5\ny = foo(x)\n", "no HLO instruction"),
         ("HloModule m\n", "no HLO instruction"),
         ("module @jit_f {\n  func.func public @main() {\n", "MLIR"),
-        (b"\x7fELF\x02\x01\0\0\0\0", "binary"),
+        (b"\x7fELF\x02\x01\0\0\0\0", "machine code"),
         (b"\xff\xfe\x80abc", "binary"),
         (b"\x1f\x8b\x08\0abc", "gzip"),
-        ("HloModule m\nENTRY e {\n".encode("utf-16"), "binary"),
+        ("HloModule m\nENTRY e {\n".encode("utf-16"), "UTF-16"),
     ],
 )
 def test_what_is_not_hlo(source: str | bytes, message: str) -> None:

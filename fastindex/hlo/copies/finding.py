@@ -17,6 +17,8 @@ from fastindex.hlo.metadata import MetadataReader
 from fastindex.hlo.metadata import Origin as Metadata
 from fastindex.hlo.modules import Module
 from fastindex.hlo.problems import Problem
+from fastindex.hlo.read.protos import Profile
+from fastindex.hlo.read.sources import TextSource
 from fastindex.hlo.shape_table import ShapeTable, array_of
 from fastindex.shapes.shape import Shape
 
@@ -46,10 +48,11 @@ class _Found:
 class _Finder:
     """Finds the copies of one module."""
 
-    def __init__(self, module: Module, table: ShapeTable, label: str) -> None:
+    def __init__(self, module: Module, table: ShapeTable, label: str, profile: Profile | None) -> None:
         self._module = module
         self._table = table
         self._label = label
+        self._profile = profile
         self._texts = list(module.shapes)
         self._calls = find_calls(module)
         self._chains = Chains(module, self._calls, self._element_count)
@@ -206,8 +209,10 @@ class _Finder:
             # What a shorthand stands for is shown as the text has it.
             site = self._calls.sites[computation.name][0]
             shown, shown_place = site.computation, site.place
+        name = self._chains.name(shown, shown_place)
+        is_alone = not is_fused or self._fills_fusion(item)
         return CopyRow(
-            instruction=self._chains.name(shown, shown_place),
+            instruction=name,
             computation=shown.name,
             opcode=shown.opcodes[shown_place],
             kind=item.kind,
@@ -218,7 +223,7 @@ class _Finder:
             trips=self._calls.trips(computation),
             estimated_cycles=self._cycles(item, source, result),
             fusion=self._fusion_of(computation),
-            is_alone=not is_fused or self._fills_fusion(item),
+            is_alone=is_alone,
             origin=self._origin_text(origin, source),
             wanted_by=wanted_text([self._consumer_text(consumer) for consumer in consumers], _array(result)),
             argument=origin.computation.details[origin.place].number if is_argument else None,
@@ -235,7 +240,18 @@ class _Finder:
             steps=self._calls.steps,
             line=shown.line(shown_place),
             module=self._label,
+            measured_nanoseconds=self._measured(item, name) if is_alone else None,
         )
+
+    def _measured(self, item: _Found, name: str) -> int | None:
+        """Return the time that a profile has of an instruction, of its fusion, or of the call that runs it."""
+        if self._profile is None:
+            return None
+        name = self._fusion_of(item.computation) or name
+        if item.place == item.computation.root and self._is_async(item.computation):
+            site = self._calls.sites[item.computation.name][0]
+            name = self._chains.name(site.computation, site.place)
+        return self._profile.nanoseconds(name, self._calls.trips(item.computation))
 
     def _around(self, computation: Computation) -> Iterator[tuple[Computation, int]]:
         """Yield the fusions around a computation, the innermost first."""
@@ -336,11 +352,13 @@ def _array(shape: Shape) -> Shape:
     return array if array is not None else shape
 
 
-def module_copies(module: Module, table: ShapeTable, label: str, source: str, problems: list[Problem]) -> list[CopyRow]:
+def module_copies(
+    module: Module, table: ShapeTable, label: str, source: TextSource, problems: list[Problem]
+) -> list[CopyRow]:
     """Return the instructions of a module that move data, in the order in which they run."""
-    finder = _Finder(module, table, label)
+    finder = _Finder(module, table, label, source.profile)
     rows = finder.rows()
     for computation, place in finder.lost:
         name = computation.names()[place]
-        problems.append(Problem(computation.line(place), "an operand that is not in the text", name, source))
+        problems.append(Problem(computation.line(place), "an operand that is not in the text", name, source.name))
     return rows

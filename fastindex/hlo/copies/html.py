@@ -6,7 +6,7 @@ import itertools
 import math
 from html import escape
 
-from fastindex.advice.spelling import bytes_text
+from fastindex.advice.spelling import bytes_text, duration_text
 from fastindex.hlo.copies.rows import CopyRow, CopySum
 from fastindex.hlo.copies.table import CopyTable
 from fastindex.hlo.copies.text import summary
@@ -119,25 +119,30 @@ def _shortened(label: str) -> str:
 
 
 _COLUMNS = (
-    ("moved", True), ("read", True), ("written", True), ("trips", True), ("cycles", True), ("kind", False),
+    ("moved", True), ("read", True), ("written", True), ("measured", True), ("trips", True), ("cycles", True),
+    ("kind", False),
     ("instruction, layouts and cause", False), ("source", False),
 )  # fmt: skip
 
 
 def _table(rows: tuple[CopyRow, ...], several: bool) -> str:
+    is_measured = any(row.measured_nanoseconds is not None for row in rows)
     heads = "".join(
         f'<th scope="col"{" class=number" if number else ""}><button type="button">{title}</button></th>'
         for title, number in _COLUMNS
+        if is_measured or title != "measured"
     )
-    body = "\n".join(_row(row, several) for row in rows)
+    body = "\n".join(_row(row, several, is_measured) for row in rows)
     return f"<table><thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table>"
 
 
-def _row(row: CopyRow, several: bool) -> str:
+def _row(row: CopyRow, several: bool, is_measured: bool) -> str:
+    took = row.measured_nanoseconds
     numbers = [
         (row.moved_nbytes, bytes_text(row.moved_nbytes)),
         (row.nbytes_read, bytes_text(row.nbytes_read)),
         (row.nbytes_written, bytes_text(row.nbytes_written)),
+        *([(-1 if took is None else took, "" if took is None else duration_text(took))] if is_measured else ()),
         (-1 if row.trips is None else row.trips, "a trip" if row.trips is None else f"{row.trips:,}"),
         (row.estimated_cycles or -1, "" if row.estimated_cycles is None else f"{row.estimated_cycles:,}"),
     ]

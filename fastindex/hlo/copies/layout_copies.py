@@ -15,9 +15,8 @@ from fastindex.hlo.copies.table import CopyTable, most_bytes_first
 from fastindex.hlo.copies.text import print_copies, summary
 from fastindex.hlo.modules import Module, ModuleReader
 from fastindex.hlo.problems import Problem
-from fastindex.hlo.reading_progress import read_each
-from fastindex.hlo.shape_table import ShapeTable
-from fastindex.hlo.sources import (
+from fastindex.hlo.read.reading_progress import read_each
+from fastindex.hlo.read.sources import (
     HloSource,
     TextSource,
     identified,
@@ -26,6 +25,8 @@ from fastindex.hlo.sources import (
     scan_source,
     unread,
 )
+from fastindex.hlo.report_text import count_text
+from fastindex.hlo.shape_table import ShapeTable
 from fastindex.interop.notebooks import ShownInNotebooks
 
 if TYPE_CHECKING:
@@ -106,8 +107,9 @@ def layout_copies(source: HloSource, *, show_progress: bool = False) -> LayoutCo
     Parameters
     ----------
     source : str, bytes, path, binary file, iterable of paths, or jax.stages.Compiled
-        HLO text as ``--xla_dump_to`` and JAX print it. A path is a file or a folder of dumps, of which the last stage
-        of each module is read. JAX compiles a function with ``jax.jit(f).lower(*arguments).compile()``.
+        HLO text as ``--xla_dump_to`` and JAX print it, ``*.hlo.pb``, or a profile, ``*.xplane.pb``, whose rows have
+        the time that was measured; also compressed. A path is a file or a folder of dumps, of which the last stage of
+        each module is read. JAX compiles a function with ``jax.jit(f).lower(*arguments).compile()``.
     show_progress : bool
         Show a progress bar on stderr if that is a terminal.
 
@@ -163,7 +165,8 @@ class _Reader:
         self._problems: list[Problem] = []
         self._before: list[str] = []
         self._errors: list[Exception] = []
-        self._source = self._stage = ""
+        self._source = TextSource("", iter(()), None)
+        self._notes: list[str] = []
 
     def read(self, source: TextSource, advance: Callable[[int], None]) -> None:
         """Read one text.
@@ -178,7 +181,7 @@ class _Reader:
         kind, whole = identified(source)
         if kind in ("buffer assignment", "memory usage report"):
             refuse(source.name, f"a {kind} has no instructions, so no copies; give the module beside it")
-        self._source, self._stage = source.name, source.stage
+        self._source = source
         reader = ModuleReader(self._add, FACT_READERS)
         scanner = scan_source(whole, reader, advance)
         reader.finish()
@@ -195,7 +198,12 @@ class _Reader:
         self._labels.append(label)
         if module.is_before_layouts:
             self._before.append(label)
-        self._rows += module_copies(module, self._table, label, self._source, self._problems)
+        rows = module_copies(module, self._table, label, self._source, self._problems)
+        self._rows += rows
+        profile = self._source.profile
+        if profile is not None and any(row.measured_nanoseconds is not None for row in rows):
+            how = f"means of {count_text(profile.runs, 'run')}" if profile.runs else "means of its instructions' events"
+            self._notes.append(f"{label}: times are measured, {how} in the profile")
 
     def result(self) -> LayoutCopies:
         """Return the rows of all modules.
@@ -216,5 +224,5 @@ class _Reader:
             tuple(row for row in rows if row.kind == "memory space"),
             tuple(self._labels),
             tuple(sorted(self._problems, key=lambda problem: (problem.source, problem.line))),
-            tuple(notes),
+            (*notes, *self._notes),
         )

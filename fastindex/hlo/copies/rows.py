@@ -31,6 +31,9 @@ class CopyRow:
         How often it runs; None for once in each trip of a loop whose trips are not known.
     estimated_cycles : int or None
         XLA's estimate; None where there is none, or where it is a placeholder.
+    measured_nanoseconds : int or None
+        From a profile: the time of all trips in one run of the program, the mean over its runs. Of an asynchronous copy
+        on a TPU, from start to done. Inside a fusion that does nothing else, that of the fusion.
     fusion : str
         The fusion that it is part of, or "".
     is_alone : bool
@@ -84,6 +87,7 @@ class CopyRow:
     steps: int = 0
     line: int = 0
     module: str = ""
+    measured_nanoseconds: int | None = None
 
     @property
     def moved_nbytes(self) -> int:
@@ -120,6 +124,7 @@ class CopyRow:
             "nbytes_written": self.nbytes_written,
             "trips": self.trips,
             "estimated_cycles": self.estimated_cycles,
+            "measured_nanoseconds": self.measured_nanoseconds,
             "in_fusion": self.fusion or None,
             "is_alone": self.is_alone,
             "op_name": self.op_name or None,
@@ -154,6 +159,8 @@ class CopySum:
         Instructions inside other fusions, whose bytes the fusion would mostly move anyway; they are not in the sums.
     unknown_trips_count : int
         Instructions of which the number of trips is not known.
+    measured_nanoseconds : int or None
+        The time of those of `count` that a profile measured, in one run of the program; None if it measured none.
     """
 
     label: str
@@ -162,6 +169,7 @@ class CopySum:
     nbytes_written: int
     fused_count: int
     unknown_trips_count: int
+    measured_nanoseconds: int | None = None
 
     @property
     def moved_nbytes(self) -> int:
@@ -177,6 +185,7 @@ class CopySum:
             "nbytes_written": self.nbytes_written,
             "fused_count": self.fused_count,
             "unknown_trips_count": self.unknown_trips_count,
+            "measured_nanoseconds": self.measured_nanoseconds,
         }
 
 
@@ -184,6 +193,7 @@ def sum_of(label: str, rows: Iterable[CopyRow]) -> CopySum:
     """Add up rows."""
     rows = list(rows)
     alone = [row for row in rows if row.is_alone]
+    measured = [row.measured_nanoseconds for row in alone if row.measured_nanoseconds is not None]
     return CopySum(
         label,
         len(alone),
@@ -191,6 +201,7 @@ def sum_of(label: str, rows: Iterable[CopyRow]) -> CopySum:
         sum(row.nbytes_written * (1 if row.trips is None else row.trips) for row in alone),
         len(rows) - len(alone),
         sum(row.trips is None for row in rows),
+        sum(measured) if measured else None,
     )
 
 

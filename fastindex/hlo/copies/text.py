@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastindex.advice.spelling import bytes_text, visible
+from fastindex.advice.spelling import bytes_text, duration_text, visible
 from fastindex.hlo.copies.rows import CopyRow, CopySum
 from fastindex.hlo.copies.table import CopyTable
 from fastindex.hlo.report_text import count_text
@@ -56,7 +56,8 @@ def _count_of(item: CopySum) -> str:
 def _moved_text(item: CopySum) -> str:
     parts = []
     if item.count:
-        parts.append(f"{bytes_text(item.nbytes_read)} read, {bytes_text(item.nbytes_written)} written")
+        took = "" if item.measured_nanoseconds is None else f" in {duration_text(item.measured_nanoseconds)}"
+        parts.append(f"{bytes_text(item.nbytes_read)} read, {bytes_text(item.nbytes_written)} written{took}")
     if item.fused_count:
         parts.append(f"{item.fused_count:,} inside fusions, not added up")
     if item.unknown_trips_count:
@@ -70,14 +71,17 @@ def copies_table(table: CopyTable, top: int | None, all_moves: bool) -> Table:
     from rich.table import Table
 
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("moved", "trips", "cycles"):
+    is_measured = any(row.measured_nanoseconds is not None for row in table.rows(all_moves))
+    for title in ("moved", *(("measured",) if is_measured else ()), "trips", "cycles"):
         shown.add_column(title, justify="right", no_wrap=True)
     shown.add_column("kind", no_wrap=True)
     shown.add_column("instruction, layouts, cause and source", overflow="fold")
     for row in table.rows(all_moves, top):
         trips = "a trip" if row.trips is None else f"{row.trips:,}"
         cycles = "" if row.estimated_cycles is None else f"{row.estimated_cycles:,}"
-        shown.add_row(bytes_text(row.moved_nbytes), trips, cycles, row.kind, _details(row, len(table.modules) > 1))
+        took = "" if row.measured_nanoseconds is None else duration_text(row.measured_nanoseconds)
+        numbers = (bytes_text(row.moved_nbytes), *((took,) if is_measured else ()), trips, cycles)
+        shown.add_row(*numbers, row.kind, _details(row, len(table.modules) > 1))
     return shown
 
 

@@ -7,14 +7,16 @@ import sys
 from collections.abc import Callable, Iterator
 
 from fastindex.errors import FastIndexError
-from fastindex.hlo.sources import TextSource
+from fastindex.hlo.read.opening import opened
+from fastindex.hlo.read.printing import Printer
+from fastindex.hlo.read.sources import TextSource
 from fastindex.terminal import is_terminal
 
 
 def read_each(
     sources: list[TextSource], read: Callable[[TextSource, Callable[[int], None]], None], show_progress: bool
 ) -> list[tuple[TextSource, Exception]]:
-    """Read texts; return those that could not be read, and why. A single one raises.
+    """Read the texts of sources; return those that could not be read, and why. A single one raises.
 
     Raises
     ------
@@ -24,10 +26,17 @@ def read_each(
         The only file cannot be read.
     """
     failed: list[tuple[TextSource, Exception]] = []
-    with _progress(sources, show_progress) as advance:
+    with _progress(sources, show_progress) as advance, Printer() as printer:
         for item in sources:
             try:
-                read(item, advance)
+                for text in opened(item, printer):
+                    try:
+                        read(text, advance)
+                    except (FastIndexError, OSError) as error:
+                        if text.profile is None:
+                            raise
+                        # One of several modules.
+                        failed.append((text, error))
             except (FastIndexError, OSError) as error:
                 if len(sources) == 1:
                     raise

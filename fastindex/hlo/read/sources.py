@@ -14,10 +14,12 @@ from typing import Any, BinaryIO, Protocol, cast
 from fastindex.advice.spelling import bytes_text
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.hlo.assignments import memory_of_compiled
-from fastindex.hlo.dumps import KnownMemory, dumped_modules, module_of, stage_of
 from fastindex.hlo.kinds import HEAD_NBYTES, Kind, kind_of
 from fastindex.hlo.out_of_memory import MARKERS
 from fastindex.hlo.problems import Problem
+from fastindex.hlo.read.compressed import compression_of, plain_name
+from fastindex.hlo.read.dumps import KnownMemory, dumped_modules, module_stem, stage_of, stem_of
+from fastindex.hlo.read.protos import Profile
 from fastindex.hlo.scanner import HloScanner
 from fastindex.hlo.sink import HloSink
 
@@ -28,6 +30,8 @@ _LOOKED_AT = 1 << 20
 _COMMENT = re.compile(rb"//[^\n]*|/\*.{0,1000}?\*/", re.DOTALL)
 #: Headers with their tables of source files and frames are shorter than this.
 _LONGEST_HEADER = 32 << 20
+_BINARY = "binary data of another kind; give HLO text, a .hlo.pb or an .xplane.pb, or print it with compiled.as_text()"
+_CONTROL = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]")
 _FILE_ENDING = re.compile(r"\.[A-Za-z]\w{0,7}$")
 
 
@@ -58,6 +62,8 @@ class TextSource:
         XLA's own numbers, from a compiled object.
     notes : tuple of str
         Remarks for the reader.
+    profile : Profile or None
+        What was measured, from a profile.
     """
 
     name: str
@@ -66,16 +72,17 @@ class TextSource:
     stage: str = ""
     memory: KnownMemory | None = None
     notes: tuple[str, ...] = ()
+    profile: Profile | None = None
 
 
 def open_sources(source: HloSource) -> list[TextSource]:
-    """Return the texts that `source` stands for.
+    """Return what `source` stands for, file by file; `opened` returns the texts in each.
 
     Parameters
     ----------
     source : str, bytes, path, binary file, iterable of paths, or an object of JAX
-        Text or bytes are HLO, or XLA's dumps or messages about memory; a path is a file or a folder of dumps. Of a
-        folder, the files that begin with ``HloModule`` are read, and of each module only the last stage.
+        Text or bytes are HLO, or XLA's dumps or messages about memory; bytes may be protos, and compressed. A path is
+        a file or a folder of dumps, of which only the last stage of each module is read, and profiles.
 
     Raises
     ------
@@ -161,11 +168,15 @@ def _path_sources(paths: list[Path]) -> list[TextSource]:
         else:
             files.setdefault(path, stage_of(path))
     # XLA's files about the memory of a module are read with the module.
-    kept = [file for file in files if module_of(file) not in files]
-    return [
-        TextSource(str(file), _file_chunks(file), file.stat().st_size if file.is_file() else None, files[file])
-        for file in kept
-    ]
+    stems = {stem_of(file) for file in files}
+    kept = [file for file in files if module_stem(file) not in stems]
+    return [TextSource(str(file), _file_chunks(file), _text_nbytes(file), files[file]) for file in kept]
+
+
+def _text_nbytes(file: Path) -> int | None:
+    """Return how much text a file has, if its size says so."""
+    is_text = plain_name(file.name) == file.name and file.suffix != ".pb"
+    return file.stat().st_size if is_text and file.is_file() else None
 
 
 def _check_not_a_path(text: str) -> None:
@@ -240,9 +251,11 @@ def scan_source(source: TextSource, sink: HloSink, advance: Callable[[int], None
     """
     scanner = HloScanner(sink, source.name)
     seen = 0
+    nothing = "no HLO instruction, 'name = shape opcode(...)', and no out-of-memory message"
     for chunk in source.chunks:
         if seen < _LOOKED_AT:
             _check_is_text(chunk, source.name, first=seen == 0)
+            nothing = _BINARY if _CONTROL.search(chunk) else nothing
         scanner.feed(chunk)
         seen += len(chunk)
         advance(len(chunk))
@@ -253,27 +266,19 @@ def scan_source(source: TextSource, sink: HloSink, advance: Callable[[int], None
     scanner.close()
     if not scanner.instruction_count:
         problems = f"; first {scanner.problems[0]}" if scanner.problems else ""
-        refuse(
-            source.name,
-            (
-                "the text is empty"
-                if not seen
-                else "no HLO instruction, 'name = shape opcode(...)', and no out-of-memory message"
-            )
-            + problems,
-        )
+        refuse(source.name, (nothing if seen else "the text is empty") + problems)
     return scanner
 
 
 def _check_is_text(chunk: bytes, name: str, first: bool) -> None:
-    if first and chunk[:2] == b"\x1f\x8b":
-        refuse(name, "compressed with gzip; decompress it first")
+    if first and compression_of(chunk):
+        refuse(name, "compressed twice; decompress it first")
     if b"\0" in chunk:
-        refuse(name, "binary data; a serialized HloModuleProto has to be printed as text first")
+        refuse(name, _BINARY)
     try:
         codecs.getincrementaldecoder("utf-8")().decode(chunk if first else b"")
     except UnicodeDecodeError:
-        refuse(name, "binary data, not UTF-8; a serialized HloModuleProto has to be printed as text first")
+        refuse(name, _BINARY)
     head = _COMMENT.sub(b"", chunk[:_LOOKED_AT]).lstrip()[:2000] if first else b""
     if first and b"HloModule" not in head and (head.startswith((b"module ", b"#loc")) or b"func.func" in head):
         refuse(name, "MLIR, not HLO; use compiled.as_text(), or lowered.as_text(dialect='hlo')")

@@ -9,11 +9,15 @@ from pathlib import Path
 from fastindex.errors import FastIndexError
 from fastindex.hlo.assignments import assigned_memory, read_buffer_assignment, read_memory_usage_report
 from fastindex.hlo.module_sums import AssignedMemory, Basis
+from fastindex.hlo.read.compressed import ENDINGS, plain_name, read_whole
 
-SUFFIXES = (".txt", ".hlo")
+#: How the names of files with HLO end, before the ending of a compression.
+_TEXTS = (".txt", ".hlo")
+_PROTOS = (".hlo.pb", ".hlo_proto.pb")
+_PROFILE = ".xplane.pb"
 #: ``module_0001.jit_f.cpu_after_optimizations.txt``, ``module_0001.jit_f.0003.pass.after_x.before_y.txt``
 _DUMP_NAME = re.compile(
-    r"(module_\d+\..+?)(?:\.cl_\d+)?\.(\d{4}\..*|[\w.]*?(?:before|after)_(?:optimizations|codegen)\w*)\.(?:txt|hlo)"
+    r"(module_\d+\..+?)(?:\.cl_\d+)?\.(\d{4}\..*|[\w.]*?(?:before|after)_(?:optimizations|codegen)\w*)\.(?:txt|hlo|hlo\.pb)"
 )
 #: How the names of stages end, in the order in which XLA dumps them; passes come after the first.
 _STAGES = (
@@ -23,6 +27,8 @@ _STAGES = (
     "after_optimizations_after_buffer_assignment",
     "after_codegen",
 )
+#: One of a module of a million values has 200 MB.
+_LONGEST_ASSIGNMENT = 1 << 30
 _MODULE_START = re.compile(rb"\s*(?:(?://[^\n]*\n|/\*.*?\*/)\s*)*HloModule\b", re.DOTALL)
 #: What XLA writes beside a module, by the ending that it adds to the stem, best first.
 _BESIDE: tuple[tuple[str, Basis], ...] = (
@@ -58,35 +64,51 @@ def stage_of(file: Path) -> str:
     >>> stage_of(Path("module_0001.jit_f.sm_9.0_gpu_after_optimizations.txt"))
     'sm_9.0_gpu_after_optimizations'
     """
-    name = _DUMP_NAME.fullmatch(file.name)
+    name = _DUMP_NAME.fullmatch(plain_name(file.name))
     return name.group(2) if name else ""
 
 
+def stem_of(file: Path) -> Path:
+    """Return the path without what says how the module is written.
+
+    Examples
+    --------
+    >>> stem_of(Path("a/module_0001.f.cpu_after_optimizations.hlo.pb.gz")).name
+    'module_0001.f.cpu_after_optimizations'
+    """
+    name = plain_name(file.name)
+    return file.with_name(next((name.removesuffix(end) for end in (*_PROTOS, *_TEXTS) if name.endswith(end)), name))
+
+
 def dumped_modules(folder: Path) -> dict[Path, str]:
-    """Return the files of a dump folder to read, and their stages: the last one of each module.
+    """Return the files of a dump folder to read, and their stages: the last one of each module, and profiles.
 
     Raises
     ------
     FastIndexError
-        No file begins with ``HloModule``.
+        No file has HLO in it.
     """
     stages: dict[str, dict[str, Path]] = {}
-    for file in sorted(folder.rglob("*")):
-        if file.suffix not in SUFFIXES or not file.is_file() or not _begins_module(file):
-            continue
-        name = _DUMP_NAME.fullmatch(file.name)
-        module = str(file.parent / (name.group(1) if name else file.name))
-        stages.setdefault(module, {})[stage_of(file)] = file
-    if not stages:
+    chosen: dict[Path, str] = {}
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    profiled = {file.parent for file in files if plain_name(file.name).endswith(_PROFILE)}
+    # Text before protos: of the same stage, the former is read, which other files are named after.
+    for file in sorted(files, key=lambda file: plain_name(file.name).endswith(_PROTOS)):
+        if plain_name(file.name).endswith(_PROFILE):
+            chosen[file] = ""
+        elif _has_module(file) and not (plain_name(file.name).endswith(_PROTOS[1]) and file.parent in profiled):
+            name = _DUMP_NAME.fullmatch(plain_name(file.name))
+            module = str(file.parent / (name.group(1) if name else stem_of(file).name))
+            stages.setdefault(module, {}).setdefault(stage_of(file), file)
+    if not stages and not chosen:
         raise FastIndexError(
-            f"no HLO text in {folder}: no .txt or .hlo file begins with HloModule; dump with "
-            f"XLA_FLAGS='--xla_dump_to={folder} --xla_dump_hlo_as_text'"
+            f"no HLO text in {folder}: no .txt or .hlo file begins with HloModule, and there is no .hlo.pb and no "
+            f".xplane.pb; dump with XLA_FLAGS='--xla_dump_to={folder} --xla_dump_hlo_as_text'"
         )
-    chosen = {}
-    for files in stages.values():
-        stage = max(files, key=_lateness)
-        chosen[files[stage]] = f"{stage} (of {len(files)} stages)" if len(files) > 1 else stage
-    return chosen
+    for found in stages.values():
+        stage = max(found, key=_lateness)
+        chosen[found[stage]] = f"{stage} (of {len(found)} stages)" if len(found) > 1 else stage
+    return dict(sorted(chosen.items()))
 
 
 def _lateness(stage: str) -> tuple[int, str]:
@@ -97,43 +119,51 @@ def _lateness(stage: str) -> tuple[int, str]:
     return (2 * ranks[-1] if ranks else 0), stage
 
 
-def _begins_module(file: Path) -> bool:
+def _has_module(file: Path) -> bool:
+    name = plain_name(file.name)
+    if name.endswith(_PROTOS):
+        return True
+    if not name.endswith(_TEXTS):
+        return False
     try:
-        with file.open("rb") as stream:
-            return _MODULE_START.match(stream.read(4096)) is not None
-    except OSError:
+        return _MODULE_START.match(read_whole(file, 4096)) is not None
+    except (OSError, FastIndexError):
         # Reading it later reports the problem.
         return stage_of(file) != ""
 
 
-def module_of(file: Path) -> Path | None:
-    """Return the module that a dumped file about memory belongs to; None for other files."""
+def module_stem(file: Path) -> Path | None:
+    """Return the `stem_of` the module that a dumped file about memory belongs to; None for other files."""
     for ending, _ in _BESIDE:
-        if file.name.endswith(ending):
-            return file.with_name(file.name.removesuffix(ending) + ".txt")
+        if plain_name(file.name).endswith(ending):
+            return file.with_name(plain_name(file.name).removesuffix(ending))
     return None
 
 
 def _beside_optimized(file: Path, ending: str) -> Path | None:
     """Return what lies beside the stage after optimizations, for a later stage of the same compilation."""
-    name = _DUMP_NAME.fullmatch(file.name)
+    name = _DUMP_NAME.fullmatch(plain_name(file.name))
     if name is None or not name.group(2).endswith(_STAGES[3:]):
         return None
     begin, stage = file.name[: name.start(2)], name.group(2)
     late = next(ending for ending in _STAGES[3:] if stage.endswith(ending))
-    beside = file.with_name(f"{begin}{stage.removesuffix(late)}{_STAGES[2]}{ending}")
-    return beside if beside.is_file() else None
+    return _existing(file.with_name(f"{begin}{stage.removesuffix(late)}{_STAGES[2]}{ending}"))
+
+
+def _existing(file: Path) -> Path | None:
+    """Return the file, or one that is compressed."""
+    return next((found for end in ("", *ENDINGS) if (found := file.with_name(file.name + end)).is_file()), None)
 
 
 def memory_beside(file: Path) -> KnownMemory | None:
     """Read what XLA dumped about a module's memory beside it; None if there is nothing readable."""
     for ending, basis in _BESIDE:
-        own = file.with_name(file.stem + ending)
-        beside = own if own.is_file() else _beside_optimized(file, ending)
+        stem = stem_of(file)
+        beside = _existing(stem.with_name(stem.name + ending)) or _beside_optimized(file, ending)
         if beside is None:
             continue
         try:
-            text = beside.read_text(encoding="utf-8", errors="replace")
+            text = read_whole(beside, _LONGEST_ASSIGNMENT).decode("utf-8", "replace")
             if basis == "buffer assignment":
                 assigned = assigned_memory(read_buffer_assignment(text))
                 return KnownMemory(assigned.total, basis, assigned)
