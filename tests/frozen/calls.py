@@ -51,7 +51,7 @@ def cases() -> dict[str, Callable[[], Any]]:
         "linear_index of a window": lambda: fi.linear_index(TILED, np.s_[3:9, 100:150]),
         "multi_index": lambda: fi.multi_index(shape, slots),
         "convert_index": lambda: fi.convert_index(TILED, PLAIN, slots),
-        "copyto": lambda: fi.copyto(array.T, np.ones((200, 48), np.float32)),
+        "copyto": lambda: fi.numpy.copyto(array.T, np.ones((200, 48), np.float32)),
         "rearrange": lambda: fi.rearrange(array, "(a b) c -> a c b", b=8),
         "explain": lambda: fi.explain(TILED),
         "parse": lambda: fi.Shape.parse("f32[48,200]{1,0:T(8,128)}"),
