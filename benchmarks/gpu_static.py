@@ -80,8 +80,8 @@ def banks() -> None:
 
 def sectors() -> None:
     from fastindex import Shape
+    from fastindex.algebra.loops import relayout_loops
     from fastindex.lowering.gpu.launches import converting_launches, launches
-    from fastindex.lowering.relayout.problem.loops import relayout_loops
     from tests.kernels.test_cuda_banks import SECTOR_CASES, accesses, filled_sectors
 
     print("\nThe least part that a warp's accesses fill of the 32-byte sectors of memory that they touch:")
@@ -95,8 +95,8 @@ def sectors() -> None:
 
 def packed() -> None:
     from fastindex import Shape
+    from fastindex.algebra.loops import relayout_loops
     from fastindex.lowering.gpu.launches import converting_launches
-    from fastindex.lowering.relayout.problem.loops import relayout_loops
 
     print("\nBytes moved for each element where one side is packed:")
     for bits, name in ((4, "s4"), (2, "u2"), (1, "pred")):

@@ -7,6 +7,7 @@ from fastindex import sharding as sharding
 from fastindex import weights as weights
 from fastindex import xla as xla
 from fastindex.advice.sentences import explain as explain
+from fastindex.algebra.strided_runs import StridedRun as StridedRun
 from fastindex.bulk.indices import convert_index as convert_index
 from fastindex.bulk.indices import linear_index as linear_index
 from fastindex.bulk.indices import multi_index as multi_index
@@ -24,6 +25,9 @@ from fastindex.bulk.tile_indices import tile_index as tile_index
 from fastindex.bulk.tile_indices import tile_slots as tile_slots
 from fastindex.bulk.window_runs import runs as runs
 from fastindex.bulk.window_runs import strided_runs as strided_runs
+from fastindex.core.element_types import ElementType as ElementType
+from fastindex.core.layout import Layout as Layout
+from fastindex.core.shape import Shape as Shape
 from fastindex.errors import ArgumentTypeError as ArgumentTypeError
 from fastindex.errors import FastIndexError as FastIndexError
 from fastindex.errors import LayoutError as LayoutError
@@ -31,10 +35,6 @@ from fastindex.errors import OutOfBoundsError as OutOfBoundsError
 from fastindex.errors import ParseError as ParseError
 from fastindex.errors import UnsupportedError as UnsupportedError
 from fastindex.lowering.index.tile_programs import TileSlots as TileSlots
-from fastindex.lowering.windows.strided_runs import StridedRun as StridedRun
 from fastindex.pictures.picture import draw as draw
-from fastindex.shapes.element_types import ElementType as ElementType
-from fastindex.shapes.layout import Layout as Layout
-from fastindex.shapes.shape import Shape as Shape
 
 __version__: str

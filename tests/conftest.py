@@ -70,7 +70,7 @@ WHOLE_HERE = "whole"
 
 #: Run by `test_interop`, `test_cuda_simulator` and `test_stand_in`, each in a process of its own.
 collect_ignore_glob = [
-    "interop/interop_with_*.py",
+    "core/interop_with_*.py",
     "kernels/simulated_cuda.py",
     "kernels/cuda_kernel_count.py",
     "cuda/stand_in/*.py",

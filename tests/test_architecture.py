@@ -221,7 +221,7 @@ def named_in_tests() -> dict[str, list[Path]]:
 
 @pytest.mark.in_turn(seconds=2)
 def test_every_module_has_its_tests() -> None:
-    """``tests/FOLDER/test_MODULE.py``, or a test file whose docstring has a line "Tests of: FOLDER.MODULE, ...."."""
+    """``tests/FOLDER/test_MODULE.py``, or a test file whose docstring has a line "Tests of: FOLDER.MODULE, ."."""
     elsewhere = named_in_tests()
     missing = []
     for name, path in modules().items():

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from fastindex.advice.spelling import tiles_text
 from fastindex.advice.tpu_layouts import orders_of_two_minor, tpu_layout_in_order
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
+from fastindex.core.tiles import COMBINE
 from fastindex.errors import UnsupportedError
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
-from fastindex.tiling.definition import COMBINE
 
 #: A cheaper change is preferred to the best one if it saves at least this fraction of the bytes.
 _GOOD_ENOUGH = 0.9

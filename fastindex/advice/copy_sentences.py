@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fastindex.advice.spelling import listed
-from fastindex.shapes.shape import Shape
+from fastindex.core.shape import Shape
 
 _NAMED = 2
 

@@ -22,15 +22,15 @@ import re
 from collections.abc import Sequence
 
 from fastindex.advice.tpu_layouts import is_tpu_default, tpu_layout
+from fastindex.core.digits import Variable, digit, slot_digits
+from fastindex.core.integers import counted
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape, as_shape
+from fastindex.core.sizes import axes_of
+from fastindex.core.tiles import COMBINE
 from fastindex.errors import FastIndexError, LayoutError
 from fastindex.patterns.format_table import BY_BITS
 from fastindex.patterns.named_formats import single_layout
-from fastindex.shapes.integers import counted
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shapes.shape_sizes import axes_of
-from fastindex.tiling.definition import COMBINE
-from fastindex.tiling.digits import Variable, digit, slot_digits
 
 _ACTIVATIONS = "tncdhw"
 _WEIGHTS = "goidhw"

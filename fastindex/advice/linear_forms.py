@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.core.digits import Variable, digit, slot_digits
+from fastindex.core.element_types import ElementType
+from fastindex.core.integers import as_integer
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape, as_shape
+from fastindex.core.sizes import axes_of, check_placed
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.integers import as_integer
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shapes.shape_sizes import axes_of, check_placed
-from fastindex.tiling.digits import Variable, digit, slot_digits
 
 
 @dataclass(frozen=True)

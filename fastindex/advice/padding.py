@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from fastindex.advice.spelling import tile_text, times_text
-from fastindex.shapes.integers import counted
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.shape_sizes import axes_of
-from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, slot_count, tile_axes
+from fastindex.core.integers import counted
+from fastindex.core.shape import Shape
+from fastindex.core.sizes import axes_of
+from fastindex.core.tiles import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, slot_count, tile_axes
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,11 @@ from fastindex.advice.format_names import layout_name
 from fastindex.advice.padding import describe_step, padding_steps
 from fastindex.advice.sharding_sentences import sharding_sentences
 from fastindex.advice.spelling import listed, tile_text
-from fastindex.shapes.integers import UNBOUNDED, counted
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shapes.shape_sizes import axes_of
+from fastindex.core.integers import UNBOUNDED, counted
+from fastindex.core.shape import Shape, as_shape
+from fastindex.core.sizes import axes_of
+from fastindex.core.tiles import COMBINE, Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, tile_axes
 from fastindex.sharding.sharding import Sharding, as_sharding
-from fastindex.tiling.definition import (
-    COMBINE,
-    Axis,
-    CountAxis,
-    DimensionAxis,
-    MergedAxis,
-    OffsetAxis,
-    tile_axes,
-)
 
 _WORD_BITS = 32
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.tiling.definition import COMBINE
+from fastindex.core.shape import Shape, as_shape
+from fastindex.core.tiles import COMBINE
 
 
 def info(shape: Shape | str) -> dict[str, Any]:

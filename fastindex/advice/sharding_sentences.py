@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from fastindex.advice.spelling import bytes_text, listed
-from fastindex.shapes.shape import Shape
+from fastindex.core.shape import Shape
 from fastindex.sharding.sharding import Sharding
 
 _WHOLE = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fastindex.tiling.definition import COMBINE
+from fastindex.core.tiles import COMBINE
 
 
 def bytes_text(nbytes: int) -> str:

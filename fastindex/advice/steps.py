@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fastindex.advice.spelling import tile_text
-from fastindex.shapes.shape import Shape, as_shape
-from fastindex.shapes.shape_sizes import axes_of, check_placed
-from fastindex.tiling.definition import COMBINE, Axis, CountAxis
+from fastindex.core.shape import Shape, as_shape
+from fastindex.core.sizes import axes_of, check_placed
+from fastindex.core.tiles import COMBINE, Axis, CountAxis
 
 Kind = Literal["pad", "reshape", "transpose"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fastindex.advice.tpu_layouts import tpu_layout, tpu_layout_in_order
+from fastindex.core.integers import UNBOUNDED, counted
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import UnsupportedError
-from fastindex.shapes.integers import UNBOUNDED, counted
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape, as_shape
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import math
 from collections.abc import Sequence
 from itertools import permutations
 
+from fastindex.core.element_types import ElementType
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
 from fastindex.errors import UnsupportedError
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
 
 #: The generations whose compiler's default layouts are known.
 TPUS = ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x")

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.shared_digits import Strides
 from fastindex.arguments.addresses import address_of
+from fastindex.core.shape import Shape
+from fastindex.core.slot_format import slot_format
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.lowering.relayout.problem.shared_digits import Strides
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.slot_format import slot_format
 
 _RAW = (np.dtype(np.uint8), np.dtype(np.int8), np.dtype("V1"))
 

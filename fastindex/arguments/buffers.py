@@ -21,11 +21,11 @@ from fastindex.arguments.arrays import (
 )
 from fastindex.arguments.castings import check_cast, element_type_of
 from fastindex.arguments.number_lists import array_of_numbers
+from fastindex.core.foreign_arrays import host_array
+from fastindex.core.shape import Shape
+from fastindex.core.sizes import check_placed
+from fastindex.core.slot_format import slot_format
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.interop.host_arrays import host_array
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.shape_sizes import check_placed
-from fastindex.shapes.slot_format import slot_format
 from fastindex.tables.cache_lines import LINE_BYTES
 
 Bytes = NDArray[np.uint8]

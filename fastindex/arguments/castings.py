@@ -6,10 +6,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from fastindex.core.element_types import ElementType, xla_name
+from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.lowering.casts import cast_of, is_safe, is_same_kind
-from fastindex.shapes.element_types import ElementType, xla_name
-from fastindex.shapes.shape import Shape
 
 #: NumPy's rules for casts.
 Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]

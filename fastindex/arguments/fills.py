@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from fastindex.arguments.castings import element_type_of
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.first_use import load
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape
 
 
 def fill_pattern(shape: Shape, fill: Any = None) -> bytes:

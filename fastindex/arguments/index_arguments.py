@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastindex.arguments.arrays import broadcast_shape
+from fastindex.core.foreign_arrays import host_array
+from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
-from fastindex.interop.host_arrays import host_array
-from fastindex.shapes.shape import Shape
 
 #: Integers in memory, or a range, which takes none.
 Integers = NDArray[Any] | range

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.core.element_types import ElementType
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.shapes.element_types import ElementType
 
 
 def array_of_numbers(numbers: Sequence[Any], element_type: ElementType) -> NDArray[Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastindex.lowering.index.forms import IndexProgram
+from fastindex.algebra.forms import IndexProgram
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, OutOfBoundsError
 from fastindex.lowering.windows.window import Window
-from fastindex.shapes.shape import Shape
 
 
 def is_window(multi_index: Any) -> bool:

@@ -20,13 +20,13 @@ from fastindex.arguments.buffers import (
     require_movable_pair,
 )
 from fastindex.arguments.fills import fill_pattern
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape
 from fastindex.cpu.box_arrays import ArrayBoxes, BufferBoxes
 from fastindex.cpu.box_jobs import LEAST_MEMORY_BYTES, plan_boxes
 from fastindex.cpu.memory_maps import may_share_file, share_bytes
 from fastindex.cpu.threads import check_threads
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape
 
 Boxes = ArrayBoxes | BufferBoxes
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fastindex.arguments.offenders import Offender
+from fastindex.core.shape import Shape
 from fastindex.errors import OutOfBoundsError
 from fastindex.lowering.index.units import units_in_buffer
-from fastindex.shapes.shape import Shape
 
 
 def out_of_bounds(offender: Offender, shape: Shape) -> OutOfBoundsError:

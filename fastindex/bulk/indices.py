@@ -23,13 +23,13 @@ from fastindex.arguments.offenders import OffenderFoundError
 from fastindex.arguments.windows import as_window, is_window, slice_numbers
 from fastindex.bulk.index_errors import bad_place, out_of_bounds
 from fastindex.bulk.window_results import window_results
+from fastindex.core.shape import Shape, as_shape
 from fastindex.cpu.index_programs import check_overlap, new_outputs, run
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
 from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
 from fastindex.lowering.index.units import count_of_units
-from fastindex.shapes.shape import Shape, as_shape
 
 
 def linear_index(

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.forms import IndexProgram
 from fastindex.arguments.engines import engine_of
 from fastindex.arguments.index_arguments import MODES, common_shape
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import OutOfBoundsError
 from fastindex.first_use import load
-from fastindex.lowering.index.forms import IndexProgram
 from fastindex.lowering.index.programs import linear_program, multi_program
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
 
 #: With fewer elements than this, NumPy has finished before a kernel has started.
 SMALLEST = 4096

@@ -25,6 +25,10 @@ from fastindex.arguments.buffers import (
 )
 from fastindex.arguments.engines import engine_of, require_lazy
 from fastindex.arguments.fills import fill_pattern
+from fastindex.core.integers import counted
+from fastindex.core.notebooks import ShownInNotebooks
+from fastindex.core.shape import Shape
+from fastindex.core.slot_format import slot_format
 from fastindex.cpu.cast_movements import movement_between
 from fastindex.cpu.first_answer import DISABLE_VARIABLE, MOST_BYTES, is_disabled, may_be_numpy, numpys_time
 from fastindex.cpu.movements import Movement
@@ -33,16 +37,12 @@ from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.first_use import load
-from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lazy import lazy_property, untraced
 from fastindex.lowering.machine import Machine
 from fastindex.lowering.relayout.passes.calibration import cycles
 from fastindex.lowering.relayout.plan.choice import plans, select_plan
 from fastindex.lowering.relayout.problem.slot_moves import SlotMove
 from fastindex.lowering.tuning import TUNING, Tuning
-from fastindex.shapes.integers import counted
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.slot_format import slot_format
 from fastindex.tables.cache_lines import LINE_BYTES
 
 if TYPE_CHECKING:

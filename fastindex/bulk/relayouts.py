@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.shared_digits import Strides
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.arrays import described, element_strides
 from fastindex.arguments.buffers import (
@@ -26,15 +27,14 @@ from fastindex.arguments.fills import fill_pattern
 from fastindex.bulk import bounded_relayouts
 from fastindex.bulk.bounded_relayouts import require_unbounded
 from fastindex.bulk.relayout_plans import RelayoutPlan, plan_of, shaped
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape, as_shape
 from fastindex.cpu.cast_movements import either_movement, movement_between
 from fastindex.cpu.threads import check_threads
 from fastindex.cuda.arrays import on_gpu
 from fastindex.first_use import load
 from fastindex.lowering.casts import can_misfit
-from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.tuning import TUNING
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape, as_shape
 
 # What calls plan by; tests choose other thresholds.
 _TUNING = TUNING

@@ -10,18 +10,18 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import as_buffer_bytes, check_movable, new_buffer
 from fastindex.arguments.fills import fill_pattern
+from fastindex.core.notebooks import ShownInNotebooks
+from fastindex.core.shape import Shape, as_shape
 from fastindex.cpu.this_machine import this_machine
 from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
 from fastindex.first_use import load
-from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lazy import lazy_property, untraced
 from fastindex.lowering.relayout.moves.nest_passes import passes
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.tuning import TUNING
-from fastindex.shapes.shape import Shape, as_shape
 from fastindex.sharding.collectives import collective_of
 from fastindex.sharding.placement import placement
 from fastindex.sharding.reshard_boxes import Boxes, Side, boxes_between, side_of

@@ -9,9 +9,9 @@ from typing import Any
 from fastindex.arguments.buffers import as_logical_array, check_movable, check_output_array, new_array
 from fastindex.arguments.fills import fill_pattern
 from fastindex.bulk.relayouts import pack, unpack
+from fastindex.core.shape import Shape, as_shape
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, UnsupportedError
-from fastindex.shapes.shape import Shape, as_shape
 from fastindex.sharding.placement import Shard, shards_of
 from fastindex.sharding.sharding import Sharding, as_sharding
 

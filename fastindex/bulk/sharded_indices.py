@@ -16,13 +16,13 @@ from fastindex.arguments.index_arguments import (
     common_shape_of_coordinates,
 )
 from fastindex.arguments.offenders import Offender, OffenderFoundError
+from fastindex.core.integers import as_integer
+from fastindex.core.shape import Shape, as_shape
 from fastindex.cpu.index_programs import check_overlap, new_outputs, run
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.cuda.arrays import on_gpu
 from fastindex.errors import FastIndexError, OutOfBoundsError, UnsupportedError
 from fastindex.first_use import load
-from fastindex.shapes.integers import as_integer
-from fastindex.shapes.shape import Shape, as_shape
 from fastindex.sharding.placement import Shard, shards_of
 from fastindex.sharding.shard_program import shard_program, unshard_program
 from fastindex.sharding.sharding import Sharding, as_sharding

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, strided_copy
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.arrays import strides_overlap
 from fastindex.arguments.castings import RULES, Casting, element_type_of
@@ -24,8 +25,6 @@ from fastindex.first_use import load
 from fastindex.lowering.casts import Cast, cast_of
 from fastindex.lowering.relayout.moves.cast_passes import cast_passes
 from fastindex.lowering.relayout.moves.nest_passes import passes
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
-from fastindex.lowering.relayout.problem.strided_copies import strided_copy
 
 #: With fewer elements NumPy has finished before a kernel has started: a call of ours takes about 3 microseconds, NumPy
 #: about 0.3 nanoseconds an element of 1 to 8 bytes while the array is in cache (AMD EPYC, 2026-11-22).

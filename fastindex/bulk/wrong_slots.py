@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.segments import Box, box_shape, slab_grid, slab_order
 from fastindex.arguments.buffers import aligned_bytes, check_movable, logical_array
 from fastindex.bulk.indices import multi_index
 from fastindex.bulk.relayouts import pack, unpack
 from fastindex.bulk.wrong_codes import first_wrong_code
+from fastindex.core.foreign_arrays import host_array
+from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.interop.host_arrays import host_array
-from fastindex.lowering.subarrays.segments import Box, box_shape, slab_grid, slab_order
-from fastindex.shapes.shape import Shape, as_shape
 
 Bytes = NDArray[np.uint8]
 

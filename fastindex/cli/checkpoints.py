@@ -64,7 +64,7 @@ def checkpoint_text(folder: str, as_json: bool) -> str:
     """Return what a packed checkpoint holds: a line, or a JSON object, for each array."""
     from fastindex.advice.shape_numbers import info
     from fastindex.advice.spelling import bytes_text
-    from fastindex.shapes.integers import counted
+    from fastindex.core.integers import counted
     from fastindex.weights.manifests import read_manifest
 
     manifest = read_manifest(folder)

@@ -22,7 +22,7 @@ from fastindex.cli.ending import signals_raised, stopped_by_signals
 from fastindex.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from fastindex.shapes.shape import Shape
+    from fastindex.core.shape import Shape
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -14,8 +14,8 @@ from fastindex.arguments.buffers import aligned_bytes
 from fastindex.bulk.indices import linear_index, multi_index
 from fastindex.bulk.relayouts import plan_relayout
 from fastindex.bulk.strided_copies import copyto
+from fastindex.core.shape import Shape
 from fastindex.cpu.threads import run_chunks, thread_count
-from fastindex.shapes.shape import Shape
 
 #: 256 MiB, and no tile divides it.
 ROWS, COLUMNS = 11586, 11585

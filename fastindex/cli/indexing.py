@@ -180,9 +180,9 @@ def _entry(text: str) -> Any:
 
 
 def _place_text(shape: fastindex.Shape, coordinates: list[int], unit: str) -> str:
+    from fastindex.core.sizes import axes_of
+    from fastindex.core.tiles import slot_of
     from fastindex.lowering.index.units import bits_of_unit
-    from fastindex.shapes.shape_sizes import axes_of
-    from fastindex.tiling.scalar_index import slot_of
     from fastindex.xla.index_queries import index_in_bounds
 
     if not index_in_bounds(shape, coordinates):

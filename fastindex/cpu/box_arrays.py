@@ -16,14 +16,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from fastindex.algebra.segments import Box, box_segments, segment_costs
 from fastindex.arguments.arrays import described
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
 from fastindex.cpu.map_faults import Watched, faults_raised
 from fastindex.cpu.memory_maps import bytes_to_come, drop_pages, mappings_of
 from fastindex.lazy import lazy_property
-from fastindex.lowering.subarrays.segments import Box, box_segments
-from fastindex.lowering.subarrays.sizes import segment_costs
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
 
 Bytes = NDArray[np.uint8]
 Sizes = tuple[int, ...]

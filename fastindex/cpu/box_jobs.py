@@ -1,6 +1,6 @@
 """Jobs on arrays larger than memory: boxes are read, moved and written, a few at a time.
 
-A box owns whole segments of the buffer on both sides (`fastindex.lowering.subarrays.segments`), so moving it is a
+A box owns whole segments of the buffer on both sides (`fastindex.algebra.segments`), so moving it is a
 relayout of a small array. Where the tiles of the two sides have no box in common that fits, the boxes are those of the
 target, and the boxes of the source around each are read.
 """
@@ -18,7 +18,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.segments import Box, Grid, box_shape, box_sizes, box_steps, covering, slab_order
 from fastindex.arguments.addresses import address_of
+from fastindex.core.shape import Shape
+from fastindex.core.slot_format import slot_format
 from fastindex.cpu.cast_movements import CastMovement, movement_between
 from fastindex.cpu.first_answer import is_disabled
 from fastindex.cpu.numpy_moves import SCRATCH_BYTES, move_by_numpy, scratch
@@ -27,10 +30,6 @@ from fastindex.errors import FastIndexError
 from fastindex.first_use import load
 from fastindex.lowering.casts import MisfitError
 from fastindex.lowering.relayout.problem.slot_moves import slot_move
-from fastindex.lowering.subarrays.segments import Box, Grid, box_shape, box_steps, covering, slab_order
-from fastindex.lowering.subarrays.sizes import box_sizes
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.slot_format import slot_format
 
 Bytes = NDArray[np.uint8]
 Sizes = tuple[int, ...]

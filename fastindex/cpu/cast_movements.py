@@ -13,25 +13,25 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from fastindex.algebra.loops import RelayoutLoops, relayout_loops
+from fastindex.algebra.shared_digits import Strides
+from fastindex.algebra.sides import RegroupedShape
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import aligned_bytes
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape
+from fastindex.core.slot_format import slot_format
 from fastindex.cpu.first_answer import bytes_by_numpy, load_kernels, numpys_time
 from fastindex.cpu.movements import Movement, movement, sure_movement, unpack_slots
 from fastindex.cpu.numpy_moves import memory_at, move_by_numpy, scratch, strided_at, unpack_by_numpy
 from fastindex.cpu.this_machine import check_runs_here, this_machine
 from fastindex.lazy import lazy_property
 from fastindex.lowering.casts import Cast, MisfitError, cast_by_numpy, cast_of, first_misfit, of_type
-from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.lowering.machine import Machine
 from fastindex.lowering.relayout.moves.cast_passes import cast_passes, contiguous_cast
 from fastindex.lowering.relayout.passes.form import Pass
-from fastindex.lowering.relayout.problem.loops import RelayoutLoops, relayout_loops
-from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.relayout.problem.slot_moves import loops_of_values, slot_move
 from fastindex.lowering.tuning import TUNING, Tuning
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.slot_format import slot_format
 
 if TYPE_CHECKING:
     from fastindex.cpu.compiled_passes import CompiledPasses

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import fastindex
+from fastindex.algebra.joined_variables import joined_variables
+from fastindex.algebra.sides import RegroupedShape
+from fastindex.core.shape import Shape
 from fastindex.cpu.threads import thread_count
 from fastindex.first_use import load
-from fastindex.lowering.index.joined_variables import joined_variables
-from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.lowering.machine import Machine
 from fastindex.lowering.tuning import Tuning
-from fastindex.shapes.shape import Shape
 
 _FOLDER = "tuned"
 _MOST_BYTES = 1 << 16

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.forms import IndexProgram
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.arrays import broadcast_strides, merged_axes
 from fastindex.arguments.index_arguments import Integers
@@ -16,7 +17,6 @@ from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.kernels.cpu.index.blocks import CLIP, COUNTED, RAISE, SWAPPED, WRAP
 from fastindex.kernels.cpu.index.kernel import block_length, run_program, scratch_size
 from fastindex.kernels.cpu.memory import STORED
-from fastindex.lowering.index.forms import IndexProgram
 from fastindex.lowering.index.step_table import StepTable, step_table
 from fastindex.lowering.tuning import TUNING
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.forms import IndexProgram
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.index_arguments import Integers
 from fastindex.arguments.offenders import Offender, OffenderFoundError, judged, position_of
@@ -16,7 +17,6 @@ from fastindex.cpu.first_answer import indices_by_numpy, numpys_time
 from fastindex.cpu.numpy_programs import run_by_numpy
 from fastindex.cpu.threads import check_threads
 from fastindex.errors import FastIndexError
-from fastindex.lowering.index.forms import IndexProgram
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables.cache_lines import LINE_BYTES
 

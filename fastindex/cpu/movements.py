@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastindex.algebra.shared_digits import Strides
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import aligned_bytes
+from fastindex.core.shape import Shape
+from fastindex.core.slot_format import SlotFormat
 from fastindex.cpu.first_answer import MOST_BYTES, bytes_by_numpy, load_kernels, may_be_numpy, numpys_time
 from fastindex.cpu.index_programs import run
 from fastindex.cpu.numpy_moves import look_up_by_numpy, move_by_numpy, pack_by_numpy, unpack_by_numpy
@@ -24,7 +27,6 @@ from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.relayout.passes.line_counts import for_scattered_lines, read_lines, spanned_bytes
 from fastindex.lowering.relayout.plan.choice import select_plan
 from fastindex.lowering.relayout.problem.problem import Problem
-from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.relayout.problem.slot_moves import (
     SlotMove,
     packed_byte,
@@ -33,8 +35,6 @@ from fastindex.lowering.relayout.problem.slot_moves import (
     unpacking_loops,
 )
 from fastindex.lowering.tuning import TUNING, Tuning
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.slot_format import SlotFormat
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops
+from fastindex.algebra.shared_digits import Strides
+from fastindex.core.shape import Shape
+from fastindex.core.slot_format import SlotFormat
 from fastindex.cpu import numpy_stages
 from fastindex.lowering.index.programs import conversion_program
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops
-from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.relayout.problem.slot_moves import SlotMove
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.slot_format import SlotFormat
 
 Bytes = NDArray[np.uint8]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.forms import IndexProgram
 from fastindex.arguments.index_arguments import Integers
-from fastindex.lowering.index.forms import IndexProgram
 
 #: Elements that are taken at a time.
 AT_ONCE = 1 << 18

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.forms import IndexProgram
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.first_answer import MOST_INDICES, may_be_numpy
 from fastindex.cpu.index_chunks import chunk_length
 from fastindex.cpu.index_programs import run
 from fastindex.cpu.threads import run_chunks, thread_count
-from fastindex.lowering.index.forms import IndexProgram
 from fastindex.lowering.tuning import TUNING
 from fastindex.lowering.windows.plan import WINDOW_TUNING, WindowPlan, WindowTuning, window_plan
 

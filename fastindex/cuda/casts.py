@@ -13,6 +13,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, relayout_loops
+from fastindex.algebra.shared_digits import Strides
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape
+from fastindex.core.slot_format import slot_format
 from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.libraries import new_device_array
 from fastindex.cuda.movements import Movement, table_of
@@ -26,12 +31,7 @@ from fastindex.lowering.casts import Cast, cast_of, of_type
 from fastindex.lowering.gpu.casts import cast_launches
 from fastindex.lowering.gpu.launches import VECTOR_BYTES
 from fastindex.lowering.gpu.records import Launch
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, relayout_loops
-from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.relayout.problem.slot_moves import loops_of_values
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.slot_format import slot_format
 from fastindex.tables import cuda_launches as cuda_tables
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fastindex.arguments.castings import Casting
+from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import FastIndexError
 from fastindex.lazy import untraced
-from fastindex.shapes.shape import Shape, as_shape
 
 
 def why_unavailable() -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.forms import Division, Form, IndexProgram, division, wrapped_int64
 from fastindex.arguments.arrays import broadcast_strides, merged_axes
 from fastindex.arguments.offenders import Offender, OffenderFoundError, judged, position_of
 from fastindex.cuda.arrays import DeviceArray
@@ -18,8 +19,6 @@ from fastindex.errors import FastIndexError
 from fastindex.kernels.cuda import device as cuda
 from fastindex.kernels.cuda.compilation import Kernel
 from fastindex.kernels.cuda.index_kernel import COUNTED, NOWHERE, InputForm, KernelForm, index_kernel
-from fastindex.lowering.index.division import Division, division
-from fastindex.lowering.index.forms import Form, IndexProgram, wrapped_int64
 
 _flags = Flags(NOWHERE)
 

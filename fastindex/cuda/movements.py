@@ -10,6 +10,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.forms import division
+from fastindex.algebra.loops import RelayoutLoops
+from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import DeviceArray
 from fastindex.cuda.gathers import gather, unit_of
 from fastindex.cuda.queues import Queue, Tables, watched
@@ -30,10 +33,7 @@ from fastindex.lowering.gpu.launches import (
     launches,
 )
 from fastindex.lowering.gpu.records import Launch
-from fastindex.lowering.index.division import division
 from fastindex.lowering.index.programs import conversion_program
-from fastindex.lowering.relayout.problem.loops import RelayoutLoops
-from fastindex.shapes.shape import Shape
 from fastindex.tables import cuda_launches as cuda_tables
 
 

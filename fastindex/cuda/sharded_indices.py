@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from fastindex.algebra.forms import IndexProgram
+from fastindex.core.shape import Shape
 from fastindex.cuda.arrays import as_device_array
 from fastindex.cuda.index_programs import Counted
 from fastindex.cuda.indices import ErrorOf, convert, coordinates_on_gpu, operand
@@ -13,8 +15,6 @@ from fastindex.cuda.strided_copies import contiguous, copyto
 from fastindex.errors import FastIndexError
 from fastindex.kernels.cuda.copies import look_up_kernel
 from fastindex.kernels.cuda.device import THREADS
-from fastindex.lowering.index.forms import IndexProgram
-from fastindex.shapes.shape import Shape
 from fastindex.sharding.shard_program import ShardProgram
 from fastindex.sharding.sharding import Sharding
 from fastindex.tables import cuda_launches as cuda_tables

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Nest, RelayoutLoops
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import (
     as_buffer_bytes,
@@ -18,6 +19,7 @@ from fastindex.arguments.buffers import (
     require_movable_pair,
 )
 from fastindex.arguments.fills import fill_pattern
+from fastindex.core.shape import Shape
 from fastindex.cpu.compiled_passes import CompiledPasses
 from fastindex.cpu.this_machine import this_machine
 from fastindex.cuda.arrays import DeviceArray, as_device_array
@@ -30,9 +32,7 @@ from fastindex.kernels.cuda import device as cuda
 from fastindex.lowering.casts import Cast, cast_of
 from fastindex.lowering.gpu.chunks import Chunk, chunks
 from fastindex.lowering.relayout.moves.nest_passes import passes
-from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops
 from fastindex.lowering.relayout.problem.slot_moves import loops_of_values, slot_move
-from fastindex.shapes.shape import Shape
 
 #: Memory for chunks where the caller says nothing.
 DEFAULT_MEMORY = 256 << 20

@@ -19,13 +19,13 @@ from fastindex.arguments.arrays import Array, buffer_dtype, check_buffer, check_
 from fastindex.arguments.buffers import check_movable, memory_dimensions, require_movable_pair
 from fastindex.arguments.castings import Casting, check_cast, check_casting, element_type_of, logical_result
 from fastindex.arguments.fills import fill_pattern
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape, as_shape
 from fastindex.cpu.threads import check_threads
 from fastindex.dask.rechunking import normal_chunks, rechunked
 from fastindex.dask.segments import Segments, cut, cut_together
 from fastindex.dask.tasks import cast_block, pack_box, relayout_segment, unpack_segment
 from fastindex.errors import ArgumentTypeError, FastIndexError
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape, as_shape
 
 #: One processor per task: the scheduler runs as many tasks as there are processors.
 _THREADS_OF_A_TASK = 1

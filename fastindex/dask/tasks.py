@@ -17,11 +17,11 @@ from fastindex.arguments.index_arguments import as_integers_in_bulk, common_shap
 from fastindex.arguments.offenders import OffenderFoundError
 from fastindex.bulk.index_errors import bad_place, out_of_bounds
 from fastindex.bulk.relayouts import pack, relayout, unpack
+from fastindex.core.shape import Shape
 from fastindex.cpu.index_programs import new_outputs, run
 from fastindex.dask.travelling import let_added_types_travel
 from fastindex.lowering.casts import MisfitError
 from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
-from fastindex.shapes.shape import Shape
 
 # A worker that imports this module to run a task also sends the results.
 if "distributed" in sys.modules:

@@ -8,9 +8,9 @@ from typing import Any
 from fastindex.advice.changes import cheapest_change
 from fastindex.advice.shape_numbers import info
 from fastindex.advice.suggestions import suggest_tiles
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, ParseError, UnsupportedError
 from fastindex.pictures.page import page_of
-from fastindex.shapes.shape import Shape
 
 #: Nobody types a longer shape.
 MOST_CHARACTERS = 2000

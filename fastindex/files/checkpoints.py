@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from fastindex.algebra.segments import SEGMENT_COST_BYTES, Box
+from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
 from fastindex.files.input_files import Bytes
 from fastindex.files.reading import plain_shape
 from fastindex.first_use import load
-from fastindex.lowering.subarrays.segments import Box
-from fastindex.lowering.subarrays.sizes import SEGMENT_COST_BYTES
-from fastindex.shapes.shape import Shape
 
 _MANIFEST = "manifest.ocdbt"
 #: Chunks in memory beside a box: encoded, decoded, and what a codec needs.

@@ -22,15 +22,15 @@ import numpy as np
 from dask.layers import ArraySliceDep
 from distributed import Client, as_completed, futures_of
 
+from fastindex.algebra.segments import box_shape, slab_grid, slab_order
 from fastindex.arguments.arrays import buffer_dtype
 from fastindex.arguments.buffers import check_movable, require_movable_pair
 from fastindex.arguments.castings import Casting, logical_result
+from fastindex.core.shape import Shape
 from fastindex.dask.arrays import pack, relayout, unpack
 from fastindex.errors import ArgumentTypeError
 from fastindex.files.zarr_arrays import ATTRIBUTE, new_folder, read_place, stored_zarr_array, stored_zarr_buffer
 from fastindex.files.zarr_stores import METADATA, bits_dtype, open_stored, rename_type, target_store, zarr_module
-from fastindex.lowering.subarrays.segments import box_shape, slab_grid, slab_order
-from fastindex.shapes.shape import Shape
 
 #: A task holds what it reads, what it writes, and what is on its way to others, each more than once.
 _TASKS_IN_MEMORY = 32

@@ -19,6 +19,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.core.integers import INT64_MAX
+from fastindex.core.layout_fields import MOST_DIMENSIONS
 from fastindex.cpu.map_faults import faults_raised
 from fastindex.cpu.threads import run_chunks
 from fastindex.errors import FastIndexError
@@ -30,8 +32,6 @@ from fastindex.files.positions import (
     read_at,
     uninterrupted,
 )
-from fastindex.shapes.integers import INT64_MAX
-from fastindex.shapes.layout_rules import MOST_DIMENSIONS
 
 Bytes = NDArray[np.uint8]
 

@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from fastindex.algebra.segments import SEGMENT_COST_BYTES, Box, Grid, box_segments, box_shape, byte_segments, slab_grid
 from fastindex.arguments.castings import check_cast
+from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.files.input_files import Bytes
 from fastindex.files.reading import plain_shape
@@ -36,9 +38,6 @@ from fastindex.files.zarr_stores import (
     target_store,
     zarr_module,
 )
-from fastindex.lowering.subarrays.segments import Box, Grid, box_segments, box_shape, byte_segments, slab_grid
-from fastindex.lowering.subarrays.sizes import SEGMENT_COST_BYTES
-from fastindex.shapes.shape import Shape
 
 #: The attribute of a packed buffer: its shape in XLA's text.
 ATTRIBUTE = "fastindex_shape"

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from fastindex.arguments.castings import element_type_of
+from fastindex.core.element_types import ElementType
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.files.input_files import place_inside
 from fastindex.files.writing import writes_into_folder
 from fastindex.first_use import load
-from fastindex.shapes.element_types import ElementType
 
 METADATA = "zarr.json"
 

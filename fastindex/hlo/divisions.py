@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.modules import Module
-from fastindex.shapes.shape import Shape
 
 if TYPE_CHECKING:
     from fastindex.sharding.sharding import Sharding

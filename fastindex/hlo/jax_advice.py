@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from fastindex.advice.changes import Change
 from fastindex.advice.spelling import bytes_text
 from fastindex.advice.tpu_layouts import is_tpu_default
-from fastindex.shapes.shape import Shape
+from fastindex.core.shape import Shape
 
 #: Roles of buffers whose layouts the caller can choose.
 CALLERS_ROLES = frozenset(("argument", "output"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fastindex.core.shape import Shape
 from fastindex.hlo.buffers import ModuleBuffers, module_buffers
 from fastindex.hlo.computations import Computation
 from fastindex.hlo.divisions import division_notes, division_of
@@ -18,7 +19,6 @@ from fastindex.hlo.shape_table import ShapeTable
 from fastindex.hlo.tuple_tables import table_nbytes
 from fastindex.hlo.uses import Counted
 from fastindex.hlo.walk import DEEPEST
-from fastindex.shapes.shape import Shape
 
 _BEFORE_LAYOUTS = (
     "before layout assignment: there are no layouts yet, so no padding can be seen; dump with "

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.attributes import (
     DETAIL_READERS,
@@ -26,7 +27,6 @@ from fastindex.hlo.computations import MADE, Computation, LateCall, OpenComputat
 from fastindex.hlo.inferred_shapes import inferred_shape
 from fastindex.hlo.numbers import integer
 from fastindex.hlo.sink import Row
-from fastindex.shapes.shape import Shape
 
 #: Opcodes whose text between the parentheses is not operands.
 _NO_OPERANDS = frozenset((b"constant", b"parameter", b"iota", b"partition-id", b"replica-id", b"after-all"))

@@ -6,13 +6,13 @@ import io
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.hlo.collecting import Collector
 from fastindex.hlo.read.reading_progress import read_each
 from fastindex.hlo.read.sources import HloSource, open_sources
 from fastindex.hlo.report_html import fragment, page
 from fastindex.hlo.report_text import print_report, summary
 from fastindex.hlo.uses import SortKey, Uses
-from fastindex.interop.notebooks import ShownInNotebooks
 
 if TYPE_CHECKING:
     from rich.console import Console

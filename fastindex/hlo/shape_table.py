@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.attributes import Path
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
 
 Span = tuple[int, int]
 Spans = tuple[Span, ...]

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.sides import RegroupedShape
+from fastindex.core.element_types import ElementType
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.lazy import lazy_property
-from fastindex.lowering.index.regrouped import RegroupedShape
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
 from fastindex.tables.casts import BYTE_RESULTS, MISFIT_BIT, conversion_code, looked_up
 
 #: The sources of at most 8 bits that are computed with.

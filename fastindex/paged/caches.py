@@ -8,9 +8,9 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
+from fastindex.core.integers import as_integer
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.paged.planes import Plane, planes_of, read_text, require_disjoint, stride_of
-from fastindex.shapes.integers import as_integer
 
 
 class Placement(TypedDict, total=False):

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from fastindex.algebra.loops import Loop, Nest
+from fastindex.algebra.strided_runs import progressions
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.first_answer import indices_by_numpy, numpys_time
 from fastindex.errors import FastIndexError
-from fastindex.lowering.relayout.problem.loops import Loop, Nest
-from fastindex.lowering.windows.strided_runs import progressions
 from fastindex.paged.caches import Cache
 from fastindex.paged.planes import Numbers
 from fastindex.paged.tables import at_least_one

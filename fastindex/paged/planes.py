@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.core.element_types import ElementType
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.lowering.subarrays.loops import cuts_of, slots_along
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape
 
 Numbers = NDArray[np.int64]
 

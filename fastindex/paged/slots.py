@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.forms import NARROW, division
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.arguments.index_arguments import as_integers_in_bulk, as_output
+from fastindex.core.integers import as_integer
 from fastindex.cpu.first_answer import indices_by_numpy, numpys_time
 from fastindex.cpu.index_chunks import chunk_length
 from fastindex.cpu.index_programs import check_overlap, new_outputs
 from fastindex.cpu.threads import run_chunks, thread_count
 from fastindex.errors import FastIndexError, OutOfBoundsError
-from fastindex.lowering.index.division import NARROW, division
 from fastindex.lowering.tuning import TUNING
 from fastindex.paged.caches import check_interleave, size_and_rank
 from fastindex.paged.places import check_mode
 from fastindex.paged.planes import Numbers
 from fastindex.paged.tables import BlockTable
-from fastindex.shapes.integers import as_integer
 from fastindex.tables.slot_maps import SlotMap
 
 _CODES = {np.dtype(np.int64): 0, np.dtype(np.int32): 2}

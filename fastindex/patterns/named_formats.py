@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from fastindex.algebra.sides import RegroupedShape
+from fastindex.core.digits import Digits, Variable, digit
+from fastindex.core.layout import Layout
+from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError, UnsupportedError
-from fastindex.lowering.index.regrouped import RegroupedShape
 from fastindex.patterns.format_table import BY_BITS, BY_ROWS, DEFAULT_BITS, PARAMETERS, REFUSED, ROWS, VALUES, Row
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.shape import Shape
-from fastindex.tiling.digits import Digits, Variable, digit
 
 #: The array itself: the codes, one in a byte, or elements of their own width.
 PLAIN = "plain"

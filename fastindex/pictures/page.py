@@ -8,11 +8,11 @@ from functools import cache
 from html import escape
 from importlib import resources
 
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.first_use import uninterrupted
 from fastindex.pictures.colours import DARK, DARK_TILES, LIGHT, LIGHT_TILES, PADDING_CAUSES
 from fastindex.pictures.page_data import layout_data
-from fastindex.shapes.shape import Shape
 
 #: The hatching for the padding of each cause, in addition to its colour.
 _PATTERNS = (

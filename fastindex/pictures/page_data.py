@@ -10,10 +10,10 @@ from fastindex.advice.padding import describe_step, main_cause, padding_steps
 from fastindex.advice.sentences import explain
 from fastindex.advice.spelling import times_text
 from fastindex.advice.steps import steps
-from fastindex.shapes.integers import counted
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.shape_sizes import axes_of
-from fastindex.tiling.definition import (
+from fastindex.core.integers import counted
+from fastindex.core.shape import Shape
+from fastindex.core.sizes import axes_of
+from fastindex.core.tiles import (
     Axis,
     CountAxis,
     DimensionAxis,

@@ -6,14 +6,14 @@ import shutil
 from html import escape
 from typing import Protocol, runtime_checkable
 
+from fastindex.core.notebooks import ShownInNotebooks
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.first_use import load
-from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.pictures.scene import Scene
 from fastindex.pictures.scenes import layout_scene, relayout_scene
 from fastindex.pictures.svg import svg_of
 from fastindex.pictures.text import text_of
-from fastindex.shapes.shape import Shape
 from fastindex.terminal import shows_colours
 
 

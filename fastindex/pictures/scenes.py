@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fastindex.advice.spelling import tile_text
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.pictures.cells import Cells, tile_size
 from fastindex.pictures.scene import Cell, Panel, Scene, Strip
-from fastindex.shapes.shape import Shape
 
 #: A grid that is larger than the first number is cut to the second.
 _MOST_ROWS = 20, 12

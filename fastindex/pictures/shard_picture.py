@@ -9,10 +9,10 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fastindex.core.notebooks import ShownInNotebooks
+from fastindex.core.shape import Shape, as_shape
 from fastindex.errors import OutOfBoundsError
-from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.pictures.colours import DARK, DARK_TILES, LIGHT, LIGHT_TILES
-from fastindex.shapes.shape import Shape, as_shape
 from fastindex.sharding.sharding import Sharding, as_sharding
 from fastindex.terminal import shows_colours
 

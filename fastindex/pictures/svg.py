@@ -69,7 +69,7 @@ def svg_of(scene: Scene) -> str:
     Examples
     --------
     >>> from fastindex.pictures.scenes import layout_scene
-    >>> from fastindex.shapes.shape import Shape
+    >>> from fastindex.core.shape import Shape
     >>> svg_of(layout_scene(Shape.parse("f32[3,5]{1,0:T(2,2)}"))).startswith("<svg ")
     True
     """

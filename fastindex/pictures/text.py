@@ -20,7 +20,7 @@ def text_of(scene: Scene, colour: bool) -> str:
     Examples
     --------
     >>> from fastindex.pictures.scenes import layout_scene
-    >>> from fastindex.shapes.shape import Shape
+    >>> from fastindex.core.shape import Shape
     >>> print(text_of(layout_scene(Shape.parse("f32[2,3]{1,0:T(2,2)}")), colour=False))
     f32[2,3]{1,0:T(2,2)}
     ↓ dimension 0 (y)  → dimension 1 (x)

@@ -18,8 +18,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.core.integers import INT64_MAX, spelled
 from fastindex.errors import LayoutError, UnsupportedError
-from fastindex.shapes.integers import INT64_MAX, spelled
 
 Ints = tuple[int, ...]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastindex.shapes.wire import Fields, bytes_field, int_field, packed_field
+from fastindex.core.wire import Fields, bytes_field, int_field, packed_field
 
 Value = str | int | tuple[int, ...]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.shapes.shape import Shape
+from fastindex.core.shape import Shape
 from fastindex.sharding.sharding import Sharding
 
 Numbers = NDArray[np.int64]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from fastindex.core.wire import Fields, bytes_field, int_field, packed_field
 from fastindex.errors import LayoutError
-from fastindex.shapes.wire import Fields, bytes_field, int_field, packed_field
 from fastindex.sharding.device_order import DeviceOrder
 from fastindex.sharding.mesh import Axis, DimensionAxes, Mesh, MeshSharding
 from fastindex.sharding.metadata import REDUCTIONS, metadata_from_proto, with_reduction

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from fastindex.core.layout_text import SKIPPED, TokenReader
 from fastindex.errors import LayoutError, ParseError
-from fastindex.shapes.tokens import SKIPPED, TokenReader
 from fastindex.sharding.device_order import DeviceOrder
 from fastindex.sharding.mesh import Axis, DimensionAxes, Mesh, MeshSharding
 from fastindex.sharding.metadata import ATTRIBUTES, REDUCTIONS, OpMetadata, Value, ordered_metadata

@@ -12,12 +12,12 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.core.integers import as_integer, as_integers
+from fastindex.core.layout_fields import MOST_DIMENSIONS
+from fastindex.core.notebooks import ShownInNotebooks
+from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, LayoutError, UnsupportedError
-from fastindex.interop.notebooks import ShownInNotebooks
 from fastindex.lazy import lazy_property
-from fastindex.shapes.integers import as_integer, as_integers
-from fastindex.shapes.layout_rules import MOST_DIMENSIONS
-from fastindex.shapes.shape import Shape
 from fastindex.sharding.device_order import DeviceOrder
 from fastindex.sharding.mesh import MeshSharding, same_division
 from fastindex.sharding.metadata import OpMetadata, reduction_in

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
+from fastindex.core.integers import as_integers, spelled
 from fastindex.errors import LayoutError
-from fastindex.shapes.integers import as_integers, spelled
 from fastindex.sharding.device_order import DeviceOrder, device_count_of
 from fastindex.sharding.mesh import MeshSharding
 from fastindex.sharding.subgroups import SUBGROUP_TYPES, Assignment, canonical_assignment

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Loop, Nest
+from fastindex.core.shape import Shape
 from fastindex.errors import UnsupportedError
 from fastindex.lowering.index.programs import linear_program
-from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.lowering.subarrays.loops import box_nests, cuts_of, slots_along
-from fastindex.shapes.shape import Shape
 from fastindex.sharding.reshard_boxes import Boxes, Segments, Side, combined
 
 Numbers = NDArray[np.int64]

@@ -18,8 +18,8 @@ VECTOR_WAYS: dict[str, dict[int, tuple[int, ...]]] = {
 #: The most bytes of a column that an interleave collects: its scratch memory holds 64 of these.
 MOST_COLUMN_BYTES = 512
 
-#: What vectors may move of a column at once within a lane of 16 bytes, and how many packed elements a byte may have.
-LANE_UNITS_BYTES, PACKED_IN_BYTE = (1, 2, 4, 8, 16), (2, 4, 8)
+#: What vectors may move of a column at once within a lane of 16 bytes.
+LANE_UNITS_BYTES = (1, 2, 4, 8, 16)
 
 #: The most rows that are deinterleaved or interleaved in lanes, whose elements have at most `LANE_BYTES` each.
 MOST_LANE_ROWS = 128

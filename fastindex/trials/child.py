@@ -10,7 +10,7 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 
-from fastindex.interop.jax_programs import (
+from fastindex.trials.jax_programs import (
     CompiledProgram,
     NamedSpec,
     Wanted,

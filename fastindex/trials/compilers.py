@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO, Any, Protocol
 
 from fastindex.errors import FastIndexError
-from fastindex.interop.jax_programs import (
+from fastindex.trials.jax_programs import (
     CompiledProgram,
     FlatProgram,
     NamedSpec,

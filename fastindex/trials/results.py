@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from fastindex.advice.copy_sentences import shared_origins_text
 from fastindex.advice.spelling import bytes_text
-from fastindex.interop.jax import JaxLayout
-from fastindex.interop.jax_programs import FlatProgram, jax_format
-from fastindex.interop.notebooks import ShownInNotebooks
+from fastindex.core.jax_layouts import JaxLayout
+from fastindex.core.notebooks import ShownInNotebooks
+from fastindex.trials.jax_programs import FlatProgram, jax_format
 from fastindex.trials.variants import Trial
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Best:
     def layouts(self) -> Any:
         """The layouts of the arguments that it changes, in the structure of the arguments without static ones.
 
-        None where JAX's default stays. A `fastindex.interop.jax.JaxLayout` has `minor_to_major` and `tiles`.
+        None where JAX's default stays. A `fastindex.core.jax_layouts.JaxLayout` has `minor_to_major` and `tiles`.
         """
         return self._program.rebuild(self._changed(self.trial.inputs, self.base.inputs))
 

@@ -6,20 +6,20 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from fastindex.core.element_types import ElementType
+from fastindex.core.jax_layouts import JaxLayout
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError
 from fastindex.hlo.copies.layout_copies import layout_copies
 from fastindex.hlo.copies.rows import CopyRow
 from fastindex.hlo.modules import Module
 from fastindex.hlo.reports import report
-from fastindex.interop.jax import JaxLayout
-from fastindex.interop.jax_programs import AUTO, FlatProgram, Loop, Wanted
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.shape import Shape
 from fastindex.trials.compilers import CompileError, Compiler
+from fastindex.trials.jax_programs import AUTO, FlatProgram, Loop, Wanted
 from fastindex.trials.variants import Limits, Trial, Variant
 
 AS_IT_IS = "as it is"
-#: How JAX names the arguments of what `fastindex.interop.jax_programs` compiles.
+#: How JAX names the arguments of what `fastindex.trials.jax_programs` compiles.
 _LEAF = re.compile(r'op_name="leaves\[(\d+)\]"')
 #: Receives how many compilations are done, and what comes next.
 Notify = Callable[[int, str], None]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fastindex.errors import FastIndexError
-from fastindex.interop.jax_programs import flat_program, flat_shardings, loops_of
 from fastindex.terminal import is_terminal
 from fastindex.trials.compilers import Compiler, LocalCompiler, TopologyCompiler
+from fastindex.trials.jax_programs import flat_program, flat_shardings, loops_of
 from fastindex.trials.results import TriedLayouts
 from fastindex.trials.search import Notify, Search
 from fastindex.trials.variants import Limits

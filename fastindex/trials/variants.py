@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fastindex.advice.spelling import bytes_text
+from fastindex.core.jax_layouts import JaxLayout
 from fastindex.hlo.copies.layout_copies import LayoutCopies
 from fastindex.hlo.copies.rows import CopyRow
-from fastindex.interop.jax import JaxLayout
-from fastindex.interop.jax_programs import Wanted
 from fastindex.trials.compilers import Constraints
+from fastindex.trials.jax_programs import Wanted
 
 
 @dataclass(frozen=True, slots=True)

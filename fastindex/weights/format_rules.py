@@ -16,12 +16,12 @@ from fastindex.bulk.repack_arguments import (
     other_version,
 )
 from fastindex.bulk.repack_plans import End
+from fastindex.core.shape import Shape
 from fastindex.errors import ArgumentTypeError, FastIndexError
 from fastindex.files.repack_jobs import Formats
 from fastindex.patterns.format_table import PARAMETERS
 from fastindex.patterns.named_formats import PLAIN, check_name, chosen, takes_any_width
 from fastindex.patterns.vendor_arrays import has_words, sizes_of_words, word_bits
-from fastindex.shapes.shape import Shape
 from fastindex.weights.tensors import Tensor
 
 _KEYS = ("from", "to", "shape", "bits")

@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from fastindex.core.element_types import ElementType
+from fastindex.core.integers import INT64_MAX
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.files.input_files import FileIdentity, open_raw
 from fastindex.first_use import load
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.integers import INT64_MAX
 from fastindex.weights.safetensors_files import MOST_HEADER_BYTES, packed_shape
 from fastindex.weights.tensors import Tensor, TensorFiles
 

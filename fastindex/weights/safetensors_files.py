@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from fastindex.core.element_types import ElementType
+from fastindex.core.integers import INT64_MAX
+from fastindex.core.layout import Layout
+from fastindex.core.layout_fields import MOST_DIMENSIONS
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, UnsupportedError
 from fastindex.files.input_files import InputFile, check_readable, open_raw, read_whole
-from fastindex.shapes.element_types import ElementType
-from fastindex.shapes.integers import INT64_MAX
-from fastindex.shapes.layout import Layout
-from fastindex.shapes.layout_rules import MOST_DIMENSIONS
-from fastindex.shapes.shape import Shape
 from fastindex.weights.tensors import Tensor, TensorFiles
 
 #: The longest header that the format allows.

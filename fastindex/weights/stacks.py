@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fastindex.algebra.segments import Box, byte_segments, segment_costs
+from fastindex.core.shape import Shape
 from fastindex.files.input_files import Bytes
 from fastindex.files.writing import OutputFile
-from fastindex.lowering.subarrays.segments import Box, byte_segments
-from fastindex.lowering.subarrays.sizes import segment_costs
-from fastindex.shapes.shape import Shape
 
 
 def ordered_shape(shape: Shape, order: tuple[int, ...]) -> Shape:

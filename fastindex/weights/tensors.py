@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from fastindex.core.shape import Shape
 from fastindex.files.input_files import FileIdentity, InputFile, open_raw
-from fastindex.shapes.shape import Shape
 
 
 @dataclass(frozen=True, slots=True)

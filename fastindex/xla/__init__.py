@@ -8,8 +8,8 @@ from fastindex.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "fastindex.shapes.program_shape": ("ProgramShape",),
-        "fastindex.shapes.split_config": ("SplitConfig",),
+        "fastindex.core.program_shape": ("ProgramShape",),
+        "fastindex.core.layout_fields": ("SplitConfig",),
         "fastindex.xla.bitcast_sequences": ("BitcastSequence", "bitcast_sequence"),
         "fastindex.xla.bitcasts": (
             "deduce_transpose_dimensions_for_bitcast",

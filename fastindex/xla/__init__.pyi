@@ -1,5 +1,5 @@
-from fastindex.shapes.program_shape import ProgramShape as ProgramShape
-from fastindex.shapes.split_config import SplitConfig as SplitConfig
+from fastindex.core.layout_fields import SplitConfig as SplitConfig
+from fastindex.core.program_shape import ProgramShape as ProgramShape
 from fastindex.xla.bitcast_sequences import BitcastSequence as BitcastSequence
 from fastindex.xla.bitcast_sequences import bitcast_sequence as bitcast_sequence
 from fastindex.xla.bitcasts import deduce_transpose_dimensions_for_bitcast as deduce_transpose_dimensions_for_bitcast

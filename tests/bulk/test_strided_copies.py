@@ -1,8 +1,8 @@
 """`copyto`, `ascontiguousarray` and `asfortranarray` beside NumPy's, whose own tests run on them too.
 
-Tests of fastindex.lowering.relayout.problem.strided_copies: here, since its nests are what these functions run.
+Tests of fastindex.algebra.loops: here, since its nests are what these functions run.
 
-Tests of: lowering.relayout.problem.strided_copies.
+Tests of: algebra.loops.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastindex as fi
+from fastindex.algebra.shared_digits import shared_digits
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.compiled_passes import CompiledPasses
 from fastindex.lowering.machine import EPYC_1M
@@ -16,7 +17,6 @@ from fastindex.lowering.relayout.moves.block_permute import permuted_blocks
 from fastindex.lowering.relayout.moves.block_permute_passes import BlockPermutes
 from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.relayout.problem.problem import Context
-from fastindex.lowering.relayout.problem.shared_digits import shared_digits
 from fastindex.lowering.tuning import TUNING
 from tests.cases.machines import run_here
 from tests.oracles import reference

@@ -10,9 +10,9 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.core.element_types import BY_NAME
 from fastindex.cpu.warmup import CASTS
 from fastindex.lowering.casts import cast_of
-from fastindex.shapes.element_types import BY_NAME
 from fastindex.tables.casts import conversion_code
 from tests.cases import strategies
 from tests.oracles import casts

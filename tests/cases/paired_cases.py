@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import fastindex as fi
+from fastindex.algebra.loops import relayout_loops
 from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves.nibble_pairs import pair_passes
 from fastindex.lowering.relayout.passes.form import Pass, with_tables
-from fastindex.lowering.relayout.problem.loops import relayout_loops
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.lowering.tuning import TUNING
 from tests.cases.assembly_cases import Pair

@@ -1,6 +1,6 @@
 """Jobs box by box: the bytes of the slow reference, whatever the boxes, and no byte written twice.
 
-Tests of: cpu.box_jobs, lowering.subarrays.sizes.
+Tests of: cpu.box_jobs, algebra.segments.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.algebra.segments import Box, Grid, box_sizes, box_steps, byte_segments, common_steps, segment_costs
 from fastindex.arguments.fills import fill_pattern
 from fastindex.cpu.box_jobs import BoxJob, Bytes, plan_boxes
-from fastindex.lowering.subarrays.segments import Box, Grid, box_steps, byte_segments, common_steps
-from fastindex.lowering.subarrays.sizes import box_sizes, segment_costs
 from tests.cases import strategies
 from tests.oracles import reference
 

@@ -18,6 +18,7 @@ import pytest
 import fastindex as fi
 from fastindex.arguments.arrays import described, element_strides
 from fastindex.arguments.fills import fill_pattern
+from fastindex.core.slot_format import SlotFormat
 from fastindex.cpu import first_answer, numpy_programs
 from fastindex.cpu.compiled_programs import run_compiled
 from fastindex.cpu.movements import movement
@@ -25,7 +26,6 @@ from fastindex.cpu.numpy_moves import move_by_numpy, unpacked_by_numpy
 from fastindex.cpu.numpy_programs import run_by_numpy
 from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
 from fastindex.lowering.index.tile_programs import tile_program
-from fastindex.shapes.slot_format import SlotFormat
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS
 

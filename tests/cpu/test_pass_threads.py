@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 import fastindex as fi
 import fastindex.kernels.compilation
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu import long_calls, pass_threads
 from fastindex.cpu.compiled_passes import CompiledPasses, thread_scratch
 from fastindex.cpu.long_calls import long_call
 from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves.nest_passes import passes
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables.pass_jobs import ASLEEP, CALL, CALL_COUNTERS, CREW_JOBS, JOB, UNFINISHED, WAITING, WORKING
 from tests.cpu.interrupt_points import interrupted_everywhere

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import fastindex as fi
+from fastindex.algebra.loops import grouped, relayout_loops
 from fastindex.cpu import warmup
 from fastindex.cpu.compiled_passes import gather_kernel, kernel_key, pass_kernel
 from fastindex.cpu.this_machine import this_machine
 from fastindex.kernels.compilation import registered_kernels
 from fastindex.lowering.relayout.moves.nest_passes import packed_drafts, passes
 from fastindex.lowering.relayout.passes.form import with_tables
-from fastindex.lowering.relayout.problem.loops import grouped, relayout_loops
 from fastindex.lowering.tuning import TUNING, Tuning
 from tests.cases import strategies
 from tests.cases.hangs import HANG_SECONDS

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.algebra.segments import box_segments, byte_segments
 from fastindex.files import zarr_arrays
 from fastindex.files.layout_jobs import pack_file, relayout_file, unpack_file
 from fastindex.files.zarr_arrays import ATTRIBUTE, is_zarr, read_place, stored_zarr_buffer
-from fastindex.lowering.subarrays.segments import box_segments, byte_segments
 from tests.cases.hangs import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]

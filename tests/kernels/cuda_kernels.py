@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastindex import ElementType, Shape
+from fastindex.algebra.forms import IndexProgram
 from fastindex.cuda.index_programs import forms_of
 from fastindex.kernels.cuda.casts import cast_kernel, cast_rows_kernel, cast_transpose_kernel
 from fastindex.kernels.cuda.compilation import Kernel
@@ -27,7 +28,6 @@ from fastindex.lowering.gpu.launches import (
     WORD_BYTES,
     WORD_TILES,
 )
-from fastindex.lowering.index.forms import IndexProgram
 from fastindex.lowering.index.programs import conversion_program, linear_program, multi_program
 from fastindex.lowering.index.tile_programs import tile_program
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.algebra.loops import relayout_loops
 from fastindex.kernels.cuda.geometry import TileGeometry, WordGeometry, padded_bytes, skewed_place
 from fastindex.lowering.gpu.banks import stage_skew
 from fastindex.lowering.gpu.launches import (
@@ -29,7 +30,6 @@ from fastindex.lowering.gpu.launches import (
     launches,
 )
 from fastindex.lowering.gpu.records import Launch
-from fastindex.lowering.relayout.problem.loops import relayout_loops
 
 THREADS, WARP = 256, 32
 TILES = [(width, *tiles[width]) for tiles in (VECTOR_TILES, SHORT_TILES, NARROW_TILES) for width in tiles]

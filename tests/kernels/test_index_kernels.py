@@ -1,7 +1,7 @@
 """The index kernel and its arithmetic: exact at every edge, on every kind of array, compiled once.
 
 Tests of: kernels.cpu.index.blocks, kernels.cpu.index.kernel, kernels.cpu.index.steps, kernels.cpu.memory,
-kernels.element, lowering.index.division, lowering.index.step_table, tables.index_table.
+kernels.element, algebra.forms, lowering.index.step_table, tables.index_table.
 """
 
 import random
@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 
 import fastindex as fi
 from fastindex import FastIndexError, OutOfBoundsError
+from fastindex.algebra.forms import NARROW, Check, IndexProgram, Quotient, division
 from fastindex.cpu import compiled_programs
 from fastindex.cpu import index_programs as execution
 from fastindex.kernels import element
 from fastindex.kernels.compilation import inlined, kernel, kernel_signatures, registered_kernels
 from fastindex.kernels.cpu.index.kernel import block_length
 from fastindex.lowering.index import step_table as module
-from fastindex.lowering.index.division import NARROW, division
-from fastindex.lowering.index.forms import Check, IndexProgram, Quotient
 from fastindex.lowering.index.step_table import step_table
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables import index_table

@@ -1,8 +1,7 @@
 """Packed elements that are transposed by pairs of rows: against the slow reference, between guards.
 
-Tests of: lowering.relayout.moves.nibble_pairs,
-kernels.cpu.relayout.moves.nibble_pairs, kernels.cpu.relayout.moves.boxes, kernels.cpu.relayout.lines.nibbles,
-tables.boxes.
+Tests of: lowering.relayout.moves.nibble_pairs, kernels.cpu.relayout.moves.nibble_pairs,
+kernels.cpu.relayout.moves.boxes, kernels.cpu.relayout.lines.nibbles, tables.boxes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Every kernel that moves data, on all remainders of its blocks, at every alignment, between guarded memory.
 
-Tests of: kernels.cpu.relayout.moves.deinterleave,
-kernels.cpu.relayout.moves.element_moves, kernels.cpu.relayout.moves.gather_pieces,
-kernels.cpu.relayout.moves.interleave, kernels.cpu.relayout.lines.lanes,
-kernels.cpu.relayout.lines.lines, kernels.cpu.relayout.moves.packed_runs,
-kernels.cpu.relayout.passes.runner, kernels.cpu.relayout.passes.table, kernels.cpu.relayout.lines.pending,
-kernels.cpu.relayout.lines.staged_bands, kernels.cpu.relayout.moves.stream, kernels.cpu.relayout.moves.transpose,
-kernels.cpu.relayout.lines.vectors.
+Tests of: kernels.cpu.relayout.moves.deinterleave, kernels.cpu.relayout.moves.element_moves,
+kernels.cpu.relayout.moves.gather_pieces, kernels.cpu.relayout.moves.interleave, kernels.cpu.relayout.lines.lanes,
+kernels.cpu.relayout.lines.lines, kernels.cpu.relayout.moves.packed_runs, kernels.cpu.relayout.passes.runner,
+kernels.cpu.relayout.passes.table, kernels.cpu.relayout.lines.pending, kernels.cpu.relayout.lines.staged_bands,
+kernels.cpu.relayout.moves.stream, kernels.cpu.relayout.moves.transpose, kernels.cpu.relayout.lines.vectors.
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.bulk import relayouts
 from fastindex.cpu import compiled_passes
 from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves.nest_passes import passes
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.gathers import GATHERED_BYTES
 from fastindex.tables.streams import StreamGeometry

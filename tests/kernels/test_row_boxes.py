@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.algebra.loops import in_bytes, relayout_loops
 from fastindex.arguments.addresses import address_of
 from fastindex.cpu.movements import sure_movement
 from fastindex.lowering.machine import EPYC_1M
@@ -22,7 +23,6 @@ from fastindex.lowering.relayout.passes.counts import total
 from fastindex.lowering.relayout.passes.form import Pass, with_tables
 from fastindex.lowering.relayout.passes.line_counts import read_lines
 from fastindex.lowering.relayout.plan.choice import plans
-from fastindex.lowering.relayout.problem.loops import in_bytes, relayout_loops
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables import boxes
 from tests.cases import strategies

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.algebra.loops import relayout_loops
+from fastindex.algebra.shared_digits import Strides, shared_digits
 from fastindex.cpu.movements import Movement, sure_movement
 from fastindex.lowering.machine import EPYC_1M, Machine
 from fastindex.lowering.relayout.moves.block_permute import permuted_blocks
@@ -21,9 +23,7 @@ from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.form import Draft, Pass, with_tables
 from fastindex.lowering.relayout.passes.line_counts import read_lines
 from fastindex.lowering.relayout.plan.choice import plans, select_plan
-from fastindex.lowering.relayout.problem.loops import relayout_loops
 from fastindex.lowering.relayout.problem.problem import Context, Problem
-from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_digits
 from fastindex.lowering.relayout.problem.slot_moves import slot_move
 from fastindex.lowering.tuning import TUNING
 from fastindex.tables.assemblies import COLUMNS, MOST_BLOCK_BYTES, AssemblyGeometry, ColumnsGeometry

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import fastindex as fi
+from fastindex.algebra.loops import relayout_loops
 from fastindex.arguments.addresses import address_of
 from fastindex.arguments.buffers import aligned_bytes
 from fastindex.cpu.cast_movements import CastMovement, movement_between
@@ -21,7 +22,6 @@ from fastindex.cpu.first_answer import load_kernels
 from fastindex.lowering.casts import cast_by_numpy, cast_of, is_safe, is_same_kind, with_payloads
 from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves.cast_passes import cast_passes
-from fastindex.lowering.relayout.problem.loops import relayout_loops
 from tests.cases import strategies
 from tests.cases.cast_patterns import PAIRS, TODAY, TYPES, elements
 from tests.oracles import casts

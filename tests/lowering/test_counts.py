@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.algebra.loops import Loop, Nest
 from fastindex.cpu.movements import sure_movement
 from fastindex.lowering.machine import EPYC_1M, Machine
 from fastindex.lowering.relayout.passes.calibration import COEFFICIENTS, cost, cycles
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends, total
 from fastindex.lowering.relayout.plan.choice import plans, select_plan
-from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.tables.cache_lines import LINE_BYTES
 from tests.cases import strategies
 from tests.cases.machines import MACHINES

@@ -15,11 +15,11 @@ import pytest
 from numpy.typing import NDArray
 
 import fastindex as fi
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, relayout_loops
 from fastindex.lowering.gpu import launches as cuda_plan
 from fastindex.lowering.gpu.chunks import chunks
 from fastindex.lowering.gpu.launches import converting_launches, launches
 from fastindex.lowering.gpu.records import Launch
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, relayout_loops
 from fastindex.tables import cuda_launches as cuda_tables
 from tests.cases import strategies
 from tests.cases.gpu_cases import RELAYOUTS

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import fastindex as fi
+from fastindex.algebra.loops import Nest, RelayoutLoops, grouped, relayout_loops
 from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves.nest_passes import packed_drafts, passes
 from fastindex.lowering.relayout.passes.form import Draft, Pass, with_tables
-from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops, grouped, relayout_loops
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.gathers import GATHERED_BYTES
 from fastindex.tables.passes import FILL

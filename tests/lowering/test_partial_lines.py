@@ -11,10 +11,10 @@ import random
 import pytest
 
 import fastindex as fi
+from fastindex.algebra.loops import Loop, Nest, relayout_loops
 from fastindex.cpu.movements import sure_movement
 from fastindex.lowering.machine import EPYC_1M
 from fastindex.lowering.relayout.moves.nest_passes import fill_pass, passes
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, relayout_loops
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.lowering.tuning import TUNING
 from tests.cases import strategies

@@ -1,6 +1,6 @@
 """Index programs against the slow reference, and each simplification against the program without it.
 
-Tests of: lowering.index.axis_forms, lowering.index.forms, lowering.index.programs.
+Tests of: lowering.index.axis_forms, algebra.forms, lowering.index.programs.
 """
 
 import pickle
@@ -9,14 +9,14 @@ import pytest
 from hypothesis import example, given
 
 from fastindex import Layout, LayoutError, Shape, UnsupportedError
-from fastindex.lowering.index.forms import IndexProgram, Quotient, without_unused_quotients, wrapped_int64
+from fastindex.algebra.forms import IndexProgram, Quotient, without_unused_quotients, wrapped_int64
+from fastindex.core.layout_fields import MOST_TILES
 from fastindex.lowering.index.programs import (
     conversion_program,
     linear_program,
     multi_program,
 )
 from fastindex.lowering.index.tile_programs import tile_program, within_tile_count
-from fastindex.shapes.layout_rules import MOST_TILES
 from tests.cases.strategies import RandomSource, array_shapes, draw_layout, random_pair, random_shape
 from tests.oracles import reference
 

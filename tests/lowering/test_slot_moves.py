@@ -1,6 +1,6 @@
 """The one decision how slots move, against the slow reference and by hand.
 
-Tests of: shapes.slot_format.
+Tests of: core.slot_format.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 import fastindex as fi
-from fastindex.lowering.relayout.problem.loops import relayout_loops
-from fastindex.lowering.relayout.problem.shared_digits import Strides
+from fastindex.algebra.loops import relayout_loops
+from fastindex.algebra.shared_digits import Strides
+from fastindex.core.slot_format import SlotFormat
 from fastindex.lowering.relayout.problem.slot_moves import packed_byte, packing_loops, slot_move, unpacking_loops
-from fastindex.shapes.slot_format import SlotFormat
 from tests.oracles import reference
 from tests.oracles.nest_places import places
 

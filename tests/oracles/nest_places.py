@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Loop, Nest
 from fastindex.lowering.relayout.passes.form import Pass
-from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.tables.gathers import GATHER
 from fastindex.tables.passes import FILL
 from fastindex.tables.streams import STREAM

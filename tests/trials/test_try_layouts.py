@@ -1,7 +1,7 @@
 """Layouts that are tried: what is found, what is refused and why; against what libtpu answered, and libtpu itself.
 
 Tests of: trials.try_layouts, trials.search, trials.compilers, trials.child, trials.results, trials.variants,
-interop.jax_programs.
+trials.jax_programs.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tests.cases.hangs import HANG_SECONDS
 
 pytest.importorskip("jax")
 
-from fastindex.interop.jax import JaxLayout
-from fastindex.interop.jax_programs import CompiledProgram
+from fastindex.core.jax_layouts import JaxLayout
 from fastindex.trials import compilers
 from fastindex.trials import try_layouts as module
 from fastindex.trials.compilers import CompileError
+from fastindex.trials.jax_programs import CompiledProgram
 from fastindex.trials.results import _structure
 from tests.data.hlo.trial_programs import key_of, programs
 from tests.hlo.copies.recorded import recorded

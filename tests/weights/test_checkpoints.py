@@ -1,8 +1,8 @@
 """Safetensors checkpoints laid out for a device, and back: written and read by the format's own library.
 
-Tests of: weights.safetensors_files, weights.format_rules, weights.rules, weights.arrays,
-weights.buffers, weights.checkpoints, weights.journals, weights.manifests,
-weights.packing, weights.restoring, weights.stacks, weights.tensors, cli.checkpoints.
+Tests of: weights.safetensors_files, weights.format_rules, weights.rules, weights.arrays, weights.buffers,
+weights.checkpoints, weights.journals, weights.manifests, weights.packing, weights.restoring, weights.stacks,
+weights.tensors, cli.checkpoints.
 """
 
 from __future__ import annotations

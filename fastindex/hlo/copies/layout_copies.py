@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fastindex.core.notebooks import ShownInNotebooks
 from fastindex.hlo.copies.facts import FACT_READERS
 from fastindex.hlo.copies.finding import module_copies
 from fastindex.hlo.copies.html import fragment, page
@@ -27,7 +28,6 @@ from fastindex.hlo.read.sources import (
 )
 from fastindex.hlo.report_text import count_text
 from fastindex.hlo.shape_table import ShapeTable
-from fastindex.interop.notebooks import ShownInNotebooks
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, rows_and_columns
 from fastindex.lowering.casts import Cast
 from fastindex.lowering.gpu.launches import VECTOR_BYTES, block, cut, ordered
 from fastindex.lowering.gpu.records import CastUnit, Launch, Tile
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, rows_and_columns
 
 #: Rows and columns of a tile in shared memory: 16 KiB, or 32 KiB of 8-byte elements.
 TILE = (64, 64)
@@ -38,7 +38,7 @@ def cast_launches(loops: RelayoutLoops, cast: Cast, alignments: tuple[int, int])
     --------
     >>> from fastindex import Shape
     >>> from fastindex.lowering.casts import cast_of
-    >>> from fastindex.lowering.relayout.problem.loops import relayout_loops
+    >>> from fastindex.algebra.loops import relayout_loops
     >>> a, b = Shape.parse("f32[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
     >>> for launch in cast_launches(relayout_loops(a, b), cast_of(a.element_type, b.element_type), (16, 16)):
     ...     print(launch.describe())

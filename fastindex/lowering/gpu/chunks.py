@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, coalesced
+from fastindex.algebra.loops import Loop, Nest, coalesced
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,18 +11,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes, rows_and_columns
 from fastindex.lowering.gpu.banks import stage_skew
 from fastindex.lowering.gpu.records import Launch, Tile
 from fastindex.lowering.gpu.row_pieces import in_rows
-from fastindex.lowering.relayout.problem.loops import (
-    Loop,
-    Nest,
-    RelayoutLoops,
-    coalesced,
-    grouped,
-    in_bytes,
-    rows_and_columns,
-)
 
 #: More steps than this do not fit the divisions of a kernel: such a nest is cut.
 MOST_UNITS = 1 << 30
@@ -86,7 +78,7 @@ def launches(loops: RelayoutLoops, width: int, alignment: int = VECTOR_BYTES) ->
     Examples
     --------
     >>> from fastindex import Shape
-    >>> from fastindex.lowering.relayout.problem.loops import relayout_loops
+    >>> from fastindex.algebra.loops import relayout_loops
     >>> a, b = Shape.parse("bf16[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
     >>> for launch in launches(relayout_loops(a, b), 2):
     ...     print(launch.describe())
@@ -120,7 +112,7 @@ def converting_launches(loops: RelayoutLoops, bits: int, expand: bool, alignment
     Examples
     --------
     >>> from fastindex import Shape
-    >>> from fastindex.lowering.relayout.problem.loops import relayout_loops
+    >>> from fastindex.algebra.loops import relayout_loops
     >>> a, b = Shape.parse("s4[64,256]{1,0:E(4)}"), Shape.parse("s4[64,256]{1,0:T(8,128)}")
     >>> for launch in converting_launches(relayout_loops(a, b), 4, True, 16):
     ...     print(launch.describe())

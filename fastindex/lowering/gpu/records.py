@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fastindex.lowering.relayout.problem.loops import Loop
+from fastindex.algebra.loops import Loop
 
 
 @dataclass(frozen=True, slots=True)

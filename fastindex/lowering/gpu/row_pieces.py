@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from fastindex.algebra.loops import Loop, Nest
 from fastindex.lowering.gpu.records import Launch
-from fastindex.lowering.relayout.problem.loops import Loop, Nest
 
 _GRANULE = 16
 _WORD = 4

@@ -4,23 +4,15 @@ Why sums of floor divisions are enough: a tile cuts an axis ``x`` into ``x // t`
 makes ``outer * size + inner``, and both undo each other. Chains of tiles that divide each other need one division per
 tile and nothing nested.
 
-Source of the rule: `fastindex.tiling.definition`.
+Source of the rule: `fastindex.core.tiles`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fastindex.lowering.index.forms import Check, Form, ProgramBuilder, scaled_sum
-from fastindex.tiling.definition import (
-    Axis,
-    CountAxis,
-    DimensionAxis,
-    MergedAxis,
-    OffsetAxis,
-    axis_strides,
-    parts_first,
-)
+from fastindex.algebra.forms import Check, Form, ProgramBuilder, scaled_sum
+from fastindex.core.tiles import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis, axis_strides, parts_first
 
 # From coordinates to slots
 

@@ -1,6 +1,6 @@
 """Index programs: how coordinates become slots, and back, as sums of floor divisions.
 
-One form serves every direction and every chain of tiles; `fastindex.lowering.index.forms` describes it.
+One form serves every direction and every chain of tiles; `fastindex.algebra.forms` describes it.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from fastindex.algebra.forms import Check, Form, IndexProgram, ProgramBuilder, scaled_sum
+from fastindex.algebra.sides import RegroupedShape, dimension_forms, variable_forms
+from fastindex.core.shape import Shape
+from fastindex.core.sizes import axes_of
 from fastindex.errors import LayoutError
 from fastindex.lowering.index.axis_forms import Undoing, digits_of_slot, slot_form
-from fastindex.lowering.index.forms import Check, Form, IndexProgram, ProgramBuilder, scaled_sum
-from fastindex.lowering.index.regrouped import RegroupedShape, dimension_forms, variable_forms
 from fastindex.lowering.index.units import bits_of_unit, require_one_element, units_in_buffer
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.shape_sizes import axes_of
 
 
 @lru_cache(maxsize=1024)

@@ -9,8 +9,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.index.division import division
-from fastindex.lowering.index.forms import IndexProgram, wrapped_int64
+from fastindex.algebra.forms import IndexProgram, division, wrapped_int64
 from fastindex.tables.index_table import (
     ANY,
     CHECK,

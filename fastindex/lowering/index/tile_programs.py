@@ -10,14 +10,14 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from fastindex.algebra.forms import IndexProgram, ProgramBuilder, scaled_sum
+from fastindex.core.shape import Shape
+from fastindex.core.sizes import axes_of
+from fastindex.core.tiles import COMBINE
 from fastindex.errors import UnsupportedError
 from fastindex.lowering.index.axis_forms import Undoing, axis_values, slot_form
-from fastindex.lowering.index.forms import IndexProgram, ProgramBuilder, scaled_sum
 from fastindex.lowering.index.programs import coordinate_forms
 from fastindex.lowering.index.units import bits_of_unit, require_one_element
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.shape_sizes import axes_of
-from fastindex.tiling.definition import COMBINE
 
 
 def within_tile_count(shape: Shape, level: int) -> int:

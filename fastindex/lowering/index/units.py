@@ -5,8 +5,8 @@ An element of `E` bits begins at bit ``slot * E``; the first element of a byte i
 
 from __future__ import annotations
 
+from fastindex.core.shape import Shape
 from fastindex.errors import FastIndexError, LayoutError, UnsupportedError
-from fastindex.shapes.shape import Shape
 
 UNITS = ("slot", "byte", "bit")
 

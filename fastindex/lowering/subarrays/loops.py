@@ -15,12 +15,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Loop, Nest, coalesced
+from fastindex.algebra.strided_runs import progressions
+from fastindex.core.shape import Shape
+from fastindex.core.sizes import axes_of
+from fastindex.core.tiles import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis
 from fastindex.lowering.index.programs import linear_program
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, coalesced
-from fastindex.lowering.windows.strided_runs import progressions
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.shape_sizes import axes_of
-from fastindex.tiling.definition import Axis, CountAxis, DimensionAxis, MergedAxis, OffsetAxis
 
 Numbers = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.index.forms import Form, IndexProgram, wrapped_int64
+from fastindex.algebra.forms import Form, IndexProgram, wrapped_int64
 from fastindex.tables import window_table as places
 
 
@@ -110,7 +110,7 @@ def window_plan(
     Examples
     --------
     >>> from fastindex.lowering.index.programs import linear_program
-    >>> from fastindex.shapes.shape import Shape
+    >>> from fastindex.core.shape import Shape
     >>> program = linear_program(Shape.parse("f32[4096,4096]{1,0:T(8,128)}"))
     >>> print(window_plan(program, program.outputs[0], (range(100, 1000), range(3, 4000))).describe())
     900 rows of 3997 elements, segments end with the row, 1 tables of 512 elements

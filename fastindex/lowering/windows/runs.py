@@ -1,7 +1,7 @@
 """The contiguous pieces of a window: as few strided records, and one by one.
 
 Where the slot of an element is a sum of digits of its coordinates, they are read off the digits
-(`fastindex.lowering.windows.run_tree`); elsewhere slots are looked up and sorted.
+(`fastindex.algebra.run_tree`); elsewhere slots are looked up and sorted.
 """
 
 from __future__ import annotations
@@ -13,17 +13,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.run_tree import run_tree
+from fastindex.algebra.strided_runs import Numbers, StridedRun, expanded, joined_pieces, joined_records, joined_runs
+from fastindex.core.shape import Shape
 from fastindex.lowering.index.programs import linear_program, multi_program
-from fastindex.lowering.windows.run_tree import run_tree
-from fastindex.lowering.windows.strided_runs import (
-    Numbers,
-    StridedRun,
-    expanded,
-    joined_pieces,
-    joined_records,
-    joined_runs,
-)
-from fastindex.shapes.shape import Shape
 
 #: How many elements to take at a time where they are looked at one by one.
 _AT_ONCE = 1 << 20

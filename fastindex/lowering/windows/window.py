@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastindex.shapes.shape import Shape
+from fastindex.core.shape import Shape
 
 
 @dataclass(frozen=True, slots=True)

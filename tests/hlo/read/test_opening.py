@@ -3,8 +3,8 @@
 ``tests/data/hlo/files`` has a program as XLA dumps it, in text and as a proto, and a profile of four runs of it on two
 devices; ``record.py`` there makes them anew.
 
-Tests of: hlo.read.opening, hlo.read.compressed, hlo.read.protos, hlo.read.profiles, hlo.read.printing, hlo.read.child,
-hlo.read.natures.
+Tests of: hlo.read.opening, hlo.read.compressed, hlo.read.protos, hlo.read.profiles, hlo.read.printing,
+hlo.read.child, hlo.read.natures.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from click.testing import CliRunner
 
 import fastindex as fi
 from fastindex.cli.commands import main
+from fastindex.core.wire import Fields, bytes_field, int_field
 from fastindex.hlo.copies.rows import CopyRow
 from fastindex.hlo.read import compressed, printing
 from fastindex.hlo.read.compressed import decompressed
 from fastindex.hlo.read.profiles import modules_of_profile
 from fastindex.hlo.read.protos import Measured, form_of
-from fastindex.shapes.wire import Fields, bytes_field, int_field
 
 FILES = Path(__file__).resolve().parents[2] / "data" / "hlo" / "files"
 TEXT = FILES / "module_0001.jit_program.cpu_after_optimizations.txt"

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.relayout.problem.digit_places import Place, slots_of
-from fastindex.lowering.relayout.problem.loops import (
+from fastindex.algebra.loops import (
     MOST_NESTS,
     Loop,
     Nest,
@@ -28,12 +27,12 @@ from fastindex.lowering.relayout.problem.loops import (
     products,
     shared_levels,
 )
-from fastindex.lowering.relayout.problem.shared_digits import Strides
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.shape_sizes import axes_of
+from fastindex.algebra.shared_digits import Place, Strides, slots_of
+from fastindex.core.digits import Digit, Digits, Variable, digit
+from fastindex.core.shape import Shape
+from fastindex.core.sizes import axes_of
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES, MOST_ROWS
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tiling.digits import Digit, Digits, Variable, digit
 
 _LINE_BITS = 8 * LINE_BYTES
 # A block ends with the first digit that gives it `_ENOUGH_BITS` of elements. A digit that would give it more than

@@ -11,6 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Loop, Nest, coalesced
+from fastindex.algebra.shared_digits import shared_digits
+from fastindex.core.shape import Shape
 from fastindex.lowering.machine import Caches
 from fastindex.lowering.relayout.moves.block_permute import Block, PermutedBlocks, permuted_blocks
 from fastindex.lowering.relayout.moves.column_gather import BlockColumns, has_columns
@@ -21,10 +24,7 @@ from fastindex.lowering.relayout.passes.calibration import cost, cycles
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
 from fastindex.lowering.relayout.passes.line_counts import LINES_AHEAD
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, coalesced
 from fastindex.lowering.relayout.problem.problem import Context, Problem
-from fastindex.lowering.relayout.problem.shared_digits import shared_digits
-from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import MOST_BLOCK_BYTES, NIBBLE_BITS, AssemblyGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from fastindex.lowering.relayout.problem.loops import (
+from fastindex.algebra.loops import (
     Levels,
     Loop,
     Nest,
@@ -22,10 +22,10 @@ from fastindex.lowering.relayout.problem.loops import (
     products,
     shared_levels,
 )
-from fastindex.lowering.relayout.problem.shared_digits import Strides, shared_digits
-from fastindex.shapes.shape import Shape
+from fastindex.algebra.shared_digits import Strides, shared_digits
+from fastindex.core.digits import Digit, Digits, Variable
+from fastindex.core.shape import Shape
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tiling.digits import Digit, Digits, Variable
 
 # The least bytes of a box that is rows of the destination, and how many times as many it may have to end with a line.
 # Microseconds with boxes of 4, 8, 16, 32 KiB: 3894, 5775, 6089 and 5850 for bf16[65536,300] out of T(4,128)(2,1), 4673,

@@ -31,6 +31,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes
+from fastindex.algebra.shared_digits import Strides
+from fastindex.core.shape import Shape
 from fastindex.lowering.machine import Machine
 from fastindex.lowering.relayout.moves.box_geometry import (
     MOST_KINDS,
@@ -52,12 +55,9 @@ from fastindex.lowering.relayout.passes.counts import Counts, piece_ends, total
 from fastindex.lowering.relayout.passes.distinct import distinct
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations, no_tables
 from fastindex.lowering.relayout.passes.line_counts import read_lines
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, in_bytes
 from fastindex.lowering.relayout.problem.problem import Context, Problem
-from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.relayout.problem.slot_moves import UNIT_BYTES
 from fastindex.lowering.tuning import Tuning
-from fastindex.shapes.shape import Shape
 from fastindex.tables.boxes import BOX_BYTES, MOST_ROW_BOX_BYTES, BoxGeometry
 from fastindex.tables.cache_lines import LINE_BYTES
 from fastindex.tables.transposes import TransposeGeometry

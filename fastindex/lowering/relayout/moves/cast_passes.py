@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, in_bytes
 from fastindex.lowering.casts import Cast
 from fastindex.lowering.machine import Machine
 from fastindex.lowering.relayout.moves.box_geometry import (
@@ -26,7 +27,6 @@ from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_p
 from fastindex.lowering.relayout.passes.blocks import along, cut
 from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.passes.form import Draft, Pass, with_tables
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, in_bytes
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.boxes import BOX_BYTES
@@ -60,7 +60,7 @@ def cast_passes(loops: RelayoutLoops, cast: Cast, machine: Machine, tuning: Tuni
     >>> from fastindex import Shape
     >>> from fastindex.lowering.casts import cast_of
     >>> from fastindex.lowering.machine import EPYC_1M
-    >>> from fastindex.lowering.relayout.problem.loops import relayout_loops
+    >>> from fastindex.algebra.loops import relayout_loops
     >>> a, b = Shape.parse("f32[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
     >>> for one in cast_passes(relayout_loops(a, b), cast_of(a.element_type, b.element_type), EPYC_1M):
     ...     print(one.describe())
@@ -81,7 +81,7 @@ def contiguous_cast(count: int, cast: Cast) -> tuple[Pass, ...]:
     Examples
     --------
     >>> from fastindex.lowering.casts import cast_of
-    >>> from fastindex.shapes.element_types import ElementType
+    >>> from fastindex.core.element_types import ElementType
     >>> [one.tasks for one in contiguous_cast(200000, cast_of(ElementType.of("f32"), ElementType.of("s8")))]
     [3, 1]
     """

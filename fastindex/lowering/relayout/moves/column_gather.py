@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Loop, Nest, coalesced
 from fastindex.lowering.relayout.moves.block_permute import Block
 from fastindex.lowering.relayout.moves.vector_tables import VectorTable
 from fastindex.lowering.relayout.passes.blocks import along, blocks, cut, even_steps, without
@@ -17,7 +18,6 @@ from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.passes.distinct import distinct
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
 from fastindex.lowering.relayout.passes.line_counts import PAGE_BYTES
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, coalesced
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.assemblies import (
     COLUMN_BAND_BYTES,

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped
 from fastindex.lowering.relayout.moves.nest_passes import fill_pass
 from fastindex.lowering.relayout.passes.blocks import without
 from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, grouped
 from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.tables.assemblies import NIBBLE_BITS
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES

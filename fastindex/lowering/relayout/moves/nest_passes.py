@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, grouped, in_bytes, rows_and_columns
 from fastindex.lowering.machine import Machine
 from fastindex.lowering.relayout.moves.gather_passes import gather_passes
 from fastindex.lowering.relayout.moves.stream_passes import (
@@ -26,14 +27,6 @@ from fastindex.lowering.relayout.passes.blocks import along, cut, without
 from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.counts import Counts, piece_ends
 from fastindex.lowering.relayout.passes.form import Draft, Pass, iterations, with_tables
-from fastindex.lowering.relayout.problem.loops import (
-    Loop,
-    Nest,
-    RelayoutLoops,
-    grouped,
-    in_bytes,
-    rows_and_columns,
-)
 from fastindex.lowering.relayout.problem.problem import Context, Problem
 from fastindex.lowering.tuning import TUNING, Tuning
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
@@ -57,7 +50,7 @@ def passes(loops: RelayoutLoops, width: int, machine: Machine, tuning: Tuning = 
     --------
     >>> from fastindex import Shape
     >>> from fastindex.lowering.machine import EPYC_1M
-    >>> from fastindex.lowering.relayout.problem.loops import relayout_loops
+    >>> from fastindex.algebra.loops import relayout_loops
     >>> a, b = Shape.parse("bf16[64,256]"), Shape.parse("bf16[64,256]{1,0:T(8,128)(2,1)}")
     >>> for one in passes(relayout_loops(a, b), 2, EPYC_1M):
     ...     print(one.describe())

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, rows_and_columns
+from fastindex.core.shape import Shape
 from fastindex.lowering.relayout.moves.box_geometry import Sizes, box_sizes, kinds_of_boxes
 from fastindex.lowering.relayout.moves.boxes import counts_of_boxes
 from fastindex.lowering.relayout.moves.nest_passes import copying_passes, fill_pass
@@ -22,9 +24,7 @@ from fastindex.lowering.relayout.passes.calibration import cost
 from fastindex.lowering.relayout.passes.counts import Counts
 from fastindex.lowering.relayout.passes.form import Draft, iterations
 from fastindex.lowering.relayout.passes.line_counts import LINES_AHEAD
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, rows_and_columns
 from fastindex.lowering.relayout.problem.problem import Context, Problem
-from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import NIBBLE_BITS
 from fastindex.tables.boxes import BOX_BYTES, BoxGeometry, PairGeometry
 from fastindex.tables.cache_lines import LINE_BYTES

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Loop, Nest
 from fastindex.lowering.machine import Cache
 from fastindex.lowering.relayout.passes.blocks import Blocks, along, blocks, cut, without
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends, total
@@ -18,7 +19,6 @@ from fastindex.lowering.relayout.passes.line_counts import (
     PAGE_BYTES,
     is_scattered,
 )
-from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.assemblies import NOTHING
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastindex.algebra.loops import Loop, Nest
 from fastindex.lowering.machine import Cache
 from fastindex.lowering.relayout.moves.stream_passes import NARROW_BYTES
 from fastindex.lowering.relayout.passes.blocks import Blocks, blocks, without
 from fastindex.lowering.relayout.passes.counts import Counts, overflows, piece_ends
 from fastindex.lowering.relayout.passes.form import Draft, Tables, iterations
 from fastindex.lowering.relayout.passes.line_counts import PAGE_BYTES, is_scattered, lines_in_cache
-from fastindex.lowering.relayout.problem.loops import Loop, Nest
 from fastindex.lowering.relayout.problem.problem import Context
 from fastindex.tables.cache_lines import LANE_BYTES, LINE_BYTES
 from fastindex.tables.transposes import FEW_BYTES, FEW_COLUMNS, NO_PITCH, TransposeGeometry

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fastindex.lowering.relayout.problem.loops import Loop, Nest
+from fastindex.algebra.loops import Loop, Nest
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Nest
 from fastindex.lowering.relayout.passes.distinct import distinct
-from fastindex.lowering.relayout.problem.loops import Nest
 from fastindex.tables.cache_lines import LINE_BYTES
 
 
@@ -97,7 +97,7 @@ def piece_ends(nest: Nest, nbytes: int, streamed: bool, offset: int = 0, in_orde
 
     Examples
     --------
-    >>> from fastindex.lowering.relayout.problem.loops import Loop, Nest
+    >>> from fastindex.algebra.loops import Loop, Nest
     >>> piece_ends(Nest((Loop(10, 4, 4), Loop(1000, 512, 512))), 4, True)
     1000.0
     """

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastindex.algebra.loops import Loop, Nest
+from fastindex.core.integers import counted
 from fastindex.lowering.relayout.passes.counts import Counts
-from fastindex.lowering.relayout.problem.loops import Loop, Nest
-from fastindex.shapes.integers import counted
 from fastindex.tables.assemblies import AssemblyGeometry, ColumnsGeometry
 from fastindex.tables.boxes import BoxGeometry, PairGeometry
 from fastindex.tables.casts import CastGeometry

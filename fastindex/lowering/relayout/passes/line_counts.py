@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from fastindex.algebra.loops import Nest, RelayoutLoops
 from fastindex.lowering.machine import Cache
-from fastindex.lowering.relayout.problem.loops import Nest, RelayoutLoops
 from fastindex.lowering.tuning import Tuning
 from fastindex.tables.cache_lines import LINE_BYTES
 
@@ -30,7 +30,7 @@ def read_lines(loops: RelayoutLoops, width: int) -> int:
 
     Examples
     --------
-    >>> from fastindex.lowering.relayout.problem.loops import Loop
+    >>> from fastindex.algebra.loops import Loop
     >>> read_lines(RelayoutLoops((Nest((Loop(10, 1, 1), Loop(8, 128, 10), Loop(500, 1024, 80))),), ()), 4)
     4000
     """
@@ -42,7 +42,7 @@ def spanned_bytes(loops: RelayoutLoops, width: int) -> int:
 
     Examples
     --------
-    >>> from fastindex.lowering.relayout.problem.loops import Loop
+    >>> from fastindex.algebra.loops import Loop
     >>> spanned_bytes(RelayoutLoops((Nest((Loop(10, 1, 1), Loop(500, 1024, 80))),), ()), 4)
     2043944
     """
@@ -57,7 +57,7 @@ def is_scattered(nest: Nest, width: int, most_bytes: int = FEW_BYTES) -> bool:
 
     Examples
     --------
-    >>> from fastindex.lowering.relayout.problem.loops import Loop
+    >>> from fastindex.algebra.loops import Loop
     >>> is_scattered(Nest((Loop(3, 4, 4), Loop(50, 512, 12))), 4)
     True
     >>> is_scattered(Nest((Loop(100, 4, 4), Loop(50, 512, 400))), 4)

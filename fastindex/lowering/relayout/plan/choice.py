@@ -60,7 +60,7 @@ def select_plan(problem: Problem, choice: str | None = None) -> Plan:
     --------
     >>> from fastindex.lowering.machine import EPYC_1M
     >>> from fastindex.lowering.relayout.problem.slot_moves import slot_move
-    >>> from fastindex.shapes.shape import Shape
+    >>> from fastindex.core.shape import Shape
     >>> from fastindex.lowering.tuning import TUNING
     >>> sides = Shape.parse("f32[4096,4096]"), Shape.parse("f32[4096,4096]{0,1}")
     >>> select_plan(Problem(*sides, slot_move(*sides), EPYC_1M, TUNING)).name

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fastindex.algebra.shared_digits import Strides
+from fastindex.core.shape import Shape
 from fastindex.lazy import lazy_property
 from fastindex.lowering.machine import Machine
-from fastindex.lowering.relayout.problem.shared_digits import Strides
 from fastindex.lowering.relayout.problem.slot_moves import SlotMove
 from fastindex.lowering.tuning import Tuning
-from fastindex.shapes.shape import Shape
 from fastindex.tables.assemblies import NIBBLE_BITS
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from fastindex.lowering.relayout.problem.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, relayout_loops
-from fastindex.lowering.relayout.problem.shared_digits import Strides
-from fastindex.shapes.shape import Shape
-from fastindex.shapes.slot_format import SlotFormat, slot_format
+from fastindex.algebra.loops import Loop, Nest, RelayoutLoops, coalesced, grouped, relayout_loops
+from fastindex.algebra.shared_digits import Strides
+from fastindex.core.shape import Shape
+from fastindex.core.slot_format import SlotFormat, slot_format
 
 #: Bytes of the units that kernels move.
 UNIT_BYTES = (1, 2, 4, 8, 16)

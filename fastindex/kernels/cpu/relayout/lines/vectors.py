@@ -15,9 +15,11 @@ from llvmlite import ir
 from fastindex.kernels.compilation import instructions
 from fastindex.kernels.cpu.memory import for_each, load_at, offset_by, prefetch_at, store_at, store_lines
 from fastindex.tables.cache_lines import LINE_BYTES
-from fastindex.tables.streams import PACKED_IN_BYTE
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+
+#: How many packed elements a byte may have.
+PACKED_IN_BYTE = (2, 4, 8)
 
 
 def from_table(builder: Any, address: Any, table: Any, position: int) -> Any:
